@@ -1,0 +1,40 @@
+//! What can go wrong with a store.
+
+use thiserror::Error;
+
+/// A store's failure, in words that name the store, the reason and the remedy.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum StoreError {
+    /// No room for the page; other slots may still be written and everything stored is intact.
+    #[error("store {store} is full: give it a larger size, or name a further --store")]
+    Full {
+        /// URI of the store.
+        store: String,
+    },
+    /// The store does not answer any more.
+    #[error("store {store} is gone: {reason}")]
+    Gone {
+        /// URI of the store.
+        store: String,
+        /// What the last attempt said.
+        reason: String,
+    },
+    /// The device or the server answered with an error for this request.
+    #[error("store {store} failed: {reason}")]
+    Io {
+        /// URI of the store.
+        store: String,
+        /// What it answered.
+        reason: String,
+    },
+    /// The store cannot be used as it was asked for.
+    #[error("cannot use store {store}: {reason}; {remedy}")]
+    Unusable {
+        /// URI of the store.
+        store: String,
+        /// Why not.
+        reason: String,
+        /// What the user can do.
+        remedy: String,
+    },
+}

@@ -1,0 +1,60 @@
+//! Far memory: where pages are kept that are not local.
+//!
+//! A [`Store`] is an array of page-sized *slots*. Who uses which slot, and the checksum of what a slot
+//! holds, is the pager's business; a store only keeps bytes. The processes of one run share a store: what
+//! they must share (a memory file, an open file) is made once by [`StoreSpec::prepare`] and handed to each,
+//! which then calls [`StoreSpec::open`].
+
+pub mod error;
+pub mod spec;
+
+pub use error::StoreError;
+pub use spec::{SharedParts, StoreSpec};
+
+use spillway_core::page::Page;
+
+/// One page on its way to the store. `slot` counts from 0 within this store.
+pub struct WriteRequest<'a> {
+    /// Where to put it.
+    pub slot: u32,
+    /// What to put there. Does not change while the request is under way.
+    pub page: &'a Page,
+    /// Set by [`Lane::write`].
+    pub outcome: Result<(), StoreError>,
+}
+
+/// One page on its way back.
+pub struct ReadRequest<'a> {
+    /// Where it is.
+    pub slot: u32,
+    /// Where to put it. Its contents are undefined where `outcome` is an error.
+    pub page: &'a mut Page,
+    /// Set by [`Lane::read`].
+    pub outcome: Result<(), StoreError>,
+}
+
+/// A far-memory store, as one process sees it.
+pub trait Store: Send + Sync {
+    /// The URI that the user gave, for messages.
+    fn uri(&self) -> &str;
+
+    /// Number of slots.
+    fn capacity_slots(&self) -> u32;
+
+    /// A way to the store for one thread. Lanes work side by side without waiting for each other.
+    fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError>;
+}
+
+/// One thread's way to a store. Calls block until every request of the batch has its outcome; requests of a
+/// batch are in flight together.
+pub trait Lane: Send {
+    /// Stores pages. A slot may be written again; a failed write leaves that slot's contents undefined.
+    fn write(&mut self, batch: &mut [WriteRequest<'_>]);
+
+    /// Fetches pages that were written before.
+    fn read(&mut self, batch: &mut [ReadRequest<'_>]);
+
+    /// Says that the contents of `slots` are no longer needed, so that their memory can be given back.
+    /// Returns when it is safe to write these slots again. Failure is not an error: the slots can be reused.
+    fn discard(&mut self, slots: &[u32]);
+}
