@@ -3,3 +3,4 @@
 #![allow(unsafe_code)]
 
 pub mod shared_memory;
+pub mod uffd;

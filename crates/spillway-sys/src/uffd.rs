@@ -1,0 +1,360 @@
+//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands here.
+//! Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and `Documentation/admin-guide/mm/userfaultfd.rst`.
+//!
+//! The operations take addresses, not references. They are safe to call in Rust's sense because the pager uses
+//! them only on memory that belongs to the target program or to its own frame area, into which no Rust
+//! reference points while an operation runs.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bitflags::bitflags;
+use rustix::io::{Errno, Result};
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
+use rustix::mm::UserfaultfdFlags;
+
+const UFFD_API: u64 = 0xAA;
+const GROUP: u8 = 0xAA;
+
+const UFFDIO_API: Opcode = 0xC018_AA3F;
+const UFFDIO_REGISTER: Opcode = 0xC020_AA00;
+const UFFDIO_UNREGISTER: Opcode = 0x8010_AA01;
+const UFFDIO_WAKE: Opcode = 0x8010_AA02;
+const UFFDIO_COPY: Opcode = 0xC028_AA03;
+const UFFDIO_ZEROPAGE: Opcode = 0xC020_AA04;
+const UFFDIO_MOVE: Opcode = 0xC028_AA05;
+const UFFDIO_WRITEPROTECT: Opcode = 0xC018_AA06;
+const UFFDIO_POISON: Opcode = 0xC020_AA08;
+const USERFAULTFD_IOC_NEW: Opcode = 0x0000_AA00;
+
+// The constants are written out so that they can be compared with strace's output, and checked by formula.
+const _: () = {
+    assert!(UFFDIO_API == opcode::read_write::<Api>(GROUP, 0x3F));
+    assert!(UFFDIO_REGISTER == opcode::read_write::<Register>(GROUP, 0x00));
+    assert!(UFFDIO_UNREGISTER == opcode::read::<Range>(GROUP, 0x01));
+    assert!(UFFDIO_WAKE == opcode::read::<Range>(GROUP, 0x02));
+    assert!(UFFDIO_COPY == opcode::read_write::<Copy>(GROUP, 0x03));
+    assert!(UFFDIO_ZEROPAGE == opcode::read_write::<OnRange>(GROUP, 0x04));
+    assert!(UFFDIO_MOVE == opcode::read_write::<Copy>(GROUP, 0x05));
+    assert!(UFFDIO_WRITEPROTECT == opcode::read_write::<WriteProtect>(GROUP, 0x06));
+    assert!(UFFDIO_POISON == opcode::read_write::<OnRange>(GROUP, 0x08));
+    assert!(USERFAULTFD_IOC_NEW == opcode::none(GROUP, 0x00));
+    assert!(size_of::<RawMessage>() == 32);
+};
+
+bitflags! {
+    /// What a kernel's userfaultfd can do (`UFFD_FEATURE_*`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Features: u64 {
+        /// Write-protect faults on anonymous memory.
+        const PAGEFAULT_FLAG_WP = 1 << 0;
+        /// Events when the process forks (needs CAP_SYS_PTRACE).
+        const EVENT_FORK = 1 << 1;
+        /// Events on mremap(2).
+        const EVENT_REMAP = 1 << 2;
+        /// Events on madvise(2) DONTNEED and REMOVE.
+        const EVENT_REMOVE = 1 << 3;
+        /// Missing faults on hugetlbfs.
+        const MISSING_HUGETLBFS = 1 << 4;
+        /// Missing faults on shared memory.
+        const MISSING_SHMEM = 1 << 5;
+        /// Events on munmap(2).
+        const EVENT_UNMAP = 1 << 6;
+        /// SIGBUS in the faulting thread in place of a message.
+        const SIGBUS = 1 << 7;
+        /// Messages name the faulting thread.
+        const THREAD_ID = 1 << 8;
+        /// Minor faults on hugetlbfs.
+        const MINOR_HUGETLBFS = 1 << 9;
+        /// Minor faults on shared memory.
+        const MINOR_SHMEM = 1 << 10;
+        /// Messages hold the address itself, not its page.
+        const EXACT_ADDRESS = 1 << 11;
+        /// Write protection of hugetlbfs and shared memory.
+        const WP_HUGETLBFS_SHMEM = 1 << 12;
+        /// Write protection of pages that are not there.
+        const WP_UNPOPULATED = 1 << 13;
+        /// Pages that answer with SIGBUS (6.6).
+        const POISON = 1 << 14;
+        /// Write protection that the kernel lifts by itself (6.7).
+        const WP_ASYNC = 1 << 15;
+        /// Moving pages between addresses (6.8).
+        const MOVE = 1 << 16;
+    }
+}
+
+bitflags! {
+    /// Kinds of fault that a range is registered for.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RegisterMode: u64 {
+        /// Access to a page that is not there.
+        const MISSING = 1 << 0;
+        /// Write to a write-protected page.
+        const WRITE_PROTECT = 1 << 1;
+    }
+}
+
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Range {
+    start: u64,
+    bytes: u64,
+}
+
+#[repr(C)]
+struct Register {
+    range: Range,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct Copy {
+    to: u64,
+    from: u64,
+    bytes: u64,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct OnRange {
+    range: Range,
+    mode: u64,
+    done: i64,
+}
+
+#[repr(C)]
+struct WriteProtect {
+    range: Range,
+    mode: u64,
+}
+
+const MODE_DONT_WAKE: u64 = 1 << 0;
+const MOVE_ALLOW_SRC_HOLES: u64 = 1 << 1;
+const WRITEPROTECT_ON: u64 = 1 << 0;
+
+const EVENT_PAGEFAULT: u8 = 0x12;
+const FLAG_WRITE: u64 = 1 << 0;
+const FLAG_WP: u64 = 1 << 1;
+
+/// One message as the kernel writes it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct RawMessage {
+    event: u8,
+    reserved: [u8; 7],
+    flags: u64,
+    address: u64,
+    thread_id: u32,
+    padding: u32,
+}
+
+/// A page fault that waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Address of the page.
+    pub address: usize,
+    /// The access was a write.
+    pub write: bool,
+    /// The page is there but write-protected.
+    pub write_protected: bool,
+    /// Thread that waits; 0 without [`Features::THREAD_ID`].
+    pub thread_id: u32,
+}
+
+impl RawMessage {
+    /// The fault that the message tells of; `None` for other events.
+    #[must_use]
+    pub fn fault(&self) -> Option<Fault> {
+        (self.event == EVENT_PAGEFAULT).then_some(Fault {
+            address: self.address as usize & !0xFFF,
+            write: self.flags & FLAG_WRITE != 0,
+            write_protected: self.flags & FLAG_WP != 0,
+            thread_id: self.thread_id,
+        })
+    }
+}
+
+/// A userfaultfd of this process.
+#[derive(Debug)]
+pub struct Uffd {
+    fd: OwnedFd,
+}
+
+/// Opens a descriptor and says what the kernel can do. `device` is an open `/dev/userfaultfd`, which needs no
+/// privilege of its own; without it the system call is used, which needs CAP_SYS_PTRACE or
+/// `vm.unprivileged_userfaultfd=1`.
+pub fn supported_features(device: Option<BorrowedFd<'_>>) -> Result<Features> {
+    let fd = open_raw(device)?;
+    Ok(Features::from_bits_truncate(handshake(&fd, 0)?))
+}
+
+fn open_raw(device: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
+    let flags = UserfaultfdFlags::CLOEXEC;
+    match device {
+        // SAFETY: makes a new descriptor and touches no memory.
+        None => unsafe { rustix::mm::userfaultfd(flags) },
+        // SAFETY: the request takes flags and returns a new descriptor, as `NewFromDevice` says.
+        Some(device) => unsafe { ioctl(device, NewFromDevice(flags)) },
+    }
+}
+
+fn handshake(fd: &OwnedFd, features: u64) -> Result<u64> {
+    let mut api = Api { api: UFFD_API, features, ioctls: 0 };
+    // SAFETY: the opcode takes exactly this structure.
+    unsafe { ioctl(fd, Updater::<UFFDIO_API, _>::new(&mut api))? };
+    Ok(api.features)
+}
+
+/// `USERFAULTFD_IOC_NEW`: takes flags by value and returns the descriptor as its result.
+struct NewFromDevice(UserfaultfdFlags);
+
+// SAFETY: the opcode takes an integer, writes to no memory, and returns a descriptor that nobody owns yet.
+unsafe impl rustix::ioctl::Ioctl for NewFromDevice {
+    type Output = OwnedFd;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        USERFAULTFD_IOC_NEW
+    }
+
+    fn as_ptr(&mut self) -> *mut core::ffi::c_void {
+        std::ptr::without_provenance_mut(self.0.bits() as usize)
+    }
+
+    unsafe fn output_from_ptr(
+        output: rustix::ioctl::IoctlOutput,
+        _: *mut core::ffi::c_void,
+    ) -> Result<Self::Output> {
+        // SAFETY: the kernel just made this descriptor for us.
+        Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(output) })
+    }
+}
+
+impl Uffd {
+    /// Opens a descriptor for this process's memory with `features` switched on. It blocks on [`Self::read`]
+    /// and is closed on exec.
+    pub fn open(device: Option<BorrowedFd<'_>>, features: Features) -> Result<Self> {
+        let fd = open_raw(device)?;
+        handshake(&fd, features.bits())?;
+        Ok(Self { fd })
+    }
+
+    /// Waits for messages and returns those read. Empty after an interruption.
+    pub fn read<'a>(&self, buffer: &'a mut [RawMessage]) -> Result<&'a [RawMessage]> {
+        // SAFETY: RawMessage is plain integers for which every bit pattern is valid.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<u8>(), size_of_val(buffer))
+        };
+        let read = match rustix::io::read(&self.fd, bytes) {
+            Ok(read) => read,
+            Err(Errno::INTR | Errno::AGAIN) => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(&buffer[..read / size_of::<RawMessage>()])
+    }
+
+    /// Makes `bytes` from `start` on fault to this descriptor.
+    pub fn register(&self, start: usize, bytes: usize, mode: RegisterMode) -> Result<()> {
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut register = Register { range, mode: mode.bits(), ioctls: 0 };
+        // SAFETY: the opcode takes exactly this structure; registering changes no contents.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_REGISTER, _>::new(&mut register)) }
+    }
+
+    /// Gives a range back to the kernel's own handling. Pages that are not there will read as zeros.
+    pub fn unregister(&self, start: usize, bytes: usize) -> Result<()> {
+        let mut range = Range { start: start as u64, bytes: bytes as u64 };
+        // SAFETY: the opcode takes exactly this structure.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_UNREGISTER, _>::new(&mut range)) }
+    }
+
+    /// Lets every thread that waits for a page of the range try again.
+    pub fn wake(&self, start: usize, bytes: usize) -> Result<()> {
+        let mut range = Range { start: start as u64, bytes: bytes as u64 };
+        // SAFETY: the opcode takes exactly this structure.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_WAKE, _>::new(&mut range)) }
+    }
+
+    /// Puts a copy of the page at `from` where no page is, and wakes who waits for it. EEXIST when a page is
+    /// there; ENOENT when the address is not registered any more; EAGAIN while the address space changes.
+    pub fn copy(&self, to: usize, from: usize, bytes: usize) -> Result<()> {
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode: 0, done: 0 };
+        // SAFETY: the opcode takes exactly this structure; see the module on addresses.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) }
+    }
+
+    /// Moves the pages from one address to another where none are, without copying. Returns the bytes moved:
+    /// fewer than asked when a page cannot go. EBUSY for a page that is pinned or shared since a fork; EINVAL
+    /// where protections differ or forbid writing; ENOENT for a hole; EEXIST when a page is there.
+    pub fn move_pages(&self, to: usize, from: usize, bytes: usize, wake: bool) -> Result<usize> {
+        let mode = if wake { 0 } else { MODE_DONT_WAKE };
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
+        // SAFETY: the opcode takes exactly this structure; see the module on addresses.
+        match unsafe { ioctl(&self.fd, Updater::<UFFDIO_MOVE, _>::new(&mut copy)) } {
+            Ok(()) => Ok(bytes),
+            Err(_) if copy.done > 0 => Ok(copy.done as usize),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Self::move_pages`], passing over pages that are not there.
+    pub fn move_pages_and_holes(&self, to: usize, from: usize, bytes: usize) -> Result<usize> {
+        let mode = MODE_DONT_WAKE | MOVE_ALLOW_SRC_HOLES;
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
+        // SAFETY: the opcode takes exactly this structure; see the module on addresses.
+        match unsafe { ioctl(&self.fd, Updater::<UFFDIO_MOVE, _>::new(&mut copy)) } {
+            Ok(()) => Ok(bytes),
+            Err(_) if copy.done > 0 => Ok(copy.done as usize),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Maps the shared zero page where no page is, and wakes who waits for it.
+    pub fn zero_page(&self, start: usize, bytes: usize) -> Result<()> {
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut zero = OnRange { range, mode: 0, done: 0 };
+        // SAFETY: the opcode takes exactly this structure.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut zero)) }
+    }
+
+    /// Write-protects a range (`on`), or lifts that and wakes who waits.
+    pub fn write_protect(&self, start: usize, bytes: usize, on: bool) -> Result<()> {
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut protect = WriteProtect { range, mode: if on { WRITEPROTECT_ON } else { 0 } };
+        // SAFETY: the opcode takes exactly this structure.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut protect)) }
+    }
+
+    /// Makes pages that are not there answer every access with SIGBUS, and wakes who waits for them.
+    pub fn poison(&self, start: usize, bytes: usize) -> Result<()> {
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut poison = OnRange { range, mode: 0, done: 0 };
+        // SAFETY: the opcode takes exactly this structure.
+        unsafe { ioctl(&self.fd, Updater::<UFFDIO_POISON, _>::new(&mut poison)) }
+    }
+}
+
+impl AsFd for Uffd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_kernel_has_what_the_pager_needs() {
+        let features = supported_features(None).unwrap();
+        assert!(features.contains(Features::MOVE | Features::POISON | Features::PAGEFAULT_FLAG_WP));
+    }
+}
