@@ -6,10 +6,12 @@
 //! which then calls [`StoreSpec::open`].
 
 pub mod error;
+pub mod nbd;
+pub mod shm;
 pub mod spec;
 
 pub use error::StoreError;
-pub use spec::{SharedParts, StoreSpec};
+pub use spec::{Patience, SharedParts, SpecError, StoreSpec};
 
 use spillway_core::page::Page;
 
@@ -43,6 +45,11 @@ pub trait Store: Send + Sync {
 
     /// A way to the store for one thread. Lanes work side by side without waiting for each other.
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError>;
+
+    /// Bytes of memory or disk that the store takes at this moment, where it knows; else 0.
+    fn stored_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// One thread's way to a store. Calls block until every request of the batch has its outcome; requests of a

@@ -1,14 +1,144 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`,
 //! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`.
+//!
+//! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
+//! a `%` that two hexadecimal digits follow.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fmt;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use serde::{Deserialize, Serialize};
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
+use thiserror::Error;
 
 use crate::{Store, StoreError};
 
+/// Port of an NBD server where the URI names none (IANA).
+pub const DEFAULT_NBD_PORT: u16 = 10809;
+
+/// Largest size that slots of 32 bits can number.
+pub const MAX_SIZE: Size = Size::from_bytes((u32::MAX as u64) * (PAGE_SIZE as u64));
+
 /// A parsed store URI. `Display` gives the URI back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreSpec {}
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum StoreSpec {
+    /// `compressed:[?size=SIZE]`: compressed RAM of this machine.
+    Compressed {
+        /// Memory that the compressed pages may take; by default as much as the machine has.
+        size: Option<Size>,
+    },
+    /// `ram:[?size=SIZE]`: RAM of this machine, plain copies, for measurements.
+    Ram {
+        /// Memory that the pages may take; by default as much as the machine has.
+        size: Option<Size>,
+    },
+    /// `file:PATH?size=SIZE`: a scratch file, made in the place that is named, or a block device.
+    File {
+        /// A file that does not exist yet, a directory to make one in, or a block device.
+        path: PathBuf,
+        /// Bytes of it to use.
+        size: Size,
+    },
+    /// `nbd://HOST[:PORT]/EXPORT[?timeout=SECONDS&reconnect=SECONDS]`: a donor or NBD server by TCP.
+    Nbd {
+        /// Name or address; an IPv6 address without its brackets.
+        host: String,
+        /// TCP port.
+        port: u16,
+        /// Name of the export; the empty one is an export like any other.
+        export: String,
+        /// How long to wait for the server.
+        patience: Patience,
+    },
+    /// `nbd+unix:///EXPORT?socket=PATH[&timeout=SECONDS&reconnect=SECONDS]`: one by a Unix socket.
+    NbdUnix {
+        /// Path of the server's socket.
+        socket: PathBuf,
+        /// Name of the export; the empty one is an export like any other.
+        export: String,
+        /// How long to wait for the server.
+        patience: Patience,
+    },
+    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS]`: a donor on this machine by a shared-memory ring.
+    Shm {
+        /// The name that the donor was given.
+        name: String,
+        /// How long to wait for the donor.
+        patience: Patience,
+    },
+}
+
+/// How long a client waits for its server before it gives the store up. Counted in whole milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Longest wait for the answer of a server that is connected (`?timeout=SECONDS`).
+    pub timeout: Duration,
+    /// Longest time to try to connect again once the connection is lost (`?reconnect=SECONDS`).
+    pub reconnect: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            reconnect: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a store URI was not understood.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum SpecError {
+    /// No scheme, or one that is not known.
+    #[error(
+        "'{uri}' is not a store: write compressed:, ram:, file:PATH?size=SIZE, nbd://HOST:PORT/EXPORT, \
+         nbd+unix:///EXPORT?socket=PATH or shm:NAME"
+    )]
+    Scheme {
+        /// As the user wrote it.
+        uri: String,
+    },
+    /// A part that the scheme needs is missing or malformed.
+    #[error("store '{uri}': {reason}; write {form}")]
+    Form {
+        /// As the user wrote it.
+        uri: String,
+        /// What is wrong.
+        reason: String,
+        /// How the scheme is written.
+        form: &'static str,
+    },
+    /// A parameter that the scheme does not have.
+    #[error("store '{uri}' has no parameter '{name}'; it takes {known}")]
+    UnknownParameter {
+        /// As the user wrote it.
+        uri: String,
+        /// The parameter.
+        name: String,
+        /// Those that it has.
+        known: &'static str,
+    },
+    /// A parameter's value that makes no sense.
+    #[error("store '{uri}', parameter {name}: {reason}")]
+    Parameter {
+        /// As the user wrote it.
+        uri: String,
+        /// The parameter.
+        name: String,
+        /// What is wrong with it, and what to write.
+        reason: String,
+    },
+}
 
 /// What the processes of one run must share to use one store.
 #[derive(Debug)]
@@ -23,13 +153,392 @@ impl StoreSpec {
     /// Makes, once a run, what its processes will share, and checks that the store can be used.
     /// `run_token` is unique to the run; a donor keeps what belongs to it private.
     pub fn prepare(&self, run_token: &str) -> Result<SharedParts, StoreError> {
-        let _ = run_token;
-        unimplemented!()
+        match self {
+            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::prepare(self, run_token),
+            Self::Shm { .. } => crate::shm::prepare(self, run_token),
+            Self::Compressed { .. } | Self::Ram { .. } | Self::File { .. } => {
+                Err(self.unusable("not built yet", "name another store"))
+            }
+        }
     }
 
     /// Opens the store in one process of the run. Called anew in a forked child.
     pub fn open(&self, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
-        let _ = (parts, run_token);
-        unimplemented!()
+        match self {
+            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::open(self, parts, run_token),
+            Self::Shm { .. } => crate::shm::open(self, parts, run_token),
+            Self::Compressed { .. } | Self::Ram { .. } | Self::File { .. } => {
+                Err(self.unusable("not built yet", "name another store"))
+            }
+        }
+    }
+
+    /// The error for a store that cannot be used as it was asked for.
+    pub(crate) fn unusable(&self, reason: impl fmt::Display, remedy: impl fmt::Display) -> StoreError {
+        StoreError::Unusable {
+            store: self.to_string(),
+            reason: reason.to_string(),
+            remedy: remedy.to_string(),
+        }
+    }
+}
+
+impl FromStr for StoreSpec {
+    type Err = SpecError;
+
+    fn from_str(uri: &str) -> Result<Self, SpecError> {
+        let (scheme, rest) = uri
+            .split_once(':')
+            .ok_or_else(|| SpecError::Scheme { uri: uri.to_owned() })?;
+        let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let uri = Uri {
+            text: uri,
+            body,
+            query,
+        };
+        match scheme {
+            "compressed" => Ok(Self::Compressed {
+                size: uri.memory_size("compressed:?size=SIZE")?,
+            }),
+            "ram" => Ok(Self::Ram {
+                size: uri.memory_size("ram:?size=SIZE")?,
+            }),
+            "file" => uri.file(),
+            "nbd" => uri.nbd(),
+            "nbd+unix" => uri.nbd_unix(),
+            "shm" => uri.shm(),
+            _ => Err(SpecError::Scheme {
+                uri: uri.text.to_owned(),
+            }),
+        }
+    }
+}
+
+/// A URI being taken apart.
+struct Uri<'a> {
+    text: &'a str,
+    body: &'a str,
+    query: &'a str,
+}
+
+impl<'a> Uri<'a> {
+    fn memory_size(&self, form: &'static str) -> Result<Option<Size>, SpecError> {
+        if !self.body.is_empty() {
+            return Err(self.form(format!("'{}' does not belong there", self.body), form));
+        }
+        let [size] = self.parameters(["size"], "size")?;
+        size.map(|size| self.size(&size)).transpose()
+    }
+
+    fn file(&self) -> Result<StoreSpec, SpecError> {
+        const FORM: &str = "file:PATH?size=SIZE";
+        let [size] = self.parameters(["size"], "size")?;
+        let path = self.path("the path", &decode_bytes(self.body), FORM)?;
+        let size = size.ok_or_else(|| self.form("the size is missing", FORM))?;
+        Ok(StoreSpec::File {
+            path,
+            size: self.size(&size)?,
+        })
+    }
+
+    fn nbd(&self) -> Result<StoreSpec, SpecError> {
+        const FORM: &str = "nbd://HOST:PORT/EXPORT";
+        let (authority, export) = self.authority_and_export(FORM)?;
+        let [timeout, reconnect] = self.parameters(["timeout", "reconnect"], "timeout and reconnect")?;
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+            _ => (authority, None),
+        };
+        let host = match host.strip_prefix('[') {
+            Some(inner) => inner.strip_suffix(']').filter(|inner| inner.contains(':')),
+            None => Some(host).filter(|host| !host.contains(':')),
+        };
+        let host = host
+            .filter(|host| !host.is_empty() && !host.contains(['@', '[', ']', '%']))
+            .ok_or_else(|| self.form(format!("'{authority}' names no host"), FORM))?;
+        let port = match port {
+            None => DEFAULT_NBD_PORT,
+            Some(port) => port
+                .parse()
+                .ok()
+                .filter(|port| *port != 0)
+                .ok_or_else(|| self.form(format!("'{port}' is not a port from 1 to 65535"), FORM))?,
+        };
+        let patience = self.patience(timeout, reconnect)?;
+        Ok(StoreSpec::Nbd {
+            host: host.to_owned(),
+            port,
+            export,
+            patience,
+        })
+    }
+
+    fn nbd_unix(&self) -> Result<StoreSpec, SpecError> {
+        const FORM: &str = "nbd+unix:///EXPORT?socket=PATH";
+        let (authority, export) = self.authority_and_export(FORM)?;
+        if !authority.is_empty() {
+            return Err(self.form(
+                format!("a host ('{authority}') makes no sense with a Unix socket"),
+                FORM,
+            ));
+        }
+        let [socket, timeout, reconnect] = self.parameters(
+            ["socket", "timeout", "reconnect"],
+            "socket, timeout and reconnect",
+        )?;
+        let socket = self.path("the socket's path", &socket.unwrap_or_default(), FORM)?;
+        Ok(StoreSpec::NbdUnix {
+            socket,
+            export,
+            patience: self.patience(timeout, reconnect)?,
+        })
+    }
+
+    fn shm(&self) -> Result<StoreSpec, SpecError> {
+        const FORM: &str = "shm:NAME, the name that `spillway donor --shm NAME` was given";
+        let [timeout, reconnect] = self.parameters(["timeout", "reconnect"], "timeout and reconnect")?;
+        let name = self.text_of("the name", &decode_bytes(self.body), FORM)?;
+        if name.is_empty() || name.len() > 200 || name.contains(['/', '\0']) {
+            return Err(self.form("the name must have 1 to 200 bytes and no '/'", FORM));
+        }
+        Ok(StoreSpec::Shm {
+            name,
+            patience: self.patience(timeout, reconnect)?,
+        })
+    }
+
+    /// `//AUTHORITY/EXPORT`; where there is no `/` after the authority, the export's name is empty.
+    fn authority_and_export(&self, form: &'static str) -> Result<(&'a str, String), SpecError> {
+        let Some(rest) = self.body.strip_prefix("//") else {
+            return Err(self.form("'//' is missing after the scheme", form));
+        };
+        let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
+        let export = self.text_of("the export's name", &decode_bytes(export), form)?;
+        if export.len() > 4096 {
+            return Err(self.form("the export's name is longer than 4096 bytes, NBD's limit", form));
+        }
+        Ok((authority, export))
+    }
+
+    /// Values of the parameters called `names`, decoded.
+    fn parameters<const N: usize>(
+        &self,
+        names: [&str; N],
+        known: &'static str,
+    ) -> Result<[Option<Vec<u8>>; N], SpecError> {
+        let mut values = [const { None }; N];
+        for pair in self.query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let at = names.iter().position(|known| *known == name);
+            let place = at
+                .and_then(|at| values.get_mut(at))
+                .ok_or_else(|| SpecError::UnknownParameter {
+                    uri: self.text.to_owned(),
+                    name: name.to_owned(),
+                    known,
+                })?;
+            if place.replace(decode_bytes(value).into_owned()).is_some() {
+                return Err(self.parameter(name, "is given twice; give it once"));
+            }
+        }
+        Ok(values)
+    }
+
+    fn size(&self, text: &[u8]) -> Result<Size, SpecError> {
+        let size: Size = String::from_utf8_lossy(text)
+            .parse()
+            .map_err(|error: spillway_core::size::SizeError| self.parameter("size", error))?;
+        if size.bytes() < PAGE_SIZE as u64 {
+            return Err(self.parameter(
+                "size",
+                format!("{size} does not hold a page of 4 KiB; give it more"),
+            ));
+        }
+        if size > MAX_SIZE {
+            return Err(self.parameter(
+                "size",
+                format!("{size} is more than one store can hold; at most 15T"),
+            ));
+        }
+        Ok(size)
+    }
+
+    fn patience(&self, timeout: Option<Vec<u8>>, reconnect: Option<Vec<u8>>) -> Result<Patience, SpecError> {
+        let usual = Patience::default();
+        let patience = Patience {
+            timeout: self.seconds("timeout", timeout, usual.timeout)?,
+            reconnect: self.seconds("reconnect", reconnect, usual.reconnect)?,
+        };
+        if patience.timeout.is_zero() {
+            return Err(self.parameter("timeout", "0 would give up at once; give it at least 0.001"));
+        }
+        Ok(patience)
+    }
+
+    fn seconds(&self, name: &str, text: Option<Vec<u8>>, usual: Duration) -> Result<Duration, SpecError> {
+        const DAY_S: f64 = 86_400.0;
+        let Some(text) = text else { return Ok(usual) };
+        let text = String::from_utf8_lossy(&text);
+        let seconds = text
+            .parse::<f64>()
+            .ok()
+            .filter(|seconds| (0.0..=DAY_S).contains(seconds));
+        let seconds = seconds.ok_or_else(|| {
+            self.parameter(
+                name,
+                format!("'{text}' is not a number of seconds from 0 to {DAY_S}"),
+            )
+        })?;
+        Ok(Duration::from_millis((seconds * 1000.0).round() as u64))
+    }
+
+    fn path(&self, what: &str, bytes: &[u8], form: &'static str) -> Result<PathBuf, SpecError> {
+        if bytes.is_empty() {
+            return Err(self.form(format!("{what} is missing"), form));
+        }
+        if bytes.contains(&0) {
+            return Err(self.form(format!("{what} holds a zero byte"), form));
+        }
+        Ok(PathBuf::from(OsString::from_vec(bytes.to_vec())))
+    }
+
+    fn text_of(&self, what: &str, bytes: &[u8], form: &'static str) -> Result<String, SpecError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| self.form(format!("{what} is not UTF-8"), form))?;
+        Ok(text.to_owned())
+    }
+
+    fn form(&self, reason: impl Into<String>, form: &'static str) -> SpecError {
+        SpecError::Form {
+            uri: self.text.to_owned(),
+            reason: reason.into(),
+            form,
+        }
+    }
+
+    fn parameter(&self, name: &str, reason: impl fmt::Display) -> SpecError {
+        SpecError::Parameter {
+            uri: self.text.to_owned(),
+            name: name.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
+fn decode_bytes(text: &str) -> Cow<'_, [u8]> {
+    percent_decode_str(text).into()
+}
+
+/// What is left as it is in a path or name.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b':')
+    .remove(b'@');
+
+impl fmt::Display for StoreSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compressed { size } => {
+                f.write_str("compressed:")?;
+                Query::default().size(f, *size)
+            }
+            Self::Ram { size } => {
+                f.write_str("ram:")?;
+                Query::default().size(f, *size)
+            }
+            Self::File { path, size } => {
+                write!(f, "file:{}", encode_path(path))?;
+                Query::default().size(f, Some(*size))
+            }
+            Self::Nbd {
+                host,
+                port,
+                export,
+                patience,
+            } => {
+                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+                write!(f, "nbd://{open}{host}{close}:{port}/{}", encode(export))?;
+                Query::default().patience(f, patience)
+            }
+            Self::NbdUnix {
+                socket,
+                export,
+                patience,
+            } => {
+                write!(f, "nbd+unix:///{}", encode(export))?;
+                let mut query = Query::default();
+                query.put(f, "socket", encode_path(socket))?;
+                query.patience(f, patience)
+            }
+            Self::Shm { name, patience } => {
+                write!(f, "shm:{}", encode(name))?;
+                Query::default().patience(f, patience)
+            }
+        }
+    }
+}
+
+fn encode(text: &str) -> impl fmt::Display + '_ {
+    percent_encode(text.as_bytes(), ENCODED)
+}
+
+fn encode_path(path: &Path) -> impl fmt::Display + '_ {
+    percent_encode(path.as_os_str().as_bytes(), ENCODED)
+}
+
+/// The query of a URI being printed.
+#[derive(Default)]
+struct Query {
+    begun: bool,
+}
+
+impl Query {
+    fn put(&mut self, f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
+        let mark = if self.begun { '&' } else { '?' };
+        self.begun = true;
+        write!(f, "{mark}{name}={value}")
+    }
+
+    /// In the largest unit that loses nothing.
+    fn size(&mut self, f: &mut fmt::Formatter<'_>, size: Option<Size>) -> fmt::Result {
+        let Some(bytes) = size.map(Size::bytes) else {
+            return Ok(());
+        };
+        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
+        let fits = units
+            .iter()
+            .find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
+        let (shift, unit) = fits.copied().unwrap_or((0, ""));
+        self.put(f, "size", format_args!("{}{unit}", bytes >> shift))
+    }
+
+    fn patience(&mut self, f: &mut fmt::Formatter<'_>, patience: &Patience) -> fmt::Result {
+        let usual = Patience::default();
+        if patience.timeout != usual.timeout {
+            self.put(f, "timeout", patience.timeout.as_secs_f64())?;
+        }
+        if patience.reconnect != usual.reconnect {
+            self.put(f, "reconnect", patience.reconnect.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<String> for StoreSpec {
+    type Error = SpecError;
+
+    fn try_from(uri: String) -> Result<Self, SpecError> {
+        uri.parse()
+    }
+}
+
+impl From<StoreSpec> for String {
+    fn from(spec: StoreSpec) -> Self {
+        spec.to_string()
     }
 }
