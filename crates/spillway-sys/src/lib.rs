@@ -2,5 +2,6 @@
 //! page-map scans, raw threads. The one crate where `unsafe` is at home; no policy here.
 #![allow(unsafe_code)]
 
+pub mod machine;
 pub mod shared_memory;
 pub mod uffd;

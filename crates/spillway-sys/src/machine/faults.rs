@@ -1,0 +1,294 @@
+//! Can page faults be taken over here: the kernel, userfaultfd, its features, and who may use it.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, Result};
+use rustix::mm::UserfaultfdFlags;
+
+use super::{Check, has_capability, read_value};
+use crate::uffd::{self, Features};
+
+/// First kernel with `UFFDIO_MOVE`, the youngest feature that the pager stands on.
+const KERNEL_NEEDED: (u32, u32) = (6, 8);
+
+const KERNEL_REMEDY: &str = "sudo apt-get install -t bookworm-backports linux-image-amd64 && sudo reboot";
+const PERMISSION_REMEDY: &str = "sudo sysctl -w vm.unprivileged_userfaultfd=1";
+const DEVICE: &str = "/dev/userfaultfd";
+const CAP_SYS_PTRACE: u32 = 19;
+
+/// `UFFD_USER_MODE_ONLY`: a descriptor that serves no fault raised inside the kernel, which anyone may have.
+const USER_MODE_ONLY: UserfaultfdFlags = UserfaultfdFlags::from_bits_retain(1);
+
+/// What a feature bit is to Spillway.
+struct FeatureUse {
+    bit: Features,
+    name: &'static str,
+    essential: bool,
+    present: &'static str,
+    absent: &'static str,
+}
+
+/// A feature without which the pager cannot work.
+const fn needed(
+    bit: Features,
+    name: &'static str,
+    present: &'static str,
+    absent: &'static str,
+) -> FeatureUse {
+    FeatureUse {
+        bit,
+        name,
+        essential: true,
+        present,
+        absent,
+    }
+}
+
+/// A feature that something gains by.
+const fn useful(
+    bit: Features,
+    name: &'static str,
+    present: &'static str,
+    absent: &'static str,
+) -> FeatureUse {
+    FeatureUse {
+        bit,
+        name,
+        essential: false,
+        present,
+        absent,
+    }
+}
+
+/// A feature that changes nothing.
+const fn unneeded(bit: Features, name: &'static str, why: &'static str) -> FeatureUse {
+    FeatureUse {
+        bit,
+        name,
+        essential: false,
+        present: why,
+        absent: why,
+    }
+}
+
+#[rustfmt::skip]
+const FEATURES: [FeatureUse; 17] = [
+    needed(Features::PAGEFAULT_FLAG_WP, "uffd-wp",
+        "writes to a page on its way out are seen", "writes to a page on its way out would be lost"),
+    needed(Features::MOVE, "uffd-move",
+        "pages enter and leave the program uncopied", "pages cannot be taken out of a program safely"),
+    needed(Features::POISON, "uffd-poison",
+        "a page that is lost gives SIGBUS, never zeros", "a page that is lost could not be reported"),
+    useful(Features::THREAD_ID, "uffd-thread-id",
+        "a fault names the thread that waits", "a fault does not name the thread that waits"),
+    useful(Features::SIGBUS, "uffd-sigbus",
+        "faults can be served in the faulting thread", "faults can be served by another thread only"),
+    useful(Features::WP_ASYNC, "uffd-wp-async",
+        "written pages can be found without a fault", "written pages can be found by faults only"),
+    useful(Features::WP_UNPOPULATED, "uffd-wp-unpopulated",
+        "absent pages can be write-protected", "absent pages cannot be write-protected"),
+    unneeded(Features::EXACT_ADDRESS, "uffd-exact-address", "not needed: the page is known anyway"),
+    unneeded(Features::EVENT_FORK, "uffd-event-fork", "not needed: hooks see fork"),
+    unneeded(Features::EVENT_REMAP, "uffd-event-remap", "not needed: hooks see mremap"),
+    unneeded(Features::EVENT_REMOVE, "uffd-event-remove", "not needed: hooks see madvise"),
+    unneeded(Features::EVENT_UNMAP, "uffd-event-unmap", "not needed: hooks see munmap"),
+    unneeded(Features::MISSING_SHMEM, "uffd-missing-shmem", "not needed: shared memory is left alone"),
+    unneeded(Features::MINOR_SHMEM, "uffd-minor-shmem", "not needed: shared memory is left alone"),
+    unneeded(Features::WP_HUGETLBFS_SHMEM, "uffd-wp-shmem", "not needed: shared memory is left alone"),
+    unneeded(Features::MISSING_HUGETLBFS, "uffd-missing-hugetlb", "not needed: huge page files are left alone"),
+    unneeded(Features::MINOR_HUGETLBFS, "uffd-minor-hugetlb", "not needed: huge page files are left alone"),
+];
+
+/// The kernel, userfaultfd, the permission, and each feature.
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = vec![kernel()];
+    // The user-mode-only descriptor tells the features even to those who may not handle the kernel's faults.
+    match open_user_mode_only() {
+        Ok(fd) => {
+            checks.push(Check::ok("userfaultfd", "present", "page faults can be taken over").essential());
+            checks.push(permission());
+            let features = uffd::handshake(&fd, 0).map_or(Features::empty(), Features::from_bits_truncate);
+            checks.extend(FEATURES.iter().map(|known| feature(known, features)));
+        }
+        Err(error) => checks.push(no_userfaultfd(error)),
+    }
+    checks
+}
+
+fn kernel() -> Check {
+    const NAME: &str = "kernel";
+    let Some(release) = read_value::<String>("/proc/sys/kernel/osrelease") else {
+        return Check::warn(NAME, "unknown", "/proc is not mounted, which Spillway needs")
+            .remedy("sudo mount -t proc proc /proc");
+    };
+    match parse_release(&release) {
+        Some(version) if version >= KERNEL_NEEDED => Check::ok(NAME, release, "6.8 or later is needed"),
+        // The features decide, because a vendor may have carried them to an older kernel.
+        _ => Check::warn(NAME, release, "6.8 or later is needed").remedy(KERNEL_REMEDY),
+    }
+}
+
+/// Major and minor number of a kernel release such as `6.18.44-amd64`.
+fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn open_user_mode_only() -> Result<OwnedFd> {
+    // SAFETY: makes a new descriptor and touches no memory.
+    unsafe { rustix::mm::userfaultfd(UserfaultfdFlags::CLOEXEC | USER_MODE_ONLY) }
+}
+
+fn no_userfaultfd(error: Errno) -> Check {
+    const NAME: &str = "userfaultfd";
+    match error {
+        Errno::NOSYS => Check::missing(NAME, "absent", "the kernel was built without CONFIG_USERFAULTFD")
+            .remedy(KERNEL_REMEDY),
+        Errno::PERM | Errno::ACCESS => Check::missing(
+            NAME,
+            "forbidden",
+            "a seccomp filter, such as a container's, forbids it",
+        )
+        .remedy("docker run --security-opt seccomp=unconfined --cap-add SYS_PTRACE ..."),
+        error => Check::missing(NAME, error.to_string(), "page faults cannot be taken over"),
+    }
+    .essential()
+}
+
+/// Whether faults that the kernel raises for a program, as in read(2), can be handled too, and by which right.
+fn permission() -> Check {
+    let device = open_device();
+    let by_call = uffd::supported_features(None);
+    let by_device = match &device {
+        Ok(fd) => uffd::supported_features(Some(fd.as_fd())),
+        Err(error) => Err(*error),
+    };
+    let privileged = has_capability(CAP_SYS_PTRACE) || !allowed_to_all();
+    let rights = [
+        (by_call.is_ok() && privileged, "CAP_SYS_PTRACE"),
+        (
+            by_call.is_ok() && allowed_to_all(),
+            "vm.unprivileged_userfaultfd=1",
+        ),
+        (by_device.is_ok(), DEVICE),
+    ];
+    permission_check(&rights)
+}
+
+fn permission_check(rights: &[(bool, &str)]) -> Check {
+    const NAME: &str = "uffd-permission";
+    let (held, lacking): (Vec<_>, Vec<_>) = rights.iter().partition(|(held, _)| *held);
+    let list = |rights: Vec<&(bool, &str)>, between: &str| {
+        rights
+            .iter()
+            .map(|(_, name)| *name)
+            .collect::<Vec<_>>()
+            .join(between)
+    };
+    if held.is_empty() {
+        let found = format!("refused: no {}", list(lacking, ", no "));
+        Check::missing(NAME, found, "the kernel's own faults cannot be served").remedy(PERMISSION_REMEDY)
+    } else {
+        Check::ok(
+            NAME,
+            format!("by {}", list(held, ", ")),
+            "the kernel's own faults are served too",
+        )
+    }
+    .essential()
+}
+
+fn open_device() -> Result<OwnedFd> {
+    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn allowed_to_all() -> bool {
+    read_value::<u32>("/proc/sys/vm/unprivileged_userfaultfd") == Some(1)
+}
+
+fn feature(known: &FeatureUse, features: Features) -> Check {
+    let FeatureUse {
+        bit,
+        name,
+        essential,
+        present,
+        absent,
+    } = *known;
+    let check = if features.contains(bit) {
+        Check::ok(name, "yes", present)
+    } else if essential {
+        Check::missing(name, "no", absent).remedy(KERNEL_REMEDY)
+    } else {
+        Check::warn(name, "no", absent)
+    };
+    if essential { check.essential() } else { check }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn releases_are_parsed() {
+        assert_eq!(parse_release("6.18.44-fc-v669"), Some((6, 18)));
+        assert_eq!(parse_release("6.1.0-37-amd64"), Some((6, 1)));
+        assert_eq!(parse_release("7.0"), Some((7, 0)));
+        assert_eq!(parse_release("six"), None);
+        assert!((6, 7) < KERNEL_NEEDED && (6, 10) > KERNEL_NEEDED && (7, 0) > KERNEL_NEEDED);
+    }
+
+    #[test]
+    fn one_right_is_enough_and_none_is_mended_by_sysctl() {
+        let check = permission_check(&[(false, "A"), (true, "B")]);
+        assert_eq!((check.status, check.found.as_str()), (Status::Ok, "by B"));
+        let check = permission_check(&[(false, "A"), (false, "B")]);
+        assert_eq!(
+            (check.status, check.found.as_str()),
+            (Status::Missing, "refused: no A, no B")
+        );
+        assert_eq!(check.remedy.as_deref(), Some(PERMISSION_REMEDY));
+        assert!(check.prevents_running());
+    }
+
+    #[test]
+    fn each_feature_has_one_check() {
+        let named = FEATURES
+            .iter()
+            .fold(Features::empty(), |all, known| all | known.bit);
+        assert_eq!(named, Features::all());
+    }
+
+    #[test]
+    fn an_old_kernel_lacks_what_is_essential() {
+        let old = Features::all() - Features::MOVE - Features::WP_ASYNC;
+        let checks = FEATURES
+            .iter()
+            .map(|known| feature(known, old))
+            .collect::<Vec<_>>();
+        let failures = checks
+            .iter()
+            .filter(|check| check.prevents_running())
+            .collect::<Vec<_>>();
+        assert_eq!(failures.len(), 1);
+        assert_eq!(failures[0].name, "uffd-move");
+        assert_eq!(failures[0].remedy.as_deref(), Some(KERNEL_REMEDY));
+        assert!(
+            checks
+                .iter()
+                .any(|check| check.name == "uffd-wp-async" && check.status == Status::Warn)
+        );
+    }
+
+    #[test]
+    fn a_forbidden_call_is_told_from_an_absent_one() {
+        assert!(
+            no_userfaultfd(Errno::NOSYS)
+                .meaning
+                .contains("CONFIG_USERFAULTFD")
+        );
+        assert!(no_userfaultfd(Errno::PERM).meaning.contains("seccomp"));
+        assert!(no_userfaultfd(Errno::MFILE).prevents_running());
+    }
+}
