@@ -1,4 +1,8 @@
-//! Placeholder: filled in by the next change.
+//! NBD: the client store for `nbd://` and `nbd+unix://`, and the codec that the donor shares.
+//!
+//! Placeholder for the store: filled in by the next change.
+
+pub mod wire;
 
 use std::sync::Arc;
 
