@@ -56,14 +56,7 @@ pub struct Check {
 
 impl Check {
     fn new(name: &'static str, status: Status, found: impl Into<String>, meaning: &'static str) -> Self {
-        Self {
-            name,
-            status,
-            essential: false,
-            found: found.into(),
-            meaning,
-            remedy: None,
-        }
+        Self { name, status, essential: false, found: found.into(), meaning, remedy: None }
     }
 
     fn ok(name: &'static str, found: impl Into<String>, meaning: &'static str) -> Self {
@@ -126,12 +119,7 @@ pub fn essential_failures() -> Vec<Check> {
 
 /// The first word of a small file of `/proc` or `/sys`, parsed; `None` where it cannot be had.
 fn read_value<T: FromStr>(path: &str) -> Option<T> {
-    std::fs::read_to_string(path)
-        .ok()?
-        .split_whitespace()
-        .next()?
-        .parse()
-        .ok()
+    std::fs::read_to_string(path).ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// Whether this process holds the capability of that number.
@@ -150,14 +138,9 @@ fn parse_capabilities(status: &str) -> Option<u64> {
 
 /// A number of bytes in the largest unit that keeps a whole digit.
 fn print_bytes(bytes: u64) -> String {
-    let unit = [
-        (1 << 40, "TiB"),
-        (1 << 30, "GiB"),
-        (1 << 20, "MiB"),
-        (1 << 10, "KiB"),
-    ]
-    .into_iter()
-    .find(|(size, _)| bytes >= *size);
+    let unit = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")]
+        .into_iter()
+        .find(|(size, _)| bytes >= *size);
     match unit {
         Some((size, name)) => format!("{:.1} {name}", bytes as f64 / size as f64),
         None => format!("{bytes} B"),
@@ -179,10 +162,7 @@ mod tests {
 
     #[test]
     fn whatever_is_essential_and_missing_is_a_failure() {
-        let expected = checks()
-            .into_iter()
-            .filter(Check::prevents_running)
-            .collect::<Vec<_>>();
+        let expected = checks().into_iter().filter(Check::prevents_running).collect::<Vec<_>>();
         assert_eq!(essential_failures(), expected);
         let check = Check::warn("x", "y", "z").essential();
         assert!(!check.prevents_running(), "a warning stops nothing");
@@ -191,10 +171,7 @@ mod tests {
     #[test]
     fn a_check_reads_as_thing_reason_remedy() {
         let check = Check::missing("disk", "none", "nowhere to write").remedy("buy one");
-        assert_eq!(
-            check.to_string(),
-            "disk: none - nowhere to write; mend it by: buy one"
-        );
+        assert_eq!(check.to_string(), "disk: none - nowhere to write; mend it by: buy one");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A memory file, mapped shared for as long as the value lives. Sparse: memory is taken when written.
 ///
@@ -114,6 +114,21 @@ impl SharedMemory {
     }
 }
 
+impl SharedMemory {
+    /// Gives the memory behind `bytes` from `offset` on back to the machine; it reads as zeros afterwards, in
+    /// every process. Goes by the mapping, so it cannot hit another file when somebody closed ours.
+    /// Both must be whole pages. Panics when out of range.
+    pub fn give_back(&self, offset: usize, bytes: usize) -> Result<()> {
+        assert!(
+            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            "give back beyond the mapping"
+        );
+        // SAFETY: in range by the assertion, so the pages are of this mapping, to which no references but
+        // to atomics exist; these read zeros from now on.
+        unsafe { madvise(self.base.as_ptr().add(offset).cast(), bytes, Advice::LinuxRemove) }
+    }
+}
+
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `map` and no borrow of it is left. Failure leaves it mapped.
@@ -144,6 +159,18 @@ mod tests {
         punch_hole(&fd, 4096, 4096).unwrap();
         first.read(4096, &mut back);
         assert_eq!(back, [0; 8]);
+    }
+
+    #[test]
+    fn memory_is_given_back() {
+        let (fd, memory) = SharedMemory::create("test", 8192).unwrap();
+        memory.write(0, &[1; 8192]);
+        assert_eq!(fstat(&fd).unwrap().st_blocks, 16);
+        memory.give_back(0, 4096).unwrap();
+        assert_eq!(fstat(&fd).unwrap().st_blocks, 8);
+        let mut back = [7; 8192];
+        memory.read(0, &mut back);
+        assert!(back[..4096] == [0; 4096] && back[4096..] == [1; 4096]);
     }
 
     #[test]

@@ -206,11 +206,7 @@ fn open_raw(device: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
 }
 
 pub(crate) fn handshake(fd: &OwnedFd, features: u64) -> Result<u64> {
-    let mut api = Api {
-        api: UFFD_API,
-        features,
-        ioctls: 0,
-    };
+    let mut api = Api { api: UFFD_API, features, ioctls: 0 };
     // SAFETY: the opcode takes exactly this structure.
     unsafe { ioctl(fd, Updater::<UFFDIO_API, _>::new(&mut api))? };
     Ok(api.features)
@@ -266,35 +262,22 @@ impl Uffd {
 
     /// Makes `bytes` from `start` on fault to this descriptor.
     pub fn register(&self, start: usize, bytes: usize, mode: RegisterMode) -> Result<()> {
-        let range = Range {
-            start: start as u64,
-            bytes: bytes as u64,
-        };
-        let mut register = Register {
-            range,
-            mode: mode.bits(),
-            ioctls: 0,
-        };
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut register = Register { range, mode: mode.bits(), ioctls: 0 };
         // SAFETY: the opcode takes exactly this structure; registering changes no contents.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_REGISTER, _>::new(&mut register)) }
     }
 
     /// Gives a range back to the kernel's own handling. Pages that are not there will read as zeros.
     pub fn unregister(&self, start: usize, bytes: usize) -> Result<()> {
-        let mut range = Range {
-            start: start as u64,
-            bytes: bytes as u64,
-        };
+        let mut range = Range { start: start as u64, bytes: bytes as u64 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_UNREGISTER, _>::new(&mut range)) }
     }
 
     /// Lets every thread that waits for a page of the range try again.
     pub fn wake(&self, start: usize, bytes: usize) -> Result<()> {
-        let mut range = Range {
-            start: start as u64,
-            bytes: bytes as u64,
-        };
+        let mut range = Range { start: start as u64, bytes: bytes as u64 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_WAKE, _>::new(&mut range)) }
     }
@@ -302,13 +285,7 @@ impl Uffd {
     /// Puts a copy of the page at `from` where no page is, and wakes who waits for it. EEXIST when a page is
     /// there; ENOENT when the address is not registered any more; EAGAIN while the address space changes.
     pub fn copy(&self, to: usize, from: usize, bytes: usize) -> Result<()> {
-        let mut copy = Copy {
-            to: to as u64,
-            from: from as u64,
-            bytes: bytes as u64,
-            mode: 0,
-            done: 0,
-        };
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure; see the module on addresses.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) }
     }
@@ -318,13 +295,7 @@ impl Uffd {
     /// where protections differ or forbid writing; ENOENT for a hole; EEXIST when a page is there.
     pub fn move_pages(&self, to: usize, from: usize, bytes: usize, wake: bool) -> Result<usize> {
         let mode = if wake { 0 } else { MODE_DONT_WAKE };
-        let mut copy = Copy {
-            to: to as u64,
-            from: from as u64,
-            bytes: bytes as u64,
-            mode,
-            done: 0,
-        };
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
         // SAFETY: the opcode takes exactly this structure; see the module on addresses.
         match unsafe { ioctl(&self.fd, Updater::<UFFDIO_MOVE, _>::new(&mut copy)) } {
             Ok(()) => Ok(bytes),
@@ -336,13 +307,7 @@ impl Uffd {
     /// As [`Self::move_pages`], passing over pages that are not there.
     pub fn move_pages_and_holes(&self, to: usize, from: usize, bytes: usize) -> Result<usize> {
         let mode = MODE_DONT_WAKE | MOVE_ALLOW_SRC_HOLES;
-        let mut copy = Copy {
-            to: to as u64,
-            from: from as u64,
-            bytes: bytes as u64,
-            mode,
-            done: 0,
-        };
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
         // SAFETY: the opcode takes exactly this structure; see the module on addresses.
         match unsafe { ioctl(&self.fd, Updater::<UFFDIO_MOVE, _>::new(&mut copy)) } {
             Ok(()) => Ok(bytes),
@@ -353,44 +318,24 @@ impl Uffd {
 
     /// Maps the shared zero page where no page is, and wakes who waits for it.
     pub fn zero_page(&self, start: usize, bytes: usize) -> Result<()> {
-        let range = Range {
-            start: start as u64,
-            bytes: bytes as u64,
-        };
-        let mut zero = OnRange {
-            range,
-            mode: 0,
-            done: 0,
-        };
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut zero = OnRange { range, mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut zero)) }
     }
 
     /// Write-protects a range (`on`), or lifts that and wakes who waits.
     pub fn write_protect(&self, start: usize, bytes: usize, on: bool) -> Result<()> {
-        let range = Range {
-            start: start as u64,
-            bytes: bytes as u64,
-        };
-        let mut protect = WriteProtect {
-            range,
-            mode: if on { WRITEPROTECT_ON } else { 0 },
-        };
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut protect = WriteProtect { range, mode: if on { WRITEPROTECT_ON } else { 0 } };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut protect)) }
     }
 
     /// Makes pages that are not there answer every access with SIGBUS, and wakes who waits for them.
     pub fn poison(&self, start: usize, bytes: usize) -> Result<()> {
-        let range = Range {
-            start: start as u64,
-            bytes: bytes as u64,
-        };
-        let mut poison = OnRange {
-            range,
-            mode: 0,
-            done: 0,
-        };
+        let range = Range { start: start as u64, bytes: bytes as u64 };
+        let mut poison = OnRange { range, mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_POISON, _>::new(&mut poison)) }
     }

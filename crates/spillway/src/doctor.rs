@@ -55,26 +55,16 @@ impl<'a> From<&'a Check> for Line<'a> {
 pub fn run(args: DoctorArgs) -> ExitCode {
     let checks = machine::checks();
     let mut out = anstream::AutoStream::auto(io::stdout().lock());
-    let printed = if args.json {
-        print_json(&mut out, &checks)
-    } else {
-        print_lines(&mut out, &checks)
-    };
+    let printed = if args.json { print_json(&mut out, &checks) } else { print_lines(&mut out, &checks) };
     match printed {
         // A reader that went away has seen what it wanted.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            crate::complain(format_args!(
-                "standard output: {error}; the checks could not be printed"
-            ));
+            crate::complain(format_args!("standard output: {error}; the checks could not be printed"));
             return ExitCode::FAILURE;
         }
         _ => {}
     }
-    if checks.iter().any(Check::prevents_running) {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    }
+    if checks.iter().any(Check::prevents_running) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn print_json(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
@@ -87,12 +77,7 @@ fn print_json(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
 fn print_lines(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
     for check in checks {
         let style = style(check);
-        writeln!(
-            out,
-            "{style}{:<8}{style:#}{}",
-            check.status.mark(),
-            hanging(check)
-        )?;
+        writeln!(out, "{style}{:<8}{style:#}{}", check.status.mark(), hanging(check))?;
         if let Some(command) = &check.remedy {
             writeln!(out, "{:INDENT$}mend: {command}", "")?;
         }
@@ -100,10 +85,7 @@ fn print_lines(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
     let failures = checks.iter().filter(|check| check.prevents_running()).count();
     match failures {
         0 => writeln!(out, "\nEverything essential is there.")?,
-        _ => writeln!(
-            out,
-            "\nNothing runs before {failures} essential missing is mended."
-        )?,
+        _ => writeln!(out, "\nNothing runs before {failures} essential missing is mended.")?,
     }
     out.flush()
 }

@@ -46,15 +46,9 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(Cli {
-            command: Command::Run(args),
-        }) => run::run(args),
-        Ok(Cli {
-            command: Command::Donor(args),
-        }) => donor::run(args),
-        Ok(Cli {
-            command: Command::Doctor(args),
-        }) => doctor::run(args),
+        Ok(Cli { command: Command::Run(args) }) => run::run(args),
+        Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
+        Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
         Err(error) => usage(&error),
     }
 }
@@ -96,9 +90,7 @@ fn one_line(rendered: &str, command: Option<&str>) -> String {
 /// The subcommand that the command line names, if it is one of ours.
 fn named_command() -> Option<String> {
     let first = std::env::args_os().nth(1)?.into_string().ok()?;
-    Cli::command()
-        .find_subcommand(&first)
-        .map(|command| command.get_name().to_owned())
+    Cli::command().find_subcommand(&first).map(|command| command.get_name().to_owned())
 }
 
 /// Writes one line to stderr: thing, reason, remedy.

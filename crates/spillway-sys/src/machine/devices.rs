@@ -20,12 +20,9 @@ pub fn preload_library() -> Option<PathBuf> {
 
 fn preload_library_of(executable: &Path) -> Option<PathBuf> {
     let directory = executable.parent()?;
-    [
-        directory.join(LIBRARY),
-        directory.join("../lib/spillway").join(LIBRARY),
-    ]
-    .into_iter()
-    .find(|path| path.is_file())
+    [directory.join(LIBRARY), directory.join("../lib/spillway").join(LIBRARY)]
+        .into_iter()
+        .find(|path| path.is_file())
 }
 
 pub(super) fn preload_check() -> Check {
@@ -46,30 +43,16 @@ fn nodes() -> Check {
     const NAME: &str = "numa-nodes";
     let nodes = list("/sys/devices/system/node")
         .into_iter()
-        .filter(|name| {
-            name.strip_prefix("node")
-                .is_some_and(|number| number.parse::<u32>().is_ok())
-        })
+        .filter(|name| name.strip_prefix("node").is_some_and(|number| number.parse::<u32>().is_ok()))
         .map(|name| (cpu_less(&name), name))
         .collect::<Vec<_>>();
-    let without = nodes
-        .iter()
-        .filter(|(cpu_less, _)| *cpu_less)
-        .map(|(_, name)| name.as_str())
-        .collect::<Vec<_>>();
+    let without =
+        nodes.iter().filter(|(cpu_less, _)| *cpu_less).map(|(_, name)| name.as_str()).collect::<Vec<_>>();
     let count = nodes.len().max(1);
     if without.is_empty() {
-        Check::ok(
-            NAME,
-            format!("{count}, each with CPUs"),
-            "no memory-only node (CXL)",
-        )
+        Check::ok(NAME, format!("{count}, each with CPUs"), "no memory-only node (CXL)")
     } else {
-        Check::ok(
-            NAME,
-            format!("{count}, without CPUs: {}", without.join(", ")),
-            "slower memory in reach",
-        )
+        Check::ok(NAME, format!("{count}, without CPUs: {}", without.join(", ")), "slower memory in reach")
     }
 }
 
@@ -83,26 +66,15 @@ fn rdma() -> Check {
     const NAME: &str = "rdma";
     match list("/sys/class/infiniband") {
         devices if devices.is_empty() => Check::missing(NAME, "no device", "donors are reached over TCP"),
-        devices => Check::ok(
-            NAME,
-            devices.join(", "),
-            "not used yet: donors are reached over TCP",
-        ),
+        devices => Check::ok(NAME, devices.join(", "), "not used yet: donors are reached over TCP"),
     }
 }
 
 fn ucx() -> Check {
     const NAME: &str = "ucx";
-    const DIRECTORIES: [&str; 4] = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib",
-        "/usr/local/lib",
-    ];
-    let found = DIRECTORIES
-        .iter()
-        .map(|dir| format!("{dir}/libucp.so.0"))
-        .find(|path| Path::new(path).exists());
+    const DIRECTORIES: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"];
+    let found =
+        DIRECTORIES.iter().map(|dir| format!("{dir}/libucp.so.0")).find(|path| Path::new(path).exists());
     match found {
         Some(path) => Check::ok(NAME, path, "only RDMA wants it"),
         None => Check::missing(NAME, "no libucp.so.0", "only RDMA wants it")
@@ -116,23 +88,15 @@ fn io_uring() -> Check {
     match uring_refusal().raw_os_error() {
         // The kernel looked at the arguments, so it would have granted good ones.
         Some(libc::EFAULT | libc::EINVAL) => Check::ok(NAME, "yes", "file: stores can be used"),
-        Some(libc::ENOSYS) => Check::missing(
-            NAME,
-            "absent",
-            "file: stores cannot be used: the kernel lacks CONFIG_IO_URING",
-        ),
-        _ if setting > 0 => Check::missing(
-            NAME,
-            format!("io_uring_disabled={setting}"),
-            "file: stores cannot be used",
-        )
-        .remedy("sudo sysctl -w kernel.io_uring_disabled=0"),
-        _ => Check::missing(
-            NAME,
-            "forbidden",
-            "file: stores cannot be used: a seccomp filter forbids it",
-        )
-        .remedy("docker run --security-opt seccomp=unconfined ..."),
+        Some(libc::ENOSYS) => {
+            Check::missing(NAME, "absent", "file: stores cannot be used: the kernel lacks CONFIG_IO_URING")
+        }
+        _ if setting > 0 => {
+            Check::missing(NAME, format!("io_uring_disabled={setting}"), "file: stores cannot be used")
+                .remedy("sudo sysctl -w kernel.io_uring_disabled=0")
+        }
+        _ => Check::missing(NAME, "forbidden", "file: stores cannot be used: a seccomp filter forbids it")
+            .remedy("docker run --security-opt seccomp=unconfined ..."),
     }
 }
 
@@ -147,9 +111,7 @@ fn uring_refusal() -> std::io::Error {
 /// Names in a directory, sorted; none where it cannot be read.
 fn list(directory: &str) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect::<Vec<_>>();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<_>>();
     names.sort();
     names
 }
@@ -170,9 +132,6 @@ mod tests {
         let found = preload_library_of(&executable).unwrap().canonicalize().unwrap();
         assert_eq!(found, installed.join(LIBRARY).canonicalize().unwrap());
         std::fs::write(root.path().join("bin").join(LIBRARY), "").unwrap();
-        assert_eq!(
-            preload_library_of(&executable),
-            Some(root.path().join("bin").join(LIBRARY))
-        );
+        assert_eq!(preload_library_of(&executable), Some(root.path().join("bin").join(LIBRARY)));
     }
 }

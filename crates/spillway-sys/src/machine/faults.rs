@@ -36,13 +36,7 @@ const fn needed(
     present: &'static str,
     absent: &'static str,
 ) -> FeatureUse {
-    FeatureUse {
-        bit,
-        name,
-        essential: true,
-        present,
-        absent,
-    }
+    FeatureUse { bit, name, essential: true, present, absent }
 }
 
 /// A feature that something gains by.
@@ -52,24 +46,12 @@ const fn useful(
     present: &'static str,
     absent: &'static str,
 ) -> FeatureUse {
-    FeatureUse {
-        bit,
-        name,
-        essential: false,
-        present,
-        absent,
-    }
+    FeatureUse { bit, name, essential: false, present, absent }
 }
 
 /// A feature that changes nothing.
 const fn unneeded(bit: Features, name: &'static str, why: &'static str) -> FeatureUse {
-    FeatureUse {
-        bit,
-        name,
-        essential: false,
-        present: why,
-        absent: why,
-    }
+    FeatureUse { bit, name, essential: false, present: why, absent: why }
 }
 
 #[rustfmt::skip]
@@ -145,12 +127,10 @@ fn no_userfaultfd(error: Errno) -> Check {
     match error {
         Errno::NOSYS => Check::missing(NAME, "absent", "the kernel was built without CONFIG_USERFAULTFD")
             .remedy(KERNEL_REMEDY),
-        Errno::PERM | Errno::ACCESS => Check::missing(
-            NAME,
-            "forbidden",
-            "a seccomp filter, such as a container's, forbids it",
-        )
-        .remedy("docker run --security-opt seccomp=unconfined --cap-add SYS_PTRACE ..."),
+        Errno::PERM | Errno::ACCESS => {
+            Check::missing(NAME, "forbidden", "a seccomp filter, such as a container's, forbids it")
+                .remedy("docker run --security-opt seccomp=unconfined --cap-add SYS_PTRACE ...")
+        }
         error => Check::missing(NAME, error.to_string(), "page faults cannot be taken over"),
     }
     .essential()
@@ -167,10 +147,7 @@ fn permission() -> Check {
     let privileged = has_capability(CAP_SYS_PTRACE) || !allowed_to_all();
     let rights = [
         (by_call.is_ok() && privileged, "CAP_SYS_PTRACE"),
-        (
-            by_call.is_ok() && allowed_to_all(),
-            "vm.unprivileged_userfaultfd=1",
-        ),
+        (by_call.is_ok() && allowed_to_all(), "vm.unprivileged_userfaultfd=1"),
         (by_device.is_ok(), DEVICE),
     ];
     permission_check(&rights)
@@ -180,21 +157,13 @@ fn permission_check(rights: &[(bool, &str)]) -> Check {
     const NAME: &str = "uffd-permission";
     let (held, lacking): (Vec<_>, Vec<_>) = rights.iter().partition(|(held, _)| *held);
     let list = |rights: Vec<&(bool, &str)>, between: &str| {
-        rights
-            .iter()
-            .map(|(_, name)| *name)
-            .collect::<Vec<_>>()
-            .join(between)
+        rights.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(between)
     };
     if held.is_empty() {
         let found = format!("refused: no {}", list(lacking, ", no "));
         Check::missing(NAME, found, "the kernel's own faults cannot be served").remedy(PERMISSION_REMEDY)
     } else {
-        Check::ok(
-            NAME,
-            format!("by {}", list(held, ", ")),
-            "the kernel's own faults are served too",
-        )
+        Check::ok(NAME, format!("by {}", list(held, ", ")), "the kernel's own faults are served too")
     }
     .essential()
 }
@@ -208,13 +177,7 @@ fn allowed_to_all() -> bool {
 }
 
 fn feature(known: &FeatureUse, features: Features) -> Check {
-    let FeatureUse {
-        bit,
-        name,
-        essential,
-        present,
-        absent,
-    } = *known;
+    let FeatureUse { bit, name, essential, present, absent } = *known;
     let check = if features.contains(bit) {
         Check::ok(name, "yes", present)
     } else if essential {
@@ -244,50 +207,31 @@ mod tests {
         let check = permission_check(&[(false, "A"), (true, "B")]);
         assert_eq!((check.status, check.found.as_str()), (Status::Ok, "by B"));
         let check = permission_check(&[(false, "A"), (false, "B")]);
-        assert_eq!(
-            (check.status, check.found.as_str()),
-            (Status::Missing, "refused: no A, no B")
-        );
+        assert_eq!((check.status, check.found.as_str()), (Status::Missing, "refused: no A, no B"));
         assert_eq!(check.remedy.as_deref(), Some(PERMISSION_REMEDY));
         assert!(check.prevents_running());
     }
 
     #[test]
     fn each_feature_has_one_check() {
-        let named = FEATURES
-            .iter()
-            .fold(Features::empty(), |all, known| all | known.bit);
+        let named = FEATURES.iter().fold(Features::empty(), |all, known| all | known.bit);
         assert_eq!(named, Features::all());
     }
 
     #[test]
     fn an_old_kernel_lacks_what_is_essential() {
         let old = Features::all() - Features::MOVE - Features::WP_ASYNC;
-        let checks = FEATURES
-            .iter()
-            .map(|known| feature(known, old))
-            .collect::<Vec<_>>();
-        let failures = checks
-            .iter()
-            .filter(|check| check.prevents_running())
-            .collect::<Vec<_>>();
+        let checks = FEATURES.iter().map(|known| feature(known, old)).collect::<Vec<_>>();
+        let failures = checks.iter().filter(|check| check.prevents_running()).collect::<Vec<_>>();
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].name, "uffd-move");
         assert_eq!(failures[0].remedy.as_deref(), Some(KERNEL_REMEDY));
-        assert!(
-            checks
-                .iter()
-                .any(|check| check.name == "uffd-wp-async" && check.status == Status::Warn)
-        );
+        assert!(checks.iter().any(|check| check.name == "uffd-wp-async" && check.status == Status::Warn));
     }
 
     #[test]
     fn a_forbidden_call_is_told_from_an_absent_one() {
-        assert!(
-            no_userfaultfd(Errno::NOSYS)
-                .meaning
-                .contains("CONFIG_USERFAULTFD")
-        );
+        assert!(no_userfaultfd(Errno::NOSYS).meaning.contains("CONFIG_USERFAULTFD"));
         assert!(no_userfaultfd(Errno::PERM).meaning.contains("seccomp"));
         assert!(no_userfaultfd(Errno::MFILE).prevents_running());
     }

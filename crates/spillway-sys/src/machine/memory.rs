@@ -66,10 +66,7 @@ const _: () = assert!(PAGEMAP_SCAN == opcode::read_write::<ScanArgument>(b'f', 1
 fn scan_nothing() -> rustix::io::Result<()> {
     let pagemap = std::fs::File::open("/proc/self/pagemap")
         .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-    let mut argument = ScanArgument {
-        bytes: size_of::<ScanArgument>() as u64,
-        ..ScanArgument::default()
-    };
+    let mut argument = ScanArgument { bytes: size_of::<ScanArgument>() as u64, ..ScanArgument::default() };
     // SAFETY: the opcode takes exactly this structure; an empty range and no regions write nothing else.
     unsafe { ioctl(&pagemap, Updater::<PAGEMAP_SCAN, _>::new(&mut argument)) }
 }
@@ -78,11 +75,7 @@ fn process_madvise() -> Check {
     const NAME: &str = "process-madvise";
     match advise_nothing() {
         Ok(()) => Check::ok(NAME, "yes", "scattered pages can be dropped in one call"),
-        Err(error) => Check::warn(
-            NAME,
-            error.to_string(),
-            "scattered pages are dropped one call each",
-        ),
+        Err(error) => Check::warn(NAME, error.to_string(), "scattered pages are dropped one call each"),
     }
 }
 
@@ -93,20 +86,9 @@ fn advise_nothing() -> std::io::Result<()> {
     let fd = std::os::fd::AsRawFd::as_raw_fd(&this);
     // SAFETY: with a count of 0 no range is read or changed.
     let result = unsafe {
-        libc::syscall(
-            libc::SYS_process_madvise,
-            fd,
-            no_ranges,
-            0_usize,
-            libc::MADV_DONTNEED,
-            0_u32,
-        )
+        libc::syscall(libc::SYS_process_madvise, fd, no_ranges, 0_usize, libc::MADV_DONTNEED, 0_u32)
     };
-    if result < 0 {
-        Err(std::io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn file_limit() -> Check {
@@ -124,9 +106,7 @@ fn file_limit() -> Check {
 fn memlock_limit() -> Check {
     const NAME: &str = "memlock";
     let soft = getrlimit(Resource::Memlock).current;
-    let found = soft.map_or("unlimited".into(), |bytes| {
-        format!("limit {}", print_bytes(bytes))
-    });
+    let found = soft.map_or("unlimited".into(), |bytes| format!("limit {}", print_bytes(bytes)));
     if soft.is_none_or(|bytes| bytes >= MEMLOCK_WANTED_BYTES) || has_capability(CAP_IPC_LOCK) {
         Check::ok(NAME, found, "pager memory can be locked")
     } else {
@@ -141,12 +121,10 @@ fn map_count() -> Check {
         Some(count) if count >= MAP_COUNT_WANTED => {
             Check::ok(NAME, count.to_string(), "managed ranges may split mappings")
         }
-        Some(count) => Check::warn(
-            NAME,
-            count.to_string(),
-            "a program with many mappings may run out of them",
-        )
-        .remedy("sudo sysctl -w vm.max_map_count=262144"),
+        Some(count) => {
+            Check::warn(NAME, count.to_string(), "a program with many mappings may run out of them")
+                .remedy("sudo sysctl -w vm.max_map_count=262144")
+        }
         None => Check::warn(NAME, "unknown", "/proc/sys cannot be read"),
     }
 }
@@ -154,11 +132,7 @@ fn map_count() -> Check {
 fn overcommit() -> Check {
     const NAME: &str = "overcommit";
     match read_value::<u32>("/proc/sys/vm/overcommit_memory") {
-        Some(0) => Check::ok(
-            NAME,
-            "heuristic (0)",
-            "no single allocation above the machine's memory",
-        ),
+        Some(0) => Check::ok(NAME, "heuristic (0)", "no single allocation above the machine's memory"),
         Some(1) => Check::ok(NAME, "mode 1", "allocations of any size are granted"),
         Some(2) => Check::warn(NAME, "mode 2", "far memory counts against the machine's own")
             .remedy("sudo sysctl -w vm.overcommit_memory=1"),
@@ -183,21 +157,16 @@ fn chosen(setting: &str) -> Option<&str> {
 fn memory() -> Check {
     const NAME: &str = "memory";
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let (Some(total), Some(available)) = (
-        meminfo_bytes(&info, "MemTotal:"),
-        meminfo_bytes(&info, "MemAvailable:"),
-    ) else {
+    let (Some(total), Some(available)) =
+        (meminfo_bytes(&info, "MemTotal:"), meminfo_bytes(&info, "MemAvailable:"))
+    else {
         return Check::warn(NAME, "unknown", "/proc/meminfo cannot be read");
     };
     let found = format!("{} of {} available", print_bytes(available), print_bytes(total));
     if available >= AVAILABLE_WANTED_BYTES {
         Check::ok(NAME, found, "for local limits")
     } else {
-        Check::warn(
-            NAME,
-            found,
-            "little room for local memory: keep the rest elsewhere, on file: or nbd:",
-        )
+        Check::warn(NAME, found, "little room for local memory: keep the rest elsewhere, on file: or nbd:")
     }
 }
 
@@ -212,22 +181,14 @@ fn swap() -> Check {
     let table = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     match swap_devices(&table).as_slice() {
         [] => Check::ok(NAME, "none", "only Spillway takes pages away"),
-        devices => Check::warn(
-            NAME,
-            devices.join(", "),
-            "the kernel may swap out what Spillway keeps local",
-        )
-        .remedy("sudo swapoff -a"),
+        devices => Check::warn(NAME, devices.join(", "), "the kernel may swap out what Spillway keeps local")
+            .remedy("sudo swapoff -a"),
     }
 }
 
 /// The devices and files in `/proc/swaps`.
 fn swap_devices(table: &str) -> Vec<&str> {
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_whitespace().next())
-        .collect()
+    table.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect()
 }
 
 fn control_group() -> Check {
@@ -247,21 +208,13 @@ fn control_group() -> Check {
             format!("version {version}, limit {}", print_bytes(limit)),
             "local memory and compressed stores share it",
         ),
-        None => Check::ok(
-            NAME,
-            format!("version {version}, no limit"),
-            "all memory may be used",
-        ),
+        None => Check::ok(NAME, format!("version {version}, no limit"), "all memory may be used"),
     }
 }
 
 /// Version of the memory control group, and this process's path in it, from `/proc/self/cgroup`.
 fn memory_group(membership: &str) -> Option<(u32, &str)> {
-    let entries = || {
-        membership
-            .lines()
-            .filter_map(|line| line.split_once(':')?.1.split_once(':'))
-    };
+    let entries = || membership.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let first = entries().find(|(names, _)| names.split(',').any(|name| name == "memory"));
     let unified = || entries().find(|(names, _)| names.is_empty());
     let (version, path) = match first {
