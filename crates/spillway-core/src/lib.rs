@@ -1,5 +1,19 @@
 //! What the pager, the policies and the lab have in common: pages, the page-state machine, queues and
 //! the state that the processes of one run share. No I/O, no clock, no `unsafe`.
+//!
+//! - [`page`], [`size`]: units;
+//! - [`page_word`]: where a page is, and who may change that;
+//! - [`transitions`]: what a fault, an eviction and a write-back make of a page;
+//! - [`fifo`]: the queues that a replacement policy keeps pages in;
+//! - [`slots`]: who uses which slot of a store, and the checksum of what it holds;
+//! - [`budget`]: the local limit that all processes of a run share;
+//! - [`latency`]: a histogram of latencies.
 
+pub mod budget;
+pub mod fifo;
+pub mod latency;
 pub mod page;
+pub mod page_word;
 pub mod size;
+pub mod slots;
+pub mod transitions;

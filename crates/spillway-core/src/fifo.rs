@@ -1,0 +1,215 @@
+//! FIFO queues of pages that share one pool of chunks, so that their memory is bounded by the number of
+//! entries in all of them together and nothing is allocated while they are used.
+
+/// A page in a queue: its number and the generation of its word when it entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Address of the page divided by the page size.
+    pub page_number: u64,
+    /// [`PageInfo::generation`](crate::page_word::PageInfo) at that time.
+    pub generation: u8,
+}
+
+impl Entry {
+    fn encode(self) -> u64 {
+        self.page_number << 7 | u64::from(self.generation)
+    }
+
+    fn decode(word: u64) -> Self {
+        Self { page_number: word >> 7, generation: (word & 0x7F) as u8 }
+    }
+}
+
+const CHUNK_ENTRIES: usize = 63;
+const NONE: u32 = u32::MAX;
+const RETAIN_RESERVE: usize = 1;
+
+#[derive(Clone)]
+struct Chunk {
+    next: u32,
+    entries: [u64; CHUNK_ENTRIES],
+}
+
+/// The memory of a set of queues.
+pub struct Pool {
+    chunks: Vec<Chunk>,
+    free: u32,
+    free_count: usize,
+}
+
+impl Pool {
+    /// Room for `entries` in `queues` queues, in whatever proportion.
+    #[must_use]
+    pub fn new(entries: usize, queues: usize) -> Self {
+        let count = entries.div_ceil(CHUNK_ENTRIES) + 2 * queues + RETAIN_RESERVE;
+        let chunks = (0..count)
+            .map(|i| Chunk {
+                next: if i + 1 == count { NONE } else { (i + 1) as u32 },
+                entries: [0; CHUNK_ENTRIES],
+            })
+            .collect();
+        Self { chunks, free: 0, free_count: count }
+    }
+
+    /// Ordinary entries leave `RETAIN_RESERVE` chunks, so that [`Fifo::retain`] always has room to move.
+    fn take(&mut self, reserve: usize) -> Option<u32> {
+        if self.free_count <= reserve {
+            return None;
+        }
+        let taken = self.free;
+        self.free = self.chunks.get(taken as usize)?.next;
+        self.free_count -= 1;
+        self.chunks[taken as usize].next = NONE;
+        Some(taken)
+    }
+
+    fn give_back(&mut self, chunk: u32) {
+        self.chunks[chunk as usize].next = self.free;
+        self.free = chunk;
+        self.free_count += 1;
+    }
+}
+
+/// A FIFO queue. Entries of pages that have left meanwhile stay until they come to the head or
+/// [`Fifo::retain`] drops them.
+pub struct Fifo {
+    head: u32,
+    head_at: usize,
+    tail: u32,
+    tail_at: usize,
+    len: usize,
+}
+
+/// The pool has no room: drop stale entries with [`Fifo::retain`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct PoolFull;
+
+impl Fifo {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { head: NONE, head_at: 0, tail: NONE, tail_at: 0, len: 0 }
+    }
+
+    /// Entries, stale ones included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// No entries.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds at the tail.
+    pub fn push(&mut self, pool: &mut Pool, entry: Entry) -> Result<(), PoolFull> {
+        self.push_leaving(pool, entry, RETAIN_RESERVE)
+    }
+
+    fn push_leaving(&mut self, pool: &mut Pool, entry: Entry, reserve: usize) -> Result<(), PoolFull> {
+        if self.tail == NONE || self.tail_at == CHUNK_ENTRIES {
+            let chunk = pool.take(reserve).ok_or(PoolFull)?;
+            if self.tail == NONE {
+                (self.head, self.head_at) = (chunk, 0);
+            } else {
+                pool.chunks[self.tail as usize].next = chunk;
+            }
+            (self.tail, self.tail_at) = (chunk, 0);
+        }
+        pool.chunks[self.tail as usize].entries[self.tail_at] = entry.encode();
+        self.tail_at += 1;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes from the head.
+    pub fn pop(&mut self, pool: &mut Pool) -> Option<Entry> {
+        if self.len == 0 {
+            return None;
+        }
+        let word = pool.chunks[self.head as usize].entries[self.head_at];
+        self.head_at += 1;
+        self.len -= 1;
+        if self.len == 0 {
+            pool.give_back(self.head);
+            *self = Self::new();
+        } else if self.head_at == CHUNK_ENTRIES {
+            let spent = self.head;
+            (self.head, self.head_at) = (pool.chunks[spent as usize].next, 0);
+            pool.give_back(spent);
+        }
+        Some(Entry::decode(word))
+    }
+
+    /// Drops the entries for which `keep` is false; order stays.
+    pub fn retain(&mut self, pool: &mut Pool, mut keep: impl FnMut(Entry) -> bool) {
+        for _ in 0..self.len {
+            let Some(entry) = self.pop(pool) else { return };
+            // One chunk of reserve is enough: 63 entries moved empty the chunk they came from.
+            if keep(entry) && self.push_leaving(pool, entry, 0).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Default for Fifo {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn entry(n: u64) -> Entry {
+        Entry { page_number: n, generation: (n % 128) as u8 }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_deque(operations in proptest::collection::vec((0_usize..3, 0_u64..1 << 40), 0..2000)) {
+            let mut pool = Pool::new(1000, 2);
+            let mut queues = [Fifo::new(), Fifo::new()];
+            let mut models = [VecDeque::new(), VecDeque::new()];
+            for (operation, n) in operations {
+                let which = (n % 2) as usize;
+                let (queue, model) = (&mut queues[which], &mut models[which]);
+                match operation {
+                    0 if model.len() < 480 => {
+                        prop_assert_eq!(queue.push(&mut pool, entry(n)), Ok(()));
+                        model.push_back(entry(n));
+                    }
+                    1 => prop_assert_eq!(queue.pop(&mut pool), model.pop_front()),
+                    2 if n % 50 == 0 => {
+                        queue.retain(&mut pool, |entry| entry.page_number % 3 == 0);
+                        model.retain(|entry| entry.page_number % 3 == 0);
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(queue.len(), model.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_pool_says_so_and_recovers() {
+        let mut pool = Pool::new(100, 1);
+        let mut queue = Fifo::new();
+        let mut pushed = 0;
+        while queue.push(&mut pool, entry(pushed)).is_ok() {
+            pushed += 1;
+        }
+        assert!(pushed >= 100);
+        queue.retain(&mut pool, |entry| entry.page_number % 2 == 0);
+        assert_eq!(queue.len() as u64, pushed.div_ceil(2));
+        assert_eq!(queue.push(&mut pool, entry(1)), Ok(()));
+        assert_eq!(queue.pop(&mut pool), Some(entry(0)));
+        assert_eq!(queue.pop(&mut pool), Some(entry(2)));
+    }
+}

@@ -1,0 +1,265 @@
+//! Who uses which slot of far memory, and the checksum of what it holds.
+//!
+//! All processes of a run share one table. A slot is free while its reference count is 0. After a fork, parent
+//! and child hold the same slots until one of them writes its page anew. Each process notes the slots it holds
+//! in a bitmap of its own, also shared, so that what a killed process held can be given back. A reference is
+//! counted before it is noted, and un-noted before it is given back: a process killed in between leaks a
+//! slot, but no slot is ever free while somebody holds it.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// `log2` of the slots in a slab: 2 MiB, the stretch of far space given to neighbouring pages.
+pub const SLAB_SHIFT: u32 = 9;
+
+/// Slots in a slab.
+pub const SLAB_SLOTS: u32 = 1 << SLAB_SHIFT;
+
+/// Guards a stored page against accidents.
+pub type Checksum = u128;
+
+/// The table of all slots of a run.
+#[derive(Clone, Copy)]
+pub struct SlotTable<'a> {
+    /// References, one count a slot.
+    pub references: &'a [AtomicU16],
+    /// Two words a slot: the checksum of what it holds.
+    pub checksums: &'a [AtomicU64],
+    /// Slots in use, one count a slab.
+    pub slab_used: &'a [AtomicU32],
+}
+
+/// The slots that one process holds, a bit each.
+#[derive(Clone, Copy)]
+pub struct Held<'a>(pub &'a [AtomicU64]);
+
+impl Held<'_> {
+    fn note(self, slot: u32) {
+        self.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);
+    }
+
+    fn forget(self, slot: u32) {
+        self.0[slot as usize / 64].fetch_and(!(1 << (slot % 64)), Ordering::Relaxed);
+    }
+
+    /// The slots held, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().enumerate().flat_map(|(index, word)| {
+            let mut bits = word.load(Ordering::Relaxed);
+            std::iter::from_fn(move || {
+                let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+                bits &= bits - 1;
+                Some(index as u32 * 64 + bit)
+            })
+        })
+    }
+}
+
+impl SlotTable<'_> {
+    /// Takes a free slot within `range`: `near` if it is free, else one in the same slab, else any. The slot is
+    /// counted once and noted in `held`. `None` when all are in use.
+    #[must_use]
+    pub fn take(&self, held: Held<'_>, range: std::ops::Range<u32>, near: u32) -> Option<u32> {
+        if range.is_empty() {
+            return None;
+        }
+        let near = near.clamp(range.start, range.end - 1);
+        if self.try_take(near) {
+            held.note(near);
+            return Some(near);
+        }
+        let slabs = range.start >> SLAB_SHIFT..range.end.div_ceil(SLAB_SLOTS);
+        let first = near >> SLAB_SHIFT;
+        (first..slabs.end).chain(slabs.start..first).find_map(|slab| self.take_in_slab(held, &range, slab))
+    }
+
+    fn take_in_slab(&self, held: Held<'_>, range: &std::ops::Range<u32>, slab: u32) -> Option<u32> {
+        if self.slab_used[slab as usize].load(Ordering::Relaxed) >= SLAB_SLOTS {
+            return None;
+        }
+        let start = range.start.max(slab << SLAB_SHIFT);
+        let end = range.end.min((slab + 1) << SLAB_SHIFT);
+        let slot = (start..end).find(|&slot| self.try_take(slot))?;
+        held.note(slot);
+        Some(slot)
+    }
+
+    /// The first slot of a slab within `range` that nobody uses, searching from `from` on. For placing
+    /// neighbouring pages side by side; nothing is reserved by it.
+    #[must_use]
+    pub fn empty_slab(&self, range: std::ops::Range<u32>, from: u32) -> Option<u32> {
+        let slabs = range.start.div_ceil(SLAB_SLOTS)..range.end >> SLAB_SHIFT;
+        let from = (from >> SLAB_SHIFT).clamp(slabs.start, slabs.end);
+        (from..slabs.end)
+            .chain(slabs.start..from)
+            .find(|&slab| self.slab_used[slab as usize].load(Ordering::Relaxed) == 0)
+            .map(|slab| slab << SLAB_SHIFT)
+    }
+
+    fn try_take(&self, slot: u32) -> bool {
+        let count = &self.references[slot as usize];
+        let taken = count.load(Ordering::Relaxed) == 0
+            && count.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if taken {
+            self.slab_used[(slot >> SLAB_SHIFT) as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Others hold the slot too, so it must not be written.
+    #[must_use]
+    pub fn is_shared(&self, slot: u32) -> bool {
+        self.references[slot as usize].load(Ordering::Acquire) > 1
+    }
+
+    /// Gives back a reference that `held` notes. When it was the last, `discard` may drop the contents before
+    /// the slot can be taken again.
+    pub fn release(&self, held: Held<'_>, slot: u32, discard: impl FnOnce(u32)) {
+        held.forget(slot);
+        let count = &self.references[slot as usize];
+        let mut now = count.load(Ordering::Acquire);
+        // The last holder keeps the count at 1 until the contents are gone; nobody else can raise it, since
+        // only a holder forks.
+        while now > 1 {
+            match count.compare_exchange(now, now - 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(other) => now = other,
+            }
+        }
+        discard(slot);
+        count.store(0, Ordering::Release);
+        self.slab_used[(slot >> SLAB_SHIFT) as usize].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives a forked child a reference to every slot that its parent holds.
+    pub fn share(&self, parent: Held<'_>, child: Held<'_>) {
+        for slot in parent.iter() {
+            self.references[slot as usize].fetch_add(1, Ordering::AcqRel);
+            child.note(slot);
+        }
+    }
+
+    /// Writes the checksum of what the slot's only holder has stored.
+    pub fn set_checksum(&self, slot: u32, checksum: Checksum) {
+        let at = slot as usize * 2;
+        self.checksums[at].store(checksum as u64, Ordering::Relaxed);
+        self.checksums[at + 1].store((checksum >> 64) as u64, Ordering::Release);
+    }
+
+    /// The checksum of what the slot holds.
+    #[must_use]
+    pub fn checksum(&self, slot: u32) -> Checksum {
+        let at = slot as usize * 2;
+        let high = self.checksums[at + 1].load(Ordering::Acquire);
+        Checksum::from(high) << 64 | Checksum::from(self.checksums[at].load(Ordering::Relaxed))
+    }
+
+    /// Slots in use within `range` (whole slabs).
+    #[must_use]
+    pub fn used(&self, range: std::ops::Range<u32>) -> u64 {
+        let slabs = (range.start >> SLAB_SHIFT) as usize..range.end.div_ceil(SLAB_SLOTS) as usize;
+        self.slab_used[slabs].iter().map(|used| u64::from(used.load(Ordering::Relaxed))).sum()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    struct Memory {
+        references: Vec<AtomicU16>,
+        checksums: Vec<AtomicU64>,
+        slab_used: Vec<AtomicU32>,
+        held: Vec<Vec<AtomicU64>>,
+    }
+
+    impl Memory {
+        fn new(slots: usize, processes: usize) -> Self {
+            Self {
+                references: (0..slots).map(|_| AtomicU16::new(0)).collect(),
+                checksums: (0..2 * slots).map(|_| AtomicU64::new(0)).collect(),
+                slab_used: (0..slots.div_ceil(512)).map(|_| AtomicU32::new(0)).collect(),
+                held: (0..processes)
+                    .map(|_| (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+                    .collect(),
+            }
+        }
+
+        fn table(&self) -> SlotTable<'_> {
+            SlotTable {
+                references: &self.references,
+                checksums: &self.checksums,
+                slab_used: &self.slab_used,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_slot_is_given_twice_or_lost(
+            operations in proptest::collection::vec((0_u8..4, any::<u32>()), 0..400),
+        ) {
+            const SLOTS: u32 = 1100;
+            let memory = Memory::new(SLOTS as usize, 2);
+            let table = memory.table();
+            let held = [Held(&memory.held[0]), Held(&memory.held[1])];
+            let mut model: BTreeMap<u32, [bool; 2]> = BTreeMap::new();
+            for (operation, n) in operations {
+                let who = (n % 2) as usize;
+                match operation {
+                    0 | 1 => {
+                        let slot = table.take(held[who], 100..SLOTS, n % SLOTS);
+                        let slot = slot.expect("there is room");
+                        prop_assert!((100..SLOTS).contains(&slot));
+                        let mut holders = [false; 2];
+                        holders[who] = true;
+                        prop_assert_eq!(model.insert(slot, holders), None);
+                        table.set_checksum(slot, u128::from(n) << 70 | u128::from(slot));
+                    }
+                    2 => {
+                        let mine: Vec<u32> =
+                            model.iter().filter(|(_, holders)| holders[who]).map(|(slot, _)| *slot).collect();
+                        if let Some(&slot) = mine.get(n as usize % mine.len().max(1)) {
+                            let last = !model[&slot][1 - who];
+                            let mut discarded = false;
+                            table.release(held[who], slot, |_| discarded = true);
+                            prop_assert_eq!(discarded, last);
+                            if last { model.remove(&slot); } else { model.entry(slot).or_default()[who] = false; }
+                        }
+                    }
+                    _ => {
+                        if held[1 - who].iter().next().is_none() {
+                            table.share(held[who], held[1 - who]);
+                            for holders in model.values_mut() { *holders = [true; 2]; }
+                        }
+                    }
+                }
+                prop_assert_eq!(table.used(0..SLOTS), model.len() as u64);
+                for who in 0..2 {
+                    let expected: Vec<u32> =
+                        model.iter().filter(|(_, holders)| holders[who]).map(|(slot, _)| *slot).collect();
+                    prop_assert_eq!(held[who].iter().collect::<Vec<_>>(), expected);
+                }
+                for (&slot, holders) in &model {
+                    prop_assert_eq!(table.is_shared(slot), *holders == [true; 2]);
+                    prop_assert_eq!(table.checksum(slot) as u32, slot);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_lie_side_by_side_and_a_full_range_says_so() {
+        let memory = Memory::new(2048, 1);
+        let (table, held) = (memory.table(), Held(&memory.held[0]));
+        assert_eq!(table.empty_slab(0..2048, 600), Some(512));
+        assert_eq!(table.take(held, 0..2048, 700), Some(700));
+        assert_eq!(table.take(held, 0..2048, 700), Some(512), "same slab when the place is taken");
+        assert_eq!(table.empty_slab(0..2048, 512), Some(1024));
+        let taken = std::iter::from_fn(|| table.take(held, 0..1024, 0)).count();
+        assert_eq!(taken, 1022);
+        assert_eq!(table.take(held, 0..1024, 3), None);
+        assert_eq!(table.take(held, 5..5, 3), None);
+    }
+}

@@ -1,0 +1,251 @@
+//! The steps of the page-state machine: what a fault, an unmapping and a write-back make of a page's word.
+//!
+//! Each step locks the word, has the pager do what it says to mappings, frames and stores, and unlocks. A
+//! write-back is the one that lets go of the lock while it works: its frame does not change meanwhile, and a
+//! touch in between cancels its ownership (dcm section 3.4), so that it finds at the end that the page has
+//! gone and only gives frame and slot back.
+
+use crate::page_word::{PageInfo, State};
+
+/// How to serve a fault, by the state in which it found the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Map a page of zeros. Takes a frame from the budget.
+    MapZeros,
+    /// Bring the page from this slot. Takes a frame from the budget.
+    Fetch(u32),
+    /// Map the page's own frame again.
+    Remap(u32),
+    /// Copy the page back from this frame, which its write-back still reads. Takes a frame from the budget.
+    CopyBack(u32),
+    /// The page is local: lift its write protection if it has one, and let the thread try again. If it turns
+    /// out not to be mapped, the program has discarded it: map zeros.
+    LetRetry,
+    /// The page is lost.
+    Refuse,
+}
+
+/// What a fault on a page in this state needs.
+#[must_use]
+pub fn service(info: PageInfo) -> Service {
+    match (info.state, info.slot) {
+        (State::Far, Some(slot)) => Service::Fetch(slot),
+        (State::Absent | State::Far, _) => Service::MapZeros,
+        (State::Inactive, _) => Service::Remap(info.frame),
+        (State::Writeback, _) => Service::CopyBack(info.frame),
+        (State::Active | State::Proactive, _) => Service::LetRetry,
+        (State::Poisoned, _) => Service::Refuse,
+    }
+}
+
+/// The page after its fault was served. `state` is the policy's choice between Active and Proactive for a page
+/// that comes in; a re-referenced one is Proactive whatever it says.
+#[must_use]
+pub fn served(info: PageInfo, service: Service, state: State) -> PageInfo {
+    match service {
+        Service::MapZeros => PageInfo { slot: None, ..info.queued_as(state) },
+        Service::Fetch(_) => info.queued_as(state),
+        Service::Remap(_) => info.queued_as(State::Proactive),
+        // The slot being written belongs to the write-back from here on.
+        Service::CopyBack(_) => PageInfo { slot: None, ..info.queued_as(State::Proactive) },
+        Service::LetRetry | Service::Refuse => info,
+    }
+}
+
+/// Whether the queue entry of `generation` still speaks of this page in one of the states of its queue.
+#[must_use]
+pub fn is_current(info: PageInfo, generation: u8, queue: Queue) -> bool {
+    info.generation == generation
+        && match queue {
+            Queue::Mapped => matches!(info.state, State::Active | State::Proactive),
+            Queue::Unmapped => info.state == State::Inactive,
+        }
+}
+
+/// The two kinds of queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Active and proactive.
+    Mapped,
+    /// Inactive.
+    Unmapped,
+}
+
+/// The page once it lies unmapped in `frame`.
+#[must_use]
+pub fn unmapped(info: PageInfo, frame: u32) -> PageInfo {
+    PageInfo { frame, ..info.queued_as(State::Inactive) }
+}
+
+/// What became of a write-back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The page is far; its frame is free.
+    Stored,
+    /// The page was touched or discarded meanwhile; its frame is free and what was written is of no use.
+    Cancelled,
+}
+
+/// Ends the write-back from `frame` of a page whose word the caller has locked: `stored` is how the page is
+/// kept (`Some(slot)`, or `None` for zeros).
+#[must_use]
+pub fn finish_writeback(info: PageInfo, frame: u32, stored: Option<u32>) -> (PageInfo, Finish) {
+    if info.state != State::Writeback || info.frame != frame {
+        return (info, Finish::Cancelled);
+    }
+    let state = if stored.is_some() { State::Far } else { State::Absent };
+    (PageInfo { state, slot: stored, frame: 0, ..info }, Finish::Stored)
+}
+
+#[cfg(all(test, loom))]
+mod races {
+    //! One page of memory, one frame, one slot, all modelled; a thread that writes and reads back through
+    //! faults, and an evictor. Whatever the interleaving, the program reads what it wrote last.
+
+    use super::*;
+    use crate::page_word::PageWord;
+    use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use loom::sync::{Arc, Mutex};
+
+    /// A page's contents where it is mapped; `None` where it is not.
+    #[derive(Default)]
+    struct Machine {
+        word: PageWord,
+        mapped: Mutex<Option<u32>>,
+        frame: Mutex<Option<u32>>,
+        slot: Mutex<Option<u32>>,
+        wakes: AtomicU32,
+    }
+
+    impl Machine {
+        fn unlock(&self, info: PageInfo) {
+            if self.word.unlock(info) {
+                self.wakes.fetch_add(1, SeqCst);
+            }
+        }
+
+        /// Serves one fault; false when the page is busy (its thread will be woken).
+        fn fault(&self) -> bool {
+            let Some(info) = self.word.lock_or_leave_waiter() else { return false };
+            let service = service(info);
+            let contents = match service {
+                Service::MapZeros => Some(0),
+                Service::Fetch(_) => *self.slot.lock().unwrap(),
+                Service::Remap(_) => self.frame.lock().unwrap().take(),
+                Service::CopyBack(_) => *self.frame.lock().unwrap(),
+                Service::LetRetry | Service::Refuse => None,
+            };
+            if let Some(contents) = contents {
+                let before = self.mapped.lock().unwrap().replace(contents);
+                assert_eq!(before, None, "mapped twice");
+            }
+            self.unlock(served(info, service, State::Active));
+            true
+        }
+
+        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel does.
+        fn access(&self, write: Option<u32>) -> u32 {
+            loop {
+                let wakes = self.wakes.load(SeqCst);
+                if let Some(contents) = self.mapped.lock().unwrap().as_mut() {
+                    if let Some(value) = write {
+                        *contents = value;
+                    }
+                    return *contents;
+                }
+                if !self.fault() {
+                    while self.wakes.load(SeqCst) == wakes && self.mapped.lock().unwrap().is_none() {
+                        loom::thread::yield_now();
+                    }
+                }
+            }
+        }
+
+        fn unmap(&self) {
+            let generation = self.word.peek().generation;
+            let Some(info) = self.word.try_lock() else { return };
+            if !is_current(info, generation, Queue::Mapped) || self.frame.lock().unwrap().is_some() {
+                return self.unlock(info);
+            }
+            let contents = self.mapped.lock().unwrap().take();
+            *self.frame.lock().unwrap() = contents;
+            self.unlock(unmapped(info, 7));
+        }
+
+        fn write_back(&self) {
+            let Some(info) = self.word.try_lock() else { return };
+            if info.state != State::Inactive {
+                return self.unlock(info);
+            }
+            self.unlock(PageInfo { state: State::Writeback, slot: None, ..info });
+            let contents = *self.frame.lock().unwrap();
+            assert!(contents.is_some(), "the frame was taken from under its write-back");
+            *self.slot.lock().unwrap() = contents;
+            let info = loop {
+                if let Some(info) = self.word.try_lock() {
+                    break info;
+                }
+                loom::thread::yield_now();
+            };
+            let (info, finish) = finish_writeback(info, 7, Some(3));
+            *self.frame.lock().unwrap() = None;
+            if finish == Finish::Cancelled {
+                *self.slot.lock().unwrap() = None;
+            }
+            self.unlock(info);
+        }
+    }
+
+    fn check(evictor: fn(&Machine)) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let machine = Arc::new(Machine::default());
+            assert_eq!(machine.access(Some(1)), 1);
+            let other = Arc::clone(&machine);
+            let thread = loom::thread::spawn(move || evictor(&other));
+            assert_eq!(machine.access(None), 1);
+            assert_eq!(machine.access(Some(2)), 2);
+            assert_eq!(machine.access(None), 2);
+            thread.join().unwrap();
+            assert_eq!(machine.access(None), 2, "a write was lost");
+        });
+    }
+
+    #[test]
+    fn loom_fault_against_unmap() {
+        check(|machine| machine.unmap());
+    }
+
+    #[test]
+    fn loom_fault_against_unmap_and_write_back() {
+        check(|machine| {
+            machine.unmap();
+            machine.write_back();
+        });
+    }
+
+    #[test]
+    fn loom_two_faulting_threads_and_an_evictor() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let machine = Arc::new(Machine::default());
+            assert_eq!(machine.access(Some(1)), 1);
+            machine.unmap();
+            let threads = [
+                loom::thread::spawn({
+                    let machine = Arc::clone(&machine);
+                    move || assert_eq!(machine.access(None), 1)
+                }),
+                loom::thread::spawn({
+                    let machine = Arc::clone(&machine);
+                    move || machine.write_back()
+                }),
+            ];
+            assert_eq!(machine.access(None), 1);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(machine.access(None), 1);
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! dcm's replacement: three FIFO queues and no scan of accessed bits.
+//!
+//! Taken from "Disaggregated Cloud Memory with Elastic Block Management", section 3.2 and Fig. 4: the queues, the
+//! random promotion (epsilon = 0.1), promotion on a touch in Inactive or Writeback. The paper does not give the
+//! sizes of the queues; they are in [`Config`]. Its per-vCPU buffers (3.4) are left to a later step.
+
+use serde::{Deserialize, Serialize};
+use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
+use spillway_core::page_word::State;
+
+/// Settings of dcm's replacement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Chance that a page which comes in goes straight to the proactive queue (paper: 0.1).
+    pub random_promotion: f64,
+    /// Share of the mapped pages that the proactive queue may hold before its head moves to the active queue.
+    pub proactive_share: f64,
+    /// Share of the local limit that lies in the inactive queue, local but unmapped.
+    pub inactive_share: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { random_promotion: 0.1, proactive_share: 0.5, inactive_share: 1.0 / 16.0 }
+    }
+}
+
+/// What to do with a page at the head of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// It leaves the proactive queue: queue it as Active.
+    ToActive(Entry),
+    /// It leaves the active queue: unmap it and queue it as Inactive.
+    ToInactive(Entry),
+}
+
+/// The three queues of one process.
+pub struct Replacement {
+    config: Config,
+    pool: Pool,
+    active: Fifo,
+    proactive: Fifo,
+    inactive: Fifo,
+    random: u64,
+}
+
+impl Replacement {
+    /// Queues for at most `local_pages` pages. One seed, one sequence of choices.
+    #[must_use]
+    pub fn new(config: Config, local_pages: usize, seed: u64) -> Self {
+        // A quarter more than can be local, for entries of pages that have left.
+        let pool = Pool::new(local_pages + local_pages / 4 + 1024, 3);
+        let (active, proactive, inactive) = (Fifo::new(), Fifo::new(), Fifo::new());
+        Self { config, pool, active, proactive, inactive, random: seed | 1 }
+    }
+
+    /// The state in which a page that was fetched or first touched begins.
+    pub fn state_of_newcomer(&mut self) -> State {
+        // xorshift64*: a few instructions, and good enough for a coin.
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        let draw = (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64;
+        if draw < self.config.random_promotion { State::Proactive } else { State::Active }
+    }
+
+    /// Queues a page whose word now says `state`. On [`PoolFull`] call [`Self::drop_stale`] and try again.
+    pub fn enqueue(&mut self, state: State, entry: Entry) -> Result<(), PoolFull> {
+        let queue = match state {
+            State::Proactive => &mut self.proactive,
+            State::Inactive => &mut self.inactive,
+            _ => &mut self.active,
+        };
+        queue.push(&mut self.pool, entry)
+    }
+
+    /// The next page to move down among the mapped ones.
+    pub fn next_mapped(&mut self) -> Option<Step> {
+        let mapped = self.active.len() + self.proactive.len();
+        let crowded = self.proactive.len() as f64 > self.config.proactive_share * mapped as f64;
+        if crowded || self.active.is_empty() {
+            return self.proactive.pop(&mut self.pool).map(Step::ToActive);
+        }
+        self.active.pop(&mut self.pool).map(Step::ToInactive)
+    }
+
+    /// The next page to write back.
+    pub fn next_inactive(&mut self) -> Option<Entry> {
+        self.inactive.pop(&mut self.pool)
+    }
+
+    /// Entries in the inactive queue, stale ones included.
+    #[must_use]
+    pub fn inactive_len(&self) -> usize {
+        self.inactive.len()
+    }
+
+    /// How long the inactive queue should be under a limit of `local_pages`.
+    #[must_use]
+    pub fn inactive_target(&self, local_pages: usize) -> usize {
+        (local_pages as f64 * self.config.inactive_share) as usize
+    }
+
+    /// Drops the entries that no longer speak of a page in the queue's state.
+    pub fn drop_stale(&mut self, mut is_current: impl FnMut(Entry, State) -> bool) {
+        self.active.retain(&mut self.pool, |entry| is_current(entry, State::Active));
+        self.proactive.retain(&mut self.pool, |entry| is_current(entry, State::Proactive));
+        self.inactive.retain(&mut self.pool, |entry| is_current(entry, State::Inactive));
+    }
+
+    /// Calls `visit` with every entry of the mapped pages, oldest first in each queue.
+    pub fn for_each_mapped(&mut self, mut visit: impl FnMut(Entry)) {
+        for queue in [&mut self.active, &mut self.proactive] {
+            queue.retain(&mut self.pool, |entry| {
+                visit(entry);
+                true
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(page_number: u64) -> Entry {
+        Entry { page_number, generation: 1 }
+    }
+
+    fn replacement(config: Config) -> Replacement {
+        Replacement::new(config, 1000, 42)
+    }
+
+    #[test]
+    fn newcomers_are_promoted_by_chance_one_in_ten() {
+        let mut replacement = replacement(Config::default());
+        let promoted = (0..100_000).filter(|_| replacement.state_of_newcomer() == State::Proactive).count();
+        assert!((9_500..10_500).contains(&promoted), "{promoted}");
+    }
+
+    #[test]
+    fn victims_leave_in_order_of_arrival() {
+        let mut replacement = replacement(Config::default());
+        for page in 0..10 {
+            replacement.enqueue(State::Active, entry(page)).unwrap();
+        }
+        for page in 0..10 {
+            assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(page))));
+            replacement.enqueue(State::Inactive, entry(page)).unwrap();
+        }
+        assert_eq!(replacement.next_mapped(), None);
+        assert_eq!(replacement.inactive_len(), 10);
+        assert_eq!(replacement.next_inactive(), Some(entry(0)));
+    }
+
+    #[test]
+    fn proactive_pages_pass_through_active_before_they_leave() {
+        let mut replacement = replacement(Config::default());
+        replacement.enqueue(State::Proactive, entry(1)).unwrap();
+        replacement.enqueue(State::Active, entry(2)).unwrap();
+        replacement.enqueue(State::Active, entry(3)).unwrap();
+        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(2))), "not crowded: active first");
+        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(3))));
+        assert_eq!(replacement.next_mapped(), Some(Step::ToActive(entry(1))));
+        replacement.enqueue(State::Active, entry(1)).unwrap();
+        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(1))));
+    }
+
+    #[test]
+    fn stale_entries_are_dropped_when_room_runs_out() {
+        let mut replacement = replacement(Config::default());
+        let mut page = 0;
+        while replacement.enqueue(State::Active, entry(page)).is_ok() {
+            page += 1;
+        }
+        replacement.drop_stale(|entry, state| state == State::Active && entry.page_number % 10 == 0);
+        replacement.enqueue(State::Active, entry(page)).unwrap();
+        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(0))));
+        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(10))));
+    }
+}
