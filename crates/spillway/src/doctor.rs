@@ -85,7 +85,8 @@ fn print_lines(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
     let failures = checks.iter().filter(|check| check.prevents_running()).count();
     match failures {
         0 => writeln!(out, "\nEverything essential is there.")?,
-        _ => writeln!(out, "\nNothing runs before {failures} essential missing is mended.")?,
+        1 => writeln!(out, "\n1 essential check failed: 'spillway run' will not start.")?,
+        _ => writeln!(out, "\n{failures} essential checks failed: 'spillway run' will not start.")?,
     }
     out.flush()
 }

@@ -6,6 +6,7 @@ use clap::Args;
 
 /// Lend this machine's idle memory to others.
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  spillway donor --memory 4G --listen 127.0.0.1:10809")]
 pub struct DonorArgs {}
 
 /// Runs the command.

@@ -132,7 +132,7 @@ fn map_count() -> Check {
 fn overcommit() -> Check {
     const NAME: &str = "overcommit";
     match read_value::<u32>("/proc/sys/vm/overcommit_memory") {
-        Some(0) => Check::ok(NAME, "heuristic (0)", "no single allocation above the machine's memory"),
+        Some(0) => Check::ok(NAME, "mode 0", "one allocation may not exceed memory"),
         Some(1) => Check::ok(NAME, "mode 1", "allocations of any size are granted"),
         Some(2) => Check::warn(NAME, "mode 2", "far memory counts against the machine's own")
             .remedy("sudo sysctl -w vm.overcommit_memory=1"),

@@ -1,0 +1,290 @@
+//! The command line as its users meet it: help, errors, pipes, and `doctor` with and without rights.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const COMMANDS: [&[&str]; 4] = [&[], &["run"], &["donor"], &["doctor"]];
+const NOBODY: &str = "65534";
+
+fn spillway<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_spillway")).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("ended by a signal")
+}
+
+/// A copy of the command that every user may run, with or without a file that stands for the preloaded
+/// library: `doctor` looks whether it is there.
+fn installation(with_library: bool) -> (TempDir, PathBuf) {
+    let directory = tempfile::Builder::new().permissions(PermissionsExt::from_mode(0o755)).tempdir().unwrap();
+    let command = directory.path().join("spillway");
+    // Copied by another process: a child that another test forks meanwhile would hold our file open for
+    // writing, and the command could not be executed.
+    let copied =
+        Command::new("install").args(["-m", "755", env!("CARGO_BIN_EXE_spillway")]).arg(&command).status();
+    assert!(copied.unwrap().success());
+    if with_library {
+        std::fs::write(directory.path().join("libspillway_preload.so"), "").unwrap();
+    }
+    (directory, command)
+}
+
+fn doctor(command: &Path) -> (i32, Vec<Value>) {
+    let output = Command::new(command).args(["doctor", "--json"]).output().unwrap();
+    (code(&output), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Runs the command without any right that root has.
+fn as_nobody(command: &Path, arguments: &[&str]) -> Output {
+    let mut unprivileged = if is_root() {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args([&format!("--reuid={NOBODY}"), &format!("--regid={NOBODY}"), "--clear-groups"]);
+        setpriv.arg(command);
+        setpriv
+    } else {
+        Command::new(command)
+    };
+    unprivileged.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Whether this machine keeps userfaultfd from ordinary users, as kernels do by default.
+fn guarded() -> bool {
+    let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd").unwrap();
+    let open =
+        std::fs::metadata("/dev/userfaultfd").is_ok_and(|device| device.permissions().mode() & 0o6 == 0o6);
+    setting.trim() == "0" && !open
+}
+
+fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("no check {name}"))
+}
+
+#[test]
+fn every_help_has_an_example_and_fits_80_columns() {
+    for command in COMMANDS {
+        let output = spillway(&[command, &["--help"]].concat());
+        let help = stdout(&output);
+        assert_eq!(code(&output), 0, "{command:?}");
+        assert!(help.contains("Example"), "{command:?}: {help}");
+        let call = ["spillway", command.first().unwrap_or(&"run")].join(" ");
+        assert!(help.contains(&call), "{command:?}: {help}");
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{command:?}: {line}");
+        }
+    }
+}
+
+#[test]
+fn help_names_every_exit_status() {
+    let help = stdout(&spillway(&["--help"]));
+    for status in ["2 ", "125 ", "126 ", "127 "] {
+        assert!(help.contains(&format!("\n  {status}")), "{status}: {help}");
+    }
+}
+
+#[test]
+fn version_is_the_package_version() {
+    let output = spillway(&["--version"]);
+    assert_eq!((code(&output), stdout(&output)), (0, format!("spillway {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn no_arguments_print_help_and_fail() {
+    let output = spillway::<&str>(&[]);
+    assert_eq!((code(&output), stdout(&output)), (2, String::new()));
+    assert!(stderr(&output).contains("Usage:"));
+}
+
+#[test]
+fn usage_errors_are_one_line_that_says_where_to_read_on() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["rum"], "'spillway --help'"),
+        (&["doctor", "--jsn"], "'spillway doctor --help'"),
+        (&["doctor", "now"], "'spillway doctor --help'"),
+        (&["run"], "'spillway run --help'"),
+        (&["run", "--local", "12Q", "--", "true"], "'spillway run --help'"),
+        (&["run", "--local", "1G", "--"], "'spillway run --help'"),
+        (&["donor", "--no-such-flag"], "'spillway donor --help'"),
+    ];
+    for (arguments, pointer) in cases {
+        let output = spillway(arguments);
+        let error = stderr(&output);
+        assert_eq!((code(&output), stdout(&output)), (2, String::new()), "{arguments:?}: {error}");
+        assert!(error.starts_with("spillway: ") && error.ends_with('\n'), "{arguments:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{arguments:?}: {error}");
+        assert!(error.contains(pointer), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn bad_sizes_are_named_with_the_remedy() {
+    let error = stderr(&spillway(&["run", "--local", "lots", "--", "true"]));
+    assert!(error.contains("'lots' is not a size") && error.contains("such as 64K"), "{error}");
+}
+
+#[test]
+fn no_argument_makes_it_panic() {
+    let raw = OsString::from_vec(vec![0xFF, 0xFE, 0x80]);
+    let long = OsString::from("9".repeat(100_000));
+    let words = [raw, long, "".into(), "--".into(), "-".into(), "\u{0}".trim_matches('\0').into()];
+    for command in ["", "run", "donor", "doctor"] {
+        for word in &words {
+            let output = spillway(&[OsStr::new(command), word, OsStr::new("--local"), word]);
+            assert_eq!(code(&output), 2, "{command} {word:?}");
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!error.contains("panicked"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn no_colour_where_nobody_looks() {
+    for arguments in [&["--help"][..], &["doctor"], &["doctor", "--json"], &["run", "--nonsense"]] {
+        let output = spillway(arguments);
+        assert!(!output.stdout.contains(&0x1B) && !output.stderr.contains(&0x1B), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    for arguments in [&["doctor"][..], &["doctor", "--json"], &["--help"]] {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let child = Command::new(env!("CARGO_BIN_EXE_spillway"))
+            .args(arguments)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.code().is_some_and(|code| code <= 1), "{arguments:?}: {:?}", output.status);
+        assert_eq!(stderr(&output), "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_spillway")).arg("doctor").stdout(full).output().unwrap();
+    assert_eq!(code(&output), 1);
+    assert!(stderr(&output).starts_with("spillway: standard output: "), "{}", stderr(&output));
+}
+
+#[test]
+fn doctor_prints_each_check_in_json_and_in_words() {
+    let (_directory, command) = installation(true);
+    let (_, checks) = doctor(&command);
+    let words = stdout(&Command::new(&command).arg("doctor").output().unwrap());
+    assert!(words.lines().all(|line| line.chars().count() <= 80 || line.contains("mend: ")), "{words}");
+    for check in &checks {
+        let text = |key: &str| check[key].as_str().unwrap_or_else(|| panic!("{key} of {check}")).to_owned();
+        let (name, status) = (text("check"), text("status"));
+        assert!(["ok", "warn", "missing"].contains(&status.as_str()), "{check}");
+        assert!(!text("found").is_empty() && !text("meaning").is_empty(), "{check}");
+        assert!(check["essential"].is_boolean(), "{check}");
+        assert!(check["remedy"].is_string() || check["remedy"].is_null(), "{check}");
+        assert!(words.contains(&format!("{status:<8}{name:<20} ")), "{name} is not in: {words}");
+        if let Some(remedy) = check["remedy"].as_str() {
+            assert!(words.contains(&format!("mend: {remedy}\n")), "{name}: {words}");
+        }
+    }
+    for name in [
+        "kernel",
+        "userfaultfd",
+        "uffd-permission",
+        "uffd-wp",
+        "uffd-move",
+        "uffd-poison",
+        "pagemap-scan",
+        "process-madvise",
+        "open-files",
+        "memlock",
+        "max-map-count",
+        "overcommit",
+        "huge-pages",
+        "memory",
+        "swap",
+        "memory-cgroup",
+        "numa-nodes",
+        "rdma",
+        "ucx",
+        "io-uring",
+        "preload-library",
+    ] {
+        check(&checks, name);
+    }
+}
+
+#[test]
+fn doctor_fails_exactly_when_something_essential_is_missing() {
+    for with_library in [true, false] {
+        let (_directory, command) = installation(with_library);
+        let (code, checks) = doctor(&command);
+        let failed = checks.iter().any(|check| check["essential"] == true && check["status"] == "missing");
+        assert_eq!(code, i32::from(failed));
+        assert!(with_library || failed);
+    }
+}
+
+#[test]
+fn doctor_finds_root_fit_to_run() {
+    if !is_root() {
+        eprintln!("not root: nothing to see here");
+        return;
+    }
+    let (_directory, command) = installation(true);
+    let (code, checks) = doctor(&command);
+    assert_eq!(code, 0, "{checks:?}");
+    assert_eq!(check(&checks, "uffd-permission")["status"], "ok");
+}
+
+#[test]
+fn doctor_names_a_missing_library() {
+    let (_directory, command) = installation(false);
+    let (code, checks) = doctor(&command);
+    assert_eq!(code, 1);
+    let library = check(&checks, "preload-library");
+    assert_eq!(library["status"], "missing");
+    assert!(library["remedy"].is_string());
+}
+
+#[test]
+fn doctor_tells_an_ordinary_user_which_right_is_missing_and_how_to_get_it() {
+    let (_directory, command) = installation(true);
+    let output = as_nobody(&command, &["doctor", "--json"]);
+    let checks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let permission = check(&checks, "uffd-permission");
+    if guarded() {
+        assert_eq!(code(&output), 1);
+        assert_eq!(permission["status"], "missing");
+        assert_eq!(permission["remedy"], "sudo sysctl -w vm.unprivileged_userfaultfd=1");
+        let words = stdout(&as_nobody(&command, &["doctor"]));
+        assert!(words.contains("mend: sudo sysctl -w vm.unprivileged_userfaultfd=1\n"), "{words}");
+        assert!(words.contains("'spillway run' will not start"), "{words}");
+    } else {
+        assert_eq!(permission["status"], "ok");
+    }
+    // What the kernel can do is told all the same.
+    assert_eq!(check(&checks, "uffd-move")["status"], "ok");
+}
