@@ -2,6 +2,11 @@
 //! page-map scans, raw threads. The one crate where `unsafe` is at home; no policy here.
 #![allow(unsafe_code)]
 
+pub mod arena;
 pub mod machine;
+pub mod maps;
+pub mod memory;
+pub mod raw;
+pub mod raw_thread;
 pub mod shared_memory;
 pub mod uffd;

@@ -1,0 +1,138 @@
+//! A large private reservation of pages: memory is taken page by page as it is written, and given back.
+
+use std::ptr::NonNull;
+
+use rustix::io::{Errno, Result};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Bytes in a page of the arena.
+const PAGE_BYTES: usize = 4096;
+
+/// Anonymous memory for `pages` pages, of which only those that were written take memory.
+///
+/// Threads share the arena, so references into it are never given out: bytes are copied in and out. Who may
+/// copy which page when is agreed by the user of the arena; a page that one thread writes while another copies
+/// it comes out torn.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    pages: u32,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; access is by raw copies.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Reserves address space for `pages` pages. They are never huge pages, so that one written page takes
+    /// one page of memory, and they are left out of core dumps. Fails with `ENOMEM` when the address space or
+    /// the kernel's overcommit rule has no room.
+    pub fn reserve(pages: u32) -> Result<Self> {
+        let bytes = pages as usize * PAGE_BYTES;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
+        let arena = Self { base, pages };
+        for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontDump] {
+            // SAFETY: the range is the mapping made above; neither advice changes contents. A kernel without
+            // transparent huge pages refuses the first, and needs it not.
+            let _ = unsafe { madvise(base.as_ptr().cast(), bytes, advice) };
+        }
+        Ok(arena)
+    }
+
+    /// Number of pages.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Address of byte `offset` of `page`, of which `bytes` are to be copied; panics when out of range.
+    fn at(&self, page: u32, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(
+            page < self.pages && offset <= PAGE_BYTES && bytes <= PAGE_BYTES - offset,
+            "beyond page {page} of an arena of {} pages",
+            self.pages
+        );
+        // SAFETY: in range by the assertion.
+        unsafe { self.base.as_ptr().add(page as usize * PAGE_BYTES + offset) }
+    }
+
+    /// Copies out of a page. Panics when out of range.
+    pub fn read(&self, page: u32, offset: usize, to: &mut [u8]) {
+        let from = self.at(page, offset, to.len());
+        // SAFETY: in range by `at`; `to` is exclusive memory elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies into a page. Panics when out of range.
+    pub fn write(&self, page: u32, offset: usize, from: &[u8]) {
+        let to = self.at(page, offset, from.len());
+        // SAFETY: in range by `at`; `from` is memory elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Writes zeros into a page. Panics when out of range.
+    pub fn zero(&self, page: u32, offset: usize, bytes: usize) {
+        let to = self.at(page, offset, bytes);
+        // SAFETY: in range by `at`.
+        unsafe { std::ptr::write_bytes(to, 0, bytes) }
+    }
+
+    /// Gives the memory of `count` pages from `first` on back to the machine; they read as zeros afterwards.
+    /// Panics when out of range.
+    pub fn give_back(&self, first: u32, count: u32) -> Result<()> {
+        assert!(
+            first.checked_add(count).is_some_and(|end| end <= self.pages),
+            "pages beyond the arena"
+        );
+        // SAFETY: in range by the assertion; who may use which page is agreed by the arena's user, and no
+        // reference into it exists.
+        unsafe {
+            let start = self.base.as_ptr().add(first as usize * PAGE_BYTES);
+            madvise(start.cast(), count as usize * PAGE_BYTES, Advice::LinuxDontNeed)
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `reserve` and nothing points into it. Failure leaves it mapped.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages as usize * PAGE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_keep_their_bytes_until_given_back() {
+        let arena = Arena::reserve(4).unwrap();
+        arena.write(2, 4090, b"abcdef");
+        let mut back = [1; 6];
+        arena.read(2, 4090, &mut back);
+        assert_eq!(&back, b"abcdef");
+        arena.zero(2, 4091, 1);
+        arena.read(2, 4090, &mut back);
+        assert_eq!(&back, b"a\0cdef");
+        arena.give_back(1, 2).unwrap();
+        arena.read(2, 4090, &mut back);
+        assert_eq!(back, [0; 6]);
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond page 4")]
+    fn pages_beyond_the_end_are_caught() {
+        Arena::reserve(4).unwrap().write(4, 0, b"x");
+    }
+
+    #[test]
+    #[should_panic(expected = "beyond page 1")]
+    fn bytes_beyond_a_page_are_caught() {
+        Arena::reserve(4).unwrap().write(1, 4090, &[0; 7]);
+    }
+}

@@ -1,0 +1,69 @@
+//! The mappings of this process, from `/proc/self/maps`.
+
+use std::io::{BufRead, BufReader, Result};
+
+/// One mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: usize,
+    /// First address behind it.
+    pub end: usize,
+    /// As the kernel prints them: `rw-p`.
+    pub permissions: String,
+    /// 0 for memory without a file.
+    pub inode: u64,
+    /// File, or a name such as `[heap]`; empty for plain anonymous memory.
+    pub name: String,
+}
+
+impl Mapping {
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.splitn(6, ' ');
+        let (start, end) = fields.next()?.split_once('-')?;
+        let permissions = fields.next()?.to_owned();
+        let (_offset, _device) = (fields.next()?, fields.next()?);
+        let inode = fields.next()?.parse().ok()?;
+        let name = fields.next().unwrap_or_default().trim().to_owned();
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        Some(Self { start: address(start)?, end: address(end)?, permissions, inode, name })
+    }
+
+    /// Private memory that the program may write.
+    #[must_use]
+    pub fn is_private_writable(&self) -> bool {
+        self.permissions.starts_with("rw") && self.permissions.ends_with('p')
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// All mappings of the calling process, in order of address.
+pub fn read() -> Result<Vec<Mapping>> {
+    let file = BufReader::new(std::fs::File::open("/proc/self/maps")?);
+    file.lines().map(|line| Ok(Mapping::parse(&line?))).filter_map(Result::transpose).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_every_kind_are_understood() {
+        let mapping = Mapping::parse("7f12a000-7f12b000 rw-p 00001000 fe:01 1234   /usr/lib/with space.so").unwrap();
+        assert_eq!((mapping.start, mapping.bytes(), mapping.inode), (0x7f12_a000, 0x1000, 1234));
+        assert_eq!(mapping.name, "/usr/lib/with space.so");
+        let mapping = Mapping::parse("5000-6000 r-xp 00000000 00:00 0 ").unwrap();
+        assert!(mapping.name.is_empty() && !mapping.is_private_writable());
+        assert_eq!(Mapping::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn this_process_has_a_stack() {
+        assert!(read().unwrap().iter().any(|mapping| mapping.name == "[stack]" && mapping.is_private_writable()));
+    }
+}

@@ -1,0 +1,195 @@
+//! Memory of this process: areas of the pager's own, and operations on the target program's pages by address.
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, Result};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
+
+const PAGE_SIZE: usize = 4096;
+
+/// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
+/// the program. Zero until written; taken from the machine page by page.
+#[derive(Debug)]
+pub struct Area {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to the process; shared access is by atomics, or as `page` demands.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Area {
+    /// `bytes` of memory for reading and writing.
+    pub fn new(bytes: usize) -> Result<Self> {
+        Self::map(bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// `bytes` of address space, of which nothing can be used before [`Self::commit`].
+    pub fn reserve(bytes: usize) -> Result<Self> {
+        Self::map(bytes, ProtFlags::empty())
+    }
+
+    fn map(bytes: usize, protection: ProtFlags) -> Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, bytes })
+    }
+
+    /// Makes the bytes `from..to` of a reservation usable.
+    pub fn commit(&self, from: usize, to: usize) -> Result<()> {
+        assert!(from <= to && to <= self.bytes, "commit beyond the area");
+        // SAFETY: the range is ours; making it accessible breaks no reference.
+        unsafe {
+            mprotect(
+                self.base.as_ptr().add(from).cast(),
+                to - from,
+                MprotectFlags::READ | MprotectFlags::WRITE,
+            )
+        }
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.base.as_ptr() as usize
+    }
+
+    /// Length.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// 64-bit words of a committed range. Panics when out of range or out of line.
+    #[must_use]
+    pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        assert!(offset.is_multiple_of(8) && offset + count * 8 <= self.bytes, "words beyond the area");
+        // SAFETY: in range and aligned; atomics may be shared; zeroed memory is a valid atomic.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) }
+    }
+
+    /// The page at index `page`, for reading. The caller's protocol must keep it mapped and unchanged while the
+    /// reference lives: for frames, that is the Writeback state.
+    #[must_use]
+    pub fn page(&self, page: usize) -> &[u8; PAGE_SIZE] {
+        assert!((page + 1) * PAGE_SIZE <= self.bytes, "page beyond the area");
+        // SAFETY: in range; the bytes are valid for reads; the pager moves no frame that it still reads.
+        unsafe { &*self.base.as_ptr().add(page * PAGE_SIZE).cast() }
+    }
+
+    /// Writes at the byte `offset`. The caller's protocol must keep readers away.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= self.bytes, "write beyond the area");
+        // SAFETY: in range by the assertion, and `from` lies elsewhere.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
+    }
+
+    /// Gives the memory of a range back to the machine.
+    pub fn discard(&self, offset: usize, bytes: usize) -> Result<()> {
+        assert!(offset + bytes <= self.bytes, "discard beyond the area");
+        discard(self.address() + offset, bytes)
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and no borrow of it is left. Failure leaves it mapped.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// Drops the pages of a range of the target's memory (`MADV_DONTNEED`).
+pub fn discard(address: usize, bytes: usize) -> Result<()> {
+    // SAFETY: the pager calls this only for pages whose contents it has stored or the program has discarded;
+    // no Rust reference points there.
+    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) }
+}
+
+/// Says whether a forked child gets this range of the target's memory (`MADV_DOFORK`, `MADV_DONTFORK`).
+pub fn inherit(address: usize, bytes: usize, inherited: bool) -> Result<()> {
+    let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
+    // SAFETY: changes no contents.
+    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, advice) }
+}
+
+/// Replaces the private mapping at `address` by anonymous memory with the same contents.
+///
+/// # Safety
+/// The range must be mapped for reading and writing, page-aligned, and nobody else may use it meanwhile.
+pub unsafe fn make_anonymous(address: usize, bytes: usize) -> Result<()> {
+    let copy = Area::new(bytes)?;
+    let target = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: the caller vouches for the source; the copy is ours and as long.
+    unsafe { std::ptr::copy_nonoverlapping(target, copy.base.as_ptr(), bytes) };
+    let flags = rustix::mm::MremapFlags::MAYMOVE;
+    // SAFETY: replaces the mapping by one of the same length and contents.
+    unsafe { rustix::mm::mremap_fixed(copy.base.as_ptr().cast(), bytes, bytes, flags, target.cast())? };
+    std::mem::forget(copy);
+    Ok(())
+}
+
+/// The kernel's page map of this process (`Documentation/admin-guide/mm/pagemap.rst`).
+#[derive(Debug)]
+pub struct PageMap(std::os::fd::OwnedFd);
+
+/// What the page map says of one page.
+#[derive(Clone, Copy, Debug)]
+pub struct PageMapEntry(u64);
+
+impl PageMapEntry {
+    /// The page has a frame or is swapped out by the kernel: it is not missing.
+    #[must_use]
+    pub fn is_populated(self) -> bool {
+        self.0 >> 62 != 0
+    }
+
+    /// No other process maps the frame.
+    #[must_use]
+    pub fn is_exclusive(self) -> bool {
+        self.0 >> 56 & 1 != 0
+    }
+}
+
+impl PageMap {
+    /// Opens the page map of the calling process.
+    pub fn open() -> Result<Self> {
+        rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Self)
+    }
+
+    /// The entry of the page at `address`.
+    pub fn entry(&self, address: usize) -> Result<PageMapEntry> {
+        let mut bytes = [0; 8];
+        let read = rustix::io::pread(&self.0, &mut bytes, (address / PAGE_SIZE * 8) as u64)?;
+        if read == 8 { Ok(PageMapEntry(u64::from_ne_bytes(bytes))) } else { Err(Errno::NOENT) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_is_zero_and_gives_memory_back() {
+        let area = Area::new(4 * PAGE_SIZE).unwrap();
+        area.write(PAGE_SIZE, &[7; PAGE_SIZE]);
+        assert_eq!(area.page(1), &[7; PAGE_SIZE]);
+        let pagemap = PageMap::open().unwrap();
+        assert!(pagemap.entry(area.address() + PAGE_SIZE).unwrap().is_populated());
+        assert!(!pagemap.entry(area.address() + 2 * PAGE_SIZE).unwrap().is_populated());
+        area.discard(PAGE_SIZE, PAGE_SIZE).unwrap();
+        assert!(!pagemap.entry(area.address() + PAGE_SIZE).unwrap().is_populated());
+        assert_eq!(area.page(1), &[0; PAGE_SIZE]);
+    }
+
+    #[test]
+    fn a_reservation_is_usable_where_committed() {
+        let area = Area::reserve(1 << 32).unwrap();
+        area.commit(0, 8192).unwrap();
+        assert_eq!(area.words(4096, 1)[0].load(std::sync::atomic::Ordering::Relaxed), 0);
+    }
+}
