@@ -118,27 +118,20 @@ impl PageInfo {
     }
 }
 
-/// The word of one page. All zeros is an absent page.
-#[derive(Debug)]
-#[repr(transparent)]
-pub struct PageWord(AtomicU64);
+/// The word of one page, wherever it lies. All zeros is an absent page.
+#[derive(Clone, Copy, Debug)]
+pub struct PageWord<'a>(pub &'a AtomicU64);
 
-impl PageWord {
-    /// An absent page.
-    #[must_use]
-    pub fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
+impl PageWord<'_> {
     /// What the word says at this moment; it may change at once.
     #[must_use]
-    pub fn peek(&self) -> PageInfo {
+    pub fn peek(self) -> PageInfo {
         PageInfo::decode(self.0.load(Ordering::Acquire))
     }
 
     /// Locks the word, or returns `None` when somebody else has it.
     #[must_use]
-    pub fn try_lock(&self) -> Option<PageInfo> {
+    pub fn try_lock(self) -> Option<PageInfo> {
         let word = self.0.load(Ordering::Relaxed);
         if word & LOCKED != 0 {
             return None;
@@ -152,7 +145,7 @@ impl PageWord {
     /// Locks the word for a fault. `None` when somebody else has it: that thread will see the waiter bit and
     /// wake the fault's thread, which then tries again.
     #[must_use]
-    pub fn lock_or_leave_waiter(&self) -> Option<PageInfo> {
+    pub fn lock_or_leave_waiter(self) -> Option<PageInfo> {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
             let wanted = if word & LOCKED != 0 { word | WAITER } else { word | LOCKED };
@@ -166,14 +159,8 @@ impl PageWord {
 
     /// Writes `info` and gives the lock back. True when faults came meanwhile: the caller must wake the page.
     #[must_use]
-    pub fn unlock(&self, info: PageInfo) -> bool {
+    pub fn unlock(self, info: PageInfo) -> bool {
         self.0.swap(info.encode(), Ordering::AcqRel) & WAITER != 0
-    }
-}
-
-impl Default for PageWord {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -190,7 +177,8 @@ mod tests {
         ) {
             let state = PageInfo::decode(u64::from(state)).state;
             let info = PageInfo { state, slot, frame, generation };
-            let word = PageWord::new();
+            let word = AtomicU64::new(0);
+            let word = PageWord(&word);
             prop_assert_eq!(word.try_lock(), Some(PageInfo::ABSENT));
             prop_assert!(!word.unlock(info));
             prop_assert_eq!(word.peek(), info);
@@ -199,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_fault_at_a_locked_page_is_woken() {
-        let word = PageWord::new();
+        let word = AtomicU64::new(0);
+        let word = PageWord(&word);
         let info = word.try_lock().unwrap();
         assert_eq!(word.try_lock(), None);
         assert_eq!(word.lock_or_leave_waiter(), None);

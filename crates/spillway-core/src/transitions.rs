@@ -104,13 +104,13 @@ mod races {
 
     use super::*;
     use crate::page_word::PageWord;
-    use loom::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
     use loom::sync::{Arc, Mutex};
 
     /// A page's contents where it is mapped; `None` where it is not.
     #[derive(Default)]
     struct Machine {
-        word: PageWord,
+        word: AtomicU64,
         mapped: Mutex<Option<u32>>,
         frame: Mutex<Option<u32>>,
         slot: Mutex<Option<u32>>,
@@ -118,15 +118,19 @@ mod races {
     }
 
     impl Machine {
+        fn word(&self) -> PageWord<'_> {
+            PageWord(&self.word)
+        }
+
         fn unlock(&self, info: PageInfo) {
-            if self.word.unlock(info) {
+            if self.word().unlock(info) {
                 self.wakes.fetch_add(1, SeqCst);
             }
         }
 
         /// Serves one fault; false when the page is busy (its thread will be woken).
         fn fault(&self) -> bool {
-            let Some(info) = self.word.lock_or_leave_waiter() else { return false };
+            let Some(info) = self.word().lock_or_leave_waiter() else { return false };
             let service = service(info);
             let contents = match service {
                 Service::MapZeros => Some(0),
@@ -162,8 +166,8 @@ mod races {
         }
 
         fn unmap(&self) {
-            let generation = self.word.peek().generation;
-            let Some(info) = self.word.try_lock() else { return };
+            let generation = self.word().peek().generation;
+            let Some(info) = self.word().try_lock() else { return };
             if !is_current(info, generation, Queue::Mapped) || self.frame.lock().unwrap().is_some() {
                 return self.unlock(info);
             }
@@ -173,7 +177,7 @@ mod races {
         }
 
         fn write_back(&self) {
-            let Some(info) = self.word.try_lock() else { return };
+            let Some(info) = self.word().try_lock() else { return };
             if info.state != State::Inactive {
                 return self.unlock(info);
             }
@@ -182,7 +186,7 @@ mod races {
             assert!(contents.is_some(), "the frame was taken from under its write-back");
             *self.slot.lock().unwrap() = contents;
             let info = loop {
-                if let Some(info) = self.word.try_lock() {
+                if let Some(info) = self.word().try_lock() {
                     break info;
                 }
                 loom::thread::yield_now();

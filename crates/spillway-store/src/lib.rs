@@ -5,10 +5,16 @@
 //! they must share (a memory file, an open file) is made once by [`StoreSpec::prepare`] and handed to each,
 //! which then calls [`StoreSpec::open`].
 
+mod compressed;
 pub mod error;
+mod file;
+mod memory;
 pub mod nbd;
+mod ram;
 pub mod shm;
 pub mod spec;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use error::StoreError;
 pub use spec::{Patience, SharedParts, SpecError, StoreSpec};
