@@ -1,0 +1,47 @@
+# On a fresh Debian 12 with Rust: `make run` shows what Spillway does, `make test` checks that it does it.
+
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+
+.PHONY: run test test-full build lint loom fuzz deny setup test-tools
+
+# Builds, and runs a real program on far memory.
+run: setup
+	cargo build --locked --release --workspace
+	scripts/main-job "$(CARGO_TARGET_DIR)/release/spillway"
+
+# Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
+test: setup test-tools
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory build
+	cargo test --locked --workspace
+	$(MAKE) --no-print-directory loom
+
+# The same and what takes longer: tests marked as ignored, fuzzing, licences and advisories.
+test-full: test
+	cargo test --locked --workspace -- --ignored
+	$(MAKE) --no-print-directory fuzz
+	$(MAKE) --no-print-directory deny
+
+# The command, the preloaded library and the tests, in the profile that tests run in.
+build:
+	cargo build --locked --workspace --all-targets
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+
+loom:
+	scripts/loom
+
+fuzz:
+	scripts/fuzz 60
+
+deny:
+	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+	cargo deny --locked check
+
+setup:
+	scripts/setup
+
+test-tools:
+	scripts/install-test-tools
