@@ -89,10 +89,7 @@ pub struct Patience {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(60),
-            reconnect: Duration::from_secs(10),
-        }
+        Self { timeout: Duration::from_secs(60), reconnect: Duration::from_secs(10) }
     }
 }
 
@@ -187,29 +184,17 @@ impl FromStr for StoreSpec {
     type Err = SpecError;
 
     fn from_str(uri: &str) -> Result<Self, SpecError> {
-        let (scheme, rest) = uri
-            .split_once(':')
-            .ok_or_else(|| SpecError::Scheme { uri: uri.to_owned() })?;
+        let (scheme, rest) = uri.split_once(':').ok_or_else(|| SpecError::Scheme { uri: uri.to_owned() })?;
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let uri = Uri {
-            text: uri,
-            body,
-            query,
-        };
+        let uri = Uri { text: uri, body, query };
         match scheme {
-            "compressed" => Ok(Self::Compressed {
-                size: uri.memory_size("compressed:?size=SIZE")?,
-            }),
-            "ram" => Ok(Self::Ram {
-                size: uri.memory_size("ram:?size=SIZE")?,
-            }),
+            "compressed" => Ok(Self::Compressed { size: uri.memory_size("compressed:?size=SIZE")? }),
+            "ram" => Ok(Self::Ram { size: uri.memory_size("ram:?size=SIZE")? }),
             "file" => uri.file(),
             "nbd" => uri.nbd(),
             "nbd+unix" => uri.nbd_unix(),
             "shm" => uri.shm(),
-            _ => Err(SpecError::Scheme {
-                uri: uri.text.to_owned(),
-            }),
+            _ => Err(SpecError::Scheme { uri: uri.text.to_owned() }),
         }
     }
 }
@@ -235,10 +220,7 @@ impl<'a> Uri<'a> {
         let [size] = self.parameters(["size"], "size")?;
         let path = self.path("the path", &decode_bytes(self.body), FORM)?;
         let size = size.ok_or_else(|| self.form("the size is missing", FORM))?;
-        Ok(StoreSpec::File {
-            path,
-            size: self.size(&size)?,
-        })
+        Ok(StoreSpec::File { path, size: self.size(&size)? })
     }
 
     fn nbd(&self) -> Result<StoreSpec, SpecError> {
@@ -265,33 +247,19 @@ impl<'a> Uri<'a> {
                 .ok_or_else(|| self.form(format!("'{port}' is not a port from 1 to 65535"), FORM))?,
         };
         let patience = self.patience(timeout, reconnect)?;
-        Ok(StoreSpec::Nbd {
-            host: host.to_owned(),
-            port,
-            export,
-            patience,
-        })
+        Ok(StoreSpec::Nbd { host: host.to_owned(), port, export, patience })
     }
 
     fn nbd_unix(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "nbd+unix:///EXPORT?socket=PATH";
         let (authority, export) = self.authority_and_export(FORM)?;
         if !authority.is_empty() {
-            return Err(self.form(
-                format!("a host ('{authority}') makes no sense with a Unix socket"),
-                FORM,
-            ));
+            return Err(self.form(format!("a host ('{authority}') makes no sense with a Unix socket"), FORM));
         }
-        let [socket, timeout, reconnect] = self.parameters(
-            ["socket", "timeout", "reconnect"],
-            "socket, timeout and reconnect",
-        )?;
+        let [socket, timeout, reconnect] =
+            self.parameters(["socket", "timeout", "reconnect"], "socket, timeout and reconnect")?;
         let socket = self.path("the socket's path", &socket.unwrap_or_default(), FORM)?;
-        Ok(StoreSpec::NbdUnix {
-            socket,
-            export,
-            patience: self.patience(timeout, reconnect)?,
-        })
+        Ok(StoreSpec::NbdUnix { socket, export, patience: self.patience(timeout, reconnect)? })
     }
 
     fn shm(&self) -> Result<StoreSpec, SpecError> {
@@ -301,10 +269,7 @@ impl<'a> Uri<'a> {
         if name.is_empty() || name.len() > 200 || name.contains(['/', '\0']) {
             return Err(self.form("the name must have 1 to 200 bytes and no '/'", FORM));
         }
-        Ok(StoreSpec::Shm {
-            name,
-            patience: self.patience(timeout, reconnect)?,
-        })
+        Ok(StoreSpec::Shm { name, patience: self.patience(timeout, reconnect)? })
     }
 
     /// `//AUTHORITY/EXPORT`; where there is no `/` after the authority, the export's name is empty.
@@ -330,13 +295,11 @@ impl<'a> Uri<'a> {
         for pair in self.query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let at = names.iter().position(|known| *known == name);
-            let place = at
-                .and_then(|at| values.get_mut(at))
-                .ok_or_else(|| SpecError::UnknownParameter {
-                    uri: self.text.to_owned(),
-                    name: name.to_owned(),
-                    known,
-                })?;
+            let place = at.and_then(|at| values.get_mut(at)).ok_or_else(|| SpecError::UnknownParameter {
+                uri: self.text.to_owned(),
+                name: name.to_owned(),
+                known,
+            })?;
             if place.replace(decode_bytes(value).into_owned()).is_some() {
                 return Err(self.parameter(name, "is given twice; give it once"));
             }
@@ -349,16 +312,12 @@ impl<'a> Uri<'a> {
             .parse()
             .map_err(|error: spillway_core::size::SizeError| self.parameter("size", error))?;
         if size.bytes() < PAGE_SIZE as u64 {
-            return Err(self.parameter(
-                "size",
-                format!("{size} does not hold a page of 4 KiB; give it more"),
-            ));
+            return Err(self.parameter("size", format!("{size} does not hold a page of 4 KiB; give it more")));
         }
         if size > MAX_SIZE {
-            return Err(self.parameter(
-                "size",
-                format!("{size} is more than one store can hold; at most 15T"),
-            ));
+            return Err(
+                self.parameter("size", format!("{size} is more than one store can hold; at most 15T"))
+            );
         }
         Ok(size)
     }
@@ -379,15 +338,9 @@ impl<'a> Uri<'a> {
         const DAY_S: f64 = 86_400.0;
         let Some(text) = text else { return Ok(usual) };
         let text = String::from_utf8_lossy(&text);
-        let seconds = text
-            .parse::<f64>()
-            .ok()
-            .filter(|seconds| (0.0..=DAY_S).contains(seconds));
+        let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=DAY_S).contains(seconds));
         let seconds = seconds.ok_or_else(|| {
-            self.parameter(
-                name,
-                format!("'{text}' is not a number of seconds from 0 to {DAY_S}"),
-            )
+            self.parameter(name, format!("'{text}' is not a number of seconds from 0 to {DAY_S}"))
         })?;
         Ok(Duration::from_millis((seconds * 1000.0).round() as u64))
     }
@@ -408,19 +361,11 @@ impl<'a> Uri<'a> {
     }
 
     fn form(&self, reason: impl Into<String>, form: &'static str) -> SpecError {
-        SpecError::Form {
-            uri: self.text.to_owned(),
-            reason: reason.into(),
-            form,
-        }
+        SpecError::Form { uri: self.text.to_owned(), reason: reason.into(), form }
     }
 
     fn parameter(&self, name: &str, reason: impl fmt::Display) -> SpecError {
-        SpecError::Parameter {
-            uri: self.text.to_owned(),
-            name: name.to_owned(),
-            reason: reason.to_string(),
-        }
+        SpecError::Parameter { uri: self.text.to_owned(), name: name.to_owned(), reason: reason.to_string() }
     }
 }
 
@@ -455,21 +400,12 @@ impl fmt::Display for StoreSpec {
                 write!(f, "file:{}", encode_path(path))?;
                 Query::default().size(f, Some(*size))
             }
-            Self::Nbd {
-                host,
-                port,
-                export,
-                patience,
-            } => {
+            Self::Nbd { host, port, export, patience } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
                 write!(f, "nbd://{open}{host}{close}:{port}/{}", encode(export))?;
                 Query::default().patience(f, patience)
             }
-            Self::NbdUnix {
-                socket,
-                export,
-                patience,
-            } => {
+            Self::NbdUnix { socket, export, patience } => {
                 write!(f, "nbd+unix:///{}", encode(export))?;
                 let mut query = Query::default();
                 query.put(f, "socket", encode_path(socket))?;
@@ -510,9 +446,7 @@ impl Query {
             return Ok(());
         };
         let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-        let fits = units
-            .iter()
-            .find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
+        let fits = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
         let (shift, unit) = fits.copied().unwrap_or((0, ""));
         self.put(f, "size", format_args!("{}{unit}", bytes >> shift))
     }
@@ -655,8 +589,11 @@ mod tests {
             (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
             (host, 1..=u16::MAX, "\\PC{0,20}", patiences())
                 .prop_map(|(host, port, export, patience)| StoreSpec::Nbd { host, port, export, patience }),
-            (paths(), "\\PC{0,20}", patiences())
-                .prop_map(|(socket, export, patience)| StoreSpec::NbdUnix { socket, export, patience }),
+            (paths(), "\\PC{0,20}", patiences()).prop_map(|(socket, export, patience)| StoreSpec::NbdUnix {
+                socket,
+                export,
+                patience
+            }),
             ("[^/\\x00]{1,20}", patiences()).prop_map(|(name, patience)| StoreSpec::Shm { name, patience }),
         ]
     }
