@@ -85,10 +85,7 @@ impl Arena {
     /// Gives the memory of `count` pages from `first` on back to the machine; they read as zeros afterwards.
     /// Panics when out of range.
     pub fn give_back(&self, first: u32, count: u32) -> Result<()> {
-        assert!(
-            first.checked_add(count).is_some_and(|end| end <= self.pages),
-            "pages beyond the arena"
-        );
+        assert!(first.checked_add(count).is_some_and(|end| end <= self.pages), "pages beyond the arena");
         // SAFETY: in range by the assertion; who may use which page is agreed by the arena's user, and no
         // reference into it exists.
         unsafe {

@@ -1,17 +1,187 @@
 //! `spillway donor`: lends this machine's idle memory.
 
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args, Subcommand};
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use spillway_core::size::Size;
+use spillway_donor::{Config, Donor, Summary};
+use spillway_store::StoreSpec;
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway donor --memory 4G --listen 0.0.0.0:10809
+  spillway donor --memory 4G --shm idle
+  spillway donor drop nbd://localhost:10809/disk
+
+Then, elsewhere:
+  spillway run --local 512M --store nbd://HOST:10809/ -- PROGRAM
+  nbdcopy disk.img nbd://HOST:10809/disk
+
+Whoever can connect can use the memory, and read and drop named exports:
+listen only where you trust everybody.";
 
 /// Lend this machine's idle memory to others.
+///
+/// Speaks the NBD protocol, and shared-memory rings on the same machine. Memory is taken when it is written and
+/// given back when it is trimmed. Ends cleanly on SIGTERM and SIGINT.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  spillway donor --memory 4G --listen 127.0.0.1:10809")]
-pub struct DonorArgs {}
+#[command(
+    after_help = EXAMPLE,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    group = ArgGroup::new("where").args(["listen", "unix", "shm"]).multiple(true).required(true)
+)]
+pub struct DonorArgs {
+    #[command(subcommand)]
+    command: Option<DonorCommand>,
+    /// Most memory to lend, such as 4G
+    #[arg(long, value_name = "SIZE", required = true)]
+    memory: Option<Size>,
+    /// Listen for NBD by TCP there; port 0 chooses one and prints it
+    #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
+    listen: Vec<SocketAddr>,
+    /// Listen for NBD on a Unix socket
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// Offer shared-memory rings by this name to programs on this machine
+    #[arg(long, value_name = "NAME", value_parser = parse_shm_name)]
+    shm: Option<String>,
+    /// How long to keep what a run has stored after its last connection was lost
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
+    grace: Duration,
+    /// Most connections at once
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = parse_connections)]
+    max_connections: usize,
+    /// Lend more than the machine has available now
+    #[arg(long)]
+    force: bool,
+    /// Print lines as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum DonorCommand {
+    /// Drop an export that was opened by name, with all it holds
+    Drop {
+        /// Which, as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
+        #[arg(value_name = "URI")]
+        uri: StoreSpec,
+    },
+}
+
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    let advice = "write ADDR:PORT, such as 127.0.0.1:10809";
+    let mut addresses = text.to_socket_addrs().map_err(|error| format!("{error}: {advice}"))?;
+    addresses.next().ok_or_else(|| format!("that name has no address: {advice}"))
+}
+
+fn parse_shm_name(text: &str) -> Result<String, String> {
+    // The rules are those of the store's URI.
+    match format!("shm:{}", text.replace('%', "%25")).parse::<StoreSpec>() {
+        Ok(StoreSpec::Shm { name, .. }) if name == text => Ok(name),
+        Ok(_) => Err("write letters, digits, '-' and '_'".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    const LONGEST_S: f64 = 1e9;
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=LONGEST_S).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "write a number of seconds, such as 30".to_owned())
+}
+
+fn parse_connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=100_000).contains(number));
+    number.ok_or_else(|| "write a number from 1 to 100000".to_owned())
+}
+
+/// The line that says that the donor is ready, as `--json` prints it.
+#[derive(Serialize)]
+struct Ready {
+    listening_on: Vec<String>,
+    memory_bytes: u64,
+}
+
+/// The last line, as `--json` prints it.
+#[derive(Serialize)]
+struct Ended {
+    connections: u64,
+    failed_connections: u64,
+    refused_connections: u64,
+    stored_bytes: u64,
+}
 
 /// Runs the command.
 pub fn run(args: DonorArgs) -> ExitCode {
-    let _ = args;
-    crate::complain("donor: not built yet; there is no remedy");
-    ExitCode::from(70)
+    let outcome = match &args.command {
+        Some(DonorCommand::Drop { uri }) => {
+            spillway_store::nbd::drop_export(uri).map_err(|error| error.to_string())
+        }
+        None => serve(&args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            crate::complain(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(args: &DonorArgs) -> Result<(), String> {
+    let memory = args.memory.unwrap_or_default();
+    let config = Config {
+        memory,
+        listen: args.listen.clone(),
+        unix: args.unix.clone(),
+        shm: args.shm.clone(),
+        grace: args.grace,
+        max_connections: args.max_connections,
+        force: args.force,
+    };
+    // Before the ready line, so that whoever waits for it may stop the donor.
+    let stop = stop_signal()
+        .map_err(|error| format!("signals: {error}; free file descriptors, and start the donor again"))?;
+    let donor = Donor::bind(&config).map_err(|error| error.to_string())?;
+    let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
+    let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
+    print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
+    let summary = donor.serve(stop.as_fd()).map_err(|error| error.to_string())?;
+    let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;
+    let text = format!(
+        "ended: {connections} connections, of which {failed_connections} failed; {refused_connections} refused; \
+         {} were stored",
+        Size::from_bytes(stored_bytes)
+    );
+    print(args.json, &text, &Ended { connections, failed_connections, refused_connections, stored_bytes });
+    Ok(())
+}
+
+/// A socket that becomes readable on SIGTERM or SIGINT.
+fn stop_signal() -> io::Result<UnixStream> {
+    let (stop, signalled) = UnixStream::pair()?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
+    }
+    Ok(stop)
+}
+
+/// Prints one line at once.
+fn print(json: bool, text: &str, value: &impl Serialize) {
+    let mut out = io::stdout().lock();
+    let line = match serde_json::to_string(value) {
+        Ok(line) if json => line,
+        _ => text.to_owned(),
+    };
+    // The donor serves on when nobody reads its lines.
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

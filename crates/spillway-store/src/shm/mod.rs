@@ -1,17 +1,15 @@
-//! Placeholder: filled in by the next change.
+//! A donor on the same machine, by a shared-memory ring: `shm:NAME`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`hello`] | how the two sides meet, over an abstract Unix socket |
+//! | [`ring`] | the memory that they share |
+//! | [`doorbell`] | how one wakes the other |
+//! | [`client`] | the store |
 
-use std::sync::Arc;
+pub mod client;
+pub mod doorbell;
+pub mod hello;
+pub mod ring;
 
-use crate::{SharedParts, Store, StoreError, StoreSpec};
-
-/// See [`StoreSpec::prepare`].
-pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
-    let _ = run_token;
-    Err(spec.unusable("not built yet", "name another store"))
-}
-
-/// See [`StoreSpec::open`].
-pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
-    let _ = (parts, run_token);
-    Err(spec.unusable("not built yet", "name another store"))
-}
+pub use client::{open, prepare};

@@ -178,10 +178,7 @@ pub struct OptionHeader {
 pub fn decode_option_header(bytes: &[u8; OPTION_HEADER_BYTES]) -> Result<OptionHeader, WireError> {
     let mut fields = Fields::new("an option", bytes);
     fields.magic_u64(OPTION_MAGIC)?;
-    Ok(OptionHeader {
-        option: fields.u32()?,
-        data_bytes: fields.u32()?,
-    })
+    Ok(OptionHeader { option: fields.u32()?, data_bytes: fields.u32()? })
 }
 
 /// An option of the client.
@@ -231,16 +228,12 @@ pub struct MetaQuery<'a> {
 pub fn decode_option(option: u32, data: &[u8]) -> Result<ClientOption<'_>, WireError> {
     limit("length of an option", data.len() as u64, MAX_OPTION_BYTES.into())?;
     let empty = |done| {
-        if data.is_empty() {
-            Ok(done)
-        } else {
-            Err(WireError::Length { what: "an option" })
-        }
+        if data.is_empty() { Ok(done) } else { Err(WireError::Length { what: "an option" }) }
     };
     match option {
-        option::EXPORT_NAME => Fields::new("an export name", data)
-            .text(data.len())
-            .map(ClientOption::ExportName),
+        option::EXPORT_NAME => {
+            Fields::new("an export name", data).text(data.len()).map(ClientOption::ExportName)
+        }
         option::ABORT => Ok(ClientOption::Abort),
         option::LIST => empty(ClientOption::List),
         option::STARTTLS => empty(ClientOption::StartTls),
@@ -267,14 +260,8 @@ fn decode_meta_query(data: &[u8]) -> Result<MetaQuery<'_>, WireError> {
     let mut fields = Fields::new("a META_CONTEXT option", data);
     let name = fields.counted_text()?;
     let count = fields.u32()?;
-    limit(
-        "number of metadata queries",
-        count.into(),
-        MAX_META_QUERIES as u64,
-    )?;
-    let queries = (0..count)
-        .map(|_| fields.counted_text())
-        .collect::<Result<_, _>>()?;
+    limit("number of metadata queries", count.into(), MAX_META_QUERIES as u64)?;
+    let queries = (0..count).map(|_| fields.counted_text()).collect::<Result<_, _>>()?;
     fields.end()?;
     Ok(MetaQuery { name, queries })
 }
@@ -346,16 +333,8 @@ pub struct ReplyHeader {
 pub fn decode_reply_header(bytes: &[u8; REPLY_HEADER_BYTES]) -> Result<ReplyHeader, WireError> {
     let mut fields = Fields::new("an option reply", bytes);
     fields.magic_u64(REPLY_MAGIC)?;
-    let header = ReplyHeader {
-        option: fields.u32()?,
-        kind: fields.u32()?,
-        data_bytes: fields.u32()?,
-    };
-    limit(
-        "length of an option reply",
-        header.data_bytes.into(),
-        MAX_OPTION_BYTES.into(),
-    )?;
+    let header = ReplyHeader { option: fields.u32()?, kind: fields.u32()?, data_bytes: fields.u32()? };
+    limit("length of an option reply", header.data_bytes.into(), MAX_OPTION_BYTES.into())?;
     Ok(header)
 }
 
@@ -453,11 +432,7 @@ fn decode_info(mut fields: Fields<'_>) -> Result<OptionReply<'_>, WireError> {
         kind @ (info::NAME | info::DESCRIPTION) => {
             let rest = fields.rest();
             let text = Fields::new("information about an export", rest).text(rest.len())?;
-            Ok(if kind == info::NAME {
-                OptionReply::Name(text)
-            } else {
-                OptionReply::Description(text)
-            })
+            Ok(if kind == info::NAME { OptionReply::Name(text) } else { OptionReply::Description(text) })
         }
         _ => Ok(OptionReply::Skip),
     }

@@ -103,19 +103,14 @@ impl<'a> Fields<'a> {
     }
 
     pub(crate) fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
-        let (taken, rest) = self
-            .rest
-            .split_at_checked(count)
-            .ok_or(WireError::Length { what: self.what })?;
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(WireError::Length { what: self.what })?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (taken, rest) = self
-            .rest
-            .split_first_chunk::<N>()
-            .ok_or(WireError::Length { what: self.what })?;
+        let (taken, rest) =
+            self.rest.split_first_chunk::<N>().ok_or(WireError::Length { what: self.what })?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -136,10 +131,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn magic_u32(&mut self, expected: u32) -> Result<(), WireError> {
         match self.u32()? {
             found if found == expected => Ok(()),
-            found => Err(WireError::Magic {
-                what: self.what,
-                found: found.into(),
-            }),
+            found => Err(WireError::Magic { what: self.what, found: found.into() }),
         }
     }
 
@@ -147,10 +139,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn magic_u64(&mut self, expected: u64) -> Result<(), WireError> {
         match self.u64()? {
             found if found == expected => Ok(()),
-            found => Err(WireError::Magic {
-                what: self.what,
-                found,
-            }),
+            found => Err(WireError::Magic { what: self.what, found }),
         }
     }
 
@@ -181,21 +170,13 @@ impl<'a> Fields<'a> {
 
     /// The message must end here.
     pub(crate) fn end(self) -> Result<(), WireError> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(WireError::Length { what: self.what })
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(WireError::Length { what: self.what }) }
     }
 }
 
 /// Checks a field against its limit.
 pub(crate) fn limit(what: &'static str, found: u64, limit: u64) -> Result<(), WireError> {
-    if found <= limit {
-        Ok(())
-    } else {
-        Err(WireError::Limit { what, found, limit })
-    }
+    if found <= limit { Ok(()) } else { Err(WireError::Limit { what, found, limit }) }
 }
 
 /// Appends a 32-bit length and the text, cut to [`MAX_NAME_BYTES`] at a character.

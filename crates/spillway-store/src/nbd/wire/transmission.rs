@@ -57,10 +57,9 @@ impl Command {
     fn number(self) -> u16 {
         match self {
             Self::Unknown(number) => number,
-            known => Self::KNOWN
-                .iter()
-                .find(|(_, command)| *command == known)
-                .map_or(0, |(number, _)| *number),
+            known => {
+                Self::KNOWN.iter().find(|(_, command)| *command == known).map_or(0, |(number, _)| *number)
+            }
         }
     }
 
@@ -155,11 +154,7 @@ impl Request {
             length: fields.u32()?,
         };
         if request.command == Command::Write {
-            limit(
-                "length of a write",
-                request.length.into(),
-                MAX_REQUEST_BYTES.into(),
-            )?;
+            limit("length of a write", request.length.into(), MAX_REQUEST_BYTES.into())?;
         }
         Ok(Some(request))
     }
@@ -224,12 +219,7 @@ impl ReplyHead {
                 out.extend_from_slice(&error.to_be_bytes());
                 out.extend_from_slice(&cookie.to_be_bytes());
             }
-            Self::Chunk {
-                flags,
-                kind,
-                cookie,
-                payload_bytes,
-            } => {
+            Self::Chunk { flags, kind, cookie, payload_bytes } => {
                 out.extend_from_slice(&CHUNK_MAGIC.to_be_bytes());
                 out.extend_from_slice(&flags.bits().to_be_bytes());
                 out.extend_from_slice(&kind.to_be_bytes());
@@ -247,32 +237,17 @@ impl ReplyHead {
         }
         match fields.u32()? {
             SIMPLE_MAGIC if bytes.len() < SIMPLE_REPLY_BYTES => Ok(None),
-            SIMPLE_MAGIC => Ok(Some(Self::Simple {
-                error: fields.u32()?,
-                cookie: fields.u64()?,
-            })),
+            SIMPLE_MAGIC => Ok(Some(Self::Simple { error: fields.u32()?, cookie: fields.u64()? })),
             CHUNK_MAGIC if bytes.len() < CHUNK_HEADER_BYTES => Ok(None),
             CHUNK_MAGIC => {
                 let flags = ChunkFlags::from_bits_retain(fields.u16()?);
                 let kind = fields.u16()?;
                 let cookie = fields.u64()?;
                 let payload_bytes = fields.u32()?;
-                limit(
-                    "length of a chunk",
-                    payload_bytes.into(),
-                    max_payload_bytes(kind).into(),
-                )?;
-                Ok(Some(Self::Chunk {
-                    flags,
-                    kind,
-                    cookie,
-                    payload_bytes,
-                }))
+                limit("length of a chunk", payload_bytes.into(), max_payload_bytes(kind).into())?;
+                Ok(Some(Self::Chunk { flags, kind, cookie, payload_bytes }))
             }
-            found => Err(WireError::Magic {
-                what: "a reply",
-                found: found.into(),
-            }),
+            found => Err(WireError::Magic { what: "a reply", found: found.into() }),
         }
     }
 }
@@ -346,10 +321,7 @@ pub fn decode_extents(payload: &[u8]) -> Result<(u32, Vec<Extent>), WireError> {
     while !fields.is_empty() {
         limit("number of extents", extents.len() as u64 + 1, MAX_EXTENTS as u64)?;
         let length = fields.u32()?;
-        extents.push(Extent {
-            length,
-            flags: ExtentFlags::from_bits_retain(fields.u32()?),
-        });
+        extents.push(Extent { length, flags: ExtentFlags::from_bits_retain(fields.u32()?) });
     }
     Ok((context_id, extents))
 }

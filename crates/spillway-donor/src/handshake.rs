@@ -1,0 +1,281 @@
+//! NBD until a client has chosen its export: greeting and options.
+
+use std::sync::Arc;
+
+use spillway_core::page::PAGE_SIZE;
+use spillway_store::nbd::private::{ABSENT, LOST, PrivateQuery};
+use spillway_store::nbd::wire::handshake::{
+    BASE_ALLOCATION, BlockSizes, CLIENT_FLAGS_BYTES, ClientOption, ExportFlags, HandshakeFlags, InfoQuery,
+    MetaQuery, OPTION_HEADER_BYTES, OptionReply, decode_client_flags, decode_option, decode_option_header,
+    encode_greeting, info, option, put_export_name_reply, put_reply, reply,
+};
+use spillway_store::nbd::wire::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
+
+use crate::registry::{Attachment, Registry, Visitor};
+use crate::stream::{Stream, StreamError};
+
+/// Buffers that a handshake needs.
+pub const INPUT_BYTES: usize = MAX_OPTION_BYTES as usize + OPTION_HEADER_BYTES;
+/// Replies are sent as this fills.
+pub const OUTPUT_BYTES: usize = 4096;
+
+/// Most options before a client must have chosen: what lists exports and contexts at length still fits.
+const MAX_OPTIONS: usize = 10_000;
+
+/// Number by which BLOCK_STATUS names `base:allocation`.
+pub const BASE_ALLOCATION_ID: u32 = 1;
+/// Number of a context of ours; never used in a reply.
+const PRIVATE_ID: u32 = 2;
+
+/// What the exports can do.
+const EXPORT_FLAGS: ExportFlags = ExportFlags::HAS_FLAGS
+    .union(ExportFlags::SEND_FLUSH)
+    .union(ExportFlags::SEND_FUA)
+    .union(ExportFlags::SEND_TRIM)
+    .union(ExportFlags::SEND_WRITE_ZEROES)
+    .union(ExportFlags::SEND_DF)
+    .union(ExportFlags::SEND_CACHE)
+    .union(ExportFlags::CAN_MULTI_CONN);
+
+/// What was agreed.
+#[derive(Debug)]
+pub struct Session {
+    /// The export that the client chose.
+    pub attachment: Attachment,
+    /// Reads are answered with structured replies.
+    pub structured: bool,
+    /// The client may ask for the block status.
+    pub base_allocation: bool,
+}
+
+/// A handshake under way.
+struct Handshake<'a> {
+    stream: &'a mut Stream,
+    registry: &'a Arc<Registry>,
+    zeroes: bool,
+    structured: bool,
+    /// From SET_META_CONTEXT: the export that it was for, and what was agreed for it.
+    chosen: Option<(String, Chosen)>,
+}
+
+struct Chosen {
+    visitor: Visitor,
+    base_allocation: bool,
+}
+
+/// What to do after an option.
+enum Next {
+    Option,
+    Transmit(Session),
+    Leave,
+}
+
+/// Speaks with a client until it has chosen an export, or `None` where it leaves without.
+pub fn negotiate(stream: &mut Stream, registry: &Arc<Registry>) -> Result<Option<Session>, StreamError> {
+    stream.put(&encode_greeting(HandshakeFlags::FIXED_NEWSTYLE | HandshakeFlags::NO_ZEROES))?;
+    stream.flush()?;
+    if !stream.fill(CLIENT_FLAGS_BYTES)? {
+        return Ok(None);
+    }
+    let mut flags = [0; CLIENT_FLAGS_BYTES];
+    flags.copy_from_slice(stream.need(CLIENT_FLAGS_BYTES)?);
+    stream.consume(CLIENT_FLAGS_BYTES);
+    let bad_flags = WireError::Magic { what: "a client's flags", found: u32::from_be_bytes(flags).into() };
+    let flags = decode_client_flags(flags).ok_or(bad_flags)?;
+    let zeroes = !flags.contains(HandshakeFlags::NO_ZEROES);
+    let mut handshake = Handshake { stream, registry, zeroes, structured: false, chosen: None };
+    for _ in 0..MAX_OPTIONS {
+        match handshake.option()? {
+            Next::Option => handshake.stream.flush()?,
+            Next::Transmit(session) => {
+                handshake.stream.flush()?;
+                return Ok(Some(session));
+            }
+            Next::Leave => return Ok(None),
+        }
+    }
+    Err(WireError::Limit {
+        what: "number of options",
+        found: MAX_OPTIONS as u64 + 1,
+        limit: MAX_OPTIONS as u64,
+    }
+    .into())
+}
+
+impl Handshake<'_> {
+    fn option(&mut self) -> Result<Next, StreamError> {
+        if !self.stream.fill(OPTION_HEADER_BYTES)? {
+            return Ok(Next::Leave);
+        }
+        let mut header = [0; OPTION_HEADER_BYTES];
+        header.copy_from_slice(self.stream.need(OPTION_HEADER_BYTES)?);
+        let header = decode_option_header(&header)?;
+        self.stream.consume(OPTION_HEADER_BYTES);
+        if header.data_bytes > MAX_OPTION_BYTES {
+            self.refuse(header.option, reply::ERR_TOO_BIG, "that option is too long")?;
+            self.stream.flush()?;
+            return Ok(Next::Leave);
+        }
+        let bytes = header.data_bytes as usize;
+        let data = self.stream.need(bytes)?.to_vec();
+        self.stream.consume(bytes);
+        match decode_option(header.option, &data) {
+            Ok(option) => self.answer(header.option, &option),
+            // EXPORT_NAME knows no error reply.
+            Err(error) if header.option == option::EXPORT_NAME => Err(error.into()),
+            Err(error) => self.refuse(header.option, reply::ERR_INVALID, &error.to_string()),
+        }
+    }
+
+    fn answer(&mut self, number: u32, option: &ClientOption<'_>) -> Result<Next, StreamError> {
+        match option {
+            ClientOption::ExportName(name) => self.export_name(name),
+            ClientOption::Abort => {
+                self.reply(number, &OptionReply::Ack)?;
+                // Many clients leave without waiting for the answer.
+                let _ = self.stream.flush();
+                Ok(Next::Leave)
+            }
+            ClientOption::List => {
+                for name in self.registry.names() {
+                    self.reply(number, &OptionReply::Server(&name))?;
+                }
+                self.acknowledge(number)
+            }
+            ClientOption::StartTls => self.refuse(number, reply::ERR_UNSUP, "this donor does not speak TLS"),
+            ClientOption::Info(query) => {
+                self.describe(number, query)?;
+                self.acknowledge(number)
+            }
+            ClientOption::Go(query) => self.go(number, query),
+            ClientOption::StructuredReply => {
+                self.structured = true;
+                self.acknowledge(number)
+            }
+            ClientOption::ListMetaContext(query) => self.list_meta_context(number, query),
+            ClientOption::SetMetaContext(query) => self.set_meta_context(number, query),
+            ClientOption::Unknown(_) => self.refuse(number, reply::ERR_UNSUP, "unknown option"),
+        }
+    }
+
+    fn reply(&mut self, number: u32, answer: &OptionReply<'_>) -> Result<(), StreamError> {
+        let mut bytes = Vec::new();
+        put_reply(&mut bytes, number, answer);
+        self.stream.put(&bytes)
+    }
+
+    fn acknowledge(&mut self, number: u32) -> Result<Next, StreamError> {
+        self.reply(number, &OptionReply::Ack)?;
+        Ok(Next::Option)
+    }
+
+    fn refuse(&mut self, number: u32, kind: u32, message: &str) -> Result<Next, StreamError> {
+        self.reply(number, &OptionReply::Error { kind, message })?;
+        Ok(Next::Option)
+    }
+
+    /// Opens `name` as was agreed by SET_META_CONTEXT, if that was for the same export.
+    fn open(&mut self, name: &str) -> Result<Session, crate::registry::OpenError> {
+        let chosen =
+            self.chosen.take().filter(|(chosen_name, _)| chosen_name == name).map(|(_, chosen)| chosen);
+        let (visitor, base_allocation) =
+            chosen.map_or((Visitor::Anyone, false), |chosen| (chosen.visitor, chosen.base_allocation));
+        let attachment = self.registry.open(name, &visitor)?;
+        Ok(Session { attachment, structured: self.structured, base_allocation })
+    }
+
+    fn export_name(&mut self, name: &str) -> Result<Next, StreamError> {
+        let Ok(session) = self.open(name) else { return Ok(Next::Leave) };
+        let mut bytes = Vec::new();
+        put_export_name_reply(&mut bytes, self.registry.size_bytes(), EXPORT_FLAGS, self.zeroes);
+        self.stream.put(&bytes)?;
+        Ok(Next::Transmit(session))
+    }
+
+    fn go(&mut self, number: u32, query: &InfoQuery<'_>) -> Result<Next, StreamError> {
+        match self.open(query.name) {
+            Ok(session) => {
+                self.describe(number, query)?;
+                self.reply(number, &OptionReply::Ack)?;
+                Ok(Next::Transmit(session))
+            }
+            Err(error) => self.refuse(number, reply::ERR_UNKNOWN, &error.to_string()),
+        }
+    }
+
+    /// Answers INFO and GO. An export that does not exist yet is described as it would be.
+    fn describe(&mut self, number: u32, query: &InfoQuery<'_>) -> Result<(), StreamError> {
+        let size_bytes = self.registry.size_bytes();
+        self.reply(number, &OptionReply::Export { size_bytes, flags: EXPORT_FLAGS })?;
+        if query.kinds.contains(&info::NAME) {
+            self.reply(number, &OptionReply::Name(query.name))?;
+        }
+        if query.kinds.contains(&info::DESCRIPTION) {
+            self.reply(number, &OptionReply::Description("memory lent by a Spillway donor"))?;
+        }
+        if query.kinds.contains(&info::BLOCK_SIZE) {
+            let blocks = BlockSizes {
+                minimum_bytes: 1,
+                preferred_bytes: PAGE_SIZE as u32,
+                maximum_bytes: MAX_REQUEST_BYTES,
+            };
+            self.reply(number, &OptionReply::Blocks(blocks))?;
+        }
+        Ok(())
+    }
+
+    fn list_meta_context(&mut self, number: u32, query: &MetaQuery<'_>) -> Result<Next, StreamError> {
+        if !self.structured {
+            return self.refuse(number, reply::ERR_INVALID, "structured replies come first");
+        }
+        let wanted = |text: &&str| *text == "base:" || *text == BASE_ALLOCATION;
+        if query.queries.is_empty() || query.queries.iter().any(wanted) {
+            self.reply(number, &OptionReply::MetaContext { id: 0, name: BASE_ALLOCATION })?;
+        }
+        self.acknowledge(number)
+    }
+
+    fn set_meta_context(&mut self, number: u32, query: &MetaQuery<'_>) -> Result<Next, StreamError> {
+        self.chosen = None;
+        if !self.structured {
+            return self.refuse(number, reply::ERR_INVALID, "structured replies come first");
+        }
+        let mut chosen = Chosen { visitor: Visitor::Anyone, base_allocation: false };
+        for text in &query.queries {
+            if *text == BASE_ALLOCATION && !chosen.base_allocation {
+                chosen.base_allocation = true;
+                self.reply(number, &OptionReply::MetaContext { id: BASE_ALLOCATION_ID, name: text })?;
+            } else if let Some(private) = PrivateQuery::parse(text) {
+                let name = self.private_context(query.name, private, &mut chosen, text);
+                self.reply(number, &OptionReply::MetaContext { id: PRIVATE_ID, name })?;
+            }
+        }
+        self.chosen = Some((query.name.to_owned(), chosen));
+        self.acknowledge(number)
+    }
+
+    /// Does what a query of ours asks for; returns the context that says so.
+    fn private_context<'q>(
+        &self,
+        export: &str,
+        query: PrivateQuery<'_>,
+        chosen: &mut Chosen,
+        yes: &'q str,
+    ) -> &'q str {
+        match query {
+            PrivateQuery::Run(token) => chosen.visitor = Visitor::Run(token.to_owned()),
+            PrivateQuery::Lane(token) => {
+                chosen.visitor = Visitor::Lane(token.to_owned());
+                if !self.registry.has_private(token, export) {
+                    return LOST;
+                }
+            }
+            PrivateQuery::Drop => {
+                if !self.registry.drop_named(export) {
+                    return ABSENT;
+                }
+            }
+        }
+        yes
+    }
+}

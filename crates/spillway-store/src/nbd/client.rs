@@ -1,0 +1,388 @@
+//! The store of `nbd://` and `nbd+unix://`.
+//!
+//! [`prepare`] opens the export, and keeps the connection in [`SharedParts::fd`]. With a Spillway donor the
+//! export is private to the run, and lives for as long as anybody holds that connection, or a lane, and the
+//! donor's grace time longer. The connection also carries the server's address to the processes of the run, so
+//! that none of them needs to look up a name. With a server that is not ours the named export is used as it is;
+//! if such a server loses its contents, the pager's checksums tell.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::getpeername;
+use spillway_core::page::PAGE_SIZE;
+
+use super::connection::{Address, ConnectError, Connection};
+use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, plan};
+use super::private::{PrivateQuery, is_valid_token};
+use super::wire::errno;
+use super::wire::handshake::ExportFlags;
+use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+
+/// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
+const MAX_RUN_PAGES: usize = 256;
+/// Most pages in one TRIM.
+const MAX_TRIM_PAGES: usize = 1 << 18;
+/// Pauses between attempts to connect again.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// See [`StoreSpec::prepare`].
+pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
+    let (_, patience) = target(spec)?;
+    let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
+    if !is_valid_token(run_token) {
+        return Err(spec.unusable("the run's token is malformed", "report this as a bug"));
+    }
+    let query = PrivateQuery::Run(run_token);
+    let mut last = ConnectError::Unreachable("the name has no address".to_owned());
+    for address in resolve(spec)? {
+        let deadline = Instant::now() + patience.timeout;
+        match Connection::open(&address, export_of(spec), Some(query), deadline, patience.timeout) {
+            Ok(connection) => {
+                let capacity_slots = usable(spec, &connection)?;
+                return Ok(SharedParts { capacity_slots, fd: Some(connection.into()) });
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(spec.unusable(last, remedy))
+}
+
+/// See [`StoreSpec::open`].
+pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let (export, patience) = target(spec)?;
+    let address = match spec {
+        StoreSpec::NbdUnix { socket, .. } => Address::Unix(socket.clone()),
+        StoreSpec::Nbd { host, port, .. } => match host.parse::<IpAddr>() {
+            Ok(ip) => Address::Tcp(SocketAddr::new(ip, *port)),
+            // Looking up names is not for the inside of somebody else's process.
+            Err(_) => parts
+                .fd
+                .as_ref()
+                .and_then(|fd| getpeername(fd).ok()?)
+                .and_then(|peer| SocketAddr::try_from(peer).ok())
+                .map(Address::Tcp)
+                .ok_or_else(|| {
+                    spec.unusable("the server's address was not handed over", "name it by IP address")
+                })?,
+        },
+        _ => return Err(not_nbd(spec)),
+    };
+    Ok(Arc::new(NbdStore {
+        capacity_slots: parts.capacity_slots,
+        target: Arc::new(Target {
+            uri: spec.to_string(),
+            address,
+            export: export.to_owned(),
+            token: run_token.to_owned(),
+            patience,
+        }),
+    }))
+}
+
+/// Tells the donor that `spec` names to drop the export that `spec` names, with all it holds.
+pub fn drop_export(spec: &StoreSpec) -> Result<(), StoreError> {
+    let (export, patience) = target(spec)?;
+    let mut last = ConnectError::Unreachable("the name has no address".to_owned());
+    for address in resolve(spec)? {
+        match super::connection::drop_export(&address, export, patience.timeout) {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(spec.unusable(last, "nothing was dropped; 'nbdinfo --list' shows what a donor holds"))
+}
+
+fn not_nbd(spec: &StoreSpec) -> StoreError {
+    spec.unusable("it is no NBD store", "name it as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH")
+}
+
+fn target(spec: &StoreSpec) -> Result<(&str, Patience), StoreError> {
+    match spec {
+        StoreSpec::Nbd { export, patience, .. } | StoreSpec::NbdUnix { export, patience, .. } => {
+            Ok((export, *patience))
+        }
+        _ => Err(not_nbd(spec)),
+    }
+}
+
+fn export_of(spec: &StoreSpec) -> &str {
+    target(spec).map_or("", |(export, _)| export)
+}
+
+fn start_hint(spec: &StoreSpec) -> String {
+    match spec {
+        StoreSpec::NbdUnix { socket, .. } => {
+            format!("spillway donor --memory SIZE --unix {}", socket.display())
+        }
+        StoreSpec::Nbd { port, .. } => format!("there: spillway donor --memory SIZE --listen 0.0.0.0:{port}"),
+        _ => String::new(),
+    }
+}
+
+fn resolve(spec: &StoreSpec) -> Result<Vec<Address>, StoreError> {
+    match spec {
+        StoreSpec::NbdUnix { socket, .. } => Ok(vec![Address::Unix(socket.clone())]),
+        StoreSpec::Nbd { host, port, .. } => {
+            let addresses = (host.as_str(), *port).to_socket_addrs();
+            let addresses = addresses.map_err(|error| {
+                spec.unusable(format!("'{host}' has no address: {error}"), "name the server by IP address")
+            })?;
+            Ok(addresses.map(Address::Tcp).collect())
+        }
+        _ => Err(not_nbd(spec)),
+    }
+}
+
+/// Checks that pages can be kept in the export; its number of slots.
+fn usable(spec: &StoreSpec, connection: &Connection) -> Result<u32, StoreError> {
+    let page = PAGE_SIZE as u32;
+    if connection.flags.contains(ExportFlags::READ_ONLY) {
+        return Err(spec.unusable("the export is read-only", "name one that can be written"));
+    }
+    let (minimum, maximum) = (connection.blocks.minimum_bytes, connection.blocks.maximum_bytes);
+    if minimum > page || !minimum.is_power_of_two() || maximum < page {
+        return Err(spec.unusable(
+            format!("the server takes requests of {minimum} to {maximum} bytes, which are no pages of 4096"),
+            "let the server use blocks of 4096 bytes or less",
+        ));
+    }
+    match connection.size_bytes / u64::from(page) {
+        0 => Err(spec.unusable("the export does not hold a page of 4 KiB", "give it more")),
+        slots => Ok(u32::try_from(slots).unwrap_or(u32::MAX)),
+    }
+}
+
+/// What it takes to connect.
+struct Target {
+    uri: String,
+    address: Address,
+    export: String,
+    token: String,
+    patience: Patience,
+}
+
+impl Target {
+    fn connect(&self, deadline: Instant) -> Result<Connection, ConnectError> {
+        let query = Some(PrivateQuery::Lane(&self.token));
+        Connection::open(&self.address, &self.export, query, deadline, self.patience.timeout)
+    }
+
+    fn gone(&self, reason: impl Into<String>) -> StoreError {
+        StoreError::Gone { store: self.uri.clone(), reason: reason.into() }
+    }
+
+    /// Connects, again and again until `deadline`. A refusal that will not change ends it at once.
+    fn connect_patiently(&self, deadline: Instant) -> Result<Connection, StoreError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.connect(deadline) {
+                Ok(connection) => return Ok(connection),
+                Err(error @ ConnectError::Unreachable(_)) => error,
+                Err(error) => return Err(self.gone(error.to_string())),
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.gone(error.to_string()));
+            }
+            sleep(pause.min(left));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// A system call of our own, because the process that this runs in may have replaced libc's.
+fn sleep(duration: Duration) {
+    let request = rustix::time::Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    };
+    // Woken early by a signal: the caller's clock decides.
+    let _ = rustix::thread::nanosleep(&request);
+}
+
+/// A server as one process sees it.
+struct NbdStore {
+    capacity_slots: u32,
+    target: Arc<Target>,
+}
+
+impl Store for NbdStore {
+    fn uri(&self) -> &str {
+        &self.target.uri
+    }
+
+    fn capacity_slots(&self) -> u32 {
+        self.capacity_slots
+    }
+
+    fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
+        let target = Arc::clone(&self.target);
+        let connection = target.connect_patiently(Instant::now() + target.patience.reconnect)?;
+        Ok(Box::new(NbdLane {
+            is_private: connection.is_private,
+            connection: Some(connection),
+            target,
+            epoch: 0,
+            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            failed: None,
+        }))
+    }
+}
+
+/// One thread's connection.
+struct NbdLane {
+    target: Arc<Target>,
+    connection: Option<Connection>,
+    /// Whether the export was private, and must be found so again.
+    is_private: bool,
+    epoch: u32,
+    input: Box<[u8]>,
+    /// Why the lane is dead.
+    failed: Option<StoreError>,
+}
+
+impl NbdLane {
+    fn max_run_pages(&self) -> usize {
+        let maximum =
+            self.connection.as_ref().map_or(0, |connection| connection.blocks.maximum_bytes as usize);
+        (maximum / PAGE_SIZE).clamp(1, MAX_RUN_PAGES)
+    }
+
+    fn has(&self, flag: ExportFlags) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.flags.contains(flag))
+    }
+
+    /// Gets every run its answer, over as many connections as it takes. Requests can be made twice without harm.
+    fn exchange(
+        &mut self,
+        pages: &mut Pages<'_, '_>,
+        order: &[usize],
+        runs: &mut [Run],
+    ) -> Result<(), StoreError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let mut give_up_at = None;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let open = runs.iter().filter(|run| run.answer.is_none()).count();
+            let reason = match &self.connection {
+                Some(connection) => {
+                    self.epoch = self.epoch.wrapping_add(1);
+                    let exchange = Exchange::new(connection, pages, order, runs, self.epoch, &mut self.input);
+                    match exchange.finish(self.target.patience.timeout) {
+                        Ok(()) => return Ok(()),
+                        Err(Interruption::Lost(reason)) => reason,
+                        Err(Interruption::Silent) => {
+                            let seconds = self.target.patience.timeout.as_secs_f64();
+                            return Err(self.fail(format!("the server has not answered for {seconds} s")));
+                        }
+                    }
+                }
+                None => "connection lost".to_owned(),
+            };
+            self.connection = None;
+            // A server that answers something before it hangs up gets the full time again.
+            if runs.iter().filter(|run| run.answer.is_none()).count() < open {
+                (give_up_at, pause) = (None, FIRST_PAUSE);
+            }
+            let give_up_at =
+                *give_up_at.get_or_insert_with(|| Instant::now() + self.target.patience.reconnect);
+            if give_up_at <= Instant::now() {
+                return Err(self.fail(reason));
+            }
+            sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.reconnect(give_up_at, &reason)?;
+        }
+    }
+
+    fn reconnect(&mut self, give_up_at: Instant, reason: &str) -> Result<(), StoreError> {
+        match self.target.connect_patiently(give_up_at) {
+            Ok(connection) if connection.is_private || !self.is_private => {
+                self.connection = Some(connection);
+                Ok(())
+            }
+            Ok(_) => Err(self.fail("another server listens there now, and what the donor held is lost")),
+            Err(StoreError::Gone { reason: second, .. }) => {
+                Err(self.fail(format!("{reason}; then {second}")))
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn fail(&mut self, reason: impl Into<String>) -> StoreError {
+        let error = self.target.gone(reason);
+        self.failed = Some(error.clone());
+        error
+    }
+
+    fn outcome(&self, answer: u32) -> Result<(), StoreError> {
+        let store = || self.target.uri.clone();
+        match answer {
+            0 => Ok(()),
+            errno::ENOSPC => Err(StoreError::Full { store: store() }),
+            errno::ESHUTDOWN => {
+                Err(self.target.gone("the server is shutting down, or the export was dropped"))
+            }
+            other => Err(StoreError::Io {
+                store: store(),
+                reason: format!("the server answered {}", errno::name(other)),
+            }),
+        }
+    }
+
+    /// Sends the batch; `set` receives each index's outcome.
+    fn transact(&mut self, pages: &mut Pages<'_, '_>, max_pages: usize) -> Vec<Result<(), StoreError>> {
+        let (order, mut runs) = plan(pages, max_pages);
+        let mut outcomes = vec![Ok(()); order.len()];
+        let mut ended = self.exchange(pages, &order, &mut runs);
+        // A full server refuses a request as a whole, though some of its pages may have a place already.
+        let is_full = |run: &Run| run.answer == Some(errno::ENOSPC) && run.count > 1;
+        if ended.is_ok() && runs.iter().any(is_full) {
+            let (full, rest): (Vec<_>, Vec<_>) = runs.into_iter().partition(is_full);
+            runs = full.iter().flat_map(Run::singly).collect();
+            ended = self.exchange(pages, &order, &mut runs);
+            runs.extend(rest);
+        }
+        for run in &runs {
+            let outcome = match (run.answer, &ended) {
+                (Some(answer), _) => self.outcome(answer),
+                (None, Err(error)) => Err(error.clone()),
+                (None, Ok(())) => self.outcome(errno::EIO),
+            };
+            for index in &order[run.first..run.first + run.count] {
+                outcomes[*index] = outcome.clone();
+            }
+        }
+        outcomes
+    }
+}
+
+impl Lane for NbdLane {
+    fn write(&mut self, batch: &mut [WriteRequest<'_>]) {
+        let max_pages = self.max_run_pages();
+        let outcomes = self.transact(&mut Pages::Write(batch), max_pages);
+        for (request, outcome) in batch.iter_mut().zip(outcomes) {
+            request.outcome = outcome;
+        }
+    }
+
+    fn read(&mut self, batch: &mut [ReadRequest<'_>]) {
+        let max_pages = self.max_run_pages();
+        let outcomes = self.transact(&mut Pages::Read(batch), max_pages);
+        for (request, outcome) in batch.iter_mut().zip(outcomes) {
+            request.outcome = outcome;
+        }
+    }
+
+    fn discard(&mut self, slots: &[u32]) {
+        if self.has(ExportFlags::SEND_TRIM) {
+            // Failure is not an error: the slots can be reused.
+            let _ = self.transact(&mut Pages::Discard(slots), MAX_TRIM_PAGES);
+        }
+    }
+}

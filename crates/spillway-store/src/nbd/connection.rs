@@ -1,0 +1,360 @@
+//! One connection to an NBD server: connecting, the client's half of the handshake, and sending and receiving
+//! that never blocks for longer than it was told to.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, readv};
+use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, sendmsg,
+    socket_with,
+};
+use thiserror::Error;
+
+use super::private::{ABSENT, LOST, PrivateQuery};
+use super::wire::handshake::{
+    BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
+    InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES, decode_export_name_reply, decode_greeting,
+    decode_reply, decode_reply_header, info, put_option, reply,
+};
+use super::wire::{MAX_REQUEST_BYTES, WireError};
+
+/// Most replies to one option; a server that sends more is not well.
+const MAX_REPLIES: usize = 1000;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// By TCP.
+    Tcp(SocketAddr),
+    /// By a Unix socket.
+    Unix(PathBuf),
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The server cannot be reached, or hung up: trying again may help.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server did not answer in time.
+    #[error("the server has not answered for {} s", .0.as_secs_f64())]
+    Silent(Duration),
+    /// The server said no, or speaks another protocol: trying again does not help.
+    #[error("{0}")]
+    Refused(String),
+    /// The donor knows nothing of the run: what it held is lost.
+    #[error("the donor holds no memory of this run: it was restarted, or the run was away for too long")]
+    Lost,
+    /// There is no export of that name to drop.
+    #[error("the donor has no export of that name")]
+    Absent,
+}
+
+impl From<WireError> for ConnectError {
+    fn from(error: WireError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// A connection whose handshake is done.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    /// Size of the export in bytes.
+    pub size_bytes: u64,
+    /// What the export can do.
+    pub flags: ExportFlags,
+    /// Requests that it accepts.
+    pub blocks: BlockSizes,
+    /// Whether the query for a private export was granted.
+    pub is_private: bool,
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl From<Connection> for OwnedFd {
+    fn from(connection: Connection) -> Self {
+        connection.socket
+    }
+}
+
+/// Whether a socket was ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// This many bytes.
+    Bytes(usize),
+    /// It would block.
+    None,
+}
+
+impl Connection {
+    /// Connects until `deadline` and opens `export`; every answer of the server may take `timeout`.
+    pub fn open(
+        address: &Address,
+        export: &str,
+        query: Option<PrivateQuery<'_>>,
+        deadline: Instant,
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        Greeter::connect(address, deadline, timeout)?.open(export, query)
+    }
+
+    /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is over.
+    pub fn wait(&self, and_writable: bool, timeout: Duration) -> Result<bool, Errno> {
+        let events = if and_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        wait_for(&self.socket, events, timeout)
+    }
+
+    /// Sends what the socket takes now.
+    pub fn send(&self, slices: &[IoSlice<'_>]) -> Result<Progress, Errno> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        progress(sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), flags))
+    }
+
+    /// Receives what is there now; 0 bytes at the end of the stream.
+    pub fn receive(&self, slices: &mut [IoSliceMut<'_>]) -> Result<Progress, Errno> {
+        progress(readv(&self.socket, slices))
+    }
+}
+
+fn progress(result: Result<usize, Errno>) -> Result<Progress, Errno> {
+    match result {
+        Ok(bytes) => Ok(Progress::Bytes(bytes)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Progress::None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// `false` when `timeout` is over.
+fn wait_for(socket: &OwnedFd, events: PollFlags, timeout: Duration) -> Result<bool, Errno> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut [PollFd::new(socket, events)], Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(true),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// A connection whose handshake is under way.
+struct Greeter {
+    socket: OwnedFd,
+    timeout: Duration,
+}
+
+impl Greeter {
+    fn connect(address: &Address, deadline: Instant, timeout: Duration) -> Result<Self, ConnectError> {
+        let unreachable = |errno: Errno| ConnectError::Unreachable(format!("cannot connect: {errno}"));
+        let family = match address {
+            Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
+            Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
+            Address::Unix(_) => AddressFamily::UNIX,
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(unreachable)?;
+        let outcome = match address {
+            Address::Tcp(address) => connect(&socket, address),
+            Address::Unix(path) => {
+                SocketAddrUnix::new(path.as_path()).and_then(|path| connect(&socket, &path))
+            }
+        };
+        match outcome {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS | Errno::INTR) => {
+                let left = deadline.saturating_duration_since(Instant::now()).min(timeout);
+                if !wait_for(&socket, PollFlags::OUT, left).map_err(unreachable)? {
+                    return Err(ConnectError::Silent(left));
+                }
+                socket_error(&socket).map_err(unreachable)?.map_err(unreachable)?;
+            }
+            // A Unix server whose queue of connections is full says so at once.
+            Err(errno) => return Err(unreachable(errno)),
+        }
+        if matches!(address, Address::Tcp(_)) {
+            set_tcp_nodelay(&socket, true).map_err(unreachable)?;
+        }
+        Ok(Self { socket, timeout })
+    }
+
+    fn await_ready(&self, events: PollFlags) -> Result<(), ConnectError> {
+        match wait_for(&self.socket, events, self.timeout) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ConnectError::Silent(self.timeout)),
+            Err(errno) => Err(ConnectError::Unreachable(errno.to_string())),
+        }
+    }
+
+    fn send(&self, mut bytes: &[u8]) -> Result<(), ConnectError> {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        while !bytes.is_empty() {
+            match progress(rustix::net::send(&self.socket, bytes, flags)) {
+                Ok(Progress::Bytes(sent)) => bytes = &bytes[sent..],
+                Ok(Progress::None) => self.await_ready(PollFlags::OUT)?,
+                Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, bytes: &mut [u8]) -> Result<(), ConnectError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match progress(readv(&self.socket, &mut [IoSliceMut::new(&mut bytes[filled..])])) {
+                Ok(Progress::Bytes(0)) => {
+                    return Err(ConnectError::Unreachable("the server closed the connection".to_owned()));
+                }
+                Ok(Progress::Bytes(received)) => filled += received,
+                Ok(Progress::None) => self.await_ready(PollFlags::IN)?,
+                Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn array<const N: usize>(&self) -> Result<[u8; N], ConnectError> {
+        let mut bytes = [0; N];
+        self.receive(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Sends an option and hands its replies to `each`, up to the last: `Ok` for ACK, or the error.
+    fn ask(
+        &self,
+        option: &ClientOption<'_>,
+        mut each: impl FnMut(&OptionReply<'_>),
+    ) -> Result<Result<(), Refusal>, ConnectError> {
+        let mut bytes = Vec::new();
+        put_option(&mut bytes, option);
+        self.send(&bytes)?;
+        for _ in 0..MAX_REPLIES {
+            let header = decode_reply_header(&self.array::<REPLY_HEADER_BYTES>()?)?;
+            let mut data = vec![0; header.data_bytes as usize];
+            self.receive(&mut data)?;
+            match decode_reply(header, &data)? {
+                OptionReply::Ack => return Ok(Ok(())),
+                OptionReply::Error { kind, message } => {
+                    let name = reply::name(kind);
+                    let text =
+                        if message.is_empty() { name.to_owned() } else { format!("{name}: {message}") };
+                    return Ok(Err(Refusal { kind, text }));
+                }
+                other => each(&other),
+            }
+        }
+        Err(ConnectError::Refused("the server's answer has no end".to_owned()))
+    }
+
+    fn open(self, export: &str, query: Option<PrivateQuery<'_>>) -> Result<Connection, ConnectError> {
+        let offered = decode_greeting(&self.array::<GREETING_BYTES>()?)?;
+        if !offered.contains(HandshakeFlags::FIXED_NEWSTYLE) {
+            return Err(ConnectError::Refused("the server speaks only an NBD of before 2012".to_owned()));
+        }
+        self.send(&offered.bits().to_be_bytes())?;
+        let structured = self.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
+        let is_private = match query {
+            Some(query) if structured => self.ask_private(export, query)?,
+            _ => false,
+        };
+        let mut size_and_flags = None;
+        let mut blocks =
+            BlockSizes { minimum_bytes: 1, preferred_bytes: 4096, maximum_bytes: MAX_REQUEST_BYTES };
+        let go = ClientOption::Go(InfoQuery { name: export, kinds: vec![info::BLOCK_SIZE] });
+        let outcome = self.ask(&go, |reply| match reply {
+            OptionReply::Export { size_bytes, flags } => size_and_flags = Some((*size_bytes, *flags)),
+            OptionReply::Blocks(sizes) => blocks = *sizes,
+            _ => {}
+        })?;
+        let (size_bytes, flags) = match (outcome, size_and_flags) {
+            (Ok(()), Some(found)) => found,
+            (Ok(()), None) => {
+                return Err(ConnectError::Refused(
+                    "the server does not say how large the export is".to_owned(),
+                ));
+            }
+            (Err(refusal), _) if refusal.kind == reply::ERR_UNSUP => self.open_by_name(export, offered)?,
+            (Err(refusal), _) => {
+                return Err(ConnectError::Refused(format!(
+                    "the server refuses export '{export}': {}",
+                    refusal.text
+                )));
+            }
+        };
+        Ok(Connection { socket: self.socket, size_bytes, flags, blocks, is_private })
+    }
+
+    /// The old way, for servers without GO.
+    fn open_by_name(
+        &self,
+        export: &str,
+        offered: HandshakeFlags,
+    ) -> Result<(u64, ExportFlags), ConnectError> {
+        let mut bytes = Vec::new();
+        put_option(&mut bytes, &ClientOption::ExportName(export));
+        self.send(&bytes)?;
+        let answer = decode_export_name_reply(&self.array::<EXPORT_NAME_REPLY_BYTES>()?)?;
+        if !offered.contains(HandshakeFlags::NO_ZEROES) {
+            self.array::<{ super::wire::handshake::EXPORT_NAME_ZEROES }>()?;
+        }
+        Ok(answer)
+    }
+
+    /// Whether the server is a Spillway donor and does what the query asks for.
+    fn ask_private(&self, export: &str, query: PrivateQuery<'_>) -> Result<bool, ConnectError> {
+        let text = query.text();
+        let (mut granted, mut lost, mut absent) = (false, false, false);
+        let option = ClientOption::SetMetaContext(MetaQuery { name: export, queries: vec![&text] });
+        let outcome = self.ask(&option, |reply| {
+            if let OptionReply::MetaContext { name, .. } = reply {
+                granted |= *name == text;
+                lost |= *name == LOST;
+                absent |= *name == ABSENT;
+            }
+        })?;
+        if lost {
+            return Err(ConnectError::Lost);
+        }
+        if absent {
+            return Err(ConnectError::Absent);
+        }
+        // A server that is not ours may refuse the option as a whole.
+        Ok(granted && outcome.is_ok())
+    }
+}
+
+/// An option that was refused.
+struct Refusal {
+    kind: u32,
+    text: String,
+}
+
+/// Tells the donor at `address` to drop a named export with all it holds.
+pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result<(), ConnectError> {
+    let greeter = Greeter::connect(address, Instant::now() + timeout, timeout)?;
+    let offered = decode_greeting(&greeter.array::<GREETING_BYTES>()?)?;
+    greeter.send(&offered.bits().to_be_bytes())?;
+    let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
+    let dropped = structured && greeter.ask_private(export, PrivateQuery::Drop)?;
+    // A courtesy; the server copes with less.
+    let mut bytes = Vec::new();
+    put_option(&mut bytes, &ClientOption::Abort);
+    let _ = greeter.send(&bytes);
+    if dropped {
+        Ok(())
+    } else {
+        Err(ConnectError::Refused(
+            "the server is no Spillway donor, and cannot be told to drop an export".to_owned(),
+        ))
+    }
+}

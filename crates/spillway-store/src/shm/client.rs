@@ -1,0 +1,324 @@
+//! The store of `shm:NAME`.
+//!
+//! [`prepare`] makes the run's private export and keeps the connection that did in [`SharedParts::fd`]: the
+//! export lives for as long as anybody holds that connection, or a lane, and the donor's grace time longer.
+//! A lane that finds its donor dead stays dead, because what the donor held died with it.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recvmsg, send, socket_with,
+};
+use rustix::process::geteuid;
+
+use super::doorbell::{self, COUNT_MASK};
+use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
+use super::ring::{ENTRIES, Operation, Ring, Status};
+use crate::nbd::private::is_valid_token;
+use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+
+/// Watches the doorbell for this long before sleeping: a page takes 1 us, sleeping and waking some 10 us.
+const WATCH: Duration = Duration::from_micros(20);
+/// The doorbell is rung after this many requests of a batch, so that the donor works while more are written.
+const REQUESTS_A_RING: usize = 4;
+/// How often a sleeping lane looks whether its donor is alive.
+const ALIVE_CHECK: Duration = Duration::from_millis(50);
+
+/// See [`StoreSpec::prepare`].
+pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
+    let store = ShmStore::new(spec, 0, run_token)?;
+    let (socket, capacity_slots, _) = store.meet(Purpose::Run).map_err(|error| match error {
+        StoreError::Gone { reason, .. } => spec
+            .unusable(reason, format!("start one here: spillway donor --memory SIZE --shm {}", store.name)),
+        other => other,
+    })?;
+    Ok(SharedParts { capacity_slots, fd: Some(socket) })
+}
+
+/// See [`StoreSpec::open`].
+pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(ShmStore::new(spec, parts.capacity_slots, run_token)?))
+}
+
+/// A same-host donor as one process sees it.
+struct ShmStore {
+    uri: String,
+    name: String,
+    capacity_slots: u32,
+    token: String,
+    patience: Patience,
+}
+
+impl ShmStore {
+    fn new(spec: &StoreSpec, capacity_slots: u32, token: &str) -> Result<Self, StoreError> {
+        let StoreSpec::Shm { name, patience } = spec else {
+            return Err(spec.unusable("it is no shm: store", "name it as shm:NAME"));
+        };
+        if !is_valid_token(token) {
+            return Err(spec.unusable("the run's token is malformed", "report this as a bug"));
+        }
+        Ok(Self {
+            uri: spec.to_string(),
+            name: name.clone(),
+            capacity_slots,
+            token: token.to_owned(),
+            patience: *patience,
+        })
+    }
+
+    fn gone(&self, reason: impl Into<String>) -> StoreError {
+        StoreError::Gone { store: self.uri.clone(), reason: reason.into() }
+    }
+
+    /// Connects and says hello: socket, number of slots, and for a lane the ring's memory file.
+    fn meet(&self, purpose: Purpose) -> Result<(OwnedFd, u32, Option<OwnedFd>), StoreError> {
+        let failed = |what: &str, errno: Errno| self.gone(format!("{what}: {errno}"));
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .map_err(|errno| failed("cannot make a socket", errno))?;
+        let address = SocketAddrUnix::new_abstract_name(&socket_name(&self.name))
+            .map_err(|errno| failed("bad name", errno))?;
+        for way in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, way, Some(self.patience.timeout))
+                .map_err(|errno| failed("cannot set a timeout", errno))?;
+        }
+        connect(&socket, &address).map_err(|errno| match errno {
+            Errno::CONNREFUSED => self.gone(format!("no donor called '{}' runs on this machine", self.name)),
+            other => failed("cannot connect", other),
+        })?;
+        self.check_owner(&socket)?;
+        // Fits into the socket's buffer at once.
+        send(&socket, &encode_hello(purpose, &self.token), SendFlags::NOSIGNAL)
+            .map_err(|errno| failed("cannot send", errno))?;
+        let (welcome, ring) = receive_welcome(&socket).map_err(|errno| failed("no answer", errno))?;
+        match welcome {
+            Some(Welcome::Slots(slots)) => Ok((socket, slots, ring)),
+            Some(Welcome::Lost) => Err(self.gone(
+                "the donor holds no memory of this run: it was restarted, or the run was away for too long",
+            )),
+            Some(Welcome::Busy) => Err(self.gone("the donor has no room for another lane or export")),
+            None => Err(self.gone("the other side is no Spillway donor, or closed the connection")),
+        }
+    }
+
+    /// Anybody can take an abstract socket's name: the program's memory goes only to its own user, or root.
+    fn check_owner(&self, socket: &OwnedFd) -> Result<(), StoreError> {
+        let peer =
+            socket_peercred(socket).map_err(|errno| self.gone(format!("whose donor is it: {errno}")))?;
+        if peer.uid.is_root() || peer.uid == geteuid() {
+            return Ok(());
+        }
+        Err(StoreError::Unusable {
+            store: self.uri.clone(),
+            reason: format!("the donor belongs to user {}", peer.uid.as_raw()),
+            remedy: "use a donor that you or root started".to_owned(),
+        })
+    }
+}
+
+/// The donor's answer and the file that came with it.
+fn receive_welcome(socket: &OwnedFd) -> Result<(Option<Welcome>, Option<OwnedFd>), Errno> {
+    let mut bytes = [0; WELCOME_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ring = None;
+    let mut filled = 0;
+    while filled < WELCOME_BYTES {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut slices = [IoSliceMut::new(&mut bytes[filled..])];
+        let received = match recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+            other => other?,
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                ring = files.last().or(ring);
+            }
+        }
+        if received.bytes == 0 {
+            return Ok((None, None));
+        }
+        filled += received.bytes;
+    }
+    Ok((decode_welcome(&bytes), ring))
+}
+
+impl Store for ShmStore {
+    fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    fn capacity_slots(&self) -> u32 {
+        self.capacity_slots
+    }
+
+    fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
+        let (socket, _, ring) = self.meet(Purpose::Lane)?;
+        let ring = ring.ok_or_else(|| self.gone("the donor sent no ring"))?;
+        let ring = Ring::map(&ring).map_err(|errno| self.gone(format!("the donor's ring: {errno}")))?;
+        Ok(Box::new(ShmLane {
+            uri: self.uri.clone(),
+            timeout: self.patience.timeout,
+            socket,
+            ring,
+            number: 0,
+            failed: None,
+        }))
+    }
+}
+
+/// One thread's ring.
+struct ShmLane {
+    uri: String,
+    timeout: Duration,
+    socket: OwnedFd,
+    ring: Ring,
+    /// Requests submitted so far; all of them completed between batches.
+    number: u32,
+    /// Why the lane is dead.
+    failed: Option<StoreError>,
+}
+
+/// The number of the `index`-th request after `first`.
+fn numbered(first: u32, index: usize) -> u32 {
+    first.wrapping_add(index as u32) & COUNT_MASK
+}
+
+impl ShmLane {
+    /// Submits `count` requests and awaits them. `put` writes the `index`-th into the ring, `take` gets it
+    /// back. On an error, `take` was not called for the rest.
+    fn transact(
+        &mut self,
+        count: usize,
+        mut put: impl FnMut(&Ring, u32, usize),
+        mut take: impl FnMut(&Ring, u32, usize),
+    ) -> Result<(), StoreError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let first = self.number;
+        let (mut submitted, mut completed) = (0, 0);
+        while completed < count {
+            while submitted < count && submitted - completed < ENTRIES as usize {
+                put(&self.ring, numbered(first, submitted), submitted);
+                submitted += 1;
+                if submitted.is_multiple_of(REQUESTS_A_RING) {
+                    doorbell::ring(self.ring.submitted(), numbered(first, submitted));
+                }
+            }
+            doorbell::ring(self.ring.submitted(), numbered(first, submitted));
+            let now = self.await_completion(numbered(first, completed), submitted - completed)?;
+            for _ in 0..now {
+                take(&self.ring, numbered(first, completed), completed);
+                completed += 1;
+            }
+        }
+        self.number = numbered(first, count);
+        Ok(())
+    }
+
+    /// Waits until more than `seen` requests are completed; how many more, of the `under_way` ones.
+    fn await_completion(&mut self, seen: u32, under_way: usize) -> Result<usize, StoreError> {
+        let mut begin = None;
+        doorbell::watch(self.ring.completed(), seen, WATCH);
+        loop {
+            let fresh = doorbell::count(self.ring.completed()).wrapping_sub(seen) & COUNT_MASK;
+            match fresh as usize {
+                0 => {}
+                fresh if fresh <= under_way => return Ok(fresh),
+                _ => return Err(self.fail("the donor completed requests that were never submitted")),
+            }
+            let begin = *begin.get_or_insert_with(Instant::now);
+            doorbell::wait(self.ring.completed(), seen, ALIVE_CHECK);
+            if doorbell::count(self.ring.completed()) != seen {
+                continue;
+            }
+            if self.donor_is_gone() {
+                return Err(self.fail("the donor ended"));
+            }
+            if begin.elapsed() >= self.timeout {
+                return Err(
+                    self.fail(format!("the donor has not answered for {} s", self.timeout.as_secs_f64()))
+                );
+            }
+        }
+    }
+
+    /// The donor never sends anything on the socket, so that it becomes readable only by the donor's end.
+    fn donor_is_gone(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        !matches!(poll(&mut fds, Some(&at_once)), Ok(0) | Err(Errno::INTR))
+    }
+
+    fn fail(&mut self, reason: impl Into<String>) -> StoreError {
+        let error = StoreError::Gone { store: self.uri.clone(), reason: reason.into() };
+        self.failed = Some(error.clone());
+        error
+    }
+}
+
+/// The outcome of a completed request.
+fn outcome(uri: &str, status: Status) -> Result<(), StoreError> {
+    match status {
+        Status::Ok => Ok(()),
+        Status::Full => Err(StoreError::Full { store: uri.to_owned() }),
+        Status::Invalid => {
+            Err(StoreError::Io { store: uri.to_owned(), reason: "the donor refused the request".to_owned() })
+        }
+    }
+}
+
+impl Lane for ShmLane {
+    fn write(&mut self, batch: &mut [WriteRequest<'_>]) {
+        let uri = self.uri.clone();
+        let mut outcomes = Vec::with_capacity(batch.len());
+        let ended = self.transact(
+            batch.len(),
+            |ring, number, index| {
+                ring.put_request(number, Operation::Write, batch[index].slot);
+                ring.write_page(number, batch[index].page);
+            },
+            |ring, number, _| outcomes.push(outcome(&uri, ring.status(number))),
+        );
+        let rest = std::iter::repeat(ended);
+        for (request, outcome) in batch.iter_mut().zip(outcomes.into_iter().chain(rest)) {
+            request.outcome = outcome;
+        }
+    }
+
+    fn read(&mut self, batch: &mut [ReadRequest<'_>]) {
+        let uri = self.uri.clone();
+        let slots: Vec<u32> = batch.iter().map(|request| request.slot).collect();
+        let mut done = 0;
+        let ended = self.transact(
+            slots.len(),
+            |ring, number, index| ring.put_request(number, Operation::Read, slots[index]),
+            |ring, number, index| {
+                let request = &mut batch[index];
+                ring.read_page(number, request.page);
+                request.outcome = outcome(&uri, ring.status(number));
+                done = index + 1;
+            },
+        );
+        for request in &mut batch[done..] {
+            request.outcome = ended.clone();
+        }
+    }
+
+    fn discard(&mut self, slots: &[u32]) {
+        // Failure is not an error: the slots can be reused.
+        let _ = self.transact(
+            slots.len(),
+            |ring, number, index| ring.put_request(number, Operation::Discard, slots[index]),
+            |_, _, _| {},
+        );
+    }
+}
