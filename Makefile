@@ -37,8 +37,7 @@ fuzz:
 	scripts/fuzz 60
 
 deny:
-	command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
-	cargo deny --locked check
+	scripts/deny
 
 setup:
 	scripts/setup
