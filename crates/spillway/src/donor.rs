@@ -35,6 +35,8 @@ listen only where you trust everybody.";
 #[derive(Args, Debug)]
 #[command(
     after_help = EXAMPLE,
+    override_usage = "spillway donor [OPTIONS] --memory <SIZE> --listen|--unix|--shm <WHERE>\n       \
+                      spillway donor drop <URI>",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     group = ArgGroup::new("where").args(["listen", "unix", "shm"]).multiple(true).required(true)
