@@ -3,10 +3,12 @@
 #![allow(unsafe_code)]
 
 pub mod arena;
+pub mod code_patch;
 pub mod machine;
 pub mod maps;
 pub mod memory;
 pub mod raw;
 pub mod raw_thread;
+pub mod ring;
 pub mod shared_memory;
 pub mod uffd;
