@@ -73,6 +73,7 @@ pub struct DonorArgs {
 #[derive(Debug, Subcommand)]
 enum DonorCommand {
     /// Drop an export that was opened by name, with all it holds
+    #[command(after_help = "Example:\n  spillway donor drop nbd://localhost:10809/disk")]
     Drop {
         /// Which, as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
         #[arg(value_name = "URI")]

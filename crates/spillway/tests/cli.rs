@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 4] = [&[], &["run"], &["donor"], &["doctor"]];
+const COMMANDS: [&[&str]; 5] = [&[], &["run"], &["donor"], &["donor", "drop"], &["doctor"]];
 const NOBODY: &str = "65534";
 
 fn spillway<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
