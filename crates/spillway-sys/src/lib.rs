@@ -7,6 +7,7 @@ pub mod code_patch;
 pub mod machine;
 pub mod maps;
 pub mod memory;
+pub mod process;
 pub mod raw;
 pub mod raw_thread;
 pub mod ring;

@@ -1,15 +1,61 @@
-//! `spillway run`: starts a program whose memory is managed.
+//! `spillway run`: starts a program whose memory is managed, and supervises it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::fs;
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::Instant;
 
 use clap::Args;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use signal_hook::consts::signal as signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
+use spillway_pager::program::{self, Program};
+use spillway_pager::report::Report;
+use spillway_pager::settings::{MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::supervisor::Supervisor;
+use spillway_policy::dcm;
+use spillway_sys::{machine, process};
+
+use crate::complain;
+
+const EXIT_CANNOT_START: u8 = 125;
+const EXIT_CANNOT_EXECUTE: u8 = 126;
+const EXIT_NOT_FOUND: u8 = 127;
+
+/// Signals that end or inform a program and that others send to it by its pid, which is ours.
+const FORWARDED: [i32; 9] = [
+    signals::SIGHUP,
+    signals::SIGINT,
+    signals::SIGQUIT,
+    signals::SIGTERM,
+    signals::SIGUSR1,
+    signals::SIGUSR2,
+    signals::SIGWINCH,
+    signals::SIGALRM,
+    signals::SIGPIPE,
+];
 
 const EXAMPLE: &str = "\
 Example:
-  spillway run --local 512M --store compressed: -- sort -S 2G big.txt";
+  spillway run --local 512M --store compressed: -- sort -S 2G big.txt
+
+Stores, filled in the order given:
+  compressed:[?size=SIZE]            compressed RAM of this machine (default)
+  ram:[?size=SIZE]                   plain copies in RAM, for measurements
+  file:PATH?size=SIZE                a file or block device
+  nbd://HOST:PORT/EXPORT             a donor, or any NBD server
+  nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
+  shm:NAME                           a donor on this machine
+
+Exit status: the program's own; 125 if Spillway could not start it, 126 if it
+cannot be executed, 127 if it was not found.";
 
 /// Run a program with less local memory than it needs.
 #[derive(Args, Debug)]
@@ -19,7 +65,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     pub local: Size,
     /// Where the rest is kept; several are filled in the order given
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", default_value = "compressed:")]
     pub store: Vec<String>,
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]
@@ -34,7 +80,184 @@ pub struct RunArgs {
 
 /// Runs the command.
 pub fn run(args: RunArgs) -> ExitCode {
-    let _ = args;
-    crate::complain("run: not built yet; there is no remedy");
-    ExitCode::from(70)
+    match start(&args) {
+        Ok(started) => started.supervise(&args),
+        Err((status, text)) => {
+            complain(text);
+            ExitCode::from(status)
+        }
+    }
+}
+
+type Refusal = (u8, String);
+
+/// A program that runs.
+struct Started {
+    supervisor: Supervisor,
+    child: Child,
+    at: Instant,
+}
+
+fn refuse(error: impl std::fmt::Display) -> Refusal {
+    (EXIT_CANNOT_START, format!("run: {error}"))
+}
+
+fn start(args: &RunArgs) -> Result<Started, Refusal> {
+    if args.local.bytes() < MIN_LOCAL_BYTES {
+        let least = Size::from_bytes(MIN_LOCAL_BYTES);
+        return Err(refuse(format!(
+            "--local {} is less than a program needs to make progress; give at least {least}",
+            args.local
+        )));
+    }
+    if let Some(failure) = machine::essential_failures().first() {
+        return Err(refuse(failure));
+    }
+    let stats = args.stats.as_deref().map(check_stats_file).transpose()?;
+    let library = machine::preload_library().ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
+    let program = locate(&args.program[0])?;
+    if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
+        complain(format!("{} runs unmanaged: {reason}", program.display()));
+    }
+    let settings = Settings {
+        local_bytes: args.local,
+        stores: args.store.clone(),
+        store_slots: Vec::new(),
+        replacement: dcm::Config::default(),
+    };
+    let token = token().map_err(refuse)?;
+    let supervisor = Supervisor::new(settings, token).map_err(refuse)?;
+    forward_signals().map_err(refuse)?;
+    let mut command = Command::new(&args.program[0]);
+    command.args(&args.program[1..]);
+    command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library));
+    process::die_with_parent(&mut command);
+    let at = Instant::now();
+    let child = command.spawn().map_err(|error| {
+        let _ = stats;
+        let status = match error.kind() {
+            std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
+            _ => EXIT_CANNOT_EXECUTE,
+        };
+        (status, format!("run: {}: {error}", args.program[0].display()))
+    })?;
+    CHILD_PID.store(child.id() as i32, std::sync::atomic::Ordering::Release);
+    Ok(Started { supervisor, child, at })
+}
+
+/// The statistics must not fail at the end of a long run for a reason that can be seen at its start.
+fn check_stats_file(path: &Path) -> Result<(), Refusal> {
+    fs::OpenOptions::new().create(true).append(true).open(path).map(|_| ()).map_err(|error| {
+        refuse(format!("--stats {}: {error}; name a file that can be written", path.display()))
+    })
+}
+
+fn locate(name: &OsString) -> Result<PathBuf, Refusal> {
+    let search_path = std::env::var("PATH").unwrap_or_default();
+    program::find(Path::new(name), &search_path).ok_or_else(|| {
+        (EXIT_NOT_FOUND, format!("run: {}: not found; give its path, or check PATH", name.display()))
+    })
+}
+
+fn preload(library: &Path) -> OsString {
+    let mut value = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    value
+}
+
+fn token() -> std::io::Result<String> {
+    let mut bytes = [0_u8; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both.
+fn forward_signals() -> std::io::Result<()> {
+    let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
+    std::thread::spawn(move || {
+        for origin in received.forever() {
+            let by_process = matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
+            let pid = Pid::from_raw(CHILD_PID.load(std::sync::atomic::Ordering::Acquire));
+            if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal)) {
+                let _ = kill_process(pid, signal);
+            }
+        }
+    });
+    Ok(())
+}
+
+impl Started {
+    fn supervise(mut self, args: &RunArgs) -> ExitCode {
+        let status = match self.wait() {
+            Ok(status) => status,
+            Err(error) => {
+                complain(format!("run: cannot wait for the program: {error}"));
+                return ExitCode::from(EXIT_CANNOT_START);
+            }
+        };
+        self.report(args, status);
+        let code = status.code().unwrap_or(EXIT_CANNOT_START.into());
+        if self.supervisor.connected() > 0 {
+            self.stay_for_children(code);
+        }
+        drop(self.supervisor);
+        if let Some(signal) = status.signal() {
+            process::end_by_signal(signal);
+        }
+        ExitCode::from(code as u8)
+    }
+
+    /// Serves the run's processes until the program ends.
+    fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        let pid = Pid::from_child(&self.child);
+        let ended = pidfd_open(pid, PidfdFlags::empty())?;
+        loop {
+            self.supervisor.serve(ended.as_fd());
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+        }
+    }
+
+    fn report(&self, args: &RunArgs, status: ExitStatus) {
+        let exit_status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        let command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let wall_s = self.at.elapsed().as_secs_f64();
+        let report =
+            Report::new(self.supervisor.run(), self.supervisor.settings(), command, wall_s, exit_status);
+        let json = serde_json::to_string(&report).unwrap_or_default();
+        if let Some(path) = &args.stats
+            && let Err(error) = fs::write(path, format!("{json}\n"))
+        {
+            complain(format!("run: --stats {}: {error}", path.display()));
+        }
+        let mut stderr = std::io::stderr();
+        let text = if args.json { json } else { report.summary() };
+        if args.json || stderr.is_terminal() {
+            let _ = writeln!(stderr, "{text}");
+        }
+    }
+
+    /// The program has left processes behind (a daemon, say), whose memory is still managed.
+    fn stay_for_children(&mut self, status: i32) {
+        process::continue_in_background(status);
+        let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) else {
+            return;
+        };
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let _ = rustix::stdio::dup2_stderr(&null);
+        let (reader, _writer) = match rustix::pipe::pipe() {
+            Ok(ends) => ends,
+            Err(_) => return,
+        };
+        while self.supervisor.connected() > 0 {
+            self.supervisor.serve(reader.as_fd());
+        }
+    }
 }

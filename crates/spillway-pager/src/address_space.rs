@@ -1,0 +1,355 @@
+//! What the program does to its address space, seen from the pager: mapping, unmapping, discarding, moving.
+//! Each of these runs on a pager thread, on behalf of a hook that waits.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page_word::{PageInfo, PageWord, State};
+use spillway_core::transitions::{Service, service};
+use spillway_sys::memory;
+use spillway_sys::uffd::RegisterMode;
+
+use crate::calls::{Operation, Request, TRY_AGAIN};
+use crate::engine::{Failure, Lost, Worker, page_number_of};
+use crate::message;
+use crate::regions::OnFork;
+use crate::run_state::Counter;
+
+const LEAF_BYTES: usize = 2 << 20;
+
+fn fault_mode() -> RegisterMode {
+    RegisterMode::MISSING | RegisterMode::WRITE_PROTECT
+}
+
+fn pages(range: &Range<usize>) -> (u64, u64) {
+    (page_number_of(range.start), page_number_of(range.end))
+}
+
+impl Worker {
+    /// Does what a hook asks for.
+    pub fn serve_call(&mut self, request: Request) -> usize {
+        let [a, b, c, d] = request.arguments;
+        match request.operation {
+            Operation::ForkBegin => return self.begin_fork(&[a, b]),
+            Operation::ForkEnd => {
+                self.end_fork(a as u32, b);
+                return 0;
+            }
+            _ => {}
+        }
+        let Some(_pass) = self.engine.gate.enter() else { return TRY_AGAIN };
+        match request.operation {
+            Operation::Map => usize::from(self.map(a..a + b)),
+            Operation::Forget => self.forget(a..a + b),
+            Operation::Discard => self.discard(a..a + b),
+            Operation::RemapBegin => self.begin_remap(a..a + b),
+            Operation::RemapEnd => self.end_remap(a..a + b, c..c + d),
+            Operation::Adopt => self.adopt(a..a + b),
+            Operation::Unmanage => self.unmanage(a..a + b),
+            Operation::SetOnFork => {
+                let wish = [OnFork::Keep, OnFork::Wipe, OnFork::Drop][c.min(2)];
+                self.engine.regions().set_on_fork(&(a..a + b), wish);
+                0
+            }
+            Operation::CountUnmanaged => {
+                self.at.run.count(Counter::UnmanagedBytes, a as u64);
+                0
+            }
+            Operation::ForkBegin | Operation::ForkEnd => 0,
+        }
+    }
+
+    /// Manages a fresh mapping. False when the kernel will not have it, and it stays unmanaged.
+    pub(crate) fn map(&mut self, range: Range<usize>) -> bool {
+        let mut regions = self.engine.regions();
+        let registered = self.at.uffd.register(range.start, range.len(), fault_mode()).is_ok();
+        if registered {
+            regions.insert(range, OnFork::Keep);
+        } else {
+            self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);
+        }
+        registered
+    }
+
+    /// Manages a mapping that has contents already.
+    fn adopt(&mut self, range: Range<usize>) -> usize {
+        if !self.map(range.clone()) {
+            return 0;
+        }
+        let mut adopted = 0;
+        for address in range.step_by(PAGE_SIZE) {
+            let populated = self.at.pagemap.entry(address).is_ok_and(memory::PageMapEntry::is_populated);
+            let page_number = page_number_of(address);
+            let Some(word) = populated.then(|| self.engine.table.find_or_make(page_number).ok()).flatten() else {
+                continue;
+            };
+            let info = self.lock(word);
+            // Before main, so nothing else runs; a limit below what the program starts with is refused there.
+            if info.state == State::Absent && self.charge().is_ok() {
+                self.at.add_managed(1);
+                let next = info.queued_as(State::Active);
+                self.unlock(page_number, word, next);
+                self.engine.enqueue(page_number, next);
+                adopted += 1;
+            } else {
+                self.unlock(page_number, word, info);
+            }
+        }
+        adopted
+    }
+
+    /// Ends the management of a range that is about to go. Returns how many of its pages had contents.
+    pub(crate) fn forget(&mut self, range: Range<usize>) -> usize {
+        let parts = self.engine.regions().within(&range);
+        let mut held = 0;
+        for (part, _) in parts {
+            let (from, to) = pages(&part);
+            let mut gone = Gone::default();
+            for (page_number, word) in self.engine.table.range(from, to) {
+                let info = self.lock(word);
+                self.let_go(info, &mut gone);
+                self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
+            }
+            held += gone.managed as usize;
+            self.settle(gone);
+            let _ = self.at.uffd.unregister(part.start, part.len());
+            self.engine.regions().remove(&part);
+        }
+        held
+    }
+
+    /// Drops the contents of what is managed of a range: it reads as zeros afterwards. Returns how many bytes that are.
+    fn discard(&mut self, range: Range<usize>) -> usize {
+        let parts = self.engine.regions().within(&range);
+        let managed = parts.iter().map(|(part, _)| part.len()).sum();
+        for (part, _) in parts {
+            let mut start = part.start;
+            while start < part.end {
+                let end = part.end.min((start / LEAF_BYTES + 1) * LEAF_BYTES);
+                self.discard_within_leaf(start..end);
+                start = end;
+            }
+        }
+        managed
+    }
+
+    fn discard_within_leaf(&mut self, range: Range<usize>) {
+        let (from, to) = pages(&range);
+        let engine = self.engine;
+        let locked: Vec<(u64, PageWord<'_>, PageInfo)> =
+            engine.table.range(from, to).map(|(number, word)| (number, word, self.lock(word))).collect();
+        if locked.is_empty() {
+            return;
+        }
+        let _ = memory::discard(range.start, range.len());
+        let mut gone = Gone::default();
+        for (page_number, word, info) in locked {
+            self.let_go(info, &mut gone);
+            self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
+        }
+        self.settle(gone);
+    }
+
+    /// Notes what a page held that the program gives up. Its word is locked and becomes absent.
+    fn let_go(&mut self, info: PageInfo, gone: &mut Gone) {
+        match info.state {
+            State::Active | State::Proactive => {
+                gone.local += 1;
+                self.drop_slot(info.slot);
+            }
+            State::Inactive => {
+                gone.local += 1;
+                gone.frames.push(info.frame);
+                self.drop_slot(info.slot);
+            }
+            State::Far => self.drop_slot(info.slot),
+            // Slot and frame belong to the write-back, which finds the page gone and gives them back.
+            State::Writeback | State::Absent | State::Poisoned => {}
+        }
+        if info.state != State::Absent {
+            gone.managed += 1;
+        }
+    }
+
+    fn settle(&mut self, mut gone: Gone) {
+        self.engine.frames.discard(&mut gone.frames);
+        self.at.release_local(gone.local);
+        self.at.remove_managed(gone.managed);
+    }
+
+    /// Locks all pages of a range for the time of an mremap(2).
+    fn begin_remap(&mut self, range: Range<usize>) -> usize {
+        let engine = self.engine;
+        for (part, _) in engine.regions().within(&range) {
+            let (from, to) = pages(&part);
+            for page_number in from..to {
+                if let Ok(word) = engine.table.find_or_make(page_number) {
+                    self.lock_settled(page_number, word);
+                }
+            }
+        }
+        0
+    }
+
+    /// Locks a page that is not under write-back.
+    fn lock_settled(&self, page_number: u64, word: PageWord<'_>) -> PageInfo {
+        loop {
+            let info = self.lock(word);
+            if info.state != State::Writeback {
+                return info;
+            }
+            self.unlock(page_number, word, info);
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+
+    /// Has the pages follow their mapping to where mremap(2) has put it. `new` starts at 0 when it failed.
+    fn end_remap(&mut self, old: Range<usize>, new: Range<usize>) -> usize {
+        let parts = self.engine.regions().within(&old);
+        if new.start == 0 {
+            parts.iter().for_each(|(part, _)| self.unlock_range(part));
+            return 0;
+        }
+        let on_fork = parts.first().map_or(OnFork::Keep, |(_, wish)| *wish);
+        if parts.is_empty() {
+            return 0;
+        }
+        if new.start != old.start {
+            self.engine.regions().remove(&old);
+            // A mapping that moves loses its registration.
+            if let Err(error) = self.at.uffd.register(new.start, new.len(), fault_mode()) {
+                return self.give_up("register a mapping that has moved", error);
+            }
+        } else if new.len() > old.len() {
+            // It has grown in place, as one mapping; a neighbour that it was joined with needs this too.
+            let _ = self.at.uffd.register(new.start, new.len(), fault_mode());
+        }
+        self.engine.regions().insert(new.clone(), on_fork);
+        for (part, _) in parts {
+            self.move_words(&part, &old, &new);
+        }
+        if new.start == old.start && new.len() < old.len() {
+            self.engine.regions().remove(&(new.end..old.end));
+        }
+        0
+    }
+
+    fn unlock_range(&self, part: &Range<usize>) {
+        let (from, to) = pages(part);
+        for (page_number, word) in self.engine.table.range(from, to) {
+            let info = word.peek();
+            self.unlock(page_number, word, info);
+        }
+    }
+
+    /// Moves the locked words of `part`, which lies in `old`, to the same place in `new`; what lies behind its
+    /// end is gone.
+    fn move_words(&mut self, part: &Range<usize>, old: &Range<usize>, new: &Range<usize>) {
+        let (from, to) = pages(part);
+        let engine = self.engine;
+        let mut gone = Gone::default();
+        for (page_number, word) in engine.table.range(from, to) {
+            let info = word.peek();
+            let address = (page_number as usize) * PAGE_SIZE - old.start + new.start;
+            let absent = PageInfo { generation: info.generation, ..PageInfo::ABSENT };
+            if address >= new.end {
+                self.let_go(info, &mut gone);
+                self.unlock(page_number, word, absent);
+            } else if new.start == old.start {
+                self.unlock(page_number, word, info);
+            } else {
+                self.unlock(page_number, word, absent);
+                self.put_word(page_number_of(address), info);
+            }
+        }
+        self.settle(gone);
+    }
+
+    fn put_word(&mut self, page_number: u64, info: PageInfo) {
+        if info.state == State::Absent {
+            return;
+        }
+        match self.engine.table.find_or_make(page_number) {
+            Ok(word) => {
+                let there = self.lock(word);
+                let next = PageInfo { generation: there.generation, ..info }.queued_as(info.state);
+                self.unlock(page_number, word, next);
+                if info.is_local() {
+                    self.engine.enqueue(page_number, next);
+                }
+            }
+            Err(error) => {
+                self.give_up("give memory for the page table", error);
+            }
+        }
+    }
+
+    /// Contents can no longer be told apart from zeros: the program must not go on.
+    fn give_up(&self, what: &'static str, error: Errno) -> usize {
+        let lost = Lost::Kernel { what, error };
+        message::to_program(&format!("{lost}; the program is stopped before it reads wrong data"));
+        message::stop_program()
+    }
+
+    /// Brings all pages of a range in and ends its management, before the program locks it in memory.
+    fn unmanage(&mut self, range: Range<usize>) -> usize {
+        let parts = self.engine.regions().within(&range);
+        for (part, _) in parts {
+            let (from, to) = pages(&part);
+            let engine = self.engine;
+            let mut gone = Gone::default();
+            for (page_number, word) in engine.table.range(from, to) {
+                let info = self.lock_settled(page_number, word);
+                match self.bring_in(page_number, info) {
+                    Ok(local) => {
+                        gone.local += u64::from(local);
+                        gone.managed += u64::from(info.state != State::Absent);
+                        self.drop_slot(info.slot);
+                        self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
+                    }
+                    Err(_) => {
+                        self.unlock(page_number, word, PageInfo { state: State::Poisoned, ..info });
+                    }
+                }
+            }
+            self.settle(gone);
+            let _ = self.at.uffd.unregister(part.start, part.len());
+            self.engine.regions().remove(&part);
+            self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
+        }
+        0
+    }
+
+    /// Makes a locked page local and mapped without charging it. True when it was charged before.
+    fn bring_in(&mut self, page_number: u64, info: PageInfo) -> Result<bool, Failure> {
+        match service(info) {
+            Service::Fetch(slot) => {
+                if let Err(lost) = self.fetch(slot) {
+                    self.refuse(page_number, &lost);
+                    return Err(lost.into());
+                }
+                let from = std::ptr::from_ref::<Page>(&self.bounce.0).expose_provenance();
+                self.map_copy_charged(page_number, from, false)?;
+                Ok(false)
+            }
+            Service::Remap(frame) => self.remap(page_number, frame).map(|()| true),
+            Service::LetRetry => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Pages that this process holds local.
+    pub(crate) fn local_pages(&self) -> u64 {
+        self.at.process().local_pages().load(Ordering::Acquire)
+    }
+}
+
+/// What pages held that are gone.
+#[derive(Default)]
+struct Gone {
+    local: u64,
+    managed: u64,
+    frames: Vec<u32>,
+}

@@ -1,0 +1,308 @@
+//! Bringing paging to life in a process: at its start, and anew in each forked child.
+
+use std::fs::read_to_string;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use rustix::io::Errno;
+use rustix::thread::futex;
+use spillway_core::page::PAGE_SIZE;
+use spillway_policy::dcm::Replacement;
+use spillway_store::{SharedParts, StoreError, StoreSpec};
+use spillway_sys::memory::{Area, PageMap};
+use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
+use spillway_sys::uffd::{Features, RegisterMode, Uffd};
+use thiserror::Error;
+
+use crate::calls::Calls;
+use crate::engine::{Attachment, Engine, OpenStore, Worker};
+use crate::frames::Frames;
+use crate::gate::Gate;
+use crate::page_table::PageTable;
+use crate::regions::Regions;
+use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::run_state::{Counter, RunState, slot_ranges};
+use crate::threads;
+
+/// Why a process cannot be managed.
+#[derive(Debug, Error)]
+pub enum AttachError {
+    /// The supervisor does not answer as it should.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+    /// The supervisor says no.
+    #[error("{0}")]
+    Refused(String),
+    /// A store cannot be used from this process.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A store's URI is not understood, which the supervisor did.
+    #[error("the store '{0}' is not understood")]
+    Uri(String),
+    /// The kernel refuses something.
+    #[error("the kernel refused to {0}: {1}; 'spillway doctor' says what is missing")]
+    Kernel(&'static str, Errno),
+}
+
+fn kernel(what: &'static str) -> impl Fn(Errno) -> AttachError {
+    move |error| AttachError::Kernel(what, error)
+}
+
+/// What a process needs to start its pager threads, made once before the program runs and inherited by children.
+pub struct Birth {
+    layout: TlsLayout,
+    threads: Vec<ThreadMemory>,
+    run_name: String,
+    token: String,
+    /// For a forked child, its entry.
+    fork_entry: Mutex<Option<usize>>,
+    outcome: AtomicU32,
+    reason: Mutex<String>,
+    engine: OnceLock<&'static Engine>,
+    run: OnceLock<&'static RunState>,
+}
+
+const PENDING: u32 = 0;
+const READY: u32 = 1;
+const FAILED: u32 = 2;
+
+const MAX_HANDLERS: usize = 16;
+
+impl Birth {
+    /// Prepares the threads of a process of the run `run_variable` (see [`crate::settings::RUN_VARIABLE`]).
+    pub fn new(run_variable: &str) -> Result<Self, AttachError> {
+        let (name, token) = run_variable
+            .rsplit_once('/')
+            .ok_or_else(|| AttachError::Refused(format!("'{run_variable}' does not name a run")))?;
+        let layout = TlsLayout::of_this_thread();
+        let threads = (0..=MAX_HANDLERS)
+            .map(|_| ThreadMemory::new(&layout))
+            .collect::<Result<_, _>>()
+            .map_err(kernel("give memory for the pager's threads"))?;
+        Ok(Self {
+            layout,
+            threads,
+            run_name: name.to_owned(),
+            token: token.to_owned(),
+            fork_entry: Mutex::new(None),
+            outcome: AtomicU32::new(PENDING),
+            reason: Mutex::new(String::new()),
+            engine: OnceLock::new(),
+            run: OnceLock::new(),
+        })
+    }
+
+    /// The engine, once paging works.
+    #[must_use]
+    pub fn engine(&self) -> Option<&'static Engine> {
+        self.engine.get().copied()
+    }
+
+    /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
+    pub fn attach(&'static self) -> Result<(), String> {
+        self.start_and_wait()
+    }
+
+    /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
+    /// [`crate::calls::Operation::ForkBegin`] gave the parent.
+    pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
+        if let Ok(mut fork_entry) = self.fork_entry.lock() {
+            *fork_entry = Some(entry);
+        }
+        self.outcome.store(PENDING, Ordering::Release);
+        self.threads.iter().for_each(|thread| thread.lay_out(&self.layout));
+        self.start_and_wait()
+    }
+
+    fn start_and_wait(&'static self) -> Result<(), String> {
+        let argument = std::ptr::from_ref(self).expose_provenance();
+        threads::start(&self.threads[0], FileTable::Copied, pager_main, argument)
+            .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
+        while self.outcome.load(Ordering::Acquire) == PENDING {
+            let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
+        }
+        if self.outcome.load(Ordering::Acquire) == READY {
+            return Ok(());
+        }
+        Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
+    }
+
+    fn settle(&self, outcome: u32) {
+        self.outcome.store(outcome, Ordering::Release);
+        let _ = futex::wake(&self.outcome, futex::Flags::PRIVATE, u32::MAX);
+    }
+
+    /// Connects, opens everything and registers what is managed already.
+    fn bring_up(&'static self) -> Result<Worker, AttachError> {
+        own_file_table().map_err(kernel("give the pager a file table of its own"))?;
+        let fork_entry = self.fork_entry.lock().ok().and_then(|entry| *entry);
+        let control = rendezvous::connect(&self.run_name)?;
+        rendezvous::send(&control, &Hello { token: self.token.clone(), fork_entry }, &[])?;
+        let (welcome, fds) = rendezvous::receive::<Welcome>(&control)?
+            .ok_or_else(|| AttachError::Refused("the supervisor has hung up".to_owned()))?;
+        if let Some(reason) = welcome.refusal {
+            return Err(AttachError::Refused(reason));
+        }
+        let mut fds = fds.into_iter();
+        let run_fd = fds.next().ok_or_else(missing_fd)?;
+        let run = self.map_run(run_fd)?;
+        let stores = open_stores(&welcome, &self.token, &mut fds)?;
+        let device = if welcome.has_device { fds.next() } else { None };
+        let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE;
+        let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
+            .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
+        let engine = self.engine_for(&welcome)?;
+        let pagemap = PageMap::open().map_err(kernel("open the page map"))?;
+        let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
+        let at = Box::leak(Box::new(Attachment {
+            uffd,
+            run,
+            entry: welcome.entry,
+            stores,
+            pagemap,
+            control,
+            settings: welcome.settings,
+            low_headroom_pages: (limit_pages / 64).clamp(16, 512),
+        }));
+        let mut worker = Worker::new(engine, at)?;
+        register_own(engine, at)?;
+        if fork_entry.is_some() {
+            worker.adopt_after_fork()?;
+        }
+        run.count(Counter::Processes, 1);
+        rendezvous::send(&at.control, &Ready {}, &[at.uffd.as_fd()])?;
+        Ok(worker)
+    }
+
+    fn map_run(&self, fd: OwnedFd) -> Result<&'static RunState, AttachError> {
+        // A child has its parent's mapping.
+        if let Some(run) = self.run.get() {
+            return Ok(run);
+        }
+        let run = RunState::map(fd).map_err(kernel("map the run's state"))?;
+        Ok(self.run.get_or_init(|| Box::leak(Box::new(run))))
+    }
+
+    fn engine_for(&self, welcome: &Welcome) -> Result<&'static Engine, AttachError> {
+        if let Some(engine) = self.engine.get() {
+            return Ok(engine);
+        }
+        let out_of_memory = kernel("give memory for the pager");
+        let limit_pages = (welcome.settings.local_bytes.bytes() / PAGE_SIZE as u64) as usize;
+        let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed());
+        let frames = replacement.inactive_target(limit_pages) + crate::evict::BATCH_PAGES * 8;
+        let frames = frames.min(spillway_core::page_word::MAX_FRAMES / 2);
+        let engine = Engine {
+            table: PageTable::new().map_err(&out_of_memory)?,
+            frames: Frames::new(frames).map_err(&out_of_memory)?,
+            replacement: Mutex::new(replacement),
+            regions: Mutex::new(Regions::new()),
+            gate: Gate::new(),
+            calls: Calls::new().map_err(&out_of_memory)?,
+            zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
+            last_store_error: Mutex::new(None),
+        };
+        Ok(self.engine.get_or_init(|| Box::leak(Box::new(engine))))
+    }
+
+    fn start_handlers(&'static self, worker: &Worker) -> Result<(), AttachError> {
+        let cpus = threads::allowed_cpus();
+        let wanted = if worker.at.stores.iter().any(|open| is_remote(open.store.uri())) {
+            (2 * cpus.len()).max(4)
+        } else {
+            cpus.len().max(2)
+        };
+        for (index, memory) in self.threads[1..].iter().take(wanted).enumerate() {
+            let handler = Worker::new(worker.engine, worker.at)?;
+            let cpu = cpus.get(index % cpus.len().max(1)).copied();
+            threads::start_handler(memory, handler, cpu).map_err(kernel("start a pager thread"))?;
+        }
+        Ok(())
+    }
+}
+
+fn is_remote(uri: &str) -> bool {
+    !(uri.starts_with("compressed:") || uri.starts_with("ram:"))
+}
+
+fn missing_fd() -> AttachError {
+    AttachError::Rendezvous(RendezvousError::Message("a descriptor is missing".to_owned()))
+}
+
+fn open_stores(
+    welcome: &Welcome,
+    token: &str,
+    fds: &mut impl Iterator<Item = OwnedFd>,
+) -> Result<Vec<OpenStore>, AttachError> {
+    let settings = &welcome.settings;
+    let ranges = slot_ranges(&settings.store_slots);
+    let mut stores = Vec::with_capacity(ranges.len());
+    for (index, range) in ranges.into_iter().enumerate() {
+        let uri = settings.stores.get(index).ok_or_else(missing_fd)?;
+        let spec: StoreSpec = uri.parse().map_err(|_| AttachError::Uri(uri.clone()))?;
+        let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
+        let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
+        let parts = SharedParts { capacity_slots: range.end - range.start, fd };
+        stores.push(OpenStore { store: spec.open(parts, token)?, range });
+    }
+    Ok(stores)
+}
+
+/// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.
+fn register_own(engine: &Engine, at: &Attachment) -> Result<(), AttachError> {
+    for (start, bytes) in [engine.frames.extent(), engine.calls.doorbells()] {
+        at.uffd
+            .register(start, bytes, RegisterMode::MISSING)
+            .map_err(kernel("register the pager's own memory"))?;
+    }
+    Ok(())
+}
+
+/// Closes what the program has open, in this thread's copy of its file table.
+fn own_file_table() -> rustix::io::Result<()> {
+    threads::close_all_files()?;
+    // Nothing of ours may come to lie where stray output goes.
+    for _ in 0..3 {
+        let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+        std::mem::forget(null);
+    }
+    Ok(())
+}
+
+/// A seed for the replacement's coin: the same run of the same program need not be repeatable, but
+/// `SPILLWAY_SEED` makes it so.
+fn seed() -> u64 {
+    std::env::var("SPILLWAY_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .or_else(|| read_to_string("/proc/sys/kernel/random/uuid").ok().map(|uuid| hash(&uuid)))
+        .unwrap_or(1)
+}
+
+fn hash(text: &str) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+}
+
+/// The first pager thread: brings everything up, starts the others and becomes the evictor.
+extern "C" fn pager_main(birth: usize) -> ! {
+    let birth: &'static Birth = threads::argument(birth);
+    let worker = birth.bring_up().and_then(|worker| {
+        birth.start_handlers(&worker)?;
+        Ok(worker)
+    });
+    match worker {
+        Ok(mut worker) => {
+            worker.engine.gate.thaw();
+            birth.settle(READY);
+            worker.evict_forever()
+        }
+        Err(error) => {
+            if let Ok(mut reason) = birth.reason.lock() {
+                *reason = error.to_string();
+            }
+            birth.settle(FAILED);
+            exit_thread()
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The state of paging in one process.
+//!
+//! [`Engine`] is memory that a forked child inherits as it is; [`Attachment`] is what it must make anew: descriptors
+//! and its place in the run. Each pager thread works with a [`Worker`], its own ways to the stores included.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::Errno;
+use spillway_core::fifo::Entry;
+use spillway_core::page::{PAGE_SHIFT, Page};
+use spillway_core::page_word::{PageInfo, PageWord, State};
+use spillway_policy::dcm::Replacement;
+use spillway_store::{Lane, Store, StoreError};
+use spillway_sys::memory::{Area, PageMap};
+use spillway_sys::uffd::Uffd;
+use thiserror::Error;
+
+use crate::calls::Calls;
+use crate::frames::Frames;
+use crate::gate::Gate;
+use crate::page_table::PageTable;
+use crate::regions::Regions;
+use crate::run_state::{Process, RunState};
+use crate::settings::Settings;
+
+/// Why a page cannot be had.
+#[derive(Debug, Error)]
+pub enum Lost {
+    /// The store has failed.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The store returned something other than what was stored.
+    #[error("store {store} returned a page with a wrong checksum: it was restarted, or has corrupted the page")]
+    Checksum {
+        /// URI of the store.
+        store: String,
+    },
+    /// Nothing local can be evicted to make room.
+    #[error("no page can be evicted: {reason}; give more --local, or a larger or further --store")]
+    NoRoom {
+        /// What stands in the way.
+        reason: String,
+    },
+    /// The kernel refused.
+    #[error("the kernel refused to {what}: {error}")]
+    Kernel {
+        /// The operation.
+        what: &'static str,
+        /// Its error.
+        error: Errno,
+    },
+}
+
+/// How a fault's service can fail.
+#[derive(Debug)]
+pub enum Failure {
+    /// Not now: the thread will fault again.
+    Retry,
+    /// Never.
+    Lost(Lost),
+}
+
+impl<E: Into<Lost>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Lost(error.into())
+    }
+}
+
+/// Paging state that a forked child inherits.
+pub struct Engine {
+    /// Words of all managed pages.
+    pub table: PageTable,
+    /// Where unmapped local pages lie.
+    pub frames: Frames,
+    /// Which page goes next.
+    pub replacement: Mutex<Replacement>,
+    /// What is managed.
+    pub regions: Mutex<Regions>,
+    /// Closed during forks.
+    pub gate: Gate,
+    /// How the program's threads ask for something.
+    pub calls: Calls,
+    /// A page of zeros.
+    pub zeros: Area,
+    /// The last failure of a store, for the message when memory runs out because of it.
+    pub last_store_error: Mutex<Option<StoreError>>,
+}
+
+/// A store and the run's slots that lie on it.
+pub struct OpenStore {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Its slots among the run's.
+    pub range: Range<u32>,
+}
+
+/// What ties one process to its run.
+pub struct Attachment {
+    /// Faults come from here.
+    pub uffd: Uffd,
+    /// Shared with the other processes.
+    pub run: &'static RunState,
+    /// This process's entry in the run.
+    pub entry: usize,
+    /// Where far pages are, in the order in which they are filled.
+    pub stores: Vec<OpenStore>,
+    /// Of this process.
+    pub pagemap: PageMap,
+    /// The supervisor sees the end of the process by the end of this connection.
+    pub control: OwnedFd,
+    /// Of the run.
+    pub settings: Settings,
+    /// Free pages below which the evictor works.
+    pub low_headroom_pages: u64,
+}
+
+impl Attachment {
+    /// This process's entry.
+    #[must_use]
+    pub fn process(&self) -> Process<'_> {
+        self.run.process(self.entry)
+    }
+
+    /// The store on which a slot lies, as an index.
+    #[must_use]
+    pub fn store_of(&self, slot: u32) -> Option<usize> {
+        self.stores.iter().position(|store| store.range.contains(&slot))
+    }
+
+    /// Notes that pages of this process became local, which the budget was charged for.
+    pub fn add_local(&self, pages: u64) {
+        self.process().local_pages().fetch_add(pages, Ordering::AcqRel);
+    }
+
+    /// Notes that local pages are gone, and gives them back to the budget.
+    pub fn release_local(&self, pages: u64) {
+        if pages != 0 {
+            self.process().local_pages().fetch_sub(pages, Ordering::AcqRel);
+            self.run.budget().release(pages);
+        }
+    }
+
+    /// Counts pages that come under management.
+    pub fn add_managed(&self, pages: u64) {
+        self.process().managed_pages().fetch_add(pages, Ordering::AcqRel);
+        self.run.count_managed(pages);
+    }
+
+    /// Counts pages that the program gave up.
+    pub fn remove_managed(&self, pages: u64) {
+        if pages != 0 {
+            self.process().managed_pages().fetch_sub(pages, Ordering::AcqRel);
+            self.run.uncount_managed(pages);
+        }
+    }
+}
+
+impl Engine {
+    /// The queues, also after a thread has died with them: its state is a cache of what the words say.
+    pub fn replacement(&self) -> MutexGuard<'_, Replacement> {
+        self.replacement.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The managed ranges.
+    pub fn regions(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Puts a page, whose word was just unlocked as `info`, at the tail of its queue.
+    pub fn enqueue(&self, page_number: u64, info: PageInfo) {
+        let entry = Entry { page_number, generation: info.generation };
+        let mut replacement = self.replacement();
+        if replacement.enqueue(info.state, entry).is_err() {
+            replacement.drop_stale(|entry, state| self.is_queued(entry, state));
+            // The pool holds a quarter more entries than pages can be local, so there is room now.
+            let _ = replacement.enqueue(info.state, entry);
+        }
+    }
+
+    fn is_queued(&self, entry: Entry, state: State) -> bool {
+        self.table.find(entry.page_number).is_some_and(|word| {
+            let info = word.peek();
+            info.generation == entry.generation && info.state == state
+        })
+    }
+}
+
+/// What a pager thread works with.
+pub struct Worker {
+    /// Of this process.
+    pub engine: &'static Engine,
+    /// Of this process, since its last fork.
+    pub at: &'static Attachment,
+    /// This thread's ways to the stores.
+    pub lanes: Vec<Box<dyn Lane>>,
+    /// Where a fetched page lands before it is mapped.
+    pub bounce: Box<Bounce>,
+    /// Slots that nobody needs any more, to be given back together.
+    pub(crate) unneeded_slots: Vec<u32>,
+}
+
+/// A page on a page boundary, as direct I/O wants it.
+#[repr(align(4096))]
+pub struct Bounce(pub Page);
+
+impl Worker {
+    /// A worker with lanes of its own.
+    pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
+        let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
+        let bounce = Box::new(Bounce([0; _]));
+        Ok(Self { engine, at, lanes, bounce, unneeded_slots: Vec::with_capacity(UNNEEDED_SLOTS) })
+    }
+
+    /// Unlocks a page's word and wakes who waits for it.
+    pub fn unlock(&self, page_number: u64, word: PageWord<'_>, info: PageInfo) {
+        if word.unlock(info) {
+            let _ = self.at.uffd.wake(address_of(page_number), 1 << PAGE_SHIFT);
+        }
+    }
+
+    /// Locks a page's word, waiting for who has it: another thread of the pager, which waits for no word.
+    pub fn lock(&self, word: PageWord<'_>) -> PageInfo {
+        let mut tries = 0_u32;
+        loop {
+            if let Some(info) = word.try_lock() {
+                return info;
+            }
+            tries += 1;
+            if tries > 100 {
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Gives up this process's hold on a slot. The last holder drops its contents, a batch at a time.
+    pub fn drop_slot(&mut self, slot: Option<u32>) {
+        let Some(slot) = slot else { return };
+        if self.at.run.slots().is_shared(slot) {
+            let lanes = &mut self.lanes;
+            let at = self.at;
+            at.run.slots().release(at.run.held(at.entry), slot, |slot| discard(at, lanes, &[slot]));
+            return;
+        }
+        self.unneeded_slots.push(slot);
+        if self.unneeded_slots.len() >= UNNEEDED_SLOTS {
+            self.flush_slots();
+        }
+    }
+
+    /// Gives the slots back that nobody needs any more.
+    pub fn flush_slots(&mut self) {
+        if self.unneeded_slots.is_empty() {
+            return;
+        }
+        self.unneeded_slots.sort_unstable();
+        discard(self.at, &mut self.lanes, &self.unneeded_slots);
+        let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
+        for &slot in &self.unneeded_slots {
+            slots.release(held, slot, |_| {});
+        }
+        self.unneeded_slots.clear();
+    }
+}
+
+const UNNEEDED_SLOTS: usize = 256;
+
+/// Tells the stores that the contents of slots are not needed any more.
+fn discard(at: &Attachment, lanes: &mut [Box<dyn Lane>], slots: &[u32]) {
+    for (open, lane) in at.stores.iter().zip(lanes) {
+        let own: Vec<u32> =
+            slots.iter().filter(|slot| open.range.contains(slot)).map(|slot| slot - open.range.start).collect();
+        if !own.is_empty() {
+            lane.discard(&own);
+        }
+    }
+}
+
+/// Address of a page.
+#[must_use]
+pub fn address_of(page_number: u64) -> usize {
+    (page_number as usize) << PAGE_SHIFT
+}
+
+/// Number of the page at an address.
+#[must_use]
+pub fn page_number_of(address: usize) -> u64 {
+    address as u64 >> PAGE_SHIFT
+}
+
+/// Nanoseconds of the monotonic clock.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Adds to a counter shared by all threads.
+pub fn add(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}

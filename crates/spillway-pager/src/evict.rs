@@ -1,0 +1,458 @@
+//! Eviction: unmapping the oldest pages into frames, and writing back what has lain there longest.
+
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use spillway_core::fifo::Entry;
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page_word::{PageInfo, State};
+use spillway_core::slots::SLAB_SLOTS;
+use spillway_core::transitions::{Finish, Queue, finish_writeback, is_current, unmapped};
+use spillway_policy::dcm::Step;
+use spillway_store::{StoreError, WriteRequest};
+use spillway_sys::memory;
+
+use crate::engine::{Worker, address_of};
+use crate::fault::checksum;
+use crate::message;
+use crate::run_state::Counter;
+
+/// Pages unmapped or written back together: MEASURED costs per page stop falling at 64.
+pub const BATCH_PAGES: usize = 64;
+
+/// A page that lies in its frame and must leave it.
+struct Leaving {
+    page_number: u64,
+    frame: u32,
+    /// The slot that it had.
+    old_slot: Option<u32>,
+    /// How it is kept from now on: a slot, or nothing for a page of zeros.
+    kept: Result<Option<u32>, StoreError>,
+    checksum: u128,
+    must_write: bool,
+}
+
+impl Worker {
+    /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
+    pub(crate) fn evict_batch(&mut self) -> usize {
+        self.fill_inactive();
+        self.write_back_batch()
+    }
+
+    /// Unmaps the oldest mapped pages until the inactive queue has its length again.
+    fn fill_inactive(&mut self) {
+        let local = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
+        let (length, target) = {
+            let replacement = self.engine.replacement();
+            (replacement.inactive_len(), replacement.inactive_target(local).max(BATCH_PAGES))
+        };
+        let wanted = target.saturating_sub(length).min(BATCH_PAGES);
+        let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
+        victims.sort_unstable_by_key(|(page_number, _)| *page_number);
+        for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
+            self.unmap_run(run);
+        }
+    }
+
+    /// Locks up to `wanted` mapped pages that the policy gives up.
+    fn take_victims(&mut self, wanted: usize) -> Vec<(u64, PageInfo)> {
+        let mut victims = Vec::with_capacity(wanted);
+        let mut replacement = self.engine.replacement();
+        let mut busy = Vec::new();
+        // As many steps as could at worst be stale or promotions, and an end in every case.
+        for _ in 0..wanted * 16 {
+            if victims.len() == wanted {
+                break;
+            }
+            let Some(step) = replacement.next_mapped() else { break };
+            let (Step::ToActive(entry) | Step::ToInactive(entry)) = step;
+            let Some(word) = self.engine.table.find(entry.page_number) else { continue };
+            let Some(info) = word.try_lock() else {
+                busy.push(entry);
+                continue;
+            };
+            if !is_current(info, entry.generation, Queue::Mapped) {
+                self.unlock(entry.page_number, word, info);
+            } else if let Step::ToActive(_) = step {
+                let next = info.queued_as(State::Active);
+                self.unlock(entry.page_number, word, next);
+                let entry = Entry { generation: next.generation, ..entry };
+                let _ = replacement.enqueue(State::Active, entry);
+            } else {
+                victims.push((entry.page_number, info));
+            }
+        }
+        for entry in busy {
+            let _ = replacement.enqueue(State::Active, entry);
+        }
+        victims
+    }
+
+    /// Moves neighbouring locked pages into frames.
+    fn unmap_run(&mut self, mut run: &[(u64, PageInfo)]) {
+        while let [(first_page, _), ..] = run {
+            let Some((frame, count)) = self.engine.frames.take_run(run.len()) else {
+                run.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
+                return;
+            };
+            let (to, from) = (self.engine.frames.address(frame), address_of(*first_page));
+            let moved = match self.at.uffd.move_pages(to, from, count * PAGE_SIZE, false) {
+                Ok(bytes) => bytes / PAGE_SIZE,
+                Err(error) => {
+                    self.unmap_by_other_means(run[0], frame, error);
+                    self.give_back_frames(frame + 1, count - 1);
+                    run = &run[1..];
+                    continue;
+                }
+            };
+            for (i, &(page_number, info)) in run[..moved].iter().enumerate() {
+                self.to_inactive(page_number, info, frame + i as u32);
+            }
+            self.give_back_frames(frame + moved as u32, count - moved);
+            run = &run[moved..];
+        }
+    }
+
+    fn give_back_frames(&self, first: u32, count: usize) {
+        let frames: Vec<u32> = (first..first + count as u32).collect();
+        self.engine.frames.give_back(&frames);
+    }
+
+    fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
+        let Some(word) = self.engine.table.find(page_number) else { return };
+        let next = unmapped(info, frame);
+        self.unlock(page_number, word, next);
+        self.engine.enqueue(page_number, next);
+    }
+
+    /// The page stays: back to the tail of the active queue.
+    fn keep_mapped(&self, page_number: u64, info: PageInfo) {
+        let Some(word) = self.engine.table.find(page_number) else { return };
+        let next = info.queued_as(State::Active);
+        self.unlock(page_number, word, next);
+        self.engine.enqueue(page_number, next);
+    }
+
+    /// UFFDIO_MOVE did not take the page: finds out why and what can be done.
+    fn unmap_by_other_means(&mut self, (page_number, info): (u64, PageInfo), frame: u32, error: Errno) {
+        let address = address_of(page_number);
+        match error {
+            // Nothing is there: the program discarded the page past our hooks. It reads zeros from now on.
+            Errno::NOENT => {
+                self.engine.frames.give_back(&[frame]);
+                self.drop_slot(info.slot);
+                self.at.release_local(1);
+                self.at.remove_managed(1);
+                if let Some(word) = self.engine.table.find(page_number) {
+                    let next = PageInfo { generation: info.generation, ..PageInfo::ABSENT };
+                    self.unlock(page_number, word, next);
+                }
+            }
+            Errno::BUSY | Errno::INVAL if self.copy_out(address, frame, error) => {
+                self.to_inactive(page_number, info, frame);
+            }
+            _ => {
+                self.engine.frames.give_back(&[frame]);
+                self.at.run.count(Counter::EvictionsRefused, 1);
+                self.keep_mapped(page_number, info);
+            }
+        }
+    }
+
+    /// Copies a page into a frame and drops it, where it cannot be moved: shared with a process since a fork
+    /// (EBUSY), or not writable (EINVAL). Write protection keeps writers away meanwhile.
+    ///
+    /// A pinned page is EBUSY too, and must stay: a device may write to it whatever the page table says. A pinned
+    /// page is mapped exclusively, and a shared page cannot become pinned for writing without a write fault,
+    /// which the write protection holds back.
+    fn copy_out(&mut self, address: usize, frame: u32, error: Errno) -> bool {
+        let uffd = &self.at.uffd;
+        if uffd.write_protect(address, PAGE_SIZE, true).is_err() {
+            return false;
+        }
+        let pinned = error == Errno::BUSY
+            && self.at.pagemap.entry(address).map_or(true, |entry| entry.is_exclusive());
+        let done = !pinned
+            && uffd.copy(self.engine.frames.address(frame), address, PAGE_SIZE).is_ok()
+            && memory::discard(address, PAGE_SIZE).is_ok();
+        if !done {
+            self.engine.frames.empty(frame);
+            let _ = uffd.write_protect(address, PAGE_SIZE, false);
+        }
+        done
+    }
+
+    /// Writes back the pages that have been inactive longest, up to a batch. Returns the frames freed.
+    fn write_back_batch(&mut self) -> usize {
+        let mut leaving = self.take_inactive();
+        if leaving.is_empty() {
+            return 0;
+        }
+        for page in &mut leaving {
+            self.look_at(page);
+        }
+        self.write(&mut leaving);
+        let mut freed = Vec::with_capacity(leaving.len());
+        for page in leaving {
+            self.finish(page, &mut freed);
+        }
+        let count = freed.len();
+        self.engine.frames.discard(&mut freed);
+        self.at.release_local(count as u64);
+        count
+    }
+
+    /// Takes the oldest inactive pages into Writeback.
+    fn take_inactive(&mut self) -> Vec<Leaving> {
+        let mut leaving = Vec::with_capacity(BATCH_PAGES);
+        let mut busy = Vec::new();
+        let mut replacement = self.engine.replacement();
+        while leaving.len() < BATCH_PAGES {
+            let Some(entry) = replacement.next_inactive() else { break };
+            let page_number = entry.page_number;
+            let Some(word) = self.engine.table.find(page_number) else { continue };
+            let Some(info) = word.try_lock() else {
+                busy.push(entry);
+                continue;
+            };
+            if !is_current(info, entry.generation, Queue::Unmapped) {
+                self.unlock(page_number, word, info);
+                continue;
+            }
+            self.unlock(page_number, word, PageInfo { state: State::Writeback, ..info });
+            leaving.push(Leaving {
+                page_number,
+                frame: info.frame,
+                old_slot: info.slot,
+                kept: Ok(None),
+                checksum: 0,
+                must_write: false,
+            });
+        }
+        for entry in busy {
+            let _ = replacement.enqueue(State::Inactive, entry);
+        }
+        leaving
+    }
+
+    /// Decides how a page is kept: not at all when it is zeros, in its slot when it is unchanged.
+    fn look_at(&mut self, page: &mut Leaving) {
+        let contents = self.engine.frames.page(page.frame);
+        if is_zero(contents) {
+            self.at.run.count(Counter::ZeroDrops, 1);
+            return;
+        }
+        page.checksum = checksum(contents);
+        let slots = self.at.run.slots();
+        match page.old_slot {
+            Some(slot) if slots.checksum(slot) == page.checksum => {
+                self.at.run.count(Counter::CleanDrops, 1);
+                page.kept = Ok(Some(slot));
+            }
+            _ => page.must_write = true,
+        }
+    }
+
+    /// Writes the pages that must be written to the first store that takes them.
+    fn write(&mut self, leaving: &mut [Leaving]) {
+        for index in 0..self.at.stores.len() {
+            self.choose_slots(index, leaving);
+            self.write_to(index, leaving);
+            if leaving.iter().all(|page| !page.must_write) {
+                break;
+            }
+        }
+        for page in leaving.iter_mut().filter(|page| page.must_write && page.kept == Ok(None)) {
+            page.kept = Err(StoreError::Full { store: self.store_names() });
+        }
+    }
+
+    fn store_names(&self) -> String {
+        let names: Vec<&str> = self.at.stores.iter().map(|open| open.store.uri()).collect();
+        names.join(", ")
+    }
+
+    fn choose_slots(&mut self, index: usize, leaving: &mut [Leaving]) {
+        let range = self.at.stores[index].range.clone();
+        for page in leaving.iter_mut().filter(|page| page.must_write && !matches!(page.kept, Ok(Some(_)))) {
+            let slots = self.at.run.slots();
+            let own = page.old_slot.filter(|&slot| range.contains(&slot) && !slots.is_shared(slot));
+            let slot = own.or_else(|| self.take_slot(range.clone(), page.page_number));
+            page.kept = slot.map_or_else(|| page.kept.clone(), |slot| Ok(Some(slot)));
+        }
+    }
+
+    /// A free slot, next to those of the page's neighbours where possible.
+    fn take_slot(&mut self, range: std::ops::Range<u32>, page_number: u64) -> Option<u32> {
+        let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
+        let within = (page_number % u64::from(SLAB_SLOTS)) as u32;
+        let hint = self.engine.table.slab_of(page_number)?;
+        let slab = match u32::try_from(hint.load(Ordering::Relaxed)).ok().and_then(|slab| slab.checked_sub(1)) {
+            Some(slab) if range.contains(&slab) => slab,
+            _ => {
+                let slab = slots.empty_slab(range.clone(), 0).unwrap_or(range.start);
+                hint.store(u64::from(slab) + 1, Ordering::Relaxed);
+                slab
+            }
+        };
+        if let Some(slot) = slots.take(held, range.clone(), slab + within) {
+            return Some(slot);
+        }
+        self.flush_slots();
+        slots.take(held, range, slab + within)
+    }
+
+    fn write_to(&mut self, index: usize, leaving: &mut [Leaving]) {
+        let range = self.at.stores[index].range.clone();
+        let mine = |page: &Leaving| matches!(page.kept, Ok(Some(slot)) if page.must_write && range.contains(&slot));
+        let mut batch: Vec<WriteRequest<'_>> = leaving
+            .iter()
+            .filter(|page| mine(page))
+            .filter_map(|page| {
+                let slot = page.kept.as_ref().ok().copied().flatten()? - range.start;
+                Some(WriteRequest { slot, page: self.engine.frames.page(page.frame), outcome: Ok(()) })
+            })
+            .collect();
+        if batch.is_empty() {
+            return;
+        }
+        self.lanes[index].write(&mut batch);
+        let outcomes: Vec<Result<(), StoreError>> = batch.into_iter().map(|request| request.outcome).collect();
+        let run = self.at.run;
+        if outcomes.iter().any(Result::is_ok)
+            && let Ok(mut last) = self.engine.last_store_error.lock()
+        {
+            *last = None;
+        }
+        let mut refused = Vec::new();
+        for (page, outcome) in leaving.iter_mut().filter(|page| mine(page)).zip(outcomes) {
+            let Ok(Some(slot)) = page.kept else { continue };
+            match outcome {
+                Ok(()) => {
+                    run.slots().set_checksum(slot, page.checksum);
+                    run.count(Counter::PagesWrittenBack, 1);
+                    run.count(Counter::BytesOut, PAGE_SIZE as u64);
+                    page.must_write = false;
+                }
+                Err(error) => {
+                    run.count(Counter::WritebacksFailed, 1);
+                    page.kept = Err(error);
+                    // A slot that was overwritten in part holds neither the old page nor the new.
+                    if page.old_slot == Some(slot) {
+                        page.old_slot = None;
+                    }
+                    refused.push(slot);
+                }
+            }
+        }
+        refused.into_iter().for_each(|slot| self.drop_slot(Some(slot)));
+    }
+
+    /// Settles what became of a page after its write-back.
+    fn finish(&mut self, page: Leaving, freed: &mut Vec<u32>) {
+        let Some(word) = self.engine.table.find(page.page_number) else { return };
+        let info = self.lock(word);
+        match page.kept {
+            Ok(kept) => {
+                let (next, finish) = finish_writeback(info, page.frame, kept);
+                self.unlock(page.page_number, word, next);
+                freed.push(page.frame);
+                if page.old_slot != kept {
+                    self.drop_slot(page.old_slot);
+                }
+                if finish == Finish::Cancelled {
+                    self.at.run.count(Counter::WritebacksCancelled, 1);
+                    self.drop_slot(kept);
+                }
+            }
+            Err(error) => {
+                self.drop_slot(page.old_slot);
+                if info.state != State::Writeback || info.frame != page.frame {
+                    self.unlock(page.page_number, word, info);
+                    freed.push(page.frame);
+                } else {
+                    let mapped = self.remap(page.page_number, page.frame).is_ok();
+                    let state = if mapped { State::Active } else { State::Inactive };
+                    let next = PageInfo { slot: None, ..info.queued_as(state) };
+                    self.unlock(page.page_number, word, next);
+                    self.engine.enqueue(page.page_number, next);
+                }
+                self.note_store_error(error);
+            }
+        }
+    }
+
+    fn note_store_error(&mut self, error: StoreError) {
+        if let StoreError::Full { .. } = error
+            && self.drop_clean_copies()
+        {
+            return;
+        }
+        if self.at.run.first_time(WARNED_STORE_FAILED) {
+            message::to_program(&format!("{error}; what cannot be stored stays local, and nothing stored is lost"));
+        }
+        if let Ok(mut last) = self.engine.last_store_error.lock() {
+            *last = Some(error);
+        }
+    }
+
+    /// Little room is left on the last store: copies of local pages are not worth their slots.
+    pub(crate) fn stores_are_crowded(&mut self) -> bool {
+        let Some(last) = self.at.stores.last() else { return false };
+        let capacity = u64::from(last.range.end - last.range.start);
+        let used = self.at.run.slots().used(last.range.clone());
+        if used * 10 < capacity * 9 {
+            return false;
+        }
+        if self.at.run.first_time(WARNED_STORE_CROWDED) {
+            message::to_program(&format!(
+                "store {} is 90% full: give it a larger size, or name a further --store",
+                last.store.uri()
+            ));
+        }
+        true
+    }
+
+    /// Frees the slots that hold copies of local pages. True when there were any.
+    fn drop_clean_copies(&mut self) -> bool {
+        let mut pages = Vec::new();
+        self.engine.replacement().for_each_mapped(|entry| pages.push(entry.page_number));
+        let mut any = false;
+        for page_number in pages {
+            let Some(word) = self.engine.table.find(page_number) else { continue };
+            let Some(info) = word.try_lock() else { continue };
+            let mapped = matches!(info.state, State::Active | State::Proactive);
+            let slot = info.slot.filter(|_| mapped);
+            let next = if mapped { PageInfo { slot: None, ..info } } else { info };
+            self.unlock(page_number, word, next);
+            any |= slot.is_some();
+            self.drop_slot(slot);
+        }
+        self.flush_slots();
+        any
+    }
+}
+
+const WARNED_STORE_FAILED: u32 = 0;
+const WARNED_STORE_CROWDED: u32 = 1;
+
+fn is_zero(page: &Page) -> bool {
+    // Compared with itself shifted by one, after its first byte: as fast as memcmp.
+    page[0] == 0 && page[..PAGE_SIZE - 1] == page[1..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_page_of_zeros_is_zero() {
+        assert!(is_zero(&[0; PAGE_SIZE]));
+        for at in [0, 1, 2047, 4095] {
+            let mut page = [0; PAGE_SIZE];
+            page[at] = 1;
+            assert!(!is_zero(&page), "{at}");
+        }
+        assert!(!is_zero(&[7; PAGE_SIZE]));
+    }
+}

@@ -1,0 +1,219 @@
+//! Serving page faults.
+
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page_word::{PageInfo, PageWord, State};
+use spillway_core::slots::Checksum;
+use spillway_core::transitions::{Service, served, service};
+use spillway_store::ReadRequest;
+use spillway_sys::uffd::Fault;
+
+use rustix::io::Errno;
+
+use crate::engine::{Failure, Lost, Worker, address_of, now_ns, page_number_of};
+use crate::message;
+use crate::run_state::Counter;
+
+/// Checksum of a page: xxh3, 128 bits, against accidents.
+#[must_use]
+pub fn checksum(page: &Page) -> Checksum {
+    xxhash_rust::xxh3::xxh3_128(page)
+}
+
+impl Worker {
+    /// Answers one fault. When paging is frozen it is left unanswered: the thaw wakes everybody.
+    pub fn serve_fault(&mut self, fault: Fault) {
+        let engine = self.engine;
+        let Some(_pass) = engine.gate.enter() else { return };
+        let started_ns = now_ns();
+        let page_number = page_number_of(fault.address);
+        match engine.table.find_or_make(page_number) {
+            Ok(word) => self.serve_page(page_number, word, fault),
+            Err(error) => {
+                let lost = Lost::Kernel { what: "give memory for the page table", error };
+                self.refuse(page_number, &lost);
+            }
+        }
+        self.at.run.fault_latency().record(now_ns() - started_ns);
+    }
+
+    fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) {
+        let Some(info) = word.lock_or_leave_waiter() else { return };
+        let service = service(info);
+        match self.perform(page_number, info, service, fault.write_protected) {
+            Ok(next) => {
+                self.unlock(page_number, word, next);
+                if next.generation != info.generation {
+                    self.engine.enqueue(page_number, next);
+                }
+            }
+            Err(Failure::Retry) => {
+                // Locked by us until now, so the fault itself counts as a waiter.
+                let _ = word.unlock(info);
+                let _ = self.at.uffd.wake(fault.address, PAGE_SIZE);
+            }
+            Err(Failure::Lost(lost)) => {
+                self.at.run.count(Counter::FaultsRefused, 1);
+                self.refuse(page_number, &lost);
+                // A page that lies in its frame is not lost with this access.
+                let state = if info.is_local() { info.state } else { State::Poisoned };
+                self.unlock(page_number, word, PageInfo { state, ..info });
+            }
+        }
+    }
+
+    /// Does what the fault needs and returns the page as it is then.
+    pub(crate) fn perform(
+        &mut self,
+        page_number: u64,
+        info: PageInfo,
+        service: Service,
+        write_protected: bool,
+    ) -> Result<PageInfo, Failure> {
+        let state = match service {
+            Service::MapZeros | Service::Fetch(_) => self.engine.replacement().state_of_newcomer(),
+            _ => State::Proactive,
+        };
+        let mut next = served(info, service, state);
+        let run = self.at.run;
+        match service {
+            Service::MapZeros => {
+                run.count(Counter::FaultsFirstTouch, 1);
+                self.map_copy(page_number, self.engine.zeros.address())?;
+                if info.state == State::Absent {
+                    self.at.add_managed(1);
+                }
+            }
+            Service::Fetch(slot) => {
+                run.count(Counter::FaultsFetch, 1);
+                self.fetch(slot)?;
+                let bounce = std::ptr::from_ref(&self.bounce.0).expose_provenance();
+                self.map_copy(page_number, bounce)?;
+                if self.stores_are_crowded() {
+                    self.drop_slot(next.slot.take());
+                }
+            }
+            Service::Remap(frame) => {
+                run.count(Counter::FaultsInactive, 1);
+                self.remap(page_number, frame)?;
+            }
+            Service::CopyBack(frame) => {
+                run.count(Counter::FaultsWriteback, 1);
+                // The write-back may wait for this page, so this page must not wait for memory.
+                if !self.try_charge() {
+                    std::thread::sleep(std::time::Duration::from_micros(100));
+                    return Err(Failure::Retry);
+                }
+                self.map_copy_charged(page_number, self.engine.frames.address(frame), true)?;
+            }
+            Service::LetRetry => {
+                run.count(Counter::FaultsOther, 1);
+                next = self.let_retry(page_number, info, write_protected)?;
+            }
+            Service::Refuse => {
+                run.count(Counter::FaultsRefused, 1);
+                self.poison(page_number);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Maps a copy of the page at `from`, with a frame from the budget.
+    fn map_copy(&mut self, page_number: u64, from: usize) -> Result<(), Failure> {
+        self.charge()?;
+        self.map_copy_charged(page_number, from, true)
+    }
+
+    /// As [`Self::map_copy`] where the frame is charged already; given back on failure if `charged` for this.
+    pub(crate) fn map_copy_charged(&mut self, page_number: u64, from: usize, charged: bool) -> Result<(), Failure> {
+        match self.at.uffd.copy(address_of(page_number), from, PAGE_SIZE) {
+            Ok(()) => Ok(()),
+            // There already, unmanaged until now: it counts from here on.
+            Err(Errno::EXIST) => {
+                let _ = self.at.uffd.wake(address_of(page_number), PAGE_SIZE);
+                Ok(())
+            }
+            Err(error) => {
+                if charged {
+                    self.at.release_local(1);
+                }
+                match error {
+                    // The mapping has just gone, or is changing: the access will find out by itself.
+                    Errno::NOENT | Errno::AGAIN | Errno::SRCH => Err(Failure::Retry),
+                    error => Err(Lost::Kernel { what: "map a page", error }.into()),
+                }
+            }
+        }
+    }
+
+    /// Reads a slot into the bounce page and checks it.
+    pub(crate) fn fetch(&mut self, slot: u32) -> Result<(), Lost> {
+        let at = self.at;
+        let Some(index) = at.store_of(slot) else {
+            return Err(Lost::Checksum { store: format!("of slot {slot}") });
+        };
+        let open = &at.stores[index];
+        let mut batch =
+            [ReadRequest { slot: slot - open.range.start, page: &mut self.bounce.0, outcome: Ok(()) }];
+        self.lanes[index].read(&mut batch);
+        let [ReadRequest { outcome, .. }] = batch;
+        outcome?;
+        at.run.count(Counter::PagesFetched, 1);
+        at.run.count(Counter::BytesIn, PAGE_SIZE as u64);
+        if checksum(&self.bounce.0) != at.run.slots().checksum(slot) {
+            return Err(Lost::Checksum { store: open.store.uri().to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Maps a page's own frame again.
+    pub(crate) fn remap(&mut self, page_number: u64, frame: u32) -> Result<(), Failure> {
+        let (to, from) = (address_of(page_number), self.engine.frames.address(frame));
+        match self.at.uffd.move_pages(to, from, PAGE_SIZE, true) {
+            Ok(_) => {
+                self.engine.frames.give_back(&[frame]);
+                Ok(())
+            }
+            // Shared with a forked process, or protections differ: a copy will do. Two copies for a moment.
+            Err(Errno::BUSY | Errno::INVAL | Errno::AGAIN | Errno::NOENT) => {
+                self.map_copy_charged(page_number, from, false)?;
+                self.engine.frames.discard(&mut [frame]);
+                Ok(())
+            }
+            Err(error) => Err(Lost::Kernel { what: "move a page back", error }.into()),
+        }
+    }
+
+    fn let_retry(&mut self, page_number: u64, info: PageInfo, write_protected: bool) -> Result<PageInfo, Failure> {
+        let address = address_of(page_number);
+        if write_protected {
+            // Left from an eviction that was called off.
+            let _ = self.at.uffd.write_protect(address, PAGE_SIZE, false);
+            return Ok(info);
+        }
+        match self.at.uffd.copy(address, self.engine.zeros.address(), PAGE_SIZE) {
+            // Nothing was there: the program has discarded the page past our hooks, and reads zeros.
+            Ok(()) => {
+                self.drop_slot(info.slot);
+                Ok(PageInfo { slot: None, ..info })
+            }
+            Err(_) => {
+                let _ = self.at.uffd.wake(address, PAGE_SIZE);
+                Ok(info)
+            }
+        }
+    }
+
+    /// Answers a page's faults with SIGBUS, and says why.
+    pub(crate) fn refuse(&mut self, page_number: u64, lost: &Lost) {
+        let address = address_of(page_number);
+        message::to_program(&format!("page at {address:#x} cannot be had, so the program gets SIGBUS: {lost}"));
+        self.poison(page_number);
+    }
+
+    fn poison(&mut self, page_number: u64) {
+        let address = address_of(page_number);
+        if self.at.uffd.poison(address, PAGE_SIZE).is_err() {
+            let _ = self.at.uffd.wake(address, PAGE_SIZE);
+        }
+    }
+}

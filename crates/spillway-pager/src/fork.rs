@@ -1,0 +1,107 @@
+//! Fork: parent and child go on with the same pages, each under the limit.
+//!
+//! The child inherits the parent's memory as it is: its local pages (shared until one of the two writes), its
+//! frames, its page table. What is far it holds in the same slots, which are not written again while both
+//! hold them. Both count their local pages in full, so the parent makes room for the child's before the fork.
+
+use std::sync::atomic::Ordering;
+
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::transitions::{Service, service};
+
+use crate::calls::TRY_AGAIN;
+use crate::engine::{Worker, now_ns, page_number_of};
+use crate::message;
+use crate::run_state::Counter;
+
+const PATIENCE_NS: u64 = 60_000_000_000;
+
+impl Worker {
+    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus one,
+    /// 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
+    pub(crate) fn begin_fork(&mut self, stacks: &[usize]) -> usize {
+        if !self.engine.gate.freeze() {
+            return TRY_AGAIN;
+        }
+        stacks.iter().for_each(|&stack| self.make_local(stack));
+        let child = self.at.run.claim_process(0).filter(|&child| self.make_room_for(child));
+        let Some(child) = child else {
+            self.thaw();
+            return 0;
+        };
+        stacks.iter().for_each(|&stack| self.make_local(stack));
+        self.flush_slots();
+        let run = self.at.run;
+        run.slots().share(run.held(self.at.entry), run.held(child));
+        let managed = self.at.process().managed_pages().load(Ordering::Relaxed);
+        run.process(child).managed_pages().store(managed, Ordering::Relaxed);
+        run.count_managed(managed);
+        child + 1
+    }
+
+    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and goes
+    /// on on it while nobody answers faults.
+    fn make_local(&mut self, stack: usize) {
+        const BELOW: usize = 64 << 10;
+        const ABOVE: usize = 16 << 10;
+        let page = stack & !(PAGE_SIZE - 1);
+        let around = page.saturating_sub(BELOW)..page.saturating_add(ABOVE);
+        let parts = self.engine.regions().within(&around);
+        for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
+            let page_number = page_number_of(address);
+            let Ok(word) = self.engine.table.find_or_make(page_number) else { continue };
+            let info = self.lock(word);
+            let service = service(info);
+            let next = match service {
+                Service::LetRetry | Service::Refuse => info,
+                _ => self.perform(page_number, info, service, false).unwrap_or(info),
+            };
+            self.unlock(page_number, word, next);
+            if next.generation != info.generation {
+                self.engine.enqueue(page_number, next);
+            }
+        }
+    }
+
+    /// Evicts until the child's copy of this process's local pages fits under the limit, and charges it.
+    fn make_room_for(&mut self, child: usize) -> bool {
+        let run = self.at.run;
+        let started_ns = now_ns();
+        loop {
+            let local = self.local_pages();
+            if run.budget().try_charge(local) {
+                run.process(child).local_pages().store(local, Ordering::Release);
+                return true;
+            }
+            if self.evict_batch() == 0 {
+                if now_ns() - started_ns > PATIENCE_NS {
+                    message::to_program("fork failed: the local limit has no room for a second process; give more --local");
+                    run.reap(child, |_| {});
+                    return false;
+                }
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        }
+    }
+
+    /// Lets paging go on after a fork: `child_pid` is 0 when it failed.
+    pub(crate) fn end_fork(&mut self, child_pid: u32, child: usize) {
+        let run = self.at.run;
+        if child_pid == 0 {
+            run.reap(child, |_| {});
+        } else {
+            // The child sets it too; whoever is first.
+            run.process(child).set_pid(child_pid);
+            run.count(Counter::Forks, 1);
+        }
+        self.thaw();
+    }
+
+    /// Opens the gate and has every thread that waits for a page try again.
+    pub(crate) fn thaw(&self) {
+        const LOWEST: usize = 1 << 16;
+        const HIGHEST: usize = (1 << 47) - (1 << 12);
+        self.engine.gate.thaw();
+        let _ = self.at.uffd.wake(LOWEST, HIGHEST - LOWEST);
+    }
+}

@@ -1,0 +1,144 @@
+//! Frames: where a page lies that is local but unmapped. An area of addresses, registered for faults because
+//! UFFDIO_MOVE demands it of its target; a frame has memory only while a page is in it.
+
+use std::sync::Mutex;
+
+use rustix::io::Result;
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_sys::memory::Area;
+
+/// The frames of one process.
+pub struct Frames {
+    area: Area,
+    free: Mutex<FreeFrames>,
+}
+
+/// A bit a frame, set when it is free.
+struct FreeFrames {
+    words: Vec<u64>,
+    next: usize,
+    count: usize,
+}
+
+impl Frames {
+    /// `count` free frames (rounded up to a multiple of 64).
+    pub fn new(count: usize) -> Result<Self> {
+        let words = count.div_ceil(64);
+        let area = Area::new(words * 64 * PAGE_SIZE)?;
+        let free = FreeFrames { words: vec![u64::MAX; words], next: 0, count: words * 64 };
+        Ok(Self { area, free: Mutex::new(free) })
+    }
+
+    /// Takes up to `wanted` neighbouring frames: the first and their number; `None` when none is free.
+    #[must_use]
+    pub fn take_run(&self, wanted: usize) -> Option<(u32, usize)> {
+        let mut free = self.free.lock().ok()?;
+        free.take_run(wanted)
+    }
+
+    /// Gives frames back. Their memory must be gone already, moved away or discarded.
+    pub fn give_back(&self, frames: &[u32]) {
+        if let Ok(mut free) = self.free.lock() {
+            frames.iter().for_each(|&frame| free.give_back(frame));
+        }
+    }
+
+    /// Frees the memory of frames and gives them back. `frames` is sorted in passing, so that neighbours go in
+    /// one call.
+    pub fn discard(&self, frames: &mut [u32]) {
+        frames.sort_unstable();
+        for run in frames.chunk_by(|a, b| *b == *a + 1) {
+            let _ = self.area.discard(run[0] as usize * PAGE_SIZE, run.len() * PAGE_SIZE);
+        }
+        self.give_back(frames);
+    }
+
+    /// Frees the memory of a frame that stays taken.
+    pub fn empty(&self, frame: u32) {
+        let _ = self.area.discard(frame as usize * PAGE_SIZE, PAGE_SIZE);
+    }
+
+    /// Free frames.
+    #[must_use]
+    pub fn free_count(&self) -> usize {
+        self.free.lock().map_or(0, |free| free.count)
+    }
+
+    /// Address of a frame.
+    #[must_use]
+    pub fn address(&self, frame: u32) -> usize {
+        self.area.address() + frame as usize * PAGE_SIZE
+    }
+
+    /// First address and length of all frames.
+    #[must_use]
+    pub fn extent(&self) -> (usize, usize) {
+        (self.area.address(), self.area.bytes())
+    }
+
+    /// What lies in a frame whose page is in Writeback: nothing else may move or free it meanwhile.
+    #[must_use]
+    pub fn page(&self, frame: u32) -> &Page {
+        self.area.page(frame as usize)
+    }
+}
+
+impl FreeFrames {
+    fn is_free(&self, frame: usize) -> bool {
+        self.words.get(frame / 64).is_some_and(|word| word >> (frame % 64) & 1 != 0)
+    }
+
+    fn take_run(&mut self, wanted: usize) -> Option<(u32, usize)> {
+        let count = self.words.len();
+        let index = (0..count).map(|i| (self.next / 64 + i) % count).find(|&i| self.words[i] != 0)?;
+        let in_next_word = index == self.next / 64 && self.is_free(self.next);
+        let first = if in_next_word { self.next } else { index * 64 + self.words[index].trailing_zeros() as usize };
+        let mut taken = 0;
+        while taken < wanted && self.is_free(first + taken) {
+            self.words[(first + taken) / 64] &= !(1 << ((first + taken) % 64));
+            taken += 1;
+        }
+        self.count -= taken;
+        self.next = (first + taken) % (count * 64);
+        Some((first as u32, taken))
+    }
+
+    fn give_back(&mut self, frame: u32) {
+        debug_assert!(!self.is_free(frame as usize), "frame {frame} given back twice");
+        self.words[frame as usize / 64] |= 1 << (frame % 64);
+        self.count += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn no_frame_is_given_twice_or_lost(operations in proptest::collection::vec((any::<bool>(), 0_usize..100), 0..300)) {
+            let frames = Frames::new(200).unwrap();
+            let mut taken = BTreeSet::new();
+            for (take, n) in operations {
+                if take {
+                    match frames.take_run(n % 20 + 1) {
+                        Some((first, count)) => {
+                            prop_assert!(count >= 1 && count <= n % 20 + 1);
+                            for frame in first..first + count as u32 {
+                                prop_assert!(taken.insert(frame) && frame < 256);
+                            }
+                        }
+                        None => prop_assert_eq!(taken.len(), 256),
+                    }
+                } else {
+                    let mut some: Vec<u32> = taken.iter().copied().skip(n / 2).take(n % 7).collect();
+                    some.iter().for_each(|frame| { taken.remove(frame); });
+                    frames.discard(&mut some);
+                }
+                prop_assert_eq!(frames.free_count(), 256 - taken.len());
+            }
+        }
+    }
+}

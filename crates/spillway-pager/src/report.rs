@@ -1,0 +1,150 @@
+//! The statistics of a run.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
+
+use crate::run_state::{Counter, RunState};
+use crate::settings::Settings;
+
+/// Faults by what they needed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Faults {
+    /// First touch of a page.
+    pub first_touch: u64,
+    /// A page fetched from a store.
+    pub fetch: u64,
+    /// A page that was local but unmapped.
+    pub inactive: u64,
+    /// A page under write-back.
+    pub writeback: u64,
+    /// Nothing: served meanwhile, or write protection lifted.
+    pub other: u64,
+    /// A page that cannot be had: SIGBUS.
+    pub refused: u64,
+}
+
+/// Time from reading a fault's message to its answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct FaultLatency {
+    /// Median, in microseconds.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// What happened in a run, all its processes together.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The most memory that was local at a time, frames included.
+    pub peak_local_bytes: u64,
+    /// The most memory under management at a time, local and far.
+    pub managed_bytes: u64,
+    /// Memory mapped that could not be managed.
+    pub unmanaged_bytes: u64,
+    /// By kind.
+    pub faults: Faults,
+    /// Pages read from stores.
+    pub pages_fetched: u64,
+    /// Pages written to stores.
+    pub pages_written_back: u64,
+    /// Pages evicted without a write because a store held the same contents.
+    pub clean_drops: u64,
+    /// Pages of zeros evicted without a write.
+    pub zero_drops: u64,
+    /// Write-backs made useless by a touch.
+    pub writebacks_cancelled: u64,
+    /// Write-backs that a store refused.
+    pub writebacks_failed: u64,
+    /// Evictions that could not be done (pinned pages and the like), each time counted.
+    pub evictions_refused: u64,
+    /// Bytes read from stores.
+    pub bytes_in: u64,
+    /// Bytes written to stores.
+    pub bytes_out: u64,
+    /// Of all faults.
+    pub fault_latency_us: FaultLatency,
+    /// Processes that ran managed.
+    pub processes: u64,
+    /// Forks among them.
+    pub forks: u64,
+    /// From start to end of the program.
+    pub wall_s: f64,
+    /// How the program ended: its exit status, or 128 plus the signal.
+    pub exit_status: i32,
+    /// The settings used.
+    pub settings: Settings,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+}
+
+impl Report {
+    /// Reads the counters of a run that ends.
+    #[must_use]
+    pub fn new(run: &RunState, settings: &Settings, command: Vec<String>, wall_s: f64, exit_status: i32) -> Self {
+        let count = |counter| run.counter(counter).load(Ordering::Relaxed);
+        let quantile = |share| run.fault_latency().quantile_ns(share) as f64 / 1e3;
+        Self {
+            peak_local_bytes: run.budget().peak_local_pages.load(Ordering::Relaxed) * PAGE_SIZE as u64,
+            managed_bytes: count(Counter::PeakManagedPages) * PAGE_SIZE as u64,
+            unmanaged_bytes: count(Counter::UnmanagedBytes),
+            faults: Faults {
+                first_touch: count(Counter::FaultsFirstTouch),
+                fetch: count(Counter::FaultsFetch),
+                inactive: count(Counter::FaultsInactive),
+                writeback: count(Counter::FaultsWriteback),
+                other: count(Counter::FaultsOther),
+                refused: count(Counter::FaultsRefused),
+            },
+            pages_fetched: count(Counter::PagesFetched),
+            pages_written_back: count(Counter::PagesWrittenBack),
+            clean_drops: count(Counter::CleanDrops),
+            zero_drops: count(Counter::ZeroDrops),
+            writebacks_cancelled: count(Counter::WritebacksCancelled),
+            writebacks_failed: count(Counter::WritebacksFailed),
+            evictions_refused: count(Counter::EvictionsRefused),
+            bytes_in: count(Counter::BytesIn),
+            bytes_out: count(Counter::BytesOut),
+            fault_latency_us: FaultLatency {
+                p50: quantile(0.5),
+                p90: quantile(0.9),
+                p99: quantile(0.99),
+                max: run.fault_latency().max_ns.load(Ordering::Relaxed) as f64 / 1e3,
+            },
+            processes: count(Counter::Processes),
+            forks: count(Counter::Forks),
+            wall_s,
+            exit_status,
+            settings: settings.clone(),
+            command,
+        }
+    }
+
+    /// A few lines for a person.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let size = |bytes| Size::from_bytes(bytes).to_string();
+        format!(
+            "local {} of {} allowed, managed {}\n\
+             fetched {} pages, wrote back {}, dropped {} clean and {} zero\n\
+             fault latency p50 {:.1} us, p99 {:.1} us, max {:.0} us; {:.1} s in all",
+            size(self.peak_local_bytes),
+            self.settings.local_bytes,
+            size(self.managed_bytes),
+            self.pages_fetched,
+            self.pages_written_back,
+            self.clean_drops,
+            self.zero_drops,
+            self.fault_latency_us.p50,
+            self.fault_latency_us.p99,
+            self.fault_latency_us.max,
+            self.wall_s,
+        )
+    }
+}

@@ -1,0 +1,229 @@
+//! The supervisor of a run: makes what its processes share, lets them in, and gives back what each held when it
+//! ends.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
+use spillway_core::page::PAGE_SIZE;
+use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
+use thiserror::Error;
+
+use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::run_state::{RunState, slot_ranges};
+use crate::settings::Settings;
+
+/// Why a run cannot begin.
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    /// A store's URI is wrong.
+    #[error("{0}")]
+    Uri(String),
+    /// A store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The kernel refuses something.
+    #[error("the kernel refused to {0}: {1}")]
+    Kernel(&'static str, Errno),
+    /// The socket cannot be made.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+}
+
+/// A connection to a process of the run.
+struct Connection {
+    socket: OwnedFd,
+    pid: u32,
+    entry: Option<usize>,
+    /// Kept so that the process's missing pages block rather than read as zeros while it dies.
+    _uffd: Option<OwnedFd>,
+}
+
+/// Supervises one run.
+pub struct Supervisor {
+    listener: OwnedFd,
+    name: String,
+    token: String,
+    settings: Settings,
+    run: RunState,
+    run_fd: OwnedFd,
+    store_fds: Vec<Option<OwnedFd>>,
+    device: Option<OwnedFd>,
+    connections: Vec<Connection>,
+    lanes: Vec<Option<Box<dyn Lane>>>,
+}
+
+impl Supervisor {
+    /// Makes a run. `token` is unique to it and known to its processes only.
+    pub fn new(mut settings: Settings, token: String) -> Result<Self, SupervisorError> {
+        let kernel = |what| move |error| SupervisorError::Kernel(what, error);
+        let mut store_fds = Vec::new();
+        let mut specs = Vec::new();
+        settings.store_slots.clear();
+        for uri in &settings.stores {
+            let spec: StoreSpec = uri.parse().map_err(|error| SupervisorError::Uri(format!("{error}")))?;
+            let parts = spec.prepare(&token)?;
+            settings.store_slots.push(parts.capacity_slots);
+            store_fds.push(parts.fd);
+            specs.push(spec);
+        }
+        let slots = slot_ranges(&settings.store_slots).last().map_or(0, |range| range.end);
+        let limit_pages = settings.local_bytes.bytes() / PAGE_SIZE as u64;
+        let (run_fd, run) =
+            RunState::create(limit_pages, slots).map_err(kernel("give memory for the run's state"))?;
+        let lanes = specs
+            .iter()
+            .zip(&store_fds)
+            .zip(&settings.store_slots)
+            .map(|((spec, fd), &capacity_slots)| {
+                let fd = fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
+                let store = spec.open(SharedParts { capacity_slots, fd }, &token).ok()?;
+                store.open_lane().ok()
+            })
+            .collect();
+        let name = format!("spillway-{}", token.get(..16).unwrap_or(&token));
+        let listener =
+            socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(kernel("make a socket"))?;
+        let address = rendezvous::address(&name).map_err(kernel("name a socket"))?;
+        bind(&listener, &address).map_err(kernel("bind the run's socket"))?;
+        listen(&listener, 128).map_err(kernel("listen on the run's socket"))?;
+        let device =
+            rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
+        let connections = Vec::new();
+        Ok(Self { listener, name, token, settings, run, run_fd, store_fds, device, connections, lanes })
+    }
+
+    /// The value of [`crate::settings::RUN_VARIABLE`] for this run's programs.
+    #[must_use]
+    pub fn run_variable(&self) -> String {
+        format!("{}/{}", self.name, self.token)
+    }
+
+    /// What the processes share.
+    #[must_use]
+    pub fn run(&self) -> &RunState {
+        &self.run
+    }
+
+    /// The settings, with the capacities that the stores have offered.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Processes that are managed at this moment.
+    #[must_use]
+    pub fn connected(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.entry.is_some()).count()
+    }
+
+    /// Serves processes until `also` (a descriptor of the caller's) can be read or a second has passed.
+    pub fn serve(&mut self, also: BorrowedFd<'_>) {
+        let mut polled = vec![PollFd::from_borrowed_fd(also, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        polled.extend(self.connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if poll(&mut polled, Some(&second)).is_err() {
+            return;
+        }
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(polled);
+        for index in (0..self.connections.len()).rev() {
+            if ready[index + 2] && !self.hear(index) {
+                let connection = self.connections.swap_remove(index);
+                if let Some(entry) = connection.entry {
+                    self.reap(entry);
+                }
+            }
+        }
+        if ready[1] {
+            self.accept();
+        }
+        self.reap_unborn();
+    }
+
+    fn accept(&mut self) {
+        let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+        let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
+        let pid = peer.pid.as_raw_nonzero().get() as u32;
+        self.connections.push(Connection { socket, pid, entry: None, _uffd: None });
+    }
+
+    /// Hears a connection; false when it has ended or talks nonsense.
+    fn hear(&mut self, index: usize) -> bool {
+        if self.connections[index].entry.is_some() {
+            let ready = rendezvous::receive::<Ready>(&self.connections[index].socket);
+            let Ok(Some((Ready {}, fds))) = ready else { return false };
+            self.connections[index]._uffd = fds.into_iter().next();
+            return true;
+        }
+        let Ok(Some((hello, _))) = rendezvous::receive::<Hello>(&self.connections[index].socket) else {
+            return false;
+        };
+        if hello.token != self.token {
+            return false;
+        }
+        self.welcome(index, hello.fork_entry).is_ok()
+    }
+
+    fn welcome(&mut self, index: usize, fork_entry: Option<usize>) -> Result<(), RendezvousError> {
+        let pid = self.connections[index].pid;
+        let entry = match fork_entry {
+            Some(entry) if entry < crate::run_state::MAX_PROCESSES => {
+                self.run.process(entry).set_pid(pid);
+                Some(entry)
+            }
+            Some(_) => None,
+            None => self.run.claim_process(pid),
+        };
+        let Some(entry) = entry else {
+            let refusal = "the run has as many processes as it can manage (1024)".to_owned();
+            return self.send_welcome(index, 0, Some(refusal));
+        };
+        self.connections[index].entry = Some(entry);
+        self.send_welcome(index, entry, None)
+    }
+
+    fn send_welcome(&self, index: usize, entry: usize, refusal: Option<String>) -> Result<(), RendezvousError> {
+        let message = Welcome {
+            entry,
+            settings: self.settings.clone(),
+            store_has_fd: self.store_fds.iter().map(Option::is_some).collect(),
+            has_device: self.device.is_some(),
+            refusal,
+        };
+        let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.run_fd.as_fd())
+            .chain(self.store_fds.iter().flatten().map(AsFd::as_fd))
+            .chain(self.device.as_ref().map(AsFd::as_fd))
+            .collect();
+        rendezvous::send(&self.connections[index].socket, &message, &fds)
+    }
+
+    fn reap(&mut self, entry: usize) {
+        let ranges = slot_ranges(&self.settings.store_slots);
+        let lanes = &mut self.lanes;
+        self.run.reap(entry, |slot| {
+            let Some(index) = ranges.iter().position(|range| range.contains(&slot)) else { return };
+            if let Some(lane) = &mut lanes[index] {
+                lane.discard(&[slot - ranges[index].start]);
+            }
+        });
+    }
+
+    /// Gives back what forked children held that have ended before they came here.
+    fn reap_unborn(&mut self) {
+        let known: Vec<usize> = self.connections.iter().filter_map(|connection| connection.entry).collect();
+        let unborn: Vec<usize> = self
+            .run
+            .processes()
+            .filter(|entry| !known.contains(entry))
+            .filter(|&entry| {
+                let pid = self.run.process(entry).pid();
+                pid != 0 && !std::path::Path::new(&format!("/proc/{pid}")).exists()
+            })
+            .collect();
+        unborn.into_iter().for_each(|entry| self.reap(entry));
+    }
+}

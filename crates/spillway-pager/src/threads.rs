@@ -1,0 +1,155 @@
+//! The pager's threads: fault handlers, one pinned to each CPU, and the evictor.
+
+use std::sync::atomic::Ordering;
+
+use rustix::fs::Timespec;
+use rustix::io::Result;
+use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
+use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, exit_thread};
+use spillway_sys::uffd::RawMessage;
+
+use crate::attach::AttachError;
+use crate::engine::Worker;
+use crate::regions::OnFork;
+use spillway_sys::uffd::RegisterMode;
+
+/// Starts a pager thread.
+#[allow(unsafe_code)]
+pub(crate) fn start(
+    memory: &'static ThreadMemory,
+    files: FileTable,
+    entry: extern "C" fn(usize) -> !,
+    argument: usize,
+) -> Result<()> {
+    // SAFETY: each memory is used by one thread of the process, which never ends; a forked child, in which that
+    // thread does not run, lays the memory out afresh. Pager threads use neither malloc nor libc's threads.
+    unsafe { raw_thread::start(memory, files, entry, argument) }.map(|_| ())
+}
+
+/// The value whose address a thread was started with.
+#[allow(unsafe_code)]
+pub(crate) fn argument<T>(address: usize) -> &'static T {
+    // SAFETY: threads are started only with addresses of values that are never dropped.
+    unsafe { &*std::ptr::with_exposed_provenance(address) }
+}
+
+/// Takes over a leaked box that only this thread knows.
+#[allow(unsafe_code)]
+fn take_box<T>(address: usize) -> Box<T> {
+    // SAFETY: start_handler leaked it for this one thread.
+    unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) }
+}
+
+/// Closes every descriptor of this thread's file table.
+#[allow(unsafe_code)]
+pub(crate) fn close_all_files() -> Result<()> {
+    const SYS_CLOSE_RANGE: usize = 436;
+    // SAFETY: the table is this thread's own copy, in which it has opened nothing yet.
+    let result = unsafe { spillway_sys::raw::syscall(SYS_CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) };
+    if result < 0 { Err(rustix::io::Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
+}
+
+/// The CPUs on which this process may run.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).take(8).collect()
+}
+
+struct Handler {
+    worker: Worker,
+    cpu: Option<usize>,
+}
+
+/// Starts a fault handler, on `cpu` if given: a fault is served fastest on the CPU of the thread that raised it.
+pub(crate) fn start_handler(memory: &'static ThreadMemory, worker: Worker, cpu: Option<usize>) -> Result<()> {
+    let handler = Box::into_raw(Box::new(Handler { worker, cpu }));
+    start(memory, FileTable::Shared, handler_main, handler.expose_provenance())
+}
+
+extern "C" fn handler_main(handler: usize) -> ! {
+    let Handler { mut worker, cpu } = *take_box::<Handler>(handler);
+    if let Some(cpu) = cpu {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        let _ = sched_setaffinity(None, &set);
+    }
+    let mut messages = [RawMessage::default()];
+    loop {
+        // One at a time, so that the other handlers get the rest.
+        match worker.at.uffd.read(&mut messages) {
+            Ok([message]) => {
+                if let Some(fault) = message.fault() {
+                    match worker.engine.calls.slot_at(fault.address) {
+                        Some(slot) => worker.answer_call(slot),
+                        None => worker.serve_fault(fault),
+                    }
+                }
+            }
+            Ok(_) => {}
+            Err(_) => exit_thread(),
+        }
+    }
+}
+
+const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+impl Worker {
+    fn answer_call(&mut self, slot: usize) {
+        let calls = &self.engine.calls;
+        match calls.take(slot) {
+            Some(request) => {
+                let result = self.serve_call(request);
+                calls.answer(&self.at.uffd, slot, result);
+            }
+            None => calls.let_go(&self.at.uffd, slot),
+        }
+    }
+
+    /// Keeps some of the local limit free, so that faults need not wait for evictions, and evicts when other
+    /// processes ask for it.
+    pub(crate) fn evict_forever(&mut self) -> ! {
+        let run = self.at.run;
+        loop {
+            let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
+            let short = run.budget().headroom_pages() < self.at.low_headroom_pages;
+            if (requested > 0 || short) && self.evict_passing_gate() > 0 {
+                continue;
+            }
+            let word = run.evictor_futex(self.at.entry);
+            word.store(1, Ordering::Release);
+            if let Some(_pass) = self.engine.gate.enter() {
+                self.flush_slots();
+            }
+            let _ = futex::wait(word, futex::Flags::empty(), 1, Some(&IDLE));
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    fn evict_passing_gate(&mut self) -> usize {
+        let engine = self.engine;
+        let Some(_pass) = engine.gate.enter() else { return 0 };
+        self.evict_batch()
+    }
+
+    /// In a forked child: registers what the parent had managed, but for what the child does not inherit.
+    pub(crate) fn adopt_after_fork(&mut self) -> std::result::Result<(), AttachError> {
+        self.engine.calls.reset_all();
+        let regions: Vec<_> = self.engine.regions().iter().collect();
+        for (range, on_fork) in regions {
+            if on_fork != OnFork::Drop {
+                let mode = RegisterMode::MISSING | RegisterMode::WRITE_PROTECT;
+                self.at
+                    .uffd
+                    .register(range.start, range.len(), mode)
+                    .map_err(|error| AttachError::Kernel("register memory after a fork", error))?;
+            }
+            if on_fork != OnFork::Keep {
+                self.forget(range.clone());
+            }
+            if on_fork == OnFork::Wipe {
+                self.map(range);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! The allocator of everything in this library: never the program's, whose locks may be held and whose memory may be
+//! far, and never memory that a hook could see.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::sync::{Mutex, PoisonError};
+
+use dlmalloc::{Allocator, Dlmalloc};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Memory straight from the kernel, by system calls that pass libc by.
+struct Pages;
+
+// SAFETY: each allocation is a fresh mapping, released only as dlmalloc says.
+unsafe impl Allocator for Pages {
+    fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping aliases nothing.
+        match unsafe { mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE) } {
+            Ok(memory) => (memory.cast(), size, 0),
+            Err(_) => (std::ptr::null_mut(), 0, 0),
+        }
+    }
+
+    fn remap(&self, _ptr: *mut u8, _old_size: usize, _new_size: usize, _can_move: bool) -> *mut u8 {
+        std::ptr::null_mut()
+    }
+
+    fn free_part(&self, ptr: *mut u8, old_size: usize, new_size: usize) -> bool {
+        // SAFETY: dlmalloc gives up the end of a mapping that `alloc` made.
+        unsafe { munmap(ptr.add(new_size).cast(), old_size - new_size).is_ok() }
+    }
+
+    fn free(&self, ptr: *mut u8, size: usize) -> bool {
+        // SAFETY: dlmalloc gives up a mapping that `alloc` made.
+        unsafe { munmap(ptr.cast(), size).is_ok() }
+    }
+
+    fn can_release_part(&self, _flags: u32) -> bool {
+        true
+    }
+
+    fn allocates_zeros(&self) -> bool {
+        true
+    }
+
+    fn page_size(&self) -> usize {
+        4096
+    }
+}
+
+struct Heap(Mutex<Dlmalloc<Pages>>);
+
+#[global_allocator]
+static HEAP: Heap = Heap(Mutex::new(Dlmalloc::new_with_allocator(Pages)));
+
+// SAFETY: dlmalloc under a lock; layouts are passed on as given.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's layout is valid.
+        unsafe { heap.malloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's layout is valid.
+        unsafe { heap.calloc(layout.size(), layout.align()) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller got `ptr` from here with this layout.
+        unsafe { heap.free(ptr, layout.size(), layout.align()) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller got `ptr` from here with this layout.
+        unsafe { heap.realloc(ptr, layout.size(), layout.align(), new_size) }
+    }
+}

@@ -1,0 +1,301 @@
+//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for, in the
+//! program's own thread, and tells the pager before or after it.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use spillway_pager::calls::Operation;
+use spillway_sys::raw;
+
+use crate::install::CURRENT_BREAK;
+use crate::{call, fork_hooks, set_errno, stop, to_libc};
+
+const PAGE_SIZE: usize = 4096;
+/// `MADV_GUARD_INSTALL` (Linux 6.13).
+const MADV_GUARD_INSTALL: c_int = 102;
+const MADV_WIPEONFORK: c_int = 18;
+const MADV_KEEPONFORK: c_int = 19;
+
+/// mlockall(MCL_FUTURE) is in force: new mappings are locked, so they are not managed.
+static LOCKS_FUTURE: AtomicBool = AtomicBool::new(false);
+
+fn up(bytes: usize) -> usize {
+    bytes.saturating_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1)
+}
+
+fn is_range(address: usize, bytes: usize) -> bool {
+    address.is_multiple_of(PAGE_SIZE) && address.checked_add(up(bytes)).is_some_and(|end| end <= 1 << 47)
+}
+
+/// A range whose contents the pager has given up was not taken away by the kernel after all.
+fn contents_lost(what: &str, result: isize) -> ! {
+    stop(&format!(
+        "{what} failed (errno {}) for memory that was partly far; the program is stopped before it reads wrong data",
+        -result
+    ))
+}
+
+fn failed(result: isize) -> bool {
+    (-4095..0).contains(&result)
+}
+
+fn is_manageable(flags: c_int, fd: c_int) -> bool {
+    let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
+    // Thread stacks are left alone: the kernel and libc touch them where the pager cannot answer.
+    let left_alone = libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
+    let _ = fd;
+    anonymous && flags & left_alone == 0 && !LOCKS_FUTURE.load(Ordering::Relaxed)
+}
+
+/// mmap(2).
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> *mut c_void {
+    let result = raw_mmap([
+        address.expose_provenance(),
+        bytes,
+        protection as usize,
+        flags as usize,
+        fd as usize,
+        offset as usize,
+    ]);
+    std::ptr::with_exposed_provenance_mut(to_libc(result) as usize)
+}
+
+fn raw_mmap(mut arguments: [usize; 6]) -> isize {
+    let [address, bytes, _, flags, fd, _] = arguments;
+    let flags = flags as c_int;
+    let manage = is_manageable(flags, fd as c_int);
+    let replaces = flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    let mut held = 0;
+    if replaces && bytes != 0 && is_range(address, bytes) {
+        held = call(Operation::Forget, [address, up(bytes), 0, 0]);
+    }
+    if manage {
+        // Pages must come in through the pager, to be counted.
+        arguments[3] &= !(libc::MAP_POPULATE as usize);
+    }
+    // SAFETY: the program's own call, word by word but for MAP_POPULATE.
+    let result = unsafe { raw::syscall(libc::SYS_mmap as usize, arguments) };
+    if failed(result) {
+        if held > 0 {
+            contents_lost("mmap", result);
+        }
+        return result;
+    }
+    if !manage {
+        call(Operation::CountUnmanaged, [up(bytes), 0, 0, 0]);
+    } else if call(Operation::Map, [result as usize, up(bytes), 0, 0]) != 0 && flags & libc::MAP_POPULATE != 0 {
+        let populate = [result as usize, up(bytes), libc::MADV_POPULATE_WRITE as usize, 0, 0, 0];
+        // SAFETY: faults in the mapping that was just made; failure is no error for MAP_POPULATE.
+        unsafe { raw::syscall(libc::SYS_madvise as usize, populate) };
+    }
+    result
+}
+
+/// munmap(2).
+pub unsafe extern "C" fn munmap(address: *mut c_void, bytes: usize) -> c_int {
+    to_libc(raw_munmap(address.expose_provenance(), bytes)) as c_int
+}
+
+fn raw_munmap(address: usize, bytes: usize) -> isize {
+    let mut held = 0;
+    if bytes != 0 && is_range(address, bytes) {
+        held = call(Operation::Forget, [address, up(bytes), 0, 0]);
+    }
+    // SAFETY: the program's own call.
+    let result = unsafe { raw::syscall(libc::SYS_munmap as usize, [address, bytes, 0, 0, 0, 0]) };
+    if failed(result) && held > 0 {
+        contents_lost("munmap", result);
+    }
+    result
+}
+
+/// mremap(2).
+pub unsafe extern "C" fn mremap(
+    old: *mut c_void,
+    old_bytes: usize,
+    new_bytes: usize,
+    flags: c_int,
+    new: *mut c_void,
+) -> *mut c_void {
+    let result = raw_mremap([old.expose_provenance(), old_bytes, new_bytes, flags as usize, new.expose_provenance(), 0]);
+    std::ptr::with_exposed_provenance_mut(to_libc(result) as usize)
+}
+
+fn raw_mremap(arguments: [usize; 6]) -> isize {
+    let [old, old_bytes, new_bytes, flags, new, _] = arguments;
+    let flags = flags as c_int;
+    if old_bytes == 0 || !is_range(old, old_bytes) || new_bytes == 0 {
+        // SAFETY: the program's own call.
+        return unsafe { raw::syscall(libc::SYS_mremap as usize, arguments) };
+    }
+    let mut held = 0;
+    if flags & libc::MREMAP_FIXED != 0 && is_range(new, new_bytes) {
+        held = call(Operation::Forget, [new, up(new_bytes), 0, 0]);
+    }
+    call(Operation::RemapBegin, [old, up(old_bytes), 0, 0]);
+    // SAFETY: the program's own call.
+    let result = unsafe { raw::syscall(libc::SYS_mremap as usize, arguments) };
+    if failed(result) {
+        call(Operation::RemapEnd, [old, up(old_bytes), 0, 0]);
+        if held > 0 {
+            contents_lost("mremap", result);
+        }
+        return result;
+    }
+    call(Operation::RemapEnd, [old, up(old_bytes), result as usize, up(new_bytes)]);
+    if flags & libc::MREMAP_DONTUNMAP != 0 {
+        call(Operation::Map, [old, up(old_bytes), 0, 0]);
+    }
+    result
+}
+
+/// madvise(2).
+pub unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
+    to_libc(raw_madvise(address.expose_provenance(), bytes, advice)) as c_int
+}
+
+fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
+    let range = [address, up(bytes), 0, 0];
+    let sound = bytes != 0 && is_range(address, bytes);
+    let managed = match advice {
+        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_GUARD_INSTALL if sound => call(Operation::Discard, range),
+        _ => 0,
+    };
+    if managed == up(bytes) && sound && advice != MADV_GUARD_INSTALL {
+        return 0;
+    }
+    let arguments = [address, bytes, advice as usize, 0, 0, 0];
+    // SAFETY: the program's own call.
+    let result = unsafe { raw::syscall(libc::SYS_madvise as usize, arguments) };
+    let on_fork = match advice {
+        libc::MADV_DOFORK | MADV_KEEPONFORK => 0,
+        MADV_WIPEONFORK => 1,
+        libc::MADV_DONTFORK => 2,
+        _ => return result,
+    };
+    if !failed(result) && sound {
+        call(Operation::SetOnFork, [address, up(bytes), on_fork, 0]);
+    }
+    result
+}
+
+/// The break, where libc does not say.
+static BREAK: AtomicUsize = AtomicUsize::new(0);
+
+/// brk(2), as libc's wrapper: 0 or -1.
+pub unsafe extern "C" fn brk(address: *mut c_void) -> c_int {
+    let wanted = address.expose_provenance();
+    let libc_break = CURRENT_BREAK.get().copied().unwrap_or(0);
+    // SAFETY: libc's variable, which its own brk sets here; libc serialises its callers.
+    let known = if libc_break == 0 { 0 } else { unsafe { *std::ptr::with_exposed_provenance::<usize>(libc_break) } };
+    let now = raw_brk(wanted, known);
+    if libc_break != 0 {
+        // SAFETY: as above.
+        unsafe { *std::ptr::with_exposed_provenance_mut::<usize>(libc_break) = now };
+    }
+    if now < wanted {
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    0
+}
+
+fn raw_brk(wanted: usize, known: usize) -> usize {
+    let kernel = |address| {
+        // SAFETY: the program's own call; with 0 it only asks.
+        unsafe { raw::syscall(libc::SYS_brk as usize, [address, 0, 0, 0, 0, 0]) as usize }
+    };
+    let before = if known == 0 { kernel(0) } else { known };
+    if wanted == 0 {
+        return before;
+    }
+    if up(wanted) < up(before) {
+        call(Operation::Forget, [up(wanted), up(before) - up(wanted), 0, 0]);
+    }
+    let now = kernel(wanted);
+    if up(now) > up(before) && !LOCKS_FUTURE.load(Ordering::Relaxed) {
+        call(Operation::Map, [up(before), up(now) - up(before), 0, 0]);
+    }
+    BREAK.store(now, Ordering::Relaxed);
+    now
+}
+
+fn unmanage(address: usize, bytes: usize) {
+    let start = address & !(PAGE_SIZE - 1);
+    let end = up(address.saturating_add(bytes));
+    if bytes != 0 && end <= 1 << 47 {
+        call(Operation::Unmanage, [start, end - start, 0, 0]);
+    }
+}
+
+/// mlock(2).
+pub unsafe extern "C" fn mlock(address: *const c_void, bytes: usize) -> c_int {
+    unmanage(address.expose_provenance(), bytes);
+    let arguments = [address.expose_provenance(), bytes, 0, 0, 0, 0];
+    // SAFETY: the program's own call.
+    to_libc(unsafe { raw::syscall(libc::SYS_mlock as usize, arguments) }) as c_int
+}
+
+/// mlock2(2).
+pub unsafe extern "C" fn mlock2(address: *const c_void, bytes: usize, flags: c_int) -> c_int {
+    unmanage(address.expose_provenance(), bytes);
+    let arguments = [address.expose_provenance(), bytes, flags as usize, 0, 0, 0];
+    // SAFETY: the program's own call.
+    to_libc(unsafe { raw::syscall(libc::SYS_mlock2 as usize, arguments) }) as c_int
+}
+
+/// mlockall(2).
+pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
+    if flags & libc::MCL_FUTURE != 0 {
+        LOCKS_FUTURE.store(true, Ordering::Relaxed);
+    }
+    if flags & libc::MCL_CURRENT != 0 {
+        call(Operation::Unmanage, [0, 1 << 47, 0, 0]);
+    }
+    // SAFETY: the program's own call.
+    let result = unsafe { raw::syscall(libc::SYS_mlockall as usize, [flags as usize, 0, 0, 0, 0, 0]) };
+    if failed(result) {
+        LOCKS_FUTURE.store(false, Ordering::Relaxed);
+    }
+    to_libc(result) as c_int
+}
+
+/// munlockall(2).
+pub unsafe extern "C" fn munlockall() -> c_int {
+    // SAFETY: the program's own call.
+    let result = unsafe { raw::syscall(libc::SYS_munlockall as usize, [0; 6]) };
+    LOCKS_FUTURE.store(false, Ordering::Relaxed);
+    to_libc(result) as c_int
+}
+
+/// syscall(2): the calls that have hooks go through them.
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let arguments = [a, b, c, d, e, f];
+    let result = match number {
+        libc::SYS_mmap => raw_mmap(arguments),
+        libc::SYS_munmap => raw_munmap(a, b),
+        libc::SYS_mremap => raw_mremap(arguments),
+        libc::SYS_madvise => raw_madvise(a, b, c as c_int),
+        libc::SYS_brk => raw_brk(a, 0) as isize,
+        libc::SYS_fork => fork_hooks::by_system_call(number as usize, arguments),
+        libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => fork_hooks::by_system_call(number as usize, arguments),
+        // SAFETY: the program's own call.
+        _ => unsafe { raw::syscall(number as usize, arguments) },
+    };
+    to_libc(result) as c_long
+}

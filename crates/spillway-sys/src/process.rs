@@ -1,0 +1,54 @@
+//! What `spillway run` needs of processes beyond the standard library.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, set_parent_process_death_signal, setrlimit};
+
+/// The program is killed when its starter dies: without it, nobody could give back what it held.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    let before_exec = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have died in between.
+        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::other("orphaned")) }
+    };
+    // SAFETY: the closure makes system calls only, which is allowed between fork and exec.
+    unsafe { command.pre_exec(before_exec) };
+}
+
+/// Ends this process by `signal`, so that its parent sees what became of the program; without a core dump of
+/// its own.
+pub fn end_by_signal(signal: i32) -> ! {
+    let no_core = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, no_core);
+    // SAFETY: sets the default action, which has no code to run.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // SAFETY: all zeros is an empty signal set, which the calls then fill and use.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        let _ = kill_process(getpid(), signal);
+    }
+    std::process::exit(128 + signal)
+}
+
+/// Goes on in a new process in the background; the caller's process ends with `status`.
+pub fn continue_in_background(status: i32) {
+    // SAFETY: the only other thread waits for signals and holds no lock.
+    match unsafe { libc::fork() } {
+        0 => {
+            let _ = rustix::process::setsid();
+        }
+        // Without a second process this one stays.
+        -1 => {}
+        _ => {
+            // SAFETY: ends the process without running what the background process still needs.
+            unsafe { libc::_exit(status) }
+        }
+    }
+}
