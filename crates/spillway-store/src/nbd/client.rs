@@ -71,8 +71,8 @@ pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc
         _ => return Err(not_nbd(spec)),
     };
     Ok(Arc::new(NbdStore {
-        capacity_slots: parts.capacity_slots,
         target: Arc::new(Target {
+            capacity_slots: parts.capacity_slots,
             uri: spec.to_string(),
             address,
             export: export.to_owned(),
@@ -158,6 +158,7 @@ fn usable(spec: &StoreSpec, connection: &Connection) -> Result<u32, StoreError> 
 /// What it takes to connect.
 struct Target {
     uri: String,
+    capacity_slots: u32,
     address: Address,
     export: String,
     token: String,
@@ -205,7 +206,6 @@ fn sleep(duration: Duration) {
 
 /// A server as one process sees it.
 struct NbdStore {
-    capacity_slots: u32,
     target: Arc<Target>,
 }
 
@@ -215,7 +215,7 @@ impl Store for NbdStore {
     }
 
     fn capacity_slots(&self) -> u32 {
-        self.capacity_slots
+        self.target.capacity_slots
     }
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
@@ -337,7 +337,7 @@ impl NbdLane {
 
     /// Sends the batch; `set` receives each index's outcome.
     fn transact(&mut self, pages: &mut Pages<'_, '_>, max_pages: usize) -> Vec<Result<(), StoreError>> {
-        let (order, mut runs) = plan(pages, max_pages);
+        let (order, mut runs) = plan(pages, max_pages, self.target.capacity_slots);
         let mut outcomes = vec![Ok(()); order.len()];
         let mut ended = self.exchange(pages, &order, &mut runs);
         // A full server refuses a request as a whole, though some of its pages may have a place already.

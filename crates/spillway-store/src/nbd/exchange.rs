@@ -93,19 +93,24 @@ impl Run {
     }
 }
 
-/// Indices of the batch in the order of their slots, and the runs that they form.
-pub fn plan(pages: &Pages<'_, '_>, max_pages: usize) -> (Vec<usize>, Vec<Run>) {
+/// Indices of the batch in the order of their slots, and the runs that they form. Slots beyond the `capacity`
+/// are answered at once.
+pub fn plan(pages: &Pages<'_, '_>, max_pages: usize, capacity: u32) -> (Vec<usize>, Vec<Run>) {
     let mut order: Vec<usize> = (0..pages.len()).collect();
     // Stable: a slot that is written twice in a batch is written in the order given.
     order.sort_by_key(|index| pages.slot(*index));
     let mut runs: Vec<Run> = Vec::new();
     for (first, index) in order.iter().enumerate() {
         let slot = pages.slot(*index);
-        match runs.last_mut() {
-            Some(run) if run.count < max_pages && run.slot as usize + run.count == slot as usize => {
-                run.count += 1
-            }
-            _ => runs.push(Run::new(first, 1, slot)),
+        let follows = |run: &&mut Run| {
+            run.answer.is_none() && run.count < max_pages && run.slot as usize + run.count == slot as usize
+        };
+        if slot >= capacity {
+            runs.push(Run { answer: Some(errno::EINVAL), ..Run::new(first, 1, slot) });
+        } else if let Some(run) = runs.last_mut().filter(follows) {
+            run.count += 1;
+        } else {
+            runs.push(Run::new(first, 1, slot));
         }
     }
     (order, runs)

@@ -3,7 +3,7 @@
 //! One word holds the count (31 bits, wrapping) and, in its lowest bit, whether the waiting side sleeps. Both
 //! change it only by read-modify-write, so a ring is either seen before the bit is set, or sees the bit and
 //! wakes: no wake-up is lost. Checked for all interleavings by the loom model below
-//! (`RUSTFLAGS="--cfg loom" cargo test -p spillway-store --lib --release doorbell`).
+//! (`make loom`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -195,7 +195,7 @@ mod model {
     }
 
     #[test]
-    fn every_request_is_seen_whole_and_answered() {
+    fn loom_every_request_is_seen_whole_and_answered() {
         loom::model(|| {
             let ring_of = Arc::new(Ring {
                 submitted: Modelled::new(),

@@ -1,0 +1,97 @@
+//! A donor in this process, for tests of what goes over its connections.
+#![allow(dead_code)]
+
+pub mod raw;
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use spillway_core::size::Size;
+use spillway_donor::server::Place;
+use spillway_donor::{Config, Donor, DonorError, Summary};
+
+/// A donor that ends with the value.
+pub struct Running {
+    pub tcp: SocketAddr,
+    pub socket: std::path::PathBuf,
+    pub shm: String,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<Result<Summary, DonorError>>>,
+    _directory: tempfile::TempDir,
+}
+
+/// What most tests want.
+pub fn config(memory_bytes: u64) -> Config {
+    Config {
+        memory: Size::from_bytes(memory_bytes),
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        unix: None,
+        shm: None,
+        grace: Duration::from_secs(30),
+        max_connections: 64,
+        force: false,
+    }
+}
+
+impl Running {
+    /// A donor on all three ways.
+    pub fn start(memory_bytes: u64) -> Self {
+        Self::start_with(config(memory_bytes))
+    }
+
+    pub fn start_with(mut config: Config) -> Self {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("donor.sock");
+        let shm = format!("test-{}-{number}", std::process::id());
+        config.unix = Some(socket.clone());
+        config.shm = Some(shm.clone());
+        let donor = Donor::bind(&config).unwrap();
+        let tcp = donor.places().find_map(|place| match place {
+            Place::Tcp(address) => Some(*address),
+            _ => None,
+        });
+        let (stop, stopped) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || donor.serve(stopped.as_fd()));
+        Self { tcp: tcp.unwrap(), socket, shm, stop: Some(stop), thread: Some(thread), _directory: directory }
+    }
+
+    pub fn tcp_uri(&self, export: &str) -> String {
+        format!("nbd://{}/{export}", self.tcp)
+    }
+
+    pub fn unix_uri(&self, export: &str) -> String {
+        format!("nbd+unix:///{export}?socket={}", self.socket.display())
+    }
+
+    pub fn shm_uri(&self) -> String {
+        format!("shm:{}", self.shm)
+    }
+
+    pub fn stop(mut self) -> Summary {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Waits, for a bounded time, until something holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,154 @@
+//! An NBD client that says exactly what it is told to, and a few well-formed messages.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use spillway_store::nbd::wire::handshake::{
+    self as hs, ClientOption, ExportFlags, InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES,
+};
+use spillway_store::nbd::wire::transmission::{Command, ReplyHead, Request, RequestFlags};
+
+/// A connection; reads and writes fail after 30 s.
+pub struct Raw(pub TcpStream);
+
+impl Raw {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+
+    /// Connects, and greets the server.
+    pub fn greeted(address: SocketAddr) -> Self {
+        let mut raw = Self::connect(address);
+        let flags = hs::decode_greeting(&raw.array()).unwrap();
+        raw.0.write_all(&flags.bits().to_be_bytes()).unwrap();
+        raw
+    }
+
+    /// Connects, and opens an export.
+    pub fn opened(address: SocketAddr, export: &str, structured: bool) -> Self {
+        let mut raw = Self::greeted(address);
+        if structured {
+            raw.option(&ClientOption::StructuredReply);
+            let meta = MetaQuery { name: export, queries: vec![hs::BASE_ALLOCATION] };
+            raw.option(&ClientOption::SetMetaContext(meta));
+        }
+        raw.option(&ClientOption::Go(InfoQuery { name: export, kinds: vec![] }));
+        raw
+    }
+
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn say(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Sends an option; its replies as text, up to the last.
+    pub fn option(&mut self, option: &ClientOption<'_>) -> Vec<String> {
+        let mut bytes = Vec::new();
+        hs::put_option(&mut bytes, option);
+        self.say(&bytes);
+        self.replies()
+    }
+
+    pub fn replies(&mut self) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            let header = hs::decode_reply_header(&self.array::<REPLY_HEADER_BYTES>()).unwrap();
+            let data = self.bytes(header.data_bytes as usize);
+            let reply = hs::decode_reply(header, &data).unwrap();
+            all.push(format!("{reply:?}"));
+            if matches!(reply, OptionReply::Ack | OptionReply::Error { .. }) {
+                return all;
+            }
+        }
+    }
+
+    pub fn request(&mut self, command: Command, offset: u64, length: u32, data: &[u8]) -> u64 {
+        self.request_with(RequestFlags::empty(), command, offset, length, data)
+    }
+
+    pub fn request_with(
+        &mut self,
+        flags: RequestFlags,
+        command: Command,
+        offset: u64,
+        length: u32,
+        data: &[u8],
+    ) -> u64 {
+        let cookie = 0x1234_5678_0000_0000 | offset;
+        let mut bytes = Request { flags, command, cookie, offset, length }.encode().to_vec();
+        bytes.extend(data);
+        self.say(&bytes);
+        cookie
+    }
+
+    /// The head of the next reply.
+    pub fn head(&mut self) -> ReplyHead {
+        let mut bytes = Vec::new();
+        loop {
+            bytes.extend(self.array::<1>());
+            if let Some(head) = ReplyHead::decode(&bytes).unwrap() {
+                return head;
+            }
+        }
+    }
+
+    /// The error number of a simple reply.
+    pub fn simple(&mut self) -> u32 {
+        match self.head() {
+            ReplyHead::Simple { error, .. } => error,
+            other => panic!("not a simple reply: {other:?}"),
+        }
+    }
+
+    /// Writes; the error number.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> u32 {
+        self.request(Command::Write, offset, data.len() as u32, data);
+        self.simple()
+    }
+
+    /// Reads with simple replies.
+    pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
+        self.request(Command::Read, offset, length, &[]);
+        match self.simple() {
+            0 => Ok(self.bytes(length as usize)),
+            error => Err(error),
+        }
+    }
+
+    /// Whether the server hangs up, without a further byte, within 30 s.
+    pub fn is_hung_up_on(&mut self) -> bool {
+        match self.0.read(&mut [0]) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+/// What the exports of a donor can do.
+pub fn export_flags() -> ExportFlags {
+    ExportFlags::HAS_FLAGS
+        | ExportFlags::SEND_FLUSH
+        | ExportFlags::SEND_FUA
+        | ExportFlags::SEND_TRIM
+        | ExportFlags::SEND_WRITE_ZEROES
+        | ExportFlags::SEND_DF
+        | ExportFlags::SEND_CACHE
+        | ExportFlags::CAN_MULTI_CONN
+}

@@ -1,0 +1,208 @@
+//! The client stores against a donor in this process: what every store must do, privacy, the grace time, a full
+//! donor, a lost one.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Running, config, eventually};
+use spillway_store::testing::{check_store, expect_pages, open_again, open_store, pages, read, write};
+use spillway_store::{StoreError, StoreSpec};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn stores_over_tcp_do_what_every_store_must() {
+    check_store(&Running::start(16 * MIB).tcp_uri("swap"));
+}
+
+#[test]
+fn stores_over_a_unix_socket_do_what_every_store_must() {
+    check_store(&Running::start(16 * MIB).unix_uri(""));
+}
+
+#[test]
+fn stores_over_a_ring_do_what_every_store_must() {
+    check_store(&Running::start(16 * MIB).shm_uri());
+}
+
+/// Batches far larger than a ring, a socket's buffer or a run, with slots in all orders.
+#[test]
+fn large_batches_go_through() {
+    let donor = Running::start(64 * MIB);
+    for uri in [donor.tcp_uri(""), donor.unix_uri("x"), donor.shm_uri()] {
+        let (_parts, store) = open_store(&uri);
+        let mut lane = store.open_lane().unwrap();
+        let pages = pages(3000, 7);
+        for stride in [1, 7, 1999] {
+            let slots: Vec<u32> = (0..3000).map(|n| n * stride % 3000).collect();
+            let outcomes = write(&mut *lane, &slots, &pages);
+            assert!(outcomes.iter().all(Result::is_ok), "{uri}: {:?}", outcomes.iter().find(|o| o.is_err()));
+            expect_pages(&mut *lane, &slots, &pages);
+        }
+        lane.discard(&(0..3000).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn runs_with_the_same_export_do_not_see_each_other() {
+    let donor = Running::start(16 * MIB);
+    for uri in [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()] {
+        let spec: StoreSpec = uri.parse().unwrap();
+        let stores: Vec<_> = ["one", "two"]
+            .map(|token| {
+                let parts = spec.prepare(token).unwrap();
+                let fd = parts.fd.as_ref().map(|fd| fd.try_clone().unwrap());
+                let again = spillway_store::SharedParts { capacity_slots: parts.capacity_slots, fd };
+                (parts, spec.open(again, token).unwrap())
+            })
+            .into();
+        let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
+        let contents = [pages(8, 1), pages(8, 2)];
+        let slots: Vec<u32> = (0..8).collect();
+        for (lane, pages) in lanes.iter_mut().zip(&contents) {
+            assert!(write(&mut **lane, &slots, pages).iter().all(Result::is_ok));
+        }
+        for (lane, pages) in lanes.iter_mut().zip(&contents) {
+            expect_pages(&mut **lane, &slots, pages);
+        }
+    }
+}
+
+/// The kept connection holds the export; without it and all lanes, the export goes after the grace time, and a
+/// lane that comes later is told so, rather than given an empty export.
+#[test]
+fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
+    let donor = Running::start_with(spillway_donor::Config { grace: Duration::ZERO, ..config(MIB) });
+    for uri in [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()] {
+        let spec: StoreSpec = uri.parse().unwrap();
+        let (parts, store) = open_store(&uri);
+        let content = pages(256, 3);
+        let slots: Vec<u32> = (0..256).collect();
+        assert!(write(&mut *store.open_lane().unwrap(), &slots, &content).iter().all(Result::is_ok));
+        // No lane is open now, and the donor's housekeeping comes by twice a second.
+        std::thread::sleep(Duration::from_millis(1200));
+        let mut lane = open_again(&spec, &parts).open_lane().unwrap();
+        expect_pages(&mut *lane, &slots, &content);
+        drop((lane, parts));
+        // Asked rarely, because a lane keeps the export, and a ring's donor notices its end twice a second.
+        std::thread::sleep(Duration::from_millis(1200));
+        eventually("the export goes", || match store.open_lane() {
+            Ok(lane) => {
+                drop(lane);
+                std::thread::sleep(Duration::from_millis(1500));
+                false
+            }
+            Err(StoreError::Gone { reason, store }) => {
+                assert_eq!((store.as_str(), reason.contains("holds no memory of this run")), (&*uri, true));
+                true
+            }
+            Err(other) => panic!("{other}"),
+        });
+        // All of its memory is free again: the next round fills the donor anew.
+    }
+}
+
+#[test]
+fn within_the_grace_time_a_run_finds_its_export_again() {
+    let donor = Running::start(MIB);
+    for uri in [donor.tcp_uri("e"), donor.shm_uri()] {
+        let (parts, store) = open_store(&uri);
+        let content = pages(4, 3);
+        let mut lane = store.open_lane().unwrap();
+        assert!(write(&mut *lane, &[0, 1, 2, 3], &content).iter().all(Result::is_ok));
+        drop((lane, parts));
+        std::thread::sleep(Duration::from_millis(1200));
+        expect_pages(&mut *store.open_lane().unwrap(), &[0, 1, 2, 3], &content);
+    }
+}
+
+#[test]
+fn a_full_donor_says_so_and_keeps_what_it_has() {
+    for way in 0..3 {
+        let donor = Running::start(MIB);
+        let uri = [donor.tcp_uri("a"), donor.unix_uri("a"), donor.shm_uri()][way].clone();
+        let (_parts, store) = open_store(&uri);
+        assert_eq!(store.capacity_slots(), 256);
+        let (_other_parts, other) = open_store(&donor.tcp_uri("b"));
+        let mut other = other.open_lane().unwrap();
+        let theirs = pages(56, 9);
+        let their_slots: Vec<u32> = (0..56).collect();
+        assert!(write(&mut *other, &their_slots, &theirs).iter().all(Result::is_ok));
+
+        let mut lane = store.open_lane().unwrap();
+        let mine = pages(256, 1);
+        let slots: Vec<u32> = (0..256).collect();
+        let outcomes = write(&mut *lane, &slots, &mine);
+        let full = StoreError::Full { store: uri.clone() };
+        assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(full.clone())).count(), 56, "{uri}");
+        let kept: Vec<usize> = (0..256).filter(|at| outcomes[*at].is_ok()).collect();
+        assert_eq!(kept.len(), 200);
+        let (kept_slots, kept_pages): (Vec<_>, Vec<_>) = kept.iter().map(|at| (slots[*at], mine[*at])).unzip();
+        expect_pages(&mut *lane, &kept_slots, &kept_pages);
+        expect_pages(&mut *other, &their_slots, &theirs);
+        // What has its place can be written again, and what is given back can be taken.
+        assert!(write(&mut *lane, &kept_slots, &kept_pages).iter().all(Result::is_ok));
+        other.discard(&their_slots);
+        assert!(write(&mut *lane, &slots, &mine).iter().all(Result::is_ok));
+        expect_pages(&mut *lane, &slots, &mine);
+    }
+}
+
+#[test]
+fn a_donor_that_ended_is_gone_and_one_that_came_back_has_lost_everything() {
+    let donor = Running::start(MIB);
+    let (tcp, port) = (format!("{}?reconnect=0.2", donor.tcp_uri("e")), donor.tcp);
+    let shm = donor.shm_uri();
+    let opened = [open_store(&tcp), open_store(&shm)];
+    let mut lanes: Vec<_> = opened.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
+    for lane in &mut lanes {
+        assert!(write(&mut **lane, &[0], &pages(1, 1))[0].is_ok());
+    }
+    donor.stop();
+    for (lane, uri) in lanes.iter_mut().zip([&tcp, &shm]) {
+        for _ in 0..2 {
+            match &read(&mut **lane, &[0])[0] {
+                Err(StoreError::Gone { store, .. }) => assert_eq!(store, uri),
+                other => panic!("{uri}: {:?}", other.as_ref().map(|_| "a page")),
+            }
+            assert!(matches!(write(&mut **lane, &[0], &pages(1, 1))[0], Err(StoreError::Gone { .. })));
+            lane.discard(&[0]);
+        }
+    }
+    let again = Running::start_with(spillway_donor::Config { listen: vec![port], ..config(MIB) });
+    assert_eq!(again.tcp, port);
+    match opened[0].1.open_lane().map(|_| ()) {
+        Err(StoreError::Gone { reason, .. }) => assert!(reason.contains("it was restarted"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn stores_that_are_not_there_are_named_with_a_remedy() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let socket = nowhere.path().join("none");
+    for (uri, remedy) in [
+        // Port 1 of the loopback network's last address: nobody listens there.
+        ("nbd://127.255.255.254:1/e".to_owned(), "--listen 0.0.0.0:1"),
+        (format!("nbd+unix:///e?socket={}", socket.display()), "--unix "),
+        ("shm:nobody-has-this-name".to_owned(), "--shm nobody-has-this-name"),
+    ] {
+        let error = uri.parse::<StoreSpec>().unwrap().prepare("t").unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, StoreError::Unusable { .. }) && text.contains(&uri) && text.contains(remedy), "{text}");
+    }
+}
+
+#[test]
+fn named_exports_are_dropped_on_request() {
+    let donor = Running::start(MIB);
+    let spec: StoreSpec = donor.tcp_uri("disk").parse().unwrap();
+    let absent = spillway_store::nbd::drop_export(&spec).unwrap_err().to_string();
+    assert!(absent.contains("no export of that name"), "{absent}");
+    // A run's private export of the same name is not what is dropped.
+    let (_parts, store) = open_store(&donor.tcp_uri("disk"));
+    assert!(write(&mut *store.open_lane().unwrap(), &[0], &pages(1, 1))[0].is_ok());
+    spillway_store::nbd::drop_export(&spec).unwrap_err();
+    expect_pages(&mut *store.open_lane().unwrap(), &[0], &pages(1, 1));
+}
