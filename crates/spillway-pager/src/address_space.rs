@@ -179,16 +179,21 @@ impl Worker {
         self.at.remove_managed(gone.managed);
     }
 
-    /// Locks all pages of a range for the time of an mremap(2).
+    /// Locks all pages of a range for the time of an mremap(2). The range is out of the regions meanwhile: as soon as
+    /// the kernel has moved the mapping, another thread may map something else there.
     fn begin_remap(&mut self, range: Range<usize>) -> usize {
         let engine = self.engine;
-        for (part, _) in engine.regions().within(&range) {
-            let (from, to) = pages(&part);
+        let parts = engine.regions().take(&range);
+        for (part, _) in &parts {
+            let (from, to) = pages(part);
             for page_number in from..to {
                 if let Ok(word) = engine.table.find_or_make(page_number) {
                     self.lock_settled(page_number, word);
                 }
             }
+        }
+        if let Ok(mut remaps) = engine.remaps.lock() {
+            remaps.push((range, parts));
         }
         0
     }
@@ -207,33 +212,31 @@ impl Worker {
 
     /// Has the pages follow their mapping to where mremap(2) has put it. `new` starts at 0 when it failed.
     fn end_remap(&mut self, old: Range<usize>, new: Range<usize>) -> usize {
-        let parts = self.engine.regions().within(&old);
+        let Some(parts) = self.take_remap(&old) else { return 0 };
         if new.start == 0 {
-            parts.iter().for_each(|(part, _)| self.unlock_range(part));
-            return 0;
-        }
-        let on_fork = parts.first().map_or(OnFork::Keep, |(_, wish)| *wish);
-        if parts.is_empty() {
-            return 0;
-        }
-        if new.start != old.start {
-            self.engine.regions().remove(&old);
-            // A mapping that moves loses its registration.
-            if let Err(error) = self.at.uffd.register(new.start, new.len(), fault_mode()) {
-                return self.give_up("register a mapping that has moved", error);
+            for (part, on_fork) in parts {
+                self.engine.regions().insert(part.clone(), on_fork);
+                self.unlock_range(&part);
             }
-        } else if new.len() > old.len() {
-            // It has grown in place, as one mapping; a neighbour that it was joined with needs this too.
-            let _ = self.at.uffd.register(new.start, new.len(), fault_mode());
+            return 0;
+        }
+        let Some(&(_, on_fork)) = parts.first() else { return 0 };
+        // It is registered already where it has moved; what has grown may have been joined with another mapping.
+        let result = self.at.uffd.register(new.start, new.len(), fault_mode());
+        if let (Err(error), true) = (result, new.start != old.start) {
+            return self.give_up("register a mapping that has moved", error);
         }
         self.engine.regions().insert(new.clone(), on_fork);
         for (part, _) in parts {
             self.move_words(&part, &old, &new);
         }
-        if new.start == old.start && new.len() < old.len() {
-            self.engine.regions().remove(&(new.end..old.end));
-        }
         0
+    }
+
+    fn take_remap(&self, old: &Range<usize>) -> Option<Vec<(Range<usize>, OnFork)>> {
+        let mut remaps = self.engine.remaps.lock().ok()?;
+        let index = remaps.iter().position(|(range, _)| range == old)?;
+        Some(remaps.swap_remove(index).1)
     }
 
     fn unlock_range(&self, part: &Range<usize>) {

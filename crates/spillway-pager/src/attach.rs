@@ -149,7 +149,8 @@ impl Birth {
         let run = self.map_run(run_fd)?;
         let stores = open_stores(&welcome, &self.token, &mut fds)?;
         let device = if welcome.has_device { fds.next() } else { None };
-        let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE;
+        let features =
+            Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::EVENT_REMAP;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
         let engine = self.engine_for(&welcome)?;
@@ -198,6 +199,7 @@ impl Birth {
             frames: Frames::new(frames).map_err(&out_of_memory)?,
             replacement: Mutex::new(replacement),
             regions: Mutex::new(Regions::new()),
+            remaps: Mutex::new(Vec::new()),
             gate: Gate::new(),
             calls: Calls::new().map_err(&out_of_memory)?,
             zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,

@@ -22,7 +22,7 @@ use crate::calls::Calls;
 use crate::frames::Frames;
 use crate::gate::Gate;
 use crate::page_table::PageTable;
-use crate::regions::Regions;
+use crate::regions::{OnFork, Regions};
 use crate::run_state::{Process, RunState};
 use crate::settings::Settings;
 
@@ -44,6 +44,9 @@ pub enum Lost {
         /// What stands in the way.
         reason: String,
     },
+    /// A frame that should hold a page does not: a mistake of Spillway's.
+    #[error("a frame that should hold the page is empty: please report this mistake of Spillway's")]
+    EmptyFrame,
     /// The kernel refused.
     #[error("the kernel refused to {what}: {error}")]
     Kernel {
@@ -79,6 +82,8 @@ pub struct Engine {
     pub replacement: Mutex<Replacement>,
     /// What is managed.
     pub regions: Mutex<Regions>,
+    /// Ranges whose pages are locked while mremap(2) moves them, and what was managed there.
+    pub remaps: Mutex<Vec<(Range<usize>, Vec<(Range<usize>, OnFork)>)>>,
     /// Closed during forks.
     pub gate: Gate,
     /// How the program's threads ask for something.

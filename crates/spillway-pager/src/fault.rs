@@ -25,6 +25,10 @@ impl Worker {
         let engine = self.engine;
         let Some(_pass) = engine.gate.enter() else { return };
         let started_ns = now_ns();
+        if engine.frames.contains(fault.address) {
+            // Only we look into frames, and only into full ones: an answer of zeros would be a lie.
+            return self.refuse(page_number_of(fault.address), &Lost::EmptyFrame);
+        }
         let page_number = page_number_of(fault.address);
         match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),

@@ -70,6 +70,12 @@ impl Frames {
         self.area.address() + frame as usize * PAGE_SIZE
     }
 
+    /// Whether an address lies in a frame.
+    #[must_use]
+    pub fn contains(&self, address: usize) -> bool {
+        (self.area.address()..self.area.address() + self.area.bytes()).contains(&address)
+    }
+
     /// First address and length of all frames.
     #[must_use]
     pub fn extent(&self) -> (usize, usize) {

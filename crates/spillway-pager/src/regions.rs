@@ -88,6 +88,13 @@ impl Regions {
         }
     }
 
+    /// Removes what is managed of `range` and returns it.
+    pub fn take(&mut self, range: &Range<usize>) -> Vec<(Range<usize>, OnFork)> {
+        let parts = self.within(range);
+        self.remove(range);
+        parts
+    }
+
     /// Changes the wish for the managed parts of `range`.
     pub fn set_on_fork(&mut self, range: &Range<usize>, on_fork: OnFork) {
         for (part, _) in self.within(range) {

@@ -78,6 +78,9 @@ extern "C" fn handler_main(handler: usize) -> ! {
         // One at a time, so that the other handlers get the rest.
         match worker.at.uffd.read(&mut messages) {
             Ok([message]) => {
+                // The other messages tell of an mremap(2), which waits until they are read. Its hook says more; but
+                // without the event the kernel would drop the registration of what has moved, and with it, where the
+                // mapping joins a neighbour, that of memory which another thread uses at this moment.
                 if let Some(fault) = message.fault() {
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
