@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout();
     writeln!(
         out,
-        "{:<24} {:>7} {:>5} {:>9} {:>9} {:>10}  bytes a page",
-        "store", "pages", "batch", "write ns", "read ns", "discard ns"
+        "{:<24} {:>7} {:>5} {:>9} {:>11} {:>9} {:>10}  {:>12}",
+        "store", "pages", "batch", "write ns", "rewrite ns", "read ns", "discard ns", "bytes a page"
     )?;
     for uri in uris {
         let spec: StoreSpec = uri.parse()?;
@@ -44,10 +44,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let store = spec.open(spec.prepare("store-cost")?, "store-cost")?;
                 let data = contents.pages();
                 let mut lane = store.open_lane()?;
-                let [write, read, discard] = measure(&mut *lane, &data, batch)?;
+                let [write, rewrite, read, discard] = measure(&mut *lane, &data, batch)?;
                 write_all(&mut *lane, &slots(), &data, batch)?;
                 let bytes = store.stored_bytes() / PAGES as u64;
-                writeln!(out, "{uri:<24} {name:>7} {batch:>5} {write:>9} {read:>9} {discard:>10}  {bytes}")?;
+                writeln!(
+                    out,
+                    "{uri:<24} {name:>7} {batch:>5} {write:>9} {rewrite:>11} {read:>9} {discard:>10}  {bytes:>12}"
+                )?;
             }
         }
     }
@@ -64,14 +67,15 @@ fn slots() -> Vec<u32> {
     slots
 }
 
-/// Nanoseconds a page to write, read and discard.
-fn measure(lane: &mut dyn Lane, data: &[Page], batch: usize) -> Result<[u128; 3], StoreError> {
+/// Nanoseconds a page to write to an empty slot, write anew, read and discard.
+fn measure(lane: &mut dyn Lane, data: &[Page], batch: usize) -> Result<[u128; 4], StoreError> {
     let slots = slots();
     let mut back = vec![[0; PAGE_SIZE]; batch];
-    let mut rounds: [Vec<u128>; 3] = Default::default();
+    let mut rounds: [Vec<u128>; 4] = Default::default();
     for _ in 0..ROUNDS {
-        let [writes, reads, discards] = &mut rounds;
+        let [writes, rewrites, reads, discards] = &mut rounds;
         writes.push(timed(|| write_all(lane, &slots, data, batch))?);
+        rewrites.push(timed(|| write_all(lane, &slots, data, batch))?);
         reads.push(timed(|| slots.chunks(batch).try_for_each(|slots| read(lane, slots, &mut back)))?);
         discards.push(timed(|| {
             slots.chunks(batch).for_each(|slots| lane.discard(slots));

@@ -1,4 +1,5 @@
 //! `file:` on a file system that runs out of space. Mounts a small tmpfs, so it needs root.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
 

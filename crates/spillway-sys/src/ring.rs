@@ -167,7 +167,7 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    fn transfer<'a, B>(offset: u64, buffers: &'a mut [B]) -> Transfer<'a, B> {
+    fn transfer<B>(offset: u64, buffers: &mut [B]) -> Transfer<'_, B> {
         Transfer { offset, buffers, outcome: Ok(0) }
     }
 

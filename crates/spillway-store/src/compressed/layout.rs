@@ -21,6 +21,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"spillZ1\0");
 /// Words of the header.
 const HEADER_WORDS: usize = 4;
 
+/// Empty spans that keep their memory, 2 MiB: so many that pages which are written anew in the order in which
+/// they were first written do not give back and take memory all the time.
+pub const WARM_SPANS: usize = 32;
+
 /// Byte offsets of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -33,6 +37,7 @@ pub struct Layout {
     bitmaps: usize,
     free_hints: usize,
     room_hints: usize,
+    warm: usize,
     arena: usize,
     /// Length of the file.
     pub bytes: usize,
@@ -60,8 +65,9 @@ impl Layout {
         let bitmaps = place(spans * BITMAP_WORDS * 8, PAGE_SIZE);
         let free_hints = place(hint_words(spans) * 8, PAGE_SIZE);
         let room_hints = place(hint_words(spans) * CLASSES * 8, PAGE_SIZE);
+        let warm = place(WARM_SPANS * 8, 64);
         let arena = place(spans * SPAN_BYTES, SPAN_BYTES);
-        Self { slots, spans, index, states, bitmaps, free_hints, room_hints, arena, bytes: next }
+        Self { slots, spans, index, states, bitmaps, free_hints, room_hints, warm, arena, bytes: next }
     }
 
     /// Writes the header into a new file.
@@ -103,6 +109,7 @@ impl Layout {
             bitmaps: memory.atomics_u64(self.bitmaps, self.spans * BITMAP_WORDS),
             free_hints: memory.atomics_u64(self.free_hints, hint_words(self.spans)),
             room_hints: memory.atomics_u64(self.room_hints, hint_words(self.spans) * CLASSES),
+            warm: memory.atomics_u64(self.warm, WARM_SPANS),
             fresh: &memory.atomics_u64((HEADER_WORDS - 1) * 8, 1)[0],
         }
     }

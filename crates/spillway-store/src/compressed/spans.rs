@@ -7,10 +7,11 @@
 //!
 //! - To allocate, first count one object up in a state with the right class and room, then claim a clear bit.
 //!   There is one, because bits are cleared before they are counted down.
-//! - To free, clear the bit, then count down. Who would count down to 0 sets the state to *retiring* instead,
-//!   which is theirs alone: they give the span's memory back and then set the state to 0.
+//! - To free, clear the bit, then count down. Who would count down to 0 sets the state to *empty* instead: the
+//!   span is then theirs alone. They leave it, with its memory, in a *warm* place, whence the next one who needs
+//!   a span takes it; or, when these are taken, give its memory back and set the state to 0.
 //!
-//! Hence count >= bits set, always. Whoever dies in between leaves a count too high (an object, or a retiring
+//! Hence count >= bits set, always. Whoever dies in between leaves a count too high (an object, or an empty
 //! span, is lost until the run ends), never one too low (an object with two owners).
 //!
 //! *Hints* are bitmaps of spans worth trying. A wrong one costs time only: before it says that there is no
@@ -39,6 +40,10 @@ pub trait Word {
     fn set(&self, bits: u64) -> u64;
     /// Clears bits; tells the value before.
     fn clear(&self, bits: u64) -> u64;
+    /// Changes it to 0; tells the value before.
+    fn take(&self) -> u64 {
+        self.clear(u64::MAX)
+    }
 }
 
 impl Word for AtomicU64 {
@@ -69,19 +74,20 @@ enum State {
     Free,
     /// Serves a class; so many objects are taken, at least one.
     Serving(Class, u64),
-    Retiring,
+    /// Holds nothing, and belongs to who emptied it, or to the warm place that names it.
+    Empty,
     /// No value that is ever written.
     Damaged,
 }
 
 impl State {
     const COUNT_BITS: u32 = 16;
-    const RETIRING: u64 = 1 << 63;
+    const EMPTY: u64 = 1 << 63;
 
     fn unpack(word: u64) -> Self {
         match word {
             0 => Self::Free,
-            Self::RETIRING => Self::Retiring,
+            Self::EMPTY => Self::Empty,
             _ => {
                 let count = word & ((1 << Self::COUNT_BITS) - 1);
                 let class = (word >> Self::COUNT_BITS).checked_sub(1).and_then(Class::numbered);
@@ -128,6 +134,8 @@ pub struct Spans<'a, W> {
     pub free_hints: &'a [W],
     /// For each class [`hint_words`] words, a bit a span: probably has room.
     pub room_hints: &'a [W],
+    /// Each names an empty span that still has its memory (its number + 1), or none (0).
+    pub warm: &'a [W],
     /// Spans from this number on were never used.
     pub fresh: &'a W,
 }
@@ -146,6 +154,7 @@ impl<W: Word> Spans<'_, W> {
         let object = self
             .allocate_in(*home, class)
             .or_else(|| self.allocate_by_hint(class, *home))
+            .or_else(|| self.open_warm(class))
             .or_else(|| self.open_free(class))
             .or_else(|| self.open_fresh(class));
         if let Some(object) = object {
@@ -155,8 +164,8 @@ impl<W: Word> Spans<'_, W> {
         self.search(class)
     }
 
-    /// Gives an object back. `give_back` is called with the span's number when nothing is left in the span,
-    /// which nobody else uses until it returns. False when nobody owns such an object: a caller's mistake or
+    /// Gives an object back. `give_back` is called with the span's number when the span's memory should go back
+    /// to the machine; nobody else uses the span until it returns. False when nobody owns such an object: a caller's mistake or
     /// damaged memory; nothing is changed then.
     pub fn free(&self, object: Object, give_back: impl FnOnce(u32)) -> bool {
         let Some((state, word, bit)) = self.words_of(object) else { return false };
@@ -169,14 +178,16 @@ impl<W: Word> Spans<'_, W> {
         let mut seen = state.get();
         loop {
             let State::Serving(class, count) = State::unpack(seen) else { return false };
-            let next = if count == 1 { State::RETIRING } else { State::serving(class, count - 1) };
+            let next = if count == 1 { State::EMPTY } else { State::serving(class, count - 1) };
             match state.replace(seen, next) {
                 Err(found) => seen = found,
                 Ok(()) if count == 1 => {
                     self.hint(self.room_hints_of(class), object.span, false);
-                    give_back(object.span);
-                    state.put(0);
-                    self.hint(Some(self.free_hints), object.span, true);
+                    if !self.keep_warm(object.span) {
+                        give_back(object.span);
+                        state.put(0);
+                        self.hint(Some(self.free_hints), object.span, true);
+                    }
                     return true;
                 }
                 Ok(()) => {
@@ -192,7 +203,7 @@ impl<W: Word> Spans<'_, W> {
     /// Number of spans that hold something.
     #[cfg(test)]
     pub fn spans_in_use(&self) -> usize {
-        self.states.iter().filter(|state| state.get() != 0).count()
+        self.states.iter().filter(|state| matches!(State::unpack(state.get()), State::Serving(..))).count()
     }
 
     fn words_of(&self, object: Object) -> Option<(&W, &W, u64)> {
@@ -249,9 +260,29 @@ impl<W: Word> Spans<'_, W> {
         None
     }
 
+    /// Leaves an empty span, which the caller has to itself, in a warm place, if there is one.
+    fn keep_warm(&self, span: u32) -> bool {
+        self.warm.iter().any(|place| place.get() == 0 && place.replace(0, u64::from(span) + 1).is_ok())
+    }
+
+    /// Takes a warm span for the class, with its first object.
+    fn open_warm(&self, class: Class) -> Option<Object> {
+        self.warm.iter().filter(|place| place.get() != 0).find_map(|place| {
+            let span = u32::try_from(place.take().checked_sub(1)?).ok()?;
+            let state = self.states.get(span as usize)?;
+            state.replace(State::EMPTY, State::serving(class, 1)).ok()?;
+            self.begin(span, class)
+        })
+    }
+
     /// Takes a free span for the class, with its first object.
     fn open(&self, span: u32, class: Class) -> Option<Object> {
         self.states.get(span as usize)?.replace(0, State::serving(class, 1)).ok()?;
+        self.begin(span, class)
+    }
+
+    /// The first object of a span that the caller has just taken.
+    fn begin(&self, span: u32, class: Class) -> Option<Object> {
         self.hint(self.room_hints_of(class), span, true);
         self.claim(span, class)
     }
@@ -378,17 +409,19 @@ mod tests {
         bitmaps: Vec<AtomicU64>,
         free_hints: Vec<AtomicU64>,
         room_hints: Vec<AtomicU64>,
+        warm: Vec<AtomicU64>,
         fresh: AtomicU64,
     }
 
     impl Memory {
-        fn new(spans: usize) -> Self {
+        fn new(spans: usize, warm: usize) -> Self {
             let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
             Self {
                 states: words(spans),
                 bitmaps: words(spans * BITMAP_WORDS),
                 free_hints: words(hint_words(spans)),
                 room_hints: words(hint_words(spans) * CLASSES),
+                warm: words(warm),
                 fresh: AtomicU64::new(0),
             }
         }
@@ -399,6 +432,7 @@ mod tests {
                 bitmaps: &self.bitmaps,
                 free_hints: &self.free_hints,
                 room_hints: &self.room_hints,
+                warm: &self.warm,
                 fresh: &self.fresh,
             }
         }
@@ -460,9 +494,11 @@ mod tests {
         #[test]
         fn owners_and_room_are_as_in_a_plain_model(
             spans in prop_oneof![1..6usize, Just(SPANS)],
+            warm in 0..3usize,
             steps in prop::collection::vec(step(), 1..80),
         ) {
-            let memory = Memory::new(spans);
+            let memory = Memory::new(spans, warm);
+            let mut kept_warm = 0;
             let allocator = memory.spans();
             let mut model = Model::default();
             let mut homes = [NO_HOMES; 3];
@@ -488,7 +524,9 @@ mod tests {
                             let object = model.owned.swap_remove(which.index(model.owned.len()));
                             let mut emptied = None;
                             prop_assert!(allocator.free(object, |span| emptied = Some(span)));
-                            prop_assert_eq!(emptied, model.freed(object).then_some(object.span));
+                            let empty = model.freed(object);
+                            prop_assert!(emptied.is_none_or(|span| empty && span == object.span));
+                            kept_warm += usize::from(empty && emptied.is_none());
                             prop_assert!(!allocator.free(object, |_| panic!("freed twice")));
                         }
                     }
@@ -500,6 +538,8 @@ mod tests {
                 prop_assert!(allocator.free(object, drop));
             }
             prop_assert_eq!(allocator.spans_in_use(), 0);
+            prop_assert!(memory.states.iter().filter(|state| state.get() != 0).count() <= warm);
+            prop_assert!(warm > 0 || kept_warm == 0);
             prop_assert!(memory.bitmaps.iter().all(|word| word.get() == 0));
         }
 
@@ -513,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_dies_leaves_room_to_others() {
-        let memory = Memory::new(1);
+        let memory = Memory::new(1, 0);
         let class = Class::holding(4096).unwrap();
         assert!(memory.spans().allocate(class, &mut NO_HOMES.clone()).is_some());
         // Counted up, and killed before it claimed a bit: one object less, and the span never empties.

@@ -42,18 +42,20 @@ struct Arena {
     bitmaps: Vec<AtomicU64>,
     free_hints: Vec<AtomicU64>,
     room_hints: Vec<AtomicU64>,
+    warm: Vec<AtomicU64>,
     fresh: AtomicU64,
     owners: Vec<AtomicU64>,
 }
 
 impl Arena {
-    fn new(spans: usize) -> Arc<Self> {
+    fn new(spans: usize, warm: usize) -> Arc<Self> {
         let words = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
         Arc::new(Self {
             states: words(spans),
             bitmaps: words(spans * BITMAP_WORDS),
             free_hints: words(hint_words(spans)),
             room_hints: words(hint_words(spans) * CLASSES),
+            warm: words(warm),
             fresh: AtomicU64::new(0),
             owners: words(spans * 16),
         })
@@ -65,6 +67,7 @@ impl Arena {
             bitmaps: &self.bitmaps,
             free_hints: &self.free_hints,
             room_hints: &self.room_hints,
+            warm: &self.warm,
             fresh: &self.fresh,
         }
     }
@@ -109,17 +112,20 @@ impl Arena {
     }
 }
 
-fn model(test: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.max_branches = 20_000;
-    builder.check(test);
+/// Tries all orders of `test`, without a warm place and with one.
+fn model(test: impl Fn(usize) + Sync + Send + Copy + 'static) {
+    for warm in [0, 1] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.max_branches = 20_000;
+        builder.check(move || test(warm));
+    }
 }
 
 #[test]
 fn loom_the_last_object_has_one_owner() {
-    model(|| {
-        let arena = Arena::new(1);
+    model(|warm| {
+        let arena = Arena::new(1, warm);
         let held = arena.take(15);
         let other = thread::spawn({
             let arena = arena.clone();
@@ -137,8 +143,8 @@ fn loom_the_last_object_has_one_owner() {
 
 #[test]
 fn loom_a_span_that_empties_is_not_used_meanwhile() {
-    model(|| {
-        let arena = Arena::new(1);
+    model(|warm| {
+        let arena = Arena::new(1, warm);
         let [last] = arena.take(1)[..] else { unreachable!() };
         let other = thread::spawn({
             let arena = arena.clone();
@@ -157,8 +163,8 @@ fn loom_a_span_that_empties_is_not_used_meanwhile() {
 
 #[test]
 fn loom_two_lanes_write_and_free() {
-    model(|| {
-        let arena = Arena::new(2);
+    model(|warm| {
+        let arena = Arena::new(2, warm);
         let other = thread::spawn({
             let arena = arena.clone();
             move || {
@@ -176,8 +182,8 @@ fn loom_two_lanes_write_and_free() {
 
 #[test]
 fn loom_room_made_in_a_span_that_fills_is_hinted() {
-    model(|| {
-        let arena = Arena::new(1);
+    model(|warm| {
+        let arena = Arena::new(1, warm);
         let held = arena.take(15);
         let other = thread::spawn({
             let arena = arena.clone();
@@ -189,5 +195,23 @@ fn loom_room_made_in_a_span_that_fills_is_hinted() {
         let hints = &arena.room_hints[class().number() * words];
         assert_eq!(hints.get(), 1, "the room is forgotten");
         arena.expect_room(1);
+    });
+}
+
+#[test]
+fn loom_a_warm_span_has_one_taker() {
+    model(|warm| {
+        let arena = Arena::new(2, warm);
+        for object in arena.take(1) {
+            arena.free(object);
+        }
+        let lane = |arena: Arc<Arena>| move || arena.allocate(&mut NO_HOMES.clone()).expect("there is room");
+        let other = thread::spawn(lane(arena.clone()));
+        let here = lane(arena.clone())();
+        let there = other.join().unwrap();
+        arena.free(here);
+        arena.free(there);
+        assert_eq!(arena.spans().spans_in_use(), 0);
+        arena.expect_room(32);
     });
 }
