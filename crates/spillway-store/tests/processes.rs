@@ -112,7 +112,7 @@ fn survive_killed_writers(uri: &str, kills: u32) {
 
 #[test]
 fn compressed_survives_killed_writers() {
-    survive_killed_writers("compressed:?size=32M", 12);
+    survive_killed_writers("compressed:?size=32M", 8);
 }
 
 #[test]

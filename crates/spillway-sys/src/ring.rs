@@ -183,7 +183,7 @@ mod tests {
         ring.run(&mut writes).unwrap();
         assert!(writes.iter().all(|write| write.outcome == Ok(100)));
 
-        let mut back = vec![[0; 5000], [7; 5000]];
+        let mut back = [[0; 5000], [7; 5000]];
         let mut slices: Vec<_> = back.iter_mut().map(|bytes| [IoSliceMut::new(bytes)]).collect();
         let mut reads: Vec<_> =
             slices.iter_mut().zip(0..).map(|(one, number)| transfer(number * 4000, &mut one[..])).collect();
