@@ -9,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl,
@@ -32,6 +33,10 @@ const PAGES_PER_TRANSFER: usize = 64;
 /// Neighbouring slots that are worth a hole in the file. On ext4 a hole costs some 100 us, however small, and
 /// tears the file apart; fewer slots keep their place until they are written again.
 const SLOTS_WORTH_A_HOLE: u32 = 64;
+
+/// Times that a busy block device is tried again, and the wait between: two seconds in all.
+const BUSY_TRIES: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A page where O_DIRECT wants it.
 #[derive(Clone)]

@@ -150,6 +150,13 @@ impl Ring {
     }
 }
 
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel takes a ring apart at its leisure; the file should be free at once.
+        let _ = self.uring.submitter().unregister_files();
+    }
+}
+
 fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
