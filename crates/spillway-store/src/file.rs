@@ -95,8 +95,18 @@ fn extend(spec: &StoreSpec, fd: OwnedFd, bytes: u64) -> Result<OwnedFd, StoreErr
 /// Takes a block device for this run alone: it must not be mounted or otherwise in use.
 fn open_device(spec: &StoreSpec, path: &Path, bytes: u64) -> Result<OwnedFd, StoreError> {
     let flags = OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    let fd = open_path(path, flags, Mode::empty())
-        .map_err(|errno| cannot(spec, "have the device alone", errno))?;
+    let mut tries = 0;
+    let fd = loop {
+        match open_path(path, flags, Mode::empty()) {
+            Ok(fd) => break fd,
+            // The kernel may still be taking the rings of a run apart that has just been killed.
+            Err(Errno::BUSY) if tries < BUSY_TRIES => {
+                tries += 1;
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            Err(errno) => return Err(cannot(spec, "have the device alone", errno)),
+        }
+    };
     let has =
         seek(&fd, SeekFrom::End(0)).map_err(|errno| cannot(spec, "ask for the device's size", errno))?;
     if has < bytes {
