@@ -37,8 +37,10 @@ impl Held<'_> {
         self.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);
     }
 
-    fn forget(self, slot: u32) {
-        self.0[slot as usize / 64].fetch_and(!(1 << (slot % 64)), Ordering::Relaxed);
+    /// False when it was not noted.
+    fn forget(self, slot: u32) -> bool {
+        let bit = 1 << (slot % 64);
+        self.0[slot as usize / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
     /// The slots held, in ascending order.
@@ -114,7 +116,11 @@ impl SlotTable<'_> {
     /// Gives back a reference that `held` notes. When it was the last, `discard` may drop the contents before
     /// the slot can be taken again.
     pub fn release(&self, held: Held<'_>, slot: u32, discard: impl FnOnce(u32)) {
-        held.forget(slot);
+        if !held.forget(slot) {
+            // Given back twice: somebody else's by now. Never free it from under them.
+            debug_assert!(false, "slot {slot} released twice");
+            return;
+        }
         let count = &self.references[slot as usize];
         let mut now = count.load(Ordering::Acquire);
         // The last holder keeps the count at 1 until the contents are gone; nobody else can raise it, since

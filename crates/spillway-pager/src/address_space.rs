@@ -63,6 +63,8 @@ impl Worker {
 
     /// Manages a fresh mapping. False when the kernel will not have it, and it stays unmanaged.
     pub(crate) fn map(&mut self, range: Range<usize>) -> bool {
+        // What was here before may have been unmapped past our hooks.
+        self.sweep(&range);
         let mut regions = self.engine.regions();
         let registered = self.at.uffd.register(range.start, range.len(), fault_mode()).is_ok();
         if registered {
@@ -101,22 +103,35 @@ impl Worker {
     }
 
     /// Ends the management of a range that is about to go. Returns how many of its pages had contents.
+    ///
+    /// The registration goes first: from then on the kernel refuses to map a page here, so a fault's message that
+    /// was read long ago cannot bring a word back to life which nobody would ever clear. Invariant: a page whose
+    /// word is not absent is registered, but for the time between these two steps.
     pub(crate) fn forget(&mut self, range: Range<usize>) -> usize {
-        let parts = self.engine.regions().within(&range);
+        let parts = self.engine.regions().take(&range);
         let mut held = 0;
         for (part, _) in parts {
-            let (from, to) = pages(&part);
-            let mut gone = Gone::default();
-            for (page_number, word) in self.engine.table.range(from, to) {
-                let info = self.lock(word);
-                self.let_go(info, &mut gone);
-                self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
-            }
-            held += gone.managed as usize;
-            self.settle(gone);
             let _ = self.at.uffd.unregister(part.start, part.len());
-            self.engine.regions().remove(&part);
+            held += self.sweep(&part);
         }
+        held
+    }
+
+    /// Makes every page of a range absent and gives back what it held. Returns how many held something.
+    fn sweep(&mut self, range: &Range<usize>) -> usize {
+        let (from, to) = pages(range);
+        let engine = self.engine;
+        let mut gone = Gone::default();
+        for (page_number, word) in engine.table.range(from, to) {
+            if word.peek() == PageInfo::ABSENT {
+                continue;
+            }
+            let info = self.lock(word);
+            self.let_go(info, &mut gone);
+            self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
+        }
+        let held = gone.managed as usize;
+        self.settle(gone);
         held
     }
 
@@ -298,28 +313,27 @@ impl Worker {
 
     /// Brings all pages of a range in and ends its management, before the program locks it in memory.
     fn unmanage(&mut self, range: Range<usize>) -> usize {
-        let parts = self.engine.regions().within(&range);
+        let parts = self.engine.regions().take(&range);
         for (part, _) in parts {
-            let (from, to) = pages(&part);
             let engine = self.engine;
+            let (from, to) = pages(&part);
             let mut gone = Gone::default();
-            for (page_number, word) in engine.table.range(from, to) {
+            // All words stay locked until the range is not registered any more, so that none comes to life again.
+            for page_number in from..to {
+                let Ok(word) = engine.table.find_or_make(page_number) else { continue };
                 let info = self.lock_settled(page_number, word);
-                match self.bring_in(page_number, info) {
-                    Ok(local) => {
-                        gone.local += u64::from(local);
-                        gone.managed += u64::from(info.state != State::Absent);
-                        self.drop_slot(info.slot);
-                        self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
-                    }
-                    Err(_) => {
-                        self.unlock(page_number, word, PageInfo { state: State::Poisoned, ..info });
-                    }
+                if let Ok(local) = self.bring_in(page_number, info) {
+                    gone.local += u64::from(local);
+                    gone.managed += u64::from(info.state != State::Absent);
+                    self.drop_slot(info.slot);
                 }
             }
-            self.settle(gone);
             let _ = self.at.uffd.unregister(part.start, part.len());
-            self.engine.regions().remove(&part);
+            for (page_number, word) in engine.table.range(from, to) {
+                let generation = word.peek().generation;
+                self.unlock(page_number, word, PageInfo { generation, ..PageInfo::ABSENT });
+            }
+            self.settle(gone);
             self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
         }
         0
