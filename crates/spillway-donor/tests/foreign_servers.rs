@@ -14,8 +14,13 @@ struct Server(Child);
 
 impl Server {
     fn start(program: &str, package: &str, arguments: &[&str]) -> Self {
-        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        Self(child.unwrap_or_else(|error| panic!("{program}: {error}; install it: apt-get install {package}")))
+        let mut command = Command::new(program);
+        // nbdkit reports every failure that it is told to inject.
+        let child =
+            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Self(
+            child.unwrap_or_else(|error| panic!("{program}: {error}; install it: apt-get install {package}")),
+        )
     }
 
     fn nbdkit(arguments: &[&str]) -> Self {
@@ -84,8 +89,17 @@ fn nbdkit_memory_by_tcp_without_newer_options() {
     let (port, ready) = (free_port().to_string(), directory.path().join("pid"));
     // No structured replies, and neither TRIM nor several connections.
     let _server = Server::nbdkit(&[
-        "--ipaddr", "127.0.0.1", "--port", &port, "--pidfile", ready.to_str().unwrap(), "--no-sr",
-        "--filter=noextents", "--filter=nozero", "memory", "16M",
+        "--ipaddr",
+        "127.0.0.1",
+        "--port",
+        &port,
+        "--pidfile",
+        ready.to_str().unwrap(),
+        "--no-sr",
+        "--filter=noextents",
+        "--filter=nozero",
+        "memory",
+        "16M",
     ]);
     await_file(&ready);
     check_store(&format!("nbd://localhost:{port}/"));
@@ -114,7 +128,8 @@ fn nbd_server_with_a_file() {
     let uri = format!("nbd://127.0.0.1:{port}/swap");
     check_store(&uri);
 
-    let error = format!("nbd://127.0.0.1:{port}/none").parse::<StoreSpec>().unwrap().prepare("t").unwrap_err();
+    let error =
+        format!("nbd://127.0.0.1:{port}/none").parse::<StoreSpec>().unwrap().prepare("t").unwrap_err();
     assert!(error.to_string().contains("refuses export 'none'"), "{error}");
 }
 
@@ -124,7 +139,18 @@ fn exports_that_cannot_hold_pages_are_refused_with_the_reason() {
     let cases: [(&str, &[&str], &str); 3] = [
         ("ro", &["--readonly", "memory", "1M"], "read-only"),
         ("small", &["memory", "1K"], "does not hold a page"),
-        ("blocks", &["--filter=blocksize-policy", "memory", "1M", "blocksize-minimum=8K", "blocksize-preferred=8K", "blocksize-maximum=1M"], "no pages of 4096"),
+        (
+            "blocks",
+            &[
+                "--filter=blocksize-policy",
+                "memory",
+                "1M",
+                "blocksize-minimum=8K",
+                "blocksize-preferred=8K",
+                "blocksize-maximum=1M",
+            ],
+            "no pages of 4096",
+        ),
     ];
     for (name, arguments, reason) in cases {
         let socket = directory.path().join(name);

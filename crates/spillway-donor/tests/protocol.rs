@@ -29,7 +29,10 @@ fn options_are_answered_as_the_protocol_says() {
     assert!(error_of(&client.option(&ClientOption::StartTls), 1 << 31 | 1));
     assert!(error_of(&client.option(&ClientOption::Unknown(4711)), 1 << 31 | 1));
     let meta = |queries| ClientOption::SetMetaContext(MetaQuery { name: "a", queries });
-    assert!(error_of(&client.option(&meta(vec!["base:allocation"])), 1 << 31 | 3), "structured replies come first");
+    assert!(
+        error_of(&client.option(&meta(vec!["base:allocation"])), 1 << 31 | 3),
+        "structured replies come first"
+    );
     assert_eq!(client.option(&ClientOption::StructuredReply), ["Ack"]);
     let context = |id| format!("MetaContext {{ id: {id}, name: \"base:allocation\" }}");
     let list = |queries| ClientOption::ListMetaContext(MetaQuery { name: "a", queries });
@@ -147,7 +150,9 @@ fn structured_replies_tell_data_from_holes() {
     let cookie = client.request(Command::Read, 2 * PAGE as u64, 4 * PAGE as u32, &[]);
     let mut chunks = Vec::new();
     loop {
-        let ReplyHead::Chunk { flags, kind, cookie: of, payload_bytes } = client.head() else { panic!("simple") };
+        let ReplyHead::Chunk { flags, kind, cookie: of, payload_bytes } = client.head() else {
+            panic!("simple")
+        };
         assert_eq!(of, cookie);
         chunks.push((kind, client.bytes(payload_bytes as usize)));
         if flags.bits() & 1 != 0 {
@@ -158,7 +163,10 @@ fn structured_replies_tell_data_from_holes() {
     let mut two_pages = hole(2);
     two_pages[8..].copy_from_slice(&(2 * PAGE as u32).to_be_bytes());
     let data = [&(4 * PAGE as u64).to_be_bytes()[..], &page].concat();
-    assert_eq!(chunks, [(chunk::OFFSET_HOLE, two_pages), (chunk::OFFSET_DATA, data), (chunk::OFFSET_HOLE, hole(5))]);
+    assert_eq!(
+        chunks,
+        [(chunk::OFFSET_HOLE, two_pages), (chunk::OFFSET_DATA, data), (chunk::OFFSET_HOLE, hole(5))]
+    );
 
     // One chunk where the client wants one.
     client.request_with(RequestFlags::DF, Command::Read, 2 * PAGE as u64, 4 * PAGE as u32, &[]);

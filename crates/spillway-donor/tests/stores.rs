@@ -138,7 +138,8 @@ fn a_full_donor_says_so_and_keeps_what_it_has() {
         assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(full.clone())).count(), 56, "{uri}");
         let kept: Vec<usize> = (0..256).filter(|at| outcomes[*at].is_ok()).collect();
         assert_eq!(kept.len(), 200);
-        let (kept_slots, kept_pages): (Vec<_>, Vec<_>) = kept.iter().map(|at| (slots[*at], mine[*at])).unzip();
+        let (kept_slots, kept_pages): (Vec<_>, Vec<_>) =
+            kept.iter().map(|at| (slots[*at], mine[*at])).unzip();
         expect_pages(&mut *lane, &kept_slots, &kept_pages);
         expect_pages(&mut *other, &their_slots, &theirs);
         // What has its place can be written again, and what is given back can be taken.
@@ -190,7 +191,10 @@ fn stores_that_are_not_there_are_named_with_a_remedy() {
     ] {
         let error = uri.parse::<StoreSpec>().unwrap().prepare("t").unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, StoreError::Unusable { .. }) && text.contains(&uri) && text.contains(remedy), "{text}");
+        assert!(
+            matches!(error, StoreError::Unusable { .. }) && text.contains(&uri) && text.contains(remedy),
+            "{text}"
+        );
     }
 }
 

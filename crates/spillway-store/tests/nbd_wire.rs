@@ -25,13 +25,7 @@ fn any_command() -> impl Strategy<Value = Command> {
 }
 
 fn any_request() -> impl Strategy<Value = Request> {
-    let fields = (
-        any::<u16>(),
-        any_command(),
-        any::<u64>(),
-        any::<u64>(),
-        0..=MAX_REQUEST_BYTES,
-    );
+    let fields = (any::<u16>(), any_command(), any::<u64>(), any::<u64>(), 0..=MAX_REQUEST_BYTES);
     fields.prop_map(|(flags, command, cookie, offset, length)| Request {
         flags: RequestFlags::from_bits_retain(flags),
         command,
@@ -48,9 +42,7 @@ fn near_messages() -> impl Strategy<Value = Vec<u8>> {
         Just(hs::encode_greeting(hs::HandshakeFlags::all()).to_vec()),
         Just(b"IHAVEOPT\0\0\0\x07".to_vec()),
         Just(b"IHAVEOPT\0\0\0\x0a".to_vec()),
-        Just(vec![
-            0, 3, 0xe8, 0x89, 4, 0x55, 0x65, 0xa9, 0, 0, 0, 7, 0, 0, 0, 3
-        ]),
+        Just(vec![0, 3, 0xe8, 0x89, 4, 0x55, 0x65, 0xa9, 0, 0, 0, 7, 0, 0, 0, 3]),
         any_request().prop_map(|request| request.encode().to_vec()),
         Just(vec![0x67, 0x44, 0x66, 0x98]),
         Just(vec![0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1]),
@@ -138,16 +130,9 @@ fn lengths_beyond_the_limits_are_refused() {
         offset: 0,
         length: MAX_REQUEST_BYTES + 1,
     };
-    assert!(matches!(
-        Request::decode(&write.encode()),
-        Err(WireError::Limit { .. })
-    ));
+    assert!(matches!(Request::decode(&write.encode()), Err(WireError::Limit { .. })));
     // Only a write's length is followed by data; the server answers the others with an error.
-    let trim = Request {
-        command: Command::Trim,
-        length: u32::MAX,
-        ..write
-    };
+    let trim = Request { command: Command::Trim, length: u32::MAX, ..write };
     assert_eq!(Request::decode(&trim.encode()), Ok(Some(trim)));
 
     for (kind, payload_bytes) in [
@@ -157,17 +142,8 @@ fn lengths_beyond_the_limits_are_refused() {
         (77, u32::MAX),
     ] {
         let mut bytes = Vec::new();
-        ReplyHead::Chunk {
-            flags: ChunkFlags::DONE,
-            kind,
-            cookie: 1,
-            payload_bytes,
-        }
-        .put(&mut bytes);
-        assert!(
-            matches!(ReplyHead::decode(&bytes), Err(WireError::Limit { .. })),
-            "chunk kind {kind}"
-        );
+        ReplyHead::Chunk { flags: ChunkFlags::DONE, kind, cookie: 1, payload_bytes }.put(&mut bytes);
+        assert!(matches!(ReplyHead::decode(&bytes), Err(WireError::Limit { .. })), "chunk kind {kind}");
     }
 
     let long = "n".repeat(4097);
@@ -176,10 +152,7 @@ fn lengths_beyond_the_limits_are_refused() {
         Err(WireError::Limit { .. })
     ));
     let huge = vec![0; MAX_OPTION_BYTES as usize + 1];
-    assert!(matches!(
-        hs::decode_option(hs::option::ABORT, &huge),
-        Err(WireError::Limit { .. })
-    ));
+    assert!(matches!(hs::decode_option(hs::option::ABORT, &huge), Err(WireError::Limit { .. })));
 }
 
 #[test]
@@ -194,26 +167,11 @@ fn malformed_messages_are_refused() {
         hs::decode_option(hs::option::GO, &[0, 0, 0, 0, 0, 0, 7]),
         Err(WireError::Length { .. })
     ));
-    assert!(matches!(
-        hs::decode_option(hs::option::LIST, b"x"),
-        Err(WireError::Length { .. })
-    ));
-    assert!(matches!(
-        hs::decode_option(hs::option::EXPORT_NAME, &[0xff]),
-        Err(WireError::Text { .. })
-    ));
-    assert!(matches!(
-        hs::decode_option(hs::option::EXPORT_NAME, b"a\0b"),
-        Err(WireError::Text { .. })
-    ));
-    assert!(matches!(
-        Request::decode(b"GET / HTTP/1.1\r\n"),
-        Err(WireError::Magic { .. })
-    ));
-    assert!(matches!(
-        ReplyHead::decode(b"HTTP/1.1"),
-        Err(WireError::Magic { .. })
-    ));
+    assert!(matches!(hs::decode_option(hs::option::LIST, b"x"), Err(WireError::Length { .. })));
+    assert!(matches!(hs::decode_option(hs::option::EXPORT_NAME, &[0xff]), Err(WireError::Text { .. })));
+    assert!(matches!(hs::decode_option(hs::option::EXPORT_NAME, b"a\0b"), Err(WireError::Text { .. })));
+    assert!(matches!(Request::decode(b"GET / HTTP/1.1\r\n"), Err(WireError::Magic { .. })));
+    assert!(matches!(ReplyHead::decode(b"HTTP/1.1"), Err(WireError::Magic { .. })));
     assert_eq!(hs::decode_client_flags([0, 0, 0, 4]), None);
     assert!(decode_hole(&[0; 11]).is_err() && decode_hole(&[0; 13]).is_err());
     assert!(decode_extents(&[0; 9]).is_err());

@@ -15,7 +15,7 @@ use spillway_core::page::PAGE_SIZE;
 
 use super::connection::{Address, ConnectError, Connection};
 use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, plan};
-use super::private::{PrivateQuery, is_valid_token};
+use super::private::{PrivateQuery, derived_token};
 use super::wire::errno;
 use super::wire::handshake::ExportFlags;
 use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
@@ -32,10 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
     let (_, patience) = target(spec)?;
     let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
-    if !is_valid_token(run_token) {
-        return Err(spec.unusable("the run's token is malformed", "report this as a bug"));
-    }
-    let query = PrivateQuery::Run(run_token);
+    let token = derived_token(run_token, &spec.to_string());
+    let query = PrivateQuery::Run(&token);
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
     for address in resolve(spec)? {
         let deadline = Instant::now() + patience.timeout;
@@ -76,7 +74,7 @@ pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc
             uri: spec.to_string(),
             address,
             export: export.to_owned(),
-            token: run_token.to_owned(),
+            token: derived_token(run_token, &spec.to_string()),
             patience,
         }),
     }))

@@ -9,7 +9,8 @@
 //! | `spillway:lane=TOKEN` | a further connection of the run | the same; [`LOST`] where the run's export is gone |
 //! | `spillway:drop` | drop the named export with all it holds | the same; [`ABSENT`] where there is none |
 //!
-//! The context that comes back means yes, and the GO that follows opens the private export.
+//! The context that comes back means yes, and the GO that follows opens the private export. TOKEN is
+//! [`derived_token`]: a donor learns nothing by which it could pass for a process of the run.
 
 /// Most bytes in a token.
 pub const MAX_TOKEN_BYTES: usize = 128;
@@ -61,6 +62,18 @@ impl<'a> PrivateQuery<'a> {
     }
 }
 
+/// What a donor is told of a run's token for the store of this URI: different for every store, so that two ways
+/// to one donor do not share an export, and not to be turned back (BLAKE3 in its key derivation mode).
+#[must_use]
+pub fn derived_token(run_token: &str, uri: &str) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("spillway private export of a store");
+    // The length keeps token and URI apart.
+    hasher.update(&(run_token.len() as u64).to_le_bytes());
+    hasher.update(run_token.as_bytes());
+    hasher.update(uri.as_bytes());
+    hasher.finalize().to_hex()[..32].to_owned()
+}
+
 /// Whether a token can be sent: letters, digits, `-`, `_` and `.`.
 #[must_use]
 pub fn is_valid_token(token: &str) -> bool {
@@ -71,6 +84,18 @@ pub fn is_valid_token(token: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn derived_tokens_differ_by_run_and_store() {
+        let token = derived_token("run", "nbd://a:1/");
+        assert!(is_valid_token(&token) && !token.contains("run"));
+        assert_eq!(token, derived_token("run", "nbd://a:1/"));
+        for (run, uri) in
+            [("ru", "nnbd://a:1/"), ("other", "nbd://a:1/"), ("run", "nbd://a:2/"), ("run", "shm:x")]
+        {
+            assert_ne!(token, derived_token(run, uri));
+        }
+    }
 
     #[test]
     fn queries_round_trip_and_others_are_not_ours() {

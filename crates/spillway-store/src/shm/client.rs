@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 use super::doorbell::{self, COUNT_MASK};
 use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
 use super::ring::{ENTRIES, Operation, Ring, Status};
-use crate::nbd::private::is_valid_token;
+use crate::nbd::private::derived_token;
 use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Watches the doorbell for this long before sleeping: a page takes 1 us, sleeping and waking some 10 us.
@@ -58,18 +58,16 @@ struct ShmStore {
 }
 
 impl ShmStore {
-    fn new(spec: &StoreSpec, capacity_slots: u32, token: &str) -> Result<Self, StoreError> {
+    fn new(spec: &StoreSpec, capacity_slots: u32, run_token: &str) -> Result<Self, StoreError> {
         let StoreSpec::Shm { name, patience } = spec else {
             return Err(spec.unusable("it is no shm: store", "name it as shm:NAME"));
         };
-        if !is_valid_token(token) {
-            return Err(spec.unusable("the run's token is malformed", "report this as a bug"));
-        }
+        let uri = spec.to_string();
         Ok(Self {
-            uri: spec.to_string(),
+            token: derived_token(run_token, &uri),
+            uri,
             name: name.clone(),
             capacity_slots,
-            token: token.to_owned(),
             patience: *patience,
         })
     }

@@ -17,10 +17,7 @@ fn handshake(data: &[u8]) {
     {
         assert_eq!(hs::decode_greeting(&hs::encode_greeting(flags)), Ok(flags));
     }
-    if let Some(flags) = data
-        .first_chunk()
-        .and_then(|bytes| hs::decode_client_flags(*bytes))
-    {
+    if let Some(flags) = data.first_chunk().and_then(|bytes| hs::decode_client_flags(*bytes)) {
         assert_eq!(hs::decode_client_flags(flags.bits().to_be_bytes()), Some(flags));
     }
     if let Some((header, rest)) = data.split_first_chunk() {
@@ -34,14 +31,7 @@ fn handshake(data: &[u8]) {
         option_reply(header, rest);
     }
     for kind in [1, 2, 3, 4, 1 << 31 | 6] {
-        option_reply(
-            hs::ReplyHeader {
-                option: 7,
-                kind,
-                data_bytes: data.len() as u32,
-            },
-            data,
-        );
+        option_reply(hs::ReplyHeader { option: 7, kind, data_bytes: data.len() as u32 }, data);
     }
     if let Some(bytes) = data.first_chunk() {
         let _ = hs::decode_export_name_reply(bytes);

@@ -1,0 +1,236 @@
+//! `spillway donor` as a process: its lines, its end, its memory, and what its clients see when it is killed or
+//! stopped.
+
+mod donor_common;
+
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use donor_common::{Donor, command, eventually};
+use rustix::process::Signal;
+use spillway_store::StoreError;
+use spillway_store::testing::{expect_pages, open_store, pages, read, write};
+
+const MIB: u64 = 1 << 20;
+
+fn fails(arguments: &[&str]) -> String {
+    let output = command(arguments).output().unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+#[test]
+fn ends_cleanly_on_sigterm_and_sigint() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let donor = Donor::start("16M", &[]);
+        let socket = donor.socket.clone();
+        assert!(donor.ready.starts_with("listening on nbd://127.0.0.1:"), "{}", donor.ready);
+        assert!(
+            donor.ready.contains(&donor.shm_uri()) && donor.ready.contains("16.0 MiB"),
+            "{}",
+            donor.ready
+        );
+        // One export by three ways would still be three: each store of a run has its own.
+        let stores = [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()].map(|uri| open_store(&uri));
+        let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
+        for lane in &mut lanes {
+            assert!(write(&mut **lane, &[1], &pages(1, 1))[0].is_ok());
+        }
+        donor.signal(signal);
+        let (status, rest) = donor.end();
+        assert!(status.success(), "{status}");
+        assert_eq!(rest, "ended: 6 connections, of which 0 failed; 0 refused; 12.0 KiB were stored\n");
+        assert!(!socket.exists());
+    }
+}
+
+#[test]
+fn prints_json_on_request() {
+    let donor = Donor::start("1M", &["--json"]);
+    let ready: serde_json::Value = serde_json::from_str(&donor.ready).unwrap();
+    assert_eq!(ready["memory_bytes"], MIB);
+    assert_eq!(ready["listening_on"][0], donor.tcp_uri("").trim_end_matches('/'));
+    assert_eq!(ready["listening_on"].as_array().unwrap().len(), 3);
+    let ended: serde_json::Value = serde_json::from_str(&donor.stop().1).unwrap();
+    assert_eq!((&ended["connections"], &ended["stored_bytes"]), (&0.into(), &0.into()));
+}
+
+#[test]
+fn refuses_to_start_with_thing_reason_and_remedy() {
+    let donor = Donor::start("1M", &[]);
+    let tcp = donor.tcp();
+    let text = fails(&["--memory", "1M", "--listen", &tcp]);
+    assert!(
+        text.contains(&format!("cannot listen on nbd://{tcp}")) && text.contains("choose another port"),
+        "{text}"
+    );
+    let text = fails(&["--memory", "1M", "--unix", donor.socket.to_str().unwrap()]);
+    assert!(text.contains("another program listens there"), "{text}");
+    let text = fails(&["--memory", "1M", "--shm", &donor.shm]);
+    assert!(text.contains("another donor has that name"), "{text}");
+    let text = fails(&["--memory", "1000G", "--shm", "x"]);
+    assert!(text.contains("1000.0 GiB is more than the ") && text.contains("--force"), "{text}");
+    let text = fails(&["--memory", "1K", "--shm", "x"]);
+    assert!(text.contains("between 4 KiB and 16 TiB"), "{text}");
+    let text = fails(&["--memory", "1M", "--unix", "/nonexistent/directory/socket"]);
+    assert!(text.contains("in a directory that you may write to"), "{text}");
+    let text = fails(&["--memory", "1M"]);
+    assert!(text.contains("--listen") && text.contains("--unix") && text.contains("--shm"), "{text}");
+    for arguments in [
+        ["--shm", "x", "--memory", "many"],
+        ["--memory", "1M", "--listen", "nowhere"],
+        ["--memory", "1M", "--shm", "a/b"],
+        ["drop", "compressed:", "--shm", "x"],
+    ] {
+        fails(&arguments);
+    }
+    fails(&["drop", "compressed:"]);
+    fails(&["drop", "shm:x"]);
+    let text = fails(&["drop", &donor.tcp_uri("none")]);
+    assert!(text.contains("no export of that name"), "{text}");
+}
+
+#[test]
+fn takes_over_a_socket_that_nobody_listens_on_but_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("stale");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists());
+    let donor = command(&["--memory", "1M", "--unix", socket.to_str().unwrap()])
+        .stdout(std::process::Stdio::null())
+        .spawn();
+    let mut donor = donor.unwrap();
+    let uri = format!("nbd+unix:///?socket={}", socket.display());
+    eventually("the donor listens", || {
+        uri.parse::<spillway_store::StoreSpec>().unwrap().prepare("t").is_ok()
+    });
+    rustix::process::kill_process(rustix::process::Pid::from_child(&donor), Signal::TERM).unwrap();
+    assert!(donor.wait().unwrap().success() && !socket.exists());
+
+    let file = directory.path().join("file");
+    std::fs::write(&file, "precious").unwrap();
+    let text = fails(&["--memory", "1M", "--unix", file.to_str().unwrap()]);
+    assert!(text.contains("no socket"), "{text}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+}
+
+/// Seen from outside, by the donor's resident set.
+#[test]
+fn memory_is_taken_when_written_and_given_back_when_trimmed() {
+    let donor = Donor::start("256M", &["--grace", "0"]);
+    let at_rest = donor.resident_bytes();
+    assert!(at_rest < 24 * MIB, "{at_rest}");
+    for uri in [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()] {
+        let (parts, store) = open_store(&uri);
+        let mut lane = store.open_lane().unwrap();
+        let content = pages(1024, 1);
+        for chunk in 0..32u32 {
+            let slots: Vec<u32> = (0..1024).map(|slot| chunk * 1024 + slot).collect();
+            assert!(write(&mut *lane, &slots, &content).iter().all(Result::is_ok));
+        }
+        let full = donor.resident_bytes();
+        assert!(full >= at_rest + 126 * MIB && full <= at_rest + 140 * MIB, "{uri}: {full}");
+        // Zeros need no memory.
+        let zeros = vec![[0; 4096]; 8192];
+        let slots: Vec<u32> = (0..8192).collect();
+        assert!(write(&mut *lane, &slots, &zeros).iter().all(Result::is_ok));
+        eventually("a quarter is given back", || donor.resident_bytes() < full - 31 * MIB);
+        expect_pages(&mut *lane, &slots[..100], &zeros[..100]);
+        lane.discard(&(8192..16384).collect::<Vec<_>>());
+        eventually("half is given back", || donor.resident_bytes() < full - 62 * MIB);
+        expect_pages(&mut *lane, &[16384, 32767], &[content[0], content[1023]]);
+        // The run leaves, and its export goes.
+        drop((lane, parts, store));
+        eventually("all is given back", || donor.resident_bytes() < at_rest + 8 * MIB);
+    }
+}
+
+#[test]
+fn a_killed_donor_is_reported_and_nobody_hangs() {
+    let donor = Donor::start("16M", &[]);
+    let uris = [
+        format!("{}?reconnect=0.3", donor.tcp_uri("e")),
+        format!("{}&reconnect=0.3", donor.unix_uri("e")),
+        donor.shm_uri(),
+    ];
+    let stores = uris.clone().map(|uri| open_store(&uri));
+    let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
+    let slots: Vec<u32> = (0..256).collect();
+    let content = pages(256, 1);
+    for lane in &mut lanes {
+        assert!(write(&mut **lane, &slots, &content).iter().all(Result::is_ok));
+    }
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for (lane, uri) in lanes.iter_mut().zip(&uris) {
+            let (slots, content) = (&slots, &content);
+            scope.spawn(move || {
+                // Until the donor is killed, and every page is right until then.
+                loop {
+                    for (back, page) in read(&mut **lane, slots).into_iter().zip(content) {
+                        match back {
+                            Ok(back) => assert!(back == *page),
+                            Err(StoreError::Gone { store, .. }) => {
+                                assert_eq!(store, *uri);
+                                return;
+                            }
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        donor.signal(Signal::KILL);
+    });
+    assert!(begin.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_stopped_donor_is_waited_for() {
+    const STOPPED: Duration = Duration::from_secs(10);
+    let donor = Donor::start("16M", &[]);
+    let stores = [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()].map(|uri| open_store(&uri));
+    let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
+    let content = pages(1024, 1);
+    let slots: Vec<u32> = (0..1024).collect();
+    donor.signal(Signal::STOP);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for lane in &mut lanes {
+            scope.spawn(|| {
+                // 4 MiB fill every buffer on the way.
+                assert!(write(&mut **lane, &slots, &content).iter().all(Result::is_ok));
+                expect_pages(&mut **lane, &slots, &content);
+                assert!(begin.elapsed() >= STOPPED);
+            });
+        }
+        // A lane that opens meanwhile waits too.
+        let store = &stores[0].1;
+        scope.spawn(|| expect_zero_length(&mut *store.open_lane().unwrap()));
+        std::thread::sleep(STOPPED);
+        donor.signal(Signal::CONT);
+    });
+}
+
+fn expect_zero_length(lane: &mut dyn spillway_store::Lane) {
+    lane.read(&mut []);
+}
+
+#[test]
+fn a_restarted_donor_has_lost_what_it_held_and_clients_are_told() {
+    let donor = Donor::start("16M", &[]);
+    let (uri, tcp) = (donor.tcp_uri("e"), donor.tcp());
+    let (_parts, store) = open_store(&uri);
+    let mut lane = store.open_lane().unwrap();
+    assert!(write(&mut *lane, &[0], &pages(1, 1))[0].is_ok());
+    donor.signal(Signal::KILL);
+    donor.end();
+    let _again = Donor::start("16M", &["--listen", &tcp]);
+    match &read(&mut *lane, &[0])[0] {
+        Err(StoreError::Gone { reason, .. }) => assert!(reason.contains("it was restarted"), "{reason}"),
+        other => panic!("{:?}", other.is_ok()),
+    }
+}
