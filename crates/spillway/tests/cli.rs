@@ -288,3 +288,42 @@ fn doctor_tells_an_ordinary_user_which_right_is_missing_and_how_to_get_it() {
     // What the kernel can do is told all the same.
     assert_eq!(check(&checks, "uffd-move")["status"], "ok");
 }
+
+#[test]
+fn run_refuses_with_the_words_of_doctor() {
+    let (_directory, command) = installation(true);
+    if !guarded() {
+        eprintln!("this machine lets everybody use userfaultfd: nothing to refuse");
+        return;
+    }
+    let checks: Vec<Value> =
+        serde_json::from_slice(&as_nobody(&command, &["doctor", "--json"]).stdout).unwrap();
+    let permission = check(&checks, "uffd-permission");
+    let output = as_nobody(&command, &["run", "--local", "64M", "--", "true"]);
+    let error = stderr(&output);
+    assert_eq!((code(&output), error.lines().count()), (125, 1), "{error}");
+    for key in ["check", "found", "meaning", "remedy"] {
+        assert!(error.contains(permission[key].as_str().unwrap()), "{key}: {error}");
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_started_give_the_statuses_of_env() {
+    if guarded() && !is_root() {
+        eprintln!("not root: the program would not be looked at");
+        return;
+    }
+    let (directory, command) = installation(true);
+    let plain = directory.path().join("plain");
+    std::fs::write(&plain, "no program").unwrap();
+    let absent = directory.path().join("absent");
+    for (program, status) in
+        [(plain.as_path(), 126), (directory.path(), 126), (&absent, 127), ("no-such".as_ref(), 127)]
+    {
+        let output =
+            Command::new(&command).args(["run", "--local", "64M", "--"]).arg(program).output().unwrap();
+        let error = stderr(&output);
+        assert_eq!((code(&output), error.lines().count()), (status, 1), "{}: {error}", program.display());
+        assert!(error.starts_with("spillway: ") && error.contains(program.to_str().unwrap()), "{error}");
+    }
+}
