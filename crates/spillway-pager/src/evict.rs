@@ -95,9 +95,8 @@ impl Worker {
                 run.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
                 return;
             };
-            let (to, from) = (self.engine.frames.address(frame), address_of(*first_page));
-            let moved = match self.at.uffd.move_pages(to, from, count * PAGE_SIZE, false) {
-                Ok(bytes) => bytes / PAGE_SIZE,
+            let moved = match self.move_to_frames(address_of(*first_page), frame, count) {
+                Ok(moved) => moved,
                 Err(error) => {
                     self.unmap_by_other_means(run[0], frame, error);
                     self.give_back_frames(frame + 1, count - 1);
@@ -111,6 +110,22 @@ impl Worker {
             self.give_back_frames(frame + moved as u32, count - moved);
             run = &run[moved..];
         }
+    }
+
+    /// Moves up to `count` neighbouring pages and returns how many went; an error speaks of the first.
+    fn move_to_frames(&self, address: usize, frame: u32, count: usize) -> rustix::io::Result<usize> {
+        let (to, bytes) = (self.engine.frames.address(frame), count * PAGE_SIZE);
+        let uffd = &self.at.uffd;
+        let moved = match uffd.move_pages(to, address, bytes, false) {
+            // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What then
+            // still cannot is pinned: a device may write to it whatever the page table says.
+            Err(Errno::BUSY) => {
+                memory::make_own(address, bytes)?;
+                uffd.move_pages(to, address, bytes, false)?
+            }
+            other => other?,
+        };
+        Ok(moved / PAGE_SIZE)
     }
 
     fn give_back_frames(&self, first: u32, count: usize) {
@@ -148,7 +163,7 @@ impl Worker {
                     self.unlock(page_number, word, next);
                 }
             }
-            Errno::BUSY | Errno::INVAL if self.copy_out(address, frame, error) => {
+            Errno::INVAL if self.copy_out(address, frame) => {
                 self.to_inactive(page_number, info, frame);
             }
             _ => {
@@ -159,21 +174,14 @@ impl Worker {
         }
     }
 
-    /// Copies a page into a frame and drops it, where it cannot be moved: shared with a process since a fork
-    /// (EBUSY), or not writable (EINVAL). Write protection keeps writers away meanwhile.
-    ///
-    /// A pinned page is EBUSY too, and must stay: a device may write to it whatever the page table says. A pinned
-    /// page is mapped exclusively, and a shared page cannot become pinned for writing without a write fault,
-    /// which the write protection holds back.
-    fn copy_out(&mut self, address: usize, frame: u32, error: Errno) -> bool {
+    /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to it or
+    /// may execute it. Write protection keeps writers away meanwhile.
+    fn copy_out(&mut self, address: usize, frame: u32) -> bool {
         let uffd = &self.at.uffd;
         if uffd.write_protect(address, PAGE_SIZE, true).is_err() {
             return false;
         }
-        let pinned = error == Errno::BUSY
-            && self.at.pagemap.entry(address).map_or(true, |entry| entry.is_exclusive());
-        let done = !pinned
-            && uffd.copy(self.engine.frames.address(frame), address, PAGE_SIZE).is_ok()
+        let done = uffd.copy(self.engine.frames.address(frame), address, PAGE_SIZE).is_ok()
             && memory::discard(address, PAGE_SIZE).is_ok();
         if !done {
             self.engine.frames.empty(frame);
