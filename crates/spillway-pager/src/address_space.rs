@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageWord, State};
 use spillway_core::transitions::{Service, service};
-use spillway_sys::memory;
+use spillway_sys::memory::{self, PageMap};
 use spillway_sys::uffd::RegisterMode;
 
 use crate::calls::{Operation, Request, TRY_AGAIN};
@@ -80,9 +80,12 @@ impl Worker {
         if !self.map(range.clone()) {
             return 0;
         }
+        let Ok(pagemap) = PageMap::open() else {
+            return self.give_up("open the page map", Errno::ACCESS);
+        };
         let mut adopted = 0;
         for address in range.step_by(PAGE_SIZE) {
-            let populated = self.at.pagemap.entry(address).is_ok_and(memory::PageMapEntry::is_populated);
+            let populated = pagemap.entry(address).is_ok_and(memory::PageMapEntry::is_populated);
             let page_number = page_number_of(address);
             let Some(word) = populated.then(|| self.engine.table.find_or_make(page_number).ok()).flatten() else {
                 continue;

@@ -1,16 +1,16 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
-use std::fs::read_to_string;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_policy::dcm::Replacement;
 use spillway_store::{SharedParts, StoreError, StoreSpec};
-use spillway_sys::memory::{Area, PageMap};
+use spillway_sys::memory::Area;
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
@@ -154,14 +154,12 @@ impl Birth {
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
         let engine = self.engine_for(&welcome)?;
-        let pagemap = PageMap::open().map_err(kernel("open the page map"))?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         let at = Box::leak(Box::new(Attachment {
             uffd,
             run,
             entry: welcome.entry,
             stores,
-            pagemap,
             control,
             settings: welcome.settings,
             low_headroom_pages: (limit_pages / 64).clamp(16, 512),
@@ -264,10 +262,9 @@ fn register_own(engine: &Engine, at: &Attachment) -> Result<(), AttachError> {
 /// Closes what the program has open, in this thread's copy of its file table.
 fn own_file_table() -> rustix::io::Result<()> {
     threads::close_all_files()?;
-    // Nothing of ours may come to lie where stray output goes.
+    // Nothing of ours may come to lie where stray output goes. Not /dev/null: the process may be in a chroot.
     for _ in 0..3 {
-        let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
-        std::mem::forget(null);
+        std::mem::forget(memfd_create("spillway-no-output", MemfdFlags::CLOEXEC)?);
     }
     Ok(())
 }
@@ -278,16 +275,16 @@ fn seed() -> u64 {
     std::env::var("SPILLWAY_SEED")
         .ok()
         .and_then(|text| text.parse().ok())
-        .or_else(|| read_to_string("/proc/sys/kernel/random/uuid").ok().map(|uuid| hash(&uuid)))
-        .unwrap_or(1)
-}
-
-fn hash(text: &str) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(text.as_bytes())
+        .unwrap_or_else(|| {
+            let mut bytes = [0_u8; 8];
+            let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+            u64::from_ne_bytes(bytes)
+        })
 }
 
 /// The first pager thread: brings everything up, starts the others and becomes the evictor.
 extern "C" fn pager_main(birth: usize) -> ! {
+    threads::become_pager_thread();
     let birth: &'static Birth = threads::argument(birth);
     let worker = birth.bring_up().and_then(|worker| {
         birth.start_handlers(&worker)?;

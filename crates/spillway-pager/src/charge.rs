@@ -5,38 +5,49 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 
+use crate::run_state::Counter;
 use crate::engine::{Attachment, Failure, Lost, Worker, now_ns};
 
 /// How long a fault may wait for memory before it is refused. Stores have shorter limits of their own.
 const PATIENCE_NS: u64 = 150_000_000_000;
 /// After this long without a page from the processes that hold more than their share, a process gives its own.
 const OTHERS_PATIENCE_NS: u64 = 10_000_000;
+/// How long, when every page that could be evicted is pinned.
+const PINNED_PATIENCE_NS: u64 = 5_000_000_000;
 const REQUEST_PAGES: u64 = 64;
 
 impl Worker {
     /// Charges one page to the local limit, evicting as needed.
     pub(crate) fn charge(&mut self) -> Result<(), Failure> {
         let mut waiting_since_ns = None;
-        loop {
-            if self.try_charge() {
-                return Ok(());
-            }
+        while !self.try_charge() {
             let now = now_ns();
-            let since = *waiting_since_ns.get_or_insert(now);
-            let others_first = self.holds_less_than_its_share() && now - since < OTHERS_PATIENCE_NS;
-            if others_first {
+            let waited_ns = now - *waiting_since_ns.get_or_insert(now);
+            let mut all_pinned = false;
+            if self.holds_less_than_its_share() && waited_ns < OTHERS_PATIENCE_NS {
                 self.ask_the_largest();
-            } else if self.evict_batch() > 0 {
-                continue;
+            } else {
+                let refused_before = self.evictions_refused();
+                if self.evict_batch() > 0 {
+                    continue;
+                }
+                all_pinned = self.evictions_refused() > refused_before
+                    && self.engine.replacement().inactive_len() == 0;
             }
             if self.engine.gate.is_frozen() {
                 return Err(Failure::Retry);
             }
-            if now - since > PATIENCE_NS || (now - since > OTHERS_PATIENCE_NS && self.nothing_helps()) {
+            let store_failed = waited_ns > OTHERS_PATIENCE_NS && self.last_store_error().is_some();
+            if store_failed || (all_pinned && waited_ns > PINNED_PATIENCE_NS) || waited_ns > PATIENCE_NS {
                 return Err(Failure::Lost(self.why_no_room()));
             }
             std::thread::sleep(Duration::from_micros(100));
         }
+        Ok(())
+    }
+
+    fn evictions_refused(&self) -> u64 {
+        self.at.run.counter(Counter::EvictionsRefused).load(Ordering::Relaxed)
     }
 
     /// Charges one page if there is room.
@@ -53,9 +64,9 @@ impl Worker {
 
     fn holds_less_than_its_share(&self) -> bool {
         let run = self.at.run;
-        let count = run.processes().count().max(1) as u64;
+        let count = run.process_count().max(1);
         let local = self.at.process().local_pages().load(Ordering::Relaxed);
-        local * count * 2 < run.budget().limit_pages.load(Ordering::Relaxed)
+        count > 1 && local * count * 2 < run.budget().limit_pages.load(Ordering::Relaxed)
     }
 
     fn ask_the_largest(&self) {
@@ -65,11 +76,6 @@ impl Worker {
             run.process(largest).requested_pages().store(REQUEST_PAGES, Ordering::Release);
             wake_evictor(self.at, largest);
         }
-    }
-
-    /// A store has failed for good, or everything is pinned: waiting longer changes nothing.
-    fn nothing_helps(&self) -> bool {
-        self.last_store_error().is_some()
     }
 
     fn last_store_error(&self) -> Option<spillway_store::StoreError> {

@@ -14,7 +14,7 @@ use spillway_core::page::{PAGE_SHIFT, Page};
 use spillway_core::page_word::{PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
-use spillway_sys::memory::{Area, PageMap};
+use spillway_sys::memory::Area;
 use spillway_sys::uffd::Uffd;
 use thiserror::Error;
 
@@ -112,8 +112,6 @@ pub struct Attachment {
     pub entry: usize,
     /// Where far pages are, in the order in which they are filled.
     pub stores: Vec<OpenStore>,
-    /// Of this process.
-    pub pagemap: PageMap,
     /// The supervisor sees the end of the process by the end of this connection.
     pub control: OwnedFd,
     /// Of the run.
@@ -205,6 +203,11 @@ pub struct Worker {
     pub bounce: Box<Bounce>,
     /// Slots that nobody needs any more, to be given back together.
     pub(crate) unneeded_slots: Vec<u32>,
+    /// Where the search for an empty slab goes on.
+    pub(crate) next_slab: u32,
+    /// The last store was nearly full when its slots were last counted.
+    pub(crate) crowded: bool,
+    pub(crate) fetches_until_count: u32,
 }
 
 /// A page on a page boundary, as direct I/O wants it.
@@ -216,7 +219,16 @@ impl Worker {
     pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
         let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
         let bounce = Box::new(Bounce([0; _]));
-        Ok(Self { engine, at, lanes, bounce, unneeded_slots: Vec::with_capacity(UNNEEDED_SLOTS) })
+        Ok(Self {
+            engine,
+            at,
+            lanes,
+            bounce,
+            unneeded_slots: Vec::with_capacity(UNNEEDED_SLOTS),
+            next_slab: 0,
+            crowded: false,
+            fetches_until_count: 0,
+        })
     }
 
     /// Unlocks a page's word and wakes who waits for it.

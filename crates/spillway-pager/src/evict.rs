@@ -298,7 +298,8 @@ impl Worker {
         let slab = match u32::try_from(hint.load(Ordering::Relaxed)).ok().and_then(|slab| slab.checked_sub(1)) {
             Some(slab) if range.contains(&slab) => slab,
             _ => {
-                let slab = slots.empty_slab(range.clone(), 0).unwrap_or(range.start);
+                let slab = slots.empty_slab(range.clone(), self.next_slab).unwrap_or(range.start);
+                self.next_slab = slab;
                 hint.store(u64::from(slab) + 1, Ordering::Relaxed);
                 slab
             }
@@ -406,6 +407,18 @@ impl Worker {
 
     /// Little room is left on the last store: copies of local pages are not worth their slots.
     pub(crate) fn stores_are_crowded(&mut self) -> bool {
+        // Counting the slots in use takes longer than a fetch.
+        self.fetches_until_count = match self.fetches_until_count.checked_sub(1) {
+            Some(left) => left,
+            None => {
+                self.crowded = self.count_used_slots();
+                FETCHES_BETWEEN_COUNTS
+            }
+        };
+        self.crowded
+    }
+
+    fn count_used_slots(&mut self) -> bool {
         let Some(last) = self.at.stores.last() else { return false };
         let capacity = u64::from(last.range.end - last.range.start);
         let used = self.at.run.slots().used(last.range.clone());
@@ -440,6 +453,8 @@ impl Worker {
         any
     }
 }
+
+const FETCHES_BETWEEN_COUNTS: u32 = 256;
 
 const WARNED_STORE_FAILED: u32 = 0;
 const WARNED_STORE_CROWDED: u32 = 1;

@@ -19,4 +19,4 @@ pub mod report;
 pub mod run_state;
 pub mod settings;
 pub mod supervisor;
-mod threads;
+pub mod threads;

@@ -111,6 +111,7 @@ const LOCAL_AT: usize = 3;
 const PEAK_LOCAL_AT: usize = 4;
 const MAX_LATENCY_AT: usize = 5;
 const WARNINGS_AT: usize = 6;
+const LIVE_AT: usize = 7;
 
 impl RunState {
     /// Makes the state of a run with a local limit of `limit_pages` and `slots` slots of far memory.
@@ -238,6 +239,7 @@ impl RunState {
                 .is_ok();
             if claimed {
                 process.words[PID_AT].store(u64::from(pid), Ordering::Release);
+                self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
             claimed
         })
@@ -259,6 +261,13 @@ impl RunState {
         self.uncount_managed(process.words[MANAGED_AT_PROCESS].swap(0, Ordering::AcqRel));
         process.words[PID_AT].store(0, Ordering::Relaxed);
         process.words[USE_AT].store(FREE, Ordering::Release);
+        self.header(LIVE_AT).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many processes there are.
+    #[must_use]
+    pub fn process_count(&self) -> u64 {
+        self.header(LIVE_AT).load(Ordering::Relaxed)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The pager's threads: fault handlers, one pinned to each CPU, and the evictor.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::Timespec;
@@ -55,6 +56,21 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).take(8).collect()
 }
 
+thread_local! {
+    static IS_PAGER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is one of the pager's: what it does to its own memory concerns no pager.
+#[must_use]
+pub fn is_pager_thread() -> bool {
+    IS_PAGER.get()
+}
+
+/// To be called first by every pager thread.
+pub(crate) fn become_pager_thread() {
+    IS_PAGER.set(true);
+}
+
 struct Handler {
     worker: Worker,
     cpu: Option<usize>,
@@ -67,6 +83,7 @@ pub(crate) fn start_handler(memory: &'static ThreadMemory, worker: Worker, cpu: 
 }
 
 extern "C" fn handler_main(handler: usize) -> ! {
+    become_pager_thread();
     let Handler { mut worker, cpu } = *take_box::<Handler>(handler);
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();

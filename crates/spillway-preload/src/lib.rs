@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use spillway_pager::attach::Birth;
 use spillway_pager::calls::{Calls, Operation};
 use spillway_pager::settings::RUN_VARIABLE;
+use spillway_pager::threads::is_pager_thread;
 
 /// Exit status when Spillway cannot manage the program.
 const EXIT_CANNOT_MANAGE: i32 = 125;
@@ -35,6 +36,9 @@ fn calls() -> Option<&'static Calls> {
 
 /// Asks the pager.
 fn call(operation: Operation, arguments: [usize; 4]) -> usize {
+    if is_pager_thread() {
+        return 0;
+    }
     calls().map_or(0, |calls| calls.call(operation, arguments))
 }
 
