@@ -67,7 +67,9 @@ extern "C" fn clone_child(start: *mut c_void) -> c_int {
     // SAFETY: the parent's value, which the child has a copy of: its memory is not shared.
     let CloneStart { function, argument, entry } = unsafe { start.cast::<CloneStart>().read() };
     attach_child(entry);
-    function(argument)
+    let status = function(argument);
+    // libc would end this thread only, which the pager's would outlive. SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
 }
 
 type Clone = unsafe extern "C" fn(

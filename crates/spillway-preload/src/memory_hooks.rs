@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use spillway_pager::calls::Operation;
 use spillway_sys::raw;
 
+use spillway_pager::attach::Birth;
+use spillway_sys::maps;
+
 use crate::install::CURRENT_BREAK;
-use crate::{call, fork_hooks, set_errno, stop, to_libc};
+use crate::{BIRTH, call, fork_hooks, set_errno, stop, to_libc};
 
 const PAGE_SIZE: usize = 4096;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
@@ -253,18 +256,46 @@ pub unsafe extern "C" fn mlock2(address: *const c_void, bytes: usize, flags: c_i
 
 /// mlockall(2).
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    if flags & libc::MCL_FUTURE != 0 {
-        LOCKS_FUTURE.store(true, Ordering::Relaxed);
+    let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    let mut rest = flags;
+    if flags & !known == 0 && flags & libc::MCL_CURRENT != 0 {
+        let result = lock_current(if flags & libc::MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 });
+        if failed(result) {
+            return to_libc(result) as c_int;
+        }
+        rest &= !libc::MCL_CURRENT;
+        if rest & libc::MCL_FUTURE == 0 {
+            return 0;
+        }
     }
-    if flags & libc::MCL_CURRENT != 0 {
-        call(Operation::Unmanage, [0, 1 << 47, 0, 0]);
-    }
-    // SAFETY: the program's own call.
-    let result = unsafe { raw::syscall(libc::SYS_mlockall as usize, [flags as usize, 0, 0, 0, 0, 0]) };
-    if failed(result) {
-        LOCKS_FUTURE.store(false, Ordering::Relaxed);
+    // SAFETY: the program's own call, less what is done already.
+    let result = unsafe { raw::syscall(libc::SYS_mlockall as usize, [rest as usize, 0, 0, 0, 0, 0]) };
+    if !failed(result) {
+        LOCKS_FUTURE.store(flags & libc::MCL_FUTURE != 0, Ordering::Relaxed);
     }
     to_libc(result) as c_int
+}
+
+/// Locks every mapping but the pager's frames and doorbells, which must stay empty: what the kernel's own
+/// MCL_CURRENT would do to all.
+fn lock_current(flags: usize) -> isize {
+    call(Operation::Unmanage, [0, 1 << 47, 0, 0]);
+    let (Some(engine), Ok(mappings)) = (BIRTH.get().and_then(Birth::engine), maps::read()) else {
+        return -libc::ENOMEM as isize;
+    };
+    let own = [engine.frames.extent(), engine.calls.doorbells()];
+    let is_own = |mapping: &maps::Mapping| own.iter().any(|&(start, bytes)| mapping.start < start + bytes && start < mapping.end);
+    let mut result = 0;
+    for mapping in mappings.iter().filter(|mapping| !is_own(mapping) && !mapping.name.starts_with("[v")) {
+        let arguments = [mapping.start, mapping.bytes(), flags, 0, 0, 0];
+        // SAFETY: locks memory and changes no contents.
+        let locked = unsafe { raw::syscall(libc::SYS_mlock2 as usize, arguments) };
+        // As mlockall, which locks what it can but heeds the limit; a mapping that cannot be populated is no error.
+        if locked == -libc::EPERM as isize || locked == -libc::EAGAIN as isize {
+            result = locked;
+        }
+    }
+    result
 }
 
 /// munlockall(2).
