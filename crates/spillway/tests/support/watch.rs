@@ -1,0 +1,108 @@
+//! What a tree of processes holds, seen from outside.
+
+use std::fs::read_to_string;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use super::child::{PATIENCE, until};
+
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// The processes below `root`, without itself.
+pub fn descendants(root: i32) -> Vec<i32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while next < found.len() {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", found[next])).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()));
+        }
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// A line such as `RssAnon:  12 kB` of a file in /proc, in bytes.
+fn line_bytes(file: &str, key: &str) -> Option<u64> {
+    let text = read_to_string(file).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Anonymous memory that is resident for these processes; what they share counts once.
+pub fn anonymous_bytes(pids: &[i32]) -> u64 {
+    match pids {
+        [pid] => line_bytes(&format!("/proc/{pid}/status"), "RssAnon").unwrap_or(0),
+        _ => pids.iter().filter_map(|pid| line_bytes(&format!("/proc/{pid}/smaps_rollup"), "Pss_Anon")).sum(),
+    }
+}
+
+/// The state of a process: R, S, T and so on.
+pub fn state(pid: Pid) -> Option<char> {
+    let stat = read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Waits until a process is in one of `states`.
+pub fn expect_state(pid: Pid, states: &str) {
+    until(
+        PATIENCE,
+        &format!("state {states} of process {}, now {:?}", pid.as_raw_nonzero(), state(pid)),
+        || state(pid).filter(|&state| states.contains(state)),
+    );
+}
+
+/// The only child of a process, once it has one.
+pub fn child_of(pid: Pid) -> Pid {
+    until(PATIENCE, "a child", || Pid::from_raw(*descendants(pid.as_raw_nonzero().get()).first()?))
+}
+
+/// Samples a tree of processes until it is dropped.
+pub struct Watch {
+    shared: Arc<(AtomicBool, AtomicU64, AtomicU64)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Watches what is below `root`, and `root` too if `including`.
+    pub fn start(root: Pid, including: bool) -> Self {
+        let shared = Arc::new((AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0)));
+        let root = root.as_raw_nonzero().get();
+        let theirs = Arc::clone(&shared);
+        let thread = spawn(move || {
+            let (stop, peak, samples) = &*theirs;
+            while !stop.load(Ordering::Acquire) {
+                let mut pids = descendants(root);
+                if including {
+                    pids.push(root);
+                }
+                peak.fetch_max(anonymous_bytes(&pids), Ordering::AcqRel);
+                samples.fetch_add(1, Ordering::AcqRel);
+                sleep(INTERVAL);
+            }
+        });
+        Self { shared, thread: Some(thread) }
+    }
+
+    /// The most anonymous memory that was resident at a time.
+    pub fn peak_bytes(&self) -> u64 {
+        self.shared.1.load(Ordering::Acquire)
+    }
+
+    /// How often it has looked.
+    pub fn samples(&self) -> u64 {
+        self.shared.2.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.0.store(true, Ordering::Release);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
