@@ -193,11 +193,7 @@ mod tests {
         }
 
         fn table(&self) -> SlotTable<'_> {
-            SlotTable {
-                references: &self.references,
-                checksums: &self.checksums,
-                slab_used: &self.slab_used,
-            }
+            SlotTable { references: &self.references, checksums: &self.checksums, slab_used: &self.slab_used }
         }
     }
 

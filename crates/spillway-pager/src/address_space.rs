@@ -51,6 +51,7 @@ impl Worker {
             Operation::SetOnFork => {
                 let wish = [OnFork::Keep, OnFork::Wipe, OnFork::Drop][c.min(2)];
                 self.engine.regions().set_on_fork(&(a..a + b), wish);
+                self.set_inherited(false);
                 0
             }
             Operation::CountUnmanaged => {
@@ -68,6 +69,8 @@ impl Worker {
         let mut regions = self.engine.regions();
         let registered = self.at.uffd.register(range.start, range.len(), fault_mode()).is_ok();
         if registered {
+            // A child made past our hooks would read zeros where pages are far: it gets nothing here, and a SIGSEGV.
+            let _ = memory::inherit(range.start, range.len(), false);
             regions.insert(range, OnFork::Keep);
         } else {
             self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);
@@ -87,7 +90,8 @@ impl Worker {
         for address in range.step_by(PAGE_SIZE) {
             let populated = pagemap.entry(address).is_ok_and(memory::PageMapEntry::is_populated);
             let page_number = page_number_of(address);
-            let Some(word) = populated.then(|| self.engine.table.find_or_make(page_number).ok()).flatten() else {
+            let Some(word) = populated.then(|| self.engine.table.find_or_make(page_number).ok()).flatten()
+            else {
                 continue;
             };
             let info = self.lock(word);

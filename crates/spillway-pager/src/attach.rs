@@ -19,6 +19,7 @@ use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
 use crate::gate::Gate;
+use crate::message;
 use crate::page_table::PageTable;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
@@ -57,6 +58,7 @@ pub struct Birth {
     token: String,
     /// For a forked child, its entry.
     fork_entry: Mutex<Option<usize>>,
+    started: AtomicU32,
     outcome: AtomicU32,
     reason: Mutex<String>,
     engine: OnceLock<&'static Engine>,
@@ -72,6 +74,10 @@ const MAX_HANDLERS: usize = 16;
 impl Birth {
     /// Prepares the threads of a process of the run `run_variable` (see [`crate::settings::RUN_VARIABLE`]).
     pub fn new(run_variable: &str) -> Result<Self, AttachError> {
+        // The pager's threads have no standard error of their own.
+        std::panic::set_hook(Box::new(|panic| {
+            message::to_program(&format!("{panic}; please report this mistake of Spillway's"));
+        }));
         let (name, token) = run_variable
             .rsplit_once('/')
             .ok_or_else(|| AttachError::Refused(format!("'{run_variable}' does not name a run")))?;
@@ -86,11 +92,18 @@ impl Birth {
             run_name: name.to_owned(),
             token: token.to_owned(),
             fork_entry: Mutex::new(None),
+            started: AtomicU32::new(0),
             outcome: AtomicU32::new(PENDING),
             reason: Mutex::new(String::new()),
             engine: OnceLock::new(),
             run: OnceLock::new(),
         })
+    }
+
+    /// The pager's threads in this process.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        self.started.load(Ordering::Relaxed) as usize
     }
 
     /// The engine, once paging works.
@@ -213,7 +226,9 @@ impl Birth {
         } else {
             cpus.len().max(2)
         };
+        self.started.store(1, Ordering::Relaxed);
         for (index, memory) in self.threads[1..].iter().take(wanted).enumerate() {
+            self.started.fetch_add(1, Ordering::Relaxed);
             let handler = Worker::new(worker.engine, worker.at)?;
             let cpu = cpus.get(index % cpus.len().max(1)).copied();
             threads::start_handler(memory, handler, cpu).map_err(kernel("start a pager thread"))?;
@@ -272,14 +287,11 @@ fn own_file_table() -> rustix::io::Result<()> {
 /// A seed for the replacement's coin: the same run of the same program need not be repeatable, but
 /// `SPILLWAY_SEED` makes it so.
 fn seed() -> u64 {
-    std::env::var("SPILLWAY_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| {
-            let mut bytes = [0_u8; 8];
-            let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-            u64::from_ne_bytes(bytes)
-        })
+    std::env::var("SPILLWAY_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
+        let mut bytes = [0_u8; 8];
+        let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+        u64::from_ne_bytes(bytes)
+    })
 }
 
 /// The first pager thread: brings everything up, starts the others and becomes the evictor.

@@ -48,7 +48,16 @@ impl Operation {
     fn from_number(number: u32) -> Option<Self> {
         use Operation::*;
         [
-            Map, Forget, Discard, RemapBegin, RemapEnd, Adopt, Unmanage, SetOnFork, ForkBegin, ForkEnd,
+            Map,
+            Forget,
+            Discard,
+            RemapBegin,
+            RemapEnd,
+            Adopt,
+            Unmanage,
+            SetOnFork,
+            ForkBegin,
+            ForkEnd,
             CountUnmanaged,
         ]
         .into_iter()
@@ -206,7 +215,8 @@ impl Calls {
             for slot in &self.slots[run] {
                 slot.state.store(FREE, Ordering::Release);
             }
-            spent = spent.checked_shr((first + count) as u32).map_or(0, |rest| rest << ((first + count) % 64));
+            spent =
+                spent.checked_shr((first + count) as u32).map_or(0, |rest| rest << ((first + count) % 64));
             if first + count >= 64 {
                 spent = 0;
             }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 
-use crate::run_state::Counter;
 use crate::engine::{Attachment, Failure, Lost, Worker, now_ns};
+use crate::run_state::Counter;
 
 /// How long a fault may wait for memory before it is refused. Stores have shorter limits of their own.
 const PATIENCE_NS: u64 = 150_000_000_000;

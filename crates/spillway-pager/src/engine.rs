@@ -33,7 +33,9 @@ pub enum Lost {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// The store returned something other than what was stored.
-    #[error("store {store} returned a page with a wrong checksum: it was restarted, or has corrupted the page")]
+    #[error(
+        "store {store} returned a page with a wrong checksum: it was restarted, or has corrupted the page"
+    )]
     Checksum {
         /// URI of the store.
         store: String,
@@ -72,6 +74,9 @@ impl<E: Into<Lost>> From<E> for Failure {
     }
 }
 
+/// Managed parts of a range, each with its wish for forks.
+pub type Parts = Vec<(Range<usize>, OnFork)>;
+
 /// Paging state that a forked child inherits.
 pub struct Engine {
     /// Words of all managed pages.
@@ -83,7 +88,7 @@ pub struct Engine {
     /// What is managed.
     pub regions: Mutex<Regions>,
     /// Ranges whose pages are locked while mremap(2) moves them, and what was managed there.
-    pub remaps: Mutex<Vec<(Range<usize>, Vec<(Range<usize>, OnFork)>)>>,
+    pub remaps: Mutex<Vec<(Range<usize>, Parts)>>,
     /// Closed during forks.
     pub gate: Gate,
     /// How the program's threads ask for something.
@@ -289,8 +294,11 @@ const UNNEEDED_SLOTS: usize = 256;
 /// Tells the stores that the contents of slots are not needed any more.
 fn discard(at: &Attachment, lanes: &mut [Box<dyn Lane>], slots: &[u32]) {
     for (open, lane) in at.stores.iter().zip(lanes) {
-        let own: Vec<u32> =
-            slots.iter().filter(|slot| open.range.contains(slot)).map(|slot| slot - open.range.start).collect();
+        let own: Vec<u32> = slots
+            .iter()
+            .filter(|slot| open.range.contains(slot))
+            .map(|slot| slot - open.range.start)
+            .collect();
         if !own.is_empty() {
             lane.discard(&own);
         }

@@ -295,7 +295,8 @@ impl Worker {
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
         let within = (page_number % u64::from(SLAB_SLOTS)) as u32;
         let hint = self.engine.table.slab_of(page_number)?;
-        let slab = match u32::try_from(hint.load(Ordering::Relaxed)).ok().and_then(|slab| slab.checked_sub(1)) {
+        let slab = match u32::try_from(hint.load(Ordering::Relaxed)).ok().and_then(|slab| slab.checked_sub(1))
+        {
             Some(slab) if range.contains(&slab) => slab,
             _ => {
                 let slab = slots.empty_slab(range.clone(), self.next_slab).unwrap_or(range.start);
@@ -313,7 +314,8 @@ impl Worker {
 
     fn write_to(&mut self, index: usize, leaving: &mut [Leaving]) {
         let range = self.at.stores[index].range.clone();
-        let mine = |page: &Leaving| matches!(page.kept, Ok(Some(slot)) if page.must_write && range.contains(&slot));
+        let mine =
+            |page: &Leaving| matches!(page.kept, Ok(Some(slot)) if page.must_write && range.contains(&slot));
         let mut batch: Vec<WriteRequest<'_>> = leaving
             .iter()
             .filter(|page| mine(page))
@@ -326,7 +328,8 @@ impl Worker {
             return;
         }
         self.lanes[index].write(&mut batch);
-        let outcomes: Vec<Result<(), StoreError>> = batch.into_iter().map(|request| request.outcome).collect();
+        let outcomes: Vec<Result<(), StoreError>> =
+            batch.into_iter().map(|request| request.outcome).collect();
         let run = self.at.run;
         if outcomes.iter().any(Result::is_ok)
             && let Ok(mut last) = self.engine.last_store_error.lock()
@@ -398,7 +401,9 @@ impl Worker {
             return;
         }
         if self.at.run.first_time(WARNED_STORE_FAILED) {
-            message::to_program(&format!("{error}; what cannot be stored stays local, and nothing stored is lost"));
+            message::to_program(&format!(
+                "{error}; what cannot be stored stays local, and nothing stored is lost"
+            ));
         }
         if let Ok(mut last) = self.engine.last_store_error.lock() {
             *last = Some(error);

@@ -128,7 +128,12 @@ impl Worker {
     }
 
     /// As [`Self::map_copy`] where the frame is charged already; given back on failure if `charged` for this.
-    pub(crate) fn map_copy_charged(&mut self, page_number: u64, from: usize, charged: bool) -> Result<(), Failure> {
+    pub(crate) fn map_copy_charged(
+        &mut self,
+        page_number: u64,
+        from: usize,
+        charged: bool,
+    ) -> Result<(), Failure> {
         match self.at.uffd.copy(address_of(page_number), from, PAGE_SIZE) {
             Ok(()) => Ok(()),
             // There already, unmanaged until now: it counts from here on.
@@ -187,7 +192,12 @@ impl Worker {
         }
     }
 
-    fn let_retry(&mut self, page_number: u64, info: PageInfo, write_protected: bool) -> Result<PageInfo, Failure> {
+    fn let_retry(
+        &mut self,
+        page_number: u64,
+        info: PageInfo,
+        write_protected: bool,
+    ) -> Result<PageInfo, Failure> {
         let address = address_of(page_number);
         if write_protected {
             // Left from an eviction that was called off.
@@ -210,7 +220,9 @@ impl Worker {
     /// Answers a page's faults with SIGBUS, and says why.
     pub(crate) fn refuse(&mut self, page_number: u64, lost: &Lost) {
         let address = address_of(page_number);
-        message::to_program(&format!("page at {address:#x} cannot be had, so the program gets SIGBUS: {lost}"));
+        message::to_program(&format!(
+            "page at {address:#x} cannot be had, so the program gets SIGBUS: {lost}"
+        ));
         self.poison(page_number);
     }
 

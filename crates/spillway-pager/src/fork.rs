@@ -8,10 +8,12 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::transitions::{Service, service};
+use spillway_sys::memory;
 
 use crate::calls::TRY_AGAIN;
 use crate::engine::{Worker, now_ns, page_number_of};
 use crate::message;
+use crate::regions::OnFork;
 use crate::run_state::Counter;
 
 const PATIENCE_NS: u64 = 60_000_000_000;
@@ -31,6 +33,7 @@ impl Worker {
         };
         stacks.iter().for_each(|&stack| self.make_local(stack));
         self.flush_slots();
+        self.set_inherited(true);
         let run = self.at.run;
         run.slots().share(run.held(self.at.entry), run.held(child));
         let managed = self.at.process().managed_pages().load(Ordering::Relaxed);
@@ -75,11 +78,22 @@ impl Worker {
             }
             if self.evict_batch() == 0 {
                 if now_ns() - started_ns > PATIENCE_NS {
-                    message::to_program("fork failed: the local limit has no room for a second process; give more --local");
+                    message::to_program(
+                        "fork failed: the local limit has no room for a second process; give more --local",
+                    );
                     run.reap(child, |_| {});
                     return false;
                 }
                 std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        }
+    }
+
+    /// Managed memory is inherited only by children that our hooks know of.
+    pub(crate) fn set_inherited(&self, inherited: bool) {
+        for (range, on_fork) in self.engine.regions().iter() {
+            if on_fork != OnFork::Drop {
+                let _ = memory::inherit(range.start, range.len(), inherited);
             }
         }
     }
@@ -94,6 +108,7 @@ impl Worker {
             run.process(child).set_pid(child_pid);
             run.count(Counter::Forks, 1);
         }
+        self.set_inherited(false);
         self.thaw();
     }
 

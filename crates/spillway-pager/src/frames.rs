@@ -98,7 +98,8 @@ impl FreeFrames {
         let count = self.words.len();
         let index = (0..count).map(|i| (self.next / 64 + i) % count).find(|&i| self.words[i] != 0)?;
         let in_next_word = index == self.next / 64 && self.is_free(self.next);
-        let first = if in_next_word { self.next } else { index * 64 + self.words[index].trailing_zeros() as usize };
+        let first =
+            if in_next_word { self.next } else { index * 64 + self.words[index].trailing_zeros() as usize };
         let mut taken = 0;
         while taken < wanted && self.is_free(first + taken) {
             self.words[(first + taken) / 64] &= !(1 << ((first + taken) % 64));

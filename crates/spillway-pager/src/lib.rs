@@ -1,5 +1,20 @@
-//! The fault engine.
-#![allow(missing_docs)]
+//! The fault engine: pages a program's private anonymous memory between local memory and stores, from inside the
+//! program, and supervises the programs of one run. Knows neither a store nor a policy by name, but for dcm's
+//! replacement, the only one so far.
+//!
+//! In the program:
+//! - [`attach`]: brings paging to life, at the start and in forked children;
+//! - [`threads`]: fault handlers and the evictor; [`gate`] stops them for a fork;
+//! - [`engine`]: the state they share, made of [`page_table`], [`frames`] and [`regions`];
+//! - `fault`, `evict`, `charge`: a page comes in, a page goes out, a frame under the limit;
+//! - [`calls`], `address_space`, `fork`: what the program's threads ask for, and how it is done;
+//! - [`message`]: one line to the user.
+//!
+//! Beside it:
+//! - [`run_state`]: what all processes of a run share;
+//! - [`rendezvous`], [`supervisor`]: how they get it, and give it back;
+//! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run.
+
 mod address_space;
 pub mod attach;
 pub mod calls;

@@ -66,7 +66,11 @@ impl PageTable {
 
     fn indices(page_number: u64) -> (usize, usize, usize) {
         let leaf = page_number as usize >> LEAF_SHIFT;
-        (leaf >> LEVEL_SHIFT & (LEVEL_ENTRIES - 1), leaf & (LEVEL_ENTRIES - 1), page_number as usize & (LEAF_PAGES - 1))
+        (
+            leaf >> LEVEL_SHIFT & (LEVEL_ENTRIES - 1),
+            leaf & (LEVEL_ENTRIES - 1),
+            page_number as usize & (LEAF_PAGES - 1),
+        )
     }
 
     fn leaf(&self, page_number: u64) -> Option<&[AtomicU64]> {

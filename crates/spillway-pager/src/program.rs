@@ -103,7 +103,10 @@ mod tests {
         };
         assert_eq!(examine(Path::new("/bin/sort"), 0), Program::Manageable);
         assert_eq!(examine(&write("script", b"#! /bin/sh -e\n"), 0), Program::Manageable);
-        assert_eq!(examine(&write("loop", format!("#!{}/loop\n", directory.display()).as_bytes()), 0), Program::Unknown);
+        assert_eq!(
+            examine(&write("loop", format!("#!{}/loop\n", directory.display()).as_bytes()), 0),
+            Program::Unknown
+        );
         let mut static_elf = vec![0; 64];
         static_elf[..5].copy_from_slice(b"\x7fELF\x02");
         static_elf[18] = 0x3E;

@@ -119,13 +119,9 @@ mod tests {
 
     #[test]
     fn messages_and_descriptors_arrive_together() {
-        let (a, b) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         let hello = Hello { token: "t".into(), fork_entry: Some(3) };
         send(&a, &hello, &[file.as_fd(), file.as_fd()]).unwrap();

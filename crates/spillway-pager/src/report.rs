@@ -87,7 +87,13 @@ pub struct Report {
 impl Report {
     /// Reads the counters of a run that ends.
     #[must_use]
-    pub fn new(run: &RunState, settings: &Settings, command: Vec<String>, wall_s: f64, exit_status: i32) -> Self {
+    pub fn new(
+        run: &RunState,
+        settings: &Settings,
+        command: Vec<String>,
+        wall_s: f64,
+        exit_status: i32,
+    ) -> Self {
         let count = |counter| run.counter(counter).load(Ordering::Relaxed);
         let quantile = |share| run.fault_latency().quantile_ns(share) as f64 / 1e3;
         Self {

@@ -2,6 +2,7 @@
 //! ends.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -32,13 +33,16 @@ pub enum SupervisorError {
     Rendezvous(#[from] RendezvousError),
 }
 
+/// How long a process may take to end after its connection has.
+const DYING: Duration = Duration::from_secs(2);
+
 /// A connection to a process of the run.
 struct Connection {
     socket: OwnedFd,
     pid: u32,
     entry: Option<usize>,
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
-    _uffd: Option<OwnedFd>,
+    uffd: Option<OwnedFd>,
 }
 
 /// Supervises one run.
@@ -52,6 +56,8 @@ pub struct Supervisor {
     store_fds: Vec<Option<OwnedFd>>,
     device: Option<OwnedFd>,
     connections: Vec<Connection>,
+    /// Userfaultfds of processes whose connection has ended, and since when.
+    dying: Vec<(Instant, OwnedFd)>,
     lanes: Vec<Option<Box<dyn Lane>>>,
 }
 
@@ -90,10 +96,20 @@ impl Supervisor {
         let address = rendezvous::address(&name).map_err(kernel("name a socket"))?;
         bind(&listener, &address).map_err(kernel("bind the run's socket"))?;
         listen(&listener, 128).map_err(kernel("listen on the run's socket"))?;
-        let device =
-            rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
-        let connections = Vec::new();
-        Ok(Self { listener, name, token, settings, run, run_fd, store_fds, device, connections, lanes })
+        let device = rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
+        Ok(Self {
+            listener,
+            name,
+            token,
+            settings,
+            run,
+            run_fd,
+            store_fds,
+            device,
+            connections: Vec::new(),
+            dying: Vec::new(),
+            lanes,
+        })
     }
 
     /// The value of [`crate::settings::RUN_VARIABLE`] for this run's programs.
@@ -122,8 +138,10 @@ impl Supervisor {
 
     /// Serves processes until `also` (a descriptor of the caller's) can be read or a second has passed.
     pub fn serve(&mut self, also: BorrowedFd<'_>) {
-        let mut polled = vec![PollFd::from_borrowed_fd(also, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-        polled.extend(self.connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
+        let mut polled =
+            vec![PollFd::from_borrowed_fd(also, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        polled
+            .extend(self.connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         if poll(&mut polled, Some(&second)).is_err() {
             return;
@@ -133,6 +151,7 @@ impl Supervisor {
         for index in (0..self.connections.len()).rev() {
             if ready[index + 2] && !self.hear(index) {
                 let connection = self.connections.swap_remove(index);
+                self.dying.extend(connection.uffd.map(|uffd| (Instant::now(), uffd)));
                 if let Some(entry) = connection.entry {
                     self.reap(entry);
                 }
@@ -142,13 +161,14 @@ impl Supervisor {
             self.accept();
         }
         self.reap_unborn();
+        self.dying.retain(|(since, _)| since.elapsed() < DYING);
     }
 
     fn accept(&mut self) {
         let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
         let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
         let pid = peer.pid.as_raw_nonzero().get() as u32;
-        self.connections.push(Connection { socket, pid, entry: None, _uffd: None });
+        self.connections.push(Connection { socket, pid, entry: None, uffd: None });
     }
 
     /// Hears a connection; false when it has ended or talks nonsense.
@@ -156,7 +176,7 @@ impl Supervisor {
         if self.connections[index].entry.is_some() {
             let ready = rendezvous::receive::<Ready>(&self.connections[index].socket);
             let Ok(Some((Ready {}, fds))) = ready else { return false };
-            self.connections[index]._uffd = fds.into_iter().next();
+            self.connections[index].uffd = fds.into_iter().next();
             return true;
         }
         let Ok(Some((hello, _))) = rendezvous::receive::<Hello>(&self.connections[index].socket) else {
@@ -186,7 +206,12 @@ impl Supervisor {
         self.send_welcome(index, entry, None)
     }
 
-    fn send_welcome(&self, index: usize, entry: usize, refusal: Option<String>) -> Result<(), RendezvousError> {
+    fn send_welcome(
+        &self,
+        index: usize,
+        entry: usize,
+        refusal: Option<String>,
+    ) -> Result<(), RendezvousError> {
         let message = Welcome {
             entry,
             settings: self.settings.clone(),

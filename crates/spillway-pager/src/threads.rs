@@ -170,6 +170,7 @@ impl Worker {
                 self.map(range);
             }
         }
+        self.set_inherited(false);
         Ok(())
     }
 }

@@ -56,5 +56,8 @@ fn is_bss(mapping: &Mapping, previous: Option<&Mapping>) -> bool {
 }
 
 fn is_data(mapping: &Mapping) -> bool {
-    mapping.inode != 0 && mapping.is_private_writable() && mapping.bytes() >= MIN_DATA_BYTES && !is_own(mapping)
+    mapping.inode != 0
+        && mapping.is_private_writable()
+        && mapping.bytes() >= MIN_DATA_BYTES
+        && !is_own(mapping)
 }

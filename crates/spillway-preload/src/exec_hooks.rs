@@ -111,7 +111,11 @@ impl Environment {
     }
 
     fn pointer(&self) -> usize {
-        if self.own.is_empty() { self.given.expose_provenance() } else { self.own.as_ptr().expose_provenance() }
+        if self.own.is_empty() {
+            self.given.expose_provenance()
+        } else {
+            self.own.as_ptr().expose_provenance()
+        }
     }
 }
 
@@ -128,7 +132,11 @@ fn own_variables() -> Option<(Vec<u8>, Vec<u8>)> {
 /// Names a program that runs unmanaged; each once a process, as far as 64 bits can tell.
 fn warn_once(path: &Path, reason: &str) {
     static WARNED: AtomicU64 = AtomicU64::new(0);
-    let hash = path.as_os_str().as_bytes().iter().fold(5381_u64, |hash, &byte| hash.wrapping_mul(33) ^ u64::from(byte));
+    let hash = path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(5381_u64, |hash, &byte| hash.wrapping_mul(33) ^ u64::from(byte));
     let bit = 1 << (hash % 64);
     if WARNED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         complain(&format!("{} runs unmanaged: {reason}", path.display()));

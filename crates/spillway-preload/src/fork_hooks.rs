@@ -104,7 +104,8 @@ pub unsafe extern "C" fn clone(
     }
     let signals = SignalsBlocked::new();
     let here = std::ptr::from_ref(&signals).expose_provenance();
-    let Some(entry) = call(Operation::ForkBegin, [here, stack.expose_provenance(), 0, 0]).checked_sub(1) else {
+    let Some(entry) = call(Operation::ForkBegin, [here, stack.expose_provenance(), 0, 0]).checked_sub(1)
+    else {
         drop(signals);
         set_errno(libc::ENOMEM);
         return -1;

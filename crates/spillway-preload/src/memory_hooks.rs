@@ -74,7 +74,8 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     let [address, bytes, _, flags, fd, _] = arguments;
     let flags = flags as c_int;
     let manage = is_manageable(flags, fd as c_int);
-    let replaces = flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    let replaces =
+        flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
     let mut held = 0;
     if replaces && bytes != 0 && is_range(address, bytes) {
         held = call(Operation::Forget, [address, up(bytes), 0, 0]);
@@ -93,7 +94,8 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     }
     if !manage {
         call(Operation::CountUnmanaged, [up(bytes), 0, 0, 0]);
-    } else if call(Operation::Map, [result as usize, up(bytes), 0, 0]) != 0 && flags & libc::MAP_POPULATE != 0 {
+    } else if call(Operation::Map, [result as usize, up(bytes), 0, 0]) != 0 && flags & libc::MAP_POPULATE != 0
+    {
         let populate = [result as usize, up(bytes), libc::MADV_POPULATE_WRITE as usize, 0, 0, 0];
         // SAFETY: faults in the mapping that was just made; failure is no error for MAP_POPULATE.
         unsafe { raw::syscall(libc::SYS_madvise as usize, populate) };
@@ -127,7 +129,14 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     new: *mut c_void,
 ) -> *mut c_void {
-    let result = raw_mremap([old.expose_provenance(), old_bytes, new_bytes, flags as usize, new.expose_provenance(), 0]);
+    let result = raw_mremap([
+        old.expose_provenance(),
+        old_bytes,
+        new_bytes,
+        flags as usize,
+        new.expose_provenance(),
+        0,
+    ]);
     std::ptr::with_exposed_provenance_mut(to_libc(result) as usize)
 }
 
@@ -168,7 +177,9 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
     let range = [address, up(bytes), 0, 0];
     let sound = bytes != 0 && is_range(address, bytes);
     let managed = match advice {
-        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_GUARD_INSTALL if sound => call(Operation::Discard, range),
+        libc::MADV_DONTNEED | libc::MADV_FREE | MADV_GUARD_INSTALL if sound => {
+            call(Operation::Discard, range)
+        }
         _ => 0,
     };
     if managed == up(bytes) && sound && advice != MADV_GUARD_INSTALL {
@@ -196,8 +207,11 @@ static BREAK: AtomicUsize = AtomicUsize::new(0);
 pub unsafe extern "C" fn brk(address: *mut c_void) -> c_int {
     let wanted = address.expose_provenance();
     let libc_break = CURRENT_BREAK.get().copied().unwrap_or(0);
-    // SAFETY: libc's variable, which its own brk sets here; libc serialises its callers.
-    let known = if libc_break == 0 { 0 } else { unsafe { *std::ptr::with_exposed_provenance::<usize>(libc_break) } };
+    let known = match libc_break {
+        0 => 0,
+        // SAFETY: libc's variable, which its own brk sets here; libc serialises its callers.
+        at => unsafe { *std::ptr::with_exposed_provenance::<usize>(at) },
+    };
     let now = raw_brk(wanted, known);
     if libc_break != 0 {
         // SAFETY: as above.
@@ -259,7 +273,8 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     let mut rest = flags;
     if flags & !known == 0 && flags & libc::MCL_CURRENT != 0 {
-        let result = lock_current(if flags & libc::MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 });
+        let result =
+            lock_current(if flags & libc::MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 });
         if failed(result) {
             return to_libc(result) as c_int;
         }
@@ -284,7 +299,9 @@ fn lock_current(flags: usize) -> isize {
         return -libc::ENOMEM as isize;
     };
     let own = [engine.frames.extent(), engine.calls.doorbells()];
-    let is_own = |mapping: &maps::Mapping| own.iter().any(|&(start, bytes)| mapping.start < start + bytes && start < mapping.end);
+    let is_own = |mapping: &maps::Mapping| {
+        own.iter().any(|&(start, bytes)| mapping.start < start + bytes && start < mapping.end)
+    };
     let mut result = 0;
     for mapping in mappings.iter().filter(|mapping| !is_own(mapping) && !mapping.name.starts_with("[v")) {
         let arguments = [mapping.start, mapping.bytes(), flags, 0, 0, 0];
@@ -306,6 +323,22 @@ pub unsafe extern "C" fn munlockall() -> c_int {
     to_libc(result) as c_int
 }
 
+/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page. Where the
+/// program has one thread, all its threads are that one; where it has more, the kernel decides.
+fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
+    let sets_filter = arguments[0] == libc::SECCOMP_SET_MODE_FILTER as usize;
+    if sets_filter && arguments[1] & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 && is_single_threaded() {
+        arguments[1] &= !(libc::SECCOMP_FILTER_FLAG_TSYNC as usize);
+    }
+    // SAFETY: the program's own call.
+    unsafe { raw::syscall(libc::SYS_seccomp as usize, arguments) }
+}
+
+fn is_single_threaded() -> bool {
+    let pager_threads = BIRTH.get().map_or(0, Birth::thread_count);
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+}
+
 /// syscall(2): the calls that have hooks go through them.
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -323,8 +356,11 @@ pub unsafe extern "C" fn syscall(
         libc::SYS_mremap => raw_mremap(arguments),
         libc::SYS_madvise => raw_madvise(a, b, c as c_int),
         libc::SYS_brk => raw_brk(a, 0) as isize,
+        libc::SYS_seccomp => raw_seccomp(arguments),
         libc::SYS_fork => fork_hooks::by_system_call(number as usize, arguments),
-        libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => fork_hooks::by_system_call(number as usize, arguments),
+        libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {
+            fork_hooks::by_system_call(number as usize, arguments)
+        }
         // SAFETY: the program's own call.
         _ => unsafe { raw::syscall(number as usize, arguments) },
     };

@@ -31,7 +31,13 @@ pub unsafe fn redirect(function: usize, target: usize) -> Result<()> {
     unsafe { mprotect(address, bytes, MprotectFlags::READ | MprotectFlags::WRITE | MprotectFlags::EXEC)? };
     let code = jump_to(target);
     // SAFETY: writable since the call above; the caller vouches that nobody executes here.
-    unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), std::ptr::with_exposed_provenance_mut(function), JUMP_BYTES) };
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            code.as_ptr(),
+            std::ptr::with_exposed_provenance_mut(function),
+            JUMP_BYTES,
+        )
+    };
     // SAFETY: as it was before.
     unsafe { mprotect(address, bytes, MprotectFlags::READ | MprotectFlags::EXEC) }
 }

@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn lines_of_every_kind_are_understood() {
-        let mapping = Mapping::parse("7f12a000-7f12b000 rw-p 00001000 fe:01 1234   /usr/lib/with space.so").unwrap();
+        let mapping =
+            Mapping::parse("7f12a000-7f12b000 rw-p 00001000 fe:01 1234   /usr/lib/with space.so").unwrap();
         assert_eq!((mapping.start, mapping.bytes(), mapping.inode), (0x7f12_a000, 0x1000, 1234));
         assert_eq!(mapping.name, "/usr/lib/with space.so");
         let mapping = Mapping::parse("5000-6000 r-xp 00000000 00:00 0 ").unwrap();
@@ -64,6 +65,8 @@ mod tests {
 
     #[test]
     fn this_process_has_a_stack() {
-        assert!(read().unwrap().iter().any(|mapping| mapping.name == "[stack]" && mapping.is_private_writable()));
+        assert!(
+            read().unwrap().iter().any(|mapping| mapping.name == "[stack]" && mapping.is_private_writable())
+        );
     }
 }

@@ -3,7 +3,9 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Resource, Rlimit, Signal, getpid, kill_process, set_parent_process_death_signal, setrlimit};
+use rustix::process::{
+    Resource, Rlimit, Signal, getpid, kill_process, set_parent_process_death_signal, setrlimit,
+};
 
 /// The program is killed when its starter dies: without it, nobody could give back what it held.
 pub fn die_with_parent(command: &mut Command) {
@@ -11,7 +13,11 @@ pub fn die_with_parent(command: &mut Command) {
     let before_exec = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have died in between.
-        if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(std::io::Error::other("orphaned")) }
+        if rustix::process::getppid() == Some(parent) {
+            Ok(())
+        } else {
+            Err(std::io::Error::other("orphaned"))
+        }
     };
     // SAFETY: the closure makes system calls only, which is allowed between fork and exec.
     unsafe { command.pre_exec(before_exec) };

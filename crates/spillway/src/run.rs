@@ -114,7 +114,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         return Err(refuse(failure));
     }
     let stats = args.stats.as_deref().map(check_stats_file).transpose()?;
-    let library = machine::preload_library().ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
+    let library = machine::preload_library()
+        .ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
     let program = locate(&args.program[0])?;
     if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
         complain(format!("{} runs unmanaged: {reason}", program.display()));
@@ -183,7 +184,8 @@ fn forward_signals() -> std::io::Result<()> {
         for origin in received.forever() {
             let by_process = matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
             let pid = Pid::from_raw(CHILD_PID.load(std::sync::atomic::Ordering::Acquire));
-            if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal)) {
+            if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal))
+            {
                 let _ = kill_process(pid, signal);
             }
         }
@@ -246,7 +248,8 @@ impl Started {
     /// The program has left processes behind (a daemon, say), whose memory is still managed.
     fn stay_for_children(&mut self, status: i32) {
         process::continue_in_background(status);
-        let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) else {
+        let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
+        else {
             return;
         };
         let _ = rustix::stdio::dup2_stdin(&null);
