@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
+use rustix::process::{PidfdFlags, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
 use thiserror::Error;
@@ -36,6 +37,12 @@ pub enum SupervisorError {
 /// How long a process may take to end after its connection has.
 const DYING: Duration = Duration::from_secs(2);
 
+/// A process's descriptor can be read once it has ended.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
 /// A connection to a process of the run.
 struct Connection {
     socket: OwnedFd,
@@ -56,6 +63,9 @@ pub struct Supervisor {
     store_fds: Vec<Option<OwnedFd>>,
     device: Option<OwnedFd>,
     connections: Vec<Connection>,
+    /// Every process that was ever connected and still lives. Between two programs of one process (exec) it is not
+    /// connected, and comes back.
+    known: Vec<OwnedFd>,
     /// Userfaultfds of processes whose connection has ended, and since when.
     dying: Vec<(Instant, OwnedFd)>,
     lanes: Vec<Option<Box<dyn Lane>>>,
@@ -107,6 +117,7 @@ impl Supervisor {
             store_fds,
             device,
             connections: Vec::new(),
+            known: Vec::new(),
             dying: Vec::new(),
             lanes,
         })
@@ -130,10 +141,11 @@ impl Supervisor {
         &self.settings
     }
 
-    /// Processes that are managed at this moment.
+    /// Whether processes of the run are left: managed, about to be, or gone on to a program that is not.
     #[must_use]
-    pub fn connected(&self) -> usize {
-        self.connections.iter().filter(|connection| connection.entry.is_some()).count()
+    pub fn has_processes(&mut self) -> bool {
+        self.known.retain(|process| !has_ended(process));
+        !self.known.is_empty() || !self.connections.is_empty() || self.run.processes().next().is_some()
     }
 
     /// Serves processes until `also` (a descriptor of the caller's) can be read or a second has passed.
@@ -168,6 +180,8 @@ impl Supervisor {
         let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
         let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
         let pid = peer.pid.as_raw_nonzero().get() as u32;
+        self.known.retain(|process| !has_ended(process));
+        self.known.extend(pidfd_open(peer.pid, PidfdFlags::empty()).ok());
         self.connections.push(Connection { socket, pid, entry: None, uffd: None });
     }
 

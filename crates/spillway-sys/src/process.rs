@@ -43,18 +43,14 @@ pub fn end_by_signal(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Goes on in a new process in the background; the caller's process ends with `status`.
-pub fn continue_in_background(status: i32) {
+/// Makes a copy of this process in a session of its own. True in the copy; false in this process, also when there
+/// can be no copy.
+#[must_use]
+pub fn split_off() -> bool {
     // SAFETY: the only other thread waits for signals and holds no lock.
-    match unsafe { libc::fork() } {
-        0 => {
-            let _ = rustix::process::setsid();
-        }
-        // Without a second process this one stays.
-        -1 => {}
-        _ => {
-            // SAFETY: ends the process without running what the background process still needs.
-            unsafe { libc::_exit(status) }
-        }
+    let in_copy = unsafe { libc::fork() } == 0;
+    if in_copy {
+        let _ = rustix::process::setsid();
     }
+    in_copy
 }

@@ -203,15 +203,16 @@ impl Started {
             }
         };
         self.report(args, status);
-        let code = status.code().unwrap_or(EXIT_CANNOT_START.into());
-        if self.supervisor.connected() > 0 {
-            self.stay_for_children(code);
+        if self.supervisor.has_processes() && process::split_off() {
+            self.stay_for_children();
+            return ExitCode::SUCCESS;
         }
-        drop(self.supervisor);
+        // The copy goes on with what the supervisor holds open.
+        std::mem::forget(self.supervisor);
         if let Some(signal) = status.signal() {
             process::end_by_signal(signal);
         }
-        ExitCode::from(code as u8)
+        ExitCode::from(status.code().unwrap_or(EXIT_CANNOT_START.into()) as u8)
     }
 
     /// Serves the run's processes until the program ends.
@@ -221,6 +222,8 @@ impl Started {
         loop {
             self.supervisor.serve(ended.as_fd());
             if let Some(status) = self.child.try_wait()? {
+                // Hears that the program's own connection has ended.
+                self.supervisor.serve(ended.as_fd());
                 return Ok(status);
             }
         }
@@ -246,8 +249,7 @@ impl Started {
     }
 
     /// The program has left processes behind (a daemon, say), whose memory is still managed.
-    fn stay_for_children(&mut self, status: i32) {
-        process::continue_in_background(status);
+    fn stay_for_children(&mut self) {
         let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
         else {
             return;
@@ -259,7 +261,7 @@ impl Started {
             Ok(ends) => ends,
             Err(_) => return,
         };
-        while self.supervisor.connected() > 0 {
+        while self.supervisor.has_processes() {
             self.supervisor.serve(reader.as_fd());
         }
     }
