@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_store::nbd::wire::WireError;
-use spillway_store::shm::doorbell::{self, COUNT_MASK};
+use spillway_store::shm::doorbell::{self, COUNT_MASK, Watcher};
 use spillway_store::shm::hello::{HELLO_BYTES, Purpose, Welcome, decode_hello, encode_welcome};
 use spillway_store::shm::ring::{ENTRIES, Operation, Ring, Status};
 
@@ -24,7 +24,7 @@ use crate::export::{Export, ExportError};
 use crate::registry::{OpenError, Registry, Visitor};
 use crate::stream::{Stream, StreamError};
 
-/// Watches the doorbell for this long after the last request before sleeping.
+/// Watches the doorbell for this long at most after the last request before sleeping.
 const WATCH: Duration = Duration::from_micros(50);
 /// How often a sleeping lane looks whether its client is alive, or the donor is to end.
 const ALIVE_CHECK: Duration = Duration::from_millis(500);
@@ -73,7 +73,8 @@ pub fn serve(
         return welcome(socket, Welcome::Busy, None);
     };
     welcome(socket, Welcome::Slots(slots), Some(file))?;
-    RingServer { ring, export: &attachment.export, slots, done: 0 }.run(socket, stopping)
+    let watcher = Watcher::new(WATCH);
+    RingServer { ring, watcher, export: &attachment.export, slots, done: 0 }.run(socket, stopping)
 }
 
 /// Answers a hello, with the ring's memory file for a lane.
@@ -93,6 +94,7 @@ fn welcome(socket: &OwnedFd, welcome: Welcome, ring: Option<OwnedFd>) -> Result<
 
 struct RingServer<'a> {
     ring: Ring,
+    watcher: Watcher,
     export: &'a Export,
     slots: u32,
     /// Requests completed so far.
@@ -110,7 +112,7 @@ impl RingServer<'_> {
             }
             if fresh > 0 {
                 self.serve(fresh)?;
-            } else if !doorbell::watch(self.ring.submitted(), self.done, WATCH) {
+            } else if !self.watcher.watch(self.ring.submitted(), self.done) {
                 doorbell::wait(self.ring.submitted(), self.done, ALIVE_CHECK);
                 let idle = doorbell::count(self.ring.submitted()) == self.done;
                 if stopping.load(Ordering::Relaxed) || (idle && is_over(socket)) {

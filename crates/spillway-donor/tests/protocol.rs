@@ -1,5 +1,6 @@
 //! The donor's half of the NBD protocol, byte by byte: what it answers to each option and request, and to
 //! clients that are wrong.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Shared-memory rings whose client does not keep to the rules.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! The client stores against a donor in this process: what every store must do, privacy, the grace time, a full
 //! donor, a lost one.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The NBD codec: what is encoded decodes to the same, garbage is refused, limits hold.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "exercise/nbd_wire.rs"]
 mod exercise;

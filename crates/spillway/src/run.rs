@@ -203,12 +203,16 @@ impl Started {
             }
         };
         self.report(args, status);
-        if self.supervisor.has_processes() && process::split_off() {
-            self.stay_for_children();
-            return ExitCode::SUCCESS;
+        if self.supervisor.has_processes() {
+            if process::split_off() {
+                self.stay_for_children();
+                return ExitCode::SUCCESS;
+            }
+            // The copy goes on with what the supervisor holds open.
+            std::mem::forget(self.supervisor);
+        } else {
+            drop(self.supervisor);
         }
-        // The copy goes on with what the supervisor holds open.
-        std::mem::forget(self.supervisor);
         if let Some(signal) = status.signal() {
             process::end_by_signal(signal);
         }

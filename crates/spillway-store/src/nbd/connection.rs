@@ -1,18 +1,18 @@
 //! One connection to an NBD server: connecting, the client's half of the handshake, and sending and receiving
 //! that never blocks for longer than it was told to.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, readv};
-use rustix::net::sockopt::{set_tcp_nodelay, socket_error};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay, socket_error};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, sendmsg,
-    socket_with,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect, recv, sendmsg, socket_with,
 };
 use thiserror::Error;
 
@@ -121,9 +121,11 @@ impl Connection {
         progress(sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), flags))
     }
 
-    /// Receives what is there now; 0 bytes at the end of the stream.
-    pub fn receive(&self, slices: &mut [IoSliceMut<'_>]) -> Result<Progress, Errno> {
-        progress(readv(&self.socket, slices))
+    /// Receives what is there now, or, where `patiently`, waits for it as long as the server may take for an
+    /// answer. 0 bytes at the end of the stream.
+    pub fn receive(&self, buffer: &mut [u8], patiently: bool) -> Result<Progress, Errno> {
+        let flags = if patiently { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        progress(recv(&self.socket, buffer, flags).map(|(bytes, _)| bytes))
     }
 }
 
@@ -211,7 +213,8 @@ impl Greeter {
     fn receive(&self, bytes: &mut [u8]) -> Result<(), ConnectError> {
         let mut filled = 0;
         while filled < bytes.len() {
-            match progress(readv(&self.socket, &mut [IoSliceMut::new(&mut bytes[filled..])])) {
+            let received = recv(&self.socket, &mut bytes[filled..], RecvFlags::DONTWAIT);
+            match progress(received.map(|(bytes, _)| bytes)) {
                 Ok(Progress::Bytes(0)) => {
                     return Err(ConnectError::Unreachable("the server closed the connection".to_owned()));
                 }
@@ -291,6 +294,10 @@ impl Greeter {
                 )));
             }
         };
+        // From now on only calls that say so do not block: one that waits is cheaper than two.
+        ioctl_fionbio(&self.socket, false)
+            .and_then(|()| set_socket_timeout(&self.socket, Timeout::Recv, Some(self.timeout)))
+            .map_err(|errno| ConnectError::Unreachable(errno.to_string()))?;
         Ok(Connection { socket: self.socket, size_bytes, flags, blocks, is_private })
     }
 

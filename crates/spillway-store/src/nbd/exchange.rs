@@ -1,7 +1,7 @@
 //! A batch on its way over one connection: requests go out while replies come in, so that neither side ever
 //! waits for the other to read.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use super::wire::{WireError, errno};
 use crate::{ReadRequest, WriteRequest};
 
 /// Received bytes that a lane holds at most.
-pub const INPUT_BYTES: usize = 256 << 10;
+pub const INPUT_BYTES: usize = 128 << 10;
 /// Pieces given to the kernel in one call.
 const MAX_SLICES: usize = 128;
 
@@ -40,7 +40,7 @@ impl Pages<'_, '_> {
     }
 
     /// Number of slots.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             Self::Read(batch) => batch.len(),
             Self::Write(batch) => batch.len(),
@@ -96,7 +96,7 @@ impl Run {
 /// Indices of the batch in the order of their slots, and the runs that they form. Slots beyond the `capacity`
 /// are answered at once.
 pub fn plan(pages: &Pages<'_, '_>, max_pages: usize, capacity: u32) -> (Vec<usize>, Vec<Run>) {
-    let mut order: Vec<usize> = (0..pages.len()).collect();
+    let mut order: Vec<usize> = (0..pages.count()).collect();
     // Stable: a slot that is written twice in a batch is written in the order given.
     order.sort_by_key(|index| pages.slot(*index));
     let mut runs: Vec<Run> = Vec::new();
@@ -235,12 +235,12 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
     pub fn finish(mut self, timeout: Duration) -> Result<(), Interruption> {
         let mut idle_since = None;
         while self.unanswered > 0 {
+            let since = *idle_since.get_or_insert_with(Instant::now);
             let moved = self.send()? | self.receive()?;
             if moved {
                 idle_since = None;
                 continue;
             }
-            let since = *idle_since.get_or_insert_with(Instant::now);
             let left = timeout.saturating_sub(since.elapsed());
             if left.is_zero() {
                 return Err(Interruption::Silent);
@@ -307,7 +307,7 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
         }
     }
 
-    /// Receives what is there; whether that was anything.
+    /// Receives what is there, and waits for it once everything is sent; whether that was anything.
     fn receive(&mut self) -> Result<bool, Interruption> {
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
@@ -315,7 +315,8 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
             self.input.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);
         }
-        match self.connection.receive(&mut [IoSliceMut::new(&mut self.input[self.end..])])? {
+        let all_sent = self.sending == self.runs.len();
+        match self.connection.receive(&mut self.input[self.end..], all_sent)? {
             Progress::None => Ok(false),
             Progress::Bytes(0) => Err(Interruption::Lost("the server closed the connection".to_owned())),
             Progress::Bytes(bytes) => {

@@ -19,13 +19,13 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
-use super::doorbell::{self, COUNT_MASK};
+use super::doorbell::{self, COUNT_MASK, Watcher};
 use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
 use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::nbd::private::derived_token;
 use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
-/// Watches the doorbell for this long before sleeping: a page takes 1 us, sleeping and waking some 10 us.
+/// Watches the doorbell for this long at most before sleeping.
 const WATCH: Duration = Duration::from_micros(20);
 /// The doorbell is rung after this many requests of a batch, so that the donor works while more are written.
 const REQUESTS_A_RING: usize = 4;
@@ -166,6 +166,7 @@ impl Store for ShmStore {
             timeout: self.patience.timeout,
             socket,
             ring,
+            watcher: Watcher::new(WATCH),
             number: 0,
             failed: None,
         }))
@@ -178,6 +179,7 @@ struct ShmLane {
     timeout: Duration,
     socket: OwnedFd,
     ring: Ring,
+    watcher: Watcher,
     /// Requests submitted so far; all of them completed between batches.
     number: u32,
     /// Why the lane is dead.
@@ -225,7 +227,7 @@ impl ShmLane {
     /// Waits until more than `seen` requests are completed; how many more, of the `under_way` ones.
     fn await_completion(&mut self, seen: u32, under_way: usize) -> Result<usize, StoreError> {
         let mut begin = None;
-        doorbell::watch(self.ring.completed(), seen, WATCH);
+        self.watcher.watch(self.ring.completed(), seen);
         loop {
             let fresh = doorbell::count(self.ring.completed()).wrapping_sub(seen) & COUNT_MASK;
             match fresh as usize {

@@ -68,10 +68,47 @@ pub fn ring(word: &impl Word, count: u32) {
     }
 }
 
-/// Watches until the count is no longer `seen`, for at most `patience`; whether it changed. For waits that are
-/// likely shorter than falling asleep and being woken, some 10 us.
-pub fn watch(word: &impl Word, seen: u32, patience: Duration) -> bool {
-    const LOOKS_A_CLOCK: u32 = 32;
+/// Watches a doorbell for a while before sleeping: a page takes 1 us, falling asleep and being woken some 10 us.
+/// For how long adapts: watching is no use while both sides share a processor, or nothing comes.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    longest: Duration,
+    patience: Duration,
+    misses: u32,
+}
+
+impl Watcher {
+    /// Little enough to cost nothing beside a sleep.
+    const SHORTEST: Duration = Duration::from_nanos(500);
+    /// After so many misses in a row the longest time is tried again.
+    const RETRY: u32 = 64;
+
+    /// Watches for `longest` at most.
+    #[must_use]
+    pub fn new(longest: Duration) -> Self {
+        Self { longest, patience: longest, misses: 0 }
+    }
+
+    /// Watches until the count is no longer `seen`, or it is time to sleep; whether it changed.
+    pub fn watch(&mut self, word: &impl Word, seen: u32) -> bool {
+        let changed = changes(word, seen, self.patience);
+        if changed {
+            self.misses = 0;
+            self.patience = (self.patience * 2).min(self.longest);
+        } else {
+            self.misses += 1;
+            self.patience = (self.patience / 2).max(Self::SHORTEST);
+            if self.misses.is_multiple_of(Self::RETRY) {
+                self.patience = self.longest;
+            }
+        }
+        changed
+    }
+}
+
+/// Whether the count becomes other than `seen` within `patience`.
+fn changes(word: &impl Word, seen: u32, patience: Duration) -> bool {
+    const LOOKS_A_CLOCK: u32 = 16;
     let begin = Instant::now();
     loop {
         for _ in 0..LOOKS_A_CLOCK {
@@ -123,6 +160,24 @@ mod tests {
         }
         assert!(begin.elapsed() >= Duration::from_millis(5));
         assert_eq!(count(&word), 5);
+    }
+
+    #[test]
+    fn watching_is_cut_short_where_it_is_no_use() {
+        let word = AtomicU32::new(0);
+        let mut watcher = Watcher::new(Duration::from_millis(1));
+        for _ in 0..20 {
+            assert!(!watcher.watch(&word, 0));
+        }
+        assert_eq!(watcher.patience, Watcher::SHORTEST);
+        for _ in 0..44 {
+            watcher.watch(&word, 0);
+        }
+        assert_eq!(watcher.patience, watcher.longest, "tried again");
+        watcher.watch(&word, 0);
+        ring(&word, 1);
+        assert!(watcher.watch(&word, 0));
+        assert_eq!(watcher.patience, watcher.longest);
     }
 
     #[test]
