@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::io::Result;
 use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
@@ -10,7 +11,8 @@ use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, exit_thread};
 use spillway_sys::uffd::RawMessage;
 
 use crate::attach::AttachError;
-use crate::engine::Worker;
+use crate::engine::{Worker, now_ns};
+use crate::message;
 use crate::regions::OnFork;
 use spillway_sys::uffd::RegisterMode;
 
@@ -111,6 +113,7 @@ extern "C" fn handler_main(handler: usize) -> ! {
     }
 }
 
+const SUPERVISION_NS: u64 = 1_000_000_000;
 const IDLE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 impl Worker {
@@ -129,7 +132,12 @@ impl Worker {
     /// processes ask for it.
     pub(crate) fn evict_forever(&mut self) -> ! {
         let run = self.at.run;
+        let mut supervised_ns = now_ns();
         loop {
+            if now_ns() - supervised_ns > SUPERVISION_NS {
+                self.stop_without_supervisor();
+                supervised_ns = now_ns();
+            }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
             let short = run.budget().headroom_pages() < self.at.low_headroom_pages;
             if (requested > 0 || short) && self.evict_passing_gate() > 0 {
@@ -142,6 +150,17 @@ impl Worker {
             }
             let _ = futex::wait(word, futex::Flags::empty(), 1, Some(&IDLE));
             word.store(0, Ordering::Release);
+        }
+    }
+
+    /// Nobody is left to give back what processes of this run held, or to keep far pages from reading as zeros
+    /// while a process dies: the run ends, as its first program does when the supervisor is killed.
+    fn stop_without_supervisor(&self) {
+        let mut polled = [PollFd::new(&self.at.control, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0) {
+            message::to_program("'spillway run' was killed, so its programs end too");
+            message::stop_program();
         }
     }
 
