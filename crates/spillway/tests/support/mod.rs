@@ -1,5 +1,5 @@
 //! What the tests share that run real programs.
-#![allow(dead_code, reason = "each test target uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test target uses its own part")]
 
 pub mod child;
 pub mod launch;

@@ -42,6 +42,23 @@ pub fn anonymous_bytes(pids: &[i32]) -> u64 {
     }
 }
 
+/// Resident anonymous memory of one process that lies in mappings under userfaultfd, which is what is managed; what
+/// it shares with other processes counts by its share.
+pub fn managed_bytes(pid: i32) -> u64 {
+    let text = read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
+    let (mut total, mut share) = (0, 0);
+    for line in text.lines() {
+        if let Some(kib) = line.strip_prefix("Pss:") {
+            share = kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024;
+        } else if let Some(flags) = line.strip_prefix("VmFlags:")
+            && flags.split_whitespace().any(|flag| matches!(flag, "um" | "uw"))
+        {
+            total += share;
+        }
+    }
+    total
+}
+
 /// The state of a process: R, S, T and so on.
 pub fn state(pid: Pid) -> Option<char> {
     let stat = read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;

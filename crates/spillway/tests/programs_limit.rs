@@ -1,0 +1,184 @@
+//! The local limit as seen from outside, and the statistics.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::MIB;
+use support::child::Running;
+use support::launch::{Launch, Watched};
+use support::tools::{c_program, tool};
+use support::watch::{anonymous_bytes, child_of, descendants, expect_state, managed_bytes};
+
+/// What may be resident: the limit and 1% or 4 MiB, whichever is larger.
+fn allowed_bytes(local_mib: u64) -> u64 {
+    local_mib * MIB + (local_mib * MIB / 100).max(4 * MIB)
+}
+
+/// Looks at a running program until it ends. One process: all its anonymous memory counts, the pager's own
+/// included.
+fn stays_within(mut program: Watched<'_>, local_mib: u64) {
+    let pid = child_of(program.running.pid()).as_raw_nonzero().get();
+    let (mut most, mut looks) = (0, 0);
+    while !program.running.has_ended() {
+        most = most.max(anonymous_bytes(&[pid]));
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    program.finish().success();
+    assert!(looks > 100, "looked only {looks} times");
+    assert!(most >= local_mib * MIB * 3 / 4, "only {most} bytes were ever resident");
+    assert!(most <= allowed_bytes(local_mib), "{most} bytes were resident, {} are allowed", allowed_bytes(local_mib));
+}
+
+#[test]
+fn one_process_never_holds_more_than_its_limit() {
+    for local_mib in [8, 32] {
+        let launch = Launch::local_mib(local_mib);
+        stays_within(launch.start(launch.command(c_program("hold")).args(["64", "3"])), local_mib);
+    }
+}
+
+#[test]
+fn threads_together_never_hold_more_than_the_limit() {
+    let launch = Launch::local_mib(16);
+    // Forked children would share what is counted here.
+    stays_within(launch.start(launch.command(c_program("many_threads")).args(["8", "16384"])), 16);
+}
+
+#[test]
+fn large_data_segments_never_hold_more_than_the_limit() {
+    let launch = Launch::local_mib(16);
+    stays_within(launch.start(launch.command(c_program("segments")).arg("2")), 16);
+}
+
+/// Stops a whole group, adds up what its processes hold managed, and lets it go on.
+fn managed_by_group(running: &Running) -> u64 {
+    let pids = descendants(running.pid().as_raw_nonzero().get());
+    running.signal_group(Signal::STOP);
+    let stopped: Vec<i32> = pids.into_iter().filter(|&pid| has_stopped(pid)).collect();
+    let bytes = stopped.iter().map(|&pid| managed_bytes(pid)).sum();
+    running.signal_group(Signal::CONT);
+    bytes
+}
+
+fn has_stopped(pid: i32) -> bool {
+    let pid = Pid::from_raw(pid).unwrap();
+    for _ in 0..1000 {
+        match support::watch::state(pid) {
+            Some('T') => return true,
+            None | Some('Z' | 'X') => return false,
+            Some(_) => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+    false
+}
+
+#[test]
+fn a_family_of_processes_shares_one_limit() {
+    let local_mib = 16;
+    let launch = Launch::local_mib(local_mib);
+    let mut program = launch.start(launch.command(c_program("families")).args(["wide", "24"]));
+    let (mut most, mut looks) = (0, 0);
+    while !program.running.has_ended() {
+        most = most.max(managed_by_group(&program.running));
+        looks += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(program.finish().success(), "whole\n");
+    assert!(looks > 20 && most > local_mib * MIB / 2, "{looks} looks, at most {most} bytes");
+    assert!(most <= allowed_bytes(local_mib), "{most} bytes were resident, {} are allowed", allowed_bytes(local_mib));
+    let stats = launch.stats();
+    assert!(stats.count("processes") >= 13 && stats.count("forks") >= 12, "{}", stats.0);
+}
+
+#[test]
+fn statistics_say_what_happened() {
+    let launch = Launch::local_mib(16);
+    launch.run_with(c_program("hold"), &["64", "2"]).success();
+    let stats = launch.stats();
+    let count = |key: &str| stats.count(key);
+    assert!((12 * MIB..=16 * MIB).contains(&count("peak_local_bytes")), "{}", stats.0);
+    assert!((64 * MIB..80 * MIB).contains(&count("managed_bytes")), "{}", stats.0);
+    // Every page is touched first once, and three quarters of them must leave and come back to be checked.
+    assert!((16_384..17_500).contains(&count("faults.first_touch")), "{}", stats.0);
+    assert!(count("faults.fetch") >= 12_288 && count("pages_fetched") >= count("faults.fetch"), "{}", stats.0);
+    assert!(count("pages_written_back") >= 12_288, "{}", stats.0);
+    assert_eq!(count("faults.refused"), 0);
+    for kind in ["inactive", "writeback", "other"] {
+        count(&format!("faults.{kind}"));
+    }
+    count("clean_drops");
+    // Pages travel whole, plus or minus what the store adds or saves.
+    let (fetched, written) = (count("pages_fetched") * 4096, count("pages_written_back") * 4096);
+    assert!((1..=fetched * 2).contains(&count("bytes_in")), "{}", stats.0);
+    assert!((1..=written * 2).contains(&count("bytes_out")), "{}", stats.0);
+    let latency = ["p50", "p90", "p99", "max"].map(|part| stats.number(&format!("fault_latency_us.{part}")));
+    assert!(latency[0] > 0.0 && latency.is_sorted(), "{latency:?}");
+    assert!((1.0..PATIENCE_S).contains(&stats.number("wall_s")), "{}", stats.0);
+    assert_eq!((count("exit_status"), count("processes")), (0, 1));
+    assert_eq!(stats.0["settings"]["local_bytes"], 16 * MIB);
+    assert_eq!(stats.0["settings"]["stores"][0], "compressed:");
+    assert_eq!(stats.0["command"][1], "64");
+}
+
+const PATIENCE_S: f64 = 120.0;
+
+#[test]
+fn a_program_below_its_limit_keeps_everything_local() {
+    let launch = Launch::local_mib(256);
+    launch.run_with(c_program("hold"), &["32", "1"]).success();
+    let stats = launch.stats();
+    for key in ["pages_fetched", "pages_written_back", "clean_drops", "bytes_in", "bytes_out"] {
+        assert_eq!(stats.count(key), 0, "{key}: {}", stats.0);
+    }
+}
+
+#[test]
+fn the_smallest_limit_is_enough_to_go_on() {
+    let launch = Launch::local_mib(4);
+    assert_eq!(launch.run_with(c_program("threads"), &["2", "1"]).success(), "whole\n");
+    let launch = Launch::local_mib(4);
+    let script = "seq 1 50000 | sort -S 16M -rn | head -n 1";
+    assert_eq!(launch.run_with(tool("sh", "dash"), &["-c", script]).success(), "50000\n");
+}
+
+#[test]
+fn less_than_the_smallest_limit_is_refused_with_the_remedy() {
+    let launch = Launch::limited(4 * MIB - 1, "compressed:");
+    let finished = launch.run_with("true", &[] as &[&str]);
+    let error = finished.complaint();
+    assert_eq!((finished.code(), error.lines().count()), (125, 1), "{error}");
+    assert!(error.contains("--local") && error.contains("give at least 4.0 MiB"), "{error}");
+}
+
+#[test]
+fn statistics_that_cannot_be_written_are_refused_before_the_program_starts() {
+    let launch = Launch::unlimited();
+    let installed = support::launch::Installation::new();
+    let begun = launch.work().join("begun");
+    for path in ["/nonexistent/stats.json", "/proc/stats.json", "/"] {
+        let mut command = launch.command(installed.command());
+        command.args(["run", "--local", "8M", "--stats", path, "--", "touch"]).arg(&begun);
+        let finished = launch.run(&mut command);
+        let error = finished.complaint();
+        assert_eq!((finished.code(), error.lines().count()), (125, 1), "{error}");
+        assert!(error.contains(&format!("--stats {path}: ")) && error.contains("can be written"), "{error}");
+        assert!(!begun.exists());
+    }
+}
+
+#[test]
+fn a_stopped_program_is_not_harmed_by_long_absence() {
+    let launch = Launch::local_mib(8);
+    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "3"]));
+    program.running.expect("ready\n");
+    let child = child_of(program.running.pid());
+    kill_process(child, Signal::STOP).unwrap();
+    expect_state(child, "T");
+    std::thread::sleep(Duration::from_secs(2));
+    kill_process(child, Signal::CONT).unwrap();
+    assert_eq!(program.finish().success(), "ready\nwhole\n");
+}
