@@ -1,6 +1,7 @@
 // Fills memory, waits for a line on standard input, and then looks at every page, prepared for some to be lost: those
 // must raise SIGBUS at the address that was read, and must not be read by the kernel either; all others must be right.
 // A lost range can be mapped anew. Says what it found.
+// Memory of its own other than that is on the stack, in use all the time.
 // usage: fault_catch MIB
 #include "pattern.h"
 
@@ -38,7 +39,7 @@ static void kernel_must_refuse(int pipe_in, int pipe_out, char *at) {
 
 // A write that begins in a page that is there ends, at the latest, where the lost one begins.
 static void kernel_must_stop_at(int pipe_in, int pipe_out, char *at, uint64_t seed_before) {
-    static uint64_t copy[2 * PAGE_WORDS];
+    uint64_t copy[2 * PAGE_WORDS];
     ssize_t wrote = write(pipe_in, at - PAGE_BYTES, 2 * PAGE_BYTES);
     if (wrote > PAGE_BYTES) FAIL("write(2) went %zd bytes into a lost page", wrote - PAGE_BYTES);
     if (wrote < 0 && errno != EFAULT) FAIL("write(2) up to a lost page: %m");
@@ -63,10 +64,9 @@ int main(int count, char **arguments) {
     NEED(sigaction(SIGBUS, &action, NULL) == 0);
     char *base = map_pages(pages);
     pages_write(base, pages, 1, 1);
-    printf("ready %#lx\n", (unsigned long)base);
-    fflush(stdout);
+    dprintf(1, "ready\n");
     char line[16];
-    NEED(fgets(line, sizeof line, stdin));
+    NEED(read(0, line, sizeof line) > 0);
     int before = 0;
     for (size_t page = 0; page < pages; page++) {
         char *at = base + page * PAGE_BYTES;
@@ -92,6 +92,6 @@ int main(int count, char **arguments) {
         map_anew(at);
         break;
     }
-    printf("right %zu lost %zu refused %zu\n", right, lost, refused);
+    dprintf(1, "right %zu lost %zu refused %zu\n", right, lost, refused);
     return 0;
 }

@@ -53,14 +53,13 @@ int main(int count, char **arguments) {
             refused++;
         }
     }
-    printf("written %zu refused %zu\n", written, refused);
-    fflush(stdout);
+    dprintf(1, "written %zu refused %zu\n", written, refused);
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < written; i++) {
             size_t page = round ? mix(i) % written : i;
             if (holds_noise(base + page * PAGE_BYTES, page)) right++;
             else lost++;
         }
-    printf("right %zu lost %zu\n", right, lost);
+    dprintf(1, "right %zu lost %zu\n", right, lost);
     return 0;
 }

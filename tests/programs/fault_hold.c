@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-enum { VISITS_PER_LINE = 512 };
+enum { VISITS_PER_LINE = 512, MOST_CHILDREN = 64 };
 
 static volatile sig_atomic_t asked_to_end;
 
@@ -20,22 +20,32 @@ static void say(const char *what) {
     fflush(stdout);
 }
 
+// Tells an older version from a page that was never this one.
+static void wrong(const uint64_t *words, size_t page, uint32_t version) {
+    for (uint32_t older = 0; older < version; older++)
+        if (page_holds(words, page_seed(1, page, older))) FAIL("page %zu holds version %u of %u", page, older, version);
+    FAIL("page %zu is wrong: version %u begins with %#lx, not %#lx", page, version, (unsigned long)words[0],
+         (unsigned long)page_seed(1, page, version));
+}
+
 static void work(char *base, uint32_t *version, size_t pages, uint64_t seed) {
     uint64_t visits = 0;
     for (uint64_t random = mix(seed + 1); !asked_to_end; random = mix(random + 1)) {
         size_t page = random % pages;
         char *at = base + page * PAGE_BYTES;
-        if (!page_holds(at, page_seed(1, page, version[page]))) FAIL("page %zu is wrong", page);
+        if (!page_holds(at, page_seed(1, page, version[page]))) wrong((uint64_t *)at, page, version[page]);
         if (random >> 61 & 1) page_write(at, page_seed(1, page, ++version[page]));
         if (++visits % VISITS_PER_LINE == 0) say("on");
     }
-    for (size_t page = 0; page < pages; page++)
-        if (!page_holds(base + page * PAGE_BYTES, page_seed(1, page, version[page]))) FAIL("page %zu is wrong", page);
+    for (size_t page = 0; page < pages; page++) {
+        char *at = base + page * PAGE_BYTES;
+        if (!page_holds(at, page_seed(1, page, version[page]))) wrong((uint64_t *)at, page, version[page]);
+    }
     say("whole");
 }
 
 int main(int count, char **arguments) {
-    if (count < 2) FAIL("usage: fault_hold MIB [CHILDREN]");
+    if (count < 2 || (count > 2 && atoi(arguments[2]) > MOST_CHILDREN)) FAIL("usage: fault_hold MIB [CHILDREN]");
     size_t pages = pages_of_mib(arguments[1]);
     int children = count > 2 ? atoi(arguments[2]) : 0;
     struct sigaction action = {.sa_handler = ask_to_end};
@@ -46,15 +56,16 @@ int main(int count, char **arguments) {
     for (size_t page = 0; page < pages; page++) version[page] = 1;
     printf("ready %#lx %zu\n", (unsigned long)base, pages * PAGE_BYTES);
     fflush(stdout);
+    pid_t child[MOST_CHILDREN];
     for (int i = 0; i < children; i++) {
-        pid_t child = fork();
-        NEED(child >= 0);
-        if (child == 0) {
+        NEED((child[i] = fork()) >= 0);
+        if (child[i] == 0) {
             work(base, version, pages, 100 + i);
             _exit(0);
         }
     }
     work(base, version, pages, 1);
+    for (int i = 0; i < children; i++) NEED(kill(child[i], SIGTERM) == 0);
     for (int status; wait(&status) > 0;)
         if (status != 0) FAIL("a child ended with %#x", status);
     return 0;

@@ -43,7 +43,8 @@ fn exit_statuses_are_the_programs_own() {
 
 #[test]
 fn a_program_killed_by_a_signal_ends_the_command_by_the_same() {
-    let raised = [Signal::TERM, Signal::KILL, Signal::ABORT, Signal::HUP, Signal::USR2, Signal::SEGV, Signal::BUS];
+    let raised =
+        [Signal::TERM, Signal::KILL, Signal::ABORT, Signal::HUP, Signal::USR2, Signal::SEGV, Signal::BUS];
     for signal in raised {
         let launch = Launch::local_mib(4);
         let finished = launch.run_with(c_program("ends"), &["signal", &signal.as_raw().to_string()]);
@@ -184,7 +185,8 @@ fn a_program_without_environment_is_managed_all_the_same() {
     launch.run(command.arg("-i").arg(&program).args(["check", "32"])).success();
     assert_was_far(&launch);
     let launch = Launch::local_mib(8);
-    let script = format!("env -i {} check 32 && exec env -i {} check 32", program.display(), program.display());
+    let script =
+        format!("env -i {} check 32 && exec env -i {} check 32", program.display(), program.display());
     launch.run_with(tool("sh", "dash"), &["-c", &script]).success();
     assert!(launch.stats().count("processes") >= 4, "{}", launch.stats().0);
     assert_was_far(&launch);
@@ -208,7 +210,10 @@ fn a_static_program_runs_unmanaged_and_is_named() {
 
 #[test]
 fn a_setuid_program_runs_unmanaged_and_is_named() {
-    assert!(rustix::process::getuid().is_root(), "only root can make a setuid program: run the tests as root");
+    assert!(
+        rustix::process::getuid().is_root(),
+        "only root can make a setuid program: run the tests as root"
+    );
     let directory = open_directory();
     let program: PathBuf = directory.path().join("ends");
     fs::copy(c_program("ends"), &program).unwrap();
@@ -256,4 +261,10 @@ fn locked_memory_is_left_alone_and_counted() {
     let launch = whole(16, "locked", &["32", "32"]);
     assert_was_far(&launch);
     assert!(launch.stats().count("unmanaged_bytes") >= 32 << 20, "{}", launch.stats().0);
+}
+
+#[test]
+fn a_program_may_lock_everything() {
+    let launch = whole(16, "locked", &["8", "32", "all"]);
+    assert_was_far(&launch);
 }
