@@ -67,6 +67,7 @@ int main(int count, char **arguments) {
     dprintf(1, "ready\n");
     char line[16];
     NEED(read(0, line, sizeof line) > 0);
+    char *first_lost = NULL;
     int before = 0;
     for (size_t page = 0; page < pages; page++) {
         char *at = base + page * PAGE_BYTES;
@@ -78,6 +79,7 @@ int main(int count, char **arguments) {
             continue;
         }
         lost++;
+        if (!first_lost) first_lost = at;
         if (can_read(at)) FAIL("page %zu is lost, and then not", page);
         if (refused < 64) {
             kernel_must_refuse(ends[1], ends[0], at);
@@ -86,12 +88,7 @@ int main(int count, char **arguments) {
         }
         before = 0;
     }
-    for (size_t page = 0; page < pages && lost; page++) {
-        char *at = base + page * PAGE_BYTES;
-        if (can_read(at)) continue;
-        map_anew(at);
-        break;
-    }
+    if (first_lost) map_anew(first_lost);
     dprintf(1, "right %zu lost %zu refused %zu\n", right, lost, refused);
     return 0;
 }

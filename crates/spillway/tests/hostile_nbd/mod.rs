@@ -1,0 +1,305 @@
+//! An NBD server that misbehaves when it is told to, written from the protocol's text and sharing no code with
+//! Spillway's client; a proxy that breaks connections; and a listener that says one thing only.
+#![allow(dead_code, reason = "each test target uses its own part")]
+
+mod proxy;
+mod scripted;
+mod wire;
+
+pub use proxy::Proxy;
+pub use scripted::{Scripted, Then};
+
+use std::collections::HashMap;
+use std::io::{Error, Read, Result, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use wire::{Export, Request, handshake, kind};
+
+pub use wire::Export as Offer;
+
+const PAGE_BYTES: usize = 4096;
+const POLL: Duration = Duration::from_millis(2);
+
+/// NBD's error numbers.
+pub mod errno {
+    /// Input/output error.
+    pub const EIO: u32 = 5;
+    /// No space left.
+    pub const ENOSPC: u32 = 28;
+}
+
+/// How the server behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// As it should.
+    Honest,
+    /// One bit is wrong in every page of these reads.
+    FlipsABit,
+    /// Reads give what the page held before it was written last.
+    Outdated,
+    /// Reads give the page next door.
+    NextDoor,
+    /// Reads give zeros.
+    Zeros,
+    /// Reads are answered with this error.
+    RefusesReads(u32),
+    /// Writes are answered with this error.
+    RefusesWrites(u32),
+    /// The connection is reset in the middle of the answer to a read.
+    CutsAnswers,
+    /// The connection is reset when half of a write is received.
+    CutsWrites,
+    /// Requests get no answer until the manner changes.
+    Silent,
+    /// Answers begin with a wrong magic number.
+    Babbles,
+    /// Answers are for requests that nobody made.
+    Confused,
+}
+
+/// Newest and last but newest contents of a page.
+type Versions = [Box<[u8; PAGE_BYTES]>; 2];
+
+struct Shared {
+    export: Export,
+    pages: Mutex<HashMap<u64, Versions>>,
+    manner: Mutex<(Manner, u64)>,
+    requests: AtomicU64,
+    misdeeds: AtomicU64,
+    is_open: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+/// The server. Ends when dropped.
+pub struct Hostile {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Hostile {
+    /// A server of an export of so many bytes, honest so far.
+    pub fn start(bytes: u64) -> Self {
+        Self::offering(Export { bytes, ..Export::default() })
+    }
+
+    /// A server of this export.
+    pub fn offering(export: Export) -> Self {
+        let shared = Arc::new(Shared {
+            export,
+            pages: Mutex::default(),
+            manner: Mutex::new((Manner::Honest, 1)),
+            requests: AtomicU64::new(0),
+            misdeeds: AtomicU64::new(0),
+            is_open: AtomicBool::new(false),
+            streams: Mutex::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut hostile = Self { shared, address, acceptor: None };
+        hostile.accept_from(listener);
+        hostile
+    }
+
+    /// Its URI as a store, with parameters such as `?timeout=1`.
+    pub fn uri(&self, parameters: &str) -> String {
+        format!("nbd://{}/hostile{parameters}", self.address)
+    }
+
+    /// Changes its manner towards all requests.
+    pub fn behave(&self, manner: Manner) {
+        self.behave_every(1, manner);
+    }
+
+    /// Changes its manner towards every `nth` request that it concerns.
+    pub fn behave_every(&self, nth: u64, manner: Manner) {
+        *self.shared.manner.lock().unwrap() = (manner, nth);
+    }
+
+    /// How often it has misbehaved.
+    pub fn misdeeds(&self) -> u64 {
+        self.shared.misdeeds.load(Ordering::SeqCst)
+    }
+
+    /// Requests that it has received.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::SeqCst)
+    }
+
+    /// Forgets all that it was given, as a server without a disk does when it restarts.
+    pub fn forget(&self) {
+        self.shared.pages.lock().unwrap().clear();
+    }
+
+    /// Hangs up and listens no more.
+    pub fn close(&mut self) {
+        self.shared.is_open.store(false, Ordering::SeqCst);
+        let _ = self.acceptor.take().map(JoinHandle::join);
+        for stream in self.shared.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Listens again, where it did before.
+    pub fn reopen(&mut self) {
+        self.accept_from(TcpListener::bind(self.address).unwrap());
+    }
+
+    fn accept_from(&mut self, listener: TcpListener) {
+        listener.set_nonblocking(true).unwrap();
+        self.shared.is_open.store(true, Ordering::SeqCst);
+        let shared = Arc::clone(&self.shared);
+        self.acceptor = Some(spawn(move || {
+            while shared.is_open() {
+                match listener.accept() {
+                    Ok((stream, _)) => shared.welcome(stream),
+                    Err(_) => sleep(POLL),
+                }
+            }
+        }));
+    }
+}
+
+impl Drop for Hostile {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::SeqCst)
+    }
+
+    fn welcome(self: &Arc<Self>, stream: TcpStream) {
+        stream.set_nonblocking(false).unwrap();
+        stream.set_nodelay(true).unwrap();
+        self.streams.lock().unwrap().push(stream.try_clone().unwrap());
+        let shared = Arc::clone(self);
+        spawn(move || {
+            let mut stream = stream;
+            let _ = shared.serve(&mut stream);
+            let _ = stream.shutdown(Shutdown::Both);
+        });
+    }
+
+    /// Serves a connection to its end.
+    fn serve(&self, stream: &mut TcpStream) -> Result<()> {
+        handshake(stream, &self.export)?;
+        loop {
+            let request = Request::receive(stream)?;
+            self.requests.fetch_add(1, Ordering::SeqCst);
+            match request.kind {
+                kind::READ => self.read(stream, &request)?,
+                kind::WRITE => self.write(stream, &request)?,
+                kind::DISCONNECT => return Ok(()),
+                // TRIM and FLUSH.
+                _ => request.answer(stream, 0, &[])?,
+            }
+        }
+    }
+
+    /// Whether the server now behaves in a manner that `concerns` the request, and this one is to suffer it.
+    fn misbehaves(&self, concerns: impl Fn(Manner) -> bool) -> Option<Manner> {
+        let (manner, nth) = *self.manner.lock().unwrap();
+        if !concerns(manner) || !self.requests.load(Ordering::SeqCst).is_multiple_of(nth) {
+            return None;
+        }
+        self.misdeeds.fetch_add(1, Ordering::SeqCst);
+        Some(manner)
+    }
+
+    fn read(&self, stream: &mut TcpStream, request: &Request) -> Result<()> {
+        let of_reads =
+            |manner| !matches!(manner, Manner::Honest | Manner::RefusesWrites(_) | Manner::CutsWrites);
+        let manner = self.misbehaves(of_reads).unwrap_or(Manner::Honest);
+        let data = self.contents(request, manner);
+        match manner {
+            Manner::RefusesReads(error) => request.answer(stream, error, &[]),
+            Manner::CutsAnswers => {
+                request.answer(stream, 0, &data[..data.len() / 2])?;
+                Err(Error::other("cut"))
+            }
+            _ => self.answer_in(manner, stream, request, &data),
+        }
+    }
+
+    fn write(&self, stream: &mut TcpStream, request: &Request) -> Result<()> {
+        let of_writes = |manner| {
+            matches!(
+                manner,
+                Manner::RefusesWrites(_)
+                    | Manner::CutsWrites
+                    | Manner::Silent
+                    | Manner::Babbles
+                    | Manner::Confused
+            )
+        };
+        let manner = self.misbehaves(of_writes).unwrap_or(Manner::Honest);
+        let mut data = vec![0; request.bytes];
+        if manner == Manner::CutsWrites {
+            stream.read_exact(&mut data[..request.bytes / 2])?;
+            return Err(Error::other("cut"));
+        }
+        stream.read_exact(&mut data)?;
+        if let Manner::RefusesWrites(error) = manner {
+            return request.answer(stream, error, &[]);
+        }
+        self.keep(request, &data);
+        self.answer_in(manner, stream, request, &[])
+    }
+
+    /// Answers, or does what the manner wants in place of an answer.
+    fn answer_in(
+        &self,
+        manner: Manner,
+        stream: &mut TcpStream,
+        request: &Request,
+        data: &[u8],
+    ) -> Result<()> {
+        match manner {
+            Manner::Silent => {
+                while self.is_open() && self.manner.lock().unwrap().0 == Manner::Silent {
+                    sleep(POLL);
+                }
+                request.answer(stream, 0, data)
+            }
+            Manner::Babbles => {
+                stream.write_all(b"what do you want from me? ")?;
+                request.answer(stream, 0, data)
+            }
+            Manner::Confused => Request { cookie: !request.cookie, ..*request }.answer(stream, 0, data),
+            _ => request.answer(stream, 0, data),
+        }
+    }
+
+    fn keep(&self, request: &Request, data: &[u8]) {
+        let mut pages = self.pages.lock().unwrap();
+        for (index, chunk) in data.chunks_exact(PAGE_BYTES).enumerate() {
+            let versions = pages
+                .entry(request.page() + index as u64)
+                .or_insert_with(|| [(); 2].map(|()| Box::new([0; _])));
+            versions.swap(0, 1);
+            versions[0].copy_from_slice(chunk);
+        }
+    }
+
+    fn contents(&self, request: &Request, manner: Manner) -> Vec<u8> {
+        let pages = self.pages.lock().unwrap();
+        let mut data = vec![0; request.bytes];
+        for (index, chunk) in data.chunks_exact_mut(PAGE_BYTES).enumerate() {
+            let page = request.page() + index as u64 + u64::from(manner == Manner::NextDoor);
+            if let Some([newest, before]) = pages.get(&page).filter(|_| manner != Manner::Zeros) {
+                chunk.copy_from_slice(&if manner == Manner::Outdated { before } else { newest }[..]);
+            }
+            if manner == Manner::FlipsABit {
+                chunk[page as usize % PAGE_BYTES] ^= 1 << (page % 8);
+            }
+        }
+        data
+    }
+}
