@@ -17,7 +17,10 @@ use std::time::{Duration, Instant};
 use donor_common::Donor;
 use fault_common::disks::{FailingDevice, SmallDisk};
 use fault_common::{BY_SIGBUS, BY_SIGKILL, Catch, Hold, SOON, Scene, alive_in_group};
-use hostile_nbd::{Hostile, Manner, Offer, Proxy, Scripted, Then, errno};
+use hostile_nbd::proxy::Proxy;
+use hostile_nbd::scripted::{Scripted, Then};
+use hostile_nbd::wire::Export;
+use hostile_nbd::{Hostile, Manner, errno};
 use rustix::process::Signal;
 use support::MIB;
 use support::child::{PATIENCE, Running, until};
@@ -313,12 +316,12 @@ fn servers_that_do_not_speak_nbd_are_refused() {
 #[test]
 fn exports_that_cannot_hold_pages_are_refused() {
     let cases = [
-        (Offer::default().read_only(), "read-only"),
-        (Offer { bytes: 0, ..Offer::default() }, "does not hold a page"),
-        (Offer { bytes: 4095, ..Offer::default() }, "does not hold a page"),
-        (Offer { blocks: Some([8192, 8192, 1 << 20]), ..Offer::default() }, "no pages of 4096"),
-        (Offer { blocks: Some([3, 5, 7]), ..Offer::default() }, "no pages of 4096"),
-        (Offer { blocks: Some([0, 0, 0]), ..Offer::default() }, "no pages of 4096"),
+        (Export::default().read_only(), "read-only"),
+        (Export { bytes: 0, ..Export::default() }, "does not hold a page"),
+        (Export { bytes: 4095, ..Export::default() }, "does not hold a page"),
+        (Export { blocks: Some([8192, 8192, 1 << 20]), ..Export::default() }, "no pages of 4096"),
+        (Export { blocks: Some([3, 5, 7]), ..Export::default() }, "no pages of 4096"),
+        (Export { blocks: Some([0, 0, 0]), ..Export::default() }, "no pages of 4096"),
     ];
     for (offer, reason) in cases {
         refused_at_the_start(&Hostile::offering(offer).uri("?timeout=1"), reason);

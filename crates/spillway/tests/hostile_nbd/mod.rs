@@ -2,12 +2,9 @@
 //! Spillway's client; a proxy that breaks connections; and a listener that says one thing only.
 #![allow(dead_code, reason = "each test target uses its own part")]
 
-mod proxy;
-mod scripted;
-mod wire;
-
-pub use proxy::Proxy;
-pub use scripted::{Scripted, Then};
+pub mod proxy;
+pub mod scripted;
+pub mod wire;
 
 use std::collections::HashMap;
 use std::io::{Error, Read, Result, Write};
@@ -18,8 +15,6 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use wire::{Export, Request, handshake, kind};
-
-pub use wire::Export as Offer;
 
 const PAGE_BYTES: usize = 4096;
 const POLL: Duration = Duration::from_millis(2);
