@@ -12,7 +12,7 @@ use spillway_sys::memory::{self, PageMap};
 use spillway_sys::uffd::RegisterMode;
 
 use crate::calls::{Operation, Request, TRY_AGAIN};
-use crate::engine::{Failure, Lost, Worker, page_number_of};
+use crate::engine::{Failure, Lost, Remap, Worker, page_number_of};
 use crate::message;
 use crate::regions::OnFork;
 use crate::run_state::Counter;
@@ -46,6 +46,7 @@ impl Worker {
             Operation::Discard => self.discard(a..a + b),
             Operation::RemapBegin => self.begin_remap(a..a + b),
             Operation::RemapEnd => self.end_remap(a..a + b, c..c + d),
+            Operation::Grown => self.grown(a, b..b + c),
             Operation::Adopt => self.adopt(a..a + b),
             Operation::Unmanage => self.unmanage(a..a + b),
             Operation::SetOnFork => {
@@ -76,6 +77,18 @@ impl Worker {
             self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);
         }
         registered
+    }
+
+    /// Manages the new end of a mapping if its beginning is managed.
+    fn grown(&mut self, start: usize, end: Range<usize>) -> usize {
+        let on_fork =
+            self.engine.regions().within(&(start..start + PAGE_SIZE)).first().map(|(_, wish)| *wish);
+        let Some(on_fork) = on_fork else { return 0 };
+        let managed = self.map(end.clone());
+        if managed {
+            self.engine.regions().set_on_fork(&end, on_fork);
+        }
+        usize::from(managed)
     }
 
     /// Manages a mapping that has contents already.
@@ -130,9 +143,6 @@ impl Worker {
         let engine = self.engine;
         let mut gone = Gone::default();
         for (page_number, word) in engine.table.range(from, to) {
-            if word.peek() == PageInfo::ABSENT {
-                continue;
-            }
             let info = self.lock(word);
             self.let_go(info, &mut gone);
             self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
@@ -201,22 +211,25 @@ impl Worker {
         self.at.remove_managed(gone.managed);
     }
 
-    /// Locks all pages of a range for the time of an mremap(2). The range is out of the regions meanwhile: as soon as
-    /// the kernel has moved the mapping, another thread may map something else there.
+    /// Takes the pages of a range out of management for the time of an mremap(2) that may move them: what each holds
+    /// is kept aside. Registration goes first, as in [`Self::forget`]. Nothing stays locked, since as soon as the
+    /// kernel has moved the mapping, another thread may map something else here.
     fn begin_remap(&mut self, range: Range<usize>) -> usize {
         let engine = self.engine;
         let parts = engine.regions().take(&range);
+        let mut words = Vec::new();
         for (part, _) in &parts {
+            let _ = self.at.uffd.unregister(part.start, part.len());
             let (from, to) = pages(part);
-            for page_number in from..to {
-                if let Ok(word) = engine.table.find_or_make(page_number) {
-                    self.lock_settled(page_number, word);
+            for (page_number, word) in engine.table.range(from, to) {
+                let info = self.lock_settled(page_number, word);
+                if info.state != State::Absent {
+                    words.push((page_number, info));
                 }
+                self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
             }
         }
-        if let Ok(mut remaps) = engine.remaps.lock() {
-            remaps.push((range, parts));
-        }
+        engine.remaps().push(Remap { range, parts, words });
         0
     }
 
@@ -232,70 +245,37 @@ impl Worker {
         }
     }
 
-    /// Has the pages follow their mapping to where mremap(2) has put it. `new` starts at 0 when it failed.
+    /// Puts the pages where mremap(2) has put their mapping. `new` starts at 0 when it failed.
     fn end_remap(&mut self, old: Range<usize>, new: Range<usize>) -> usize {
-        let Some(parts) = self.take_remap(&old) else { return 0 };
-        if new.start == 0 {
-            for (part, on_fork) in parts {
-                self.engine.regions().insert(part.clone(), on_fork);
-                self.unlock_range(&part);
-            }
-            return 0;
-        }
+        let remap = {
+            let mut remaps = self.engine.remaps();
+            let index = remaps.iter().position(|remap| remap.range == old);
+            index.map(|index| remaps.swap_remove(index))
+        };
+        let Some(Remap { parts, words, .. }) = remap else { return 0 };
         let Some(&(_, on_fork)) = parts.first() else { return 0 };
-        // It is registered already where it has moved; what has grown may have been joined with another mapping.
-        let result = self.at.uffd.register(new.start, new.len(), fault_mode());
-        if let (Err(error), true) = (result, new.start != old.start) {
-            return self.give_up("register a mapping that has moved", error);
+        let (to, regions) =
+            if new.start == 0 { (old.clone(), parts) } else { (new.clone(), vec![(new, on_fork)]) };
+        for (range, on_fork) in regions {
+            if let Err(error) = self.at.uffd.register(range.start, range.len(), fault_mode()) {
+                return self.give_up("register a mapping that has moved", error);
+            }
+            self.engine.regions().insert(range, on_fork);
         }
-        self.engine.regions().insert(new.clone(), on_fork);
-        for (part, _) in parts {
-            self.move_words(&part, &old, &new);
-        }
-        0
-    }
-
-    fn take_remap(&self, old: &Range<usize>) -> Option<Vec<(Range<usize>, OnFork)>> {
-        let mut remaps = self.engine.remaps.lock().ok()?;
-        let index = remaps.iter().position(|(range, _)| range == old)?;
-        Some(remaps.swap_remove(index).1)
-    }
-
-    fn unlock_range(&self, part: &Range<usize>) {
-        let (from, to) = pages(part);
-        for (page_number, word) in self.engine.table.range(from, to) {
-            let info = word.peek();
-            self.unlock(page_number, word, info);
-        }
-    }
-
-    /// Moves the locked words of `part`, which lies in `old`, to the same place in `new`; what lies behind its
-    /// end is gone.
-    fn move_words(&mut self, part: &Range<usize>, old: &Range<usize>, new: &Range<usize>) {
-        let (from, to) = pages(part);
-        let engine = self.engine;
         let mut gone = Gone::default();
-        for (page_number, word) in engine.table.range(from, to) {
-            let info = word.peek();
-            let address = (page_number as usize) * PAGE_SIZE - old.start + new.start;
-            let absent = PageInfo { generation: info.generation, ..PageInfo::ABSENT };
-            if address >= new.end {
-                self.let_go(info, &mut gone);
-                self.unlock(page_number, word, absent);
-            } else if new.start == old.start {
-                self.unlock(page_number, word, info);
-            } else {
-                self.unlock(page_number, word, absent);
+        for (page_number, info) in words {
+            let address = (page_number as usize) * PAGE_SIZE - old.start + to.start;
+            if address < to.end {
                 self.put_word(page_number_of(address), info);
+            } else {
+                self.let_go(info, &mut gone);
             }
         }
         self.settle(gone);
+        0
     }
 
     fn put_word(&mut self, page_number: u64, info: PageInfo) {
-        if info.state == State::Absent {
-            return;
-        }
         match self.engine.table.find_or_make(page_number) {
             Ok(word) => {
                 let there = self.lock(word);

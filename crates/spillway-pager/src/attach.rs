@@ -162,8 +162,7 @@ impl Birth {
         let run = self.map_run(run_fd)?;
         let stores = open_stores(&welcome, &self.token, &mut fds)?;
         let device = if welcome.has_device { fds.next() } else { None };
-        let features =
-            Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::EVENT_REMAP;
+        let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
         let engine = self.engine_for(&welcome)?;
@@ -180,6 +179,7 @@ impl Birth {
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
         if fork_entry.is_some() {
+            engine.gate.freeze_alone();
             worker.adopt_after_fork()?;
         }
         run.count(Counter::Processes, 1);
@@ -296,7 +296,6 @@ fn seed() -> u64 {
 
 /// The first pager thread: brings everything up, starts the others and becomes the evictor.
 extern "C" fn pager_main(birth: usize) -> ! {
-    threads::become_pager_thread();
     let birth: &'static Birth = threads::argument(birth);
     let worker = birth.bring_up().and_then(|worker| {
         birth.start_handlers(&worker)?;

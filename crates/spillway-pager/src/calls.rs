@@ -24,9 +24,9 @@ pub enum Operation {
     Forget = 2,
     /// The program discards this range, which then reads as zeros: address, length. Returns the managed bytes in it.
     Discard = 3,
-    /// This range is about to be moved by mremap(2): address, length.
+    /// This range may be moved by mremap(2): address, length.
     RemapBegin = 4,
-    /// It was: old address, old length, new address (0: it was not), new length.
+    /// That is done: old address, old length, new address (0: it was not), new length.
     RemapEnd = 5,
     /// Manage this range, which holds contents already: address, length.
     Adopt = 6,
@@ -42,6 +42,8 @@ pub enum Operation {
     ForkEnd = 10,
     /// Counts memory that is not managed: length.
     CountUnmanaged = 11,
+    /// A mapping has grown in place: its address, where it ended, by how much. Managed if it was.
+    Grown = 12,
 }
 
 impl Operation {
@@ -59,6 +61,7 @@ impl Operation {
             ForkBegin,
             ForkEnd,
             CountUnmanaged,
+            Grown,
         ]
         .into_iter()
         .find(|operation| *operation as u32 == number)

@@ -74,8 +74,15 @@ impl<E: Into<Lost>> From<E> for Failure {
     }
 }
 
-/// Managed parts of a range, each with its wish for forks.
-pub type Parts = Vec<(Range<usize>, OnFork)>;
+/// A range that mremap(2) moves, and what was managed there.
+pub struct Remap {
+    /// Where it was.
+    pub range: Range<usize>,
+    /// Its managed parts.
+    pub parts: Vec<(Range<usize>, OnFork)>,
+    /// Pages that held something.
+    pub words: Vec<(u64, PageInfo)>,
+}
 
 /// Paging state that a forked child inherits.
 pub struct Engine {
@@ -87,8 +94,8 @@ pub struct Engine {
     pub replacement: Mutex<Replacement>,
     /// What is managed.
     pub regions: Mutex<Regions>,
-    /// Ranges whose pages are locked while mremap(2) moves them, and what was managed there.
-    pub remaps: Mutex<Vec<(Range<usize>, Parts)>>,
+    /// Ranges that mremap(2) moves at this moment.
+    pub remaps: Mutex<Vec<Remap>>,
     /// Closed during forks.
     pub gate: Gate,
     /// How the program's threads ask for something.
@@ -170,6 +177,11 @@ impl Engine {
     /// The queues, also after a thread has died with them: its state is a cache of what the words say.
     pub fn replacement(&self) -> MutexGuard<'_, Replacement> {
         self.replacement.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// The ranges that are being moved.
+    pub fn remaps(&self) -> MutexGuard<'_, Vec<Remap>> {
+        self.remaps.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// The managed ranges.

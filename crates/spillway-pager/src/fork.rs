@@ -25,6 +25,11 @@ impl Worker {
         if !self.engine.gate.freeze() {
             return TRY_AGAIN;
         }
+        // The pages of a mapping on the move are nowhere that the child could find them.
+        if !self.engine.remaps().is_empty() {
+            self.thaw();
+            return TRY_AGAIN;
+        }
         stacks.iter().for_each(|&stack| self.make_local(stack));
         let child = self.at.run.claim_process(0).filter(|&child| self.make_room_for(child));
         let Some(child) = child else {

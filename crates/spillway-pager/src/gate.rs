@@ -46,6 +46,11 @@ impl Gate {
         true
     }
 
+    /// Freezes a gate that a forked child has inherited, with the marks of threads that it has not got.
+    pub fn freeze_alone(&self) {
+        self.0.store(FROZEN, Ordering::Release);
+    }
+
     /// Lets work begin again.
     pub fn thaw(&self) {
         self.0.fetch_and(!FROZEN, Ordering::AcqRel);

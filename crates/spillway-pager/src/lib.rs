@@ -4,7 +4,7 @@
 //!
 //! In the program:
 //! - [`attach`]: brings paging to life, at the start and in forked children;
-//! - [`threads`]: fault handlers and the evictor; [`gate`] stops them for a fork;
+//! - `threads`: fault handlers and the evictor; [`gate`] stops them for a fork;
 //! - [`engine`]: the state they share, made of [`page_table`], [`frames`] and [`regions`];
 //! - `fault`, `evict`, `charge`: a page comes in, a page goes out, a frame under the limit;
 //! - [`calls`], `address_space`, `fork`: what the program's threads ask for, and how it is done;
@@ -34,4 +34,4 @@ pub mod report;
 pub mod run_state;
 pub mod settings;
 pub mod supervisor;
-pub mod threads;
+mod threads;

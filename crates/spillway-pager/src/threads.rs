@@ -1,6 +1,5 @@
 //! The pager's threads: fault handlers, one pinned to each CPU, and the evictor.
 
-use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -58,21 +57,6 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).take(8).collect()
 }
 
-thread_local! {
-    static IS_PAGER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread is one of the pager's: what it does to its own memory concerns no pager.
-#[must_use]
-pub fn is_pager_thread() -> bool {
-    IS_PAGER.get()
-}
-
-/// To be called first by every pager thread.
-pub(crate) fn become_pager_thread() {
-    IS_PAGER.set(true);
-}
-
 struct Handler {
     worker: Worker,
     cpu: Option<usize>,
@@ -85,7 +69,6 @@ pub(crate) fn start_handler(memory: &'static ThreadMemory, worker: Worker, cpu: 
 }
 
 extern "C" fn handler_main(handler: usize) -> ! {
-    become_pager_thread();
     let Handler { mut worker, cpu } = *take_box::<Handler>(handler);
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
@@ -97,9 +80,6 @@ extern "C" fn handler_main(handler: usize) -> ! {
         // One at a time, so that the other handlers get the rest.
         match worker.at.uffd.read(&mut messages) {
             Ok([message]) => {
-                // The other messages tell of an mremap(2), which waits until they are read. Its hook says more; but
-                // without the event the kernel would drop the registration of what has moved, and with it, where the
-                // mapping joins a neighbour, that of memory which another thread uses at this moment.
                 if let Some(fault) = message.fault() {
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use spillway_pager::attach::Birth;
 use spillway_pager::calls::{Calls, Operation};
 use spillway_pager::settings::RUN_VARIABLE;
-use spillway_pager::threads::is_pager_thread;
+use spillway_sys::raw_thread::is_raw_thread;
 
 /// Exit status when Spillway cannot manage the program.
 const EXIT_CANNOT_MANAGE: i32 = 125;
@@ -36,7 +36,7 @@ fn calls() -> Option<&'static Calls> {
 
 /// Asks the pager.
 fn call(operation: Operation, arguments: [usize; 4]) -> usize {
-    if is_pager_thread() {
+    if is_raw_thread() {
         return 0;
     }
     calls().map_or(0, |calls| calls.call(operation, arguments))

@@ -147,6 +147,11 @@ fn raw_mremap(arguments: [usize; 6]) -> isize {
         // SAFETY: the program's own call.
         return unsafe { raw::syscall(libc::SYS_mremap as usize, arguments) };
     }
+    let stays = flags & (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) == 0;
+    let fixed = flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) != 0;
+    if stays || (up(new_bytes) <= up(old_bytes) && !fixed) {
+        return resize_in_place(arguments);
+    }
     let mut held = 0;
     if flags & libc::MREMAP_FIXED != 0 && is_range(new, new_bytes) {
         held = call(Operation::Forget, [new, up(new_bytes), 0, 0]);
@@ -164,6 +169,23 @@ fn raw_mremap(arguments: [usize; 6]) -> isize {
     call(Operation::RemapEnd, [old, up(old_bytes), result as usize, up(new_bytes)]);
     if flags & libc::MREMAP_DONTUNMAP != 0 {
         call(Operation::Map, [old, up(old_bytes), 0, 0]);
+    }
+    result
+}
+
+/// An mremap(2) that moves nothing: other threads may use the memory meanwhile.
+fn resize_in_place(arguments: [usize; 6]) -> isize {
+    let [old, old_bytes, new_bytes, ..] = arguments;
+    let (old_end, new_end) = (old + up(old_bytes), old + up(new_bytes));
+    let held =
+        if new_end < old_end { call(Operation::Forget, [new_end, old_end - new_end, 0, 0]) } else { 0 };
+    // SAFETY: the program's own call.
+    let result = unsafe { raw::syscall(libc::SYS_mremap as usize, arguments) };
+    if failed(result) && held > 0 {
+        contents_lost("mremap", result);
+    }
+    if !failed(result) && new_end > old_end {
+        call(Operation::Grown, [old, old_end, new_end - old_end, 0]);
     }
     result
 }

@@ -30,6 +30,20 @@ const TCB_THREAD: usize = 16;
 const TCB_STACK_GUARD: usize = 0x28;
 const TCB_POINTER_GUARD: usize = 0x30;
 
+/// A word of the control block that glibc keeps for its layout's sake and never uses, and what ours hold there.
+const TCB_MARK: usize = 0x200;
+const MARK: usize = usize::from_le_bytes(*b"SPILLWAY");
+
+/// Whether the calling thread is one that [`start`] made. Looks at the control block only: thread-local variables of
+/// the program's threads are found by way of memory from malloc, which may be far.
+#[must_use]
+pub fn is_raw_thread() -> bool {
+    let mark: usize;
+    // SAFETY: reads a word within the control block, which every thread of a glibc process has.
+    unsafe { asm!("mov {}, fs:[0x200]", out(reg) mark, options(nostack, readonly, preserves_flags)) };
+    mark == MARK
+}
+
 /// What a module's static TLS block holds at first.
 #[derive(Clone, Copy, Default)]
 struct Module {
@@ -149,6 +163,7 @@ impl ThreadMemory {
         word(self.control_block + TCB_SELF, self.control_block);
         word(self.control_block + TCB_VECTOR, vector);
         word(self.control_block + TCB_THREAD, self.control_block);
+        word(self.control_block + TCB_MARK, MARK);
         word(self.control_block + TCB_STACK_GUARD, layout.stack_guard);
         word(self.control_block + TCB_POINTER_GUARD, layout.pointer_guard);
     }
@@ -290,6 +305,7 @@ mod tests {
     static MANY: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn uses_thread_locals(argument: usize) -> ! {
+        assert!(is_raw_thread());
         LOCAL.set(LOCAL.get() + argument as u64);
         // errno is thread-local too: a failing call must not disturb another thread's.
         let error = std::fs::File::open("/nonexistent").unwrap_err();
@@ -314,6 +330,7 @@ mod tests {
 
     #[test]
     fn thread_locals_start_afresh_and_are_separate() {
+        assert!(!is_raw_thread());
         LOCAL.set(1000);
         let layout = TlsLayout::of_this_thread();
         let memory = Box::leak(Box::new(ThreadMemory::new(&layout).unwrap()));

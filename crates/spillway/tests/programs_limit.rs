@@ -30,7 +30,11 @@ fn stays_within(mut program: Watched<'_>, local_mib: u64) {
     program.finish().success();
     assert!(looks > 100, "looked only {looks} times");
     assert!(most >= local_mib * MIB * 3 / 4, "only {most} bytes were ever resident");
-    assert!(most <= allowed_bytes(local_mib), "{most} bytes were resident, {} are allowed", allowed_bytes(local_mib));
+    assert!(
+        most <= allowed_bytes(local_mib),
+        "{most} bytes were resident, {} are allowed",
+        allowed_bytes(local_mib)
+    );
 }
 
 #[test]
@@ -89,7 +93,11 @@ fn a_family_of_processes_shares_one_limit() {
     }
     assert_eq!(program.finish().success(), "whole\n");
     assert!(looks > 20 && most > local_mib * MIB / 2, "{looks} looks, at most {most} bytes");
-    assert!(most <= allowed_bytes(local_mib), "{most} bytes were resident, {} are allowed", allowed_bytes(local_mib));
+    assert!(
+        most <= allowed_bytes(local_mib),
+        "{most} bytes were resident, {} are allowed",
+        allowed_bytes(local_mib)
+    );
     let stats = launch.stats();
     assert!(stats.count("processes") >= 13 && stats.count("forks") >= 12, "{}", stats.0);
 }
@@ -104,7 +112,11 @@ fn statistics_say_what_happened() {
     assert!((64 * MIB..80 * MIB).contains(&count("managed_bytes")), "{}", stats.0);
     // Every page is touched first once, and three quarters of them must leave and come back to be checked.
     assert!((16_384..17_500).contains(&count("faults.first_touch")), "{}", stats.0);
-    assert!(count("faults.fetch") >= 12_288 && count("pages_fetched") >= count("faults.fetch"), "{}", stats.0);
+    assert!(
+        count("faults.fetch") >= 12_288 && count("pages_fetched") >= count("faults.fetch"),
+        "{}",
+        stats.0
+    );
     assert!(count("pages_written_back") >= 12_288, "{}", stats.0);
     assert_eq!(count("faults.refused"), 0);
     for kind in ["inactive", "writeback", "other"] {
