@@ -20,10 +20,7 @@ pub fn adopt_existing() {
         if is_heap(mapping) || is_bss(mapping, previous) {
             adopt(mapping);
         } else if is_data(mapping) {
-            // SAFETY: readable and writable by is_data, and no thread of the program runs yet.
-            if unsafe { memory::make_anonymous(mapping.start, mapping.bytes()) }.is_ok() {
-                adopt(mapping);
-            }
+            adopt_data(mapping);
         }
         previous = Some(mapping);
     }
@@ -31,6 +28,18 @@ pub fn adopt_existing() {
 
 fn adopt(mapping: &Mapping) {
     call(Operation::Adopt, [mapping.start, mapping.bytes(), 0, 0]);
+}
+
+/// Piece by piece, so that no more than a piece is local before it counts against the limit.
+fn adopt_data(mapping: &Mapping) {
+    const PIECE_BYTES: usize = 1 << 20;
+    for start in (mapping.start..mapping.end).step_by(PIECE_BYTES) {
+        let bytes = PIECE_BYTES.min(mapping.end - start);
+        // SAFETY: readable and writable by is_data, and no thread of the program runs yet.
+        if unsafe { memory::make_anonymous(start, bytes) }.is_ok() {
+            call(Operation::Adopt, [start, bytes, 0, 0]);
+        }
+    }
 }
 
 fn is_heap(mapping: &Mapping) -> bool {
