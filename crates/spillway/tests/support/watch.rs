@@ -4,12 +4,13 @@ use std::fs::read_to_string;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
 use super::child::{PATIENCE, until};
 
+/// Between two looks, or ten times as long as a look takes: the programs need the processors more.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The processes below `root`, without itself.
@@ -94,13 +95,14 @@ impl Watch {
         let thread = spawn(move || {
             let (stop, peak, samples) = &*theirs;
             while !stop.load(Ordering::Acquire) {
+                let begun = Instant::now();
                 let mut pids = descendants(root);
                 if including {
                     pids.push(root);
                 }
                 peak.fetch_max(anonymous_bytes(&pids), Ordering::AcqRel);
                 samples.fetch_add(1, Ordering::AcqRel);
-                sleep(INTERVAL);
+                sleep(INTERVAL.max(begun.elapsed() * 10));
             }
         });
         Self { shared, thread: Some(thread) }

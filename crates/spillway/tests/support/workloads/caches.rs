@@ -109,7 +109,7 @@ impl Client {
 }
 
 fn redis(launch: &Launch, scale: Scale) -> String {
-    let keys: u64 = scale.pick(50_000, 400_000);
+    let keys: u64 = scale.pick(50_000, 200_000);
     let port = free_port();
     let program = tool("redis-server", "redis-server");
     let directory = launch.work().to_str().unwrap().to_owned();
@@ -180,7 +180,7 @@ impl Client {
 }
 
 fn memcached(launch: &Launch, scale: Scale) -> String {
-    let keys: u64 = scale.pick(50_000, 400_000);
+    let keys: u64 = scale.pick(50_000, 200_000);
     let port = free_port();
     let mut command = launch.command(tool("memcached", "memcached"));
     command.args(["-u", "root", "-l", "127.0.0.1", "-U", "0", "-m", "2048", "-p", &port.to_string()]);

@@ -26,7 +26,7 @@ pub const BRK: Workload = Workload { name: "brk", run: brk };
 
 fn sort(launch: &Launch, scale: Scale) -> String {
     let (input, output) = (launch.work().join("input"), launch.work().join("output"));
-    let mut lines: Vec<String> = (0..scale.pick(400_000, 2_000_000))
+    let mut lines: Vec<String> = (0..scale.pick(250_000, 1_000_000))
         .map(|line| format!("{:016x} line {line} of what is to be put in order", mix(line)))
         .collect();
     let mut file = BufWriter::new(File::create(&input).unwrap());
@@ -56,7 +56,7 @@ fn pipeline(launch: &Launch, scale: Scale) -> String {
         echo \"$(wc -l < sorted) $(sort -S 64M -k2,2n sorted | tail -n 1)\"";
     let mut command = launch.command(tool("sh", "dash"));
     command.current_dir(launch.work()).env("LC_ALL", "C");
-    let lines = scale.pick("300000", "3000000");
+    let lines = scale.pick("300000", "2000000");
     launch.run(command.args(["-c", script, lines])).success()
 }
 
@@ -75,7 +75,7 @@ fn sqlite(launch: &Launch, scale: Scale) -> String {
          select count(*), sum(weight), sum(length(note)), min(name), max(name) from item;
          select weight, count(*), max(note) from item group by weight order by weight limit 5;
          select count(*) from item a join item b on a.name = b.name and a.weight = b.weight;",
-        rows = scale.pick(120_000, 700_000)
+        rows = scale.pick(60_000, 200_000)
     );
     let mut command = launch.command(tool("sqlite3", "sqlite3"));
     launch.run(command.args([":memory:", &sql])).success()
@@ -87,7 +87,7 @@ fn stress(launch: &Launch, scale: Scale) -> String {
     command.args(["--vm", "2", "--vm-bytes", scale.pick("32M", "128M"), "--vm-method", "all", "--verify"]);
     command.args([
         "--vm-ops",
-        scale.pick("200", "2000"),
+        scale.pick("200", "1000"),
         "--timeout",
         scale.pick("60", "300"),
         "--no-rand-seed",
@@ -109,5 +109,5 @@ fn segments(launch: &Launch, scale: Scale) -> String {
 }
 
 fn brk(launch: &Launch, scale: Scale) -> String {
-    launch.run_with(c_program("brk"), &[scale.pick("64", "512")]).success()
+    launch.run_with(c_program("brk"), &[scale.pick("64", "256")]).success()
 }

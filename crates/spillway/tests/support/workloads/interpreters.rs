@@ -18,23 +18,23 @@ fn numpy(launch: &Launch, scale: Scale) -> String {
     assert!(has_numpy.status.success(), "numpy is missing; install it: apt-get install python3-numpy");
     let mut command = launch.command(python());
     command.env("OPENBLAS_NUM_THREADS", "2");
-    launch.run(command.arg(source("arrays.py")).arg(scale.pick("2000000", "20000000"))).success()
+    launch.run(command.arg(source("arrays.py")).arg(scale.pick("2000000", "8000000"))).success()
 }
 
 fn multiprocessing(launch: &Launch, scale: Scale) -> String {
     let mut command = launch.command(python());
-    launch.run(command.arg(source("pool.py")).arg(scale.pick("30000", "400000"))).success()
+    launch.run(command.arg(source("pool.py")).arg(scale.pick("30000", "200000"))).success()
 }
 
 fn jvm(launch: &Launch, scale: Scale) -> String {
     let java = java_class("Heap", launch.work());
     let mut command = launch.command(java);
-    command.args([scale.pick("-Xmx128m", "-Xmx512m"), "-XX:-UsePerfData", "-cp"]).arg(launch.work());
-    launch.run(command.args(["Heap", scale.pick("60", "300")])).success()
+    command.args([scale.pick("-Xmx128m", "-Xmx384m"), "-XX:-UsePerfData", "-cp"]).arg(launch.work());
+    launch.run(command.args(["Heap", scale.pick("60", "200")])).success()
 }
 
 fn node(launch: &Launch, scale: Scale) -> String {
     let mut command = launch.command(tool("node", "nodejs"));
     command.arg("--max-old-space-size=2048").arg(source("heap.js"));
-    launch.run(command.arg(scale.pick("60", "300"))).success()
+    launch.run(command.arg(scale.pick("60", "200"))).success()
 }

@@ -5,9 +5,10 @@ mod command_line;
 mod interpreters;
 mod postgres;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::MIB;
+use super::child::PATIENCE;
 use super::launch::Launch;
 
 /// How much work.
@@ -26,6 +27,10 @@ impl Scale {
             Self::Quick => quick,
             Self::Full => full,
         }
+    }
+
+    fn patience(self) -> Duration {
+        self.pick(PATIENCE, PATIENCE * 5)
     }
 }
 
@@ -49,7 +54,7 @@ const LEAST_LOCAL_BYTES: u64 = 4 * MIB;
 impl Workload {
     /// Runs it as it is; returns its answer and the most memory that it held.
     pub fn unlimited(&self, scale: Scale) -> (String, u64) {
-        let launch = Launch::unlimited();
+        let launch = Launch::unlimited().with_patience(scale.patience());
         let begun = Instant::now();
         let answer = (self.run)(&launch, scale);
         println!(
@@ -64,11 +69,7 @@ impl Workload {
     /// Runs it with a share of the memory that it wants, and compares its answer.
     pub fn limited(&self, scale: Scale, (answer, peak_bytes): &(String, u64), percent: u64, store: &str) {
         let local_bytes = (peak_bytes * percent / 100).max(LEAST_LOCAL_BYTES);
-        let launch = Launch::limited(local_bytes, store);
-        let launch = match scale {
-            Scale::Quick => launch,
-            Scale::Full => launch.with_patience(std::time::Duration::from_secs(600)),
-        };
+        let launch = Launch::limited(local_bytes, store).with_patience(scale.patience());
         let begun = Instant::now();
         let limited = (self.run)(&launch, scale);
         println!(

@@ -88,7 +88,7 @@ fn postgres(launch: &Launch, scale: Scale) -> String {
     assert!(bench.success().contains("number of failed transactions: 0"), "{}", bench.text());
     let books = ask(BOOKS).success();
     assert!(books.starts_with("t|"), "pgbench's sums differ: {books}");
-    let large = ask(&LARGE.replace("ROWS", scale.pick("150000", "1500000"))).success();
+    let large = ask(&LARGE.replace("ROWS", scale.pick("150000", "600000"))).success();
     // A fast shutdown.
     server.stop(Signal::INT).success();
     books + &large
