@@ -14,11 +14,12 @@ test: setup test-tools
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory build
 	cargo test --locked --workspace
+	scripts/test-programs
 	$(MAKE) --no-print-directory loom
 
 # The same and what takes longer: tests marked as ignored, fuzzing, licences and advisories.
 test-full: test
-	cargo test --locked --workspace -- --ignored
+	cargo test --locked -p spillway --features full-tests
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny
 
