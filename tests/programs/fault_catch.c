@@ -1,7 +1,7 @@
 // Fills memory, waits for a line on standard input, and then looks at every page, prepared for some to be lost: those
 // must raise SIGBUS at the address that was read, and must not be read by the kernel either; all others must be right.
 // A lost range can be mapped anew. Says what it found.
-// Memory of its own other than that is on the stack, in use all the time.
+// What else it uses is locked, so that it can tell.
 // usage: fault_catch MIB
 #include "pattern.h"
 
@@ -62,6 +62,7 @@ int main(int count, char **arguments) {
     NEED(pipe2(ends, O_NONBLOCK) == 0);
     struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO};
     NEED(sigaction(SIGBUS, &action, NULL) == 0);
+    NEED(mlockall(MCL_CURRENT) == 0);
     char *base = map_pages(pages);
     pages_write(base, pages, 1, 1);
     dprintf(1, "ready\n");

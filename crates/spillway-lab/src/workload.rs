@@ -1,0 +1,38 @@
+//! What a workload is: a real algorithm, in tasks that go on step by step and say which memory each step touches.
+
+use crate::access::Accesses;
+
+/// A named piece of a workload's address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// What lies there, for reports.
+    pub name: &'static str,
+    /// Where it starts; a multiple of 2 MiB.
+    pub start: u64,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// A real algorithm over instrumented memory. Deterministic: its parameters and seed say every access.
+pub trait Workload: Send {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// The memory that it uses, all of it, from the start.
+    fn regions(&self) -> &[Region];
+
+    /// How many tasks (threads) it runs; they may be stepped in any order, each until it is done.
+    fn tasks(&self) -> usize {
+        1
+    }
+
+    /// Goes on with one task by one step - a vertex, a request, a row: at most a few thousand accesses - and appends what it
+    /// touches. False when the task is done; a task that must wait for others returns true and appends waiting time.
+    fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool;
+
+    /// After all tasks are done: whether the algorithm's own result is right.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn verify(&self) -> Result<(), String>;
+}
