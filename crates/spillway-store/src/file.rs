@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl,
-    fstat, ftruncate, open as open_path, openat, seek, stat, unlinkat,
+    fstat, fstatvfs, ftruncate, open as open_path, openat, seek, stat, unlinkat,
 };
 use rustix::io::{Errno, pread, preadv, pwrite, pwritev};
 use rustix::process::{Resource, getrlimit};
@@ -22,7 +22,7 @@ use spillway_core::size::Size;
 use spillway_sys::ring::{Buffer, Ring, Transfer};
 
 use crate::memory::{for_each_run, no_such_slot};
-use crate::{Lane, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Transfers that a lane keeps in flight.
 const IN_FLIGHT: u32 = 64;
@@ -204,6 +204,14 @@ impl Store for FileStore {
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
         let ring = Ring::open(IN_FLIGHT, &self.file.fd).ok();
         Ok(Box::new(FileLane { file: self.file.clone(), ring, bounce: Vec::new() }))
+    }
+
+    /// The file system may have less than the size that the user gave.
+    fn room(&self) -> Option<Room> {
+        let system = fstatvfs(&self.file.fd).ok()?;
+        let used_bytes = self.stored_bytes();
+        let capacity_bytes = used_bytes + system.f_bavail * system.f_frsize;
+        (used_bytes > 0).then_some(Room { used_bytes, capacity_bytes })
     }
 
     fn stored_bytes(&self) -> u64 {
