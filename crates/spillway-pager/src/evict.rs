@@ -324,6 +324,9 @@ impl Worker {
         if let Some(slot) = slots.take(held, range.clone(), slab + within) {
             return Some(slot);
         }
+        if self.engine.stores_full.load(Ordering::Relaxed) {
+            return None;
+        }
         self.flush_slots();
         slots.take(held, range, slab + within)
     }

@@ -9,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{
@@ -175,7 +176,13 @@ pub(crate) fn open(spec: &StoreSpec, parts: SharedParts) -> Result<Arc<dyn Store
     let fd = parts.fd.ok_or_else(|| spec.unusable("the run's file did not arrive", "start the run anew"))?;
     let flags = fcntl_getfl(&fd).map_err(|errno| cannot(spec, "access the file", errno))?;
     let direct = flags.contains(OFlags::DIRECT);
-    let file = ScratchFile { uri: spec.to_string(), slots: parts.capacity_slots, fd, direct };
+    let file = ScratchFile {
+        uri: spec.to_string(),
+        slots: parts.capacity_slots,
+        fd,
+        direct,
+        was_full: AtomicBool::new(false),
+    };
     Ok(Arc::new(FileStore { file: Arc::new(file) }))
 }
 
@@ -190,6 +197,8 @@ struct ScratchFile {
     fd: OwnedFd,
     /// Opened with O_DIRECT: memory must be aligned.
     direct: bool,
+    /// Space has run out once, so every slot is worth a hole.
+    was_full: AtomicBool,
 }
 
 impl Store for FileStore {
@@ -299,7 +308,7 @@ impl Lane for FileLane {
     fn discard(&mut self, slots: &[u32]) {
         for_each_run(slots, |first, count| {
             let count = count.min(self.file.slots.saturating_sub(first));
-            if count >= SLOTS_WORTH_A_HOLE {
+            if count >= SLOTS_WORTH_A_HOLE || self.file.was_full.load(Ordering::Relaxed) {
                 // On failure the space stays taken until the slots are used again.
                 let _ = punch(&self.file.fd, first, count);
             }
@@ -423,7 +432,10 @@ impl ScratchFile {
     fn error(&self, doing: &str, slot: u32, errno: Errno) -> StoreError {
         let store = self.uri.clone();
         match errno {
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => StoreError::Full { store },
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+                self.was_full.store(true, Ordering::Relaxed);
+                StoreError::Full { store }
+            }
             Errno::NXIO if slot >= self.slots => no_such_slot(&self.uri, slot, self.slots),
             errno => StoreError::Io { store, reason: format!("{doing} slot {slot}: {errno}") },
         }
@@ -446,7 +458,13 @@ mod tests {
         let flags = fcntl_getfl(&fd).unwrap();
         assert!(flags.contains(OFlags::DIRECT), "the test's file system has no O_DIRECT");
         fcntl_setfl(&fd, if direct { flags } else { flags - OFlags::DIRECT }).unwrap();
-        let file = ScratchFile { uri: spec.to_string(), slots: parts.capacity_slots, fd, direct };
+        let file = ScratchFile {
+            uri: spec.to_string(),
+            slots: parts.capacity_slots,
+            fd,
+            direct,
+            was_full: AtomicBool::new(false),
+        };
         let ring = ring.then(|| Ring::open(IN_FLIGHT, &file.fd).unwrap());
         FileLane { file: Arc::new(file), ring, bounce: Vec::new() }
     }
