@@ -302,7 +302,7 @@ impl Worker {
     /// Brings all pages of a range in and ends its management, before the program locks it in memory.
     fn unmanage(&mut self, range: Range<usize>) -> usize {
         let parts = self.engine.regions().take(&range);
-        for (part, _) in parts {
+        for (part, on_fork) in parts {
             let engine = self.engine;
             let (from, to) = pages(&part);
             let mut gone = Gone::default();
@@ -322,6 +322,9 @@ impl Worker {
                 self.unlock(page_number, word, PageInfo { generation, ..PageInfo::ABSENT });
             }
             self.settle(gone);
+            if on_fork != OnFork::Drop {
+                let _ = memory::inherit(part.start, part.len(), true);
+            }
             self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
         }
         0

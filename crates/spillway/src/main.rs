@@ -1,6 +1,7 @@
 //! The command line: parses, hands over, reports. What a command does stands in its own file and in the
 //! crates below.
 
+mod bench;
 mod doctor;
 mod donor;
 mod run;
@@ -42,6 +43,7 @@ enum Command {
     Run(run::RunArgs),
     Donor(donor::DonorArgs),
     Doctor(doctor::DoctorArgs),
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args) }) => run::run(args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
+        Ok(Cli { command: Command::Bench(args) }) => bench::run(args),
         Err(error) => usage(&error),
     }
 }
