@@ -393,7 +393,7 @@ mod tests {
             measured_ms: 1,
         };
         let mut walk = Walk::new(&plan, 0, 100);
-        let mut seen = vec![false; 100];
+        let mut seen = [false; 100];
         (0..700).for_each(|_| seen[walk.following(17)] = true);
         assert!(seen.iter().all(|&seen| seen));
     }
