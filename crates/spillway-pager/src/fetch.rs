@@ -1,7 +1,7 @@
 //! Fetching: a far page and what belongs to its block, from the store to where they belong.
 
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_core::page_word::PageInfo;
+use spillway_core::page_word::{PageInfo, State};
 use spillway_core::slots::Checksum;
 use spillway_core::transitions::{Service, served};
 use spillway_store::{ReadRequest, StoreError};
@@ -36,8 +36,10 @@ impl Worker {
         }
         let last = followers.last().map_or(page_number, |(last, _)| *last);
         self.note_block(page_number, wanted, last);
-        self.settle_followers(&followers);
-        Ok(self.fetched(info, slot))
+        // A block is promoted as a whole, or its pages would leave one by one later.
+        let state = self.engine.replacement().state_of_newcomer();
+        self.settle_followers(&followers, state);
+        Ok(self.fetched(info, slot, state))
     }
 
     /// Fetches the page and as many followers as there is room for; those that do not come are left far. An error speaks
@@ -101,8 +103,7 @@ impl Worker {
     }
 
     /// A fetched page's word.
-    fn fetched(&mut self, info: PageInfo, slot: u32) -> PageInfo {
-        let state = self.engine.replacement().state_of_newcomer();
+    fn fetched(&mut self, info: PageInfo, slot: u32, state: State) -> PageInfo {
         let mut next = served(info, Service::Fetch(slot), state);
         // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
         if self.stores_are_crowded(1) && !self.at.run.slots().is_shared(slot) {
@@ -111,11 +112,11 @@ impl Worker {
         next
     }
 
-    fn settle_followers(&mut self, followers: &[(u64, PageInfo)]) {
+    fn settle_followers(&mut self, followers: &[(u64, PageInfo)], state: State) {
         self.at.run.count(Counter::PagesFetchedAhead, followers.len() as u64);
         for &(page_number, info) in followers {
             let (Some(slot), Some(word)) = (info.slot, self.engine.table.find(page_number)) else { continue };
-            let next = self.fetched(info, slot);
+            let next = self.fetched(info, slot, state);
             self.unlock(page_number, word, next);
             self.engine.enqueue(page_number, next);
         }
