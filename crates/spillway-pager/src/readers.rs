@@ -24,9 +24,12 @@ const ALONE_FAULTS: u32 = 256;
 const LOOK_EVERY: u32 = 32;
 /// Faults of other threads between two looks that make a crowd.
 const STRANGERS: u32 = 3;
-/// How long a crowd stays together at least; twice as long each time that the leader got no turn.
+/// How long a crowd stays together at least; twice as long each time that the leader got no turn again within a second.
 const FIRST_DWELL_NS: u64 = 50_000_000;
-const LONGEST_DWELL_NS: u64 = 10_000_000_000;
+const LONGEST_DWELL_NS: u64 = 2_000_000_000;
+const LED_LONG_NS: u64 = 1_000_000_000;
+/// Looks in a row at which the leader waited for its turn.
+const STARVED_LOOKS: u32 = 2;
 
 /// Shared by the handlers of a process.
 pub struct Readers {
@@ -39,6 +42,8 @@ pub struct Readers {
     crowd_until_ns: AtomicU64,
     dwell_ns: AtomicU64,
     run_time: AtomicU64,
+    starved_looks: AtomicU32,
+    leads_since_ns: AtomicU64,
 }
 
 /// What the leader knows of its place.
@@ -64,6 +69,8 @@ impl Readers {
             crowd_until_ns: AtomicU64::new(0),
             dwell_ns: AtomicU64::new(FIRST_DWELL_NS),
             run_time: AtomicU64::new(0),
+            starved_looks: AtomicU32::new(0),
+            leads_since_ns: AtomicU64::new(0),
         }
     }
 
@@ -106,6 +113,7 @@ impl Readers {
             let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
             if set_idle_class(own, true).is_ok() {
                 self.leader.store(own, Ordering::Relaxed);
+                self.leads_since_ns.store(now_ns(), Ordering::Relaxed);
                 self.mode.store(SOLO, Ordering::Release);
                 self.follow(lead);
             }
@@ -141,11 +149,18 @@ impl Readers {
         let run_time = run_time_of(leader).unwrap_or(0);
         let before = self.run_time.swap(run_time, Ordering::Relaxed);
         if run_time != before {
+            self.starved_looks.store(0, Ordering::Relaxed);
             return Some(SOON_NS);
         }
         // It has not run since the last look: either nothing was to be done, or it was not let.
         if status_of(leader).is_none_or(|status| status.is_runnable) {
-            let dwell_ns = self.dwell_ns.load(Ordering::Relaxed);
+            if self.starved_looks.fetch_add(1, Ordering::Relaxed) + 1 < STARVED_LOOKS {
+                return Some(SOON_NS);
+            }
+            self.starved_looks.store(0, Ordering::Relaxed);
+            let led_ns = now_ns().saturating_sub(self.leads_since_ns.load(Ordering::Relaxed));
+            let last_ns = self.dwell_ns.load(Ordering::Relaxed);
+            let dwell_ns = if led_ns > LED_LONG_NS { FIRST_DWELL_NS } else { last_ns };
             self.dwell_ns.store((dwell_ns * 2).min(LONGEST_DWELL_NS), Ordering::Relaxed);
             self.gather(dwell_ns);
             return None;

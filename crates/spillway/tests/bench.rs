@@ -1,0 +1,115 @@
+//! `spillway bench`: it measures both sides, and leaves the machine as it was, also when it is interrupted.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Both tests set swap devices up.
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(["bench", "paging", "--quick", "--memory", "48M", "--threads", "1", "--store", "ram"]);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a benchmark sets up: swap devices, loop devices, mounts, control groups, read-ahead.
+fn set_up() -> String {
+    let lines = |path: &str, wanted: &str| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let mut lines: Vec<String> =
+            text.lines().filter(|line| line.contains(wanted)).map(str::to_owned).collect();
+        lines.sort();
+        lines.join("\n")
+    };
+    let mut loops: Vec<_> = fs::read_dir("/sys/block")
+        .unwrap()
+        .filter_map(|entry| {
+            let path = entry.unwrap().path();
+            let backing = fs::read_to_string(path.join("loop/backing_file")).ok();
+            let zram = path.display().to_string().contains("zram").then(|| path.display().to_string());
+            backing.or(zram)
+        })
+        .collect();
+    loops.sort();
+    let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].iter().any(|root| {
+        fs::read_dir(Path::new(root)).is_ok_and(|mut entries| {
+            entries.any(|entry| entry.unwrap().file_name().to_string_lossy().starts_with("spillway-bench-"))
+        })
+    });
+    let swaps = lines("/proc/swaps", "/");
+    let mounts = lines("/proc/self/mounts", "spillway-bench");
+    let cluster = fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
+    format!("{swaps}\n{loops:?}\n{mounts}\n{groups}\n{cluster}")
+}
+
+fn finish(mut child: Child, patience: Duration) -> Output {
+    let started = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if started.elapsed() > patience {
+            let _ = child.kill();
+            panic!("still runs after {patience:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn complaint(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn it_measures_both_sides_and_leaves_the_machine_as_it_was() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_up();
+    let child = bench(&["--pattern", "random_read", "--local", "25", "--page-cluster", "0", "--json"])
+        .spawn()
+        .unwrap();
+    let output = finish(child, Duration::from_secs(120));
+    assert!(output.status.success(), "{}", complaint(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert!(!rows.is_empty(), "{}", complaint(&output));
+    for row in rows {
+        let number = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));
+        assert!(number("ns_per_access") > 0.0 && number("versus_ns_per_access") > 0.0, "{row}");
+        let ratio = number("versus_ns_per_access") / number("ns_per_access");
+        assert!((number("ratio_median") - ratio).abs() < 0.01 * ratio, "{row}");
+        assert!(number("misses_per_access") > 0.1 && number("versus_misses_per_access") > 0.1, "{row}");
+        assert_eq!(
+            (&row["pattern"], &row["store"], &row["local_pct"]),
+            (&"random_read".into(), &"ram".into(), &25.into())
+        );
+        assert!(row["command"].as_str().unwrap().starts_with("spillway run --local "), "{row}");
+    }
+    assert_eq!(set_up(), before);
+}
+
+#[test]
+fn an_interrupt_takes_everything_down() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_up();
+    let child = bench(&[]).spawn().unwrap();
+    let started = Instant::now();
+    while !fs::read_to_string("/proc/swaps").unwrap().contains("32767") {
+        assert!(started.elapsed() < Duration::from_secs(60), "no swap device comes up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    let output = finish(child, Duration::from_secs(60));
+    assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
+    assert_eq!(set_up(), before);
+}
+
+#[test]
+fn cells_that_do_not_exist_are_a_usage_error() {
+    let output = finish(bench(&["--local", "26"]).spawn().unwrap(), Duration::from_secs(10));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(complaint(&output).lines().count(), 1, "{}", complaint(&output));
+}
