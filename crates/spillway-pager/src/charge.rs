@@ -30,12 +30,12 @@ pub(crate) enum Comes {
 }
 
 impl Worker {
-    /// Charges up to `wanted` pages to the local limit, at least one, evicting as needed. Returns how many.
-    pub(crate) fn charge(&mut self, wanted: usize, comes: Comes) -> Result<usize, Failure> {
+    /// Charges pages to the local limit, evicting as needed.
+    pub(crate) fn charge(&mut self, pages: u64, comes: Comes) -> Result<(), Failure> {
         let mut waiting_since_ns = None;
         loop {
-            if let Some(charged) = self.charge_at_once(wanted) {
-                return Ok(charged);
+            if self.try_charge(pages) {
+                return Ok(());
             }
             let now = now_ns();
             let waited_ns = now - *waiting_since_ns.get_or_insert(now);
@@ -58,7 +58,7 @@ impl Worker {
                 && self.at.run.budget().try_charge_beyond(1, EXCHANGE_PAGES)
             {
                 self.at.add_local(1);
-                return Ok(1);
+                return Ok(());
             }
             let store_failed = waited_ns > OTHERS_PATIENCE_NS && error.is_some();
             if store_failed || (all_pinned && waited_ns > PINNED_PATIENCE_NS) || waited_ns > PATIENCE_NS {
@@ -68,11 +68,19 @@ impl Worker {
         }
     }
 
-    /// All of `wanted` pages, or what room there is.
-    fn charge_at_once(&self, wanted: usize) -> Option<usize> {
-        let budget = self.at.run.budget();
-        let room = (budget.headroom_pages() as usize).clamp(1, wanted);
-        [room, 1].into_iter().find(|&pages| self.try_charge(pages as u64))
+    /// Charges as many of `wanted` pages as there is room for without an eviction. Returns how many.
+    pub(crate) fn charge_ahead(&self, wanted: usize) -> usize {
+        let room = (self.at.run.budget().headroom_pages() as usize).min(wanted);
+        if room > 0 && self.try_charge(room as u64) { room } else { 0 }
+    }
+
+    /// Makes room for the next block, while no page is locked.
+    pub(crate) fn make_room_ahead(&mut self) {
+        if self.at.run.budget().headroom_pages() < self.last_block_pages as u64
+            && !self.holds_less_than_its_share()
+        {
+            self.evict_batch();
+        }
     }
 
     fn evictions_refused(&self) -> u64 {

@@ -232,6 +232,8 @@ pub struct Worker {
     pub lanes: Vec<Box<dyn Lane>>,
     /// Where fetched pages land before they are mapped.
     pub bounce: Vec<Bounce>,
+    /// Pages of the block fetched last: as many will be wanted next.
+    pub(crate) last_block_pages: usize,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
@@ -248,7 +250,16 @@ impl Worker {
     pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
         let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
         let bounce = (0..at.max_block_pages).map(|_| Bounce([0; _])).collect();
-        Ok(Self { engine, at, lanes, bounce, next_slab: 0, crowded: false, pages_until_count: 0 })
+        Ok(Self {
+            engine,
+            at,
+            lanes,
+            bounce,
+            last_block_pages: 1,
+            next_slab: 0,
+            crowded: false,
+            pages_until_count: 0,
+        })
     }
 
     /// Unlocks a page's word and wakes who waits for it.

@@ -163,6 +163,7 @@ impl Worker {
         match error {
             // Nothing is there: the program discarded the page past our hooks. It reads zeros from now on.
             Errno::NOENT => {
+                self.at.run.count(Counter::PagesFoundGone, 1);
                 self.engine.frames.give_back(&[frame]);
                 self.drop_slot(info.slot);
                 self.at.release_local(1);

@@ -23,6 +23,7 @@ impl Worker {
             return self.refuse(page_number_of(fault.address), &Lost::EmptyFrame);
         }
         let page_number = page_number_of(fault.address);
+        self.make_room_ahead();
         match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),
             Err(error) => {
@@ -171,6 +172,7 @@ impl Worker {
         match self.at.uffd.copy(address, self.engine.zeros.address(), PAGE_SIZE) {
             // Nothing was there: the program has discarded the page past our hooks, and reads zeros.
             Ok(()) => {
+                self.at.run.count(Counter::PagesFoundGone, 1);
                 self.drop_slot(info.slot);
                 Ok(PageInfo { slot: None, ..info })
             }

@@ -28,7 +28,13 @@ impl Worker {
             return Err(Lost::Checksum { store: format!("of slot {slot}") }.into());
         };
         let wanted = self.block_pages(page_number);
+        self.last_block_pages = wanted;
+        // The page itself may have to wait for room; its followers are locked only after that, and never wait: an eviction
+        // locks pages too.
+        self.charge(1, Comes::Stored)?;
         let mut followers = self.lock_followers(page_number, store, wanted);
+        let ahead = self.charge_ahead(followers.len());
+        self.leave_far(&mut followers, ahead);
         let fetched = self.fetch_pages(page_number, slot, store, &mut followers);
         if let Err(failure) = fetched {
             self.leave_far(&mut followers, 0);
@@ -42,8 +48,8 @@ impl Worker {
         Ok(self.fetched(info, slot, state))
     }
 
-    /// Fetches the page and as many followers as there is room for; those that do not come are left far. An error speaks
-    /// of the first page.
+    /// Fetches the page and its followers, all charged; those that do not come are left far. An error speaks of the first
+    /// page.
     fn fetch_pages(
         &mut self,
         page_number: u64,
@@ -51,11 +57,7 @@ impl Worker {
         store: usize,
         followers: &mut Vec<(u64, PageInfo)>,
     ) -> Result<(), Failure> {
-        if (self.at.run.budget().headroom_pages() as usize) < followers.len() {
-            self.evict_batch();
-        }
-        let charged = self.charge(1 + followers.len(), Comes::Stored)?;
-        self.leave_far(followers, charged - 1);
+        let charged = 1 + followers.len();
         let slots: Vec<u32> =
             std::iter::once(slot).chain(followers.iter().filter_map(|(_, info)| info.slot)).collect();
         let (good, error) = self.read(store, &slots);

@@ -54,6 +54,8 @@ pub struct Report {
     pub pages_fetched: u64,
     /// Of these, pages that no fault had asked for yet: the rest of their block.
     pub pages_fetched_ahead: u64,
+    /// Pages that the program discarded by system calls of its own, past libc.
+    pub pages_found_gone: u64,
     /// Pages written to stores.
     pub pages_written_back: u64,
     /// Pages evicted without a write because a store held the same contents.
@@ -112,6 +114,7 @@ impl Report {
             },
             pages_fetched: count(Counter::PagesFetched),
             pages_fetched_ahead: count(Counter::PagesFetchedAhead),
+            pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),

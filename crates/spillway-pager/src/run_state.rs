@@ -70,6 +70,8 @@ pub enum Counter {
     WritebacksFailed,
     /// Of the pages fetched, those that no fault had asked for yet.
     PagesFetchedAhead,
+    /// Pages that were found gone where they should have been mapped: discarded by a system call that no hook saw.
+    PagesFoundGone,
 }
 
 /// The shared memory of one run.
