@@ -2,6 +2,10 @@
 //!
 //! - [`access`]: what a workload does to memory, as a stream that a simulator or a trace takes in
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
+//! - [`memory`]: arrays that note their accesses
+//! - [`workloads`]: the papers' workloads, by name
 
 pub mod access;
+pub mod memory;
 pub mod workload;
+pub mod workloads;
