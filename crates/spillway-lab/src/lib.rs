@@ -4,8 +4,10 @@
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
 //! - [`memory`]: arrays that note their accesses
 //! - [`workloads`]: the papers' workloads, by name
+//! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK and SIEVE
 
 pub mod access;
 pub mod memory;
+pub mod replay;
 pub mod workload;
 pub mod workloads;

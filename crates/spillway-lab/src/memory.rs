@@ -28,13 +28,17 @@ impl AddressSpace {
     /// Gives `data` a region of its own.
     pub fn array<T: Copy>(&mut self, name: &'static str, data: Vec<T>) -> Array<T> {
         const { assert!(size_of::<T>() <= LINE_BYTES as usize, "an element lies in one cache line") };
-        let bytes = (data.len() * size_of::<T>()) as u64;
+        Array { start: self.reserve(name, (data.len() * size_of::<T>()) as u64), data }
+    }
+
+    /// A region without data behind it, for what can be worked out from its address; answers where it starts.
+    pub fn reserve(&mut self, name: &'static str, bytes: u64) -> u64 {
         let start = self.next;
         if bytes > 0 {
             self.regions.push(Region { name, start, bytes });
             self.next = (start + bytes).next_multiple_of(REGION_ALIGN_BYTES);
         }
-        Array { start, data }
+        start
     }
 
     /// Gives `len` copies of `value` a region of their own.

@@ -9,10 +9,10 @@ use rand::RngExt;
 use rand::seq::index;
 use serde::Deserialize;
 
-use super::random::{WorkloadRng, rng};
+use super::random::{WorkloadRng, mix, rng};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
-use crate::memory::{AddressSpace, Array};
+use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
 
 const PAGE_BYTES: usize = 4096;
@@ -61,7 +61,8 @@ impl Default for BimodalConfig {
 pub struct Bimodal {
     config: BimodalConfig,
     regions: Vec<Region>,
-    numbers: Array<u64>,
+    /// Where the numbers start; each is its index, scrambled.
+    numbers: u64,
     hot: Vec<u32>,
     cold: Vec<u32>,
     readers: Vec<Reader>,
@@ -91,10 +92,8 @@ impl Bimodal {
         }
         let pages = config.bytes as usize / PAGE_BYTES;
         let (hot, cold) = spread(pages, &config)?;
-        let mut rng0 = rng(config.seed, 0);
         let mut space = AddressSpace::default();
-        let numbers = (0..pages * WORDS_PER_PAGE).map(|_| rng0.random()).collect();
-        let numbers = space.array("numbers", numbers);
+        let numbers = space.reserve("numbers", (pages * PAGE_BYTES) as u64);
         let readers = (0..config.tasks)
             .map(|task| Reader {
                 rng: rng(config.seed, 1 + task as u64),
@@ -167,7 +166,8 @@ impl Workload for Bimodal {
         let reads = reader.left.min(READS_PER_STEP);
         for _ in 0..reads {
             let word = draw(&mut reader.rng, self.config.hot_reads, &self.hot, &self.cold);
-            reader.sum = reader.sum.wrapping_add(self.numbers.get(word, accesses));
+            accesses.push(Access::read(self.numbers + 8 * word as u64));
+            reader.sum = reader.sum.wrapping_add(mix(word as u64));
             accesses.push(Access::compute_ns(self.config.compute_ns));
         }
         reader.left -= reads;
@@ -180,7 +180,7 @@ impl Workload for Bimodal {
             let reads = self.config.reads / self.config.tasks as u64;
             let expected = (0..reads).fold(0u64, |sum, _| {
                 let word = draw(&mut rng, self.config.hot_reads, &self.hot, &self.cold);
-                sum.wrapping_add(self.numbers.data()[word])
+                sum.wrapping_add(mix(word as u64))
             });
             if reader.sum != expected {
                 return Err(format!("task {task} summed {}, not {expected}", reader.sum));

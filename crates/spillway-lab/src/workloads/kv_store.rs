@@ -2,7 +2,8 @@
 //!
 //! Items are stored in the order in which they come, so a popular key's neighbours in memory are random ones (HotBox section
 //! 6.2). A set overwrites its item in place, since its size stays; the list of least recently used items is left out, as
-//! memcached moves an item in it at most once a minute.
+//! memcached moves an item in it at most once a minute. A value is told by its first word; the rest of its lines are noted and
+//! hold nothing.
 
 use super::random::mix;
 use crate::access::Accesses;
@@ -63,8 +64,7 @@ impl KvStore {
         let Some((item, words)) = self.find(key, accesses) else { return Found::Missing };
         let version = self.slab.data()[item + 3];
         let value = self.slab.read_run(item + HEADER_WORDS..item + HEADER_WORDS + words, accesses);
-        let right = (0..).zip(value).all(|(index, &word)| word == value_word(key, version, index));
-        if right { Found::Value } else { Found::Damaged }
+        if value.first() == Some(&value_word(key, version)) { Found::Value } else { Found::Damaged }
     }
 
     /// Finds a key and overwrites its value. False when it is not there.
@@ -72,8 +72,8 @@ impl KvStore {
         let Some((item, words)) = self.find(key, accesses) else { return false };
         self.slab.set(item + 3, version, accesses);
         let value = self.slab.write_run(item + HEADER_WORDS..item + HEADER_WORDS + words, accesses);
-        for (index, word) in (0..).zip(value) {
-            *word = value_word(key, version, index);
+        if let Some(first) = value.first_mut() {
+            *first = value_word(key, version);
         }
         true
     }
@@ -130,15 +130,13 @@ impl Loader {
     /// Stores keys until the memory is full; answers how many.
     fn load(&mut self, mut value_bytes: impl FnMut(u64) -> u64) -> usize {
         for key in 0.. {
-            let words = value_bytes(key).div_ceil(8) as usize;
+            let words = value_bytes(key).div_ceil(8).max(1) as usize;
             let Some(item) = self.allocate(HEADER_WORDS + words) else { return key as usize };
             let bucket = bucket(key, self.buckets.len());
             let header = [self.buckets[bucket], key, words as u64, 0];
             self.buckets[bucket] = item as u64;
             self.slab[item..item + HEADER_WORDS].copy_from_slice(&header);
-            for (index, word) in (0..).zip(&mut self.slab[item + HEADER_WORDS..item + HEADER_WORDS + words]) {
-                *word = value_word(key, 0, index);
-            }
+            self.slab[item + HEADER_WORDS] = value_word(key, 0);
         }
         0
     }
@@ -168,8 +166,8 @@ fn bucket(key: u64, buckets: usize) -> usize {
     (mix(key) % buckets as u64) as usize
 }
 
-fn value_word(key: u64, version: u64, index: u64) -> u64 {
-    (key.rotate_left(32) ^ version).wrapping_add(index)
+fn value_word(key: u64, version: u64) -> u64 {
+    key.rotate_left(32) ^ version
 }
 
 #[cfg(test)]
@@ -191,7 +189,7 @@ mod tests {
         assert!(store.set(17, 3, &mut accesses));
         assert_eq!((store.get(17, &mut accesses), store.version(17)), (Found::Value, Some(3)));
         assert_eq!(store.get(18, &mut accesses), Found::Value);
-        store.slab.data_mut().iter_mut().for_each(|word| *word ^= u64::from(*word == value_word(17, 3, 0)));
+        store.slab.data_mut().iter_mut().for_each(|word| *word ^= u64::from(*word == value_word(17, 3)));
         assert_eq!(store.get(17, &mut accesses), Found::Damaged);
     }
 

@@ -158,8 +158,11 @@ pub(super) fn within<T: PartialOrd + std::fmt::Display>(
 
 #[cfg(test)]
 mod tests {
+    use rand::RngExt;
+
     use super::*;
-    use crate::workloads::testing::run;
+    use crate::workloads::random::rng;
+    use crate::workloads::testing::{run, run_ordered};
 
     #[test]
     fn every_workload_runs_by_name_and_fills_its_working_set() {
@@ -179,6 +182,18 @@ mod tests {
         for entry in entries() {
             let accesses = |seed| run(build(entry.name, 2 << 20, seed, &Overrides::new()).unwrap().as_mut());
             assert_eq!(accesses(1), accesses(1), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn every_workload_is_right_in_whatever_order_its_tasks_are_stepped() {
+        let mut overrides = Overrides::new();
+        overrides.insert("tasks".to_owned(), 5.into());
+        for entry in entries() {
+            let mut workload = build(entry.name, 2 << 20, 3, &overrides).unwrap();
+            let mut order = rng(9, 0);
+            run_ordered(workload.as_mut(), |tasks| order.random_range(0..tasks));
+            assert_eq!(workload.verify(), Ok(()), "{}", entry.name);
         }
     }
 
