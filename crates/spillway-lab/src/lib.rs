@@ -4,10 +4,12 @@
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
 //! - [`memory`]: arrays that note their accesses
 //! - [`workloads`]: the papers' workloads, by name
+//! - [`trace`]: accesses in files: recorded, imported, repeated
 //! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK and SIEVE
 
 pub mod access;
 pub mod memory;
 pub mod replay;
+pub mod trace;
 pub mod workload;
 pub mod workloads;
