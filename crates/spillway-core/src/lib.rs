@@ -4,6 +4,8 @@
 //! - [`page`], [`size`]: units;
 //! - [`page_word`]: where a page is, and who may change that;
 //! - [`transitions`]: what a fault, an eviction and a write-back make of a page;
+//! - [`policy`], [`machine`]: the seam between what decides and what is acted on;
+//! - [`page_lists`]: the lists that scanning policies keep pages on;
 //! - [`fifo`]: the queues that a replacement policy keeps pages in;
 //! - [`slots`]: who uses which slot of a store, and the checksum of what it holds;
 //! - [`budget`]: the local limit that all processes of a run share;
@@ -12,8 +14,11 @@
 pub mod budget;
 pub mod fifo;
 pub mod latency;
+pub mod machine;
 pub mod page;
+pub mod page_lists;
 pub mod page_word;
+pub mod policy;
 pub mod size;
 pub mod slots;
 pub mod transitions;
