@@ -92,7 +92,7 @@ impl Link {
     }
 
     fn work_ps(&self, bytes: u64) -> u64 {
-        bytes * self.ps_per_kib >> 10
+        (bytes * self.ps_per_kib) >> 10
     }
 
     fn count(&mut self, now_ps: u64, bytes: u64) {

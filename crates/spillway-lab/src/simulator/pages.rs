@@ -169,7 +169,11 @@ impl Pages {
     #[must_use]
     pub fn tier_of(&self, page: PageIndex) -> Option<Tier> {
         let flags = self.flags[page as usize];
-        (flags & bit::TOUCHED != 0).then(|| if flags & bit::LOCAL != 0 { Tier::Local } else { Tier::Far })
+        match (flags & bit::TOUCHED, flags & bit::LOCAL) {
+            (0, _) => None,
+            (_, 0) => Some(Tier::Far),
+            _ => Some(Tier::Local),
+        }
     }
 
     /// Takes `pages` frames of a tier; false, and nothing is taken, where there are not as many.
