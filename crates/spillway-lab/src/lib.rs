@@ -3,7 +3,11 @@
 //! - [`access`]: what a workload does to memory, as a stream that a simulator or a trace takes in
 //! - [`simulator`]: tiered memory in simulated time
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
+//! - [`memory`]: arrays that note their accesses
+//! - [`workloads`]: the papers' workloads, by name
 
 pub mod access;
+pub mod memory;
 pub mod simulator;
 pub mod workload;
+pub mod workloads;

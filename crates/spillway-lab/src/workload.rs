@@ -26,6 +26,11 @@ pub trait Workload: Send {
         1
     }
 
+    /// Whether it is still loading: touching its memory for the first time, which the papers leave out of their times.
+    fn loading(&self) -> bool {
+        false
+    }
+
     /// Goes on with one task by one step - a vertex, a request, a row: at most a few thousand accesses - and appends what it
     /// touches. False when the task is done; a task that must wait for others returns true and appends waiting time.
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool;

@@ -1,0 +1,192 @@
+//! Workloads by name.
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::loading::Loading;
+use super::{Bimodal, Graph500Bfs, MemcachedEtc, PageRank, Scan, UniformKv};
+use crate::workload::Workload;
+
+/// Settings of a workload beside its size and seed, by name; `load = false` leaves out the load phase.
+pub type Overrides = serde_json::Map<String, serde_json::Value>;
+
+/// Why there is no such workload.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum WorkloadError {
+    /// No workload has this name.
+    #[error("workload '{name}': there is none of this name; take one of {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A setting is not known or has no value that it can take.
+    #[error("workload '{name}': {reason}; correct its settings")]
+    Setting {
+        /// Of which workload.
+        name: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The working set is too small for one of everything.
+    #[error(
+        "workload '{name}': a working set of {bytes} bytes is too small; give it at least {least_bytes} bytes"
+    )]
+    TooSmall {
+        /// Of which workload.
+        name: &'static str,
+        /// What was asked for.
+        bytes: u64,
+        /// What it takes.
+        least_bytes: u64,
+    },
+}
+
+/// A workload that the registry can build.
+pub(super) trait Registered: Workload + Sized + 'static {
+    /// Its settings.
+    type Config: DeserializeOwned;
+    /// Its name on the command line.
+    const NAME: &'static str;
+    /// What it does, in a line.
+    const ABOUT: &'static str;
+    /// Makes it, ready for its first step.
+    fn build(config: Self::Config) -> Result<Self, WorkloadError>;
+}
+
+/// One line of the registry.
+pub struct WorkloadEntry {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    build: fn(Overrides) -> Result<Box<dyn Workload>, WorkloadError>,
+}
+
+const fn entry<W: Registered>() -> WorkloadEntry {
+    WorkloadEntry { name: W::NAME, about: W::ABOUT, build: build_configured::<W> }
+}
+
+static ENTRIES: &[WorkloadEntry] = &[
+    entry::<Scan>(),
+    entry::<Bimodal>(),
+    entry::<UniformKv>(),
+    entry::<MemcachedEtc>(),
+    entry::<Graph500Bfs>(),
+    entry::<PageRank>(),
+];
+
+/// All workloads that there are.
+pub fn entries() -> &'static [WorkloadEntry] {
+    ENTRIES
+}
+
+/// Makes a workload with a working set of about `bytes`, behind its load phase.
+///
+/// # Errors
+/// No such workload, no such setting, or a working set that is too small.
+pub fn build(
+    name: &str,
+    bytes: u64,
+    seed: u64,
+    overrides: &Overrides,
+) -> Result<Box<dyn Workload>, WorkloadError> {
+    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
+        let known = ENTRIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+        return Err(WorkloadError::Unknown { name: name.to_owned(), known });
+    };
+    let mut settings = overrides.clone();
+    settings.insert("bytes".to_owned(), bytes.into());
+    settings.insert("seed".to_owned(), seed.into());
+    let load = match settings.remove("load") {
+        None | Some(serde_json::Value::Bool(true)) => true,
+        Some(serde_json::Value::Bool(false)) => false,
+        Some(other) => {
+            let reason = format!("'load' is '{other}', neither true nor false");
+            return Err(WorkloadError::Setting { name: entry.name, reason });
+        }
+    };
+    let workload = (entry.build)(settings)?;
+    Ok(if load { Box::new(Loading::new(workload)) } else { workload })
+}
+
+fn build_configured<W: Registered>(settings: Overrides) -> Result<Box<dyn Workload>, WorkloadError> {
+    let config = serde_json::from_value(settings.into())
+        .map_err(|error| WorkloadError::Setting { name: W::NAME, reason: error.to_string() })?;
+    Ok(Box::new(W::build(config)?))
+}
+
+/// An error unless `bytes` is at least what `name` takes.
+pub(super) fn at_least(name: &'static str, bytes: u64, least_bytes: u64) -> Result<(), WorkloadError> {
+    if bytes < least_bytes {
+        return Err(WorkloadError::TooSmall { name, bytes, least_bytes });
+    }
+    Ok(())
+}
+
+/// An error unless a setting is within bounds.
+pub(super) fn within<T: PartialOrd + std::fmt::Display>(
+    name: &'static str,
+    setting: &str,
+    value: T,
+    bounds: std::ops::RangeInclusive<T>,
+) -> Result<(), WorkloadError> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let reason = format!("'{setting}' is {value}, not within {} to {}", bounds.start(), bounds.end());
+    Err(WorkloadError::Setting { name, reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workloads::testing::run;
+
+    #[test]
+    fn every_workload_runs_by_name_and_fills_its_working_set() {
+        let bytes = 4 << 20;
+        for entry in entries() {
+            let mut workload = build(entry.name, bytes, 7, &Overrides::new()).unwrap();
+            assert_eq!(workload.name(), entry.name);
+            let held: u64 = workload.regions().iter().map(|region| region.bytes).sum();
+            assert!((bytes * 8 / 10..=bytes * 12 / 10).contains(&held), "{}: {held}", entry.name);
+            run(workload.as_mut());
+            assert_eq!(workload.verify(), Ok(()), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn every_workload_is_deterministic() {
+        for entry in entries() {
+            let accesses = |seed| run(build(entry.name, 2 << 20, seed, &Overrides::new()).unwrap().as_mut());
+            assert_eq!(accesses(1), accesses(1), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn every_workload_refuses_what_it_cannot_do() {
+        for entry in entries() {
+            assert!(
+                matches!(build(entry.name, 0, 1, &Overrides::new()), Err(WorkloadError::TooSmall { .. })),
+                "{}",
+                entry.name
+            );
+            let mut overrides = Overrides::new();
+            overrides.insert("nonsense".to_owned(), 1.into());
+            let refused = build(entry.name, 4 << 20, 1, &overrides);
+            assert!(matches!(refused, Err(WorkloadError::Setting { .. })), "{}", entry.name);
+            overrides.clear();
+            overrides.insert("tasks".to_owned(), 0.into());
+            let refused = build(entry.name, 4 << 20, 1, &overrides);
+            assert!(matches!(refused, Err(WorkloadError::Setting { .. })), "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_known_ones() {
+        let error = build("bfs2", 1 << 20, 1, &Overrides::new()).err().unwrap().to_string();
+        assert!(error.contains("'bfs2'") && error.contains("scan"), "{error}");
+    }
+}
