@@ -103,7 +103,7 @@ pub trait Machine {
     /// Whether a page is marked.
     fn is_marked(&self, page: PageIndex) -> bool;
 
-    /// Takes a mark away without the fault.
+    /// Maps a local or readable page again that was marked or unmapped, without the fault.
     fn unmark(&mut self, page: PageIndex);
 
     /// Moves pages to a tier and maps them there; neighbours travel as one message. Those for which there is no free
@@ -117,8 +117,8 @@ pub trait Machine {
     /// network allows.
     fn write_back(&mut self, page: PageIndex);
 
-    /// Takes away a local page's mapping; it stays local, and its next access is a minor fault.
-    fn unmap(&mut self, page: PageIndex);
+    /// Takes away the mappings of local pages; they stay local, and the next access to each is a minor fault.
+    fn unmap(&mut self, pages: &[PageIndex]);
 
     /// Splits a huge mapping into base pages.
     fn split(&mut self, page: PageIndex);

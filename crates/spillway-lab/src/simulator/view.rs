@@ -328,13 +328,16 @@ impl Machine for View<'_> {
         self.charge(Work::Migration, self.node.costs.mark_page);
     }
 
-    fn unmap(&mut self, page: PageIndex) {
-        if self.tier_of(page) == Some(Tier::Local) {
-            self.set_mapped(page, false, false);
-            self.charge(Work::Migration, self.node.costs.mark_page + self.node.costs.shootdown);
-            self.shoot_down();
-            self.node.forget(page);
+    fn unmap(&mut self, pages: &[PageIndex]) {
+        for &page in pages {
+            if self.tier_of(page) == Some(Tier::Local) {
+                self.set_mapped(page, false, false);
+                self.charge(Work::Migration, self.node.costs.mark_page);
+                self.node.forget(page);
+            }
         }
+        self.charge(Work::Migration, self.node.costs.shootdown);
+        self.shoot_down();
     }
 
     fn split(&mut self, page: PageIndex) {
