@@ -81,6 +81,9 @@ impl Default for Config {
     }
 }
 
+/// A queue's entry keeps so many bits of a generation.
+const GENERATION_MASK: u8 = 0x7F;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Queue {
     None,
@@ -190,7 +193,7 @@ impl Dcm {
             self.inactive_pages -= self.blocks.pages(head).len();
         }
         page.queue = Queue::None;
-        page.generation = page.generation.wrapping_add(1);
+        page.generation = (page.generation + 1) & GENERATION_MASK;
     }
 
     /// Unmaps a block: what was referenced is noted, and any later access will be seen.

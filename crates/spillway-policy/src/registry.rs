@@ -22,6 +22,8 @@ pub trait Registered: Policy + Sized + 'static {
     fn build(config: Self::Config, seed: u64, knowledge: &Knowledge) -> Self;
 }
 
+type Build = fn(Value, u64, &Knowledge) -> Result<Box<dyn Policy>, serde_json::Error>;
+
 /// One line of the registry.
 pub struct PolicyEntry {
     /// Its name on the command line.
@@ -33,7 +35,7 @@ pub struct PolicyEntry {
     /// Settings in which it differs from its file's defaults.
     preset: &'static [(&'static str, Preset)],
     defaults: fn() -> Result<Value, serde_json::Error>,
-    build: fn(Value, u64, &Knowledge) -> Result<Box<dyn Policy>, serde_json::Error>,
+    build: Build,
 }
 
 /// A setting of a preset.
