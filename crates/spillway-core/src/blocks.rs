@@ -104,7 +104,7 @@ mod tests {
                 }
                 for page in 0..40 {
                     let block = blocks.pages(page);
-                    prop_assert!(block.contains(&page) && block.start % block.len() as u32 == 0);
+                    prop_assert!(block.contains(&page) && block.start.is_multiple_of(block.len() as u32));
                     prop_assert!(block.clone().all(|other| blocks.pages(other) == block));
                 }
             }
