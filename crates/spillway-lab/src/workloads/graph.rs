@@ -115,6 +115,12 @@ impl Graph {
         self.neighbours.read_run(row, accesses)
     }
 
+    /// One neighbour of a row that may be left early; see [`Array::get_next`].
+    #[inline]
+    pub fn neighbour(&self, index: usize, last_line: &mut u64, accesses: &mut Accesses) -> u32 {
+        self.neighbours.get_next(index, last_line, accesses)
+    }
+
     /// Where a vertex's row lies, unnoted.
     pub fn row_unnoted(&self, vertex: u32) -> Range<usize> {
         let offsets = self.offsets.data();

@@ -1,7 +1,6 @@
 //! Random numbers for workloads: the same on every machine, so without the platform's floating-point functions.
 
 use rand::SeedableRng;
-#[cfg(test)]
 use rand_distr::weighted::WeightedAliasIndex;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -23,7 +22,6 @@ pub fn mix(number: u64) -> u64 {
 }
 
 /// Ranks 0 to n - 1, rank r in proportion to (r + 1)^-exponent. None for no ranks or an exponent that is no number.
-#[cfg(test)]
 pub fn zipf(ranks: usize, exponent: f64) -> Option<WeightedAliasIndex<f64>> {
     let weights = (1..=ranks).map(|rank| libm::pow(rank as f64, -exponent)).collect();
     WeightedAliasIndex::new(weights).ok()

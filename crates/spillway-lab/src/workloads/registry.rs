@@ -4,7 +4,10 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::loading::Loading;
-use super::{Bimodal, Graph500Bfs, MemcachedEtc, PageRank, Scan, UniformKv};
+use super::{
+    Als, Amg, Bimodal, Graph500Bfs, Graph500Sssp, HashJoin, LigraBfs, LigraPageRank, MemcachedEtc, PageRank,
+    Redis, Scan, Snap, Stream, Tpcc, Transformer, UniformKv,
+};
 use crate::workload::Workload;
 
 /// Settings of a workload beside its size and seed, by name; `load = false` leaves out the load phase.
@@ -51,6 +54,8 @@ pub(super) trait Registered: Workload + Sized + 'static {
     const NAME: &'static str;
     /// What it does, in a line.
     const ABOUT: &'static str;
+    /// Whether it wants a load phase before its own; false when loading is a part of what its paper measures.
+    const PRELOAD: bool = true;
     /// Makes it, ready for its first step.
     fn build(config: Self::Config) -> Result<Self, WorkloadError>;
 }
@@ -61,11 +66,12 @@ pub struct WorkloadEntry {
     pub name: &'static str,
     /// What it does, in a line.
     pub about: &'static str,
+    preload: bool,
     build: fn(Overrides) -> Result<Box<dyn Workload>, WorkloadError>,
 }
 
 const fn entry<W: Registered>() -> WorkloadEntry {
-    WorkloadEntry { name: W::NAME, about: W::ABOUT, build: build_configured::<W> }
+    WorkloadEntry { name: W::NAME, about: W::ABOUT, preload: W::PRELOAD, build: build_configured::<W> }
 }
 
 static ENTRIES: &[WorkloadEntry] = &[
@@ -73,8 +79,19 @@ static ENTRIES: &[WorkloadEntry] = &[
     entry::<Bimodal>(),
     entry::<UniformKv>(),
     entry::<MemcachedEtc>(),
+    entry::<Redis>(),
+    entry::<Tpcc>(),
+    entry::<HashJoin>(),
     entry::<Graph500Bfs>(),
+    entry::<Graph500Sssp>(),
+    entry::<LigraBfs>(),
+    entry::<LigraPageRank>(),
     entry::<PageRank>(),
+    entry::<Amg>(),
+    entry::<Transformer>(),
+    entry::<Als>(),
+    entry::<Snap>(),
+    entry::<Stream>(),
 ];
 
 /// All workloads that there are.
@@ -100,8 +117,8 @@ pub fn build(
     settings.insert("bytes".to_owned(), bytes.into());
     settings.insert("seed".to_owned(), seed.into());
     let load = match settings.remove("load") {
-        None | Some(serde_json::Value::Bool(true)) => true,
-        Some(serde_json::Value::Bool(false)) => false,
+        None => entry.preload,
+        Some(serde_json::Value::Bool(load)) => load,
         Some(other) => {
             let reason = format!("'load' is '{other}', neither true nor false");
             return Err(WorkloadError::Setting { name: entry.name, reason });
