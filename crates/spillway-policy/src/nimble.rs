@@ -71,7 +71,7 @@ impl Nimble {
             *streak = match (accessed, *streak >= UNUSED) {
                 (true, true) => 1,
                 (false, false) => UNUSED + 1,
-                _ => (*streak + 1).min(if accessed { UNUSED - 1 } else { u8::MAX }),
+                _ => streak.saturating_add(1).min(if accessed { UNUSED - 1 } else { u8::MAX }),
             };
             let hot = *streak < UNUSED && *streak >= SETTLED;
             let cold = *streak >= UNUSED + SETTLED;

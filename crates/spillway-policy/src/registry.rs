@@ -32,6 +32,8 @@ pub struct PolicyEntry {
     pub about: &'static str,
     /// What it must know of the run beforehand.
     pub needs: Needs,
+    /// Whether local memory holds everything under it: a bound, not a policy.
+    pub unlimited: bool,
     /// Settings in which it differs from its file's defaults.
     preset: &'static [(&'static str, Preset)],
     defaults: fn() -> Result<Value, serde_json::Error>,
@@ -87,6 +89,7 @@ const fn entry<P: Registered>(name: &'static str, about: &'static str) -> Policy
         name,
         about,
         needs: Needs::Nothing,
+        unlimited: false,
         preset: &[],
         defaults: || serde_json::to_value(P::Config::default()),
         build: |config, seed, knowledge| {
@@ -98,6 +101,10 @@ const fn entry<P: Registered>(name: &'static str, about: &'static str) -> Policy
 impl PolicyEntry {
     const fn with(self, preset: &'static [(&'static str, Preset)]) -> Self {
         Self { preset, ..self }
+    }
+
+    const fn without_limit(self) -> Self {
+        Self { unlimited: true, ..self }
     }
 
     const fn knowing(self, needs: Needs) -> Self {
@@ -150,11 +157,11 @@ impl PolicyEntry {
 
 static ENTRIES: &[PolicyEntry] = &[
     entry::<fixed::Fixed>("all-local", "Every page local: the upper bound")
-        .with(&[("tier", Preset::Choice("local"))]),
+        .with(&[("tier", Preset::Choice("local"))]).without_limit(),
     entry::<fixed::Fixed>("all-remote", "Every page far, no migration")
         .with(&[("tier", Preset::Choice("far"))]),
     entry::<fixed::Fixed>("all-local-huge", "Every page local, in huge pages")
-        .with(&[("tier", Preset::Choice("local")), ("mapping", Preset::Choice("huge"))]),
+        .with(&[("tier", Preset::Choice("local")), ("mapping", Preset::Choice("huge"))]).without_limit(),
     entry::<fixed::Fixed>("all-remote-huge", "Every page far, in huge pages")
         .with(&[("tier", Preset::Choice("far")), ("mapping", Preset::Choice("huge"))]),
     entry::<oracle::Oracle>("oracle", "The hottest pages of an earlier run stay local")

@@ -32,6 +32,14 @@ impl Bill {
         self.0.iter_mut().zip(other.0).for_each(|(sum, ps)| *sum += ps);
     }
 
+    /// What was added since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: &Bill) -> Bill {
+        let mut difference = *self;
+        difference.0.iter_mut().zip(before.0).for_each(|(now, before)| *now -= before);
+        difference
+    }
+
     /// For one kind of work.
     #[must_use]
     pub fn of(&self, work: Work) -> u64 {
@@ -78,6 +86,32 @@ pub struct Counts {
     pub traffic: Traffic,
 }
 
+impl Counts {
+    /// What was counted since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: &Counts) -> Counts {
+        Counts {
+            accesses: self.accesses - before.accesses,
+            memory_ps: self.memory_ps - before.memory_ps,
+            local_misses: self.local_misses - before.local_misses,
+            far_misses: self.far_misses - before.far_misses,
+            walks: self.walks - before.walks,
+            promotions: self.promotions - before.promotions,
+            demotions: self.demotions - before.demotions,
+            promotions_used: self.promotions_used - before.promotions_used,
+            prefetches: self.prefetches - before.prefetches,
+            prefetches_used: self.prefetches_used - before.prefetches_used,
+            hint_faults: self.hint_faults - before.hint_faults,
+            missing_faults: self.missing_faults - before.missing_faults,
+            minor_faults: self.minor_faults - before.minor_faults,
+            traffic: Traffic {
+                access_bytes: self.traffic.access_bytes - before.traffic.access_bytes,
+                migration_bytes: self.traffic.migration_bytes - before.traffic.migration_bytes,
+            },
+        }
+    }
+}
+
 /// A point of the time series: what happened since the point before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Point {
@@ -111,17 +145,18 @@ struct Mark {
 
 /// A time series of cumulative counts, thinned out as it grows.
 pub struct Series {
+    start_ps: u64,
     marks: Vec<Mark>,
     interval_ps: u64,
     next_ps: u64,
 }
 
 impl Series {
-    /// A series with a point every `interval_ps` at first.
+    /// A series that begins at `start_ps`, with a point every `interval_ps` at first.
     #[must_use]
-    pub fn new(interval_ps: u64) -> Self {
+    pub fn new(start_ps: u64, interval_ps: u64) -> Self {
         let interval_ps = interval_ps.max(1);
-        Self { marks: Vec::new(), interval_ps, next_ps: interval_ps }
+        Self { start_ps, marks: Vec::new(), interval_ps, next_ps: start_ps + interval_ps }
     }
 
     /// When the next point is due.
@@ -147,11 +182,13 @@ impl Series {
     /// The points, each the difference to the one before; `page_bytes` turns pages into bytes.
     #[must_use]
     pub fn points(&self, page_bytes: u64) -> Vec<Point> {
-        let mut before_ps = 0;
+        let mut before_ps = self.start_ps;
         let mut before = Counts::default();
         let mut points = Vec::with_capacity(self.marks.len());
         for mark in &self.marks {
-            points.push(point(before_ps, &before, mark, page_bytes));
+            let mut point = point(before_ps, &before, mark, page_bytes);
+            point.time_s = (mark.time_ps - self.start_ps) as f64 / 1e12;
+            points.push(point);
             before_ps = mark.time_ps;
             before = mark.counts;
         }
@@ -167,7 +204,7 @@ fn point(before_ps: u64, before: &Counts, mark: &Mark, page_bytes: u64) -> Point
     let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
     let (promotions, demotions) = (now.promotions - before.promotions, now.demotions - before.demotions);
     Point {
-        time_s: mark.time_ps as f64 / 1e12,
+        time_s: 0.0,
         local_ratio: if local + far == 0 { 1.0 } else { ratio(local, local + far) },
         amat_ns: ratio(now.memory_ps - before.memory_ps, now.accesses - before.accesses) / 1e3,
         promotions_per_s: per_s(promotions),
@@ -190,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_series_thins_out_and_loses_nothing() {
-        let mut series = Series::new(10);
+        let mut series = Series::new(0, 10);
         let mut time = 0;
         for step in 1..=5000_u64 {
             time = series.next_ps().max(time + 10);

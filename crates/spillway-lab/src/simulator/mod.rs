@@ -102,7 +102,7 @@ pub struct Setup {
 pub struct Outcome {
     /// The workload's name.
     pub workload: &'static str,
-    /// When its last task was done, in picoseconds.
+    /// From the end of loading until its last task was done, in picoseconds.
     pub run_ps: u64,
     /// Sum over its tasks' clocks, in picoseconds.
     pub core_ps: u64,
@@ -137,7 +137,20 @@ struct Running {
     spare_bill: Bill,
     window: (u64, u64),
     series: Series,
+    series_ps: u64,
     in_use: (u64, u64, u64),
+    /// What there was when the workload had loaded; nothing before.
+    start: Option<Start>,
+}
+
+/// Where measuring began.
+#[derive(Clone, Copy, Default)]
+struct Start {
+    time_ps: u64,
+    core_ps: u64,
+    bill: Bill,
+    spare_bill: Bill,
+    counts: Counts,
 }
 
 /// A simulation.
@@ -167,7 +180,7 @@ impl Simulation {
             if setup.profile {
                 node.profile = vec![0; node.pages.flags.len()];
             }
-            let series = Series::new(setup.series_ns * PS_PER_NS);
+            let series_ps = setup.series_ns * PS_PER_NS;
             let mut running = Running {
                 workload,
                 policy,
@@ -176,8 +189,10 @@ impl Simulation {
                 daemon_ps: 0,
                 spare_bill: Bill::default(),
                 window: (0, 0),
-                series,
+                series: Series::new(0, series_ps),
+                series_ps,
                 in_use: (0, 0, 0),
+                start: None,
             };
             // What a policy does before the program starts costs it nothing.
             running.with_policy(&mut link, 0, None, None, |policy, view| policy.start(view));
@@ -297,8 +312,30 @@ impl Running {
         view.settle()
     }
 
+    /// The workload has loaded: what is measured begins here, for all tasks at once.
+    fn begin_measuring(&mut self) {
+        let time_ps = self.node.cores.iter().map(|core| core.clock_ps).max().unwrap_or(0);
+        for core in &mut self.node.cores {
+            core.clock_ps = time_ps;
+        }
+        self.start = Some(Start {
+            time_ps,
+            core_ps: self.node.core_ps(),
+            bill: self.node.bill,
+            spare_bill: self.spare_bill,
+            counts: self.node.counts,
+        });
+        self.node.pages.count_in_use();
+        self.node.profile.fill(0);
+        self.series = Series::new(time_ps, self.series_ps);
+        self.in_use = (0, 0, 0);
+    }
+
     /// Gives a task its next accesses. False when it is done.
     fn step(&mut self, core: usize) -> bool {
+        if self.start.is_none() && !self.workload.loading() {
+            self.begin_measuring();
+        }
         let this = &mut self.node.cores[core];
         this.accesses.clear();
         this.next = 0;
@@ -404,7 +441,8 @@ impl Running {
 
     fn take_point(&mut self, now_ps: u64) {
         let (in_use, local) = self.node.pages.count_in_use();
-        self.series.push(now_ps, self.node.counts, in_use, local);
+        let before = self.start.unwrap_or_default().counts;
+        self.series.push(now_ps, self.node.counts.since(&before), in_use, local);
         self.in_use.0 += u64::from(in_use);
         self.in_use.1 += u64::from(local);
         self.in_use.2 += 1;
@@ -413,16 +451,17 @@ impl Running {
     fn finish(mut self) -> Result<Outcome, SimulationError> {
         let name = self.workload.name();
         self.workload.verify().map_err(|error| SimulationError::WrongResult(name, error))?;
-        let run_ps = self.node.cores.iter().map(|core| core.clock_ps).max().unwrap_or(0);
-        self.take_point(run_ps);
+        let end_ps = self.node.cores.iter().map(|core| core.clock_ps).max().unwrap_or(0);
+        self.take_point(end_ps);
+        let start = self.start.unwrap_or_default();
         let points = self.in_use.2 as f64;
         Ok(Outcome {
             workload: name,
-            run_ps,
-            core_ps: self.node.core_ps(),
-            bill: self.node.bill,
-            spare_bill: self.spare_bill,
-            counts: self.node.counts,
+            run_ps: end_ps - start.time_ps,
+            core_ps: self.node.core_ps() - start.core_ps,
+            bill: self.node.bill.since(&start.bill),
+            spare_bill: self.spare_bill.since(&start.spare_bill),
+            counts: self.node.counts.since(&start.counts),
             pages_in_use: self.in_use.0 as f64 / points,
             pages_local: self.in_use.1 as f64 / points,
             page_count: self.node.pages.flags.len() as u32,
