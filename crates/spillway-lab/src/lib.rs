@@ -1,6 +1,8 @@
 //! The lab: simulated time, in which the policies that run live meet the workloads of the papers.
 //!
 //! - [`access`]: what a workload does to memory, as a stream that a simulator or a trace takes in
+//! - [`run`]: a workload under a policy on a platform, and what came of it
+//! - [`simulator`]: tiered memory in simulated time
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
 //! - [`memory`]: arrays that note their accesses
 //! - [`workloads`]: the papers' workloads, by name
@@ -10,6 +12,8 @@
 pub mod access;
 pub mod memory;
 pub mod replay;
+pub mod run;
+pub mod simulator;
 pub mod trace;
 pub mod workload;
 pub mod workloads;

@@ -1,0 +1,36 @@
+//! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these are its
+//! arguments and how its results look.
+
+mod arguments;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway lab list
+  spillway lab run --workload memcached-etc --policy hotbox --local 20%";
+
+/// Try policies on workloads in simulated time, before buying hardware.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE, arg_required_else_help = true)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    List(run::ListArgs),
+}
+
+/// Runs the command.
+pub fn run(args: LabArgs) -> ExitCode {
+    match args.command {
+        Command::Run(args) => run::run(&args),
+        Command::List(args) => run::list(&args),
+    }
+}
