@@ -5,6 +5,7 @@
 //! and processes that it forks, run but are not recorded.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{BufReader, Read, Write, pipe};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,13 @@ pub fn record(program: &OsStr, arguments: &[OsString], out: impl Write) -> Resul
         find(OsStr::new(EMULATOR)).ok_or_else(|| missing(EMULATOR, "install the package qemu-user"))?;
     let shown = program.to_string_lossy();
     let program = find(program).ok_or_else(|| missing(&shown, "give its path, or a name on PATH"))?;
+    if !is_x86_64_program(&program)? {
+        return Err(TraceError::Record {
+            thing: program.to_string_lossy().into_owned(),
+            reason: "it is no x86-64 program".to_owned(),
+            remedy: "for a script, record its interpreter with the script as its first argument",
+        });
+    }
     let folder = tempfile::tempdir()?;
     let plugin = build_plugin(folder.path())?;
     let (reader, sender) = pipe()?;
@@ -79,7 +87,7 @@ pub fn record(program: &OsStr, arguments: &[OsString], out: impl Write) -> Resul
         return Err(TraceError::Record {
             thing: shown.into_owned(),
             reason: format!("{EMULATOR} sent no accesses and ended with {status}"),
-            remedy: "see what it wrote above; it runs x86-64 programs, not scripts",
+            remedy: "see what it wrote above",
         });
     }
     Ok(Recorded { summary, status })
@@ -142,6 +150,13 @@ fn missing(thing: &str, remedy: &'static str) -> TraceError {
     TraceError::Record { thing: thing.to_owned(), reason: "not found".to_owned(), remedy }
 }
 
+/// Whether a file begins as an ELF file of 64 bits for x86-64 does.
+fn is_x86_64_program(path: &Path) -> Result<bool, TraceError> {
+    let mut start = Vec::new();
+    File::open(path)?.take(20).read_to_end(&mut start)?;
+    Ok(start.starts_with(b"\x7fELF\x02\x01") && start.get(18..20) == Some(&[62, 0]))
+}
+
 /// A program by its path, or by its name on PATH.
 fn find(program: &OsStr) -> Option<PathBuf> {
     if program.as_encoded_bytes().contains(&b'/') {
@@ -172,6 +187,15 @@ mod tests {
         let tasks = TraceReader::new(trace.as_slice()).unwrap().read_all().unwrap();
         assert_eq!(tasks[0], [Access::read(0x7fff_0000_1000)]);
         assert_eq!(tasks[5], [Access::compute_ns(30), Access::write(0x103c), Access::write(0x1040)]);
+    }
+
+    #[test]
+    fn scripts_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert!(!is_x86_64_program(&script).unwrap());
+        assert!(is_x86_64_program(&std::env::current_exe().unwrap()).unwrap());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Workloads by name.
 
+use std::path::Path;
+
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -8,10 +10,14 @@ use super::{
     Als, Amg, Bimodal, Graph500Bfs, Graph500Sssp, HashJoin, LigraBfs, LigraPageRank, MemcachedEtc, PageRank,
     Redis, Scan, Snap, Stream, Tpcc, Transformer, UniformKv,
 };
+use crate::trace::TraceWorkload;
 use crate::workload::Workload;
 
 /// Settings of a workload beside its size and seed, by name; `load = false` leaves out the load phase.
 pub type Overrides = serde_json::Map<String, serde_json::Value>;
+
+/// The workload that repeats a trace: its size and seed are those of the trace, its one setting is `file`.
+pub const TRACE: &str = "trace";
 
 /// Why there is no such workload.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -30,6 +36,14 @@ pub enum WorkloadError {
         /// Of which workload.
         name: &'static str,
         /// What is wrong.
+        reason: String,
+    },
+    /// A trace cannot be repeated.
+    #[error("workload '{TRACE}': '{file}': {reason}")]
+    Trace {
+        /// Its path.
+        file: String,
+        /// What is wrong with it.
         reason: String,
     },
     /// The working set is too small for one of everything.
@@ -109,6 +123,9 @@ pub fn build(
     seed: u64,
     overrides: &Overrides,
 ) -> Result<Box<dyn Workload>, WorkloadError> {
+    if name == TRACE {
+        return open_trace(overrides);
+    }
     let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
         let known = ENTRIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
         return Err(WorkloadError::Unknown { name: name.to_owned(), known });
@@ -126,6 +143,19 @@ pub fn build(
     };
     let workload = (entry.build)(settings)?;
     Ok(if load { Box::new(Loading::new(workload)) } else { workload })
+}
+
+fn open_trace(settings: &Overrides) -> Result<Box<dyn Workload>, WorkloadError> {
+    let setting = |reason: &str| WorkloadError::Setting { name: TRACE, reason: reason.to_owned() };
+    let file =
+        settings.get("file").and_then(|file| file.as_str()).ok_or_else(|| setting("'file' is not given"))?;
+    if settings.len() > 1 {
+        return Err(setting("it has no setting but 'file'"));
+    }
+    match TraceWorkload::open(Path::new(file)) {
+        Ok(workload) => Ok(Box::new(workload)),
+        Err(error) => Err(WorkloadError::Trace { file: file.to_owned(), reason: error.to_string() }),
+    }
 }
 
 fn build_configured<W: Registered>(settings: Overrides) -> Result<Box<dyn Workload>, WorkloadError> {
@@ -214,6 +244,22 @@ mod tests {
             let refused = build(entry.name, 4 << 20, 1, &overrides);
             assert!(matches!(refused, Err(WorkloadError::Setting { .. })), "{}", entry.name);
         }
+    }
+
+    #[test]
+    fn a_trace_is_repeated_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("two.trace");
+        let text = "4096,r\n8192,w\n";
+        let out = std::fs::File::create(&path).unwrap();
+        crate::trace::import::import(crate::trace::import::TextFormat::Plain, text.as_bytes(), out).unwrap();
+        let mut overrides = Overrides::new();
+        assert!(matches!(build(TRACE, 0, 0, &overrides), Err(WorkloadError::Setting { .. })));
+        overrides.insert("file".to_owned(), path.to_str().unwrap().into());
+        let mut workload = build(TRACE, 0, 0, &overrides).unwrap();
+        assert_eq!(run(workload.as_mut()).accesses, 2);
+        std::fs::write(&path, "no trace").unwrap();
+        assert!(matches!(build(TRACE, 0, 0, &overrides), Err(WorkloadError::Trace { .. })));
     }
 
     #[test]

@@ -7,13 +7,18 @@ use serde_json::{Map, Value};
 use spillway_core::size::Size;
 use spillway_lab::run::{LocalSize, RunSpec};
 use spillway_lab::simulator::platform;
+use spillway_lab::workloads;
 
 /// What to simulate.
 #[derive(Args, Debug)]
 pub struct Simulated {
     /// The workload; 'spillway lab list' names them
-    #[arg(long, value_name = "NAME")]
-    pub workload: String,
+    #[arg(long, value_name = "NAME", required_unless_present = "trace")]
+    pub workload: Option<String>,
+
+    /// A trace to repeat in place of a workload; 'spillway lab record' makes one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "size"])]
+    pub trace: Option<String>,
 
     /// Its working set
     #[arg(long, value_name = "SIZE", default_value = "64M")]
@@ -52,10 +57,14 @@ impl Simulated {
         if let Some(Nanoseconds(ns)) = self.latency {
             platform_settings.insert("far_ns".into(), ns.into());
         }
+        let mut workload_settings = self.part(Part::Workload);
+        if let Some(trace) = &self.trace {
+            workload_settings.insert("file".into(), trace.as_str().into());
+        }
         RunSpec {
-            workload: self.workload.clone(),
+            workload: self.workload.clone().unwrap_or_else(|| workloads::TRACE.to_owned()),
             bytes: self.size.bytes(),
-            workload_settings: self.part(Part::Workload),
+            workload_settings,
             policy: policy.to_owned(),
             policy_settings: self.part(Part::Policy),
             local,

@@ -2,6 +2,8 @@
 //! arguments and how its results look.
 
 mod arguments;
+mod import;
+mod record;
 mod run;
 
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ pub struct LabArgs {
 enum Command {
     Run(run::RunArgs),
     List(run::ListArgs),
+    Record(record::RecordArgs),
+    Import(import::ImportArgs),
 }
 
 /// Runs the command.
@@ -32,5 +36,7 @@ pub fn run(args: LabArgs) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(&args),
         Command::List(args) => run::list(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Import(args) => import::run(&args),
     }
 }
