@@ -103,25 +103,21 @@ impl<T: Copy> Array<T> {
     /// Reads an element of a sequence that may end early: noted when its line is not the last one noted.
     #[inline]
     pub fn get_next(&self, index: usize, last_line: &mut u64, accesses: &mut Accesses) -> T {
-        let address = self.address(index);
-        if address / LINE_BYTES != *last_line {
-            *last_line = address / LINE_BYTES;
-            accesses.push(Access::read(address));
-        }
+        note_next(self.address(index), last_line, accesses);
         self.data[index]
     }
 
     /// Reads a run of elements.
     #[inline]
     pub fn read_run(&self, run: Range<usize>, accesses: &mut Accesses) -> &[T] {
-        self.note_lines(&run, Access::read, accesses);
+        note_lines(self.address(run.start), self.address(run.end), Access::read, accesses);
         &self.data[run]
     }
 
     /// Writes a run of elements: the caller fills the slice.
     #[inline]
     pub fn write_run(&mut self, run: Range<usize>, accesses: &mut Accesses) -> &mut [T] {
-        self.note_lines(&run, Access::write, accesses);
+        note_lines(self.address(run.start), self.address(run.end), Access::write, accesses);
         &mut self.data[run]
     }
 
@@ -134,15 +130,23 @@ impl<T: Copy> Array<T> {
     pub fn data_mut(&mut self) -> &mut [T] {
         &mut self.data
     }
+}
 
-    #[inline]
-    fn note_lines(&self, run: &Range<usize>, access: fn(u64) -> Access, accesses: &mut Accesses) {
-        if run.is_empty() {
-            return;
-        }
-        let first = self.address(run.start) / LINE_BYTES;
-        let last = (self.address(run.end) - 1) / LINE_BYTES;
-        accesses.extend((first..=last).map(|line| access(line * LINE_BYTES)));
+/// Notes an access to each cache line from one address up to another.
+#[inline]
+pub fn note_lines(start: u64, end: u64, access: fn(u64) -> Access, accesses: &mut Accesses) {
+    if start < end {
+        let lines = start / LINE_BYTES..=(end - 1) / LINE_BYTES;
+        accesses.extend(lines.map(|line| access(line * LINE_BYTES)));
+    }
+}
+
+/// Notes a read when it is in another line than the last one noted.
+#[inline]
+pub fn note_next(address: u64, last_line: &mut u64, accesses: &mut Accesses) {
+    if address / LINE_BYTES != *last_line {
+        *last_line = address / LINE_BYTES;
+        accesses.push(Access::read(address));
     }
 }
 

@@ -5,7 +5,8 @@
 
 use serde::Deserialize;
 
-use super::graph::{Graph, NO_VERTEX, kronecker};
+use super::graph::{Graph, NO_VERTEX};
+use super::graph_rows::{GraphKey, GraphKind};
 use super::random::mix;
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
@@ -100,9 +101,10 @@ impl Graph500Sssp {
         within(name, "delta", config.delta, 0.001..=1000.0)?;
         at_least(name, config.bytes, 64 << 10)?;
         let vertices = config.bytes as usize / (8 + 4 + 4 + 1 + 16 + 16 * config.edge_factor);
-        let edges = kronecker(vertices, vertices * config.edge_factor, config.seed);
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Kronecker, vertices, edges, seed: config.seed };
         let mut space = AddressSpace::default();
-        let graph = Graph::undirected(&mut space, vertices, &edges);
+        let graph = Graph::new(&mut space, graph);
         let weights = space.array("weights", weights(&graph, config.seed));
         let mut pile = |name| space.filled(name, 0u32, vertices);
         let near = [pile("near"), pile("near next")];

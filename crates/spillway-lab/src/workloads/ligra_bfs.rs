@@ -5,7 +5,8 @@
 
 use serde::Deserialize;
 
-use super::graph::{Graph, NO_VERTEX, rmat};
+use super::graph::{Graph, NO_VERTEX};
+use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
@@ -77,9 +78,10 @@ impl LigraBfs {
         at_least(name, config.bytes, 64 << 10)?;
         let vertex_bytes = 8 + 4 + Frontier::VERTEX_BYTES + 8 * config.edge_factor;
         let vertices = config.bytes as usize / vertex_bytes;
-        let edges = rmat(vertices, vertices * config.edge_factor, config.seed);
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Rmat, vertices, edges, seed: config.seed };
         let mut space = AddressSpace::default();
-        let graph = Graph::undirected(&mut space, vertices, &edges);
+        let graph = Graph::new(&mut space, graph);
         let parents = space.filled("parents", NO_VERTEX, vertices);
         let frontier = Frontier::new(&mut space, vertices);
         let roots = graph.roots(config.searches, config.seed);

@@ -7,7 +7,8 @@
 
 use serde::Deserialize;
 
-use super::graph::{Graph, rmat};
+use super::graph::Graph;
+use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
@@ -99,9 +100,10 @@ impl LigraPageRank {
         at_least(name, config.bytes, 64 << 10)?;
         let vertex_bytes = 8 + 3 * 8 + Frontier::VERTEX_BYTES + 8 * config.edge_factor;
         let vertices = config.bytes as usize / vertex_bytes;
-        let edges = rmat(vertices, vertices * config.edge_factor, config.seed);
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Rmat, vertices, edges, seed: config.seed };
         let mut space = AddressSpace::default();
-        let graph = Graph::undirected(&mut space, vertices, &edges);
+        let graph = Graph::new(&mut space, graph);
         let ranks = space.filled("ranks", 0.0, vertices);
         let deltas = space.filled("deltas", 0.0, vertices);
         let sums = space.filled("sums", 0.0, vertices);

@@ -31,6 +31,7 @@ mod bimodal;
 mod graph;
 mod graph500_bfs;
 mod graph500_sssp;
+mod graph_rows;
 mod hash_join;
 mod kv_store;
 mod kv_traffic;

@@ -6,7 +6,8 @@
 
 use serde::Deserialize;
 
-use super::graph::{Graph, kronecker};
+use super::graph::Graph;
+use super::graph_rows::{GraphKey, GraphKind};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
@@ -89,12 +90,11 @@ impl PageRank {
         within(name, "damping", config.damping, 0.0..=0.999)?;
         at_least(name, config.bytes, 64 << 10)?;
         let vertices = config.bytes as usize / (8 + 4 + 8 + 8 + 4 * config.edge_factor);
-        let edges = kronecker(vertices, vertices * config.edge_factor, config.seed);
-        let mut out_degrees = vec![0; vertices];
-        edges.iter().for_each(|&(from, _)| out_degrees[from as usize] += 1);
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::KroneckerIncoming, vertices, edges, seed: config.seed };
         let mut space = AddressSpace::default();
-        let incoming = Graph::incoming(&mut space, vertices, &edges);
-        let out_degrees = space.array("out degrees", out_degrees);
+        let incoming = Graph::new(&mut space, graph);
+        let out_degrees = space.array("out degrees", incoming.occurrences());
         let ranks = space.filled("ranks", 1.0 / vertices as f64, vertices);
         let shares = space.filled("shares", 0.0, vertices);
         let phase = if config.iterations == 0 { Phase::Done } else { Phase::Share(0) };
