@@ -1,6 +1,6 @@
 //! Collaborative filtering by alternating least squares, with ratings like MovieLens' (dcm Table 1: movielens on Spark).
 //!
-//! Users and items have vectors of 16 numbers; in turn each side's vectors are solved for, from the other side's and the
+//! Users and items have vectors of 8 numbers; in turn each side's vectors are solved for, from the other side's and the
 //! ratings (Zhou et al., AAIM 2008). Items are rated as often as a Zipf rank says. Ratings come from vectors drawn at random,
 //! with noise, so that there is something to be found.
 
@@ -16,10 +16,12 @@ use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
 
-/// Numbers in a vector: a cache line of them.
-const RANK: usize = 16;
+/// Numbers in a vector: half a cache line of them (Spark's default is 10).
+const RANK: usize = 8;
 type Factors = [f32; RANK];
 
+/// Bytes of a vector and of where its ratings start.
+const VECTOR_BYTES: usize = 4 * RANK + 8;
 const RATINGS_PER_USER: usize = 48;
 const USERS_PER_ITEM: usize = 4;
 /// Ratings that one step takes in.
@@ -104,7 +106,7 @@ impl Als {
         within(name, "skew", config.skew, 0.0..=4.0)?;
         within(name, "lambda", config.lambda, 1e-6..=10.0)?;
         at_least(name, config.bytes, 64 << 10)?;
-        let user_bytes = RATINGS_PER_USER * 16 + 72 + 72 / USERS_PER_ITEM;
+        let user_bytes = RATINGS_PER_USER * 16 + VECTOR_BYTES + VECTOR_BYTES / USERS_PER_ITEM;
         let users = config.bytes as usize / user_bytes;
         let items = users / USERS_PER_ITEM;
         let ratings = draw_ratings(users, items, &config);
@@ -305,10 +307,11 @@ impl Workload for Als {
         self.iteration < self.config.iterations
     }
 
-    /// The vectors explain most of the ratings.
+    /// The vectors explain most of the ratings; after one or two iterations, some.
     fn verify(&self) -> Result<(), String> {
         let (wrong, all) = self.errors();
-        if self.iteration > 0 && (wrong.is_nan() || wrong > all / 2.0) {
+        let most = if self.iteration < 3 { all } else { all / 2.0 };
+        if self.iteration > 0 && (wrong.is_nan() || wrong > most) {
             return Err(format!("the vectors are wrong by {wrong:.3}, where ratings are {all:.3}"));
         }
         Ok(())
@@ -330,9 +333,9 @@ mod tests {
             assert_eq!(als.verify(), Ok(()));
             als.errors().0
         };
-        let (one, three) = (error(1, 1), error(3, 4));
+        let (one, five) = (error(1, 1), error(5, 4));
         // The noise is 0.058, of which the vectors learn a part.
-        assert!(three < one / 2.0 && three < 0.1, "{one} {three}");
+        assert!(five < one / 2.0 && five < 0.1, "{one} {five}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
-use super::kv_store::{Found, KvStore};
+use super::kv_store::KvStore;
 use super::random::{WorkloadRng, rng};
 use crate::access::{Access, Accesses};
 
@@ -78,9 +78,9 @@ impl Traffic {
         accesses.push(Access::compute_ns(self.config.compute_ns));
         let right = if client.rng.random_bool(self.config.sets) {
             self.set_last[key as usize] += 1;
-            store.set(key.into(), self.set_last[key as usize].into(), accesses)
+            store.set(key.into(), self.set_last[key as usize], accesses)
         } else {
-            store.get(key.into(), accesses) == Found::Value
+            store.get(key.into(), accesses) == Some(self.set_last[key as usize])
         };
         self.wrong += u64::from(!right);
         client.left > 0
@@ -91,9 +91,12 @@ impl Traffic {
         if self.wrong > 0 {
             return Err(format!("{} requests failed", self.wrong));
         }
+        let mut none = Accesses::new();
         for (key, &set_last) in (0..).zip(&self.set_last) {
-            if store.version(key) != Some(set_last.into()) {
-                return Err(format!("key {key} is {:?}, not {set_last}", store.version(key)));
+            none.clear();
+            let version = store.get(key, &mut none);
+            if version != Some(set_last) {
+                return Err(format!("key {key} is {version:?}, not {set_last}"));
             }
         }
         Ok(())
