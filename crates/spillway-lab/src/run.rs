@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spillway_core::machine::PageIndex;
+use spillway_core::policy::Policy;
 use spillway_policy::knowledge::{Knowledge, Needs};
 use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
 use thiserror::Error;
@@ -14,9 +15,7 @@ use crate::access::{Accesses, Action};
 use crate::simulator::metrics::{Point, Work, ratio};
 use crate::simulator::pages::AddressMap;
 use crate::simulator::platform::{Platform, PlatformError};
-use crate::simulator::{
-    Interleave, LOCKSTEP_ACCESSES, Outcome, Setup, Simulation, SimulationError, Tenant,
-};
+use crate::simulator::{Interleave, LOCKSTEP_ACCESSES, Outcome, Setup, Simulation, SimulationError, Tenant};
 use crate::workload::Workload;
 use crate::workloads::{self, WorkloadError};
 
@@ -215,7 +214,37 @@ const COUNT_INTERVAL_NS: f64 = 1e9;
 /// Something in it does not exist or makes no sense.
 pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
     let mut reports = execute_together(std::slice::from_ref(spec))?;
-    reports.pop().ok_or(RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" })
+    reports.pop().ok_or(NO_PROGRAM)
+}
+
+/// Runs a workload under a policy that is in no registry: `make` gets what the run is of the real platform's size.
+///
+/// # Errors
+/// Something in it does not exist or makes no sense.
+pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -> Result<Report, RunError> {
+    let (platform, factor) = platform(spec)?;
+    let workload = workload(spec)?;
+    let map = AddressMap::new(workload.regions(), platform.page_bytes)
+        .ok_or(SimulationError::Regions(workload.name()))?;
+    let local_pages = local_pages(spec, &platform, &map)?;
+    let tenants = vec![Tenant { workload, policy: make(factor), local_pages }];
+    let setup = setup(platform, factor, spec.contention, spec.lockstep, tenants);
+    let outcomes = Simulation::new(setup)?.run()?;
+    outcomes.first().map(|outcome| report(spec, outcome)).ok_or(NO_PROGRAM)
+}
+
+const NO_PROGRAM: RunError =
+    RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" };
+
+fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenants: Vec<Tenant>) -> Setup {
+    Setup {
+        contention,
+        interleave: if lockstep { Interleave::Lockstep } else { Interleave::Clock },
+        series_ns: ((COUNT_INTERVAL_NS * factor) as u64).max(1000),
+        profile: false,
+        platform,
+        tenants,
+    }
 }
 
 /// Runs several programs on one machine: each with its own policy and local memory, all on one link. Platform and contention
@@ -236,24 +265,24 @@ pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
             .ok_or(SimulationError::Regions(workload.name()))?;
         let knowledge = knowledge(spec, entry, &platform, &map)?;
         let policy = entry.build(factor, &spec.policy_settings, spec.seed, &knowledge)?;
-        let local_pages = if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, &map)? };
+        let local_pages =
+            if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, &map)? };
         tenants.push(Tenant { workload, policy, local_pages });
         entries.push(entry);
     }
     let lockstep = specs.iter().any(|spec| spec.lockstep) || entries.iter().any(|e| e.needs == Needs::Future);
-    let setup = Setup {
-        contention: first.contention,
-        interleave: if lockstep { Interleave::Lockstep } else { Interleave::Clock },
-        series_ns: ((COUNT_INTERVAL_NS * factor) as u64).max(1000),
-        profile: false,
-        platform,
-        tenants,
-    };
+    let setup = setup(platform, factor, first.contention, lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
     Ok(specs.iter().zip(outcomes).map(|(spec, outcome)| report(spec, &outcome)).collect())
 }
 
-fn within(what: &'static str, value: f64, least: f64, most: f64, range: &'static str) -> Result<(), RunError> {
+fn within(
+    what: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
+    range: &'static str,
+) -> Result<(), RunError> {
     if (least..=most).contains(&value) { Ok(()) } else { Err(RunError::Range { what, value, range }) }
 }
 
@@ -269,7 +298,10 @@ fn platform(spec: &RunSpec) -> Result<(Platform, f64), RunError> {
     }
     let platform: Platform = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
     if !platform.page_bytes.is_power_of_two() || !(4096..=2 << 20).contains(&platform.page_bytes) {
-        return Err(wrong(format!("page_bytes is {}, no power of two from 4096 to 2 MiB", platform.page_bytes)));
+        return Err(wrong(format!(
+            "page_bytes is {}, no power of two from 4096 to 2 MiB",
+            platform.page_bytes
+        )));
     }
     let factor = spec.scale.unwrap_or(spec.bytes as f64 / platform.working_set_bytes as f64).min(1.0);
     within("scale", factor, 1e-6, 1.0, "between 0.000001 and 1")?;
@@ -306,7 +338,8 @@ fn knowledge(
 }
 
 fn profile(spec: &RunSpec, platform: &Platform, map: &AddressMap) -> Result<Knowledge, RunError> {
-    let policy = registry::find("all-local")?.build(1.0, &Settings::new(), spec.seed, &Knowledge::default())?;
+    let policy =
+        registry::find("all-local")?.build(1.0, &Settings::new(), spec.seed, &Knowledge::default())?;
     let setup = Setup {
         platform: platform.clone(),
         contention: 0.0,
@@ -388,7 +421,11 @@ fn report(spec: &RunSpec, outcome: &Outcome) -> Report {
         good_put: ratio(counts.promotions_used, counts.promotions),
         prefetch_accuracy: ratio(counts.prefetches_used, counts.prefetches),
         local_pages_in_use: outcome.pages_in_use,
-        local_in_use: if outcome.pages_local > 0.0 { outcome.pages_in_use / outcome.pages_local } else { 0.0 },
+        local_in_use: if outcome.pages_local > 0.0 {
+            outcome.pages_in_use / outcome.pages_local
+        } else {
+            0.0
+        },
         access_bytes: counts.traffic.access_bytes,
         migration_bytes: counts.traffic.migration_bytes,
         hint_faults: counts.hint_faults,
@@ -481,7 +518,10 @@ mod tests {
                 platform_settings: Map::from_iter([("page_bytes".to_owned(), 5000.into())]),
                 ..spec("scan", "swap")
             },
-            RunSpec { platform_settings: Map::from_iter([("speed".to_owned(), 1.into())]), ..spec("scan", "swap") },
+            RunSpec {
+                platform_settings: Map::from_iter([("speed".to_owned(), 1.into())]),
+                ..spec("scan", "swap")
+            },
         ];
         for spec in wrong {
             assert!(execute(&spec).is_err(), "{spec:?}");

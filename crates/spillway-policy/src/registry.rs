@@ -157,11 +157,15 @@ impl PolicyEntry {
 
 static ENTRIES: &[PolicyEntry] = &[
     entry::<fixed::Fixed>("all-local", "Every page local: the upper bound")
-        .with(&[("tier", Preset::Choice("local"))]).without_limit(),
+        .with(&[("tier", Preset::Choice("local"))])
+        .without_limit(),
     entry::<fixed::Fixed>("all-remote", "Every page far, no migration")
         .with(&[("tier", Preset::Choice("far"))]),
+    entry::<fixed::Fixed>("first-touch", "Pages stay where they came to lie: local while there was room")
+        .with(&[("tier", Preset::Choice("local"))]),
     entry::<fixed::Fixed>("all-local-huge", "Every page local, in huge pages")
-        .with(&[("tier", Preset::Choice("local")), ("mapping", Preset::Choice("huge"))]).without_limit(),
+        .with(&[("tier", Preset::Choice("local")), ("mapping", Preset::Choice("huge"))])
+        .without_limit(),
     entry::<fixed::Fixed>("all-remote-huge", "Every page far, in huge pages")
         .with(&[("tier", Preset::Choice("far")), ("mapping", Preset::Choice("huge"))]),
     entry::<oracle::Oracle>("oracle", "The hottest pages of an earlier run stay local")

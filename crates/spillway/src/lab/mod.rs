@@ -2,6 +2,7 @@
 //! arguments and how its results look.
 
 mod arguments;
+mod figure;
 mod run;
 
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use clap::{Args, Subcommand};
 const EXAMPLE: &str = "\
 Examples:
   spillway lab list
-  spillway lab run --workload memcached-etc --policy hotbox --local 20%";
+  spillway lab run --workload memcached-etc --policy hotbox --local 20%
+  spillway lab figure H10 --quick";
 
 /// Try policies on workloads in simulated time, before buying hardware.
 #[derive(Args, Debug)]
@@ -24,6 +26,7 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Figure(figure::FigureArgs),
     List(run::ListArgs),
 }
 
@@ -31,6 +34,7 @@ enum Command {
 pub fn run(args: LabArgs) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(&args),
+        Command::Figure(args) => figure::run(&args),
         Command::List(args) => run::list(&args),
     }
 }

@@ -67,7 +67,9 @@ pub fn run(args: &RunArgs) -> ExitCode {
 pub fn ended(printed: io::Result<()>) -> ExitCode {
     match printed {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            complain(format_args!("cannot print the result: {error}; free space or close nothing it writes to"));
+            complain(format_args!(
+                "cannot print the result: {error}; free space or close nothing it writes to"
+            ));
             ExitCode::FAILURE
         }
         _ => ExitCode::SUCCESS,
