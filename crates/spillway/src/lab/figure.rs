@@ -15,7 +15,7 @@ use crate::complain;
 /// Working set of a figure, in bytes.
 const FULL_BYTES: u64 = 128 << 20;
 /// The same with `--quick`.
-const QUICK_BYTES: u64 = 24 << 20;
+const QUICK_BYTES: u64 = 16 << 20;
 
 const EXAMPLE: &str = "\
 Examples:
@@ -57,8 +57,10 @@ pub fn run(args: &FigureArgs) -> ExitCode {
     for id in ids {
         match figures::make(id, &mut lab) {
             Ok(figure) => {
-                // Progress, for who waits; the figures themselves may go to a file.
-                let _ = writeln!(io::stderr(), "{}: {}", figure.id, figure.title);
+                // One by one, for who waits; a reader that went away is found out at the end.
+                if !args.json {
+                    let _ = print(&mut io::stdout().lock(), &figure);
+                }
                 made.push(figure);
             }
             Err(error) => {
@@ -67,29 +69,28 @@ pub fn run(args: &FigureArgs) -> ExitCode {
             }
         }
     }
-    let differs = made.iter().any(|figure| figure.claims.iter().any(|claim| !claim.holds));
+    let claims = made.iter().flat_map(|figure| &figure.claims);
+    let (all, held) = (claims.clone().count(), claims.filter(|claim| claim.holds).count());
     let mut out = io::stdout().lock();
-    let printed =
-        if args.json { print_json(&mut out, &Figures { figures: made }) } else { print(&mut out, &made) };
+    let printed = match args.json {
+        true => print_json(&mut out, &Figures { figures: made }),
+        false => writeln!(out, "{held} of {all} claims hold"),
+    };
     match ended(printed) {
-        ExitCode::SUCCESS if differs => ExitCode::FAILURE,
+        ExitCode::SUCCESS if held < all => ExitCode::FAILURE,
         status => status,
     }
 }
 
-fn print(out: &mut impl Write, figures: &[Figure]) -> io::Result<()> {
-    for figure in figures {
-        writeln!(out, "{}  {} ({})", figure.id, figure.title, figure.source)?;
-        writeln!(out, "  {}:", figure.unit)?;
-        for value in &figure.values {
-            writeln!(out, "    {:<28} {:<24} {:.3}", value.series, value.point, value.value)?;
-        }
-        for claim in &figure.claims {
-            let verdict = if claim.holds { "holds  " } else { "differs" };
-            writeln!(out, "  {verdict} {}: {:.3} (paper: {})", claim.text, claim.measured, claim.paper)?;
-        }
-        writeln!(out)?;
+fn print(out: &mut impl Write, figure: &Figure) -> io::Result<()> {
+    writeln!(out, "{}  {} ({})", figure.id, figure.title, figure.source)?;
+    writeln!(out, "  {}:", figure.unit)?;
+    for value in &figure.values {
+        writeln!(out, "    {:<28} {:<24} {:.3}", value.series, value.point, value.value)?;
     }
-    let claims = || figures.iter().flat_map(|figure| &figure.claims);
-    writeln!(out, "{} of {} claims hold", claims().filter(|claim| claim.holds).count(), claims().count())
+    for claim in &figure.claims {
+        let verdict = if claim.holds { "holds  " } else { "differs" };
+        writeln!(out, "  {verdict} {}: {:.3} (paper: {})", claim.text, claim.measured, claim.paper)?;
+    }
+    writeln!(out)
 }
