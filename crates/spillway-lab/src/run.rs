@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spillway_core::machine::PageIndex;
+use spillway_core::policy::Policy;
 use spillway_policy::knowledge::{Knowledge, Needs};
 use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
 use thiserror::Error;
@@ -213,7 +214,37 @@ const COUNT_INTERVAL_NS: f64 = 1e9;
 /// Something in it does not exist or makes no sense.
 pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
     let mut reports = execute_together(std::slice::from_ref(spec))?;
-    reports.pop().ok_or(RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" })
+    reports.pop().ok_or(NO_PROGRAM)
+}
+
+/// Runs a workload under a policy that is in no registry: `make` gets what the run is of the real platform's size.
+///
+/// # Errors
+/// Something in it does not exist or makes no sense.
+pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -> Result<Report, RunError> {
+    let (platform, factor) = platform(spec)?;
+    let workload = workload(spec)?;
+    let map = AddressMap::new(workload.regions(), platform.page_bytes)
+        .ok_or(SimulationError::Regions(workload.name()))?;
+    let local_pages = local_pages(spec, &platform, &map)?;
+    let tenants = vec![Tenant { workload, policy: make(factor), local_pages }];
+    let setup = setup(platform, factor, spec.contention, spec.lockstep, tenants);
+    let outcomes = Simulation::new(setup)?.run()?;
+    outcomes.first().map(|outcome| report(spec, outcome)).ok_or(NO_PROGRAM)
+}
+
+const NO_PROGRAM: RunError =
+    RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" };
+
+fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenants: Vec<Tenant>) -> Setup {
+    Setup {
+        contention,
+        interleave: if lockstep { Interleave::Lockstep } else { Interleave::Clock },
+        series_ns: ((COUNT_INTERVAL_NS * factor) as u64).max(1000),
+        profile: false,
+        platform,
+        tenants,
+    }
 }
 
 /// Runs several programs on one machine: each with its own policy and local memory, all on one link. Platform and contention
@@ -240,14 +271,7 @@ pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
         entries.push(entry);
     }
     let lockstep = specs.iter().any(|spec| spec.lockstep) || entries.iter().any(|e| e.needs == Needs::Future);
-    let setup = Setup {
-        contention: first.contention,
-        interleave: if lockstep { Interleave::Lockstep } else { Interleave::Clock },
-        series_ns: ((COUNT_INTERVAL_NS * factor) as u64).max(1000),
-        profile: false,
-        platform,
-        tenants,
-    };
+    let setup = setup(platform, factor, first.contention, lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
     Ok(specs.iter().zip(outcomes).map(|(spec, outcome)| report(spec, &outcome)).collect())
 }

@@ -161,6 +161,8 @@ static ENTRIES: &[PolicyEntry] = &[
         .without_limit(),
     entry::<fixed::Fixed>("all-remote", "Every page far, no migration")
         .with(&[("tier", Preset::Choice("far"))]),
+    entry::<fixed::Fixed>("first-touch", "Pages stay where they came to lie: local while there was room")
+        .with(&[("tier", Preset::Choice("local"))]),
     entry::<fixed::Fixed>("all-local-huge", "Every page local, in huge pages")
         .with(&[("tier", Preset::Choice("local")), ("mapping", Preset::Choice("huge"))])
         .without_limit(),

@@ -2,6 +2,7 @@
 //! arguments and how its results look.
 
 mod arguments;
+mod figure;
 mod import;
 mod record;
 mod run;
@@ -13,7 +14,8 @@ use clap::{Args, Subcommand};
 const EXAMPLE: &str = "\
 Examples:
   spillway lab list
-  spillway lab run --workload memcached-etc --policy hotbox --local 20%";
+  spillway lab run --workload memcached-etc --policy hotbox --local 20%
+  spillway lab figure H10 --quick";
 
 /// Try policies on workloads in simulated time, before buying hardware.
 #[derive(Args, Debug)]
@@ -26,6 +28,7 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Figure(figure::FigureArgs),
     List(run::ListArgs),
     Record(record::RecordArgs),
     Import(import::ImportArgs),
@@ -35,6 +38,7 @@ enum Command {
 pub fn run(args: LabArgs) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(&args),
+        Command::Figure(args) => figure::run(&args),
         Command::List(args) => run::list(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
