@@ -226,7 +226,7 @@ pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -
     let workload = workload(spec)?;
     let map = AddressMap::new(workload.regions(), platform.page_bytes)
         .ok_or(SimulationError::Regions(workload.name()))?;
-    let local_pages = local_pages(spec, &platform, &map)?;
+    let local_pages = local_pages(spec, &platform, workload.as_ref())?;
     let tenants = vec![Tenant { workload, policy: make(factor), local_pages }];
     let setup = setup(platform, factor, spec.contention, spec.lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
@@ -312,15 +312,17 @@ fn workload(spec: &RunSpec) -> Result<Box<dyn Workload>, WorkloadError> {
     workloads::build(&spec.workload, spec.bytes, spec.seed, &spec.workload_settings)
 }
 
-fn local_pages(spec: &RunSpec, platform: &Platform, map: &AddressMap) -> Result<u32, RunError> {
+/// Shares are of what the workload uses, not of the whole huge pages that its regions are rounded up to.
+fn local_pages(spec: &RunSpec, platform: &Platform, workload: &dyn Workload) -> Result<u32, RunError> {
+    let used: u64 = workload.regions().iter().map(|region| region.bytes.div_ceil(platform.page_bytes)).sum();
     let pages = match spec.local {
         LocalSize::Bytes(bytes) => bytes / platform.page_bytes,
         LocalSize::Share(share) => {
             within("local memory", share, 0.0, 1.0, "a share between 0 and 1 of the working set")?;
-            (f64::from(map.page_count()) * share).round() as u64
+            (used as f64 * share).round() as u64
         }
     };
-    Ok(pages.min(u64::from(map.page_count())) as u32)
+    Ok(pages.min(u64::from(u32::MAX)) as u32)
 }
 
 /// What the policy must know beforehand, from a run of its own.

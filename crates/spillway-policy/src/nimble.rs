@@ -21,7 +21,7 @@ pub struct Config {
     pub mapping: Mapping,
     /// Time between two rounds.
     pub period_us: u64,
-    /// Most that migrates (HotBox 6.2).
+    /// Most that comes in (HotBox 6.2).
     pub migration_bytes_per_s: u64,
 }
 
@@ -94,8 +94,7 @@ impl Nimble {
             Mapping::Base => 1,
             Mapping::Huge => machine.pages_per_huge(),
         };
-        // Both directions count.
-        (bytes / 2.0 / machine.page_bytes() as f64 / f64::from(unit)).max(1.0) as usize
+        (bytes / machine.page_bytes() as f64 / f64::from(unit)).max(1.0) as usize
     }
 }
 
@@ -173,7 +172,7 @@ mod tests {
     #[test]
     fn the_batch_is_capped_by_bandwidth() {
         let (mut policy, mut machine) = nimble(Mapping::Base, 64, 16);
-        policy.config.migration_bytes_per_s = 2 * 4096 * 3;
+        policy.config.migration_bytes_per_s = 4096 * 3;
         machine.touch(&mut policy, 0..64);
         for _ in 0..2 {
             (16..64).for_each(|page| machine.access(page));
