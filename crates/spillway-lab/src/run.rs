@@ -224,8 +224,6 @@ pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
 pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -> Result<Report, RunError> {
     let (platform, factor) = platform(spec)?;
     let workload = workload(spec)?;
-    let map = AddressMap::new(workload.regions(), platform.page_bytes)
-        .ok_or(SimulationError::Regions(workload.name()))?;
     let local_pages = local_pages(spec, &platform, workload.as_ref())?;
     let tenants = vec![Tenant { workload, policy: make(factor), local_pages }];
     let setup = setup(platform, factor, spec.contention, spec.lockstep, tenants);
@@ -266,7 +264,7 @@ pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
         let knowledge = knowledge(spec, entry, &platform, &map)?;
         let policy = entry.build(factor, &spec.policy_settings, spec.seed, &knowledge)?;
         let local_pages =
-            if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, &map)? };
+            if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, workload.as_ref())? };
         tenants.push(Tenant { workload, policy, local_pages });
         entries.push(entry);
     }
