@@ -189,7 +189,7 @@ impl Machine for TestMachine {
         let mut page = scan.start;
         while page < end {
             let region = (page / PAGES_PER_HUGE) as usize;
-            if scan.hierarchical && (page == scan.start || page % PAGES_PER_HUGE == 0) {
+            if scan.hierarchical && (page == scan.start || page.is_multiple_of(PAGES_PER_HUGE)) {
                 self.upper_looks += 1;
                 if !std::mem::take(&mut self.upper_accessed[region]) {
                     page = (region as u32 + 1) * PAGES_PER_HUGE;

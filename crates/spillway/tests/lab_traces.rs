@@ -20,7 +20,9 @@ fn stderr(output: &Output) -> String {
 
 /// An access to each of 512 pages, eight times.
 fn plain_text() -> String {
-    (0..4096).map(|access| format!("{:#x},{}\n", access % 512 * 4096, if access % 3 == 0 { "w" } else { "r" })).collect()
+    (0..4096)
+        .map(|access| format!("{:#x},{}\n", access % 512 * 4096, if access % 3 == 0 { "w" } else { "r" }))
+        .collect()
 }
 
 fn import(folder: &Path) -> String {
