@@ -54,8 +54,8 @@ impl AddressSpace {
 
 /// An array whose accesses are noted.
 ///
-/// One access is noted for an element, and one for each cache line of a run: neighbours in a line that follow each
-/// other hit the first-level cache, which is not simulated.
+/// One access is noted for an element, and one for each cache line of a run: neighbours in a line that follow
+/// each other hit the first-level cache, which is not simulated.
 #[derive(Clone, Debug)]
 pub struct Array<T> {
     start: u64,

@@ -98,8 +98,8 @@ impl Graph {
         (0..count).map(|_| self.rows.neighbours[rng.random_range(0..self.edges())]).collect()
     }
 
-    /// Whether `parents` is a breadth-first tree: everything that can be reached from `root`, each from a vertex one level
-    /// nearer, over an edge that exists.
+    /// Whether `parents` is a breadth-first tree: everything that can be reached from `root`, each from a
+    /// vertex one level nearer, over an edge that exists.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -1,7 +1,9 @@
-//! Graph500's breadth-first search on a Kronecker graph (HotBox section 6.2; INDIGO Table 3: edge factor 16, several searches).
+//! Graph500's breadth-first search on a Kronecker graph (HotBox section 6.2; INDIGO Table 3: edge factor 16,
+//! several searches).
 //!
-//! Level by level from the top: the vertices of a level lie in a queue, of which tasks take pieces; what a piece finds goes
-//! to the queue's end. Simplified: the graph stands when the run starts, its construction is not timed.
+//! Level by level from the top: the vertices of a level lie in a queue, of which tasks take pieces; what a
+//! piece finds goes to the queue's end. Simplified: the graph stands when the run starts, its construction is
+//! not timed.
 
 use serde::Deserialize;
 

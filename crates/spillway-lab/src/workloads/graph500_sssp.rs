@@ -1,7 +1,9 @@
-//! Graph500's shortest paths from one vertex on a Kronecker graph with weights between 0 and 1 (INDIGO Table 3).
+//! Graph500's shortest paths from one vertex on a Kronecker graph with weights between 0 and 1 (INDIGO Table
+//! 3).
 //!
-//! Delta-stepping with two piles: vertices nearer than a bound are relaxed until none is left, farther ones wait in a pile;
-//! then the bound moves on by delta and the pile is sifted. Simplified: the graph stands when the run starts.
+//! Delta-stepping with two piles: vertices nearer than a bound are relaxed until none is left, farther ones
+//! wait in a pile; then the bound moves on by delta and the pile is sifted. Simplified: the graph stands when
+//! the run starts.
 
 use serde::Deserialize;
 

@@ -1,7 +1,8 @@
-//! Ligra's breadth-first search on an rMat graph (HotBox section 6.2): from the frontier outwards while it is small, from the
-//! vertices not reached inwards while it is large.
+//! Ligra's breadth-first search on an rMat graph (HotBox section 6.2): from the frontier outwards while it is
+//! small, from the vertices not reached inwards while it is large.
 //!
-//! Simplified: the graph has each edge in both directions and stands when the run starts (the paper leaves its loading out).
+//! Simplified: the graph has each edge in both directions and stands when the run starts (the paper leaves
+//! its loading out).
 
 use serde::Deserialize;
 

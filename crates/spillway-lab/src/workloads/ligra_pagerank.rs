@@ -1,9 +1,9 @@
-//! Ligra's PageRankDelta on an rMat graph (HotBox section 6.2): only vertices whose rank still changes give on, so that the
-//! working set shrinks from round to round.
+//! Ligra's PageRankDelta on an rMat graph (HotBox section 6.2): only vertices whose rank still changes give
+//! on, so that the working set shrinks from round to round.
 //!
-//! The rule is the one of Shun and Blelloch (PPoPP 2013, section 5.4): a vertex is in the next frontier when what it gathered
-//! is more than `change` of its rank. The graph has each edge in both directions; a vertex without edges keeps what each
-//! vertex is given.
+//! The rule is the one of Shun and Blelloch (PPoPP 2013, section 5.4): a vertex is in the next frontier when
+//! what it gathered is more than `change` of its rank. The graph has each edge in both directions; a vertex
+//! without edges keeps what each vertex is given.
 
 use serde::Deserialize;
 
@@ -192,7 +192,8 @@ impl LigraPageRank {
         let mut edges = 0;
         for (index, ((sum, delta), rank)) in sums.iter_mut().zip(deltas).zip(ranks).enumerate() {
             let gathered = self.config.damping * *sum;
-            // The first round turns the first guess, the same for all, into a rank: the change is what is beyond the guess.
+            // The first round turns the first guess, the same for all, into a rank: the change is what is
+            // beyond the guess.
             let change = if self.round == 0 { gathered + given - first } else { gathered };
             let is_member = change.abs() > self.config.change * if self.round == 0 { first } else { *rank };
             if self.round == 0 {
@@ -267,8 +268,8 @@ impl Workload for LigraPageRank {
         !matches!(self.phase, Phase::Done)
     }
 
-    /// The ranks sum to 1, less what vertices without edges were given and cannot give on, give or take what the algorithm
-    /// drops as too small a change.
+    /// The ranks sum to 1, less what vertices without edges were given and cannot give on, give or take what
+    /// the algorithm drops as too small a change.
     fn verify(&self) -> Result<(), String> {
         let vertices = self.graph.vertices();
         let lonely = (0..vertices as u32).filter(|&vertex| self.graph.row_unnoted(vertex).is_empty()).count();

@@ -1,8 +1,8 @@
-//! PageRank on a power-law graph (dcm Table 1: graph analytics, twitter): each vertex gathers what its in-neighbours give,
-//! until the ranks stand.
+//! PageRank on a power-law graph (dcm Table 1: graph analytics, twitter): each vertex gathers what its
+//! in-neighbours give, until the ranks stand.
 //!
-//! The graph is rMat with shuffled numbers, so that well-known vertices lie anywhere, as users of a network do. Ranks of
-//! vertices without out-edges are given to all, so that the ranks always sum to 1.
+//! The graph is rMat with shuffled numbers, so that well-known vertices lie anywhere, as users of a network
+//! do. Ranks of vertices without out-edges are given to all, so that the ranks always sum to 1.
 
 use serde::Deserialize;
 
