@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use super::graph::Graph;
+use super::graph::{Graph, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
 use super::registry::{Registered, WorkloadError, at_least, within};
@@ -66,6 +66,7 @@ pub struct LigraPageRank {
     ranks: Array<f64>,
     deltas: Array<f64>,
     sums: Array<f64>,
+    place: RowPlace,
     frontier: Frontier,
     phase: Phase,
     round: usize,
@@ -117,6 +118,7 @@ impl LigraPageRank {
             ranks,
             deltas,
             sums,
+            place: RowPlace::default(),
             frontier,
             phase,
             round: 0,
@@ -148,12 +150,13 @@ impl LigraPageRank {
         let mut edges = 0;
         while entry < self.frontier.len() && edges < STEP_EDGES {
             let vertex = self.frontier.entry(entry, accesses);
-            entry += 1;
             let row = self.graph.row(vertex, accesses);
-            edges += row.len() + 1;
-            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * row.len() as u64));
+            let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+            entry += usize::from(is_last);
+            edges += piece.len() + 1;
+            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * piece.len() as u64));
             let share = self.deltas.get(vertex as usize, accesses) / row.len() as f64;
-            for &neighbour in self.graph.neighbours(row, accesses) {
+            for &neighbour in self.graph.neighbours(piece, accesses) {
                 self.sums.update(neighbour as usize, accesses, |sum| sum + share);
             }
         }
@@ -165,17 +168,18 @@ impl LigraPageRank {
         let (mut vertex, mut edges) = (from, 0);
         while vertex < vertices && edges < STEP_EDGES {
             let row = self.graph.row(vertex as u32, accesses);
-            edges += row.len() + 1;
-            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * row.len() as u64));
+            let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+            edges += piece.len() + 1;
+            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * piece.len() as u64));
             let mut sum = 0.0;
-            for &neighbour in self.graph.neighbours(row, accesses) {
+            for &neighbour in self.graph.neighbours(piece, accesses) {
                 if self.frontier.has(neighbour, accesses) {
                     let degree = self.graph.row(neighbour, accesses).len();
                     sum += self.deltas.get(neighbour as usize, accesses) / degree as f64;
                 }
             }
             self.sums.update(vertex, accesses, |before| before + sum);
-            vertex += 1;
+            vertex += usize::from(is_last);
         }
         if vertex < vertices { Phase::Dense(vertex) } else { Phase::Apply(0) }
     }
