@@ -136,7 +136,7 @@ impl<T: Copy> Array<T> {
 #[inline]
 pub fn note_lines(start: u64, end: u64, access: fn(u64) -> Access, accesses: &mut Accesses) {
     if start < end {
-        let lines = start / LINE_BYTES..=(end - 1) / LINE_BYTES;
+        let lines = start / LINE_BYTES..end.div_ceil(LINE_BYTES);
         accesses.extend(lines.map(|line| access(line * LINE_BYTES)));
     }
 }
