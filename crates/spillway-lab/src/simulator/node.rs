@@ -19,7 +19,7 @@ pub struct Costs {
     llc: u64,
     walk: u64,
     local: u64,
-    /// Far latency beyond the first of a stream of lines, as a divisor in 1/256.
+    /// By what the latency of a line is divided that follows a missed one, in 1/256.
     stream_overlap: u64,
     /// First touch.
     pub first_touch: u64,
@@ -94,7 +94,30 @@ pub struct Core {
     pub ending: bool,
     lines: LineFilter,
     tlb: Tlb,
-    last_far_line: u64,
+    streams: Streams,
+}
+
+/// The lines that a core missed last: what follows one of them is a stream that hardware runs ahead of.
+struct Streams {
+    last_lines: [u64; STREAMS],
+    oldest: usize,
+}
+
+/// Streams that a core's prefetcher follows (Ivy Bridge: 32, one a page; fewer are enough to tell scans from the rest).
+const STREAMS: usize = 8;
+
+impl Streams {
+    /// Whether a missed line goes on with a stream.
+    #[inline]
+    fn follows(&mut self, line: u64) -> bool {
+        if let Some(last) = self.last_lines.iter_mut().find(|last| **last == line.wrapping_sub(1)) {
+            *last = line;
+            return true;
+        }
+        self.last_lines[self.oldest] = line;
+        self.oldest = (self.oldest + 1) % STREAMS;
+        false
+    }
 }
 
 /// Why a core stopped.
@@ -204,7 +227,7 @@ impl Node {
             ending: false,
             lines: LineFilter::new(platform.l1_bytes, LINE_BYTES),
             tlb: Tlb::new(platform.tlb_entries),
-            last_far_line: u64::MAX - 1,
+            streams: Streams { last_lines: [u64::MAX - 1; STREAMS], oldest: 0 },
         };
         Some(Self {
             pages: Pages::new(addresses.page_count(), page_bytes, local_pages),
@@ -346,20 +369,17 @@ impl Node {
             *misses += 1;
         }
         let sampled = self.sampler.miss(page, write);
-        let mut time_ps = self.costs.llc + if sampled { self.costs.sample } else { 0 };
-        if self.pages.flags[page as usize] & bit::LOCAL != 0 {
+        let memory_ps = if self.pages.flags[page as usize] & bit::LOCAL != 0 {
             self.counts.local_misses += 1;
-            time_ps += self.costs.local;
+            self.costs.local
         } else {
             self.counts.far_misses += 1;
             self.counts.traffic.access_bytes += LINE_MESSAGE_BYTES;
-            let far_ps = link.line(Direction::In, now_ps);
-            let this = &mut self.cores[core];
-            let streams = line == this.last_far_line + 1;
-            this.last_far_line = line;
-            time_ps += if streams { far_ps * 256 / self.costs.stream_overlap } else { far_ps };
-        }
-        time_ps
+            link.line(Direction::In, now_ps)
+        };
+        let follows = self.cores[core].streams.follows(line);
+        let waited_ps = if follows { memory_ps * 256 / self.costs.stream_overlap } else { memory_ps };
+        self.costs.llc + waited_ps + if sampled { self.costs.sample } else { 0 }
     }
 
     /// A dirty line leaves the cache; nobody waits for it.

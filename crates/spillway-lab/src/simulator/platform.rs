@@ -59,7 +59,7 @@ pub struct Platform {
     pub far_ns: f64,
     /// Bandwidth of the link, each way, in bytes per second.
     pub link_bytes_per_s: f64,
-    /// Far misses that overlap when they run through memory line by line; 1 for none.
+    /// Misses that overlap when a core runs through memory line by line, local or far; 1 for none.
     pub stream_overlap: f64,
     /// First touch of a page, in nanoseconds.
     pub first_touch_ns: f64,
@@ -134,7 +134,7 @@ impl Platform {
             local_ns: 70.0,            // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
             far_ns: 750.0,             // HotBox 6.3
             link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
-            stream_overlap: 1.0,       // HotBox 3.1 simulates none
+            stream_overlap: 4.0,       // chosen: hardware prefetchers; the simulator of HotBox 3.1 has none
             first_touch_ns: 740.0,     // measured: anonymous first touch, read
             fault_ns: 1000.0,          // measured: a fault that the kernel resolves alone
             fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
@@ -198,7 +198,6 @@ impl Platform {
             local_ns: 100.0,        // Sapphire Rapids with DDR5
             far_ns: 250.0,          // published measurements of expanders: 200 to 400 ns
             link_bytes_per_s: 26e9, // PCIe 5.0 x8, as reached
-            stream_overlap: 4.0,
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
         }
@@ -215,7 +214,6 @@ impl Platform {
             local_ns: 81.0, // Izraelevitz et al. 2019, as HotBox [27]: sequential 81, random 101
             far_ns: 305.0,  // the same: random read
             link_bytes_per_s: 6.6e9, // the same: read bandwidth of one DIMM
-            stream_overlap: 2.0,
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
         }

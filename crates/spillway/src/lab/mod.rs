@@ -1,11 +1,13 @@
 //! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these are its
 //! arguments and how its results look.
 
+mod advise;
 mod arguments;
 mod figure;
 mod import;
 mod record;
 mod run;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,8 @@ pub struct LabArgs {
 enum Command {
     Run(run::RunArgs),
     Figure(figure::FigureArgs),
+    Sweep(sweep::SweepArgs),
+    Advise(advise::AdviseArgs),
     List(run::ListArgs),
     Record(record::RecordArgs),
     Import(import::ImportArgs),
@@ -39,6 +43,8 @@ pub fn run(args: LabArgs) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(&args),
         Command::Figure(args) => figure::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::List(args) => run::list(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
