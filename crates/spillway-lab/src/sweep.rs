@@ -389,7 +389,10 @@ mod tests {
         let middle = lines.match_indices('\n').nth(1).unwrap().0 + 40;
         fs::write(cut.path().join("runs.jsonl"), &lines[..middle]).unwrap();
         let first = Mutex::new(None);
-        sweep(&grid(), cut.path(), 1, &|done, _| drop(first.lock().unwrap().get_or_insert(done))).unwrap();
+        sweep(&grid(), cut.path(), 1, &|done, _| {
+            first.lock().unwrap().get_or_insert(done);
+        })
+        .unwrap();
         assert_eq!(first.into_inner().unwrap(), Some(2), "two whole lines, one cut");
         let table = |out: &Path| fs::read(out.join("runs.parquet")).unwrap();
         assert_eq!(table(whole.path()), table(cut.path()));
