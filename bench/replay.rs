@@ -1,5 +1,5 @@
-//! How fast a page trace is replayed: 5 M requests, Zipf(1.0) over 1 M pages, 10% of them local, trace preloaded.
-//! `cargo bench -p spillway-lab --bench replay`
+//! How fast a page trace is replayed: 5 M requests, Zipf(1.0) over 1 M pages, 10% of them local, trace
+//! preloaded. `cargo bench -p spillway-lab --bench replay`
 
 use rand::RngExt;
 use rand::SeedableRng;

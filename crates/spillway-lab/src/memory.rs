@@ -54,8 +54,8 @@ impl AddressSpace {
 
 /// An array whose accesses are noted.
 ///
-/// One access is noted for an element, and one for each cache line of a run: neighbours in a line that follow each
-/// other hit the first-level cache, which is not simulated.
+/// One access is noted for an element, and one for each cache line of a run: neighbours in a line that follow
+/// each other hit the first-level cache, which is not simulated.
 #[derive(Clone, Debug)]
 pub struct Array<T> {
     start: u64,
@@ -136,7 +136,7 @@ impl<T: Copy> Array<T> {
 #[inline]
 pub fn note_lines(start: u64, end: u64, access: fn(u64) -> Access, accesses: &mut Accesses) {
     if start < end {
-        let lines = start / LINE_BYTES..=(end - 1) / LINE_BYTES;
+        let lines = start / LINE_BYTES..end.div_ceil(LINE_BYTES);
         accesses.extend(lines.map(|line| access(line * LINE_BYTES)));
     }
 }

@@ -36,6 +36,15 @@ fn import(folder: &Path) -> String {
 }
 
 #[test]
+fn help_fits_80_columns_and_has_an_example() {
+    for command in ["record", "import"] {
+        let help = String::from_utf8(lab(&[command, "--help"]).stdout).unwrap();
+        assert!(help.contains(&format!("spillway lab {command} ")), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+}
+
+#[test]
 fn an_imported_trace_runs_under_a_policy() {
     let folder = tempfile::tempdir().unwrap();
     let trace = import(folder.path());

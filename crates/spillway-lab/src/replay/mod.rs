@@ -1,8 +1,9 @@
-//! Page-trace replay: which requests of a trace find their page in a local memory of so many pages, under LRU, FIFO, CLOCK and
-//! SIEVE, the yardsticks of the caching field.
+//! Page-trace replay: which requests of a trace find their page in a local memory of so many pages, under
+//! LRU, FIFO, CLOCK and SIEVE, the yardsticks of the caching field.
 //!
-//! No time passes and nothing is written back: only hits and misses count. One file a policy; each is one array for the
-//! pages and one for the frames, so that a request costs two or three cache misses of the real machine.
+//! No time passes and nothing is written back: only hits and misses count. One file a policy; each is one
+//! array for the pages and one for the frames, so that a request costs two or three cache misses of the real
+//! machine.
 
 mod clock;
 mod fifo;
@@ -188,7 +189,8 @@ mod tests {
 
     #[test]
     fn sieve_keeps_what_was_visited_where_it_stands() {
-        // The example of the SIEVE paper's Figure 1 in small: 1 is visited and survives, 2 is the first to leave.
+        // The example of the SIEVE paper's Figure 1 in small: 1 is visited and survives, 2 is the first to
+        // leave.
         let mut sieve = Sieve::new(8, 3);
         let requests =
             [(1, false), (2, false), (3, false), (1, true), (4, false), (1, true), (2, false), (3, false)];

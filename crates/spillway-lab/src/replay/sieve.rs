@@ -1,5 +1,5 @@
-//! SIEVE: pages stay in the order in which they came; a hand goes from the oldest to the newest and takes out the first one
-//! that was not visited since it passed (Zhang et al., NSDI 2024).
+//! SIEVE: pages stay in the order in which they came; a hand goes from the oldest to the newest and takes out
+//! the first one that was not visited since it passed (Zhang et al., NSDI 2024).
 
 use super::{NONE, Replacement};
 

@@ -17,9 +17,11 @@ const PLAIN_LINE: &str = "an address (decimal or 0x...), a comma and r or w";
 /// How a text trace is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
-    /// `valgrind --tool=lackey --trace-mem=yes`: lines of Valgrind itself are skipped, instructions count as work.
+    /// `valgrind --tool=lackey --trace-mem=yes`: lines of Valgrind itself are skipped, instructions count as
+    /// work.
     Lackey,
-    /// A line an access: address, comma, `r` or `w`; a first line `address,rw`, empty lines and `#` comments are skipped.
+    /// A line an access: address, comma, `r` or `w`; a first line `address,rw`, empty lines and `#` comments
+    /// are skipped.
     Plain,
 }
 

@@ -1,4 +1,5 @@
-//! Traces: the accesses of a program, in a compressed file. The format is described in `docs/lab/trace-format.md`.
+//! Traces: the accesses of a program, in a compressed file. The format is described in
+//! `docs/lab/trace-format.md`.
 //!
 //! - [`TraceWriter`], [`TraceReader`]: the file, written and read from end to end
 //! - [`TraceWorkload`]: a workload that repeats a trace

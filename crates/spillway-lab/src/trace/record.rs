@@ -1,8 +1,9 @@
-//! Records what an unmodified program does to memory: runs it under QEMU's user mode with a plugin (HotBox used PIN).
+//! Records what an unmodified program does to memory: runs it under QEMU's user mode with a plugin (HotBox
+//! used PIN).
 //!
-//! The plugin is C, built with the machine's compiler for each recording. Each thread of the program is a task. What a tiny
-//! first-level cache of a thread would catch is left out, and instructions count as work; programs that the recorded one starts,
-//! and processes that it forks, run but are not recorded.
+//! The plugin is C, built with the machine's compiler for each recording. Each thread of the program is a
+//! task. What a tiny first-level cache of a thread would catch is left out, and instructions count as work;
+//! programs that the recorded one starts, and processes that it forks, run but are not recorded.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,8 +1,9 @@
-//! Collaborative filtering by alternating least squares, with ratings like MovieLens' (dcm Table 1: movielens on Spark).
+//! Collaborative filtering by alternating least squares, with ratings like MovieLens' (dcm Table 1: movielens
+//! on Spark).
 //!
-//! Users and items have vectors of 8 numbers; in turn each side's vectors are solved for, from the other side's and the
-//! ratings (Zhou et al., AAIM 2008). Items are rated as often as a Zipf rank says. Ratings come from vectors drawn at random,
-//! with noise, so that there is something to be found.
+//! Users and items have vectors of 8 numbers; in turn each side's vectors are solved for, from the other
+//! side's and the ratings (Zhou et al., AAIM 2008). Items are rated as often as a Zipf rank says. Ratings
+//! come from vectors drawn at random, with noise, so that there is something to be found.
 
 use std::mem;
 

@@ -1,9 +1,9 @@
-//! Algebraic multigrid (INDIGO Table 3; Stueben 1983): solves Poisson's equation on a cube by conjugate gradients with one
-//! W-cycle as preconditioner.
+//! Algebraic multigrid (INDIGO Table 3; Stueben 1983): solves Poisson's equation on a cube by conjugate
+//! gradients with one W-cycle as preconditioner.
 //!
-//! Levels come from the matrix alone: unknowns are aggregated with their neighbours, a coarse equation is the sum of its
-//! aggregate's. Smoother: damped Jacobi, once before and once after. Simplified: aggregation is not smoothed, and the
-//! levels stand when the run starts.
+//! Levels come from the matrix alone: unknowns are aggregated with their neighbours, a coarse equation is the
+//! sum of its aggregate's. Smoother: damped Jacobi, once before and once after. Simplified: aggregation is
+//! not smoothed, and the levels stand when the run starts.
 
 use serde::Deserialize;
 

@@ -9,7 +9,8 @@ use crate::memory::{AddressSpace, Array};
 const COARSEST_ROWS: usize = 64;
 const NO_AGGREGATE: u32 = u32::MAX;
 
-/// One level: its equations, the guess at their solution, and which equation of the coarser level each goes into.
+/// One level: its equations, the guess at their solution, and which equation of the coarser level each goes
+/// into.
 pub struct Level {
     offsets: Array<u32>,
     columns: Array<u32>,
@@ -92,7 +93,8 @@ impl Matrix {
         matrix
     }
 
-    /// Which rows come together: a row whose neighbours are all free takes them; one that is left joins a neighbour's.
+    /// Which rows come together: a row whose neighbours are all free takes them; one that is left joins a
+    /// neighbour's.
     fn aggregate(&self) -> (Vec<u32>, usize) {
         let mut aggregates = vec![NO_AGGREGATE; self.rows()];
         let mut count = 0;

@@ -1,9 +1,9 @@
-//! Hotness-fragmentation micro-benchmark: random reads, most of them to hot pages that are spread over huge pages as the
-//! wanted fragmentation says (HotBox section 3.2.2, Fig. 5c).
+//! Hotness-fragmentation micro-benchmark: random reads, most of them to hot pages that are spread over huge
+//! pages as the wanted fragmentation says (HotBox section 3.2.2, Fig. 5c).
 //!
-//! The number of hot base pages stays as it is while `fragmentation` (HF) changes: HF 0 fills huge pages with hot pages, HF
-//! 0.2 makes four of five base pages of such a huge page hot. The paper sizes the working set so that every read misses the
-//! last-level cache and the huge pages, not the base pages, fit the TLB.
+//! The number of hot base pages stays as it is while `fragmentation` (HF) changes: HF 0 fills huge pages with
+//! hot pages, HF 0.2 makes four of five base pages of such a huge page hot. The paper sizes the working set
+//! so that every read misses the last-level cache and the huge pages, not the base pages, fit the TLB.
 
 use rand::RngExt;
 use rand::seq::index;

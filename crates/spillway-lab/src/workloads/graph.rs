@@ -14,6 +14,33 @@ use crate::memory::{AddressSpace, note_lines, note_next};
 /// No vertex: the parent of one that was not reached.
 pub const NO_VERTEX: u32 = u32::MAX;
 
+/// How far a pass over rows has come in the row at hand: a row with many neighbours takes several steps.
+#[derive(Default)]
+pub struct RowPlace {
+    done: usize,
+}
+
+impl RowPlace {
+    /// Whether the row at hand is not begun.
+    pub fn is_start(&self) -> bool {
+        self.done == 0
+    }
+
+    /// The next piece of the row, of at most so many neighbours, and whether it is the last.
+    #[inline]
+    pub fn next_piece(&mut self, row: &Range<usize>, most: usize) -> (Range<usize>, bool) {
+        let start = row.start + self.done;
+        let end = row.end.min(start + most);
+        self.done = if end < row.end { end - row.start } else { 0 };
+        (start..end, end == row.end)
+    }
+
+    /// Leaves the rest of the row.
+    pub fn leave_row(&mut self) {
+        self.done = 0;
+    }
+}
+
 /// A graph in compressed rows. Runs of the same graph share it: nothing changes it.
 pub struct Graph {
     rows: Arc<Rows>,
@@ -98,8 +125,8 @@ impl Graph {
         (0..count).map(|_| self.rows.neighbours[rng.random_range(0..self.edges())]).collect()
     }
 
-    /// Whether `parents` is a breadth-first tree: everything that can be reached from `root`, each from a vertex one level
-    /// nearer, over an edge that exists.
+    /// Whether `parents` is a breadth-first tree: everything that can be reached from `root`, each from a
+    /// vertex one level nearer, over an edge that exists.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -141,6 +168,17 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_rows_come_in_pieces() {
+        let mut place = RowPlace::default();
+        let row = 10..15;
+        let pieces: Vec<_> = (0..4).map(|_| place.next_piece(&row, 2)).collect();
+        assert_eq!(pieces, [(10..12, false), (12..14, false), (14..15, true), (10..12, false)]);
+        assert!(!place.is_start());
+        place.leave_row();
+        assert_eq!((place.is_start(), place.next_piece(&(3..3), 2)), (true, (3..3, true)));
+    }
 
     #[test]
     fn a_wrong_tree_is_found_out() {

@@ -1,11 +1,13 @@
-//! Graph500's breadth-first search on a Kronecker graph (HotBox section 6.2; INDIGO Table 3: edge factor 16, several searches).
+//! Graph500's breadth-first search on a Kronecker graph (HotBox section 6.2; INDIGO Table 3: edge factor 16,
+//! several searches).
 //!
-//! Level by level from the top: the vertices of a level lie in a queue, of which tasks take pieces; what a piece finds goes
-//! to the queue's end. Simplified: the graph stands when the run starts, its construction is not timed.
+//! Level by level from the top: the vertices of a level lie in a queue, of which tasks take pieces; what a
+//! piece finds goes to the queue's end. Simplified: the graph stands when the run starts, its construction is
+//! not timed.
 
 use serde::Deserialize;
 
-use super::graph::{Graph, NO_VERTEX};
+use super::graph::{Graph, NO_VERTEX, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
@@ -48,6 +50,7 @@ pub struct Graph500Bfs {
     graph: Graph,
     parents: Array<u32>,
     queue: Array<u32>,
+    place: RowPlace,
     roots: Vec<u32>,
     search: usize,
     phase: Phase,
@@ -85,7 +88,17 @@ impl Graph500Bfs {
         let queue = space.filled("queue", 0, vertices);
         let roots = graph.roots(config.searches, config.seed);
         let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
-        Ok(Self { config, regions: space.into_regions(), graph, parents, queue, roots, search: 0, phase })
+        Ok(Self {
+            config,
+            regions: space.into_regions(),
+            graph,
+            parents,
+            queue,
+            place: RowPlace::default(),
+            roots,
+            search: 0,
+            phase,
+        })
     }
 
     fn reset(&mut self, from: usize, accesses: &mut Accesses) -> Phase {
@@ -104,11 +117,12 @@ impl Graph500Bfs {
         let mut edges = 0;
         while next < end && edges < STEP_EDGES {
             let vertex = self.queue.get(next, accesses);
-            next += 1;
             let row = self.graph.row(vertex, accesses);
-            edges += row.len();
-            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * row.len() as u64));
-            for &neighbour in self.graph.neighbours(row, accesses) {
+            let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+            next += usize::from(is_last);
+            edges += piece.len();
+            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * piece.len() as u64));
+            for &neighbour in self.graph.neighbours(piece, accesses) {
                 if self.parents.get(neighbour as usize, accesses) == NO_VERTEX {
                     self.parents.set(neighbour as usize, vertex, accesses);
                     self.queue.set(tail, neighbour, accesses);

@@ -1,11 +1,13 @@
-//! Graph500's shortest paths from one vertex on a Kronecker graph with weights between 0 and 1 (INDIGO Table 3).
+//! Graph500's shortest paths from one vertex on a Kronecker graph with weights between 0 and 1 (INDIGO Table
+//! 3).
 //!
-//! Delta-stepping with two piles: vertices nearer than a bound are relaxed until none is left, farther ones wait in a pile;
-//! then the bound moves on by delta and the pile is sifted. Simplified: the graph stands when the run starts.
+//! Delta-stepping with two piles: vertices nearer than a bound are relaxed until none is left, farther ones
+//! wait in a pile; then the bound moves on by delta and the pile is sifted. Simplified: the graph stands when
+//! the run starts.
 
 use serde::Deserialize;
 
-use super::graph::{Graph, NO_VERTEX};
+use super::graph::{Graph, NO_VERTEX, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::random::mix;
 use super::registry::{Registered, WorkloadError, at_least, within};
@@ -64,6 +66,7 @@ pub struct Graph500Sssp {
     distances: Array<f32>,
     parents: Array<u32>,
     waiting: Array<u8>,
+    place: RowPlace,
     near: [Array<u32>; 2],
     far: [Array<u32>; 2],
     /// Which of the two near piles, and of the two far ones, is worked off; the other is filled.
@@ -116,6 +119,7 @@ impl Graph500Sssp {
             weights,
             distances: space.filled("distances", f32::INFINITY, vertices),
             parents: space.filled("parents", NO_VERTEX, vertices),
+            place: RowPlace::default(),
             waiting: space.filled("waiting", 0, vertices),
             near,
             far,
@@ -153,9 +157,12 @@ impl Graph500Sssp {
         let mut edges = 0;
         while entry < self.near_len && edges < STEP_EDGES {
             let vertex = self.near[self.near_now].get(entry, accesses);
-            entry += 1;
-            self.waiting.update(vertex as usize, accesses, |waiting| waiting & !IN_NEAR);
-            edges += self.relax_row(vertex, accesses);
+            if self.place.is_start() {
+                self.waiting.update(vertex as usize, accesses, |waiting| waiting & !IN_NEAR);
+            }
+            let (relaxed, is_last) = self.relax_row(vertex, accesses);
+            edges += relaxed;
+            entry += usize::from(is_last);
         }
         if entry < self.near_len {
             return Phase::Near(entry);
@@ -165,13 +172,15 @@ impl Graph500Sssp {
         if self.near_len > 0 { Phase::Near(0) } else { self.move_bound() }
     }
 
-    fn relax_row(&mut self, vertex: u32, accesses: &mut Accesses) -> usize {
+    /// Relaxes a piece of a vertex's edges: answers how many, and whether they were the last.
+    fn relax_row(&mut self, vertex: u32, accesses: &mut Accesses) -> (usize, bool) {
         let distance = self.distances.get(vertex as usize, accesses);
         let row = self.graph.row(vertex, accesses);
-        let edges = row.len();
+        let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+        let edges = piece.len();
         accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * edges as u64));
         let (mut neighbours_line, mut weights_line) = (u64::MAX, u64::MAX);
-        for index in row {
+        for index in piece {
             let neighbour = self.graph.neighbour(index, &mut neighbours_line, accesses);
             let through = distance + self.weights.get_next(index, &mut weights_line, accesses);
             if through < self.distances.get(neighbour as usize, accesses) {
@@ -180,7 +189,7 @@ impl Graph500Sssp {
                 self.put(neighbour, through, accesses);
             }
         }
-        edges
+        (edges, is_last)
     }
 
     /// Puts a vertex on the pile that its distance wants, unless it waits there.

@@ -1,5 +1,5 @@
-//! Makes graphs: edges drawn as their papers say, and the rows that hold them. Runs in one process share them, since a sweep
-//! runs the same graph under many policies.
+//! Makes graphs: edges drawn as their papers say, and the rows that hold them. Runs in one process share
+//! them, since a sweep runs the same graph under many policies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,8 @@ const SHARED_BYTES: usize = 1 << 30;
 /// How the vertices of an rMat graph are numbered, and which way its rows go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GraphKind {
-    /// As Ligra's generator leaves them, low numbers with the most edges (HotBox section 6.2); both directions.
+    /// As Ligra's generator leaves them, low numbers with the most edges (HotBox section 6.2); both
+    /// directions.
     Rmat,
     /// Shuffled, as Graph500 specifies; both directions.
     Kronecker,
@@ -122,8 +123,8 @@ impl Rows {
     }
 }
 
-/// Draws rMat edges with A = 0.57, B = C = 0.19, two levels of the recursion at a time. An edge that leaves the vertices is
-/// drawn again.
+/// Draws rMat edges with A = 0.57, B = C = 0.19, two levels of the recursion at a time. An edge that leaves
+/// the vertices is drawn again.
 fn rmat(key: GraphKey) -> Edges {
     let levels = key.vertices.next_power_of_two().trailing_zeros();
     let quadrants = quadrant_pairs();

@@ -1,5 +1,5 @@
-//! Hash join of two tables on equal keys (INDIGO Table 3): builds a chained hash table over the smaller one, probes it with
-//! each row of the larger one, writes the joined rows.
+//! Hash join of two tables on equal keys (INDIGO Table 3): builds a chained hash table over the smaller one,
+//! probes it with each row of the larger one, writes the joined rows.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;

@@ -1,15 +1,17 @@
 //! A key-value store as memcached builds it: a chained hash table over items in slab pages of size classes.
 //!
-//! Items are stored in the order in which they come, so a popular key's neighbours in memory are random ones (HotBox section
-//! 6.2). A set overwrites its item in place, since its size stays; the list of least recently used items is left out, as
-//! memcached moves an item in it at most once a minute. What items hold is kept beside the slab, by key, which spares the host
-//! the cache misses that are simulated: a value is its version, and its cache lines are noted only.
+//! Items are stored in the order in which they come, so a popular key's neighbours in memory are random ones
+//! (HotBox section 6.2). A set overwrites its item in place, since its size stays; the list of least recently
+//! used items is left out, as memcached moves an item in it at most once a minute. What items hold is kept
+//! beside the slab, by key, which spares the host the cache misses that are simulated: a value is its
+//! version, and its cache lines are noted only.
 
 use super::random::mix;
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, note_lines};
 
-/// A slab page: 1 MiB in memcached, less where the working set is so small that the classes would not get theirs.
+/// A slab page: 1 MiB in memcached, less where the working set is so small that the classes would not get
+/// theirs.
 const SLAB_PAGE_BYTES: u64 = 1 << 20;
 const SLAB_PAGE_LEAST_BYTES: u64 = 16 << 10;
 const SLAB_PAGES: u64 = 256;

@@ -1,11 +1,12 @@
-//! What Ligra's algorithms have in common: a frontier of vertices that is a list while it is small and flags while it is
-//! large (Shun and Blelloch, PPoPP 2013, section 4).
+//! What Ligra's algorithms have in common: a frontier of vertices that is a list while it is small and flags
+//! while it is large (Shun and Blelloch, PPoPP 2013, section 4).
 
 use super::graph::Graph;
 use crate::access::Accesses;
 use crate::memory::{AddressSpace, Array};
 
-/// A frontier with more vertices and out-edges than one in so many of the graph's edges is dense (Ligra's default).
+/// A frontier with more vertices and out-edges than one in so many of the graph's edges is dense (Ligra's
+/// default).
 const DENSE_SHARE: usize = 20;
 /// Flags that one step of a conversion handles.
 const STEP_FLAGS: usize = 8192;

@@ -1,11 +1,12 @@
-//! Ligra's breadth-first search on an rMat graph (HotBox section 6.2): from the frontier outwards while it is small, from the
-//! vertices not reached inwards while it is large.
+//! Ligra's breadth-first search on an rMat graph (HotBox section 6.2): from the frontier outwards while it is
+//! small, from the vertices not reached inwards while it is large.
 //!
-//! Simplified: the graph has each edge in both directions and stands when the run starts (the paper leaves its loading out).
+//! Simplified: the graph has each edge in both directions and stands when the run starts (the paper leaves
+//! its loading out).
 
 use serde::Deserialize;
 
-use super::graph::{Graph, NO_VERTEX};
+use super::graph::{Graph, NO_VERTEX, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
 use super::registry::{Registered, WorkloadError, at_least, within};
@@ -48,6 +49,7 @@ pub struct LigraBfs {
     graph: Graph,
     parents: Array<u32>,
     frontier: Frontier,
+    place: RowPlace,
     roots: Vec<u32>,
     search: usize,
     phase: Phase,
@@ -87,7 +89,18 @@ impl LigraBfs {
         let roots = graph.roots(config.searches, config.seed);
         let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
         let regions = space.into_regions();
-        Ok(Self { config, regions, graph, parents, frontier, roots, search: 0, phase, dense_rounds: 0 })
+        Ok(Self {
+            config,
+            regions,
+            graph,
+            parents,
+            frontier,
+            place: RowPlace::default(),
+            roots,
+            search: 0,
+            phase,
+            dense_rounds: 0,
+        })
     }
 
     fn reset(&mut self, from: usize, accesses: &mut Accesses) -> Phase {
@@ -106,11 +119,12 @@ impl LigraBfs {
         let mut edges = 0;
         while entry < self.frontier.len() && edges < STEP_EDGES {
             let vertex = self.frontier.entry(entry, accesses);
-            entry += 1;
             let row = self.graph.row(vertex, accesses);
-            edges += row.len();
-            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * row.len() as u64));
-            for &neighbour in self.graph.neighbours(row, accesses) {
+            let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+            entry += usize::from(is_last);
+            edges += piece.len();
+            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * piece.len() as u64));
+            for &neighbour in self.graph.neighbours(piece, accesses) {
                 if self.parents.get(neighbour as usize, accesses) == NO_VERTEX {
                     self.parents.set(neighbour as usize, vertex, accesses);
                     let degree = self.graph.row(neighbour, accesses).len();
@@ -129,6 +143,10 @@ impl LigraBfs {
         while vertex < vertices && vertex < from + STEP_VERTICES && looked < STEP_EDGES {
             let reached = self.parents.get_next(vertex, &mut parents_line, accesses) != NO_VERTEX;
             let parent = if reached { None } else { self.find_parent(vertex as u32, &mut looked, accesses) };
+            if !self.place.is_start() {
+                // The rest of the row is for the next step.
+                break;
+            }
             if let Some(parent) = parent {
                 self.parents.set(vertex, parent, accesses);
                 found += self.graph.row_unnoted(vertex as u32).len();
@@ -145,12 +163,16 @@ impl LigraBfs {
         self.next_round(true)
     }
 
-    fn find_parent(&self, vertex: u32, looked: &mut usize, accesses: &mut Accesses) -> Option<u32> {
+    /// Looks for a neighbour in the frontier, in the next piece of the vertex's row.
+    fn find_parent(&mut self, vertex: u32, looked: &mut usize, accesses: &mut Accesses) -> Option<u32> {
         let mut last_line = u64::MAX;
-        for index in self.graph.row(vertex, accesses) {
+        let row = self.graph.row(vertex, accesses);
+        let (piece, _) = self.place.next_piece(&row, STEP_EDGES);
+        for index in piece {
             *looked += 1;
             let neighbour = self.graph.neighbour(index, &mut last_line, accesses);
             if self.frontier.has(neighbour, accesses) {
+                self.place.leave_row();
                 return Some(neighbour);
             }
         }

@@ -1,13 +1,13 @@
-//! Ligra's PageRankDelta on an rMat graph (HotBox section 6.2): only vertices whose rank still changes give on, so that the
-//! working set shrinks from round to round.
+//! Ligra's PageRankDelta on an rMat graph (HotBox section 6.2): only vertices whose rank still changes give
+//! on, so that the working set shrinks from round to round.
 //!
-//! The rule is the one of Shun and Blelloch (PPoPP 2013, section 5.4): a vertex is in the next frontier when what it gathered
-//! is more than `change` of its rank. The graph has each edge in both directions; a vertex without edges keeps what each
-//! vertex is given.
+//! The rule is the one of Shun and Blelloch (PPoPP 2013, section 5.4): a vertex is in the next frontier when
+//! what it gathered is more than `change` of its rank. The graph has each edge in both directions; a vertex
+//! without edges keeps what each vertex is given.
 
 use serde::Deserialize;
 
-use super::graph::Graph;
+use super::graph::{Graph, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
 use super::registry::{Registered, WorkloadError, at_least, within};
@@ -66,6 +66,7 @@ pub struct LigraPageRank {
     ranks: Array<f64>,
     deltas: Array<f64>,
     sums: Array<f64>,
+    place: RowPlace,
     frontier: Frontier,
     phase: Phase,
     round: usize,
@@ -117,6 +118,7 @@ impl LigraPageRank {
             ranks,
             deltas,
             sums,
+            place: RowPlace::default(),
             frontier,
             phase,
             round: 0,
@@ -148,12 +150,13 @@ impl LigraPageRank {
         let mut edges = 0;
         while entry < self.frontier.len() && edges < STEP_EDGES {
             let vertex = self.frontier.entry(entry, accesses);
-            entry += 1;
             let row = self.graph.row(vertex, accesses);
-            edges += row.len() + 1;
-            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * row.len() as u64));
+            let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+            entry += usize::from(is_last);
+            edges += piece.len() + 1;
+            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * piece.len() as u64));
             let share = self.deltas.get(vertex as usize, accesses) / row.len() as f64;
-            for &neighbour in self.graph.neighbours(row, accesses) {
+            for &neighbour in self.graph.neighbours(piece, accesses) {
                 self.sums.update(neighbour as usize, accesses, |sum| sum + share);
             }
         }
@@ -165,17 +168,18 @@ impl LigraPageRank {
         let (mut vertex, mut edges) = (from, 0);
         while vertex < vertices && edges < STEP_EDGES {
             let row = self.graph.row(vertex as u32, accesses);
-            edges += row.len() + 1;
-            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * row.len() as u64));
+            let (piece, is_last) = self.place.next_piece(&row, STEP_EDGES);
+            edges += piece.len() + 1;
+            accesses.push(Access::compute_ns(self.config.compute_ns_per_edge * piece.len() as u64));
             let mut sum = 0.0;
-            for &neighbour in self.graph.neighbours(row, accesses) {
+            for &neighbour in self.graph.neighbours(piece, accesses) {
                 if self.frontier.has(neighbour, accesses) {
                     let degree = self.graph.row(neighbour, accesses).len();
                     sum += self.deltas.get(neighbour as usize, accesses) / degree as f64;
                 }
             }
             self.sums.update(vertex, accesses, |before| before + sum);
-            vertex += 1;
+            vertex += usize::from(is_last);
         }
         if vertex < vertices { Phase::Dense(vertex) } else { Phase::Apply(0) }
     }
@@ -192,7 +196,8 @@ impl LigraPageRank {
         let mut edges = 0;
         for (index, ((sum, delta), rank)) in sums.iter_mut().zip(deltas).zip(ranks).enumerate() {
             let gathered = self.config.damping * *sum;
-            // The first round turns the first guess, the same for all, into a rank: the change is what is beyond the guess.
+            // The first round turns the first guess, the same for all, into a rank: the change is what is
+            // beyond the guess.
             let change = if self.round == 0 { gathered + given - first } else { gathered };
             let is_member = change.abs() > self.config.change * if self.round == 0 { first } else { *rank };
             if self.round == 0 {
@@ -267,8 +272,8 @@ impl Workload for LigraPageRank {
         !matches!(self.phase, Phase::Done)
     }
 
-    /// The ranks sum to 1, less what vertices without edges were given and cannot give on, give or take what the algorithm
-    /// drops as too small a change.
+    /// The ranks sum to 1, less what vertices without edges were given and cannot give on, give or take what
+    /// the algorithm drops as too small a change.
     fn verify(&self) -> Result<(), String> {
         let vertices = self.graph.vertices();
         let lonely = (0..vertices as u32).filter(|&vertex| self.graph.row_unnoted(vertex).is_empty()).count();

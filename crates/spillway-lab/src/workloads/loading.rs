@@ -1,7 +1,7 @@
 //! The load phase before a workload's own: each page written once, in the order of addresses.
 //!
-//! A program fills its tables before the papers begin to measure; which pages it touched first decides what lies in local
-//! memory then.
+//! A program fills its tables before the papers begin to measure; which pages it touched first decides what
+//! lies in local memory then.
 
 use crate::access::{Access, Accesses};
 use crate::workload::{Region, Workload};

@@ -1,9 +1,9 @@
-//! memcached under Facebook's ETC traffic (HotBox section 6.2: 90% of requests to 10% of the keys, whose places in memory
-//! are random; one task).
+//! memcached under Facebook's ETC traffic (HotBox section 6.2: 90% of requests to 10% of the keys, whose
+//! places in memory are random; one task).
 //!
-//! Value sizes are ETC's as the load generator Mutilate draws them: generalised Pareto with location 0, scale 214.476, shape
-//! 0.348238; one request in 31 sets (Atikoglu et al., SIGMETRICS 2012, section 5.3). Simplified: keys are
-//! numbers, and the one value in ten thousand that is longer than 16 KB is cut there.
+//! Value sizes are ETC's as the load generator Mutilate draws them: generalised Pareto with location 0, scale
+//! 214.476, shape 0.348238; one request in 31 sets (Atikoglu et al., SIGMETRICS 2012, section 5.3).
+//! Simplified: keys are numbers, and the one value in ten thousand that is longer than 16 KB is cut there.
 
 use rand::RngExt;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! The papers' workloads: the real algorithms, over instrumented memory. One file each.
 //!
-//! A workload is built from its configuration, which holds the size of its working set, its seed and what else its
-//! paper says; [`build`] finds one by name. All tasks of a workload share the work of a phase piece by piece; a step does
-//! one piece, and the step that does the last piece opens the next phase.
+//! A workload is built from its configuration, which holds the size of its working set, its seed and what
+//! else its paper says; [`build`] finds one by name. All tasks of a workload share the work of a phase piece
+//! by piece; a step does one piece, and the step that does the last piece opens the next phase.
 //!
 //! | name | algorithm | paper |
 //! |---|---|---|

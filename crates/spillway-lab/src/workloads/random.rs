@@ -1,4 +1,5 @@
-//! Random numbers for workloads: the same on every machine, so without the platform's floating-point functions.
+//! Random numbers for workloads: the same on every machine, so without the platform's floating-point
+//! functions.
 
 use rand::SeedableRng;
 use rand_distr::weighted::WeightedAliasIndex;
@@ -12,7 +13,8 @@ pub fn rng(seed: u64, stream: u64) -> WorkloadRng {
     WorkloadRng::seed_from_u64(mix(seed) ^ mix(stream.wrapping_add(1)))
 }
 
-/// Scrambles a number: equal inputs give equal outputs, similar ones give unrelated ones (SplitMix64's finaliser).
+/// Scrambles a number: equal inputs give equal outputs, similar ones give unrelated ones (SplitMix64's
+/// finaliser).
 #[inline]
 pub fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -21,7 +23,8 @@ pub fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// Ranks 0 to n - 1, rank r in proportion to (r + 1)^-exponent. None for no ranks or an exponent that is no number.
+/// Ranks 0 to n - 1, rank r in proportion to (r + 1)^-exponent. None for no ranks or an exponent that is no
+/// number.
 pub fn zipf(ranks: usize, exponent: f64) -> Option<WeightedAliasIndex<f64>> {
     let weights = (1..=ranks).map(|rank| libm::pow(rank as f64, -exponent)).collect();
     WeightedAliasIndex::new(weights).ok()

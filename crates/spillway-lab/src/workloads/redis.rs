@@ -1,10 +1,11 @@
-//! Redis-like key-value store behind a socket that lets so many requests a second through (INDIGO Table 3: memtier, 10,000
-//! requests a second; footnote 4: the network hides what memory costs).
+//! Redis-like key-value store behind a socket that lets so many requests a second through (INDIGO Table 3:
+//! memtier, 10,000 requests a second; footnote 4: the network hides what memory costs).
 //!
-//! As in Redis, a hash table of entries that point to a key and to a value, each kind in memory of its own as the allocator's
-//! size classes put them, and for each client a buffer that its requests and replies go through. The rate limit is work for each
-//! request: 1 / rate, in which the network is waited for. Keys are drawn uniformly, one request in 11 sets (memtier's defaults).
-//! Simplified: keys are numbers; the table does not grow while requests come.
+//! As in Redis, a hash table of entries that point to a key and to a value, each kind in memory of its own as
+//! the allocator's size classes put them, and for each client a buffer that its requests and replies go
+//! through. The rate limit is work for each request: 1 / rate, in which the network is waited for. Keys are
+//! drawn uniformly, one request in 11 sets (memtier's defaults). Simplified: keys are numbers; the table does
+//! not grow while requests come.
 
 use rand::RngExt;
 use serde::Deserialize;

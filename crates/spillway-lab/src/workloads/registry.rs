@@ -228,6 +228,14 @@ mod tests {
     }
 
     #[test]
+    fn no_step_takes_long() {
+        for entry in entries() {
+            let ran = run(build(entry.name, 8 << 20, 1, &Overrides::new()).unwrap().as_mut());
+            assert!(ran.longest_step < 8000, "{}: {}", entry.name, ran.longest_step);
+        }
+    }
+
+    #[test]
     fn every_workload_refuses_what_it_cannot_do() {
         for entry in entries() {
             assert!(

@@ -1,10 +1,10 @@
-//! Sequence alignment like SNAP's (dcm section 4.1, Fig. 11; Zaharia et al. 2011): a load phase that writes the genome and its
-//! index from end to end, then an align phase that looks up each read's seeds at random places of the index and compares the
-//! read with the genome where they point.
+//! Sequence alignment like SNAP's (dcm section 4.1, Fig. 11; Zaharia et al. 2011): a load phase that writes
+//! the genome and its index from end to end, then an align phase that looks up each read's seeds at random
+//! places of the index and compares the read with the genome where they point.
 //!
-//! The index is a hash table from each 20-base seed to where it stands, with linear probing. Simplified: reads differ from the
-//! genome by substitutions only, so a candidate is scored by how many bases differ; they stand in one direction; the index is
-//! read from a file, as SNAP does, and a file is no memory.
+//! The index is a hash table from each 20-base seed to where it stands, with linear probing. Simplified:
+//! reads differ from the genome by substitutions only, so a candidate is scored by how many bases differ;
+//! they stand in one direction; the index is read from a file, as SNAP does, and a file is no memory.
 
 use rand::RngExt;
 use serde::Deserialize;

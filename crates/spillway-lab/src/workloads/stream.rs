@@ -1,4 +1,5 @@
-//! STREAM's copy kernel: c[i] = a[i] from end to end, the neighbour that takes a part of the link (INDIGO section 6.3).
+//! STREAM's copy kernel: c[i] = a[i] from end to end, the neighbour that takes a part of the link (INDIGO
+//! section 6.3).
 
 use rand::RngExt;
 use serde::Deserialize;

@@ -1,11 +1,12 @@
-//! TPC-C on an in-memory row store (HotBox section 6.2: VoltDB; accesses in records of 8 KB, and many random ones to few pages
-//! of run-time data).
+//! TPC-C on an in-memory row store (HotBox section 6.2: VoltDB; accesses in records of 8 KB, and many random
+//! ones to few pages of run-time data).
 //!
-//! The five transactions with the benchmark's mix (TPC-C revision 5.11, clause 2): new order 45%, payment 43%, order status,
-//! delivery and stock level 4% each; customers and items drawn by its skewed NURand; one order line in a hundred supplied by
-//! another warehouse. As in VoltDB each site (task) runs the transactions of its warehouses one after the other. Simplified: an
-//! order and its lines are one record, and each district keeps its newest orders only; customers are looked up by number;
-//! tables are smaller, in proportion; stock level looks at the two newest orders.
+//! The five transactions with the benchmark's mix (TPC-C revision 5.11, clause 2): new order 45%, payment
+//! 43%, order status, delivery and stock level 4% each; customers and items drawn by its skewed NURand; one
+//! order line in a hundred supplied by another warehouse. As in VoltDB each site (task) runs the transactions
+//! of its warehouses one after the other. Simplified: an order and its lines are one record, and each
+//! district keeps its newest orders only; customers are looked up by number; tables are smaller, in
+//! proportion; stock level looks at the two newest orders.
 
 use rand::RngExt;
 use serde::Deserialize;

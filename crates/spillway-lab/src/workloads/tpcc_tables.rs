@@ -110,8 +110,8 @@ pub struct TableTotals {
 
 /// All tables.
 ///
-/// Words: warehouse - paid; district - paid, next order, next to deliver; customer - balance, paid, payments, deliveries;
-/// stock - quantity, taken, orders; item - price.
+/// Words: warehouse - paid; district - paid, next order, next to deliver; customer - balance, paid, payments,
+/// deliveries; stock - quantity, taken, orders; item - price.
 pub struct Tables {
     /// How many warehouses there are.
     pub warehouses: usize,
@@ -305,7 +305,8 @@ impl Tables {
     }
 }
 
-/// A number from 0 to n - 1 of which those with many bits in common with the constant are likelier (clause 2.1.6).
+/// A number from 0 to n - 1 of which those with many bits in common with the constant are likelier (clause
+/// 2.1.6).
 fn nurand(rng: &mut WorkloadRng, n: usize, constant: u64) -> usize {
     let mask = (n as u64 / 3).next_power_of_two() - 1;
     let skewed = rng.random_range(0..=mask) | rng.random_range(0..n as u64);

@@ -1,9 +1,9 @@
-//! Transformer inference, layer by layer (INDIGO Table 3; Vaswani et al. 2017): decodes tokens for a batch of sequences, where
-//! each layer is done for the whole batch before the next one, so that its weights are used several times while they are
-//! near.
+//! Transformer inference, layer by layer (INDIGO Table 3; Vaswani et al. 2017): decodes tokens for a batch of
+//! sequences, where each layer is done for the whole batch before the next one, so that its weights are used
+//! several times while they are near.
 //!
-//! Real numbers: attention with heads and a cache of keys and values, a feed-forward part, greedy choice of the next token by
-//! the embedding. Simplified: normalisation without learnt scales; weights drawn at random.
+//! Real numbers: attention with heads and a cache of keys and values, a feed-forward part, greedy choice of
+//! the next token by the embedding. Simplified: normalisation without learnt scales; weights drawn at random.
 
 use rand::RngExt;
 use serde::Deserialize;
@@ -159,8 +159,8 @@ impl Transformer {
         (self.layer * self.config.batch + self.sequence) * self.config.tokens * 2 * self.width
     }
 
-    /// Multiplies some rows of weights, `rows` of `columns` in all, that begin `square` squares into the layer. `each` takes a
-    /// row's number and product into the state. Answers whether all rows are done.
+    /// Multiplies some rows of weights, `rows` of `columns` in all, that begin `square` squares into the
+    /// layer. `each` takes a row's number and product into the state. Answers whether all rows are done.
     fn multiply(
         &mut self,
         (square, rows, columns): (usize, usize, usize),
@@ -280,7 +280,8 @@ impl Transformer {
         true
     }
 
-    /// The stage that follows, by layer and then by sequence: a layer is done for the whole batch before the next one.
+    /// The stage that follows, by layer and then by sequence: a layer is done for the whole batch before the
+    /// next one.
     fn advance(&mut self) {
         self.stage = match self.stage {
             Stage::Embed => Stage::Normalise,
@@ -359,7 +360,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     lanes.iter().sum()
 }
 
-/// For each head, the values of the positions in proportion to e to the power of how like the query their keys are.
+/// For each head, the values of the positions in proportion to e to the power of how like the query their
+/// keys are.
 fn attention(query: &[f32], cache: &[f32], output: &mut [f32]) {
     let width = query.len();
     let head_width = width / HEADS;

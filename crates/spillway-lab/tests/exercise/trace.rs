@@ -1,5 +1,5 @@
-//! What every input must stand: no reader panics or takes more memory than it should, and what is imported is a trace.
-//! Shared by the test (`trace.rs`) and the fuzz target (`fuzz/fuzz_targets/trace.rs`).
+//! What every input must stand: no reader panics or takes more memory than it should, and what is imported is
+//! a trace. Shared by the test (`trace.rs`) and the fuzz target (`fuzz/fuzz_targets/trace.rs`).
 
 use std::io::Cursor;
 
@@ -40,7 +40,8 @@ fn repeat(trace: &[u8], is_whole: bool) {
     let _ = workload.verify();
 }
 
-/// A trace of one chunk with `data`'s first bytes as its numbers and the rest as its records, and an index to it.
+/// A trace of one chunk with `data`'s first bytes as its numbers and the rest as its records, and an index to
+/// it.
 fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     let (&[records, task, regions], raw) = data.split_first_chunk()?;
     let mut trace = b"SPWTRC\0\x01".to_vec();

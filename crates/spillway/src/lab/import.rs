@@ -16,7 +16,7 @@ const EXAMPLE: &str = "\
 Examples:
   valgrind --tool=lackey --trace-mem=yes --log-file=out.lackey PROGRAM
   spillway lab import --format lackey -o program.trace out.lackey
-  printf '0x1000,r\\n0x2000,w\\n' | spillway lab import --format plain -o two.trace";
+  printf '0x1000,r\\n0x2000,w\\n' | spillway lab import -f plain -o two.trace";
 
 /// Turn Valgrind's or your own list of memory accesses into a trace.
 #[derive(Args, Debug)]
