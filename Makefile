@@ -14,7 +14,6 @@ test: setup test-tools
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory build
 	cargo test --locked --workspace
-	scripts/test-programs
 	$(MAKE) --no-print-directory loom
 
 # The same and what takes longer: tests marked as ignored, fuzzing, licences and advisories.

@@ -6,13 +6,16 @@
 #include <setjmp.h>
 #include <signal.h>
 
-static sigjmp_buf out;
-static void *volatile caught_at;
+// What the handler needs is in one page and not zeros: a page of zeros would be new memory, refused like any other.
+static struct {
+    void *volatile caught_at;
+    sigjmp_buf out;
+} handler __attribute__((aligned(1024))) = {.caught_at = &handler};
 
 static void on_bus(int signal, siginfo_t *info, void *context) {
     (void)signal, (void)context;
-    caught_at = info->si_addr;
-    siglongjmp(out, 1);
+    handler.caught_at = info->si_addr;
+    siglongjmp(handler.out, 1);
 }
 
 static uint64_t noise(uint64_t page, int word) {
@@ -22,8 +25,8 @@ static uint64_t noise(uint64_t page, int word) {
 // False when the page was refused before anything was written.
 static int write_noise(char *at, uint64_t page) {
     volatile uint64_t *words = (volatile uint64_t *)at;
-    if (sigsetjmp(out, 1)) {
-        if (caught_at != at) FAIL("SIGBUS tells %p where %p was written", caught_at, (void *)at);
+    if (sigsetjmp(handler.out, 1)) {
+        if (handler.caught_at != at) FAIL("SIGBUS tells %p where %p was written", handler.caught_at, (void *)at);
         return 0;
     }
     for (int i = 0; i < PAGE_WORDS; i++) words[i] = noise(page, i);
@@ -33,10 +36,17 @@ static int write_noise(char *at, uint64_t page) {
 // 1 when the page is right, 0 when it is refused. Ends the program when it is wrong.
 static int holds_noise(const char *at, uint64_t page) {
     const volatile uint64_t *words = (const volatile uint64_t *)at;
-    if (sigsetjmp(out, 1)) return 0;
+    if (sigsetjmp(handler.out, 1)) return 0;
     for (int i = 0; i < PAGE_WORDS; i += WORD_STEP)
         if (words[i] != noise(page, i)) FAIL("page %lu is wrong", (unsigned long)page);
     return 1;
+}
+
+// dprintf would need new memory when there is none.
+static void say(const char *format, size_t first, size_t second) {
+    char line[100];
+    int length = snprintf(line, sizeof line, format, first, second);
+    NEED(write(1, line, length) == length);
 }
 
 int main(int count, char **arguments) {
@@ -53,13 +63,13 @@ int main(int count, char **arguments) {
             refused++;
         }
     }
-    dprintf(1, "written %zu refused %zu\n", written, refused);
+    say("written %zu refused %zu\n", written, refused);
     for (int round = 0; round < 2; round++)
         for (size_t i = 0; i < written; i++) {
             size_t page = round ? mix(i) % written : i;
             if (holds_noise(base + page * PAGE_BYTES, page)) right++;
             else lost++;
         }
-    dprintf(1, "right %zu lost %zu\n", right, lost);
+    say("right %zu lost %zu\n", right, lost);
     return 0;
 }

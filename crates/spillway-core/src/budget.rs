@@ -17,7 +17,14 @@ impl Budget<'_> {
     /// Charges `pages`, or charges nothing and returns false when that would exceed the limit.
     #[must_use]
     pub fn try_charge(&self, pages: u64) -> bool {
-        let limit = self.limit_pages.load(Ordering::Relaxed);
+        self.try_charge_beyond(pages, 0)
+    }
+
+    /// As [`Self::try_charge`], with up to `reserve_pages` more than the limit: for what must come in before anything
+    /// can go out.
+    #[must_use]
+    pub fn try_charge_beyond(&self, pages: u64, reserve_pages: u64) -> bool {
+        let limit = self.limit_pages.load(Ordering::Relaxed) + reserve_pages;
         let charged = self.local_pages.try_update(Ordering::AcqRel, Ordering::Relaxed, |local| {
             local.checked_add(pages).filter(|&sum| sum <= limit)
         });

@@ -12,6 +12,7 @@ use spillway_sys::memory::{self, PageMap};
 use spillway_sys::uffd::RegisterMode;
 
 use crate::calls::{Operation, Request, TRY_AGAIN};
+use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Remap, Worker, page_number_of};
 use crate::message;
 use crate::regions::OnFork;
@@ -109,7 +110,7 @@ impl Worker {
             };
             let info = self.lock(word);
             // Before main, so nothing else runs; a limit below what the program starts with is refused there.
-            if info.state == State::Absent && self.charge().is_ok() {
+            if info.state == State::Absent && self.charge(Comes::New).is_ok() {
                 self.at.add_managed(1);
                 let next = info.queued_as(State::Active);
                 self.unlock(page_number, word, next);
@@ -301,7 +302,7 @@ impl Worker {
     /// Brings all pages of a range in and ends its management, before the program locks it in memory.
     fn unmanage(&mut self, range: Range<usize>) -> usize {
         let parts = self.engine.regions().take(&range);
-        for (part, _) in parts {
+        for (part, on_fork) in parts {
             let engine = self.engine;
             let (from, to) = pages(&part);
             let mut gone = Gone::default();
@@ -321,6 +322,9 @@ impl Worker {
                 self.unlock(page_number, word, PageInfo { generation, ..PageInfo::ABSENT });
             }
             self.settle(gone);
+            if on_fork != OnFork::Drop {
+                let _ = memory::inherit(part.start, part.len(), true);
+            }
             self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
         }
         0

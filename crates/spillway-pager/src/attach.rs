@@ -1,7 +1,7 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -215,6 +215,8 @@ impl Birth {
             calls: Calls::new().map_err(&out_of_memory)?,
             zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
+            stores_full: AtomicBool::new(false),
+            unneeded_slots: Mutex::new(Vec::with_capacity(crate::engine::UNNEEDED_SLOTS)),
         };
         Ok(self.engine.get_or_init(|| Box::leak(Box::new(engine))))
     }

@@ -7,6 +7,7 @@ use rustix::thread::futex;
 
 use crate::engine::{Attachment, Failure, Lost, Worker, now_ns};
 use crate::run_state::Counter;
+use spillway_store::StoreError;
 
 /// How long a fault may wait for memory before it is refused. Stores have shorter limits of their own.
 const PATIENCE_NS: u64 = 150_000_000_000;
@@ -15,10 +16,22 @@ const OTHERS_PATIENCE_NS: u64 = 10_000_000;
 /// How long, when every page that could be evicted is pinned.
 const PINNED_PATIENCE_NS: u64 = 5_000_000_000;
 const REQUEST_PAGES: u64 = 64;
+/// What stored pages may take beyond the limit while the stores are full: a page must come in before its slot is free for
+/// the one that goes out. 1 MiB, of the 4 MiB by which the limit may be exceeded.
+const EXCHANGE_PAGES: u64 = 256;
+
+/// Where a page that is to become local lies now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Comes {
+    /// It is new.
+    New,
+    /// In a slot.
+    Stored,
+}
 
 impl Worker {
     /// Charges one page to the local limit, evicting as needed.
-    pub(crate) fn charge(&mut self) -> Result<(), Failure> {
+    pub(crate) fn charge(&mut self, comes: Comes) -> Result<(), Failure> {
         let mut waiting_since_ns = None;
         while !self.try_charge() {
             let now = now_ns();
@@ -37,7 +50,14 @@ impl Worker {
             if self.engine.gate.is_frozen() {
                 return Err(Failure::Retry);
             }
-            let store_failed = waited_ns > OTHERS_PATIENCE_NS && self.last_store_error().is_some();
+            let error = self.last_store_error();
+            if let (Comes::Stored, Some(StoreError::Full { .. })) = (comes, &error)
+                && self.at.run.budget().try_charge_beyond(1, EXCHANGE_PAGES)
+            {
+                self.at.add_local(1);
+                return Ok(());
+            }
+            let store_failed = waited_ns > OTHERS_PATIENCE_NS && error.is_some();
             if store_failed || (all_pinned && waited_ns > PINNED_PATIENCE_NS) || waited_ns > PATIENCE_NS {
                 return Err(Failure::Lost(self.why_no_room()));
             }
@@ -78,7 +98,7 @@ impl Worker {
         }
     }
 
-    fn last_store_error(&self) -> Option<spillway_store::StoreError> {
+    fn last_store_error(&self) -> Option<StoreError> {
         self.engine.last_store_error.lock().ok().and_then(|error| error.clone())
     }
 

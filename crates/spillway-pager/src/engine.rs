@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
@@ -104,6 +104,11 @@ pub struct Engine {
     pub zeros: Area,
     /// The last failure of a store, for the message when memory runs out because of it.
     pub last_store_error: Mutex<Option<StoreError>>,
+    /// A store has refused a page for want of room, and no room was seen since: slots are for far pages alone.
+    pub stores_full: AtomicBool,
+    /// Slots that nobody needs any more, to be given back together, or written anew while the stores are full. Still
+    /// held by this process, and shared with no other.
+    pub(crate) unneeded_slots: Mutex<Vec<u32>>,
 }
 
 /// A store and the run's slots that lie on it.
@@ -184,6 +189,10 @@ impl Engine {
         self.remaps.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    pub(crate) fn unneeded_slots(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.unneeded_slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// The managed ranges.
     pub fn regions(&self) -> MutexGuard<'_, Regions> {
         self.regions.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -218,13 +227,11 @@ pub struct Worker {
     pub lanes: Vec<Box<dyn Lane>>,
     /// Where a fetched page lands before it is mapped.
     pub bounce: Box<Bounce>,
-    /// Slots that nobody needs any more, to be given back together.
-    pub(crate) unneeded_slots: Vec<u32>,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
     pub(crate) crowded: bool,
-    pub(crate) fetches_until_count: u32,
+    pub(crate) pages_until_count: u32,
 }
 
 /// A page on a page boundary, as direct I/O wants it.
@@ -236,16 +243,7 @@ impl Worker {
     pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
         let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
         let bounce = Box::new(Bounce([0; _]));
-        Ok(Self {
-            engine,
-            at,
-            lanes,
-            bounce,
-            unneeded_slots: Vec::with_capacity(UNNEEDED_SLOTS),
-            next_slab: 0,
-            crowded: false,
-            fetches_until_count: 0,
-        })
+        Ok(Self { engine, at, lanes, bounce, next_slab: 0, crowded: false, pages_until_count: 0 })
     }
 
     /// Unlocks a page's word and wakes who waits for it.
@@ -280,28 +278,42 @@ impl Worker {
             at.run.slots().release(at.run.held(at.entry), slot, |slot| discard(at, lanes, &[slot]));
             return;
         }
-        self.unneeded_slots.push(slot);
-        if self.unneeded_slots.len() >= UNNEEDED_SLOTS {
-            self.flush_slots();
+        let mut unneeded = self.engine.unneeded_slots();
+        unneeded.push(slot);
+        if unneeded.len() >= UNNEEDED_SLOTS {
+            let slots: Vec<u32> = unneeded.drain(..).collect();
+            drop(unneeded);
+            self.give_back_slots(slots);
         }
+    }
+
+    /// A slot within `range` that nobody needs any more, its contents dropped: this process holds it still.
+    pub(crate) fn reuse_slot(&mut self, range: &Range<u32>) -> Option<u32> {
+        let mut unneeded = self.engine.unneeded_slots();
+        let position = unneeded.iter().position(|slot| range.contains(slot))?;
+        let slot = unneeded.swap_remove(position);
+        drop(unneeded);
+        discard(self.at, &mut self.lanes, &[slot]);
+        Some(slot)
     }
 
     /// Gives the slots back that nobody needs any more.
     pub fn flush_slots(&mut self) {
-        if self.unneeded_slots.is_empty() {
-            return;
+        let slots: Vec<u32> = self.engine.unneeded_slots().drain(..).collect();
+        if !slots.is_empty() {
+            self.give_back_slots(slots);
         }
-        self.unneeded_slots.sort_unstable();
-        discard(self.at, &mut self.lanes, &self.unneeded_slots);
+    }
+
+    fn give_back_slots(&mut self, mut unneeded: Vec<u32>) {
+        unneeded.sort_unstable();
+        discard(self.at, &mut self.lanes, &unneeded);
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
-        for &slot in &self.unneeded_slots {
-            slots.release(held, slot, |_| {});
-        }
-        self.unneeded_slots.clear();
+        unneeded.into_iter().for_each(|slot| slots.release(held, slot, |_| {}));
     }
 }
 
-const UNNEEDED_SLOTS: usize = 256;
+pub(crate) const UNNEEDED_SLOTS: usize = 256;
 
 /// Tells the stores that the contents of slots are not needed any more.
 fn discard(at: &Attachment, lanes: &mut [Box<dyn Lane>], slots: &[u32]) {

@@ -39,6 +39,15 @@ impl Worker {
         self.write_back_batch()
     }
 
+    /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
+    fn batch_pages(&self) -> usize {
+        const TRIED_WITHOUT_ROOM: usize = 8;
+        if !self.engine.stores_full.load(Ordering::Relaxed) {
+            return BATCH_PAGES;
+        }
+        self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, BATCH_PAGES)
+    }
+
     /// Unmaps the oldest mapped pages until the inactive queue has its length again.
     fn fill_inactive(&mut self) {
         let local = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
@@ -46,7 +55,7 @@ impl Worker {
             let replacement = self.engine.replacement();
             (replacement.inactive_len(), replacement.inactive_target(local).max(BATCH_PAGES))
         };
-        let wanted = target.saturating_sub(length).min(BATCH_PAGES);
+        let wanted = target.saturating_sub(length).min(self.batch_pages());
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);
         for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
@@ -163,7 +172,7 @@ impl Worker {
                     self.unlock(page_number, word, next);
                 }
             }
-            Errno::INVAL if self.copy_out(address, frame) => {
+            Errno::INVAL if nothing_is_pinned() && self.copy_out(address, frame) => {
                 self.to_inactive(page_number, info, frame);
             }
             _ => {
@@ -175,7 +184,8 @@ impl Worker {
     }
 
     /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to it or
-    /// may execute it. Write protection keeps writers away meanwhile.
+    /// may execute it. Write protection keeps writers away meanwhile, but not devices: where the process has given them
+    /// memory to keep, such pages stay.
     fn copy_out(&mut self, address: usize, frame: u32) -> bool {
         let uffd = &self.at.uffd;
         if uffd.write_protect(address, PAGE_SIZE, true).is_err() {
@@ -192,7 +202,7 @@ impl Worker {
 
     /// Writes back the pages that have been inactive longest, up to a batch. Returns the frames freed.
     fn write_back_batch(&mut self) -> usize {
-        let mut leaving = self.take_inactive();
+        let mut leaving = self.take_inactive(self.batch_pages());
         if leaving.is_empty() {
             return 0;
         }
@@ -211,11 +221,11 @@ impl Worker {
     }
 
     /// Takes the oldest inactive pages into Writeback.
-    fn take_inactive(&mut self) -> Vec<Leaving> {
-        let mut leaving = Vec::with_capacity(BATCH_PAGES);
+    fn take_inactive(&mut self, wanted: usize) -> Vec<Leaving> {
+        let mut leaving = Vec::with_capacity(wanted);
         let mut busy = Vec::new();
         let mut replacement = self.engine.replacement();
-        while leaving.len() < BATCH_PAGES {
+        while leaving.len() < wanted {
             let Some(entry) = replacement.next_inactive() else { break };
             let page_number = entry.page_number;
             let Some(word) = self.engine.table.find(page_number) else { continue };
@@ -263,6 +273,7 @@ impl Worker {
 
     /// Writes the pages that must be written to the first store that takes them.
     fn write(&mut self, leaving: &mut [Leaving]) {
+        self.stores_are_crowded(leaving.len() as u32);
         for index in 0..self.at.stores.len() {
             self.choose_slots(index, leaving);
             self.write_to(index, leaving);
@@ -292,6 +303,11 @@ impl Worker {
 
     /// A free slot, next to those of the page's neighbours where possible.
     fn take_slot(&mut self, range: std::ops::Range<u32>, page_number: u64) -> Option<u32> {
+        if self.engine.stores_full.load(Ordering::Relaxed)
+            && let Some(slot) = self.reuse_slot(&range)
+        {
+            return Some(slot);
+        }
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
         let within = (page_number % u64::from(SLAB_SLOTS)) as u32;
         let hint = self.engine.table.slab_of(page_number)?;
@@ -307,6 +323,9 @@ impl Worker {
         };
         if let Some(slot) = slots.take(held, range.clone(), slab + within) {
             return Some(slot);
+        }
+        if self.engine.stores_full.load(Ordering::Relaxed) {
+            return None;
         }
         self.flush_slots();
         slots.take(held, range, slab + within)
@@ -396,6 +415,7 @@ impl Worker {
 
     fn note_store_error(&mut self, error: StoreError) {
         if let StoreError::Full { .. } = error
+            && !self.engine.stores_full.swap(true, Ordering::Relaxed)
             && self.drop_clean_copies()
         {
             return;
@@ -410,24 +430,34 @@ impl Worker {
         }
     }
 
-    /// Little room is left on the last store: copies of local pages are not worth their slots.
-    pub(crate) fn stores_are_crowded(&mut self) -> bool {
+    /// Little room is left on the last store: copies of local pages are not worth their slots. `pages` are on their way.
+    pub(crate) fn stores_are_crowded(&mut self, pages: u32) -> bool {
         // Counting the slots in use takes longer than a fetch.
-        self.fetches_until_count = match self.fetches_until_count.checked_sub(1) {
+        self.pages_until_count = match self.pages_until_count.checked_sub(pages) {
             Some(left) => left,
             None => {
-                self.crowded = self.count_used_slots();
-                FETCHES_BETWEEN_COUNTS
+                self.crowded = self.last_store_is_nearly_full();
+                self.pages_between_counts()
             }
         };
-        self.crowded
+        self.crowded || self.engine.stores_full.load(Ordering::Relaxed)
     }
 
-    fn count_used_slots(&mut self) -> bool {
+    /// Few for a small store, so that its end is announced before it comes.
+    fn pages_between_counts(&self) -> u32 {
+        let slots = self.at.stores.last().map_or(0, |last| last.range.end - last.range.start);
+        (slots / 256).clamp(1, 256)
+    }
+
+    fn last_store_is_nearly_full(&mut self) -> bool {
         let Some(last) = self.at.stores.last() else { return false };
-        let capacity = u64::from(last.range.end - last.range.start);
-        let used = self.at.run.slots().used(last.range.clone());
-        if used * 10 < capacity * 9 {
+        let capacity_slots = u64::from(last.range.end - last.range.start);
+        let used_slots = self.at.run.slots().used(last.range.clone());
+        let nearly_full = |used: u64, capacity: u64| used > capacity / 10 * 9;
+        let full = nearly_full(used_slots, capacity_slots)
+            || last.store.room().is_some_and(|room| nearly_full(room.used_bytes, room.capacity_bytes));
+        if !full {
+            self.engine.stores_full.store(false, Ordering::Relaxed);
             return false;
         }
         if self.at.run.first_time(WARNED_STORE_CROWDED) {
@@ -448,8 +478,8 @@ impl Worker {
             let Some(word) = self.engine.table.find(page_number) else { continue };
             let Some(info) = word.try_lock() else { continue };
             let mapped = matches!(info.state, State::Active | State::Proactive);
-            let slot = info.slot.filter(|_| mapped);
-            let next = if mapped { PageInfo { slot: None, ..info } } else { info };
+            let slot = info.slot.filter(|&slot| mapped && !self.at.run.slots().is_shared(slot));
+            let next = if slot.is_some() { PageInfo { slot: None, ..info } } else { info };
             self.unlock(page_number, word, next);
             any |= slot.is_some();
             self.drop_slot(slot);
@@ -459,10 +489,13 @@ impl Worker {
     }
 }
 
-const FETCHES_BETWEEN_COUNTS: u32 = 256;
-
 const WARNED_STORE_FAILED: u32 = 0;
 const WARNED_STORE_CROWDED: u32 = 1;
+
+/// False also when it cannot be known.
+fn nothing_is_pinned() -> bool {
+    memory::pinned_bytes().is_ok_and(|bytes| bytes == 0)
+}
 
 fn is_zero(page: &Page) -> bool {
     // Compared with itself shifted by one, after its first byte: as fast as memcmp.

@@ -9,6 +9,7 @@ use spillway_sys::uffd::Fault;
 
 use rustix::io::Errno;
 
+use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Worker, address_of, now_ns, page_number_of};
 use crate::message;
 use crate::run_state::Counter;
@@ -58,8 +59,9 @@ impl Worker {
             Err(Failure::Lost(lost)) => {
                 self.at.run.count(Counter::FaultsRefused, 1);
                 self.refuse(page_number, &lost);
-                // A page that lies in its frame is not lost with this access.
-                let state = if info.is_local() { info.state } else { State::Poisoned };
+                // A page that lies in its frame, or is stored but finds no room, is not lost with this access.
+                let kept = info.is_local() || matches!(lost, Lost::NoRoom { .. });
+                let state = if kept { info.state } else { State::Poisoned };
                 self.unlock(page_number, word, PageInfo { state, ..info });
             }
         }
@@ -82,7 +84,7 @@ impl Worker {
         match service {
             Service::MapZeros => {
                 run.count(Counter::FaultsFirstTouch, 1);
-                self.map_copy(page_number, self.engine.zeros.address())?;
+                self.map_copy(page_number, self.engine.zeros.address(), Comes::New)?;
                 if info.state == State::Absent {
                     self.at.add_managed(1);
                 }
@@ -91,8 +93,9 @@ impl Worker {
                 run.count(Counter::FaultsFetch, 1);
                 self.fetch(slot)?;
                 let bounce = std::ptr::from_ref(&self.bounce.0).expose_provenance();
-                self.map_copy(page_number, bounce)?;
-                if self.stores_are_crowded() {
+                self.map_copy(page_number, bounce, Comes::Stored)?;
+                // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
+                if self.stores_are_crowded(1) && !run.slots().is_shared(slot) {
                     self.drop_slot(next.slot.take());
                 }
             }
@@ -122,8 +125,8 @@ impl Worker {
     }
 
     /// Maps a copy of the page at `from`, with a frame from the budget.
-    fn map_copy(&mut self, page_number: u64, from: usize) -> Result<(), Failure> {
-        self.charge()?;
+    fn map_copy(&mut self, page_number: u64, from: usize, comes: Comes) -> Result<(), Failure> {
+        self.charge(comes)?;
         self.map_copy_charged(page_number, from, true)
     }
 

@@ -250,12 +250,23 @@ impl RunState {
         (0..MAX_PROCESSES).filter(|&entry| self.process(entry).words[USE_AT].load(Ordering::Acquire) != FREE)
     }
 
-    /// Gives back everything that a process held which no longer runs: its slots (`discard` drops a slot's
-    /// contents when it was the last holder), its share of the local limit, and its entry.
-    pub fn reap(&self, entry: usize, mut discard: impl FnMut(u32)) {
+    /// Gives back everything that a process held which no longer runs: its slots (`discard` drops the contents of slots
+    /// that nobody else holds), its share of the local limit, and its entry.
+    pub fn reap(&self, entry: usize, mut discard: impl FnMut(&[u32])) {
         let (slots, held, process) = (self.slots(), self.held(entry), self.process(entry));
-        for slot in held.iter() {
-            slots.release(held, slot, &mut discard);
+        let mut all = held.iter();
+        loop {
+            let batch: Vec<u32> = all.by_ref().take(SLOTS_REAPED_AT_ONCE).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let (shared, own): (Vec<u32>, Vec<u32>) = batch.iter().partition(|&&slot| slots.is_shared(slot));
+            if !own.is_empty() {
+                discard(&own);
+            }
+            own.into_iter().for_each(|slot| slots.release(held, slot, |_| {}));
+            // The other holder may have let go meanwhile.
+            shared.into_iter().for_each(|slot| slots.release(held, slot, |slot| discard(&[slot])));
         }
         self.budget().release(process.words[LOCAL_AT_PROCESS].swap(0, Ordering::AcqRel));
         self.uncount_managed(process.words[MANAGED_AT_PROCESS].swap(0, Ordering::AcqRel));
@@ -270,6 +281,8 @@ impl RunState {
         self.header(LIVE_AT).load(Ordering::Relaxed)
     }
 }
+
+const SLOTS_REAPED_AT_ONCE: usize = 4096;
 
 const FREE: u64 = 0;
 const CLAIMED: u64 = 1;
@@ -351,7 +364,7 @@ mod tests {
         state.process(parent).local_pages().store(300, Ordering::Relaxed);
         other.reap(child, |_| panic!("the parent still holds it"));
         let mut discarded = vec![];
-        other.reap(parent, |slot| discarded.push(slot));
+        other.reap(parent, |slots| discarded.extend_from_slice(slots));
         assert_eq!(discarded, [slot, own]);
         assert_eq!((slots.used(0..2000), other.budget().headroom_pages()), (0, 1000));
         assert_eq!(state.processes().count(), 0);

@@ -23,6 +23,9 @@ pub enum SupervisorError {
     /// A store's URI is wrong.
     #[error("{0}")]
     Uri(String),
+    /// It would hold two pages in one place, or count one room twice.
+    #[error("--store {0} is given twice; name each store once, with all of its size")]
+    Twice(String),
     /// A store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -36,6 +39,9 @@ pub enum SupervisorError {
 
 /// How long a process may take to end after its connection has.
 const DYING: Duration = Duration::from_secs(2);
+
+/// How long to wait for that.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// A process's descriptor can be read once it has ended.
 fn has_ended(process: &OwnedFd) -> bool {
@@ -80,6 +86,9 @@ impl Supervisor {
         settings.store_slots.clear();
         for uri in &settings.stores {
             let spec: StoreSpec = uri.parse().map_err(|error| SupervisorError::Uri(format!("{error}")))?;
+            if specs.contains(&spec) {
+                return Err(SupervisorError::Twice(uri.clone()));
+            }
             let parts = spec.prepare(&token)?;
             settings.store_slots.push(parts.capacity_slots);
             store_fds.push(parts.fd);
@@ -241,14 +250,34 @@ impl Supervisor {
     }
 
     fn reap(&mut self, entry: usize) {
+        let is_last = self.run.processes().all(|other| other == entry) && self.nobody_comes_back();
         let ranges = slot_ranges(&self.settings.store_slots);
         let lanes = &mut self.lanes;
-        self.run.reap(entry, |slot| {
-            let Some(index) = ranges.iter().position(|range| range.contains(&slot)) else { return };
-            if let Some(lane) = &mut lanes[index] {
-                lane.discard(&[slot - ranges[index].start]);
+        self.run.reap(entry, |slots| {
+            // After the last process the stores go as a whole, and none of them can keep the command from ending.
+            if is_last {
+                return;
+            }
+            for (range, lane) in ranges.iter().zip(lanes.iter_mut()) {
+                let own = slots.iter().filter(|slot| range.contains(slot)).map(|slot| slot - range.start);
+                let own: Vec<u32> = own.collect();
+                if let (Some(lane), false) = (lane, own.is_empty()) {
+                    lane.discard(&own);
+                }
             }
         });
+    }
+
+    /// Whether every process has ended. One whose connection is gone is about to end, or begins its next program.
+    fn nobody_comes_back(&mut self) -> bool {
+        self.known.retain(|process| !has_ended(process));
+        if let [process] = &self.known[..] {
+            let mut polled =
+                [PollFd::new(process, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            let _ = poll(&mut polled, Some(&ENDING));
+            self.known.retain(|process| !has_ended(process));
+        }
+        self.known.is_empty()
     }
 
     /// Gives back what forked children held that have ended before they came here.
@@ -264,5 +293,25 @@ impl Supervisor {
             })
             .collect();
         unborn.into_iter().for_each(|entry| self.reap(entry));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spillway_core::size::Size;
+    use spillway_policy::dcm;
+
+    #[test]
+    fn the_same_store_twice_is_refused() {
+        let settings = Settings {
+            local_bytes: Size::from_bytes(4 << 20),
+            stores: ["compressed:?size=1M", "compressed:?size=1024K"].map(str::to_owned).to_vec(),
+            store_slots: Vec::new(),
+            replacement: dcm::Config::default(),
+        };
+        let refused = Supervisor::new(settings, "0".repeat(32));
+        let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("compressed:?size=1024K is given twice"), "{message}");
     }
 }

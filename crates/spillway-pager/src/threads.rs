@@ -125,7 +125,9 @@ impl Worker {
             }
             let word = run.evictor_futex(self.at.entry);
             word.store(1, Ordering::Release);
-            if let Some(_pass) = self.engine.gate.enter() {
+            if let Some(_pass) = self.engine.gate.enter()
+                && !self.engine.stores_full.load(Ordering::Relaxed)
+            {
                 self.flush_slots();
             }
             let _ = futex::wait(word, futex::Flags::empty(), 1, Some(&IDLE));

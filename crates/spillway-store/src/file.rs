@@ -9,11 +9,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, SeekFrom, fallocate, fcntl_getfl, fcntl_setfl,
-    fstat, ftruncate, open as open_path, openat, seek, stat, unlinkat,
+    fstat, fstatvfs, ftruncate, open as open_path, openat, seek, stat, unlinkat,
 };
 use rustix::io::{Errno, pread, preadv, pwrite, pwritev};
 use rustix::process::{Resource, getrlimit};
@@ -22,7 +23,7 @@ use spillway_core::size::Size;
 use spillway_sys::ring::{Buffer, Ring, Transfer};
 
 use crate::memory::{for_each_run, no_such_slot};
-use crate::{Lane, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Transfers that a lane keeps in flight.
 const IN_FLIGHT: u32 = 64;
@@ -175,7 +176,13 @@ pub(crate) fn open(spec: &StoreSpec, parts: SharedParts) -> Result<Arc<dyn Store
     let fd = parts.fd.ok_or_else(|| spec.unusable("the run's file did not arrive", "start the run anew"))?;
     let flags = fcntl_getfl(&fd).map_err(|errno| cannot(spec, "access the file", errno))?;
     let direct = flags.contains(OFlags::DIRECT);
-    let file = ScratchFile { uri: spec.to_string(), slots: parts.capacity_slots, fd, direct };
+    let file = ScratchFile {
+        uri: spec.to_string(),
+        slots: parts.capacity_slots,
+        fd,
+        direct,
+        was_full: AtomicBool::new(false),
+    };
     Ok(Arc::new(FileStore { file: Arc::new(file) }))
 }
 
@@ -190,6 +197,8 @@ struct ScratchFile {
     fd: OwnedFd,
     /// Opened with O_DIRECT: memory must be aligned.
     direct: bool,
+    /// Space has run out once, so every slot is worth a hole.
+    was_full: AtomicBool,
 }
 
 impl Store for FileStore {
@@ -204,6 +213,14 @@ impl Store for FileStore {
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
         let ring = Ring::open(IN_FLIGHT, &self.file.fd).ok();
         Ok(Box::new(FileLane { file: self.file.clone(), ring, bounce: Vec::new() }))
+    }
+
+    /// The file system may have less than the size that the user gave.
+    fn room(&self) -> Option<Room> {
+        let system = fstatvfs(&self.file.fd).ok()?;
+        let used_bytes = self.stored_bytes();
+        let capacity_bytes = used_bytes + system.f_bavail * system.f_frsize;
+        (used_bytes > 0).then_some(Room { used_bytes, capacity_bytes })
     }
 
     fn stored_bytes(&self) -> u64 {
@@ -291,7 +308,7 @@ impl Lane for FileLane {
     fn discard(&mut self, slots: &[u32]) {
         for_each_run(slots, |first, count| {
             let count = count.min(self.file.slots.saturating_sub(first));
-            if count >= SLOTS_WORTH_A_HOLE {
+            if count >= SLOTS_WORTH_A_HOLE || self.file.was_full.load(Ordering::Relaxed) {
                 // On failure the space stays taken until the slots are used again.
                 let _ = punch(&self.file.fd, first, count);
             }
@@ -415,7 +432,10 @@ impl ScratchFile {
     fn error(&self, doing: &str, slot: u32, errno: Errno) -> StoreError {
         let store = self.uri.clone();
         match errno {
-            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => StoreError::Full { store },
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+                self.was_full.store(true, Ordering::Relaxed);
+                StoreError::Full { store }
+            }
             Errno::NXIO if slot >= self.slots => no_such_slot(&self.uri, slot, self.slots),
             errno => StoreError::Io { store, reason: format!("{doing} slot {slot}: {errno}") },
         }
@@ -438,7 +458,13 @@ mod tests {
         let flags = fcntl_getfl(&fd).unwrap();
         assert!(flags.contains(OFlags::DIRECT), "the test's file system has no O_DIRECT");
         fcntl_setfl(&fd, if direct { flags } else { flags - OFlags::DIRECT }).unwrap();
-        let file = ScratchFile { uri: spec.to_string(), slots: parts.capacity_slots, fd, direct };
+        let file = ScratchFile {
+            uri: spec.to_string(),
+            slots: parts.capacity_slots,
+            fd,
+            direct,
+            was_full: AtomicBool::new(false),
+        };
         let ring = ring.then(|| Ring::open(IN_FLIGHT, &file.fd).unwrap());
         FileLane { file: Arc::new(file), ring, bounce: Vec::new() }
     }

@@ -41,6 +41,15 @@ pub struct ReadRequest<'a> {
     pub outcome: Result<(), StoreError>,
 }
 
+/// Room of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes taken.
+    pub used_bytes: u64,
+    /// Bytes that there are.
+    pub capacity_bytes: u64,
+}
+
 /// A far-memory store, as one process sees it.
 pub trait Store: Send + Sync {
     /// The URI that the user gave, for messages.
@@ -51,6 +60,11 @@ pub trait Store: Send + Sync {
 
     /// A way to the store for one thread. Lanes work side by side without waiting for each other.
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError>;
+
+    /// How much room there is and how much of it is taken, where the number of slots does not say it.
+    fn room(&self) -> Option<Room> {
+        None
+    }
 
     /// Bytes of memory or disk that the store takes at this moment, where it knows; else 0.
     fn stored_bytes(&self) -> u64 {

@@ -140,6 +140,23 @@ pub unsafe fn make_anonymous(address: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
+/// Bytes of this process that devices hold in place for long (`VmPin`: registered buffers of io_uring, RDMA) or that are
+/// locked for them (`VmLck`: VFIO).
+pub fn pinned_bytes() -> Result<u64> {
+    let status = rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = [0; 4096];
+    let length = rustix::io::read(&status, &mut text)?;
+    let text = String::from_utf8_lossy(&text[..length]);
+    let kib_of = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    match (kib_of("VmPin:"), kib_of("VmLck:")) {
+        (Some(pinned), Some(locked)) => Ok((pinned + locked) << 10),
+        _ => Err(Errno::NODATA),
+    }
+}
+
 /// The kernel's page map of this process (`Documentation/admin-guide/mm/pagemap.rst`).
 #[derive(Debug)]
 pub struct PageMap(std::os::fd::OwnedFd);
@@ -179,6 +196,16 @@ impl PageMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_pinned_but_what_is_locked() {
+        let before = pinned_bytes().unwrap();
+        let area = Area::new(4 * PAGE_SIZE).unwrap();
+        // SAFETY: locking does not change memory.
+        unsafe { rustix::mm::mlock(std::ptr::with_exposed_provenance_mut(area.address()), 4 * PAGE_SIZE) }
+            .unwrap();
+        assert!(pinned_bytes().unwrap() >= before + 4 * PAGE_SIZE as u64);
+    }
 
     #[test]
     fn an_area_is_zero_and_gives_memory_back() {

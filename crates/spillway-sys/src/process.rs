@@ -43,6 +43,21 @@ pub fn end_by_signal(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
+/// Stops this process by SIGTSTP as if it had no handler, and returns when it is continued. Does nothing in an orphaned
+/// process group, which nobody could continue.
+pub fn stop_by_terminal_signal() {
+    // SAFETY: all zeros is an action to be filled in, and the default one to be set; raise(3) sends to this thread
+    // alone, so the signal has done its work before the handler is back.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        let mut before: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGTSTP, &default, &mut before) == 0 {
+            libc::raise(libc::SIGTSTP);
+            libc::sigaction(libc::SIGTSTP, &before, std::ptr::null_mut());
+        }
+    }
+}
+
 /// Makes a copy of this process in a session of its own. True in the copy; false in this process, also when there
 /// can be no copy.
 #[must_use]

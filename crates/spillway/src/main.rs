@@ -1,6 +1,7 @@
 //! The command line: parses, hands over, reports. What a command does stands in its own file and in the
 //! crates below.
 
+mod bench;
 mod doctor;
 mod donor;
 mod lab;
@@ -44,6 +45,7 @@ enum Command {
     Donor(donor::DonorArgs),
     Doctor(doctor::DoctorArgs),
     Lab(lab::LabArgs),
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
         Ok(Cli { command: Command::Lab(args) }) => lab::run(args),
+        Ok(Cli { command: Command::Bench(args) }) => bench::run(args),
         Err(error) => usage(&error),
     }
 }

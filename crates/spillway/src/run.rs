@@ -29,8 +29,8 @@ const EXIT_CANNOT_START: u8 = 125;
 const EXIT_CANNOT_EXECUTE: u8 = 126;
 const EXIT_NOT_FOUND: u8 = 127;
 
-/// Signals that end or inform a program and that others send to it by its pid, which is ours.
-const FORWARDED: [i32; 9] = [
+/// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
+const FORWARDED: [i32; 11] = [
     signals::SIGHUP,
     signals::SIGINT,
     signals::SIGQUIT,
@@ -40,6 +40,8 @@ const FORWARDED: [i32; 9] = [
     signals::SIGWINCH,
     signals::SIGALRM,
     signals::SIGPIPE,
+    signals::SIGTSTP,
+    signals::SIGCONT,
 ];
 
 const EXAMPLE: &str = "\
@@ -187,6 +189,9 @@ fn forward_signals() -> std::io::Result<()> {
             if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal))
             {
                 let _ = kill_process(pid, signal);
+            }
+            if origin.signal == signals::SIGTSTP {
+                process::stop_by_terminal_signal();
             }
         }
     });

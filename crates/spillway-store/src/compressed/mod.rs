@@ -20,7 +20,7 @@ use spillway_core::size::Size;
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::memory::{held_bytes, no_memory_file, no_such_slot, pages_in, shared_file};
-use crate::{Lane, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 use classes::{Class, SPAN_BYTES};
 use codec::Codec;
 use layout::{Entry, Layout};
@@ -62,6 +62,11 @@ impl Store for CompressedStore {
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
         Ok(Box::new(CompressedLane { arena: self.arena.clone(), homes: NO_HOMES, codec: Codec::new() }))
+    }
+
+    fn room(&self) -> Option<Room> {
+        let capacity_bytes = self.arena.layout.spans as u64 * SPAN_BYTES as u64;
+        Some(Room { used_bytes: self.stored_bytes(), capacity_bytes })
     }
 
     fn stored_bytes(&self) -> u64 {

@@ -7,7 +7,7 @@
 //! if such a server loses its contents, the pager's checksums tell.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::net::getpeername;
@@ -76,6 +76,7 @@ pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc
             export: export.to_owned(),
             token: derived_token(run_token, &spec.to_string()),
             patience,
+            given_up: OnceLock::new(),
         }),
     }))
 }
@@ -161,6 +162,8 @@ struct Target {
     export: String,
     token: String,
     patience: Patience,
+    /// Why one of the lanes has given the server up: the others need not find out by waiting once more.
+    given_up: OnceLock<StoreError>,
 }
 
 impl Target {
@@ -225,7 +228,6 @@ impl Store for NbdStore {
             target,
             epoch: 0,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
-            failed: None,
         }))
     }
 }
@@ -238,8 +240,6 @@ struct NbdLane {
     is_private: bool,
     epoch: u32,
     input: Box<[u8]>,
-    /// Why the lane is dead.
-    failed: Option<StoreError>,
 }
 
 impl NbdLane {
@@ -260,7 +260,7 @@ impl NbdLane {
         order: &[usize],
         runs: &mut [Run],
     ) -> Result<(), StoreError> {
-        if let Some(error) = &self.failed {
+        if let Some(error) = self.target.given_up.get() {
             return Err(error.clone());
         }
         let mut give_up_at = None;
@@ -313,9 +313,7 @@ impl NbdLane {
     }
 
     fn fail(&mut self, reason: impl Into<String>) -> StoreError {
-        let error = self.target.gone(reason);
-        self.failed = Some(error.clone());
-        error
+        self.target.given_up.get_or_init(|| self.target.gone(reason)).clone()
     }
 
     fn outcome(&self, answer: u32) -> Result<(), StoreError> {

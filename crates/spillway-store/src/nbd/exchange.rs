@@ -233,15 +233,17 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
 
     /// Sends and receives until every run has its answer. Gives up when nothing moves for `timeout`.
     pub fn finish(mut self, timeout: Duration) -> Result<(), Interruption> {
-        let mut idle_since = None;
+        let mut idle_since = Instant::now();
         while self.unanswered > 0 {
-            let since = *idle_since.get_or_insert_with(Instant::now);
-            let moved = self.send()? | self.receive()?;
-            if moved {
-                idle_since = None;
+            if self.send()? {
+                idle_since = Instant::now();
+            }
+            // Waits by itself, for at most the timeout.
+            if self.receive()? {
+                idle_since = Instant::now();
                 continue;
             }
-            let left = timeout.saturating_sub(since.elapsed());
+            let left = timeout.saturating_sub(idle_since.elapsed());
             if left.is_zero() {
                 return Err(Interruption::Silent);
             }

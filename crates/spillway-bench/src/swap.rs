@@ -1,0 +1,177 @@
+//! Linux swap devices for the time of a measurement: a loop device on a file in tmpfs, and zram.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::BenchError;
+
+const REMEDY: &str = "run it as root, with util-linux installed and loop and zram in the kernel";
+const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
+
+/// What the swap device is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A RAM disk: a loop device on tmpfs.
+    RamDisk,
+    /// Compressed RAM.
+    Zram,
+}
+
+/// A swap device in use. Everything that was set up is taken down when it is dropped.
+pub struct SwapDevice {
+    device: String,
+    parts: Parts,
+    active: bool,
+}
+
+enum Parts {
+    RamDisk { directory: TempDir, mounted: bool },
+    Zram { number: u32 },
+}
+
+/// Runs a command and returns what it printed.
+fn command(program: &str, arguments: &[&str]) -> Result<String, BenchError> {
+    let what = format!("run '{program} {}'", arguments.join(" "));
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| BenchError::setup(what.clone(), error, REMEDY))?;
+    if !output.status.success() {
+        return Err(BenchError::setup(what, String::from_utf8_lossy(&output.stderr).trim(), REMEDY));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn write(path: impl AsRef<Path>, text: &str) -> Result<(), BenchError> {
+    let path = path.as_ref();
+    fs::write(path, text)
+        .map_err(|error| BenchError::setup(format!("write '{text}' to {}", path.display()), error, REMEDY))
+}
+
+impl SwapDevice {
+    /// Makes a device of `bytes` and swaps to it before any other.
+    pub fn new(kind: Kind, bytes: u64) -> Result<Self, BenchError> {
+        let mut device = match kind {
+            Kind::RamDisk => Self::ram_disk(bytes)?,
+            Kind::Zram => Self::zram(bytes)?,
+        };
+        command("mkswap", &[&device.device])?;
+        command("swapon", &["--priority", "32767", &device.device])?;
+        device.active = true;
+        Ok(device)
+    }
+
+    fn ram_disk(bytes: u64) -> Result<Self, BenchError> {
+        let directory =
+            TempDir::new().map_err(|error| BenchError::setup("make a directory", error, REMEDY))?;
+        let mut parts = Parts::RamDisk { directory, mounted: false };
+        let Parts::RamDisk { directory, mounted } = &mut parts else { unreachable!("just made") };
+        let place = directory.path().display().to_string();
+        let options = format!("size={}", bytes + (16 << 20));
+        command("mount", &["-t", "tmpfs", "-o", &options, "spillway-bench", &place])?;
+        *mounted = true;
+        let file = directory.path().join("swap");
+        let mut device = Self { device: String::new(), parts, active: false };
+        // Written, so that swapping does not pay for the RAM disk's own first touch.
+        write_zeros(&file, bytes)?;
+        let file = file.display().to_string();
+        // Without the page cache of the loop device where the kernel can: the faster way.
+        device.device = command("losetup", &["--direct-io=on", "--find", "--show", &file])
+            .or_else(|_| command("losetup", &["--find", "--show", &file]))?;
+        Ok(device)
+    }
+
+    fn zram(bytes: u64) -> Result<Self, BenchError> {
+        let number = fs::read_to_string("/sys/class/zram-control/hot_add")
+            .map_err(|error| BenchError::setup("make a zram device", error, REMEDY))?;
+        let number = number
+            .trim()
+            .parse()
+            .map_err(|error| BenchError::setup("read the number of the zram device", error, REMEDY))?;
+        let device =
+            Self { device: format!("/dev/zram{number}"), parts: Parts::Zram { number }, active: false };
+        write(format!("/sys/block/zram{number}/disksize"), &bytes.to_string())?;
+        make_node(number)?;
+        Ok(device)
+    }
+}
+
+/// The kernel's devtmpfs makes the node; where it is not mounted, mknod does.
+fn make_node(number: u32) -> Result<(), BenchError> {
+    let node = PathBuf::from(format!("/dev/zram{number}"));
+    if node.exists() {
+        return Ok(());
+    }
+    let numbers = fs::read_to_string(format!("/sys/block/zram{number}/dev"))
+        .map_err(|error| BenchError::setup("read the zram device's numbers", error, REMEDY))?;
+    let (major, minor) = numbers.trim().split_once(':').unwrap_or(("", ""));
+    command("mknod", &[&node.display().to_string(), "b", major, minor]).map(|_| ())
+}
+
+fn write_zeros(path: &Path, bytes: u64) -> Result<(), BenchError> {
+    use std::io::Write;
+    let failed = |error| BenchError::setup(format!("write {}", path.display()), error, REMEDY);
+    let mut file = fs::File::create(path).map_err(failed)?;
+    let zeros = vec![0_u8; 1 << 20];
+    for _ in 0..bytes.div_ceil(zeros.len() as u64) {
+        file.write_all(&zeros).map_err(failed)?;
+    }
+    Ok(())
+}
+
+impl Drop for SwapDevice {
+    fn drop(&mut self) {
+        let mut left = Vec::new();
+        let mut take_down = |program: &str, arguments: &[&str]| {
+            left.extend(command(program, arguments).err());
+        };
+        if self.active {
+            take_down("swapoff", &[&self.device]);
+        }
+        match &mut self.parts {
+            Parts::RamDisk { directory, mounted } => {
+                if !self.device.is_empty() {
+                    take_down("losetup", &["--detach", &self.device]);
+                }
+                if *mounted {
+                    take_down("umount", &[&directory.path().display().to_string()]);
+                }
+            }
+            Parts::Zram { number } => {
+                left.extend(write(format!("/sys/block/zram{number}/reset"), "1").err());
+                left.extend(write("/sys/class/zram-control/hot_remove", &number.to_string()).err());
+            }
+        }
+        left.iter().for_each(|error| eprintln!("spillway: bench: left behind: {error}"));
+    }
+}
+
+/// Sets how many pages (a power of two) the kernel swaps in at once, and sets back what was there when dropped.
+pub struct PageCluster {
+    before: String,
+}
+
+impl PageCluster {
+    /// Notes the setting of the machine.
+    pub fn new() -> Result<Self, BenchError> {
+        let before = fs::read_to_string(PAGE_CLUSTER)
+            .map_err(|error| BenchError::setup(format!("read {PAGE_CLUSTER}"), error, REMEDY))?;
+        Ok(Self { before })
+    }
+
+    /// Swap in `2^cluster` pages at once.
+    pub fn set(&self, cluster: u32) -> Result<(), BenchError> {
+        write(PAGE_CLUSTER, &cluster.to_string())
+    }
+}
+
+impl Drop for PageCluster {
+    fn drop(&mut self) {
+        if let Err(error) = write(PAGE_CLUSTER, self.before.trim()) {
+            eprintln!("spillway: bench: left behind: {error}");
+        }
+    }
+}
