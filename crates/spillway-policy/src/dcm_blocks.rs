@@ -133,9 +133,16 @@ impl Dcm {
         Replacement::new(config, local_pages as usize, seed)
     }
 
-    /// Frames that are kept free, so that a fetch never waits for a write-back.
-    fn reserve(&self) -> u32 {
-        1 << self.config.blocks.orders().1
+    /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
+    fn orders(&self, machine: &dyn Machine) -> (u8, u8) {
+        let (order, max_order) = self.config.blocks.orders();
+        let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
+        (order.min(fitting), max_order.min(fitting))
+    }
+
+    /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
+    fn reserve(&self, machine: &dyn Machine) -> u32 {
+        1 << self.orders(machine).1
     }
 
     fn is_current(pages: &[Page], entry: Entry, state: State) -> bool {
@@ -276,7 +283,7 @@ impl Policy for Dcm {
     }
 
     fn start(&mut self, machine: &mut dyn Machine) {
-        let (order, max_order) = self.config.blocks.orders();
+        let (order, max_order) = self.orders(machine);
         self.blocks = Blocks::new(machine.page_count(), order, max_order);
         let page = Page { queue: Queue::None, referenced: false, generation: 0 };
         self.pages = vec![page; machine.page_count() as usize];
@@ -284,7 +291,8 @@ impl Policy for Dcm {
     }
 
     fn place(&mut self, _page: PageIndex, machine: &mut dyn Machine) -> Tier {
-        self.reclaim(machine, self.reserve());
+        let reserve = self.reserve(machine);
+        self.reclaim(machine, reserve);
         Tier::Local
     }
 
@@ -304,7 +312,8 @@ impl Policy for Dcm {
         self.pages[fault.page as usize].referenced = true;
         self.arrive(machine, fault.page, true);
         // Hidden behind the transfer: frames for the next fault.
-        self.reclaim(machine, self.reserve());
+        let reserve = self.reserve(machine);
+        self.reclaim(machine, reserve);
     }
 }
 
@@ -329,16 +338,17 @@ mod tests {
 
     #[test]
     fn local_memory_is_never_exceeded_and_every_fault_is_served() {
-        for blocks in [BlockSize::Elastic, BlockSize::Pages1, BlockSize::Pages4, BlockSize::Pages16] {
-            let (mut policy, mut machine) = dcm(blocks, 256, 64);
+        let sizes = [BlockSize::Elastic, BlockSize::Pages1, BlockSize::Pages4, BlockSize::Pages16];
+        for (blocks, local) in sizes.into_iter().flat_map(|blocks| [4, 25, 64].map(|local| (blocks, local))) {
+            let (mut policy, mut machine) = dcm(blocks, 256, local);
             let mut random = 1_u64;
-            for _ in 0..5000 {
+            for _ in 0..2000 {
                 random =
                     random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let page = (random >> 33) as u32 % 256;
                 machine.run(&mut policy, page);
                 assert_eq!(machine.tier_of(page), Some(Tier::Local), "{blocks:?}");
-                assert!(machine.pages_in(Tier::Local).len() <= 64);
+                assert!(machine.pages_in(Tier::Local).len() <= local as usize);
             }
         }
     }
