@@ -6,6 +6,9 @@ use crate::run::RunError;
 
 const STATIC: [&str; 5] = ["dcm-4k", "dcm-8k", "dcm-16k", "dcm-32k", "dcm-64k"];
 
+/// Work of the scan on a page.
+const D9_WORK_NS_PER_PAGE: u64 = 13_000;
+
 /// dcm's benchmarks (Table 1), by what they are here.
 const BENCHMARKS: [&str; 4] = ["als", "pagerank", "tpcc", "snap"];
 
@@ -16,7 +19,11 @@ pub(super) fn d9(lab: &mut Lab) -> Result<Figure, RunError> {
         "dcm, Fig. 9",
         "performance against all local",
     );
-    let spec = |policy| lab.spec("scan", policy).on("dcm").local(0.25);
+    // The paper does not say what its program does with a page. So much work makes 4 KiB blocks lose what they lose in the
+    // paper; what larger blocks lose is then measured.
+    let spec = |policy| {
+        lab.spec("scan", policy).on("dcm").local(0.25).with("compute_ns_per_page", D9_WORK_NS_PER_PAGE)
+    };
     let (all_local, specs) = (spec("all-local"), STATIC.map(spec));
     let base = lab.times(&[all_local])?[0];
     let performance: Vec<f64> = lab.times(&specs)?.iter().map(|time| base / time).collect();

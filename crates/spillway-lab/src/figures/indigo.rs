@@ -20,7 +20,12 @@ const APPLICATIONS: [&str; 7] =
     ["redis", "graph500-bfs", "graph500-sssp", "tpcc", "hash-join", "transformer", "amg"];
 
 fn spec(lab: &Lab, workload: &str, policy: &str, share: f64) -> RunSpec {
-    lab.spec(workload, policy).on("indigo").local(share)
+    let mut spec = lab.spec(workload, policy).on("indigo").local(share);
+    if policy == "memtis" {
+        // A huge page is up to an eighth of these working sets, where it was 1/24,000 of the paper's.
+        spec.policy_settings.insert("mapping".into(), "base".into());
+    }
+    spec
 }
 
 /// Exponentially weighted moving averages of each page's accesses, and how far they are off in the next window.

@@ -40,8 +40,13 @@ pub struct RunArgs {
     json: bool,
 }
 
+const LIST_EXAMPLE: &str = "\
+Example:
+  spillway lab list --json";
+
 /// Name the policies, workloads and platforms there are.
 #[derive(Args, Debug)]
+#[command(after_help = LIST_EXAMPLE)]
 pub struct ListArgs {
     /// Print as JSON
     #[arg(long)]

@@ -11,7 +11,10 @@ use spillway_lab::sweep::{Grid, sweep};
 use crate::complain;
 
 const EXAMPLE: &str = "\
-Example of a grid:
+Example:
+  spillway lab sweep grid.toml -o out
+
+A grid:
   workloads = [\"memcached-etc\", \"tpcc\"]
   policies = [\"hotbox\", \"tpp\", \"swap\"]
   local = [0.1, 0.2, 0.4]
