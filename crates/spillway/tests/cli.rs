@@ -356,7 +356,7 @@ fn lab_refuses_what_it_does_not_know_by_name() {
     for (arguments, name) in [
         (["--workload", "nonsense", "--policy", "tpp"], "'nonsense'"),
         (["--workload", "scan", "--policy", "nonsense"], "'nonsense'"),
-        (["--workload", "scan", "--set", "policy.speed=1"], "'--policy"),
+        (["--workload", "scan", "--set", "policy.speed=1"], "--policy"),
     ] {
         let output = spillway(&[&["lab", "run"][..], &arguments[..]].concat());
         assert_ne!(code(&output), 0);
