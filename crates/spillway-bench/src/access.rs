@@ -218,8 +218,8 @@ impl Walk {
         let page = self.first + self.next;
         self.next += stride;
         if self.next >= self.pages {
-            // A stride comes round to all pages in the end.
-            self.next = if stride == 1 { 0 } else { (self.next + 1) % self.pages };
+            // Each round begins one page later, so that a stride comes round to all pages.
+            self.next = (self.next % stride + 1) % stride;
             self.loading = false;
         }
         page
@@ -392,9 +392,11 @@ mod tests {
             threads: 1,
             measured_ms: 1,
         };
-        let mut walk = Walk::new(&plan, 0, 100);
-        let mut seen = [false; 100];
-        (0..700).for_each(|_| seen[walk.following(17)] = true);
-        assert!(seen.iter().all(|&seen| seen));
+        for pages in [100, 170, 256] {
+            let mut walk = Walk::new(&plan, 0, pages);
+            let mut seen = vec![0; pages];
+            (0..3 * pages).for_each(|_| seen[walk.following(17)] += 1);
+            assert!(seen.iter().all(|&seen| seen == 3), "{pages}: {seen:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord, State};
 use spillway_core::transitions::{Service, service};
 use spillway_sys::memory::{self, PageMap};
@@ -110,7 +110,7 @@ impl Worker {
             };
             let info = self.lock(word);
             // Before main, so nothing else runs; a limit below what the program starts with is refused there.
-            if info.state == State::Absent && self.charge(Comes::New).is_ok() {
+            if info.state == State::Absent && self.charge(1, Comes::New).is_ok() {
                 self.at.add_managed(1);
                 let next = info.queued_as(State::Active);
                 self.unlock(page_number, word, next);
@@ -338,7 +338,7 @@ impl Worker {
                     self.refuse(page_number, &lost);
                     return Err(lost.into());
                 }
-                let from = std::ptr::from_ref::<Page>(&self.bounce.0).expose_provenance();
+                let from = self.bounce_address();
                 self.map_copy_charged(page_number, from, false)?;
                 Ok(false)
             }

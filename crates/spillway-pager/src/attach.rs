@@ -15,12 +15,14 @@ use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
 
+use crate::block::MAX_BLOCK_PAGES;
 use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
 use crate::gate::Gate;
 use crate::message;
 use crate::page_table::PageTable;
+use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run_state::{Counter, RunState, slot_ranges};
@@ -162,11 +164,14 @@ impl Birth {
         let run = self.map_run(run_fd)?;
         let stores = open_stores(&welcome, &self.token, &mut fds)?;
         let device = if welcome.has_device { fds.next() } else { None };
-        let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE;
+        let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
         let engine = self.engine_for(&welcome)?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
+        // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
+        // cost more than it takes over.
+        let waits = stores.iter().any(|open| is_remote(open.store.uri()));
         let at = Box::leak(Box::new(Attachment {
             uffd,
             run,
@@ -174,7 +179,9 @@ impl Birth {
             stores,
             control,
             settings: welcome.settings,
-            low_headroom_pages: (limit_pages / 64).clamp(16, 512),
+            readers: Readers::new(waits),
+            low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
+            max_block_pages: ((limit_pages / 64) as usize).clamp(1, MAX_BLOCK_PAGES),
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
@@ -233,7 +240,8 @@ impl Birth {
             self.started.fetch_add(1, Ordering::Relaxed);
             let handler = Worker::new(worker.engine, worker.at)?;
             let cpu = cpus.get(index % cpus.len().max(1)).copied();
-            threads::start_handler(memory, handler, cpu).map_err(kernel("start a pager thread"))?;
+            threads::start_handler(memory, handler, cpu, index == 0)
+                .map_err(kernel("start a pager thread"))?;
         }
         Ok(())
     }

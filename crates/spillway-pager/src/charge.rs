@@ -30,10 +30,13 @@ pub(crate) enum Comes {
 }
 
 impl Worker {
-    /// Charges one page to the local limit, evicting as needed.
-    pub(crate) fn charge(&mut self, comes: Comes) -> Result<(), Failure> {
+    /// Charges up to `wanted` pages to the local limit, at least one, evicting as needed. Returns how many.
+    pub(crate) fn charge(&mut self, wanted: usize, comes: Comes) -> Result<usize, Failure> {
         let mut waiting_since_ns = None;
-        while !self.try_charge() {
+        loop {
+            if let Some(charged) = self.charge_at_once(wanted) {
+                return Ok(charged);
+            }
             let now = now_ns();
             let waited_ns = now - *waiting_since_ns.get_or_insert(now);
             let mut all_pinned = false;
@@ -55,7 +58,7 @@ impl Worker {
                 && self.at.run.budget().try_charge_beyond(1, EXCHANGE_PAGES)
             {
                 self.at.add_local(1);
-                return Ok(());
+                return Ok(1);
             }
             let store_failed = waited_ns > OTHERS_PATIENCE_NS && error.is_some();
             if store_failed || (all_pinned && waited_ns > PINNED_PATIENCE_NS) || waited_ns > PATIENCE_NS {
@@ -63,23 +66,34 @@ impl Worker {
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        Ok(())
+    }
+
+    /// All of `wanted` pages, or what room there is.
+    fn charge_at_once(&self, wanted: usize) -> Option<usize> {
+        let budget = self.at.run.budget();
+        let room = (budget.headroom_pages() as usize).clamp(1, wanted);
+        [room, 1].into_iter().find(|&pages| self.try_charge(pages as u64))
     }
 
     fn evictions_refused(&self) -> u64 {
         self.at.run.counter(Counter::EvictionsRefused).load(Ordering::Relaxed)
     }
 
-    /// Charges one page if there is room.
-    pub(crate) fn try_charge(&self) -> bool {
-        let charged = self.at.run.budget().try_charge(1);
+    /// Charges pages if there is room.
+    pub(crate) fn try_charge(&self, pages: u64) -> bool {
+        let charged = self.at.run.budget().try_charge(pages);
         if charged {
-            self.at.add_local(1);
+            self.at.add_local(pages);
         }
-        if self.at.run.budget().headroom_pages() < self.at.low_headroom_pages {
+        if self.is_short() {
             wake_evictor(self.at, self.at.entry);
         }
         charged
+    }
+
+    /// Little can be charged at once.
+    pub(crate) fn is_short(&self) -> bool {
+        self.at.run.budget().headroom_pages() < self.at.low_headroom_pages
     }
 
     fn holds_less_than_its_share(&self) -> bool {

@@ -22,6 +22,7 @@ use crate::calls::Calls;
 use crate::frames::Frames;
 use crate::gate::Gate;
 use crate::page_table::PageTable;
+use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
 use crate::run_state::{Process, RunState};
 use crate::settings::Settings;
@@ -133,8 +134,12 @@ pub struct Attachment {
     pub control: OwnedFd,
     /// Of the run.
     pub settings: Settings,
+    /// Which handlers read faults.
+    pub readers: Readers,
     /// Free pages below which the evictor works.
     pub low_headroom_pages: u64,
+    /// The largest block.
+    pub max_block_pages: usize,
 }
 
 impl Attachment {
@@ -225,8 +230,8 @@ pub struct Worker {
     pub at: &'static Attachment,
     /// This thread's ways to the stores.
     pub lanes: Vec<Box<dyn Lane>>,
-    /// Where a fetched page lands before it is mapped.
-    pub bounce: Box<Bounce>,
+    /// Where fetched pages land before they are mapped.
+    pub bounce: Vec<Bounce>,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
@@ -234,7 +239,7 @@ pub struct Worker {
     pub(crate) pages_until_count: u32,
 }
 
-/// A page on a page boundary, as direct I/O wants it.
+/// A page on a page boundary, as direct I/O wants it. Several lie one behind the other.
 #[repr(align(4096))]
 pub struct Bounce(pub Page);
 
@@ -242,7 +247,7 @@ impl Worker {
     /// A worker with lanes of its own.
     pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
         let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
-        let bounce = Box::new(Bounce([0; _]));
+        let bounce = (0..at.max_block_pages).map(|_| Bounce([0; _])).collect();
         Ok(Self { engine, at, lanes, bounce, next_slab: 0, crowded: false, pages_until_count: 0 })
     }
 

@@ -13,7 +13,7 @@ use spillway_store::{StoreError, WriteRequest};
 use spillway_sys::memory;
 
 use crate::engine::{Worker, address_of};
-use crate::fault::checksum;
+use crate::fetch::checksum;
 use crate::message;
 use crate::run_state::Counter;
 

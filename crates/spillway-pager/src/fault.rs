@@ -1,10 +1,8 @@
 //! Serving page faults.
 
-use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord, State};
-use spillway_core::slots::Checksum;
 use spillway_core::transitions::{Service, served, service};
-use spillway_store::ReadRequest;
 use spillway_sys::uffd::Fault;
 
 use rustix::io::Errno;
@@ -13,12 +11,6 @@ use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Worker, address_of, now_ns, page_number_of};
 use crate::message;
 use crate::run_state::Counter;
-
-/// Checksum of a page: xxh3, 128 bits, against accidents.
-#[must_use]
-pub fn checksum(page: &Page) -> Checksum {
-    xxhash_rust::xxh3::xxh3_128(page)
-}
 
 impl Worker {
     /// Answers one fault. When paging is frozen it is left unanswered: the thaw wakes everybody.
@@ -76,7 +68,7 @@ impl Worker {
         write_protected: bool,
     ) -> Result<PageInfo, Failure> {
         let state = match service {
-            Service::MapZeros | Service::Fetch(_) => self.engine.replacement().state_of_newcomer(),
+            Service::MapZeros => self.engine.replacement().state_of_newcomer(),
             _ => State::Proactive,
         };
         let mut next = served(info, service, state);
@@ -84,20 +76,15 @@ impl Worker {
         match service {
             Service::MapZeros => {
                 run.count(Counter::FaultsFirstTouch, 1);
-                self.map_copy(page_number, self.engine.zeros.address(), Comes::New)?;
+                self.charge(1, Comes::New)?;
+                self.map_copy_charged(page_number, self.engine.zeros.address(), true)?;
                 if info.state == State::Absent {
                     self.at.add_managed(1);
                 }
             }
             Service::Fetch(slot) => {
                 run.count(Counter::FaultsFetch, 1);
-                self.fetch(slot)?;
-                let bounce = std::ptr::from_ref(&self.bounce.0).expose_provenance();
-                self.map_copy(page_number, bounce, Comes::Stored)?;
-                // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
-                if self.stores_are_crowded(1) && !run.slots().is_shared(slot) {
-                    self.drop_slot(next.slot.take());
-                }
+                return self.fetch_block(page_number, info, slot);
             }
             Service::Remap(frame) => {
                 run.count(Counter::FaultsInactive, 1);
@@ -106,7 +93,7 @@ impl Worker {
             Service::CopyBack(frame) => {
                 run.count(Counter::FaultsWriteback, 1);
                 // The write-back may wait for this page, so this page must not wait for memory.
-                if !self.try_charge() {
+                if !self.try_charge(1) {
                     std::thread::sleep(std::time::Duration::from_micros(100));
                     return Err(Failure::Retry);
                 }
@@ -124,13 +111,7 @@ impl Worker {
         Ok(next)
     }
 
-    /// Maps a copy of the page at `from`, with a frame from the budget.
-    fn map_copy(&mut self, page_number: u64, from: usize, comes: Comes) -> Result<(), Failure> {
-        self.charge(comes)?;
-        self.map_copy_charged(page_number, from, true)
-    }
-
-    /// As [`Self::map_copy`] where the frame is charged already; given back on failure if `charged` for this.
+    /// Maps a copy of the page at `from`, which is charged already; given back on failure if `charged` for this.
     pub(crate) fn map_copy_charged(
         &mut self,
         page_number: u64,
@@ -155,26 +136,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    /// Reads a slot into the bounce page and checks it.
-    pub(crate) fn fetch(&mut self, slot: u32) -> Result<(), Lost> {
-        let at = self.at;
-        let Some(index) = at.store_of(slot) else {
-            return Err(Lost::Checksum { store: format!("of slot {slot}") });
-        };
-        let open = &at.stores[index];
-        let mut batch =
-            [ReadRequest { slot: slot - open.range.start, page: &mut self.bounce.0, outcome: Ok(()) }];
-        self.lanes[index].read(&mut batch);
-        let [ReadRequest { outcome, .. }] = batch;
-        outcome?;
-        at.run.count(Counter::PagesFetched, 1);
-        at.run.count(Counter::BytesIn, PAGE_SIZE as u64);
-        if checksum(&self.bounce.0) != at.run.slots().checksum(slot) {
-            return Err(Lost::Checksum { store: open.store.uri().to_owned() });
-        }
-        Ok(())
     }
 
     /// Maps a page's own frame again.

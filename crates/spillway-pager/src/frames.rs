@@ -1,5 +1,9 @@
 //! Frames: where a page lies that is local but unmapped. An area of addresses, registered for faults because
 //! UFFDIO_MOVE demands it of its target; a frame has memory only while a page is in it.
+//!
+//! The memory of a page that was written back is given up, not filled anew, though that would save the kernel's work of
+//! allocating and clearing: a pipe (vmsplice), a socket (MSG_ZEROCOPY) or another process may still hold the page
+//! by a reference that UFFDIO_MOVE does not see, and would find there what was put in its place.
 
 use std::sync::Mutex;
 
@@ -94,19 +98,32 @@ impl FreeFrames {
         self.words.get(frame / 64).is_some_and(|word| word >> (frame % 64) & 1 != 0)
     }
 
+    /// The tightest run that is long enough, else the longest: long runs are for long blocks.
     fn take_run(&mut self, wanted: usize) -> Option<(u32, usize)> {
-        let count = self.words.len();
-        let index = (0..count).map(|i| (self.next / 64 + i) % count).find(|&i| self.words[i] != 0)?;
-        let in_next_word = index == self.next / 64 && self.is_free(self.next);
-        let first =
-            if in_next_word { self.next } else { index * 64 + self.words[index].trailing_zeros() as usize };
-        let mut taken = 0;
-        while taken < wanted && self.is_free(first + taken) {
-            self.words[(first + taken) / 64] &= !(1 << ((first + taken) % 64));
-            taken += 1;
+        if self.count == 0 {
+            return None;
         }
+        let words = self.words.len();
+        let mut best: Option<(usize, usize)> = None;
+        for index in (0..words).map(|i| (self.next + i) % words) {
+            for (start, length) in runs(self.words[index]) {
+                let better = best.is_none_or(|(_, so_far)| {
+                    if so_far >= wanted { length >= wanted && length < so_far } else { length > so_far }
+                });
+                if better {
+                    best = Some((index * 64 + start, length));
+                }
+            }
+            if best.is_some_and(|(_, length)| length == wanted || (wanted == 1 && length < 16)) {
+                break;
+            }
+        }
+        let (first, length) = best?;
+        let taken = length.min(wanted);
+        let mask = if taken == 64 { u64::MAX } else { ((1 << taken) - 1) << (first % 64) };
+        self.words[first / 64] &= !mask;
         self.count -= taken;
-        self.next = (first + taken) % (count * 64);
+        self.next = first / 64;
         Some((first as u32, taken))
     }
 
@@ -117,11 +134,46 @@ impl FreeFrames {
     }
 }
 
+/// The runs of set bits in a word: where each starts and its length.
+fn runs(mut word: u64) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if word == 0 {
+            return None;
+        }
+        let gap = word.trailing_zeros() as usize;
+        word >>= gap;
+        let length = word.trailing_ones() as usize;
+        let start = at + gap;
+        at = start + length;
+        word = word.checked_shr(length as u32).unwrap_or(0);
+        Some((start, length))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn runs_of_a_word() {
+        assert_eq!(runs(0).count(), 0);
+        assert_eq!(runs(u64::MAX).collect::<Vec<_>>(), [(0, 64)]);
+        assert_eq!(runs(0b1011_0110).collect::<Vec<_>>(), [(1, 2), (4, 2), (7, 1)]);
+        assert_eq!(runs(1 << 63 | 1).collect::<Vec<_>>(), [(0, 1), (63, 1)]);
+    }
+
+    #[test]
+    fn single_frames_leave_long_runs_alone() {
+        let frames = Frames::new(256).unwrap();
+        let first: Vec<_> = (0..64).map(|_| frames.take_run(1).unwrap().0).collect();
+        let words: BTreeSet<u32> = first.iter().map(|frame| frame / 64).collect();
+        assert_eq!(words.len(), 1, "{first:?}");
+        assert_eq!((0..3).map(|_| frames.take_run(64).unwrap().1).collect::<Vec<_>>(), [64, 64, 64]);
+        assert_eq!(frames.take_run(1), None);
+    }
 
     proptest! {
         #[test]

@@ -17,17 +17,20 @@
 
 mod address_space;
 pub mod attach;
+mod block;
 pub mod calls;
 mod charge;
 pub mod engine;
 mod evict;
 mod fault;
+mod fetch;
 mod fork;
 pub mod frames;
 pub mod gate;
 pub mod message;
 pub mod page_table;
 pub mod program;
+pub mod readers;
 pub mod regions;
 pub mod rendezvous;
 pub mod report;

@@ -104,6 +104,12 @@ impl PageTable {
         Some(&self.leaf(page_number)?[LEAF_PAGES])
     }
 
+    /// How the pages of this 2 MiB were fetched last; see [`crate::block`].
+    #[must_use]
+    pub fn stream_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 1])
+    }
+
     /// The words of the pages `from..to` that were ever touched or lie near one that was.
     pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, PageWord<'_>)> {
         let first_leaf = from >> LEAF_SHIFT;

@@ -52,6 +52,8 @@ pub struct Report {
     pub faults: Faults,
     /// Pages read from stores.
     pub pages_fetched: u64,
+    /// Of these, pages that no fault had asked for yet: the rest of their block.
+    pub pages_fetched_ahead: u64,
     /// Pages written to stores.
     pub pages_written_back: u64,
     /// Pages evicted without a write because a store held the same contents.
@@ -109,6 +111,7 @@ impl Report {
                 refused: count(Counter::FaultsRefused),
             },
             pages_fetched: count(Counter::PagesFetched),
+            pages_fetched_ahead: count(Counter::PagesFetchedAhead),
             pages_written_back: count(Counter::PagesWrittenBack),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),

@@ -68,6 +68,8 @@ pub enum Counter {
     UnmanagedBytes,
     /// Write-backs that a store refused.
     WritebacksFailed,
+    /// Of the pages fetched, those that no fault had asked for yet.
+    PagesFetchedAhead,
 }
 
 /// The shared memory of one run.

@@ -1,6 +1,6 @@
 //! The pager's threads: fault handlers, one pinned to each CPU, and the evictor.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
@@ -12,6 +12,7 @@ use spillway_sys::uffd::RawMessage;
 use crate::attach::AttachError;
 use crate::engine::{Worker, now_ns};
 use crate::message;
+use crate::readers::Lead;
 use crate::regions::OnFork;
 use spillway_sys::uffd::RegisterMode;
 
@@ -60,30 +61,45 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 struct Handler {
     worker: Worker,
     cpu: Option<usize>,
+    may_lead: bool,
 }
 
 /// Starts a fault handler, on `cpu` if given: a fault is served fastest on the CPU of the thread that raised it.
-pub(crate) fn start_handler(memory: &'static ThreadMemory, worker: Worker, cpu: Option<usize>) -> Result<()> {
-    let handler = Box::into_raw(Box::new(Handler { worker, cpu }));
+pub(crate) fn start_handler(
+    memory: &'static ThreadMemory,
+    worker: Worker,
+    cpu: Option<usize>,
+    may_lead: bool,
+) -> Result<()> {
+    let handler = Box::into_raw(Box::new(Handler { worker, cpu, may_lead }));
     start(memory, FileTable::Shared, handler_main, handler.expose_provenance())
 }
 
 extern "C" fn handler_main(handler: usize) -> ! {
-    let Handler { mut worker, cpu } = *take_box::<Handler>(handler);
+    let Handler { mut worker, cpu, may_lead } = *take_box::<Handler>(handler);
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         set.set(cpu);
         let _ = sched_setaffinity(None, &set);
     }
     let mut messages = [RawMessage::default()];
+    let readers = &worker.at.readers;
+    let mut lead = Lead::default();
     loop {
+        if !may_lead {
+            readers.wait_for_crowd();
+        }
         // One at a time, so that the other handlers get the rest.
         match worker.at.uffd.read(&mut messages) {
             Ok([message]) => {
                 if let Some(fault) = message.fault() {
+                    readers.note(fault.thread_id);
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
                         None => worker.serve_fault(fault),
+                    }
+                    if may_lead {
+                        readers.look(&mut lead, cpu);
                     }
                 }
             }
@@ -119,7 +135,7 @@ impl Worker {
                 supervised_ns = now_ns();
             }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
-            let short = run.budget().headroom_pages() < self.at.low_headroom_pages;
+            let short = self.is_short();
             if (requested > 0 || short) && self.evict_passing_gate() > 0 {
                 continue;
             }
@@ -130,8 +146,17 @@ impl Worker {
             {
                 self.flush_slots();
             }
-            let _ = futex::wait(word, futex::Flags::empty(), 1, Some(&IDLE));
+            self.sleep_and_watch(word);
             word.store(0, Ordering::Release);
+        }
+    }
+
+    /// Sleeps until it is woken or a second has passed, with an eye on the leader of the readers.
+    fn sleep_and_watch(&self, word: &AtomicU32) {
+        let until_ns = now_ns() + SUPERVISION_NS;
+        while word.load(Ordering::Acquire) == 1 && now_ns() < until_ns {
+            let pause = self.at.readers.watch().map_or(IDLE, |ns| Timespec { tv_sec: 0, tv_nsec: ns.into() });
+            let _ = futex::wait(word, futex::Flags::empty(), 1, Some(&pause));
         }
     }
 

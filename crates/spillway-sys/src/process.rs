@@ -43,6 +43,17 @@ pub fn end_by_signal(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
+/// Puts a thread of this process into the scheduler's idle class, or back into the ordinary one (sched(7)); the latter
+/// needs CAP_SYS_NICE. EPERM without.
+pub fn set_idle_class(thread: u32, idle: bool) -> rustix::io::Result<()> {
+    let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    // SAFETY: all zeros is a valid parameter, and the only one that these classes allow.
+    let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the parameter lives through the call.
+    let result = unsafe { libc::sched_setscheduler(thread as libc::pid_t, policy, &parameter) };
+    if result == 0 { Ok(()) } else { Err(rustix::io::Errno::PERM) }
+}
+
 /// Stops this process by SIGTSTP as if it had no handler, and returns when it is continued. Does nothing in an orphaned
 /// process group, which nobody could continue.
 pub fn stop_by_terminal_signal() {

@@ -285,9 +285,18 @@ impl Uffd {
     /// Puts a copy of the page at `from` where no page is, and wakes who waits for it. EEXIST when a page is
     /// there; ENOENT when the address is not registered any more; EAGAIN while the address space changes.
     pub fn copy(&self, to: usize, from: usize, bytes: usize) -> Result<()> {
+        self.copy_pages(to, from, bytes).map(|_| ())
+    }
+
+    /// As [`Self::copy`] for neighbouring pages. Returns the bytes copied: fewer than asked when a page cannot go.
+    pub fn copy_pages(&self, to: usize, from: usize, bytes: usize) -> Result<usize> {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure; see the module on addresses.
-        unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) }
+        match unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) } {
+            Ok(()) => Ok(bytes),
+            Err(_) if copy.done > 0 => Ok(copy.done as usize),
+            Err(error) => Err(error),
+        }
     }
 
     /// Moves the pages from one address to another where none are, without copying. Returns the bytes moved:

@@ -1,0 +1,126 @@
+//! Blocks: how many neighbouring pages are fetched at once.
+//!
+//! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it was used,
+//! which it learns from accessed bits. A process cannot see these. So a block stretches where a fault says that the last
+//! one was used up to its end: the next fault comes exactly behind it. Each such fault doubles the block; any other
+//! fault reduces it to a page. What was fetched for nothing is thereby at most what was fetched for use.
+
+use std::sync::atomic::Ordering;
+
+use spillway_core::page_word::{PageInfo, State};
+
+use crate::engine::Worker;
+
+/// Pages in the largest block: 256 KiB.
+pub const MAX_BLOCK_PAGES: usize = 64;
+
+const LEAF_PAGES: u64 = 512;
+const END_MASK: u64 = 0xFFFF;
+const PAGES_SHIFT: u32 = 16;
+
+/// Where the last block fetched in a leaf ended, and how long it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stream {
+    /// Pages from the leaf's start.
+    end: u64,
+    block_pages: u64,
+}
+
+impl Stream {
+    fn unpack(word: u64) -> Self {
+        Self { end: word & END_MASK, block_pages: word >> PAGES_SHIFT }
+    }
+
+    fn pack(self) -> u64 {
+        self.end | self.block_pages << PAGES_SHIFT
+    }
+
+    /// The block to fetch for a fault at page `within` the leaf, at most `most` pages.
+    fn next_block_pages(self, within: u64, most: u64) -> u64 {
+        if self.block_pages > 0 && self.end == within { (self.block_pages * 2).min(most) } else { 1 }
+    }
+}
+
+impl Worker {
+    /// How many pages to fetch for a fault on a far page.
+    pub(crate) fn block_pages(&self, page_number: u64) -> usize {
+        let within = page_number % LEAF_PAGES;
+        let stream = if within == 0 && page_number > 0 {
+            // A stream that comes from the leaf before.
+            let before = self.stream(page_number - 1);
+            Stream { end: if before.end == LEAF_PAGES { 0 } else { LEAF_PAGES }, ..before }
+        } else {
+            self.stream(page_number)
+        };
+        let pages = stream.next_block_pages(within, self.at.max_block_pages as u64);
+        pages.min(LEAF_PAGES - within) as usize
+    }
+
+    fn stream(&self, page_number: u64) -> Stream {
+        let word = self.engine.table.stream_of(page_number);
+        word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that the far pages of a block of `wanted` pages from `page_number` on were fetched up to `last`.
+    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, last: u64) {
+        let start = page_number - page_number % LEAF_PAGES;
+        // What is local already does not fault: the stream will fault behind it.
+        let mut end = last + 1 - start;
+        while end < LEAF_PAGES && start + end < page_number + wanted as u64 && !self.is_far(start + end) {
+            end += 1;
+        }
+        if let Some(word) = self.engine.table.stream_of(page_number) {
+            word.store(Stream { end, block_pages: wanted as u64 }.pack(), Ordering::Relaxed);
+        }
+    }
+
+    fn is_far(&self, page_number: u64) -> bool {
+        self.engine.table.find(page_number).is_some_and(|word| word.peek().state == State::Far)
+    }
+
+    /// Locks the far pages behind `page_number` that belong to its block and lie on the same store. What is local already
+    /// or busy is passed over.
+    pub(crate) fn lock_followers(
+        &self,
+        page_number: u64,
+        store: usize,
+        wanted: usize,
+    ) -> Vec<(u64, PageInfo)> {
+        let mut followers = Vec::with_capacity(wanted.saturating_sub(1));
+        for follower in page_number + 1..page_number + wanted as u64 {
+            let Some(word) = self.engine.table.find(follower) else { break };
+            if word.peek().state != State::Far {
+                continue;
+            }
+            let Some(info) = word.try_lock() else { continue };
+            let here = info.slot.is_some_and(|slot| self.at.store_of(slot) == Some(store));
+            if info.state == State::Far && here {
+                followers.push((follower, info));
+            } else {
+                self.unlock(follower, word, info);
+            }
+        }
+        followers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_doubles_where_the_last_one_was_used_up_and_falls_back_elsewhere() {
+        let mut stream = Stream::default();
+        let mut at = 7;
+        let mut blocks = Vec::new();
+        for _ in 0..9 {
+            let pages = stream.next_block_pages(at, 64);
+            stream = Stream::unpack(Stream { end: at + pages, block_pages: pages }.pack());
+            blocks.push(pages);
+            at += pages;
+        }
+        assert_eq!(blocks, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(stream.next_block_pages(at + 1, 64), 1);
+        assert_eq!(stream.next_block_pages(at - 1, 64), 1);
+    }
+}

@@ -1,0 +1,179 @@
+//! Fetching: a far page and what belongs to its block, from the store to where they belong.
+
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page_word::{PageInfo, State};
+use spillway_core::slots::Checksum;
+use spillway_core::transitions::{Service, served};
+use spillway_store::{ReadRequest, StoreError};
+
+use crate::charge::Comes;
+use crate::engine::{Failure, Lost, Worker, address_of};
+use crate::run_state::Counter;
+
+/// Checksum of a page: xxh3, 128 bits, against accidents.
+#[must_use]
+pub fn checksum(page: &Page) -> Checksum {
+    xxhash_rust::xxh3::xxh3_128(page)
+}
+
+impl Worker {
+    /// Brings a locked far page in, and what belongs to its block. Returns the page as it is then; the others are settled.
+    pub(crate) fn fetch_block(
+        &mut self,
+        page_number: u64,
+        info: PageInfo,
+        slot: u32,
+    ) -> Result<PageInfo, Failure> {
+        let Some(store) = self.at.store_of(slot) else {
+            return Err(Lost::Checksum { store: format!("of slot {slot}") }.into());
+        };
+        let wanted = self.block_pages(page_number);
+        let mut followers = self.lock_followers(page_number, store, wanted);
+        let fetched = self.fetch_pages(page_number, slot, store, &mut followers);
+        if let Err(failure) = fetched {
+            self.leave_far(&mut followers, 0);
+            return Err(failure);
+        }
+        let last = followers.last().map_or(page_number, |(last, _)| *last);
+        self.note_block(page_number, wanted, last);
+        // A block is promoted as a whole, or its pages would leave one by one later.
+        let state = self.engine.replacement().state_of_newcomer();
+        self.settle_followers(&followers, state);
+        Ok(self.fetched(info, slot, state))
+    }
+
+    /// Fetches the page and as many followers as there is room for; those that do not come are left far. An error speaks
+    /// of the first page.
+    fn fetch_pages(
+        &mut self,
+        page_number: u64,
+        slot: u32,
+        store: usize,
+        followers: &mut Vec<(u64, PageInfo)>,
+    ) -> Result<(), Failure> {
+        if (self.at.run.budget().headroom_pages() as usize) < followers.len() {
+            self.evict_batch();
+        }
+        let charged = self.charge(1 + followers.len(), Comes::Stored)?;
+        self.leave_far(followers, charged - 1);
+        let slots: Vec<u32> =
+            std::iter::once(slot).chain(followers.iter().filter_map(|(_, info)| info.slot)).collect();
+        let (good, error) = self.read(store, &slots);
+        if good == 0 {
+            self.at.release_local(charged as u64);
+            return Err(error.unwrap_or(Lost::EmptyFrame).into());
+        }
+        self.at.release_local((charged - good) as u64);
+        self.leave_far(followers, good - 1);
+        let numbers: Vec<u64> =
+            std::iter::once(page_number).chain(followers.iter().map(|(number, _)| *number)).collect();
+        let copied = self.copy_in(&numbers);
+        if copied == 0 {
+            self.at.release_local(good as u64 - 1);
+            self.leave_far(followers, 0);
+            return self.map_copy_charged(page_number, self.bounce_address(), true);
+        }
+        self.at.release_local((good - copied) as u64);
+        self.leave_far(followers, copied - 1);
+        Ok(())
+    }
+
+    /// Copies pages from the bounce pages to where they belong, a call for each run of neighbours. Returns how many went,
+    /// from the first on.
+    fn copy_in(&self, numbers: &[u64]) -> usize {
+        let mut copied = 0;
+        for chunk in numbers.chunk_by(|one, next| one + 1 == *next) {
+            let (to, from) = (address_of(chunk[0]), self.bounce_address() + copied * PAGE_SIZE);
+            let pages = self
+                .at
+                .uffd
+                .copy_pages(to, from, chunk.len() * PAGE_SIZE)
+                .map_or(0, |bytes| bytes / PAGE_SIZE);
+            copied += pages;
+            if pages < chunk.len() {
+                break;
+            }
+        }
+        copied
+    }
+
+    /// Where the first bounce page lies.
+    pub(crate) fn bounce_address(&self) -> usize {
+        self.bounce.as_ptr().expose_provenance()
+    }
+
+    /// A fetched page's word.
+    fn fetched(&mut self, info: PageInfo, slot: u32, state: State) -> PageInfo {
+        let mut next = served(info, Service::Fetch(slot), state);
+        // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
+        if self.stores_are_crowded(1) && !self.at.run.slots().is_shared(slot) {
+            self.drop_slot(next.slot.take());
+        }
+        next
+    }
+
+    fn settle_followers(&mut self, followers: &[(u64, PageInfo)], state: State) {
+        self.at.run.count(Counter::PagesFetchedAhead, followers.len() as u64);
+        for &(page_number, info) in followers {
+            let (Some(slot), Some(word)) = (info.slot, self.engine.table.find(page_number)) else { continue };
+            let next = self.fetched(info, slot, state);
+            self.unlock(page_number, word, next);
+            self.engine.enqueue(page_number, next);
+        }
+    }
+
+    /// Unlocks all but the first `kept` followers as they were.
+    fn leave_far(&self, followers: &mut Vec<(u64, PageInfo)>, kept: usize) {
+        for (page_number, info) in followers.drain(kept.min(followers.len())..) {
+            if let Some(word) = self.engine.table.find(page_number) {
+                self.unlock(page_number, word, info);
+            }
+        }
+    }
+
+    /// Reads one slot into the first bounce page and checks it.
+    pub(crate) fn fetch(&mut self, slot: u32) -> Result<(), Lost> {
+        let Some(store) = self.at.store_of(slot) else {
+            return Err(Lost::Checksum { store: format!("of slot {slot}") });
+        };
+        match self.read(store, &[slot]) {
+            (1, _) => Ok(()),
+            (_, error) => Err(error.unwrap_or(Lost::EmptyFrame)),
+        }
+    }
+
+    /// Reads slots of one store into the bounce pages and checks them. Returns how many came right, from the first on, and
+    /// what is wrong with the next.
+    fn read(&mut self, store: usize, slots: &[u32]) -> (usize, Option<Lost>) {
+        let at = self.at;
+        let open = &at.stores[store];
+        let mut batch: Vec<ReadRequest<'_>> = slots
+            .iter()
+            .zip(&mut self.bounce)
+            .map(|(slot, page)| ReadRequest {
+                slot: slot - open.range.start,
+                page: &mut page.0,
+                outcome: Ok(()),
+            })
+            .collect();
+        self.lanes[store].read(&mut batch);
+        let outcomes: Vec<Result<(), StoreError>> =
+            batch.into_iter().map(|request| request.outcome).collect();
+        let mut good = 0;
+        let mut lost = None;
+        for ((outcome, page), &slot) in outcomes.into_iter().zip(&self.bounce).zip(slots) {
+            if let Err(error) = outcome {
+                lost = Some(error.into());
+                break;
+            }
+            if checksum(&page.0) != at.run.slots().checksum(slot) {
+                lost = Some(Lost::Checksum { store: open.store.uri().to_owned() });
+                break;
+            }
+            good += 1;
+        }
+        at.run.count(Counter::PagesFetched, good as u64);
+        at.run.count(Counter::BytesIn, (good * PAGE_SIZE) as u64);
+        (good, lost)
+    }
+}
