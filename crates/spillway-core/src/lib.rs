@@ -4,16 +4,23 @@
 //! - [`page`], [`size`]: units;
 //! - [`page_word`]: where a page is, and who may change that;
 //! - [`transitions`]: what a fault, an eviction and a write-back make of a page;
+//! - [`policy`], [`machine`]: the seam between what decides and what is acted on;
+//! - [`page_lists`]: the lists that scanning policies keep pages on;
+//! - [`blocks`]: pages that are fetched and evicted as one;
 //! - [`fifo`]: the queues that a replacement policy keeps pages in;
 //! - [`slots`]: who uses which slot of a store, and the checksum of what it holds;
 //! - [`budget`]: the local limit that all processes of a run share;
 //! - [`latency`]: a histogram of latencies.
 
+pub mod blocks;
 pub mod budget;
 pub mod fifo;
 pub mod latency;
+pub mod machine;
 pub mod page;
+pub mod page_lists;
 pub mod page_word;
+pub mod policy;
 pub mod size;
 pub mod slots;
 pub mod transitions;

@@ -1,7 +1,24 @@
 //! The lab: simulated time, in which the policies that run live meet the workloads of the papers.
 //!
 //! - [`access`]: what a workload does to memory, as a stream that a simulator or a trace takes in
+//! - [`advise`], [`sweep`]: many runs, for an answer or for a table
+//! - [`figures`]: the papers' figures and their claims
+//! - [`run`]: a workload under a policy on a platform, and what came of it
+//! - [`simulator`]: tiered memory in simulated time
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
+//! - [`memory`]: arrays that note their accesses
+//! - [`workloads`]: the papers' workloads, by name
+//! - [`trace`]: accesses in files: recorded, imported, repeated
+//! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK and SIEVE
 
 pub mod access;
+pub mod advise;
+pub mod figures;
+pub mod memory;
+pub mod replay;
+pub mod run;
+pub mod simulator;
+pub mod sweep;
+pub mod trace;
 pub mod workload;
+pub mod workloads;

@@ -1,4 +1,5 @@
-//! What a workload is: a real algorithm, in tasks that go on step by step and say which memory each step touches.
+//! What a workload is: a real algorithm, in tasks that go on step by step and say which memory each step
+//! touches.
 
 use crate::access::Accesses;
 
@@ -26,8 +27,15 @@ pub trait Workload: Send {
         1
     }
 
-    /// Goes on with one task by one step - a vertex, a request, a row: at most a few thousand accesses - and appends what it
-    /// touches. False when the task is done; a task that must wait for others returns true and appends waiting time.
+    /// Whether it is still loading: touching its memory for the first time, which the papers leave out of
+    /// their times.
+    fn loading(&self) -> bool {
+        false
+    }
+
+    /// Goes on with one task by one step - a vertex, a request, a row: at most a few thousand accesses - and
+    /// appends what it touches. False when the task is done; a task that must wait for others returns true
+    /// and appends waiting time.
     fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool;
 
     /// After all tasks are done: whether the algorithm's own result is right.

@@ -4,6 +4,7 @@
 mod bench;
 mod doctor;
 mod donor;
+mod lab;
 mod run;
 
 use std::fmt::Display;
@@ -25,7 +26,7 @@ Exit status:
   125  Spillway itself could not start the program
   126  the program was found but cannot be executed
   127  the program was not found
-  Otherwise 'run' ends as the program does; 'donor' and 'doctor' with 0 or 1.";
+  Otherwise 'run' ends as the program does; 'donor', 'doctor' and 'lab' with 0 or 1.";
 
 /// Run programs on more memory than the machine has.
 ///
@@ -43,6 +44,7 @@ enum Command {
     Run(run::RunArgs),
     Donor(donor::DonorArgs),
     Doctor(doctor::DoctorArgs),
+    Lab(lab::LabArgs),
     Bench(bench::BenchArgs),
 }
 
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args) }) => run::run(args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
+        Ok(Cli { command: Command::Lab(args) }) => lab::run(args),
         Ok(Cli { command: Command::Bench(args) }) => bench::run(args),
         Err(error) => usage(&error),
     }

@@ -11,7 +11,19 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 5] = [&[], &["run"], &["donor"], &["donor", "drop"], &["doctor"]];
+const COMMANDS: [&[&str]; 11] = [
+    &[],
+    &["run"],
+    &["donor"],
+    &["donor", "drop"],
+    &["doctor"],
+    &["lab"],
+    &["lab", "run"],
+    &["lab", "figure"],
+    &["lab", "sweep"],
+    &["lab", "advise"],
+    &["lab", "list"],
+];
 const NOBODY: &str = "65534";
 
 fn spillway<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
@@ -326,4 +338,46 @@ fn programs_that_cannot_be_started_give_the_statuses_of_env() {
         assert_eq!((code(&output), error.lines().count()), (status, 1), "{}: {error}", program.display());
         assert!(error.starts_with("spillway: ") && error.contains(program.to_str().unwrap()), "{error}");
     }
+}
+
+#[test]
+fn lab_runs_a_policy_and_says_what_came_of_it() {
+    let output =
+        spillway(&["lab", "run", "--workload", "uniform-kv", "--policy", "tpp", "--size", "2M", "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["run_s"].as_f64().unwrap() > 0.0 && report["local_hit_ratio"].as_f64().unwrap() < 1.0);
+    let output = spillway(&["lab", "run", "--workload", "uniform-kv", "--policy", "tpp", "--size", "2M"]);
+    assert!(stdout(&output).contains("run time"), "{}", stdout(&output));
+}
+
+#[test]
+fn lab_refuses_what_it_does_not_know_by_name() {
+    for (arguments, name) in [
+        (["--workload", "nonsense", "--policy", "tpp"], "'nonsense'"),
+        (["--workload", "scan", "--policy", "nonsense"], "'nonsense'"),
+        (["--workload", "scan", "--set", "policy.speed=1"], "--policy"),
+    ] {
+        let output = spillway(&[&["lab", "run"][..], &arguments[..]].concat());
+        assert_ne!(code(&output), 0);
+        assert!(stderr(&output).contains(name), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn lab_sweeps_a_grid_into_a_table() {
+    let directory = TempDir::new().unwrap();
+    let grid = directory.path().join("grid.toml");
+    std::fs::write(
+        &grid,
+        "workloads = ['uniform-kv']\npolicies = ['all-remote', 'hotbox']\nbytes = 2097152\n",
+    )
+    .unwrap();
+    let out = directory.path().join("out");
+    let output = spillway(&["lab", "sweep", grid.to_str().unwrap(), "-o", out.to_str().unwrap()]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(std::fs::read(out.join("runs.parquet")).unwrap().starts_with(b"PAR1"));
+    std::fs::write(&grid, "workloads = 7").unwrap();
+    let output = spillway(&["lab", "sweep", grid.to_str().unwrap(), "-o", out.to_str().unwrap()]);
+    assert!(code(&output) == 1 && stderr(&output).contains("is no grid"), "{}", stderr(&output));
 }

@@ -1,0 +1,352 @@
+//! Figures of HotBox.
+
+use super::lab::{Change, Lab};
+use super::{Figure, least, most};
+use crate::run::{RunError, RunSpec};
+
+/// HotBox's benchmarks (6.2).
+const BENCHMARKS: [&str; 5] = ["graph500-bfs", "ligra-bfs", "ligra-pagerank", "tpcc", "memcached-etc"];
+
+/// The paper's own simulator knows latencies only (3.1): of what software costs, only the 4 us of a page (3.3) are left.
+fn latencies_only(spec: RunSpec) -> RunSpec {
+    let costs = [
+        "first_touch_ns",
+        "migrate_page_ns",
+        "lru_entry_ns",
+        "scan_entry_ns",
+        "clear_entry_ns",
+        "scan_upper_ns",
+        "mark_page_ns",
+        "shootdown_ns",
+        "interrupt_ns",
+    ];
+    let spec = RunSpec { lockstep: true, ..spec }.at("stream_overlap", 1.0);
+    costs.into_iter().fold(spec, |spec, cost| spec.at(cost, 0.0))
+}
+
+pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H4",
+        "AMAT of access models at 20% local, against all local",
+        "HotBox, Fig. 4 and Table 1",
+        "slowdown",
+    );
+    const LATENCIES_NS: [f64; 5] = [250.0, 500.0, 750.0, 1000.0, 1500.0];
+    const MODELS: [(&str, &str); 3] =
+        [("all-remote", "cache line"), ("belady", "optimal swap"), ("swap", "online swap")];
+    for workload in ["ligra-bfs", "ligra-pagerank"] {
+        let base = lab.times(&[latencies_only(lab.spec(workload, "all-local"))])?[0];
+        let mut curves = Vec::new();
+        for (policy, name) in MODELS {
+            let specs = LATENCIES_NS.map(|ns| latencies_only(lab.spec(workload, policy)).far_ns(ns));
+            let curve: Vec<f64> = lab.times(&specs)?.iter().map(|time| time / base).collect();
+            for (ns, value) in LATENCIES_NS.iter().zip(&curve) {
+                figure.value(format!("{workload}, {name}"), format!("{ns} ns"), *value);
+            }
+            curves.push(curve);
+        }
+        let against = |swap: usize, at: usize| curves[swap][at] / curves[0][at];
+        if workload == "ligra-bfs" {
+            let worst = least((0..LATENCIES_NS.len()).map(|at| against(1, at)));
+            figure.at_least(
+                "BFS: optimal swap takes longer than direct access at every latency (least ratio)",
+                "direct access first at all latencies",
+                worst,
+                1.0,
+            );
+        } else {
+            figure.at_most(
+                "PageRank: online swap against direct access at 1500 ns",
+                "direct access slower than online swap at high latency",
+                against(2, 4),
+                1.0,
+            );
+            figure.at_most(
+                "PageRank: the ratio of online swap to direct access falls as latency grows (1500 ns over 250 ns)",
+                "direct access loses its benefit",
+                against(2, 4) / against(2, 0),
+                1.0,
+            );
+        }
+    }
+    Ok(figure)
+}
+
+pub(super) fn h5a(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H5a",
+        "Huge pages, everything in far memory",
+        "HotBox, Fig. 5a",
+        "speedup of huge over base pages",
+    );
+    const LATENCIES_NS: [f64; 4] = [70.0, 250.0, 750.0, 1500.0];
+    let workloads = ["graph500-bfs", "memcached-etc", "uniform-kv", "tpcc", "ligra-pagerank"];
+    let mut by_latency = vec![Vec::new(); LATENCIES_NS.len()];
+    for workload in workloads {
+        for (at, ns) in LATENCIES_NS.into_iter().enumerate() {
+            let spec = |policy| lab.spec(workload, policy).far_ns(ns);
+            let specs = [spec("all-remote"), spec("all-remote-huge")];
+            let times = lab.times(&specs)?;
+            figure.value(workload, format!("{ns} ns"), times[0] / times[1]);
+            by_latency[at].push(times[0] / times[1]);
+        }
+    }
+    figure.at_least("Best speedup at DRAM latency", "up to 1.3", most(by_latency[0].clone()), 1.1);
+    figure.at_most("Best speedup at 750 ns", "at most 1.03", most(by_latency[2].clone()), 1.1);
+    let falls = by_latency[0].iter().zip(&by_latency[3]).map(|(near, far)| near - far);
+    figure.at_least(
+        "Speedup lost from 70 ns to 1500 ns, least of all",
+        "diminishes with latency",
+        least(falls),
+        0.0,
+    );
+    Ok(figure)
+}
+
+pub(super) fn h5b(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H5b",
+        "Huge pages under static placement, memcached-ETC",
+        "HotBox, Fig. 5b",
+        "speedup of huge over base pages",
+    );
+    const SHARES: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
+    let mut worst = Vec::new();
+    let mut near = Vec::new();
+    for ns in [250.0, 750.0, 1500.0] {
+        for share in SHARES {
+            let spec = |policy| lab.spec("memcached-etc", policy).local(share).far_ns(ns);
+            let specs = [spec("oracle"), spec("oracle-huge")];
+            let times = lab.times(&specs)?;
+            let speedup = times[0] / times[1];
+            figure.value(format!("{ns} ns"), format!("{:.0}%", share * 100.0), speedup);
+            if share <= 0.4 {
+                if ns >= 750.0 { worst.push(speedup) } else { near.push(speedup) }
+            }
+        }
+    }
+    figure.at_most(
+        "Speedup at 20% and 40% local, 750 ns and more, best of all",
+        "huge pages slower",
+        most(worst.clone()),
+        1.0,
+    );
+    figure.at_least(
+        "Speedup at 250 ns over that at 750 ns and more",
+        "worse with latency",
+        least(near) / least(worst),
+        1.0,
+    );
+    Ok(figure)
+}
+
+pub(super) fn h5c(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H5c",
+        "Hotness fragmentation, bimodal micro-benchmark whose hot pages fit local memory as base pages",
+        "HotBox, Fig. 5c",
+        "speedup of huge over base pages",
+    );
+    let mut found = Vec::new();
+    for fragmentation in [0.0, 0.1, 0.2, 0.3, 0.5] {
+        for ns in [250.0, 750.0, 1000.0] {
+            let spec = |policy| {
+                // 64 huge pages, 12 of them hot; a TLB that holds all of them and hardly any base page.
+                RunSpec { bytes: 128 << 20, ..lab.spec("bimodal", policy) }
+                    .with("fragmentation", fragmentation)
+                    .with("hot_share", 0.1875)
+                    .with("reads", 2_000_000)
+                    .at("tlb_entries", 16_384)
+                    .local(0.1875)
+                    .far_ns(ns)
+            };
+            let specs = [spec("oracle"), spec("oracle-huge")];
+            let times = lab.times(&specs)?;
+            figure.value(format!("{ns} ns"), format!("HF {fragmentation}"), times[0] / times[1]);
+            found.push((fragmentation, ns, times[0] / times[1]));
+        }
+    }
+    let at = |fragmentation: f64, ns: f64| {
+        found.iter().find(|found| (found.0, found.1) == (fragmentation, ns)).map_or(0.0, |found| found.2)
+    };
+    figure.at_most("HF 0.2 at 750 ns", "1.0: the advantage of 2x is gone", at(0.2, 750.0), 1.1);
+    figure.at_most("HF 0.2 at 1000 ns", "0.8", at(0.2, 1000.0), 1.0);
+    figure.at_least("HF 0 at 750 ns", "2", at(0.0, 750.0), 1.2);
+    Ok(figure)
+}
+
+pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H6",
+        "Hotness fragmentation at 20% local: 1 - N(huge) / N(base)",
+        "HotBox, Fig. 6",
+        "hotness fragmentation",
+    );
+    let mut memcached = Vec::new();
+    for workload in ["memcached-etc", "graph500-bfs", "ligra-bfs", "ligra-pagerank"] {
+        for (placement, base, huge) in
+            [("static", "oracle", "oracle-huge"), ("dynamic", "nimble-base", "nimble-huge")]
+        {
+            let reports = lab.all(&[lab.spec(workload, base), lab.spec(workload, huge)])?;
+            let fragmentation = 1.0 - reports[1].local_pages_in_use / reports[0].local_pages_in_use.max(1.0);
+            figure.value(placement, workload, fragmentation);
+            if workload == "memcached-etc" {
+                memcached.push(fragmentation);
+            }
+        }
+    }
+    figure.at_least("memcached-ETC, static", "0.2", memcached[0], 0.05);
+    figure.at_least("memcached-ETC, dynamic", "0.5", memcached[1], 0.05);
+    figure.at_least("memcached-ETC, dynamic less static", "0.3", memcached[1] - memcached[0], 0.0);
+    Ok(figure)
+}
+
+pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H8",
+        "Batch and on-demand migration at 20% local",
+        "HotBox, Fig. 8",
+        "good-put; pages migrated a second",
+    );
+    for (workload, paper) in [("tpcc", "0.27"), ("ligra-bfs", "0.46")] {
+        let reports = lab.all(&[lab.spec(workload, "nimble-base"), lab.spec(workload, "swap")])?;
+        figure.value("Nimble, good-put", workload, reports[0].good_put);
+        figure.value("Nimble, pages/s", workload, reports[0].promotions_per_s);
+        figure.value("on demand, pages/s", workload, reports[1].promotions_per_s);
+        figure.at_most(&format!("{workload}: good-put of batches"), paper, reports[0].good_put, 0.6);
+        figure.at_least(
+            &format!("{workload}: pages a second, batches over on-demand"),
+            "considerably higher",
+            reports[0].promotions_per_s / reports[1].promotions_per_s.max(1.0),
+            1.0,
+        );
+    }
+    Ok(figure)
+}
+
+pub(super) fn h42(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure =
+        Figure::new("H42", "Uniform key-value requests with and without migration", "HotBox, 4.2", "speedup");
+    let times = lab.times(&[lab.spec("uniform-kv", "nimble-base"), lab.spec("uniform-kv", "first-touch")])?;
+    figure.value("migrations off over on", "uniform-kv", times[0] / times[1]);
+    figure.at_least("Speedup by switching migrations off", "2.1", times[0] / times[1], 1.5);
+    Ok(figure)
+}
+
+pub(super) fn h10(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure =
+        Figure::new("H10", "Speedup over all remote, 750 ns", "HotBox, Fig. 10", "speedup over all remote");
+    const RIVALS: [&str; 3] = ["swap", "nimble-base", "nimble-huge"];
+    let (mut over_best, mut over_swap, mut over_unthrottled) = (Vec::new(), Vec::new(), Vec::new());
+    for workload in BENCHMARKS {
+        for share in [0.2, 0.4] {
+            let spec = |policy: &str| lab.spec(workload, policy).local(share);
+            let policies =
+                ["all-remote", "hotbox", "hotbox-unthrottled", RIVALS[0], RIVALS[1], RIVALS[2], "all-local"];
+            let specs = policies.map(spec);
+            let times = lab.times(&specs)?;
+            for (policy, time) in policies.iter().zip(&times).skip(1) {
+                figure.value(*policy, format!("{workload} {:.0}%", share * 100.0), times[0] / time);
+            }
+            over_best.push(least(times[3..6].iter().copied()) / times[1]);
+            over_swap.push(times[3] / times[1]);
+            over_unthrottled.push(times[2] / times[1]);
+            if workload == "graph500-bfs" {
+                figure.at_least(
+                    &format!("Graph500 at {:.0}%: Nimble-base over Nimble-huge", share * 100.0),
+                    "1.2 to 1.6",
+                    times[5] / times[4],
+                    1.0,
+                );
+            }
+            if workload == "tpcc" && share == 0.4 {
+                figure.at_least("TPC-C at 40%: swap over Nimble-base", "2.3", times[4] / times[3], 1.0);
+            }
+        }
+    }
+    figure.at_least(
+        "HotBox over the best rival, least of all",
+        "first everywhere",
+        least(over_best.clone()),
+        1.0,
+    );
+    figure.at_least("HotBox over the best rival, most of all", "2.25", most(over_best), 1.3);
+    figure.at_least("HotBox over swap, most of all", "4.5", most(over_swap), 2.0);
+    figure.at_least(
+        "HotBox over itself without throttling, most of all",
+        "noticeably better",
+        most(over_unthrottled),
+        1.02,
+    );
+    Ok(figure)
+}
+
+pub(super) fn h11(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure =
+        Figure::new("H11", "Where the time goes, TPC-C", "HotBox, Fig. 11", "seconds of the program's cores");
+    let mut app_ratios = Vec::new();
+    let mut migration_ratios = Vec::new();
+    let mut scans = Vec::new();
+    for share in [0.2, 0.4] {
+        for ns in [250.0, 750.0, 1500.0] {
+            let spec = |policy| lab.spec("tpcc", policy).local(share).far_ns(ns);
+            let reports = lab.all(&[spec("hotbox"), spec("nimble-base")])?;
+            for (policy, report) in ["HotBox", "Nimble"].iter().zip(&reports) {
+                let point = format!("{:.0}%, {ns} ns", share * 100.0);
+                let time = &report.time;
+                figure.value(format!("{policy}, app"), &point, time.app_s);
+                figure.value(format!("{policy}, scan local"), &point, time.scan_local_s);
+                figure.value(format!("{policy}, scan remote"), &point, time.scan_far_s);
+                figure.value(format!("{policy}, migration"), &point, time.migration_s + time.fault_s);
+            }
+            let [hotbox, nimble] = [&reports[0].time, &reports[1].time];
+            app_ratios.push(nimble.app_s / hotbox.app_s);
+            migration_ratios.push(nimble.migration_s / (hotbox.migration_s + hotbox.fault_s).max(1e-9));
+            scans.push(hotbox.scan_local_s);
+        }
+    }
+    figure.at_least("App time, Nimble over HotBox, least of all", "HotBox lower", least(app_ratios), 1.0);
+    figure.at_least(
+        "Migration time, Nimble over HotBox, least of all",
+        "much higher",
+        least(migration_ratios),
+        2.0,
+    );
+    figure.at_least(
+        "HotBox's local scans, 20% over 40% local (750 ns)",
+        "higher for 20%",
+        scans[1] / scans[4].max(1e-12),
+        1.0,
+    );
+    Ok(figure)
+}
+
+pub(super) fn h12(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "H12",
+        "Run time and migration by local memory, PageRank",
+        "HotBox, Fig. 12",
+        "bytes migrated a second; run time over all local",
+    );
+    const SHARES: [f64; 5] = [0.1, 0.2, 0.4, 0.6, 0.8];
+    let base = lab.times(&[lab.spec("ligra-pagerank", "all-local")])?[0];
+    let mut bandwidths = Vec::new();
+    let mut slowdowns = Vec::new();
+    for policy in ["hotbox", "nimble-base", "swap"] {
+        let specs = SHARES.map(|share| lab.spec("ligra-pagerank", policy).local(share));
+        let reports = lab.all(&specs)?;
+        for (share, report) in SHARES.iter().zip(&reports) {
+            let point = format!("{:.0}%", share * 100.0);
+            figure.value(format!("{policy}, bytes/s"), &point, report.migration_bytes_per_s);
+            figure.value(format!("{policy}, run time"), &point, report.run_s / base);
+        }
+        bandwidths.push((reports[0].migration_bytes_per_s, reports[4].migration_bytes_per_s));
+        slowdowns.push(reports[4].run_s / base);
+    }
+    let ratio = |at: usize| bandwidths[at].1 / bandwidths[at].0.max(1.0);
+    figure.at_most("HotBox's bandwidth at 80% over that at 10%", "about 0", ratio(0), 0.2);
+    figure.at_least("Nimble's bandwidth at 80% over that at 10%", "almost 5", ratio(1), 1.5);
+    figure.at_most("Swap's bandwidth at 80% over that at 10%", "decreases", ratio(2), 1.0);
+    figure.at_most("HotBox at 80% over all local", "on par", slowdowns[0], 1.1);
+    Ok(figure)
+}

@@ -1,0 +1,378 @@
+//! Figures of INDIGO. What needs the trained agent (Fig. 13, 14) is left to where it is trained; wherever the paper runs
+//! it, these run the untrained policy, and say so.
+
+use spillway_core::machine::{Machine, PageIndex, Sample, Tier};
+use spillway_core::policy::Policy;
+
+use super::lab::{Change, Lab};
+use super::{Figure, least, most};
+use crate::run::{RunError, RunSpec, execute_together, execute_with};
+
+/// The mechanisms of Fig. 3 and 4.
+const MECHANISMS: [&str; 7] =
+    ["indigo", "autonuma", "autotiering", "tpp", "nimble-base", "multi-clock", "memtis"];
+
+/// The rivals of Fig. 8 to 12.
+const RIVALS: [&str; 3] = ["memtis", "tpp", "nimble-base"];
+
+/// INDIGO's applications (Table 3).
+const APPLICATIONS: [&str; 7] =
+    ["redis", "graph500-bfs", "graph500-sssp", "tpcc", "hash-join", "transformer", "amg"];
+
+fn spec(lab: &Lab, workload: &str, policy: &str, share: f64) -> RunSpec {
+    let mut spec = lab.spec(workload, policy).on("indigo").local(share);
+    if policy == "memtis" {
+        // A huge page is up to an eighth of these working sets, where it was 1/24,000 of the paper's.
+        spec.policy_settings.insert("mapping".into(), "base".into());
+    }
+    spec
+}
+
+/// Exponentially weighted moving averages of each page's accesses, and how far they are off in the next window.
+struct Estimator {
+    window_ns: u64,
+    counts: Vec<u32>,
+    averages: [Vec<f64>; 2],
+    errors: std::sync::Arc<std::sync::Mutex<[Vec<f32>; 2]>>,
+    samples: Vec<Sample>,
+    ticks: u32,
+}
+
+/// Samples are fetched so many times a window, so that none is lost.
+const FETCHES_A_WINDOW: u32 = 256;
+/// Weights of what went before: HeMem's and MEMTIS's (INDIGO 2.6).
+const WEIGHTS: [f64; 2] = [0.5, 0.9];
+const ESTIMATE: u32 = 0;
+
+impl Policy for Estimator {
+    fn start(&mut self, machine: &mut dyn Machine) {
+        let pages = machine.page_count() as usize;
+        self.counts = vec![0; pages];
+        self.averages = [vec![0.0; pages], vec![0.0; pages]];
+        machine.sample_accesses(1);
+        machine.set_timer(ESTIMATE, self.window_ns / u64::from(FETCHES_A_WINDOW));
+    }
+
+    fn place(&mut self, _page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+        Tier::Far
+    }
+
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+        machine.set_timer(timer, self.window_ns / u64::from(FETCHES_A_WINDOW));
+        machine.take_samples(&mut self.samples);
+        for sample in self.samples.drain(..) {
+            self.counts[sample.page as usize] += 1;
+        }
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(FETCHES_A_WINDOW) {
+            self.end_window();
+        }
+    }
+}
+
+impl Estimator {
+    fn end_window(&mut self) {
+        let Ok(mut errors) = self.errors.lock() else { return };
+        for (at, weight) in WEIGHTS.iter().enumerate() {
+            for (average, &count) in self.averages[at].iter_mut().zip(&self.counts) {
+                let count = f64::from(count);
+                if *average > 0.0 && count > 0.0 {
+                    errors[at].push(((*average - count).abs() / count) as f32);
+                }
+                *average = *average * weight + count * (1.0 - weight);
+            }
+        }
+        self.counts.fill(0);
+    }
+}
+
+pub(super) fn i26(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I26",
+        "Error of moving averages in the next second's access rate, BFS",
+        "INDIGO, 2.6, Insight 2",
+        "relative error",
+    );
+    let run = spec(lab, "graph500-bfs", "all-remote", 0.0);
+    let errors = std::sync::Arc::new(std::sync::Mutex::new([Vec::new(), Vec::new()]));
+    execute_with(&run, |factor| {
+        Box::new(Estimator {
+            window_ns: (1e9 * factor) as u64,
+            counts: Vec::new(),
+            averages: [Vec::new(), Vec::new()],
+            errors: errors.clone(),
+            samples: Vec::new(),
+            ticks: 0,
+        })
+    })?;
+    let mut errors = errors.lock().map(|errors| errors.clone()).unwrap_or_default();
+    let mut p75 = Vec::new();
+    let mut p99 = Vec::new();
+    for (at, weight) in WEIGHTS.iter().enumerate() {
+        errors[at].sort_unstable_by(f32::total_cmp);
+        let quantile = |share: f64| -> f64 {
+            let last = errors[at].len().saturating_sub(1);
+            errors[at].get((last as f64 * share) as usize).copied().map_or(0.0, f64::from)
+        };
+        figure.value(format!("weight {weight}"), "p75", quantile(0.75));
+        figure.value(format!("weight {weight}"), "p99", quantile(0.99));
+        p75.push(quantile(0.75));
+        p99.push(quantile(0.99));
+    }
+    figure.at_least("75th percentile of the error, worse of both", "1.7", most(p75.clone()), 0.5);
+    figure.at_least("99th percentile over 75th", "600 over 1.7", most(p99) / most(p75).max(1e-9), 3.0);
+    Ok(figure)
+}
+
+/// Run times on NUMA, remote, and remote with a neighbour, of every mechanism.
+fn scenarios(lab: &mut Lab) -> Result<Vec<Vec<crate::run::Report>>, RunError> {
+    let mut all = Vec::new();
+    for (platform, contention) in [("numa", 0.0), ("indigo", 0.0), ("indigo", 0.5)] {
+        let specs: Vec<RunSpec> = MECHANISMS
+            .iter()
+            .map(|policy| RunSpec { contention, ..spec(lab, "graph500-bfs", policy, 0.1).on(platform) })
+            .collect();
+        all.push(lab.all(&specs)?);
+    }
+    Ok(all)
+}
+
+const SCENARIOS: [&str; 3] = ["NUMA", "remote", "remote, contention"];
+
+pub(super) fn i3(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I3",
+        "Run time of Graph500 BFS at 10% local by mechanism (INDIGO untrained)",
+        "INDIGO, Fig. 3",
+        "run time over the best mechanism",
+    );
+    let mut indigo = Vec::new();
+    let mut spread = Vec::new();
+    for (scenario, reports) in SCENARIOS.iter().zip(scenarios(lab)?) {
+        let best = least(reports.iter().map(|report| report.run_s));
+        for (policy, report) in MECHANISMS.iter().zip(&reports) {
+            figure.value(*policy, *scenario, report.run_s / best);
+        }
+        indigo.push(reports[0].run_s / best);
+        spread.push(most(reports.iter().map(|report| report.run_s)) / best);
+    }
+    figure.at_most("INDIGO over the best on the remote pool", "1: it is the best", indigo[1], 1.05);
+    figure.at_most("INDIGO over the best under contention", "1: it is the best", indigo[2], 1.05);
+    figure.at_least("Worst over best, contention over NUMA", "rivals degrade", spread[2] / spread[0], 1.0);
+    Ok(figure)
+}
+
+pub(super) fn i4(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I4",
+        "Promotion rates of Graph500 BFS at 10% local (INDIGO untrained)",
+        "INDIGO, Fig. 4",
+        "pages promoted a second",
+    );
+    let all = scenarios(lab)?;
+    for (scenario, reports) in SCENARIOS.iter().zip(&all) {
+        for (policy, report) in MECHANISMS.iter().zip(reports) {
+            figure.value(*policy, *scenario, report.promotions_per_s);
+        }
+    }
+    let rate = |scenario: usize, policy: &str| {
+        let at = MECHANISMS.iter().position(|name| *name == policy).unwrap_or(0);
+        all[scenario][at].promotions_per_s
+    };
+    figure.at_most(
+        "INDIGO over TPP under contention",
+        "12,000 over 22,000",
+        rate(2, "indigo") / rate(2, "tpp").max(1.0),
+        0.75,
+    );
+    figure.at_most(
+        "INDIGO under contention over INDIGO without",
+        "more selective",
+        rate(2, "indigo") / rate(1, "indigo").max(1.0),
+        1.0,
+    );
+    Ok(figure)
+}
+
+/// Degradation of every application, and INDIGO's gain over the best rival in each.
+fn degradation(
+    lab: &mut Lab,
+    figure: &mut Figure,
+    applications: &[&str],
+    share: f64,
+    contention: f64,
+) -> Result<Vec<(f64, f64)>, RunError> {
+    let mut gains = Vec::new();
+    for workload in applications {
+        let base = lab.times(&[spec(lab, workload, "all-local", 1.0)])?[0];
+        let policies = ["indigo", RIVALS[0], RIVALS[1], RIVALS[2], "all-remote"];
+        let specs = policies.map(|policy| RunSpec { contention, ..spec(lab, workload, policy, share) });
+        let times = lab.times(&specs)?;
+        for (policy, time) in policies.iter().zip(&times) {
+            figure.value(*policy, *workload, time / base);
+        }
+        gains.push((times[0] / base, least(times[1..4].iter().copied()) / times[0]));
+    }
+    Ok(gains)
+}
+
+pub(super) fn i8(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I8",
+        "Run time at 10% local (INDIGO untrained)",
+        "INDIGO, Fig. 8",
+        "run time over all local",
+    );
+    let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.1, 0.0)?;
+    figure.at_least(
+        "Best rival over INDIGO, least of all",
+        "untrained: comparable to other mechanisms",
+        least(gains.iter().map(|gain| gain.1)),
+        0.9,
+    );
+    figure.at_most("Redis over all local", "no significant degradation", gains[0].0, 1.2);
+    figure.at_least("SSSP over all local", "the most sensitive: several times", gains[2].0, 1.5);
+    Ok(figure)
+}
+
+pub(super) fn i9(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I9",
+        "Run time at 80% local (INDIGO untrained)",
+        "INDIGO, Fig. 9",
+        "run time over all local",
+    );
+    let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.8, 0.0)?;
+    let scarce = degradation(lab, &mut Figure::new("", "", "", ""), &APPLICATIONS, 0.1, 0.0)?;
+    figure.at_least(
+        "Best rival over INDIGO, least of all",
+        "untrained: comparable to other mechanisms",
+        least(gains.iter().map(|gain| gain.1)),
+        0.9,
+    );
+    let relief = gains.iter().zip(&scarce).map(|(ample, scarce)| scarce.0 / ample.0);
+    figure.at_least(
+        "Degradation at 10% over that at 80%, least of all",
+        "less with more memory",
+        least(relief),
+        0.99,
+    );
+    Ok(figure)
+}
+
+pub(super) fn i10(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I10",
+        "BFS by local memory (INDIGO untrained)",
+        "INDIGO, Fig. 10",
+        "run time over all local",
+    );
+    let base = lab.times(&[spec(lab, "graph500-bfs", "all-local", 1.0)])?[0];
+    let mut gains = Vec::new();
+    let mut promotions = Vec::new();
+    for share in [0.1, 0.3, 0.5, 0.8] {
+        let policies = ["indigo", RIVALS[0], RIVALS[1], RIVALS[2]];
+        let specs = policies.map(|policy| spec(lab, "graph500-bfs", policy, share));
+        let reports = lab.all(&specs)?;
+        for (policy, report) in policies.iter().zip(&reports) {
+            figure.value(*policy, format!("{:.0}%", share * 100.0), report.run_s / base);
+        }
+        gains.push(least(reports[1..].iter().map(|report| report.run_s)) / reports[0].run_s);
+        promotions.push(reports[0].promotions as f64 / reports[2].promotions.max(1) as f64);
+    }
+    figure.at_least("Best rival over INDIGO at 10%", "more than 1", gains[0], 1.0);
+    figure.at_least(
+        "The gain at 10% over that at 80%",
+        "more pronounced with less memory",
+        gains[0] / gains[3],
+        1.0,
+    );
+    figure.at_most("Promotions, INDIGO over TPP, at 10%", "20 to 40% fewer", promotions[0], 0.8);
+    Ok(figure)
+}
+
+pub(super) fn i11(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I11",
+        "Run time at 10% local with half the link taken (INDIGO untrained)",
+        "INDIGO, Fig. 11",
+        "run time over all local",
+    );
+    let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.1, 0.5)?;
+    figure.at_least(
+        "Best rival over INDIGO, most of all",
+        "1.3 to 1.5",
+        most(gains.iter().map(|gain| gain.1)),
+        1.1,
+    );
+    figure.at_least(
+        "Best rival over INDIGO, least of all",
+        "both versions better",
+        least(gains.iter().map(|gain| gain.1)),
+        0.95,
+    );
+    Ok(figure)
+}
+
+pub(super) fn i12(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "I12",
+        "Traffic at 10% local (INDIGO untrained)",
+        "INDIGO, Fig. 12",
+        "bytes on the link over all remote",
+    );
+    let mut reductions = Vec::new();
+    let mut against_remote = Vec::new();
+    for workload in APPLICATIONS {
+        let policies = ["all-remote", "indigo", RIVALS[0], RIVALS[1], RIVALS[2]];
+        let specs = policies.map(|policy| spec(lab, workload, policy, 0.1));
+        let bytes: Vec<f64> =
+            lab.all(&specs)?.iter().map(|report| report.traffic_bytes().max(1) as f64).collect();
+        for (policy, value) in policies.iter().zip(&bytes).skip(1) {
+            figure.value(*policy, workload, value / bytes[0]);
+        }
+        reductions.push(most(bytes[2..].iter().copied()) / bytes[1]);
+        against_remote.push(bytes[1] / bytes[0]);
+    }
+    figure.at_least(
+        "Traffic of the worst rival over INDIGO's, most of all",
+        "up to 3",
+        most(reductions),
+        2.0,
+    );
+    figure.at_most(
+        "INDIGO over all remote, most of all",
+        "1: remote has the most traffic",
+        most(against_remote),
+        1.05,
+    );
+    Ok(figure)
+}
+
+pub(super) fn it4(lab: &mut Lab) -> Result<Figure, RunError> {
+    let mut figure = Figure::new(
+        "IT4",
+        "Three tenants at 10% local each (INDIGO untrained)",
+        "INDIGO, Table 4",
+        "run time over all local and alone",
+    );
+    const TENANTS: [&str; 3] = ["graph500-sssp", "hash-join", "tpcc"];
+    let alone = TENANTS.map(|workload| spec(lab, workload, "all-local", 1.0));
+    let base = lab.times(&alone)?;
+    let mut sssp = Vec::new();
+    for policy in ["indigo", "nimble-base", "tpp", "memtis"] {
+        let specs = TENANTS.map(|workload| spec(lab, workload, policy, 0.1));
+        let reports = execute_together(&specs)?;
+        for (at, workload) in TENANTS.iter().enumerate() {
+            figure.value(policy, *workload, reports[at].run_s / base[at]);
+        }
+        sssp.push(reports[0].run_s / base[0]);
+    }
+    figure.at_least(
+        "SSSP: best rival over INDIGO",
+        "7 over 6.2",
+        least(sssp[1..].iter().copied()) / sssp[0],
+        1.0,
+    );
+    Ok(figure)
+}

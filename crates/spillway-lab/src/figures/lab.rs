@@ -1,0 +1,129 @@
+//! Runs for figures: on all cores, and each only once.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::run::{LocalSize, Report, RunError, RunSpec, execute};
+
+/// Where figures get their runs from.
+pub struct Lab {
+    bytes: u64,
+    threads: usize,
+    reports: BTreeMap<String, Report>,
+}
+
+impl Lab {
+    /// Runs with working sets of `bytes`, on `threads` threads. The number of threads changes no result.
+    #[must_use]
+    pub fn new(bytes: u64, threads: usize) -> Self {
+        Self { bytes, threads: threads.max(1), reports: BTreeMap::new() }
+    }
+
+    /// A run at this lab's working set, on HotBox's platform with 20% local memory unless changed.
+    #[must_use]
+    pub fn spec(&self, workload: &str, policy: &str) -> RunSpec {
+        RunSpec { workload: workload.into(), policy: policy.into(), bytes: self.bytes, ..RunSpec::default() }
+    }
+
+    /// How many different runs were made.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.reports.len()
+    }
+
+    /// Makes those runs that were not made before, and returns all, in order.
+    ///
+    /// # Errors
+    /// The first run, in order, that failed.
+    pub fn all(&mut self, specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
+        let mut missing: Vec<&RunSpec> = Vec::new();
+        for spec in specs {
+            if !self.reports.contains_key(&key(spec)) && !missing.contains(&spec) {
+                missing.push(spec);
+            }
+        }
+        for (spec, result) in missing.iter().zip(run_parallel(&missing, self.threads)) {
+            // A figure needs no time series; hundreds of them would be much to keep.
+            let report = Report { series: Vec::new(), ..result? };
+            self.reports.insert(key(spec), report);
+        }
+        Ok(specs.iter().filter_map(|spec| self.reports.get(&key(spec)).cloned()).collect())
+    }
+
+    /// Run times of one run after the other.
+    ///
+    /// # Errors
+    /// The first run, in order, that failed.
+    pub fn times(&mut self, specs: &[RunSpec]) -> Result<Vec<f64>, RunError> {
+        Ok(self.all(specs)?.iter().map(|report| report.run_s).collect())
+    }
+}
+
+/// What tells runs apart: everything that their result depends on.
+fn key(spec: &RunSpec) -> String {
+    serde_json::to_string(spec).unwrap_or_default()
+}
+
+fn run_parallel(specs: &[&RunSpec], threads: usize) -> Vec<Result<Report, RunError>> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..threads.min(specs.len()) {
+            scope.spawn(|| {
+                while let Some(spec) = specs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = execute(spec);
+                    let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    results.push((*spec, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.sort_by_key(|(spec, _)| specs.iter().position(|other| other == spec));
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Changes that figures make to a run.
+pub trait Change: Sized {
+    /// Local memory as a share of the working set.
+    #[must_use]
+    fn local(self, share: f64) -> Self;
+    /// Latency of far memory.
+    #[must_use]
+    fn far_ns(self, ns: f64) -> Self;
+    /// The platform.
+    #[must_use]
+    fn on(self, platform: &str) -> Self;
+    /// A setting of the workload.
+    #[must_use]
+    fn with(self, key: &str, value: impl Into<serde_json::Value>) -> Self;
+    /// A setting of the platform.
+    #[must_use]
+    fn at(self, key: &str, value: impl Into<serde_json::Value>) -> Self;
+}
+
+impl Change for RunSpec {
+    fn local(self, share: f64) -> Self {
+        Self { local: LocalSize::Share(share), ..self }
+    }
+
+    fn far_ns(self, ns: f64) -> Self {
+        self.at("far_ns", ns)
+    }
+
+    fn on(self, platform: &str) -> Self {
+        Self { platform: platform.into(), ..self }
+    }
+
+    fn with(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.workload_settings.insert(key.into(), value.into());
+        self
+    }
+
+    fn at(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.platform_settings.insert(key.into(), value.into());
+        self
+    }
+}

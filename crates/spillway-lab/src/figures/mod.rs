@@ -1,0 +1,190 @@
+//! The papers' figures, from runs of our own: their numbers beside ours, and for each claim whether it holds.
+//!
+//! A claim is an inequality that the paper's text or figure states; what is measured for it is computed from the runs and
+//! printed whether it holds or not. Working sets are smaller than the papers', so it is order, direction and crossing points
+//! that are claimed, not digits.
+
+mod dcm;
+mod hotbox;
+mod indigo;
+pub mod lab;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::run::RunError;
+use lab::Lab;
+
+/// A claim of a paper.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Claim {
+    /// What it says, as an inequality over `measured`.
+    pub text: String,
+    /// What the paper measured, in its words.
+    pub paper: String,
+    /// What we measured.
+    pub measured: f64,
+    /// Whether it holds in our measurement.
+    pub holds: bool,
+}
+
+/// A value of a figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Value {
+    /// The curve or group of bars.
+    pub series: String,
+    /// Where on it.
+    pub point: String,
+    /// The value.
+    pub value: f64,
+}
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Its id.
+    pub id: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Where it is from.
+    pub source: &'static str,
+    /// What the values are.
+    pub unit: &'static str,
+    /// Our values.
+    pub values: Vec<Value>,
+    /// The paper's claims.
+    pub claims: Vec<Claim>,
+}
+
+impl Figure {
+    fn new(id: &'static str, title: &'static str, source: &'static str, unit: &'static str) -> Self {
+        Self { id, title, source, unit, values: Vec::new(), claims: Vec::new() }
+    }
+
+    fn value(&mut self, series: impl Into<String>, point: impl Into<String>, value: f64) {
+        self.values.push(Value { series: series.into(), point: point.into(), value });
+    }
+
+    /// States that `measured` is at least `least`.
+    fn at_least(&mut self, text: &str, paper: &str, measured: f64, least: f64) {
+        let text = format!("{text}: at least {least}");
+        self.claims.push(Claim { text, paper: paper.into(), measured, holds: measured >= least });
+    }
+
+    /// States that `measured` is at most `most`.
+    fn at_most(&mut self, text: &str, paper: &str, measured: f64, most: f64) {
+        let text = format!("{text}: at most {most}");
+        self.claims.push(Claim { text, paper: paper.into(), measured, holds: measured <= most });
+    }
+}
+
+type Make = fn(&mut Lab) -> Result<Figure, RunError>;
+
+static FIGURES: &[(&str, Make)] = &[
+    ("H4", hotbox::h4),
+    ("H5a", hotbox::h5a),
+    ("H5b", hotbox::h5b),
+    ("H5c", hotbox::h5c),
+    ("H6", hotbox::h6),
+    ("H8", hotbox::h8),
+    ("H42", hotbox::h42),
+    ("H10", hotbox::h10),
+    ("H11", hotbox::h11),
+    ("H12", hotbox::h12),
+    ("I26", indigo::i26),
+    ("I3", indigo::i3),
+    ("I4", indigo::i4),
+    ("I8", indigo::i8),
+    ("I9", indigo::i9),
+    ("I10", indigo::i10),
+    ("I11", indigo::i11),
+    ("I12", indigo::i12),
+    ("IT4", indigo::it4),
+    ("D9", dcm::d9),
+    ("D13", dcm::d13),
+    ("D14", dcm::d14),
+];
+
+/// Why there is no such figure.
+#[derive(Debug, Error)]
+pub enum FigureError {
+    /// No figure has this id.
+    #[error("figure '{id}': there is none of this id; take 'all' or one of {known}")]
+    Unknown {
+        /// What was asked for.
+        id: String,
+        /// The ids there are.
+        known: String,
+    },
+    /// A run failed.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// The ids of all figures.
+#[must_use]
+pub fn ids() -> Vec<&'static str> {
+    FIGURES.iter().map(|(id, _)| *id).collect()
+}
+
+/// Makes one figure.
+///
+/// # Errors
+/// There is none of this id, or a run failed.
+pub fn make(id: &str, lab: &mut Lab) -> Result<Figure, FigureError> {
+    let (_, make) = FIGURES
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(id))
+        .ok_or_else(|| FigureError::Unknown { id: id.to_owned(), known: ids().join(", ") })?;
+    Ok(make(lab)?)
+}
+
+/// The largest of some numbers.
+fn most(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    numbers.into_iter().fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// The smallest of some numbers.
+fn least(numbers: impl IntoIterator<Item = f64>) -> f64 {
+    numbers.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// The mean of some numbers.
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_unknown_ones_are_answered() {
+        let mut all = ids();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), FIGURES.len());
+        let error = make("H99", &mut Lab::new(4 << 20, 1)).unwrap_err().to_string();
+        assert!(error.contains("'H99'") && error.contains("H10"), "{error}");
+    }
+
+    #[test]
+    fn a_claim_holds_or_not_by_what_was_measured() {
+        let mut figure = Figure::new("X", "", "", "");
+        figure.at_least("a", "2", 1.0, 2.0);
+        figure.at_most("b", "2", 1.0, 2.0);
+        assert_eq!(figure.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>(), [false, true]);
+    }
+
+    /// A small figure, from its runs to its claims, and a second one that needs the same runs.
+    #[test]
+    fn a_figure_is_made_and_its_runs_are_kept() {
+        let mut lab = Lab::new(8 << 20, 2);
+        let figure = make("H5c", &mut lab).unwrap();
+        assert!(!figure.values.is_empty() && !figure.claims.is_empty());
+        assert!(figure.values.iter().all(|value| value.value.is_finite()));
+        let runs = lab.runs();
+        assert_eq!(make("h5c", &mut lab).unwrap(), figure);
+        assert_eq!(lab.runs(), runs);
+    }
+}

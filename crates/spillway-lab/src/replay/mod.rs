@@ -1,0 +1,227 @@
+//! Page-trace replay: which requests of a trace find their page in a local memory of so many pages, under
+//! LRU, FIFO, CLOCK and SIEVE, the yardsticks of the caching field.
+//!
+//! No time passes and nothing is written back: only hits and misses count. One file a policy; each is one
+//! array for the pages and one for the frames, so that a request costs two or three cache misses of the real
+//! machine.
+
+mod clock;
+mod fifo;
+mod lru;
+mod sieve;
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+pub use clock::Clock;
+pub use fifo::Fifo;
+pub use lru::Lru;
+pub use sieve::Sieve;
+
+/// No frame, no page.
+const NONE: u32 = u32::MAX;
+
+/// Why a trace cannot be replayed.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ReplayError {
+    /// No replacement policy has this name.
+    #[error("replacement policy '{0}': there is none of this name; take one of lru, fifo, clock, sieve")]
+    UnknownPolicy(String),
+    /// There must be a frame at least.
+    #[error("local memory: it has no room for a page; give it one page at least")]
+    NoFrames,
+    /// Pages and frames are numbered by 32 bits.
+    #[error("page trace: it has more than {} pages; replay a part of it", NONE - 1)]
+    TooManyPages,
+}
+
+/// Which page leaves when another comes.
+pub trait Replacement {
+    /// An empty local memory of `frames` pages, for pages 0 to `pages` - 1.
+    fn new(pages: u32, frames: u32) -> Self;
+
+    /// Requests a page; answers whether it was there. It is there afterwards.
+    fn request(&mut self, page: u32) -> bool;
+}
+
+/// A trace of pages, each by a number from 0 up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageTrace {
+    requests: Vec<u32>,
+    pages: u32,
+}
+
+impl PageTrace {
+    /// Numbers pages in the order in which they are first requested.
+    ///
+    /// # Errors
+    /// More pages than there are numbers.
+    pub fn new(requests: impl IntoIterator<Item = u64>) -> Result<Self, ReplayError> {
+        let mut numbers = HashMap::new();
+        let mut trace = Self::default();
+        for page in requests {
+            let next = numbers.len();
+            let number = *numbers.entry(page).or_insert(next as u32);
+            if next >= NONE as usize {
+                return Err(ReplayError::TooManyPages);
+            }
+            trace.requests.push(number);
+        }
+        trace.pages = numbers.len() as u32;
+        Ok(trace)
+    }
+
+    /// How many pages are requested at least once.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// The pages in the order of the requests.
+    pub fn requests(&self) -> &[u32] {
+        &self.requests
+    }
+}
+
+/// What came of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Requests in all.
+    pub requests: u64,
+    /// Requests that did not find their page.
+    pub misses: u64,
+}
+
+/// Replays a trace with a local memory of `frames` pages under policy `R`.
+///
+/// # Errors
+/// A local memory without room for a page.
+pub fn replay<R: Replacement>(trace: &PageTrace, frames: u32) -> Result<Replayed, ReplayError> {
+    if frames == 0 {
+        return Err(ReplayError::NoFrames);
+    }
+    // More frames than pages are never used.
+    let mut memory = R::new(trace.pages, frames.min(trace.pages.max(1)));
+    let hits: u64 = trace.requests.iter().map(|&page| u64::from(memory.request(page))).sum();
+    let requests = trace.requests.len() as u64;
+    Ok(Replayed { requests, misses: requests - hits })
+}
+
+/// Replays a trace under a policy named `lru`, `fifo`, `clock` or `sieve`.
+///
+/// # Errors
+/// An unknown policy, or a local memory without room for a page.
+pub fn replay_named(policy: &str, trace: &PageTrace, frames: u32) -> Result<Replayed, ReplayError> {
+    match policy {
+        "lru" => replay::<Lru>(trace, frames),
+        "fifo" => replay::<Fifo>(trace, frames),
+        "clock" => replay::<Clock>(trace, frames),
+        "sieve" => replay::<Sieve>(trace, frames),
+        _ => Err(ReplayError::UnknownPolicy(policy.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Each policy by its definition, on a list whose first page came last: slow, and plain to see.
+    fn naive_misses(policy: &str, requests: &[u32], frames: usize) -> u64 {
+        let mut list: Vec<(u32, bool)> = Vec::new();
+        let mut hand: Option<u32> = None;
+        let mut misses = 0;
+        for &page in requests {
+            if let Some(at) = list.iter().position(|&(held, _)| held == page) {
+                match policy {
+                    "lru" => {
+                        let entry = list.remove(at);
+                        list.insert(0, entry);
+                    }
+                    "fifo" => {}
+                    _ => list[at].1 = true,
+                }
+                continue;
+            }
+            misses += 1;
+            if list.len() == frames {
+                match policy {
+                    "clock" => {
+                        while let Some((oldest, true)) = list.pop().inspect(|&entry| {
+                            if !entry.1 {
+                                list.push(entry);
+                            }
+                        }) {
+                            list.insert(0, (oldest, false));
+                        }
+                        list.pop();
+                    }
+                    "sieve" => {
+                        let start = hand.and_then(|page| list.iter().position(|&(held, _)| held == page));
+                        let mut at = start.unwrap_or(list.len() - 1);
+                        while list[at].1 {
+                            list[at].1 = false;
+                            at = at.checked_sub(1).unwrap_or(list.len() - 1);
+                        }
+                        hand = at.checked_sub(1).map(|next| list[next].0);
+                        list.remove(at);
+                    }
+                    _ => {
+                        list.pop();
+                    }
+                }
+            }
+            list.insert(0, (page, false));
+        }
+        misses
+    }
+
+    #[test]
+    fn known_sequences_miss_as_often_as_the_literature_says() {
+        // Belady's anomaly: FIFO misses 9 times with 3 frames, 10 times with 4.
+        let trace = PageTrace::new([1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5]).unwrap();
+        assert_eq!(replay::<Fifo>(&trace, 3).unwrap().misses, 9);
+        assert_eq!(replay::<Fifo>(&trace, 4).unwrap().misses, 10);
+        assert_eq!(replay::<Lru>(&trace, 3).unwrap().misses, 10);
+        assert_eq!(replay::<Lru>(&trace, 4).unwrap().misses, 8);
+    }
+
+    #[test]
+    fn sieve_keeps_what_was_visited_where_it_stands() {
+        // The example of the SIEVE paper's Figure 1 in small: 1 is visited and survives, 2 is the first to
+        // leave.
+        let mut sieve = Sieve::new(8, 3);
+        let requests =
+            [(1, false), (2, false), (3, false), (1, true), (4, false), (1, true), (2, false), (3, false)];
+        for (page, hits) in requests {
+            assert_eq!(sieve.request(page), hits, "page {page}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_clear() {
+        let trace = PageTrace::new([1, 2, 3]).unwrap();
+        assert_eq!(replay::<Lru>(&trace, 0), Err(ReplayError::NoFrames));
+        assert_eq!(replay_named("mru", &trace, 1), Err(ReplayError::UnknownPolicy("mru".to_owned())));
+        assert_eq!(replay::<Lru>(&PageTrace::default(), 1), Ok(Replayed { requests: 0, misses: 0 }));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn misses_are_those_of_the_naive_policies(
+            requests in prop::collection::vec(prop_oneof![3 => 0u64..8, 2 => 0u64..40, 1 => 0u64..400], 0..600),
+            frames in 1u32..60,
+        ) {
+            let trace = PageTrace::new(requests).unwrap();
+            for policy in ["lru", "fifo", "clock", "sieve"] {
+                let replayed = replay_named(policy, &trace, frames).unwrap();
+                let expected = naive_misses(policy, trace.requests(), frames as usize);
+                prop_assert_eq!(replayed.misses, expected, "{}", policy);
+                prop_assert_eq!(replayed.requests, trace.requests().len() as u64);
+            }
+        }
+    }
+}

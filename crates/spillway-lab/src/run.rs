@@ -1,0 +1,530 @@
+//! One run: a workload under a policy on a platform, and what came of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use spillway_core::machine::PageIndex;
+use spillway_core::policy::Policy;
+use spillway_policy::knowledge::{Knowledge, Needs};
+use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
+use thiserror::Error;
+
+use crate::access::{Accesses, Action};
+use crate::simulator::metrics::{Point, Work, ratio};
+use crate::simulator::pages::AddressMap;
+use crate::simulator::platform::{Platform, PlatformError};
+use crate::simulator::{Interleave, LOCKSTEP_ACCESSES, Outcome, Setup, Simulation, SimulationError, Tenant};
+use crate::workload::Workload;
+use crate::workloads::{self, WorkloadError};
+
+/// How much local memory there is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LocalSize {
+    /// This share of the working set.
+    Share(f64),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// A run to be.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSpec {
+    /// The workload's name.
+    pub workload: String,
+    /// Its working set.
+    pub bytes: u64,
+    /// Its other settings.
+    pub workload_settings: Map<String, Value>,
+    /// The policy's name.
+    pub policy: String,
+    /// Its settings, where they are not the defaults for this working set.
+    pub policy_settings: Map<String, Value>,
+    /// Local memory.
+    pub local: LocalSize,
+    /// The platform's name.
+    pub platform: String,
+    /// Its settings, where they are not the preset's.
+    pub platform_settings: Map<String, Value>,
+    /// Share of the link that a neighbour takes.
+    pub contention: f64,
+    /// Seed of workload and policy.
+    pub seed: u64,
+    /// What the working set is of the platform's real one: caches, and the policies' windows and periods, shrink by it.
+    /// None: as the sizes are.
+    pub scale: Option<f64>,
+    /// Whether tasks take turns in an order that no policy changes.
+    pub lockstep: bool,
+}
+
+impl Default for RunSpec {
+    fn default() -> Self {
+        Self {
+            workload: String::new(),
+            bytes: 64 << 20,
+            workload_settings: Map::new(),
+            policy: String::new(),
+            policy_settings: Map::new(),
+            local: LocalSize::Share(0.2),
+            platform: "hotbox".into(),
+            platform_settings: Map::new(),
+            contention: 0.0,
+            seed: 1,
+            scale: None,
+            lockstep: false,
+        }
+    }
+}
+
+/// Where the time of a program's cores went, in seconds; daemons on a core of their own apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimeSplit {
+    /// The program itself, its memory accesses included.
+    pub app_s: f64,
+    /// Scanning accessed bits of local pages.
+    pub scan_local_s: f64,
+    /// Scanning accessed bits of far pages.
+    pub scan_far_s: f64,
+    /// Faults.
+    pub fault_s: f64,
+    /// Moving pages.
+    pub migration_s: f64,
+    /// Daemons on a spare core.
+    pub spare_s: f64,
+}
+
+/// What came of a run. Rates are a second of the run's time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// What was run.
+    pub spec: RunSpec,
+    /// Working set, in pages.
+    pub pages: u32,
+    /// Local memory, in pages.
+    pub local_pages: u32,
+    /// Run time after loading, in seconds.
+    pub run_s: f64,
+    /// Accesses of the program.
+    pub accesses: u64,
+    /// Average time of an access, translation included, in nanoseconds.
+    pub amat_ns: f64,
+    /// Local accesses as a share of those that missed the caches.
+    pub local_hit_ratio: f64,
+    /// Accesses that missed the caches.
+    pub llc_misses: u64,
+    /// Pages promoted.
+    pub promotions: u64,
+    /// Pages demoted.
+    pub demotions: u64,
+    /// Pages promoted a second.
+    pub promotions_per_s: f64,
+    /// Pages demoted a second.
+    pub demotions_per_s: f64,
+    /// Pages migrated, either way, in bytes per second.
+    pub migration_bytes_per_s: f64,
+    /// Promoted pages that were accessed before they were demoted, as a share.
+    pub good_put: f64,
+    /// Pages fetched beside a demanded one that were accessed, as a share.
+    pub prefetch_accuracy: f64,
+    /// Local base pages accessed within a second of the real platform's time, on average: N of hotness fragmentation.
+    pub local_pages_in_use: f64,
+    /// The same, as a share of local pages.
+    pub local_in_use: f64,
+    /// Bytes on the link as cache lines.
+    pub access_bytes: u64,
+    /// Bytes on the link as pages.
+    pub migration_bytes: u64,
+    /// Faults at marked pages, at missing ones, and minor ones.
+    pub hint_faults: u64,
+    /// Faults at far pages that had to be fetched.
+    pub missing_faults: u64,
+    /// Faults at local pages without a mapping.
+    pub minor_faults: u64,
+    /// Where the time went.
+    pub time: TimeSplit,
+    /// The same over time.
+    pub series: Vec<Point>,
+}
+
+impl Report {
+    /// Bytes on the link.
+    #[must_use]
+    pub fn traffic_bytes(&self) -> u64 {
+        self.access_bytes + self.migration_bytes
+    }
+}
+
+/// Why there was no run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The workload.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The platform.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// A setting of the platform.
+    #[error("platform '{name}': {reason}; correct its settings")]
+    PlatformSetting {
+        /// Which.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A number that makes no sense.
+    #[error("{what} is {value}: it must be {range}")]
+    Range {
+        /// Which.
+        what: &'static str,
+        /// What it is.
+        value: f64,
+        /// What it may be.
+        range: &'static str,
+    },
+    /// The offline policy's future is too long.
+    #[error(
+        "policy '{policy}' would have to know more than {limit} accesses beforehand: choose a smaller working set"
+    )]
+    Future {
+        /// Which.
+        policy: String,
+        /// How many it may be.
+        limit: usize,
+    },
+    /// It began, and failed.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+}
+
+/// Most page changes that are recorded for an offline policy: 1 GiB of them.
+const MAX_FUTURE: usize = 1 << 28;
+
+/// The real platform's time between two counts of pages in use, in nanoseconds (HotBox 3.2.2: every second).
+const COUNT_INTERVAL_NS: f64 = 1e9;
+
+/// Runs it.
+///
+/// # Errors
+/// Something in it does not exist or makes no sense.
+pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
+    let mut reports = execute_together(std::slice::from_ref(spec))?;
+    reports.pop().ok_or(NO_PROGRAM)
+}
+
+/// Runs a workload under a policy that is in no registry: `make` gets what the run is of the real platform's size.
+///
+/// # Errors
+/// Something in it does not exist or makes no sense.
+pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -> Result<Report, RunError> {
+    let (platform, factor) = platform(spec)?;
+    let workload = workload(spec)?;
+    let local_pages = local_pages(spec, &platform, workload.as_ref())?;
+    let tenants = vec![Tenant { workload, policy: make(factor), local_pages }];
+    let setup = setup(platform, factor, spec.contention, spec.lockstep, tenants);
+    let outcomes = Simulation::new(setup)?.run()?;
+    outcomes.first().map(|outcome| report(spec, outcome)).ok_or(NO_PROGRAM)
+}
+
+const NO_PROGRAM: RunError =
+    RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" };
+
+fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenants: Vec<Tenant>) -> Setup {
+    Setup {
+        contention,
+        interleave: if lockstep { Interleave::Lockstep } else { Interleave::Clock },
+        series_ns: ((COUNT_INTERVAL_NS * factor) as u64).max(1000),
+        profile: false,
+        platform,
+        tenants,
+    }
+}
+
+/// Runs several programs on one machine: each with its own policy and local memory, all on one link. Platform and contention
+/// are the first one's.
+///
+/// # Errors
+/// Something in one of them does not exist or makes no sense.
+pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
+    let Some(first) = specs.first() else { return Ok(Vec::new()) };
+    within("contention", first.contention, 0.0, 0.99, "between 0 and 0.99")?;
+    let (platform, factor) = platform(first)?;
+    let mut entries = Vec::new();
+    let mut tenants = Vec::new();
+    for spec in specs {
+        let entry = registry::find(&spec.policy)?;
+        let workload = workload(spec)?;
+        let map = AddressMap::new(workload.regions(), platform.page_bytes)
+            .ok_or(SimulationError::Regions(workload.name()))?;
+        let knowledge = knowledge(spec, entry, &platform, &map)?;
+        let policy = entry.build(factor, &spec.policy_settings, spec.seed, &knowledge)?;
+        let local_pages =
+            if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, workload.as_ref())? };
+        tenants.push(Tenant { workload, policy, local_pages });
+        entries.push(entry);
+    }
+    let lockstep = specs.iter().any(|spec| spec.lockstep) || entries.iter().any(|e| e.needs == Needs::Future);
+    let setup = setup(platform, factor, first.contention, lockstep, tenants);
+    let outcomes = Simulation::new(setup)?.run()?;
+    Ok(specs.iter().zip(outcomes).map(|(spec, outcome)| report(spec, &outcome)).collect())
+}
+
+fn within(
+    what: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
+    range: &'static str,
+) -> Result<(), RunError> {
+    if (least..=most).contains(&value) { Ok(()) } else { Err(RunError::Range { what, value, range }) }
+}
+
+/// The platform at the size of this run, and what the run is of the real one.
+fn platform(spec: &RunSpec) -> Result<(Platform, f64), RunError> {
+    let preset = Platform::named(&spec.platform)?;
+    let wrong = |reason: String| RunError::PlatformSetting { name: spec.platform.clone(), reason };
+    let mut value = serde_json::to_value(&preset).map_err(|error| wrong(error.to_string()))?;
+    if let Value::Object(settings) = &mut value {
+        for (key, given) in &spec.platform_settings {
+            settings.insert(key.clone(), given.clone());
+        }
+    }
+    let platform: Platform = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
+    if !platform.page_bytes.is_power_of_two() || !(4096..=2 << 20).contains(&platform.page_bytes) {
+        return Err(wrong(format!(
+            "page_bytes is {}, no power of two from 4096 to 2 MiB",
+            platform.page_bytes
+        )));
+    }
+    let factor = spec.scale.unwrap_or(spec.bytes as f64 / platform.working_set_bytes as f64).min(1.0);
+    within("scale", factor, 1e-6, 1.0, "between 0.000001 and 1")?;
+    Ok((platform.scaled(factor), factor))
+}
+
+fn workload(spec: &RunSpec) -> Result<Box<dyn Workload>, WorkloadError> {
+    workloads::build(&spec.workload, spec.bytes, spec.seed, &spec.workload_settings)
+}
+
+/// Shares are of what the workload uses, not of the whole huge pages that its regions are rounded up to.
+fn local_pages(spec: &RunSpec, platform: &Platform, workload: &dyn Workload) -> Result<u32, RunError> {
+    let used: u64 = workload.regions().iter().map(|region| region.bytes.div_ceil(platform.page_bytes)).sum();
+    let pages = match spec.local {
+        LocalSize::Bytes(bytes) => bytes / platform.page_bytes,
+        LocalSize::Share(share) => {
+            within("local memory", share, 0.0, 1.0, "a share between 0 and 1 of the working set")?;
+            (used as f64 * share).round() as u64
+        }
+    };
+    Ok(pages.min(u64::from(u32::MAX)) as u32)
+}
+
+/// What the policy must know beforehand, from a run of its own.
+fn knowledge(
+    spec: &RunSpec,
+    entry: &PolicyEntry,
+    platform: &Platform,
+    map: &AddressMap,
+) -> Result<Knowledge, RunError> {
+    match entry.needs {
+        Needs::Nothing => Ok(Knowledge::default()),
+        Needs::Profile => profile(spec, platform, map),
+        Needs::Future => future(spec, map),
+    }
+}
+
+fn profile(spec: &RunSpec, platform: &Platform, map: &AddressMap) -> Result<Knowledge, RunError> {
+    let policy =
+        registry::find("all-local")?.build(1.0, &Settings::new(), spec.seed, &Knowledge::default())?;
+    let setup = Setup {
+        platform: platform.clone(),
+        contention: 0.0,
+        interleave: Interleave::Clock,
+        series_ns: 1_000_000_000,
+        profile: true,
+        tenants: vec![Tenant { workload: workload(spec)?, policy, local_pages: map.page_count() }],
+    };
+    let outcome = Simulation::new(setup)?.run()?.pop();
+    let profile = outcome.map(|outcome| outcome.profile).unwrap_or_default();
+    Ok(Knowledge { profile: Arc::new(profile), ..Knowledge::default() })
+}
+
+/// The pages that a workload touches, in the order in which tasks take turns in lockstep.
+fn future(spec: &RunSpec, map: &AddressMap) -> Result<Knowledge, RunError> {
+    let mut workload = workload(spec)?;
+    let mut buffers: BTreeMap<usize, (Accesses, usize, bool)> =
+        (0..workload.tasks()).map(|task| (task, (Accesses::new(), 0, false))).collect();
+    let mut future: Vec<PageIndex> = Vec::new();
+    let mut turn = 0;
+    while !buffers.is_empty() {
+        let live: Vec<usize> = buffers.keys().copied().collect();
+        let task = live[turn % live.len()];
+        turn = (turn + 1) % live.len();
+        let mut left = LOCKSTEP_ACCESSES;
+        while left > 0 {
+            let Some((accesses, next, ending)) = buffers.get_mut(&task) else { break };
+            let Some(access) = accesses.get(*next) else {
+                accesses.clear();
+                *next = 0;
+                if *ending || !workload.step(task, accesses) {
+                    *ending = true;
+                    if accesses.is_empty() {
+                        buffers.remove(&task);
+                    }
+                } else if accesses.is_empty() {
+                    // A step without accesses counts as one, as in the simulator.
+                    left -= 1;
+                }
+                continue;
+            };
+            *next += 1;
+            left -= 1;
+            let page = match access.action() {
+                Action::Read(address) | Action::Write(address) => map.page_of(address),
+                Action::ComputeNs(_) => None,
+            };
+            if let Some(page) = page.filter(|&page| future.last() != Some(&page)) {
+                if future.len() == MAX_FUTURE {
+                    return Err(RunError::Future { policy: spec.policy.clone(), limit: MAX_FUTURE });
+                }
+                future.push(page);
+            }
+        }
+    }
+    Ok(Knowledge { future: Arc::new(future), ..Knowledge::default() })
+}
+
+fn report(spec: &RunSpec, outcome: &Outcome) -> Report {
+    let counts = &outcome.counts;
+    let run_s = outcome.run_ps as f64 / 1e12;
+    let per_s = |count: u64| if run_s > 0.0 { count as f64 / run_s } else { 0.0 };
+    let seconds = |ps: u64| ps as f64 / 1e12;
+    let misses = counts.local_misses + counts.far_misses;
+    Report {
+        spec: spec.clone(),
+        pages: outcome.page_count,
+        local_pages: outcome.local_pages,
+        run_s,
+        accesses: counts.accesses,
+        amat_ns: ratio(counts.memory_ps, counts.accesses) / 1e3,
+        local_hit_ratio: if misses == 0 { 1.0 } else { ratio(counts.local_misses, misses) },
+        llc_misses: misses,
+        promotions: counts.promotions,
+        demotions: counts.demotions,
+        promotions_per_s: per_s(counts.promotions),
+        demotions_per_s: per_s(counts.demotions),
+        migration_bytes_per_s: per_s((counts.promotions + counts.demotions) * outcome.page_bytes),
+        good_put: ratio(counts.promotions_used, counts.promotions),
+        prefetch_accuracy: ratio(counts.prefetches_used, counts.prefetches),
+        local_pages_in_use: outcome.pages_in_use,
+        local_in_use: if outcome.pages_local > 0.0 {
+            outcome.pages_in_use / outcome.pages_local
+        } else {
+            0.0
+        },
+        access_bytes: counts.traffic.access_bytes,
+        migration_bytes: counts.traffic.migration_bytes,
+        hint_faults: counts.hint_faults,
+        missing_faults: counts.missing_faults,
+        minor_faults: counts.minor_faults,
+        time: TimeSplit {
+            app_s: seconds(outcome.core_ps.saturating_sub(outcome.bill.total_ps())),
+            scan_local_s: seconds(outcome.bill.of(Work::ScanLocal)),
+            scan_far_s: seconds(outcome.bill.of(Work::ScanFar)),
+            fault_s: seconds(outcome.bill.of(Work::Fault)),
+            migration_s: seconds(outcome.bill.of(Work::Migration)),
+            spare_s: seconds(outcome.spare_bill.total_ps()),
+        },
+        series: outcome.series.points(outcome.page_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(workload: &str, policy: &str) -> RunSpec {
+        RunSpec { workload: workload.into(), policy: policy.into(), bytes: 4 << 20, ..RunSpec::default() }
+    }
+
+    #[test]
+    fn every_policy_runs_and_keeps_to_its_local_memory() {
+        for entry in registry::entries() {
+            let report = execute(&spec("memcached-etc", entry.name)).unwrap();
+            assert!(report.run_s > 0.0 && report.accesses > 0, "{}", entry.name);
+            assert!(entry.unlimited || report.local_pages < report.pages / 4, "{}", entry.name);
+            assert!(report.good_put <= 1.0 && report.prefetch_accuracy <= 1.0, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let run_s = |policy: &str| execute(&spec("memcached-etc", policy)).unwrap().run_s;
+        let (local, remote, oracle) = (run_s("all-local"), run_s("all-remote"), run_s("oracle"));
+        assert!(local < oracle && oracle < remote, "{local} {oracle} {remote}");
+    }
+
+    #[test]
+    fn no_page_fetch_policy_has_fewer_fetches_than_belady() {
+        let fetches = |policy: &str| {
+            let spec = RunSpec {
+                policy_settings: match policy {
+                    "swap" => Map::from_iter([("read_ahead_pages".to_owned(), 1.into())]),
+                    _ => Map::new(),
+                },
+                lockstep: true,
+                ..spec("ligra-bfs", policy)
+            };
+            execute(&spec).unwrap().missing_faults
+        };
+        let best = fetches("belady");
+        assert!(best > 0);
+        for policy in ["swap", "dcm-4k"] {
+            assert!(fetches(policy) >= best, "{policy}");
+        }
+    }
+
+    #[test]
+    fn one_seed_gives_one_report_on_any_thread() {
+        let run = || serde_json::to_string(&execute(&spec("ligra-bfs", "hotbox")).unwrap()).unwrap();
+        let threads: Vec<_> = (0..2).map(|_| std::thread::spawn(run)).collect();
+        let reports: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(reports[0], reports[1]);
+        assert_eq!(reports[0], run());
+    }
+
+    #[test]
+    fn tenants_share_the_link_and_slow_each_other_down() {
+        let mut one = spec("uniform-kv", "all-remote");
+        one.platform_settings.insert("link_bytes_per_s".into(), 2e8.into());
+        let alone = execute(&one).unwrap().run_s;
+        let together = execute_together(&[one.clone(), one]).unwrap();
+        assert_eq!(together.len(), 2);
+        assert!(together.iter().all(|report| report.run_s > 1.2 * alone), "{alone} {}", together[0].run_s);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let wrong = [
+            RunSpec { contention: 1.5, ..spec("scan", "swap") },
+            RunSpec { local: LocalSize::Share(2.0), ..spec("scan", "swap") },
+            RunSpec { platform: "abacus".into(), ..spec("scan", "swap") },
+            RunSpec { scale: Some(0.0), ..spec("scan", "swap") },
+            RunSpec {
+                platform_settings: Map::from_iter([("page_bytes".to_owned(), 5000.into())]),
+                ..spec("scan", "swap")
+            },
+            RunSpec {
+                platform_settings: Map::from_iter([("speed".to_owned(), 1.into())]),
+                ..spec("scan", "swap")
+            },
+        ];
+        for spec in wrong {
+            assert!(execute(&spec).is_err(), "{spec:?}");
+        }
+    }
+}

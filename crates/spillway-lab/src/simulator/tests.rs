@@ -1,0 +1,176 @@
+//! The simulator as a whole, on workloads of a few lines.
+
+use spillway_core::machine::Machine;
+
+use super::*;
+use crate::access::Accesses;
+use crate::workload::Region;
+
+const START: u64 = 1 << 30;
+
+/// Reads lines `stride` bytes apart through `bytes`, `rounds` times, in each task.
+struct Stride {
+    regions: Vec<Region>,
+    stride: u64,
+    left: Vec<u64>,
+}
+
+impl Stride {
+    fn new(bytes: u64, stride: u64, rounds: u64, tasks: usize) -> Box<Self> {
+        let regions = vec![Region { name: "array", start: START, bytes }];
+        Box::new(Self { regions, stride, left: vec![rounds; tasks] })
+    }
+}
+
+impl Workload for Stride {
+    fn name(&self) -> &'static str {
+        "stride"
+    }
+
+    fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    fn tasks(&self) -> usize {
+        self.left.len()
+    }
+
+    fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
+        if self.left[task] == 0 {
+            return false;
+        }
+        self.left[task] -= 1;
+        let addresses = (START..START + self.regions[0].bytes).step_by(self.stride as usize);
+        accesses.extend(addresses.map(Access::read));
+        true
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// All pages in one tier.
+struct Fixed(Tier);
+
+impl Policy for Fixed {
+    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+        self.0
+    }
+}
+
+/// Fetches the page that is missing, and sends the oldest away.
+#[derive(Default)]
+struct Fifo(std::collections::VecDeque<u32>);
+
+impl Fifo {
+    fn make_room(&mut self, machine: &mut dyn Machine) {
+        while machine.free_pages(Tier::Local) == 0 {
+            let Some(page) = self.0.pop_front() else { return };
+            machine.write_back(page);
+        }
+    }
+}
+
+impl Policy for Fifo {
+    fn access_model(&self) -> AccessModel {
+        AccessModel::PageFetch
+    }
+
+    fn place(&mut self, page: u32, machine: &mut dyn Machine) -> Tier {
+        self.make_room(machine);
+        self.0.push_back(page);
+        Tier::Local
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+        self.make_room(machine);
+        machine.migrate(&[fault.page], Tier::Local, spillway_core::machine::Call::Kernel);
+        self.0.push_back(fault.page);
+    }
+}
+
+fn simulate(
+    workload: Box<dyn Workload>,
+    policy: Box<dyn Policy>,
+    local_pages: u32,
+    contention: f64,
+) -> Outcome {
+    let setup = Setup {
+        platform: Platform::hotbox(),
+        contention,
+        interleave: Interleave::Clock,
+        series_ns: 100_000,
+        profile: false,
+        tenants: vec![Tenant { workload, policy, local_pages }],
+    };
+    Simulation::new(setup).unwrap().run().unwrap().remove(0)
+}
+
+const MIB: u64 = 1 << 20;
+
+/// 16 MiB in steps of a page do not fit the TLB, and their lines collide in no cache: every access of the second
+/// round is a walk and, but for the lines that stayed, a miss.
+#[test]
+fn a_far_access_costs_what_the_platform_says() {
+    let far = simulate(Stride::new(512 * MIB, 4096, 1, 1), Box::new(Fixed(Tier::Far)), 0, 0.0);
+    let local = simulate(Stride::new(512 * MIB, 4096, 1, 1), Box::new(Fixed(Tier::Local)), 1 << 20, 0.0);
+    assert_eq!(far.counts.far_misses, 131_072);
+    assert_eq!(local.counts.local_misses, 131_072);
+    let platform = Platform::hotbox();
+    let difference_ns = (far.run_ps - local.run_ps) as f64 / 131_072.0 / 1e3;
+    let line_ns = platform::LINE_MESSAGE_BYTES as f64 / platform.link_bytes_per_s * 1e9;
+    let expected_ns = platform.far_ns + line_ns - platform.local_ns;
+    assert!((difference_ns - expected_ns).abs() < 1.0, "{difference_ns} against {expected_ns}");
+}
+
+#[test]
+fn one_seed_gives_one_result() {
+    let run = || {
+        let outcome = simulate(Stride::new(8 * MIB, 64, 3, 3), Box::new(Fifo::default()), 500, 0.3);
+        (outcome.run_ps, outcome.core_ps, outcome.counts, outcome.series.points(4096))
+    };
+    assert_eq!(run(), run());
+}
+
+/// A cyclic scan is FIFO's worst case: every page faults in every round but the first.
+#[test]
+fn page_fetch_brings_every_missing_page_in() {
+    let outcome = simulate(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, 0.0);
+    assert_eq!(outcome.counts.missing_faults, 2 * 2048);
+    assert_eq!(outcome.counts.promotions, 2 * 2048);
+    assert_eq!(outcome.counts.demotions, 2048 - 1024 + 2 * 2048);
+    assert_eq!(outcome.counts.far_misses, 0);
+    assert_eq!(outcome.counts.promotions_used, outcome.counts.promotions);
+}
+
+#[test]
+fn a_contending_neighbour_slows_page_fetches() {
+    let run =
+        |contention| simulate(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, contention);
+    let (free, contended) = (run(0.0), run(0.8));
+    assert!(contended.run_ps > free.run_ps + 4096 * 1_000_000);
+}
+
+#[test]
+fn tasks_share_what_a_page_table_and_a_cache_hold() {
+    let outcome = simulate(Stride::new(2 * MIB, 64, 2, 4), Box::new(Fixed(Tier::Local)), 1024, 0.0);
+    assert_eq!(outcome.counts.accesses, 4 * 2 * 2 * MIB / 64);
+    assert_eq!(outcome.counts.local_misses, 2 * MIB / 64, "each line once, for all four");
+}
+
+#[test]
+fn addresses_outside_the_regions_are_an_error() {
+    let mut workload = Stride::new(2 * MIB, 4096, 1, 1);
+    workload.regions[0].start = 2 * START;
+    let setup = Setup {
+        platform: Platform::hotbox(),
+        contention: 0.0,
+        interleave: Interleave::Clock,
+        series_ns: 1000,
+        profile: false,
+        tenants: vec![Tenant { workload, policy: Box::new(Fixed(Tier::Local)), local_pages: 1 }],
+    };
+    let error = Simulation::new(setup).unwrap().run().err().unwrap().to_string();
+    assert!(error.contains("0x40000000"), "{error}");
+}

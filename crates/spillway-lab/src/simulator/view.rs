@@ -1,0 +1,380 @@
+//! The machine that a policy acts on while one of its events is handled: does what it asks for, and sums up what
+//! that costs.
+
+use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
+use spillway_core::policy::AccessModel;
+
+use super::link::{Direction, Link, PS_PER_NS};
+use super::metrics::{Bill, Work};
+use super::node::Node;
+use super::pages::{bit, region_bit};
+use super::timers::Timers;
+
+/// More pages than this are marked with one flush of the whole TLB (Linux: `tlb_single_page_flush_ceiling`).
+const FLUSH_CEILING: usize = 33;
+
+/// A node, as the policy sees it during one event.
+pub struct View<'a> {
+    /// The node.
+    pub node: &'a mut Node,
+    /// Its link.
+    pub link: &'a mut Link,
+    /// Its timers.
+    pub timers: &'a mut Timers,
+    /// When the event began, in picoseconds.
+    pub start_ps: u64,
+    /// The core that waits for the policy; none while a daemon works.
+    pub core: Option<usize>,
+    /// The page that a fault stopped at.
+    pub faulting: Option<PageIndex>,
+    /// What it cost so far, transfers that are waited for included.
+    pub bill: Bill,
+    /// When the last fetched page arrives; work until then is hidden behind the transfer (dcm 3.3).
+    pub arrival_ps: u64,
+}
+
+impl View<'_> {
+    fn charge(&mut self, work: Work, ps: u64) {
+        self.bill.add(work, ps);
+    }
+
+    fn now_ps(&self) -> u64 {
+        self.start_ps + self.bill.total_ps()
+    }
+
+    /// Waits for what is still on its way, and says what all of it cost.
+    pub fn settle(mut self) -> Bill {
+        let waiting = self.arrival_ps.saturating_sub(self.now_ps());
+        self.charge(Work::Migration, waiting);
+        self.bill
+    }
+
+    fn scan_work(tier: Tier) -> Work {
+        if tier == Tier::Local { Work::ScanLocal } else { Work::ScanFar }
+    }
+
+    /// Interrupts the other cores of the program, so that they forget a translation.
+    fn shoot_down(&mut self) {
+        for (at, core) in self.node.cores.iter_mut().enumerate() {
+            if Some(at) != self.core && !core.done {
+                core.clock_ps += self.node.costs.interrupt;
+                self.node.bill.add(Work::Migration, self.node.costs.interrupt);
+            }
+        }
+    }
+
+    /// Whether a page can move to a tier.
+    fn can_move(&self, head: PageIndex, to: Tier) -> bool {
+        let there = self.node.pages.tier_of(head);
+        there.is_some_and(|tier| tier != to) && self.node.pages.free(to) >= self.node.pages.span(head)
+    }
+
+    /// Moves a page's frame and its bits, and counts it; costs nothing by itself.
+    fn relocate(&mut self, head: PageIndex, to: Tier) {
+        let span = self.node.pages.span(head);
+        let from = if to == Tier::Local { Tier::Far } else { Tier::Local };
+        self.node.pages.take_frames(to, span);
+        self.node.pages.give_frames(from, span);
+        let fetch = self.node.model == AccessModel::PageFetch;
+        let demanded = fetch && self.faulting == Some(head);
+        let bits = match (to, demanded) {
+            (Tier::Local, true) => bit::TOUCHED | bit::MAPPED | bit::LOCAL,
+            (Tier::Local, false) => bit::TOUCHED | bit::MAPPED | bit::LOCAL | bit::FRESH,
+            (Tier::Far, _) if fetch => bit::TOUCHED,
+            (Tier::Far, _) => bit::TOUCHED | bit::MAPPED,
+        };
+        for flags in self.node.pages.mapping_mut(head) {
+            *flags = *flags & bit::IN_USE | bits;
+        }
+        let counts = &mut self.node.counts;
+        match to {
+            Tier::Local => {
+                counts.promotions += u64::from(span);
+                counts.promotions_used += u64::from(demanded);
+                counts.prefetches += u64::from(fetch && !demanded);
+            }
+            Tier::Far => counts.demotions += u64::from(span),
+        }
+        counts.traffic.migration_bytes += u64::from(span) * self.node.page_bytes;
+        self.node.forget(head);
+    }
+
+    fn bytes_of(&self, head: PageIndex) -> u64 {
+        u64::from(self.node.pages.span(head)) * self.node.page_bytes
+    }
+
+    /// Pages that were asked for together and lie together come as one message.
+    fn fetch(&mut self, pages: &[PageIndex]) -> u32 {
+        let mut moved = 0;
+        let mut run_bytes = 0;
+        let mut run_end = None;
+        for &page in pages {
+            if !self.can_move(page, Tier::Local) {
+                continue;
+            }
+            if run_end != Some(page) {
+                self.send_fetch(std::mem::take(&mut run_bytes));
+            }
+            run_end = Some(page + self.node.pages.span(page));
+            run_bytes += self.bytes_of(page);
+            self.relocate(page, Tier::Local);
+            self.charge(Work::Migration, self.node.costs.mark_page);
+            moved += 1;
+        }
+        self.send_fetch(run_bytes);
+        moved
+    }
+
+    fn send_fetch(&mut self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        self.charge(Work::Migration, self.node.costs.fetch);
+        let now_ps = self.now_ps();
+        let arrival_ps = now_ps + self.link.latency_ps() + self.link.pages(Direction::In, now_ps, bytes);
+        self.arrival_ps = self.arrival_ps.max(arrival_ps);
+    }
+
+    /// One page of a migration: unmap, copy, map.
+    fn move_page(&mut self, head: PageIndex, to: Tier) {
+        let bytes = self.bytes_of(head);
+        self.relocate(head, to);
+        self.copy_page(bytes, to);
+    }
+
+    fn copy_page(&mut self, bytes: u64, to: Tier) {
+        let now_ps = self.now_ps();
+        let transfer_ps = match to {
+            Tier::Local => self.link.latency_ps() + self.link.pages(Direction::In, now_ps, bytes),
+            Tier::Far => self.link.pages(Direction::Out, now_ps, bytes),
+        };
+        self.charge(Work::Migration, self.node.costs.migrate_page + transfer_ps);
+        self.shoot_down();
+    }
+
+    fn begin_call(&mut self, call: Call) {
+        if call == Call::System {
+            self.charge(Work::Migration, self.node.costs.migrate_call);
+        }
+    }
+
+    /// Visits one head of a scan. Where the next one is.
+    fn visit(&mut self, page: PageIndex, scan: Scan, visit: &mut dyn FnMut(PageIndex, bool)) -> PageIndex {
+        let head = self.node.pages.head(page);
+        let next = head + self.node.pages.span(head);
+        if self.node.pages.tier_of(head) == Some(scan.tier) {
+            let accessed = self.clear_accessed(head);
+            let clear = if accessed { self.node.costs.clear_entry } else { 0 };
+            self.charge(Self::scan_work(scan.tier), self.node.costs.scan_entry + clear);
+            visit(head, accessed);
+        }
+        next
+    }
+
+    fn clear_accessed(&mut self, head: PageIndex) -> bool {
+        let pages = &mut self.node.pages;
+        let region = &mut pages.regions[(head >> pages.huge_shift) as usize];
+        if *region & region_bit::HUGE != 0 {
+            let accessed = *region & region_bit::ACCESSED != 0;
+            *region &= !region_bit::ACCESSED;
+            return accessed;
+        }
+        let flags = &mut pages.flags[head as usize];
+        let accessed = *flags & bit::ACCESSED != 0;
+        *flags &= !bit::ACCESSED;
+        accessed
+    }
+
+    /// Looks at the upper level: whether anything below the region of `page` was accessed since last time.
+    fn upper_level(&mut self, page: PageIndex, scan: Scan) -> bool {
+        self.charge(Self::scan_work(scan.tier), self.node.costs.scan_upper);
+        let region = &mut self.node.pages.regions[(page >> self.node.pages.huge_shift) as usize];
+        let accessed = *region & region_bit::ACCESSED != 0;
+        if *region & region_bit::HUGE == 0 {
+            *region &= !region_bit::ACCESSED;
+        }
+        accessed
+    }
+
+    fn set_mapped(&mut self, head: PageIndex, mapped: bool, marked: bool) {
+        for flags in self.node.pages.mapping_mut(head) {
+            *flags &= !(bit::MAPPED | bit::MARKED);
+            *flags |= if mapped { bit::MAPPED } else { 0 } | if marked { bit::MARKED } else { 0 };
+        }
+    }
+}
+
+impl Machine for View<'_> {
+    fn now_ns(&self) -> u64 {
+        self.now_ps() / PS_PER_NS
+    }
+
+    fn page_count(&self) -> u32 {
+        self.node.pages.flags.len() as u32
+    }
+
+    fn page_bytes(&self) -> u64 {
+        self.node.page_bytes
+    }
+
+    fn pages_per_huge(&self) -> u32 {
+        self.node.pages.pages_per_huge()
+    }
+
+    fn capacity_pages(&self, tier: Tier) -> u32 {
+        self.node.pages.capacity(tier)
+    }
+
+    fn free_pages(&self, tier: Tier) -> u32 {
+        self.node.pages.free(tier)
+    }
+
+    fn tier_of(&self, page: PageIndex) -> Option<Tier> {
+        self.node.pages.tier_of(page)
+    }
+
+    fn span(&self, page: PageIndex) -> u32 {
+        self.node.pages.span(page)
+    }
+
+    fn take_accessed(&mut self, page: PageIndex) -> bool {
+        let tier = self.tier_of(page).unwrap_or(Tier::Local);
+        self.charge(Self::scan_work(tier), self.node.costs.lru_entry);
+        self.clear_accessed(page)
+    }
+
+    fn scan(&mut self, scan: Scan, visit: &mut dyn FnMut(PageIndex, bool)) {
+        let end = scan.start.saturating_add(scan.pages).min(self.page_count());
+        let per_region = self.pages_per_huge();
+        let mut page = scan.start;
+        let mut region_end = page;
+        while page < end {
+            if scan.hierarchical && page >= region_end {
+                region_end = (page / per_region + 1) * per_region;
+                if !self.upper_level(page, scan) {
+                    page = region_end;
+                    continue;
+                }
+            }
+            page = self.visit(page, scan, visit);
+        }
+    }
+
+    fn mark(&mut self, pages: &[PageIndex]) {
+        for &page in pages {
+            if self.tier_of(page).is_some() {
+                self.set_mapped(page, false, true);
+            }
+        }
+        let per_page = self.node.costs.mark_page * pages.len() as u64;
+        self.charge(Work::Fault, per_page + self.node.costs.shootdown);
+        self.shoot_down();
+        let forgotten = &pages[..pages.len().min(FLUSH_CEILING)];
+        forgotten.iter().for_each(|&page| self.node.forget(page));
+    }
+
+    fn is_marked(&self, page: PageIndex) -> bool {
+        self.node.pages.flags[page as usize] & bit::MARKED != 0
+    }
+
+    fn unmark(&mut self, page: PageIndex) {
+        let reachable = self.node.model == AccessModel::Hybrid || self.tier_of(page) == Some(Tier::Local);
+        self.set_mapped(page, reachable, false);
+        self.charge(Work::Fault, self.node.costs.mark_page);
+    }
+
+    fn migrate(&mut self, pages: &[PageIndex], to: Tier, call: Call) -> u32 {
+        self.begin_call(call);
+        if to == Tier::Local && self.node.model == AccessModel::PageFetch {
+            return self.fetch(pages);
+        }
+        let mut moved = 0;
+        for &page in pages {
+            if self.can_move(page, to) {
+                self.move_page(page, to);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
+    fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], call: Call) -> u32 {
+        self.begin_call(call);
+        let mut swapped = 0;
+        for &(far, local) in pairs {
+            let there = (self.tier_of(far), self.tier_of(local));
+            let same_size = self.span(far) == self.span(local);
+            if there != (Some(Tier::Far), Some(Tier::Local)) || !same_size {
+                continue;
+            }
+            let bytes = self.bytes_of(far);
+            self.relocate(local, Tier::Far);
+            self.copy_page(bytes, Tier::Far);
+            self.relocate(far, Tier::Local);
+            self.copy_page(bytes, Tier::Local);
+            swapped += 1;
+        }
+        swapped
+    }
+
+    fn write_back(&mut self, page: PageIndex) {
+        if !self.can_move(page, Tier::Far) {
+            return;
+        }
+        let bytes = self.bytes_of(page);
+        self.relocate(page, Tier::Far);
+        let now_ps = self.now_ps();
+        self.link.pages(Direction::Out, now_ps, bytes);
+        self.charge(Work::Migration, self.node.costs.mark_page);
+    }
+
+    fn unmap(&mut self, pages: &[PageIndex]) {
+        for &page in pages {
+            if self.tier_of(page) == Some(Tier::Local) {
+                self.set_mapped(page, false, false);
+                self.charge(Work::Migration, self.node.costs.mark_page);
+                self.node.forget(page);
+            }
+        }
+        self.charge(Work::Migration, self.node.costs.shootdown);
+        self.shoot_down();
+    }
+
+    fn split(&mut self, page: PageIndex) {
+        if !self.node.pages.is_huge(page) {
+            return;
+        }
+        self.node.forget(page);
+        let region = &mut self.node.pages.regions[(page >> self.node.pages.huge_shift) as usize];
+        *region &= !region_bit::HUGE;
+        let entries = self.node.costs.mark_page * u64::from(self.pages_per_huge());
+        self.charge(Work::Migration, entries + self.node.costs.shootdown);
+        self.shoot_down();
+    }
+
+    fn sample_accesses(&mut self, period: u32) {
+        self.node.sampler.start(period);
+    }
+
+    fn take_samples(&mut self, samples: &mut Vec<Sample>) {
+        samples.append(&mut self.node.sampler.taken);
+    }
+
+    fn count_accesses(&mut self, window_ns: u64) {
+        let now_ps = self.now_ps();
+        self.timers.count_every(window_ns * PS_PER_NS, now_ps);
+    }
+
+    fn set_timer(&mut self, timer: u32, after_ns: u64) {
+        let at_ps = self.now_ps() + after_ns.max(1) * PS_PER_NS;
+        self.timers.set(timer, at_ps);
+    }
+
+    fn link(&self) -> LinkTelemetry {
+        LinkTelemetry {
+            available_bytes_per_s: self.link.available_bytes_per_s(),
+            delta_latency_ns: (self.link.loaded_latency_ns() - self.node.local_ns).max(0.0),
+            traffic_bytes: self.node.counts.traffic.total_bytes(),
+        }
+    }
+}

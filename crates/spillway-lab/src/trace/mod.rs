@@ -1,0 +1,106 @@
+//! Traces: the accesses of a program, in a compressed file. The format is described in
+//! `docs/lab/trace-format.md`.
+//!
+//! - [`TraceWriter`], [`TraceReader`]: the file, written and read from end to end
+//! - [`TraceWorkload`]: a workload that repeats a trace
+//! - [`import`]: from Valgrind's lackey and from plain text
+//! - [`record`]: from a running program
+
+mod codec;
+pub mod import;
+mod reader;
+pub mod record;
+mod replayed;
+mod writer;
+
+use std::io;
+
+use thiserror::Error;
+
+pub use reader::{Chunk, TraceReader};
+pub use replayed::TraceWorkload;
+pub use writer::{TraceSummary, TraceWriter};
+
+/// First bytes of a trace: a name and the version of the format.
+const MAGIC: [u8; 8] = *b"SPWTRC\0\x01";
+/// Tag of a chunk of accesses.
+const TAG_CHUNK: u8 = b'C';
+/// Tag of the index, the last part of the file but the trailer.
+const TAG_INDEX: u8 = b'I';
+/// Tag, task, records, raw bytes, compressed bytes, checksum.
+const PART_HEADER_BYTES: usize = 1 + 4 + 4 + 4 + 4 + 8;
+/// Where the index starts, and the magic once more.
+const TRAILER_BYTES: usize = 16;
+
+/// Records of a chunk at most.
+pub const CHUNK_RECORDS: usize = 1 << 16;
+/// Raw bytes of a chunk at most: no record is longer than ten bytes.
+const CHUNK_RAW_BYTES: usize = CHUNK_RECORDS * 10;
+/// Raw bytes of an index at most: what a reader is ready to hold.
+const INDEX_RAW_BYTES: usize = 64 << 20;
+/// Tasks at most.
+pub const TASKS: u32 = 1024;
+/// Addresses and times are below this.
+pub const VALUE_LIMIT: u64 = 1 << 56;
+/// Instructions that take a nanosecond where a recorder counts them: a core at 3 GHz that ends one a cycle.
+pub const INSTRUCTIONS_PER_NS: u64 = 3;
+
+/// What is wrong with a trace, or what kept it from being written.
+#[derive(Debug, Error)]
+pub enum TraceError {
+    /// The file cannot be read or written.
+    #[error("trace: {0}; check the file and the room on its disk")]
+    Io(#[from] io::Error),
+    /// The file does not begin as a trace does.
+    #[error(
+        "trace: it does not begin with the mark of a trace of version 1; record it anew with this Spillway"
+    )]
+    NotATrace,
+    /// The file ends before its end mark.
+    #[error("trace: it is cut off at byte {at}; copy or record it again")]
+    Truncated {
+        /// Where it ends.
+        at: u64,
+    },
+    /// A part is not what its checksum or its numbers say.
+    #[error("trace: it is damaged at byte {at}: {reason}; copy or record it again")]
+    Damaged {
+        /// Where the part starts.
+        at: u64,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// An address or a time is too large, or there are too many tasks.
+    #[error("trace: {what} {value:#x} is not below {limit:#x}; leave it out")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large.
+        value: u64,
+        /// What it must stay below.
+        limit: u64,
+    },
+    /// A line of text is not understood.
+    #[error("trace: line {line} is '{text}', not {wanted}; correct it")]
+    Line {
+        /// Which line, from 1.
+        line: u64,
+        /// How it begins.
+        text: String,
+        /// What was wanted.
+        wanted: &'static str,
+    },
+    /// A program cannot be recorded.
+    #[error("recording: {thing}: {reason}; {remedy}")]
+    Record {
+        /// What failed.
+        thing: String,
+        /// Why.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+}
+
+#[cfg(test)]
+mod tests;

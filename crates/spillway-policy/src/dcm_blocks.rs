@@ -1,0 +1,400 @@
+//! dcm: page fetch with three FIFO queues and elastic blocks.
+//!
+//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2, in
+//! [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody waits for, frames
+//! freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at eviction to single pages when
+//! fewer than half were referenced (4.2, [`spillway_core::blocks`]); static blocks of 4 to 64 KiB (4.1).
+//!
+//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention between
+//! processors, which a machine of this seam does not show to a policy. A block in Writeback is NotLocal at once here.
+
+use serde::{Deserialize, Serialize};
+use spillway_core::blocks::{Blocks, MAX_ORDER};
+use spillway_core::fifo::Entry;
+use spillway_core::machine::{Call, Machine, PageIndex, Tier};
+use spillway_core::page_word::State;
+use spillway_core::policy::{AccessModel, Fault, FaultKind, Policy};
+
+use crate::dcm::{self, Replacement, Step};
+use crate::knowledge::Knowledge;
+use crate::registry::Registered;
+
+/// The size of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockSize {
+    /// From one page to 16, as accesses ask for.
+    #[serde(rename = "elastic")]
+    Elastic,
+    /// One page.
+    #[serde(rename = "4k")]
+    Pages1,
+    /// 2 pages.
+    #[serde(rename = "8k")]
+    Pages2,
+    /// 4 pages.
+    #[serde(rename = "16k")]
+    Pages4,
+    /// 8 pages.
+    #[serde(rename = "32k")]
+    Pages8,
+    /// 16 pages.
+    #[serde(rename = "64k")]
+    Pages16,
+}
+
+impl BlockSize {
+    fn orders(self) -> (u8, u8) {
+        match self {
+            Self::Elastic => (0, MAX_ORDER),
+            Self::Pages1 => (0, 0),
+            Self::Pages2 => (1, 1),
+            Self::Pages4 => (2, 2),
+            Self::Pages8 => (3, 3),
+            Self::Pages16 => (4, 4),
+        }
+    }
+}
+
+/// Settings.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The size of blocks.
+    pub blocks: BlockSize,
+    /// Chance that a block which comes in goes straight to the proactive queue (paper: 0.1).
+    pub random_promotion: f64,
+    /// Share of the mapped blocks that the proactive queue may hold.
+    pub proactive_share: f64,
+    /// Share of local memory that lies in the inactive queue.
+    pub inactive_share: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let queues = dcm::Config::default();
+        Self {
+            blocks: BlockSize::Elastic,
+            random_promotion: queues.random_promotion,
+            proactive_share: queues.proactive_share,
+            inactive_share: queues.inactive_share,
+        }
+    }
+}
+
+/// A queue's entry keeps so many bits of a generation.
+const GENERATION_MASK: u8 = 0x7F;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Queue {
+    None,
+    Active,
+    Proactive,
+    Inactive,
+}
+
+/// A block is known by its first page; that page's fields are the block's.
+#[derive(Clone, Copy)]
+struct Page {
+    queue: Queue,
+    referenced: bool,
+    /// Changes with every move between queues, so that entries that were left behind are known.
+    generation: u8,
+}
+
+/// The policy.
+pub struct Dcm {
+    config: Config,
+    seed: u64,
+    blocks: Blocks,
+    pages: Vec<Page>,
+    queues: Replacement,
+    /// Pages of the blocks in the inactive queue.
+    inactive_pages: usize,
+}
+
+impl Registered for Dcm {
+    type Config = Config;
+    fn build(config: Config, seed: u64, _knowledge: &Knowledge) -> Self {
+        Self {
+            config,
+            seed,
+            blocks: Blocks::new(0, 0, 0),
+            pages: Vec::new(),
+            queues: Self::queues(config, 0, seed),
+            inactive_pages: 0,
+        }
+    }
+}
+
+impl Dcm {
+    fn queues(config: Config, local_pages: u32, seed: u64) -> Replacement {
+        let Config { random_promotion, proactive_share, inactive_share, .. } = config;
+        let config = dcm::Config { random_promotion, proactive_share, inactive_share };
+        Replacement::new(config, local_pages as usize, seed)
+    }
+
+    /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
+    fn orders(&self, machine: &dyn Machine) -> (u8, u8) {
+        let (order, max_order) = self.config.blocks.orders();
+        let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
+        (order.min(fitting), max_order.min(fitting))
+    }
+
+    /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
+    fn reserve(&self, machine: &dyn Machine) -> u32 {
+        1 << self.orders(machine).1
+    }
+
+    fn is_current(pages: &[Page], entry: Entry, state: State) -> bool {
+        let page = &pages[entry.page_number as usize];
+        page.generation == entry.generation && page.queue == queue_of(state)
+    }
+
+    /// Puts a block at the tail of a queue.
+    fn enqueue(&mut self, head: PageIndex, state: State) {
+        self.leave(head);
+        let page = &mut self.pages[head as usize];
+        page.queue = queue_of(state);
+        if state == State::Inactive {
+            self.inactive_pages += self.blocks.pages(head).len();
+        }
+        let entry = Entry { page_number: u64::from(head), generation: page.generation };
+        if self.queues.enqueue(state, entry).is_err() {
+            let pages = &self.pages;
+            self.queues.drop_stale(|entry, state| Self::is_current(pages, entry, state));
+            // There is room for every local page once stale entries are gone.
+            let _ = self.queues.enqueue(state, entry);
+        }
+    }
+
+    /// The block's local pages.
+    fn local_pages(&self, machine: &dyn Machine, head: PageIndex) -> Vec<PageIndex> {
+        self.blocks.pages(head).filter(|&page| machine.tier_of(page) == Some(Tier::Local)).collect()
+    }
+
+    /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
+    fn arrive(&mut self, machine: &dyn Machine, page: PageIndex, fetched: bool) {
+        let head = self.blocks.head(page);
+        let state = self.queues.state_of_newcomer();
+        let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
+        let mapped = |queue| matches!(queue, Queue::Active | Queue::Proactive);
+        let buddy_mapped = |pages: &[Page], buddy: PageIndex| mapped(pages[buddy as usize].queue);
+        let pages = &self.pages;
+        match self.blocks.stretch(page, |buddy| whole_and_local(buddy) && buddy_mapped(pages, buddy)) {
+            None if !fetched && mapped(self.pages[head as usize].queue) => {}
+            None => self.enqueue(head, state),
+            Some(buddy) => {
+                let queue = self.pages[buddy as usize].queue;
+                self.leave(head);
+                self.leave(buddy);
+                // Algorithm 1: the buddy's state; one that was active moves to the tail.
+                let state = if queue == Queue::Proactive { State::Proactive } else { State::Active };
+                self.enqueue(head.min(buddy), state);
+            }
+        }
+    }
+
+    fn leave(&mut self, head: PageIndex) {
+        let page = &mut self.pages[head as usize];
+        if page.queue == Queue::Inactive {
+            self.inactive_pages -= self.blocks.pages(head).len();
+        }
+        page.queue = Queue::None;
+        page.generation = (page.generation + 1) & GENERATION_MASK;
+    }
+
+    /// Unmaps a block: what was referenced is noted, and any later access will be seen.
+    fn make_inactive(&mut self, machine: &mut dyn Machine, head: PageIndex) {
+        let pages = self.local_pages(machine, head);
+        for &page in &pages {
+            self.pages[page as usize].referenced |= machine.take_accessed(page);
+        }
+        machine.unmap(&pages);
+        self.enqueue(head, State::Inactive);
+    }
+
+    /// Moves mapped blocks down until the inactive queue holds as many pages as it should.
+    fn balance(&mut self, machine: &mut dyn Machine) {
+        let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
+        while self.inactive_pages <= target {
+            match self.queues.next_mapped() {
+                None => return,
+                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, State::Proactive) => {
+                    self.enqueue(entry.page_number as u32, State::Active);
+                }
+                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, State::Active) => {
+                    self.make_inactive(machine, entry.page_number as u32);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Writes inactive blocks back until `pages` frames are free.
+    fn reclaim(&mut self, machine: &mut dyn Machine, pages: u32) {
+        while machine.free_pages(Tier::Local) < pages {
+            self.balance(machine);
+            let Some(entry) = self.queues.next_inactive() else { return };
+            if Self::is_current(&self.pages, entry, State::Inactive) {
+                self.evict(machine, entry.page_number as u32);
+            }
+        }
+    }
+
+    fn evict(&mut self, machine: &mut dyn Machine, head: PageIndex) {
+        for page in self.local_pages(machine, head) {
+            machine.write_back(page);
+        }
+        self.leave(head);
+        let pages = &self.pages;
+        let block = self.blocks.pages(head);
+        if self.config.blocks == BlockSize::Elastic {
+            self.blocks.reduce(head, |page| pages[page as usize].referenced);
+        }
+        block.for_each(|page| self.pages[page as usize].referenced = false);
+    }
+
+    /// A block in the inactive queue is accessed: it has a history now.
+    fn rescue(&mut self, machine: &mut dyn Machine, page: PageIndex) {
+        let head = self.blocks.head(page);
+        self.pages[page as usize].referenced = true;
+        for member in self.local_pages(machine, head) {
+            if member != page {
+                machine.unmark(member);
+            }
+        }
+        if self.pages[head as usize].queue == Queue::Inactive {
+            self.enqueue(head, State::Proactive);
+        }
+    }
+}
+
+fn queue_of(state: State) -> Queue {
+    match state {
+        State::Proactive => Queue::Proactive,
+        State::Inactive => Queue::Inactive,
+        _ => Queue::Active,
+    }
+}
+
+impl Policy for Dcm {
+    fn access_model(&self) -> AccessModel {
+        AccessModel::PageFetch
+    }
+
+    fn start(&mut self, machine: &mut dyn Machine) {
+        let (order, max_order) = self.orders(machine);
+        self.blocks = Blocks::new(machine.page_count(), order, max_order);
+        let page = Page { queue: Queue::None, referenced: false, generation: 0 };
+        self.pages = vec![page; machine.page_count() as usize];
+        self.queues = Self::queues(self.config, machine.capacity_pages(Tier::Local), self.seed);
+    }
+
+    fn place(&mut self, _page: PageIndex, machine: &mut dyn Machine) -> Tier {
+        let reserve = self.reserve(machine);
+        self.reclaim(machine, reserve);
+        Tier::Local
+    }
+
+    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn Machine) {
+        self.pages[page as usize].referenced = true;
+        self.arrive(machine, page, false);
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+        if fault.kind != FaultKind::Missing {
+            return self.rescue(machine, fault.page);
+        }
+        let far: Vec<_> =
+            self.blocks.pages(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
+        self.reclaim(machine, far.len() as u32);
+        machine.migrate(&far, Tier::Local, Call::Kernel);
+        self.pages[fault.page as usize].referenced = true;
+        self.arrive(machine, fault.page, true);
+        // Hidden behind the transfer: frames for the next fault.
+        let reserve = self.reserve(machine);
+        self.reclaim(machine, reserve);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestMachine;
+
+    fn dcm(blocks: BlockSize, pages: u32, local: u32) -> (Dcm, TestMachine) {
+        let config = Config { blocks, random_promotion: 0.0, inactive_share: 0.25, ..Config::default() };
+        let mut policy = Dcm::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(pages, local);
+        policy.start(&mut machine);
+        machine.touch(&mut policy, 0..pages);
+        machine.calls.clear();
+        (policy, machine)
+    }
+
+    fn run_all(policy: &mut Dcm, machine: &mut TestMachine, pages: impl IntoIterator<Item = u32>) -> usize {
+        pages.into_iter().filter(|&page| machine.run(policy, page)).count()
+    }
+
+    #[test]
+    fn local_memory_is_never_exceeded_and_every_fault_is_served() {
+        let sizes = [BlockSize::Elastic, BlockSize::Pages1, BlockSize::Pages4, BlockSize::Pages16];
+        for (blocks, local) in sizes.into_iter().flat_map(|blocks| [4, 25, 64].map(|local| (blocks, local))) {
+            let (mut policy, mut machine) = dcm(blocks, 256, local);
+            let mut random = 1_u64;
+            for _ in 0..2000 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let page = (random >> 33) as u32 % 256;
+                machine.run(&mut policy, page);
+                assert_eq!(machine.tier_of(page), Some(Tier::Local), "{blocks:?}");
+                assert!(machine.pages_in(Tier::Local).len() <= local as usize);
+            }
+        }
+    }
+
+    #[test]
+    fn static_blocks_come_whole() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages4, 64, 16);
+        let faults = run_all(&mut policy, &mut machine, 0..32);
+        assert_eq!(faults, 8);
+        assert!(machine.calls.iter().all(|&pages| pages == 4), "{:?}", machine.calls);
+    }
+
+    #[test]
+    fn elastic_blocks_grow_by_one_step_a_round_of_a_scan() {
+        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, 64);
+        let faults: Vec<_> = (0..5).map(|_| run_all(&mut policy, &mut machine, 0..256)).collect();
+        assert!(faults.windows(2).all(|pair| pair[1] <= pair[0]), "{faults:?}");
+        assert!(faults[4] <= 256 / 16 + 4, "{faults:?}");
+    }
+
+    #[test]
+    fn blocks_of_which_little_is_referenced_are_reduced() {
+        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, 64);
+        for _ in 0..5 {
+            run_all(&mut policy, &mut machine, 0..256);
+        }
+        assert_eq!(policy.blocks.order(0), MAX_ORDER);
+        for _ in 0..3 {
+            run_all(&mut policy, &mut machine, (0..256).step_by(16));
+        }
+        assert_eq!(policy.blocks.order(0), 0);
+    }
+
+    #[test]
+    fn an_inactive_block_that_is_accessed_becomes_proactive() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
+        let inactive = (0..64).find(|&page| policy.pages[page as usize].queue == Queue::Inactive).unwrap();
+        assert!(machine.run(&mut policy, inactive));
+        assert_eq!(policy.pages[inactive as usize].queue, Queue::Proactive);
+        assert!(machine.calls.is_empty(), "nothing is fetched");
+    }
+
+    #[test]
+    fn frames_are_free_before_the_next_fault() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages4, 64, 16);
+        run_all(&mut policy, &mut machine, [0, 9, 33, 61]);
+        assert!(machine.free_pages(Tier::Local) >= 4);
+    }
+}

@@ -1,0 +1,59 @@
+//! Every page in one tier, and no migration: the bounds that every other policy is compared with (HotBox 6.2).
+
+use serde::{Deserialize, Serialize};
+use spillway_core::machine::{Machine, PageIndex, Tier};
+use spillway_core::policy::{Mapping, Policy};
+
+use crate::knowledge::Knowledge;
+use crate::registry::Registered;
+
+/// Settings.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Where all pages lie.
+    pub tier: Tier,
+    /// How they are mapped.
+    pub mapping: Mapping,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { tier: Tier::Far, mapping: Mapping::Base }
+    }
+}
+
+/// The policy.
+pub struct Fixed(Config);
+
+impl Registered for Fixed {
+    type Config = Config;
+    fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
+        Self(config)
+    }
+}
+
+impl Policy for Fixed {
+    fn mapping(&self) -> Mapping {
+        self.0.mapping
+    }
+
+    fn place(&mut self, _page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+        self.0.tier
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestMachine;
+
+    #[test]
+    fn all_pages_lie_where_they_should() {
+        for tier in [Tier::Local, Tier::Far] {
+            let mut machine = TestMachine::new(4, 4);
+            machine.touch(&mut Fixed(Config { tier, mapping: Mapping::Base }), 0..4);
+            assert_eq!(machine.pages_in(tier).len(), 4);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! INDIGO: page promotion that weighs what a page wins against what its transfer costs the network.
+//!
+//! From "INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network":
+//! - every second all pages are marked that are not marked already (4.1); the access rate is F = 1/(A - M) (Equation 2);
+//! - Algorithm 1 joins successive rates into a burst while they are close (delta1) and the marks are near (delta2); the burst
+//!   duration reaches from its first to its last member; 8 bytes a page (4.3, 5.4);
+//! - untrained, a page is promoted if (access_p - access_d) x available bandwidth x delta latency exceeds a threshold (5.1);
+//!   here both sides are multiplied by the marking interval, so that the threshold is a number of page sizes, as in Equation 1;
+//! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context (5.2, 5.3);
+//! - no promotion below LOW_WATERMARK, demotion by LRU below HIGH_WATERMARK, 10 MB above (5.4).
+//!
+//! Chosen, as the paper found them by search: delta1 (rates within a factor of 2), the untrained threshold. access_d is a
+//! moving average over the last rates of demoted pages: stale, as the paper says (5.1).
+
+use serde::{Deserialize, Serialize};
+use spillway_core::machine::{Call, Machine, PageIndex, Tier};
+use spillway_core::policy::{Fault, FaultKind, Policy};
+
+use crate::knowledge::Knowledge;
+use crate::registry::Registered;
+use crate::two_list::TwoList;
+
+/// What decides whether a page is promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// Equation 1, with what the network's counters say.
+    Network,
+    /// Thresholds of burst duration and access rate.
+    Thresholds,
+}
+
+/// Settings.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What decides.
+    pub rule: Rule,
+    /// Time between two rounds of marking.
+    pub marking_period_us: u64,
+    /// By which factor rates of one burst may differ (delta1).
+    pub closeness: f64,
+    /// Most time between two marks of one burst (delta2: the marking interval).
+    pub adjacent_us: u64,
+    /// Pages' worth of traffic that a promotion must save within a marking interval.
+    pub benefit_pages: f64,
+    /// Burst duration that a page must reach.
+    pub burst_threshold_us: u64,
+    /// Access rate that a page must reach.
+    pub rate_threshold_hz: f64,
+    /// Share of local memory that promotion leaves free.
+    pub low_share: f64,
+    /// How much more demotion keeps free.
+    pub slack_bytes: u64,
+    /// Share of the two lists that is kept inactive (Linux for 1 GB: 1/4).
+    pub inactive_share: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            rule: Rule::Network,
+            marking_period_us: 1_000_000,
+            closeness: 2.0,
+            adjacent_us: 1_500_000,
+            benefit_pages: 4.0,
+            burst_threshold_us: 1_000_000,
+            rate_threshold_hz: 10.0,
+            low_share: 0.002,
+            slack_bytes: 10 << 20,
+            inactive_share: 0.25,
+        }
+    }
+}
+
+/// What an advisor is told (5.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Context {
+    /// Local memory, in bytes.
+    pub local_limit_bytes: u64,
+    /// Most local memory used so far, in bytes.
+    pub local_peak_bytes: u64,
+    /// Most far memory used so far, in bytes.
+    pub far_peak_bytes: u64,
+    /// Bytes on the network so far.
+    pub network_bytes: u64,
+}
+
+/// What a page must reach to be promoted (5.3).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Burst duration, in nanoseconds.
+    pub burst_ns: u64,
+    /// Access rate, in accesses per second.
+    pub rate_hz: f64,
+}
+
+/// Chooses thresholds for a context: where a trained agent sits.
+pub trait Advisor: Send {
+    /// The thresholds for what is known now.
+    fn thresholds(&mut self, context: &Context) -> Thresholds;
+}
+
+/// The same thresholds for every context.
+impl Advisor for Thresholds {
+    fn thresholds(&mut self, _context: &Context) -> Thresholds {
+        *self
+    }
+}
+
+/// What is known of a page, in 8 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Telemetry {
+    /// When it was last marked, in ticks.
+    marked_at: u32,
+    /// Its last rate, as the power of 2 times 256; 0 for none yet.
+    rate: u16,
+    /// How long its burst has lasted, in ticks of 64.
+    burst: u16,
+}
+
+/// Nanoseconds in a tick.
+const TICK_NS: u64 = 1 << 10;
+/// Ticks in a unit of burst duration.
+const BURST_TICKS: u32 = 64;
+
+/// A rate in 16 bits, to a hundredth: its binary logarithm, 8 bits before the point.
+fn pack_rate(rate_hz: f64) -> u16 {
+    let bits = rate_hz.max(1e-3).to_bits();
+    // The exponent and the first mantissa bits of a float are its logarithm, nearly.
+    ((bits >> 44) - (1013 << 8)).min(u64::from(u16::MAX)) as u16
+}
+
+fn unpack_rate(rate: u16) -> f64 {
+    f64::from_bits((u64::from(rate) + (1013 << 8)) << 44)
+}
+
+const MARK: u32 = 0;
+const DEMOTE: u32 = 1;
+
+/// The policy.
+pub struct Indigo {
+    config: Config,
+    telemetry: Vec<Telemetry>,
+    lists: TwoList,
+    advisor: Box<dyn Advisor>,
+    thresholds: Thresholds,
+    context: Context,
+    /// Moving average of the rates of demoted pages.
+    demoted_hz: f64,
+    demoting: bool,
+}
+
+impl Registered for Indigo {
+    type Config = Config;
+    fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
+        let thresholds =
+            Thresholds { burst_ns: config.burst_threshold_us * 1000, rate_hz: config.rate_threshold_hz };
+        Self {
+            config,
+            telemetry: Vec::new(),
+            lists: TwoList::new(0, config.inactive_share),
+            advisor: Box::new(thresholds),
+            thresholds,
+            context: Context::default(),
+            demoted_hz: 0.0,
+            demoting: false,
+        }
+    }
+}
+
+impl Indigo {
+    /// INDIGO with a trained advisor.
+    #[must_use]
+    pub fn trained(config: Config, advisor: Box<dyn Advisor>) -> Self {
+        let untrained = Self::build(Config { rule: Rule::Thresholds, ..config }, 0, &Knowledge::default());
+        Self { advisor, ..untrained }
+    }
+
+    fn low_pages(&self, machine: &dyn Machine) -> u32 {
+        (f64::from(machine.capacity_pages(Tier::Local)) * self.config.low_share).ceil() as u32
+    }
+
+    fn high_pages(&self, machine: &dyn Machine) -> u32 {
+        let slack = (self.config.slack_bytes / machine.page_bytes()).max(1) as u32;
+        // Never more than a quarter: the slack is meant for tens of gigabytes.
+        self.low_pages(machine) + slack.min(machine.capacity_pages(Tier::Local).div_ceil(4))
+    }
+
+    /// Algorithm 1, one measurement: returns the rate and the burst duration, in nanoseconds.
+    fn measure(&mut self, page: PageIndex, now_ns: u64) -> (f64, u64) {
+        let telemetry = &mut self.telemetry[page as usize];
+        let waited_ns = (now_ns / TICK_NS).saturating_sub(u64::from(telemetry.marked_at)).max(1) * TICK_NS;
+        let rate_hz = 1e9 / waited_ns as f64;
+        let before_hz = unpack_rate(telemetry.rate);
+        let close =
+            rate_hz <= before_hz * self.config.closeness && before_hz <= rate_hz * self.config.closeness;
+        if telemetry.rate == 0 || !close {
+            telemetry.burst = 0;
+        }
+        telemetry.rate = pack_rate(rate_hz);
+        (rate_hz, u64::from(telemetry.burst) * u64::from(BURST_TICKS) * TICK_NS)
+    }
+
+    /// Whether a far page is worth its transfer.
+    fn pays(&self, machine: &dyn Machine, page: PageIndex, rate_hz: f64, burst_ns: u64) -> bool {
+        match self.config.rule {
+            Rule::Thresholds => burst_ns >= self.thresholds.burst_ns && rate_hz >= self.thresholds.rate_hz,
+            Rule::Network => {
+                let link = machine.link();
+                let interval_s = self.config.marking_period_us as f64 / 1e6;
+                let saved = (rate_hz - self.demoted_hz) * interval_s;
+                let transfer_bytes = saved * link.available_bytes_per_s * link.delta_latency_ns / 1e9;
+                let page_bytes = (machine.page_bytes() * u64::from(machine.span(page))) as f64;
+                transfer_bytes > self.config.benefit_pages * page_bytes
+            }
+        }
+    }
+
+    /// Marks every page that is not marked already.
+    fn mark_all(&mut self, machine: &mut dyn Machine) {
+        let tick = (machine.now_ns() / TICK_NS) as u32;
+        let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
+        let mut marks = Vec::new();
+        let mut page = 0;
+        while page < machine.page_count() {
+            if machine.tier_of(page).is_some() && !machine.is_marked(page) {
+                let telemetry = &mut self.telemetry[page as usize];
+                let gap = tick.saturating_sub(telemetry.marked_at);
+                let grown = u32::from(telemetry.burst) + gap / BURST_TICKS;
+                telemetry.burst =
+                    if gap <= adjacent_ticks { grown.min(u32::from(u16::MAX)) as u16 } else { 0 };
+                telemetry.marked_at = tick;
+                marks.push(page);
+            }
+            page += machine.span(page);
+        }
+        if !marks.is_empty() {
+            machine.mark(&marks);
+        }
+    }
+
+    fn wake_demotion(&mut self, machine: &mut dyn Machine) {
+        if !self.demoting && machine.free_pages(Tier::Local) < self.high_pages(machine) {
+            self.demoting = true;
+            machine.set_timer(DEMOTE, 0);
+        }
+    }
+
+    fn demote(&mut self, machine: &mut dyn Machine) {
+        const WEIGHT: f64 = 1.0 / 64.0;
+        let want = self.high_pages(machine).saturating_sub(machine.free_pages(Tier::Local));
+        let cold = self.lists.take_cold(machine, want);
+        for &page in &cold {
+            let rate_hz = unpack_rate(self.telemetry[page as usize].rate);
+            self.demoted_hz += (rate_hz - self.demoted_hz) * WEIGHT;
+        }
+        machine.migrate(&cold, Tier::Far, Call::Kernel);
+    }
+
+    fn observe(&mut self, machine: &dyn Machine) {
+        let used =
+            |tier| u64::from(machine.capacity_pages(tier) - machine.free_pages(tier)) * machine.page_bytes();
+        self.context = Context {
+            local_limit_bytes: u64::from(machine.capacity_pages(Tier::Local)) * machine.page_bytes(),
+            local_peak_bytes: self.context.local_peak_bytes.max(used(Tier::Local)),
+            far_peak_bytes: self.context.far_peak_bytes.max(used(Tier::Far)),
+            network_bytes: machine.link().traffic_bytes,
+        };
+        self.thresholds = self.advisor.thresholds(&self.context);
+    }
+}
+
+impl Policy for Indigo {
+    fn start(&mut self, machine: &mut dyn Machine) {
+        self.telemetry = vec![Telemetry::default(); machine.page_count() as usize];
+        self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
+        self.observe(machine);
+        machine.set_timer(MARK, self.config.marking_period_us * 1000);
+    }
+
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+        if tier == Tier::Local {
+            self.lists.insert(page, false);
+            self.wake_demotion(machine);
+        }
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+        if fault.kind != FaultKind::Hint {
+            return;
+        }
+        let (rate_hz, burst_ns) = self.measure(fault.page, machine.now_ns());
+        if machine.tier_of(fault.page) != Some(Tier::Far) {
+            return;
+        }
+        let room = machine.free_pages(Tier::Local) >= self.low_pages(machine) + machine.span(fault.page);
+        if room && self.pays(machine, fault.page, rate_hz, burst_ns) {
+            machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
+            self.lists.insert(fault.page, true);
+        }
+        self.wake_demotion(machine);
+    }
+
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+        if timer == DEMOTE {
+            self.demoting = false;
+            return self.demote(machine);
+        }
+        self.observe(machine);
+        self.mark_all(machine);
+        machine.set_timer(MARK, self.config.marking_period_us * 1000);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestMachine;
+
+    const PERIOD_NS: u64 = 1_000_000_000;
+
+    fn indigo(config: Config, local: u32) -> (Indigo, TestMachine) {
+        let mut policy = Indigo::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(16, 0);
+        policy.start(&mut machine);
+        machine.touch(&mut policy, 0..16);
+        machine.local_capacity = local;
+        (policy, machine)
+    }
+
+    #[test]
+    fn telemetry_takes_eight_bytes_and_keeps_rates_to_a_hundredth() {
+        assert_eq!(size_of::<Telemetry>(), 8);
+        for rate_hz in [0.002, 1.0, 3.7, 123_456.0, 1e9] {
+            let kept = unpack_rate(pack_rate(rate_hz));
+            assert!((kept - rate_hz).abs() < 0.01 * rate_hz, "{rate_hz}: {kept}");
+        }
+    }
+
+    #[test]
+    fn the_rate_is_one_by_the_time_from_mark_to_access() {
+        let (mut policy, mut machine) = indigo(Config::default(), 4);
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        assert!(machine.marked.iter().all(|&marked| marked));
+        machine.pass_ns(&mut policy, PERIOD_NS / 4);
+        let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
+        assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
+        assert_eq!(burst_ns, 0, "one measurement is no burst");
+    }
+
+    #[test]
+    fn a_page_that_was_not_accessed_keeps_its_mark_and_its_time() {
+        let (mut policy, mut machine) = indigo(Config::default(), 4);
+        machine.pass_ns(&mut policy, 3 * PERIOD_NS + PERIOD_NS / 2);
+        let (rate_hz, _) = policy.measure(3, machine.now_ns);
+        assert!((rate_hz - 0.4).abs() < 0.01, "{rate_hz}");
+    }
+
+    #[test]
+    fn close_rates_at_adjacent_marks_make_a_burst_and_others_end_it() {
+        let (mut policy, mut machine) = indigo(Config { rule: Rule::Thresholds, ..Config::default() }, 0);
+        let mut bursts = Vec::new();
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        for wait_ms in [100, 110, 90, 800, 790] {
+            machine.pass_ns(&mut policy, wait_ms * 1_000_000);
+            machine.run(&mut policy, 3);
+            bursts.push(u64::from(policy.telemetry[3].burst) * u64::from(BURST_TICKS) * TICK_NS);
+            machine.pass_ns(&mut policy, PERIOD_NS - wait_ms * 1_000_000);
+        }
+        let rounds: Vec<_> = bursts.iter().map(|burst| (burst + PERIOD_NS / 2) / PERIOD_NS).collect();
+        assert_eq!(rounds, [0, 1, 2, 0, 1]);
+        machine.pass_ns(&mut policy, 3 * PERIOD_NS);
+        machine.run(&mut policy, 3);
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        assert_eq!(policy.telemetry[3].burst, 0, "the mark before was too long ago");
+    }
+
+    #[test]
+    fn fixed_thresholds_ask_for_burst_and_rate() {
+        for (burst_threshold_us, rate_threshold_hz, comes) in
+            [(1_500_000, 5.0, true), (10_000_000, 5.0, false), (1_500_000, 50.0, false)]
+        {
+            let config =
+                Config { rule: Rule::Thresholds, burst_threshold_us, rate_threshold_hz, ..Config::default() };
+            let (mut policy, mut machine) = indigo(config, 8);
+            machine.pass_ns(&mut policy, PERIOD_NS);
+            for _ in 0..4 {
+                machine.pass_ns(&mut policy, PERIOD_NS / 10);
+                machine.run(&mut policy, 3);
+                machine.pass_ns(&mut policy, PERIOD_NS * 9 / 10);
+            }
+            assert_eq!(
+                machine.tier_of(3) == Some(Tier::Local),
+                comes,
+                "{burst_threshold_us} {rate_threshold_hz}"
+            );
+        }
+    }
+
+    /// Equation 1: the same page pays on a free network, and does not on a contended one, on a near one, or where the page
+    /// that would go is accessed as often.
+    #[test]
+    fn the_network_rule_weighs_saving_against_transfer() {
+        let comes = |bytes_per_s: f64, delta_ns: f64, demoted_hz: f64| {
+            let (mut policy, mut machine) = indigo(Config::default(), 8);
+            policy.demoted_hz = demoted_hz;
+            machine.link.available_bytes_per_s = bytes_per_s;
+            machine.link.delta_latency_ns = delta_ns;
+            machine.pass_ns(&mut policy, PERIOD_NS);
+            machine.pass_ns(&mut policy, PERIOD_NS / 10);
+            machine.run(&mut policy, 3);
+            machine.tier_of(3) == Some(Tier::Local)
+        };
+        // 10 accesses a second save 10 us, in which 16 KiB pass at 1.7 GB/s.
+        assert!(comes(1.7e9, 1000.0, 0.0));
+        assert!(!comes(0.8e9, 1000.0, 0.0));
+        assert!(!comes(1.7e9, 100.0, 0.0));
+        assert!(!comes(1.7e9, 1000.0, 9.0));
+    }
+
+    #[test]
+    fn promotion_stops_at_the_low_watermark_and_demotion_keeps_the_high_one() {
+        let config =
+            Config { slack_bytes: 2 * 4096, low_share: 0.01, inactive_share: 1.0, ..Config::default() };
+        let (mut policy, mut machine) = indigo(config, 8);
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        for page in 0..8 {
+            machine.run(&mut policy, page);
+        }
+        assert_eq!(machine.free_pages(Tier::Local), 1, "the low watermark");
+        machine.always_accessed = true;
+        machine.pass_ns(&mut policy, 10);
+        assert_eq!(machine.free_pages(Tier::Local), 1, "all are in use");
+        machine.always_accessed = false;
+        policy.wake_demotion(&mut machine);
+        machine.pass_ns(&mut policy, 10);
+        assert_eq!(machine.free_pages(Tier::Local), 3);
+    }
+
+    #[test]
+    fn an_advisor_is_told_the_context_and_obeyed() {
+        struct Strict;
+        impl Advisor for Strict {
+            fn thresholds(&mut self, context: &Context) -> Thresholds {
+                Thresholds { burst_ns: 0, rate_hz: if context.far_peak_bytes > 0 { 1e12 } else { 0.0 } }
+            }
+        }
+        let mut policy = Indigo::trained(Config::default(), Box::new(Strict));
+        let mut machine = TestMachine::new(16, 0);
+        policy.start(&mut machine);
+        assert_eq!(policy.thresholds.rate_hz, 0.0);
+        machine.touch(&mut policy, 0..16);
+        machine.local_capacity = 8;
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        machine.run(&mut policy, 3);
+        assert!(machine.moves.is_empty());
+        assert_eq!(policy.context.far_peak_bytes, 16 * 4096);
+    }
+}

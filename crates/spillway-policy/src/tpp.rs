@@ -1,0 +1,192 @@
+//! TPP: transparent page placement (Al Maruf et al., ASPLOS 2023).
+//!
+//! From the paper and its kernel patches:
+//! - headroom: demotion begins at a higher watermark than the one that stops allocation, so that frames stay free;
+//! - demotion takes pages from the inactive tail and migrates them, nothing is swapped;
+//! - only far pages are marked; a hint fault promotes a page that is on the active list, and activates it otherwise;
+//! - promotion may use the headroom that allocation may not.
+//!
+//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans 256 MiB a second and
+//! thread, here for 16 threads.
+
+use serde::{Deserialize, Serialize};
+use spillway_core::machine::{Call, Machine, PageIndex, Tier};
+use spillway_core::policy::{Fault, FaultKind, Policy};
+
+use crate::hint_scan::HintScan;
+use crate::knowledge::Knowledge;
+use crate::registry::Registered;
+use crate::two_list::TwoList;
+
+/// Settings.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Memory marked at once (Linux: `scan_size_mb`).
+    pub scan_bytes: u64,
+    /// Time between two windows: a second, shared by 16 threads.
+    pub scan_period_us: u64,
+    /// Share of local memory that allocation leaves free.
+    pub allocation_share: f64,
+    /// Share of local memory that demotion keeps free (`demote_scale_factor`: 2%).
+    pub demotion_share: f64,
+    /// Share of the two lists that is kept inactive (Linux for 1 GB: 1/4).
+    pub inactive_share: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            scan_bytes: 256 << 20,
+            scan_period_us: 62_500,
+            allocation_share: 0.005,
+            demotion_share: 0.02,
+            inactive_share: 0.25,
+        }
+    }
+}
+
+const SCAN: u32 = 0;
+const DEMOTE: u32 = 1;
+
+/// The policy.
+pub struct Tpp {
+    config: Config,
+    lists: TwoList,
+    far_active: Vec<bool>,
+    scan: HintScan,
+    demoting: bool,
+}
+
+impl Registered for Tpp {
+    type Config = Config;
+    fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
+        Self {
+            config,
+            lists: TwoList::new(0, config.inactive_share),
+            far_active: Vec::new(),
+            scan: HintScan::default(),
+            demoting: false,
+        }
+    }
+}
+
+impl Tpp {
+    fn frames(machine: &dyn Machine, share: f64) -> u32 {
+        (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
+    }
+
+    fn wake_demotion(&mut self, machine: &mut dyn Machine) {
+        if !self.demoting
+            && machine.free_pages(Tier::Local) < Self::frames(machine, self.config.demotion_share)
+        {
+            self.demoting = true;
+            machine.set_timer(DEMOTE, 0);
+        }
+    }
+
+    fn demote(&mut self, machine: &mut dyn Machine) {
+        let keep = Self::frames(machine, self.config.demotion_share);
+        // Somewhat more than is missing, so that the daemon does not run for every page.
+        let want = (keep + keep / 2).saturating_sub(machine.free_pages(Tier::Local));
+        let cold = self.lists.take_cold(machine, want);
+        machine.migrate(&cold, Tier::Far, Call::Kernel);
+        for page in cold {
+            self.far_active[page as usize] = false;
+        }
+    }
+}
+
+impl Policy for Tpp {
+    fn start(&mut self, machine: &mut dyn Machine) {
+        self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
+        self.far_active = vec![false; machine.page_count() as usize];
+        machine.set_timer(SCAN, self.config.scan_period_us * 1000);
+    }
+
+    fn place(&mut self, page: PageIndex, machine: &mut dyn Machine) -> Tier {
+        let spare = Self::frames(machine, self.config.allocation_share);
+        self.wake_demotion(machine);
+        if machine.free_pages(Tier::Local) >= machine.span(page) + spare { Tier::Local } else { Tier::Far }
+    }
+
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+        if tier == Tier::Local {
+            self.lists.insert(page, false);
+        }
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+        if fault.kind != FaultKind::Hint || machine.tier_of(fault.page) != Some(Tier::Far) {
+            return;
+        }
+        if !std::mem::replace(&mut self.far_active[fault.page as usize], true) {
+            return;
+        }
+        if machine.migrate(&[fault.page], Tier::Local, Call::Kernel) == 1 {
+            self.lists.insert(fault.page, true);
+        }
+        self.wake_demotion(machine);
+    }
+
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+        if timer == DEMOTE {
+            self.demoting = false;
+            return self.demote(machine);
+        }
+        machine.set_timer(SCAN, self.config.scan_period_us * 1000);
+        self.scan.mark_next(machine, self.config.scan_bytes, Some(Tier::Far));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestMachine;
+
+    fn tpp(pages: u32, local: u32, config: Config) -> (Tpp, TestMachine) {
+        let mut policy =
+            Tpp::build(Config { scan_bytes: 1 << 20, scan_period_us: 1, ..config }, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(pages, local);
+        policy.start(&mut machine);
+        (policy, machine)
+    }
+
+    #[test]
+    fn the_first_hint_fault_activates_and_the_second_promotes() {
+        let (mut policy, mut machine) = tpp(16, 8, Config::default());
+        machine.local_capacity = 0;
+        machine.touch(&mut policy, 0..16);
+        machine.local_capacity = 8;
+        machine.pass_ns(&mut policy, 1000);
+        assert!(machine.run(&mut policy, 3));
+        assert!(machine.moves.is_empty(), "activated only");
+        machine.pass_ns(&mut policy, 1000);
+        assert!(machine.run(&mut policy, 3));
+        assert_eq!(machine.pages_in(Tier::Local), [3]);
+    }
+
+    #[test]
+    fn only_far_pages_are_marked() {
+        let (mut policy, mut machine) = tpp(16, 8, Config { demotion_share: 0.0, ..Config::default() });
+        machine.touch(&mut policy, 0..16);
+        machine.pass_ns(&mut policy, 1000);
+        let local = machine.pages_in(Tier::Local);
+        assert!(!local.is_empty() && local.iter().all(|&page| !machine.is_marked(page)));
+        assert!(machine.pages_in(Tier::Far).iter().all(|&page| machine.is_marked(page)));
+    }
+
+    #[test]
+    fn headroom_is_kept_beyond_what_allocation_may_take() {
+        let config = Config { allocation_share: 0.125, demotion_share: 0.5, ..Config::default() };
+        let (mut policy, mut machine) = tpp(16, 8, config);
+        machine.touch(&mut policy, 0..10);
+        assert_eq!(machine.free_pages(Tier::Local), 1, "allocation stops");
+        machine.pass_ns(&mut policy, 10);
+        assert!(machine.free_pages(Tier::Local) >= 4, "demotion goes on");
+        assert!(
+            machine.moves.iter().all(|&(page, tier)| page < 5 && tier == Tier::Far),
+            "from the inactive tail"
+        );
+    }
+}

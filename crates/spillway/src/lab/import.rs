@@ -1,0 +1,70 @@
+//! `spillway lab import`: a trace from what other tools print.
+
+use std::fs::File;
+use std::io::{self, BufReader};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use spillway_lab::trace::TraceSummary;
+use spillway_lab::trace::import::{TextFormat, import};
+
+use super::record::{tell, write_trace};
+use crate::complain;
+
+const EXAMPLE: &str = "\
+Examples:
+  valgrind --tool=lackey --trace-mem=yes --log-file=out.lackey PROGRAM
+  spillway lab import --format lackey -o program.trace out.lackey
+  printf '0x1000,r\\n0x2000,w\\n' | spillway lab import -f plain -o two.trace";
+
+/// Turn Valgrind's or your own list of memory accesses into a trace.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct ImportArgs {
+    /// How the accesses are written
+    #[arg(short, long, value_name = "FORMAT")]
+    format: Format,
+
+    /// Where the trace goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Where the accesses stand; otherwise on standard input
+    #[arg(value_name = "INPUT")]
+    input: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// What 'valgrind --tool=lackey --trace-mem=yes' prints
+    Lackey,
+    /// Lines of an address, a comma, and r or w
+    Plain,
+}
+
+/// Runs `lab import`.
+pub fn run(args: &ImportArgs) -> ExitCode {
+    match import_file(args) {
+        Ok(summary) => {
+            tell(&args.output, &summary);
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            complain(format_args!("lab import: {message}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn import_file(args: &ImportArgs) -> Result<TraceSummary, String> {
+    let format = match args.format {
+        Format::Lackey => TextFormat::Lackey,
+        Format::Plain => TextFormat::Plain,
+    };
+    let Some(input) = &args.input else {
+        return write_trace(&args.output, |out| import(format, io::stdin().lock(), out));
+    };
+    let file = File::open(input).map_err(|error| format!("{}: {error}; check its path", input.display()))?;
+    write_trace(&args.output, |out| import(format, BufReader::with_capacity(1 << 20, file), out))
+}

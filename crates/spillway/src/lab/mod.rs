@@ -1,0 +1,52 @@
+//! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these are its
+//! arguments and how its results look.
+
+mod advise;
+mod arguments;
+mod figure;
+mod import;
+mod record;
+mod run;
+mod sweep;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway lab list
+  spillway lab run --workload memcached-etc --policy hotbox --local 20%
+  spillway lab figure H10 --quick";
+
+/// Try policies on workloads in simulated time, before buying hardware.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE, arg_required_else_help = true)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Figure(figure::FigureArgs),
+    Sweep(sweep::SweepArgs),
+    Advise(advise::AdviseArgs),
+    List(run::ListArgs),
+    Record(record::RecordArgs),
+    Import(import::ImportArgs),
+}
+
+/// Runs the command.
+pub fn run(args: LabArgs) -> ExitCode {
+    match args.command {
+        Command::Run(args) => run::run(&args),
+        Command::Figure(args) => figure::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Advise(args) => advise::run(&args),
+        Command::List(args) => run::list(&args),
+        Command::Record(args) => record::run(&args),
+        Command::Import(args) => import::run(&args),
+    }
+}

@@ -1,0 +1,171 @@
+//! `spillway lab run` and `spillway lab list`.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use spillway_core::size::Size;
+use spillway_lab::run::{Report, RunSpec, execute};
+use spillway_lab::simulator::platform::Platform;
+use spillway_lab::workloads;
+use spillway_policy::registry;
+
+use super::arguments::{Local, Simulated};
+use crate::complain;
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway lab run --workload ligra-bfs --policy hotbox --local 20%
+  spillway lab run --workload tpcc --policy nimble-huge --local 40% --latency 1us
+  spillway lab run --workload graph500-bfs --policy indigo --platform indigo --contention 50% --json";
+
+/// Run one workload under one policy.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct RunArgs {
+    #[command(flatten)]
+    simulated: Simulated,
+
+    /// The policy; 'spillway lab list' names them
+    #[arg(long, value_name = "NAME")]
+    policy: String,
+
+    /// Local memory: a share of the working set, or a size
+    #[arg(long, value_name = "SHARE|SIZE", default_value = "20%")]
+    local: Local,
+
+    /// Print everything that was measured as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const LIST_EXAMPLE: &str = "\
+Example:
+  spillway lab list --json";
+
+/// Name the policies, workloads and platforms there are.
+#[derive(Args, Debug)]
+#[command(after_help = LIST_EXAMPLE)]
+pub struct ListArgs {
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `lab run`.
+pub fn run(args: &RunArgs) -> ExitCode {
+    let spec = args.simulated.spec(&args.policy, args.local.0);
+    let report = match execute(&spec) {
+        Ok(report) => report,
+        Err(error) => {
+            complain(error);
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut out = io::stdout().lock();
+    let printed = if args.json { print_json(&mut out, &report) } else { print_report(&mut out, &report) };
+    ended(printed)
+}
+
+/// A reader that went away has seen what it wanted.
+pub fn ended(printed: io::Result<()>) -> ExitCode {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            complain(format_args!(
+                "cannot print the result: {error}; free space or close nothing it writes to"
+            ));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints as JSON.
+pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    writeln!(out)
+}
+
+fn print_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let RunSpec { workload, policy, platform, seed, .. } = &report.spec;
+    let page_bytes = Platform::named(platform).map(|platform| platform.page_bytes).unwrap_or(4096);
+    let size = |pages: u32| Size::from_bytes(u64::from(pages) * page_bytes);
+    let percent = |share: f64| format!("{:.1}%", share * 100.0);
+    let per_s = |bytes: f64| format!("{}/s", Size::from_bytes(bytes as u64));
+    let cores_s = report.time.app_s
+        + report.time.scan_local_s
+        + report.time.scan_far_s
+        + report.time.fault_s
+        + report.time.migration_s;
+    let of_time = |seconds: f64| percent(if cores_s > 0.0 { seconds / cores_s } else { 0.0 });
+    writeln!(out, "{workload} under {policy} on {platform}, seed {seed}")?;
+    writeln!(out, "  memory            {}, {} of it local", size(report.pages), size(report.local_pages))?;
+    writeln!(out, "  run time          {:.6} s", report.run_s)?;
+    writeln!(out, "  accesses          {}, {:.1} ns on average", report.accesses, report.amat_ns)?;
+    writeln!(out, "  cache misses      {}, {} local", report.llc_misses, percent(report.local_hit_ratio))?;
+    writeln!(
+        out,
+        "  pages promoted    {} ({:.0}/s), {} of them used",
+        report.promotions,
+        report.promotions_per_s,
+        percent(report.good_put)
+    )?;
+    writeln!(out, "  pages demoted     {} ({:.0}/s)", report.demotions, report.demotions_per_s)?;
+    writeln!(out, "  migration         {}", per_s(report.migration_bytes_per_s))?;
+    writeln!(
+        out,
+        "  faults            {} hint, {} missing, {} minor",
+        report.hint_faults, report.missing_faults, report.minor_faults
+    )?;
+    writeln!(
+        out,
+        "  link              {} of lines, {} of pages",
+        Size::from_bytes(report.access_bytes),
+        Size::from_bytes(report.migration_bytes)
+    )?;
+    writeln!(out, "  local in use      {} of local pages in a window", percent(report.local_in_use))?;
+    writeln!(
+        out,
+        "  time              app {}, scan local {}, scan far {}, faults {}, migration {}",
+        of_time(report.time.app_s),
+        of_time(report.time.scan_local_s),
+        of_time(report.time.scan_far_s),
+        of_time(report.time.fault_s),
+        of_time(report.time.migration_s)
+    )
+}
+
+#[derive(Serialize)]
+struct Named {
+    name: &'static str,
+    about: &'static str,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    policies: Vec<Named>,
+    workloads: Vec<Named>,
+    platforms: &'static [&'static str],
+}
+
+/// Runs `lab list`.
+pub fn list(args: &ListArgs) -> ExitCode {
+    let listing = Listing {
+        policies: registry::entries().iter().map(|e| Named { name: e.name, about: e.about }).collect(),
+        workloads: workloads::entries().iter().map(|e| Named { name: e.name, about: e.about }).collect(),
+        platforms: &spillway_lab::simulator::platform::NAMES,
+    };
+    let mut out = io::stdout().lock();
+    ended(if args.json { print_json(&mut out, &listing) } else { print_listing(&mut out, &listing) })
+}
+
+fn print_listing(out: &mut impl Write, listing: &Listing) -> io::Result<()> {
+    for (title, entries) in [("policies", &listing.policies), ("workloads", &listing.workloads)] {
+        writeln!(out, "{title}")?;
+        for Named { name, about } in entries {
+            writeln!(out, "  {name:<20} {about}")?;
+        }
+    }
+    writeln!(out, "platforms\n  {}", listing.platforms.join(", "))
+}
