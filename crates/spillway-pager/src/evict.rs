@@ -125,12 +125,12 @@ impl Worker {
     fn move_to_frames(&self, address: usize, frame: u32, count: usize) -> rustix::io::Result<usize> {
         let (to, bytes) = (self.engine.frames.address(frame), count * PAGE_SIZE);
         let uffd = &self.at.uffd;
-        let moved = match uffd.move_pages(to, address, bytes, false) {
+        let moved = match uffd.move_to_frames(to, address, bytes) {
             // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What then
             // still cannot is pinned: a device may write to it whatever the page table says.
             Err(Errno::BUSY) => {
                 memory::make_own(address, bytes)?;
-                uffd.move_pages(to, address, bytes, false)?
+                uffd.move_to_frames(to, address, bytes)?
             }
             other => other?,
         };
@@ -177,7 +177,8 @@ impl Worker {
                 self.to_inactive(page_number, info, frame);
             }
             _ => {
-                self.engine.frames.give_back(&[frame]);
+                // A copy that was called off may lie there.
+                self.engine.frames.discard(&mut [frame]);
                 self.at.run.count(Counter::EvictionsRefused, 1);
                 self.keep_mapped(page_number, info);
             }
@@ -195,7 +196,6 @@ impl Worker {
         let done = uffd.copy(self.engine.frames.address(frame), address, PAGE_SIZE).is_ok()
             && memory::discard(address, PAGE_SIZE).is_ok();
         if !done {
-            self.engine.frames.empty(frame);
             let _ = uffd.write_protect(address, PAGE_SIZE, false);
         }
         done

@@ -142,8 +142,8 @@ impl Worker {
     /// Maps a page's own frame again.
     pub(crate) fn remap(&mut self, page_number: u64, frame: u32) -> Result<(), Failure> {
         let (to, from) = (address_of(page_number), self.engine.frames.address(frame));
-        match self.at.uffd.move_pages(to, from, PAGE_SIZE, true) {
-            Ok(_) => {
+        match self.at.uffd.move_from_frame(to, from) {
+            Ok(()) => {
                 self.engine.frames.give_back(&[frame]);
                 Ok(())
             }

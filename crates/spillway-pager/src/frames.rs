@@ -17,7 +17,7 @@ pub struct Frames {
     free: Mutex<FreeFrames>,
 }
 
-/// A bit a frame, set when it is free.
+/// A bit a frame, set when it is free. A free frame is empty, which `move_to_frames` relies on.
 struct FreeFrames {
     words: Vec<u64>,
     next: usize,
@@ -48,18 +48,14 @@ impl Frames {
     }
 
     /// Frees the memory of frames and gives them back. `frames` is sorted in passing, so that neighbours go in
-    /// one call.
+    /// one call. A frame whose memory stays is never used again: a free frame is an empty one.
     pub fn discard(&self, frames: &mut [u32]) {
         frames.sort_unstable();
         for run in frames.chunk_by(|a, b| *b == *a + 1) {
-            let _ = self.area.discard(run[0] as usize * PAGE_SIZE, run.len() * PAGE_SIZE);
+            if self.area.discard(run[0] as usize * PAGE_SIZE, run.len() * PAGE_SIZE).is_ok() {
+                self.give_back(run);
+            }
         }
-        self.give_back(frames);
-    }
-
-    /// Frees the memory of a frame that stays taken.
-    pub fn empty(&self, frame: u32) {
-        let _ = self.area.discard(frame as usize * PAGE_SIZE, PAGE_SIZE);
     }
 
     /// Free frames.

@@ -193,6 +193,21 @@ impl PageMap {
     }
 }
 
+/// Has the kernel write eight bytes to `address`, unless it cannot.
+#[cfg(test)]
+pub(crate) fn try_to_write(address: usize) {
+    // SAFETY: the tests own the page; the kernel checks that it is there.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(address), 8) };
+    let _ = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty());
+}
+
+/// Clears the accessed bits of a range (`MADV_COLD`).
+#[cfg(test)]
+pub(crate) fn make_cold(address: usize, bytes: usize) -> Result<()> {
+    // SAFETY: changes no contents.
+    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxCold) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
