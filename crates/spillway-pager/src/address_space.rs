@@ -170,9 +170,7 @@ impl Worker {
 
     fn discard_within_leaf(&mut self, range: Range<usize>) {
         let (from, to) = pages(&range);
-        let engine = self.engine;
-        let locked: Vec<(u64, PageWord<'_>, PageInfo)> =
-            engine.table.range(from, to).map(|(number, word)| (number, word, self.lock(word))).collect();
+        let locked = self.lock_all(from, to);
         if locked.is_empty() {
             return;
         }
@@ -183,6 +181,25 @@ impl Worker {
             self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
         }
         self.settle(gone);
+    }
+
+    /// Locks every page of a range that has a word. Waits for none while it holds another, since whoever holds that one
+    /// may be waiting for room.
+    fn lock_all(&self, from: u64, to: u64) -> Vec<(u64, PageWord<'static>, PageInfo)> {
+        let engine = self.engine;
+        loop {
+            let mut locked = Vec::new();
+            let all = engine.table.range(from, to).all(|(page_number, word)| {
+                let info = word.try_lock();
+                locked.extend(info.map(|info| (page_number, word, info)));
+                info.is_some()
+            });
+            if all {
+                return locked;
+            }
+            locked.into_iter().for_each(|(page_number, word, info)| self.unlock(page_number, word, info));
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
     }
 
     /// Notes what a page held that the program gives up. Its word is locked and becomes absent.

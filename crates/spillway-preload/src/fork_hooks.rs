@@ -8,7 +8,7 @@ use spillway_sys::raw;
 use spillway_sys::raw_thread::SignalsBlocked;
 
 use crate::install::{ORIGINAL_CLONE, ORIGINAL_FORK};
-use crate::{BIRTH, call, set_errno, stop};
+use crate::{BIRTH, call, heap, set_errno, stop};
 
 /// libc's `_Fork`, on which fork(3) stands.
 pub unsafe extern "C" fn fork() -> c_int {
@@ -40,7 +40,9 @@ fn around_fork(fork: impl FnOnce() -> c_int) -> Option<c_int> {
     let signals = SignalsBlocked::new();
     let here = std::ptr::from_ref(&signals).expose_provenance();
     let entry = call(Operation::ForkBegin, [here, 0, 0, 0]).checked_sub(1)?;
+    let heap = heap::hold();
     let pid = fork();
+    drop(heap);
     if pid == 0 {
         attach_child(entry);
     } else {
@@ -61,11 +63,13 @@ struct CloneStart {
     function: extern "C" fn(*mut c_void) -> c_int,
     argument: *mut c_void,
     entry: usize,
+    heap: heap::Held,
 }
 
 extern "C" fn clone_child(start: *mut c_void) -> c_int {
     // SAFETY: the parent's value, which the child has a copy of: its memory is not shared.
-    let CloneStart { function, argument, entry } = unsafe { start.cast::<CloneStart>().read() };
+    let CloneStart { function, argument, entry, heap } = unsafe { start.cast::<CloneStart>().read() };
+    drop(heap);
     attach_child(entry);
     let status = function(argument);
     // libc would end this thread only, which the pager's would outlive. SAFETY: ends the process.
@@ -110,10 +114,11 @@ pub unsafe extern "C" fn clone(
         set_errno(libc::ENOMEM);
         return -1;
     };
-    let mut start = CloneStart { function, argument, entry };
+    let mut start = CloneStart { function, argument, entry, heap: heap::hold() };
     let start_at = std::ptr::from_mut(&mut start).cast();
     // SAFETY: the program's own call, with a child that attaches first.
     let pid = unsafe { original(clone_child, stack, flags, start_at, parent_tid, tls, child_tid) };
+    drop(start);
     call(Operation::ForkEnd, [pid.max(0) as usize, entry, 0, 0]);
     drop(signals);
     pid

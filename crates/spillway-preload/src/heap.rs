@@ -2,7 +2,7 @@
 //! far, and never memory that a hook could see.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -52,6 +52,15 @@ struct Heap(Mutex<Dlmalloc<Pages>>);
 
 #[global_allocator]
 static HEAP: Heap = Heap(Mutex::new(Dlmalloc::new_with_allocator(Pages)));
+
+/// The heap, held by one thread.
+pub struct Held(#[allow(dead_code, reason = "held until dropped")] MutexGuard<'static, Dlmalloc<Pages>>);
+
+/// Keeps every other thread out of the heap for the moment of a fork: the child would inherit it locked by a thread
+/// that it has not got. Whoever drops the result in the child frees the child's heap.
+pub fn hold() -> Held {
+    Held(HEAP.0.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 // SAFETY: dlmalloc under a lock; layouts are passed on as given.
 unsafe impl GlobalAlloc for Heap {

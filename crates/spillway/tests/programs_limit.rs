@@ -185,12 +185,13 @@ fn statistics_that_cannot_be_written_are_refused_before_the_program_starts() {
 #[test]
 fn a_stopped_program_is_not_harmed_by_long_absence() {
     let launch = Launch::local_mib(8);
-    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "3"]));
+    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
     program.running.expect("ready\n");
     let child = child_of(program.running.pid());
     kill_process(child, Signal::STOP).unwrap();
     expect_state(child, "T");
     std::thread::sleep(Duration::from_secs(2));
     kill_process(child, Signal::CONT).unwrap();
+    kill_process(child, Signal::USR1).unwrap();
     assert_eq!(program.finish().success(), "ready\nwhole\n");
 }

@@ -100,7 +100,7 @@ fn a_signal_to_the_command_ends_a_program_that_does_not_expect_it() {
 #[test]
 fn the_command_stops_and_continues_with_its_group() {
     let launch = Launch::local_mib(8);
-    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "3"]));
+    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
     program.running.expect("ready\n");
     let child = child_of(program.running.pid());
     for _ in 0..3 {
@@ -110,19 +110,21 @@ fn the_command_stops_and_continues_with_its_group() {
         program.running.signal_group(Signal::CONT);
         expect_state(child, "RSD");
     }
+    program.running.signal(Signal::USR1);
     assert_eq!(program.finish().success(), "ready\nwhole\n");
 }
 
 #[test]
 fn a_stop_of_the_command_alone_stops_the_program() {
     let launch = Launch::local_mib(8);
-    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "3"]));
+    let mut program = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
     program.running.expect("ready\n");
     let child = child_of(program.running.pid());
     program.running.signal(Signal::TSTP);
     expect_state(child, "T");
     program.running.signal(Signal::CONT);
     expect_state(child, "RSD");
+    program.running.signal(Signal::USR1);
     assert_eq!(program.finish().success(), "ready\nwhole\n");
 }
 
@@ -226,6 +228,11 @@ fn a_setuid_program_runs_unmanaged_and_is_named() {
 fn generations_of_forks_keep_their_memory_apart() {
     assert_was_far(&whole(8, "families", &["deep", "4"]));
     assert_was_far(&whole(16, "families", &["wide", "16"]));
+}
+
+#[test]
+fn a_program_may_fork_at_any_moment() {
+    assert_was_far(&whole(8, "fork_storm", &["24", "400"]));
 }
 
 #[test]
