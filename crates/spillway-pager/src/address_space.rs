@@ -20,7 +20,7 @@ use crate::run_state::Counter;
 
 const LEAF_BYTES: usize = 2 << 20;
 
-fn fault_mode() -> RegisterMode {
+pub(crate) fn fault_mode() -> RegisterMode {
     RegisterMode::MISSING | RegisterMode::WRITE_PROTECT
 }
 
@@ -42,7 +42,7 @@ impl Worker {
         }
         let Some(_pass) = self.engine.gate.enter() else { return TRY_AGAIN };
         match request.operation {
-            Operation::Map => usize::from(self.map(a..a + b)),
+            Operation::Map => usize::from(self.map_or_leave(a..a + b, c != 0)),
             Operation::Forget => self.forget(a..a + b),
             Operation::Discard => self.discard(a..a + b),
             Operation::RemapBegin => self.begin_remap(a..a + b),
@@ -52,6 +52,7 @@ impl Worker {
             Operation::Unmanage => self.unmanage(a..a + b),
             Operation::SetOnFork => {
                 let wish = [OnFork::Keep, OnFork::Wipe, OnFork::Drop][c.min(2)];
+                self.manage_native(&(a..a + b));
                 self.engine.regions().set_on_fork(&(a..a + b), wish);
                 self.set_inherited(false);
                 0
@@ -62,6 +63,12 @@ impl Worker {
             }
             Operation::ForkBegin | Operation::ForkEnd => 0,
         }
+    }
+
+    /// Takes note of a fresh mapping. False when its pages will not count.
+    fn map_or_leave(&mut self, range: Range<usize>, may_be_native: bool) -> bool {
+        self.forget(range.clone());
+        (may_be_native && self.leave_native(&range)) || self.map(range)
     }
 
     /// Manages a fresh mapping. False when the kernel will not have it, and it stays unmanaged.
@@ -82,8 +89,11 @@ impl Worker {
 
     /// Manages the new end of a mapping if its beginning is managed.
     fn grown(&mut self, start: usize, end: Range<usize>) -> usize {
-        let on_fork =
-            self.engine.regions().within(&(start..start + PAGE_SIZE)).first().map(|(_, wish)| *wish);
+        let first = start..start + PAGE_SIZE;
+        if self.is_native(&first) {
+            return usize::from(self.map_or_leave(end, true));
+        }
+        let on_fork = self.engine.regions().within(&first).first().map(|(_, wish)| *wish);
         let Some(on_fork) = on_fork else { return 0 };
         let managed = self.map(end.clone());
         if managed {
@@ -129,6 +139,7 @@ impl Worker {
     /// was read long ago cannot bring a word back to life which nobody would ever clear. Invariant: a page whose
     /// word is not absent is registered, but for the time between these two steps.
     pub(crate) fn forget(&mut self, range: Range<usize>) -> usize {
+        self.forget_native(&range);
         let parts = self.engine.regions().take(&range);
         let mut held = 0;
         for (part, _) in parts {
@@ -153,10 +164,12 @@ impl Worker {
         held
     }
 
-    /// Drops the contents of what is managed of a range: it reads as zeros afterwards. Returns how many bytes that are.
+    /// Drops the contents of what is native or managed of a range: it reads as zeros afterwards. Returns how many bytes
+    /// that are.
     fn discard(&mut self, range: Range<usize>) -> usize {
+        let native = self.discard_native(&range);
         let parts = self.engine.regions().within(&range);
-        let managed = parts.iter().map(|(part, _)| part.len()).sum();
+        let managed = parts.iter().map(|(part, _)| part.len()).sum::<usize>();
         for (part, _) in parts {
             let mut start = part.start;
             while start < part.end {
@@ -165,7 +178,7 @@ impl Worker {
                 start = end;
             }
         }
-        managed
+        managed + native
     }
 
     fn discard_within_leaf(&mut self, range: Range<usize>) {
@@ -234,6 +247,13 @@ impl Worker {
     /// kernel has moved the mapping, another thread may map something else here.
     fn begin_remap(&mut self, range: Range<usize>) -> usize {
         let engine = self.engine;
+        if self.is_native(&range) {
+            self.lift_native(&range);
+            let (parts, words) = (Vec::new(), Vec::new());
+            engine.remaps().push(Remap { range, parts, words, is_native: true });
+            return 0;
+        }
+        self.manage_native(&range);
         let parts = engine.regions().take(&range);
         let mut words = Vec::new();
         for (part, _) in &parts {
@@ -247,7 +267,7 @@ impl Worker {
                 self.unlock(page_number, word, PageInfo { generation: info.generation, ..PageInfo::ABSENT });
             }
         }
-        engine.remaps().push(Remap { range, parts, words });
+        engine.remaps().push(Remap { range, parts, words, is_native: false });
         0
     }
 
@@ -270,7 +290,11 @@ impl Worker {
             let index = remaps.iter().position(|remap| remap.range == old);
             index.map(|index| remaps.swap_remove(index))
         };
-        let Some(Remap { parts, words, .. }) = remap else { return 0 };
+        let Some(Remap { parts, words, is_native, .. }) = remap else { return 0 };
+        if is_native {
+            self.put_native(if new.start == 0 { old.clone() } else { new }, old.len());
+            return 0;
+        }
         let Some(&(_, on_fork)) = parts.first() else { return 0 };
         let (to, regions) =
             if new.start == 0 { (old.clone(), parts) } else { (new.clone(), vec![(new, on_fork)]) };
@@ -318,6 +342,8 @@ impl Worker {
 
     /// Brings all pages of a range in and ends its management, before the program locks it in memory.
     fn unmanage(&mut self, range: Range<usize>) -> usize {
+        // What is native is in already; managed for a moment, it is counted like the rest.
+        self.manage_native(&range);
         let parts = self.engine.regions().take(&range);
         for (part, on_fork) in parts {
             let engine = self.engine;

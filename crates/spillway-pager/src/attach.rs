@@ -10,7 +10,7 @@ use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_policy::dcm::Replacement;
 use spillway_store::{SharedParts, StoreError, StoreSpec};
-use spillway_sys::memory::Area;
+use spillway_sys::memory::{Area, PageMap};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
@@ -180,6 +180,7 @@ impl Birth {
             control,
             settings: welcome.settings,
             readers: Readers::new(waits),
+            page_map: PageMap::open().ok(),
             low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
             max_block_pages: ((limit_pages / 64) as usize).clamp(1, MAX_BLOCK_PAGES),
         }));
@@ -217,6 +218,7 @@ impl Birth {
             frames: Frames::new(frames).map_err(&out_of_memory)?,
             replacement: Mutex::new(replacement),
             regions: Mutex::new(Regions::new()),
+            native: Mutex::new(Regions::new()),
             remaps: Mutex::new(Vec::new()),
             gate: Gate::new(),
             calls: Calls::new().map_err(&out_of_memory)?,

@@ -18,11 +18,13 @@ const SLOTS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
-    /// Manage this new anonymous mapping: address, length.
+    /// A new anonymous mapping: address, length, whether it may be left to the kernel while there is room. Returns
+    /// whether its pages count.
     Map = 1,
     /// This range is about to be unmapped or mapped over: address, length. Returns how many pages held contents.
     Forget = 2,
-    /// The program discards this range, which then reads as zeros: address, length. Returns the managed bytes in it.
+    /// The program discards this range, which then reads as zeros: address, length. Returns for how many bytes of it
+    /// that is done.
     Discard = 3,
     /// This range may be moved by mremap(2): address, length.
     RemapBegin = 4,

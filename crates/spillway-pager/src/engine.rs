@@ -14,7 +14,7 @@ use spillway_core::page::{PAGE_SHIFT, Page};
 use spillway_core::page_word::{PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
-use spillway_sys::memory::Area;
+use spillway_sys::memory::{Area, PageMap};
 use spillway_sys::uffd::Uffd;
 use thiserror::Error;
 
@@ -83,6 +83,8 @@ pub struct Remap {
     pub parts: Vec<(Range<usize>, OnFork)>,
     /// Pages that held something.
     pub words: Vec<(u64, PageInfo)>,
+    /// It is native instead, and charged.
+    pub is_native: bool,
 }
 
 /// Paging state that a forked child inherits.
@@ -95,6 +97,8 @@ pub struct Engine {
     pub replacement: Mutex<Replacement>,
     /// What is managed.
     pub regions: Mutex<Regions>,
+    /// What is charged and left to the kernel; see [`crate::native`]. Locked before `regions`.
+    pub native: Mutex<Regions>,
     /// Ranges that mremap(2) moves at this moment.
     pub remaps: Mutex<Vec<Remap>>,
     /// Closed during forks.
@@ -136,6 +140,8 @@ pub struct Attachment {
     pub settings: Settings,
     /// Which handlers read faults.
     pub readers: Readers,
+    /// Which pages of this process are populated; without it nothing is left to the kernel.
+    pub page_map: Option<PageMap>,
     /// Free pages below which the evictor works.
     pub low_headroom_pages: u64,
     /// The largest block.

@@ -35,6 +35,9 @@ struct Leaving {
 impl Worker {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
     pub(crate) fn evict_batch(&mut self) -> usize {
+        if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
+            return freed as usize;
+        }
         self.fill_inactive();
         self.write_back_batch()
     }

@@ -28,6 +28,7 @@ mod fork;
 pub mod frames;
 pub mod gate;
 pub mod message;
+mod native;
 pub mod page_table;
 pub mod program;
 pub mod readers;

@@ -48,6 +48,9 @@ pub struct Report {
     pub managed_bytes: u64,
     /// Memory mapped that could not be managed.
     pub unmanaged_bytes: u64,
+    /// Memory left to the kernel because it fitted under the limit when it was mapped; it may have been taken over
+    /// since.
+    pub native_bytes: u64,
     /// By kind.
     pub faults: Faults,
     /// Pages read from stores.
@@ -104,6 +107,7 @@ impl Report {
             peak_local_bytes: run.budget().peak_local_pages.load(Ordering::Relaxed) * PAGE_SIZE as u64,
             managed_bytes: count(Counter::PeakManagedPages) * PAGE_SIZE as u64,
             unmanaged_bytes: count(Counter::UnmanagedBytes),
+            native_bytes: count(Counter::NativeBytes),
             faults: Faults {
                 first_touch: count(Counter::FaultsFirstTouch),
                 fetch: count(Counter::FaultsFetch),

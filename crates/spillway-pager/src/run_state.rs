@@ -72,6 +72,8 @@ pub enum Counter {
     PagesFetchedAhead,
     /// Pages that were found gone where they should have been mapped: discarded by a system call that no hook saw.
     PagesFoundGone,
+    /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
+    NativeBytes,
 }
 
 /// The shared memory of one run.

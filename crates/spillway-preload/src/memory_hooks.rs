@@ -71,7 +71,7 @@ pub unsafe extern "C" fn mmap(
 }
 
 fn raw_mmap(mut arguments: [usize; 6]) -> isize {
-    let [address, bytes, _, flags, fd, _] = arguments;
+    let [address, bytes, protection, flags, fd, _] = arguments;
     let flags = flags as c_int;
     let manage = is_manageable(flags, fd as c_int);
     let replaces =
@@ -94,8 +94,12 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     }
     if !manage {
         call(Operation::CountUnmanaged, [up(bytes), 0, 0, 0]);
-    } else if call(Operation::Map, [result as usize, up(bytes), 0, 0]) != 0 && flags & libc::MAP_POPULATE != 0
-    {
+        return result;
+    }
+    // A reservation would take room that it does not use.
+    let is_reservation = protection as c_int == libc::PROT_NONE || flags & libc::MAP_NORESERVE != 0;
+    let range = [result as usize, up(bytes), usize::from(!is_reservation), 0];
+    if call(Operation::Map, range) != 0 && flags & libc::MAP_POPULATE != 0 {
         let populate = [result as usize, up(bytes), libc::MADV_POPULATE_WRITE as usize, 0, 0, 0];
         // SAFETY: faults in the mapping that was just made; failure is no error for MAP_POPULATE.
         unsafe { raw::syscall(libc::SYS_madvise as usize, populate) };
@@ -260,7 +264,7 @@ fn raw_brk(wanted: usize, known: usize) -> usize {
     }
     let now = kernel(wanted);
     if up(now) > up(before) && !LOCKS_FUTURE.load(Ordering::Relaxed) {
-        call(Operation::Map, [up(before), up(now) - up(before), 0, 0]);
+        call(Operation::Map, [up(before), up(now) - up(before), 1, 0]);
     }
     BREAK.store(now, Ordering::Relaxed);
     now

@@ -166,10 +166,10 @@ pub struct PageMap(std::os::fd::OwnedFd);
 pub struct PageMapEntry(u64);
 
 impl PageMapEntry {
-    /// The page has a frame or is swapped out by the kernel: it is not missing.
+    /// The page has a frame or is swapped out by the kernel: it is not missing. Guard pages (bit 58) hold nothing.
     #[must_use]
     pub fn is_populated(self) -> bool {
-        self.0 >> 62 != 0
+        self.0 >> 62 != 0 && self.0 >> 58 & 1 == 0
     }
 
     /// No other process maps the frame.
@@ -185,6 +185,25 @@ impl PageMap {
         rustix::fs::open("/proc/self/pagemap", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Self)
     }
 
+    /// Pages that [`Self::populated`] tells of at once: those of 2 MiB.
+    pub const MOST_PAGES: usize = 512;
+
+    /// Which of the `pages` pages from `address` on are not missing, a bit each.
+    pub fn populated(&self, address: usize, pages: usize) -> Result<[u64; Self::MOST_PAGES / 64]> {
+        let mut bytes = [0; Self::MOST_PAGES * 8];
+        let bytes = &mut bytes[..pages * 8];
+        let read = rustix::io::pread(&self.0, &mut *bytes, (address / PAGE_SIZE * 8) as u64)?;
+        if read != bytes.len() {
+            return Err(Errno::NOENT);
+        }
+        let mut found = [0; Self::MOST_PAGES / 64];
+        for (page, entry) in bytes.as_chunks().0.iter().enumerate() {
+            found[page / 64] |=
+                u64::from(PageMapEntry(u64::from_ne_bytes(*entry)).is_populated()) << (page % 64);
+        }
+        Ok(found)
+    }
+
     /// The entry of the page at `address`.
     pub fn entry(&self, address: usize) -> Result<PageMapEntry> {
         let mut bytes = [0; 8];
@@ -197,7 +216,8 @@ impl PageMap {
 #[cfg(test)]
 pub(crate) fn try_to_write(address: usize) {
     // SAFETY: the tests own the page; the kernel checks that it is there.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(address), 8) };
+    let bytes =
+        unsafe { std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(address), 8) };
     let _ = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty());
 }
 
@@ -230,6 +250,7 @@ mod tests {
         let pagemap = PageMap::open().unwrap();
         assert!(pagemap.entry(area.address() + PAGE_SIZE).unwrap().is_populated());
         assert!(!pagemap.entry(area.address() + 2 * PAGE_SIZE).unwrap().is_populated());
+        assert_eq!(pagemap.populated(area.address(), 4).unwrap(), [0b10, 0, 0, 0, 0, 0, 0, 0]);
         area.discard(PAGE_SIZE, PAGE_SIZE).unwrap();
         assert!(!pagemap.entry(area.address() + PAGE_SIZE).unwrap().is_populated());
         assert_eq!(area.page(1), &[0; PAGE_SIZE]);

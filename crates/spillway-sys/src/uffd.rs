@@ -429,7 +429,8 @@ mod tests {
             // System calls write to the pages, for they get an error, not a signal, where none is.
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    (0..PAGES).for_each(|page| crate::memory::try_to_write(program.address() + page * PAGE_SIZE));
+                    (0..PAGES)
+                        .for_each(|page| crate::memory::try_to_write(program.address() + page * PAGE_SIZE));
                 }
             });
             scope.spawn(|| {
