@@ -8,7 +8,7 @@
 //! - [`page_lists`]: the lists that scanning policies keep pages on;
 //! - [`blocks`]: pages that are fetched and evicted as one;
 //! - [`fifo`]: the queues that a replacement policy keeps pages in;
-//! - [`slots`]: who uses which slot of a store, and the checksum of what it holds;
+//! - [`slots`]: who uses which slot of a store, which page it holds, and its checksum;
 //! - [`budget`]: the local limit that all processes of a run share;
 //! - [`latency`]: a histogram of latencies.
 

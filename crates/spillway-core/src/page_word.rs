@@ -51,7 +51,7 @@ pub struct PageInfo {
     /// Where a store holds it. A local page may keep the slot it was fetched from: a copy that spares the
     /// write-back while the page does not change.
     pub slot: Option<u32>,
-    /// Frame of an Inactive or Writeback page.
+    /// Frame of an Inactive or Writeback page; of a Far one, when it left ([`Departures`]).
     pub frame: u32,
     /// Counts how often the page entered a queue (modulo 128), so that an older entry is known as stale.
     pub generation: u8,
@@ -70,6 +70,32 @@ const NO_SLOT: u64 = 0;
 
 /// Frames that a word can name.
 pub const MAX_FRAMES: usize = FRAME_MASK as usize + 1;
+
+/// Counts the pages that have left, so that each can say when that was.
+#[derive(Debug, Default)]
+pub struct Departures(std::sync::atomic::AtomicU64);
+
+impl Departures {
+    /// Pages that leave within one tick of the clock that words have room for: 2^20 ticks are 256 GiB.
+    const TICK_PAGES: u64 = 64;
+
+    /// Notes that pages leave.
+    pub fn add(&self, pages: u64) {
+        self.0.fetch_add(pages, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// What a page that leaves now keeps in place of its frame.
+    #[must_use]
+    pub fn now(&self) -> u32 {
+        (self.0.load(std::sync::atomic::Ordering::Relaxed) / Self::TICK_PAGES & FRAME_MASK) as u32
+    }
+
+    /// How many pages have left since, rounded to ticks, and forgetting whole turns of the clock.
+    #[must_use]
+    pub fn since(&self, then: u32) -> u64 {
+        (u64::from(self.now()).wrapping_sub(u64::from(then)) & FRAME_MASK) * Self::TICK_PAGES
+    }
+}
 
 /// Slots that a word can name.
 pub const MAX_SLOTS: u32 = u32::MAX - 1;
@@ -183,6 +209,16 @@ mod tests {
             prop_assert!(!word.unlock(info));
             prop_assert_eq!(word.peek(), info);
         }
+    }
+
+    #[test]
+    fn departures_are_counted_across_the_turn_of_the_clock() {
+        let departures = Departures::default();
+        departures.add((1 << 26) - 64);
+        let then = departures.now();
+        assert_eq!((then, departures.since(then)), ((1 << 20) - 1, 0));
+        departures.add(640);
+        assert_eq!((departures.now(), departures.since(then)), (9, 640));
     }
 
     #[test]

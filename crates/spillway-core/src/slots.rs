@@ -1,4 +1,4 @@
-//! Who uses which slot of far memory, and the checksum of what it holds.
+//! Who uses which slot of far memory, which page it holds, and its checksum.
 //!
 //! All processes of a run share one table. A slot is free while its reference count is 0. After a fork, parent
 //! and child hold the same slots until one of them writes its page anew. Each process notes the slots it holds
@@ -14,16 +14,49 @@ pub const SLAB_SHIFT: u32 = 9;
 /// Slots in a slab.
 pub const SLAB_SLOTS: u32 = 1 << SLAB_SHIFT;
 
-/// Guards a stored page against accidents.
+/// Guards a stored page against accidents: [`CHECKSUM_BITS`] bits.
 pub type Checksum = u128;
+
+/// Bits of a checksum that are kept. The other 36 of a slot's two words name the page.
+pub const CHECKSUM_BITS: u32 = 92;
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Of the page's bytes.
+    pub checksum: Checksum,
+    /// The page that was stored here, below 2^35; `None` once mremap(2) has moved it.
+    pub page_number: Option<u64>,
+}
+
+const PAGE_BITS: u32 = 128 - CHECKSUM_BITS;
+const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
+
+impl Contents {
+    /// Whether this may be what was stored for a page.
+    #[must_use]
+    pub fn is_of(self, page_number: u64) -> bool {
+        self.page_number.is_none_or(|owner| owner == page_number)
+    }
+
+    fn pack(self) -> [u64; 2] {
+        let owner = self.page_number.map_or(0, |page_number| (page_number + 1) & PAGE_MASK);
+        [self.checksum as u64, ((self.checksum >> 64) as u64) << PAGE_BITS | owner]
+    }
+
+    fn unpack([low, high]: [u64; 2]) -> Self {
+        let checksum = u128::from(high >> PAGE_BITS) << 64 | u128::from(low);
+        Self { checksum, page_number: (high & PAGE_MASK).checked_sub(1) }
+    }
+}
 
 /// The table of all slots of a run.
 #[derive(Clone, Copy)]
 pub struct SlotTable<'a> {
     /// References, one count a slot.
     pub references: &'a [AtomicU16],
-    /// Two words a slot: the checksum of what it holds.
-    pub checksums: &'a [AtomicU64],
+    /// Two words a slot: what it holds.
+    pub contents: &'a [AtomicU64],
     /// Slots in use, one count a slab.
     pub slab_used: &'a [AtomicU32],
 }
@@ -144,19 +177,25 @@ impl SlotTable<'_> {
         }
     }
 
-    /// Writes the checksum of what the slot's only holder has stored.
-    pub fn set_checksum(&self, slot: u32, checksum: Checksum) {
+    /// Notes what the slot's only holder has stored.
+    pub fn set_contents(&self, slot: u32, contents: Contents) {
+        let [low, high] = contents.pack();
         let at = slot as usize * 2;
-        self.checksums[at].store(checksum as u64, Ordering::Relaxed);
-        self.checksums[at + 1].store((checksum >> 64) as u64, Ordering::Release);
+        self.contents[at].store(low, Ordering::Relaxed);
+        self.contents[at + 1].store(high, Ordering::Release);
     }
 
-    /// The checksum of what the slot holds.
+    /// What the slot holds.
     #[must_use]
-    pub fn checksum(&self, slot: u32) -> Checksum {
+    pub fn contents(&self, slot: u32) -> Contents {
         let at = slot as usize * 2;
-        let high = self.checksums[at + 1].load(Ordering::Acquire);
-        Checksum::from(high) << 64 | Checksum::from(self.checksums[at].load(Ordering::Relaxed))
+        let high = self.contents[at + 1].load(Ordering::Acquire);
+        Contents::unpack([self.contents[at].load(Ordering::Relaxed), high])
+    }
+
+    /// The page has another address now, though perhaps not in every process that holds the slot.
+    pub fn forget_page(&self, slot: u32) {
+        self.contents[slot as usize * 2 + 1].fetch_and(!PAGE_MASK, Ordering::AcqRel);
     }
 
     /// Slots in use within `range` (whole slabs).
@@ -175,7 +214,7 @@ mod tests {
 
     struct Memory {
         references: Vec<AtomicU16>,
-        checksums: Vec<AtomicU64>,
+        contents: Vec<AtomicU64>,
         slab_used: Vec<AtomicU32>,
         held: Vec<Vec<AtomicU64>>,
     }
@@ -184,7 +223,7 @@ mod tests {
         fn new(slots: usize, processes: usize) -> Self {
             Self {
                 references: (0..slots).map(|_| AtomicU16::new(0)).collect(),
-                checksums: (0..2 * slots).map(|_| AtomicU64::new(0)).collect(),
+                contents: (0..2 * slots).map(|_| AtomicU64::new(0)).collect(),
                 slab_used: (0..slots.div_ceil(512)).map(|_| AtomicU32::new(0)).collect(),
                 held: (0..processes)
                     .map(|_| (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
@@ -193,7 +232,7 @@ mod tests {
         }
 
         fn table(&self) -> SlotTable<'_> {
-            SlotTable { references: &self.references, checksums: &self.checksums, slab_used: &self.slab_used }
+            SlotTable { references: &self.references, contents: &self.contents, slab_used: &self.slab_used }
         }
     }
 
@@ -217,7 +256,14 @@ mod tests {
                         let mut holders = [false; 2];
                         holders[who] = true;
                         prop_assert_eq!(model.insert(slot, holders), None);
-                        table.set_checksum(slot, u128::from(n) << 70 | u128::from(slot));
+                        let checksum = (u128::from(n) << 70 | u128::from(slot)) & ((1 << CHECKSUM_BITS) - 1);
+                        let page_number = (n % 3 != 0).then_some(u64::from(n) << 3);
+                        let contents = Contents { checksum, page_number };
+                        table.set_contents(slot, contents);
+                        prop_assert_eq!(table.contents(slot), contents);
+                        prop_assert!(contents.is_of(u64::from(n) << 3));
+                        prop_assert_eq!(contents.is_of(1), page_number.is_none());
+                        if n % 2 == 0 { table.forget_page(slot); }
                     }
                     2 => {
                         let mine: Vec<u32> =
@@ -245,7 +291,7 @@ mod tests {
                 }
                 for (&slot, holders) in &model {
                     prop_assert_eq!(table.is_shared(slot), *holders == [true; 2]);
-                    prop_assert_eq!(table.checksum(slot) as u32, slot);
+                    prop_assert_eq!(table.contents(slot).checksum as u32, slot);
                 }
             }
         }

@@ -318,6 +318,9 @@ impl Worker {
     }
 
     fn put_word(&mut self, page_number: u64, info: PageInfo) {
+        if let Some(slot) = info.slot {
+            self.at.run.slots().forget_page(slot);
+        }
         match self.engine.table.find_or_make(page_number) {
             Ok(word) => {
                 let there = self.lock(word);
@@ -377,7 +380,7 @@ impl Worker {
     fn bring_in(&mut self, page_number: u64, info: PageInfo) -> Result<bool, Failure> {
         match service(info) {
             Service::Fetch(slot) => {
-                if let Err(lost) = self.fetch(slot) {
+                if let Err(lost) = self.fetch(page_number, slot) {
                     self.refuse(page_number, &lost);
                     return Err(lost.into());
                 }

@@ -8,6 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
+use spillway_core::page_word::Departures;
 use spillway_policy::dcm::Replacement;
 use spillway_store::{SharedParts, StoreError, StoreSpec};
 use spillway_sys::memory::{Area, PageMap};
@@ -15,7 +16,7 @@ use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
 
-use crate::block::MAX_BLOCK_PAGES;
+use crate::block::max_block_pages;
 use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
@@ -178,11 +179,11 @@ impl Birth {
             entry: welcome.entry,
             stores,
             control,
-            settings: welcome.settings,
             readers: Readers::new(waits),
             page_map: PageMap::open().ok(),
             low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
-            max_block_pages: ((limit_pages / 64) as usize).clamp(1, MAX_BLOCK_PAGES),
+            max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
+            settings: welcome.settings,
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
@@ -217,6 +218,7 @@ impl Birth {
             table: PageTable::new().map_err(&out_of_memory)?,
             frames: Frames::new(frames).map_err(&out_of_memory)?,
             replacement: Mutex::new(replacement),
+            departures: Departures::default(),
             regions: Mutex::new(Regions::new()),
             native: Mutex::new(Regions::new()),
             remaps: Mutex::new(Vec::new()),

@@ -3,13 +3,17 @@
 //! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it was used,
 //! which it learns from accessed bits. A process cannot see these. So a block stretches where a fault says that the last
 //! one was used up to its end: the next fault comes exactly behind it. Each such fault doubles the block; any other
-//! fault reduces it to a page. What was fetched for nothing is thereby at most what was fetched for use.
+//! fault reduces it to a page. What was fetched for nothing is thereby at most what was fetched for use. Static blocks,
+//! as the paper's systems of comparison have them, are always fetched whole.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use spillway_core::page::PAGE_SHIFT;
 use spillway_core::page_word::{PageInfo, State};
 
 use crate::engine::Worker;
+use crate::settings::Block;
 
 /// Pages in the largest block: 256 KiB.
 pub const MAX_BLOCK_PAGES: usize = 64;
@@ -41,9 +45,32 @@ impl Stream {
     }
 }
 
+/// Pages in the largest block under a limit. Several blocks must fit, or one would push out what it brings.
+#[must_use]
+pub fn max_block_pages(block: Block, limit_pages: u64) -> usize {
+    match block {
+        Block::Elastic => (limit_pages / 64).clamp(1, MAX_BLOCK_PAGES as u64) as usize,
+        Block::Static(size) => {
+            let most = (limit_pages / 16).max(1);
+            (size.bytes() >> PAGE_SHIFT).min(1 << most.ilog2()) as usize
+        }
+    }
+}
+
 impl Worker {
-    /// How many pages to fetch for a fault on a far page.
-    pub(crate) fn block_pages(&self, page_number: u64) -> usize {
+    /// Which pages to fetch for a fault on a far page.
+    pub(crate) fn block(&self, page_number: u64) -> Range<u64> {
+        match self.at.settings.block {
+            Block::Elastic => page_number..page_number + self.elastic_pages(page_number) as u64,
+            Block::Static(_) => {
+                let pages = self.at.max_block_pages as u64;
+                let start = page_number - page_number % pages;
+                start..start + pages
+            }
+        }
+    }
+
+    fn elastic_pages(&self, page_number: u64) -> usize {
         let within = page_number % LEAF_PAGES;
         let stream = if within == 0 && page_number > 0 {
             // A stream that comes from the leaf before.
@@ -78,17 +105,17 @@ impl Worker {
         self.engine.table.find(page_number).is_some_and(|word| word.peek().state == State::Far)
     }
 
-    /// Locks the far pages behind `page_number` that belong to its block and lie on the same store. What is local already
-    /// or busy is passed over.
+    /// Locks the other far pages of a page's block that lie on the same store, those behind it first. What is local
+    /// already or busy is passed over.
     pub(crate) fn lock_followers(
         &self,
         page_number: u64,
         store: usize,
-        wanted: usize,
+        block: &Range<u64>,
     ) -> Vec<(u64, PageInfo)> {
-        let mut followers = Vec::with_capacity(wanted.saturating_sub(1));
-        for follower in page_number + 1..page_number + wanted as u64 {
-            let Some(word) = self.engine.table.find(follower) else { break };
+        let mut followers = Vec::with_capacity((block.end - block.start) as usize - 1);
+        for follower in (page_number + 1..block.end).chain(block.start..page_number) {
+            let Some(word) = self.engine.table.find(follower) else { continue };
             if word.peek().state != State::Far {
                 continue;
             }
@@ -107,6 +134,16 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spillway_core::size::Size;
+
+    #[test]
+    fn a_static_block_is_as_large_as_asked_or_as_the_limit_lets_it_be() {
+        let pages =
+            |kib: u64, limit_pages| max_block_pages(Block::Static(Size::from_bytes(kib << 10)), limit_pages);
+        assert_eq!((pages(4, 1024), pages(64, 1024), pages(2048, 1 << 20)), (1, 16, 512));
+        assert_eq!(pages(2048, 1024 + 512), 64);
+        assert_eq!(max_block_pages(Block::Elastic, 1 << 20), MAX_BLOCK_PAGES);
+    }
 
     #[test]
     fn a_block_doubles_where_the_last_one_was_used_up_and_falls_back_elsewhere() {

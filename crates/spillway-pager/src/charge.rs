@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::thread::futex;
 
 use crate::engine::{Attachment, Failure, Lost, Worker, now_ns};
+use crate::evict::BATCH_PAGES;
 use crate::run_state::Counter;
 use spillway_store::StoreError;
 
@@ -76,10 +77,12 @@ impl Worker {
 
     /// Makes room for the next block, while no page is locked.
     pub(crate) fn make_room_ahead(&mut self) {
-        if self.at.run.budget().headroom_pages() < self.last_block_pages as u64
-            && !self.holds_less_than_its_share()
-        {
-            self.evict_batch();
+        let batches = self.last_block_pages.div_ceil(BATCH_PAGES);
+        for _ in 0..batches {
+            let has_room = self.at.run.budget().headroom_pages() >= self.last_block_pages as u64;
+            if has_room || self.holds_less_than_its_share() || self.evict_batch() == 0 {
+                return;
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::io::Errno;
 use spillway_core::fifo::Entry;
 use spillway_core::page::{PAGE_SHIFT, Page};
-use spillway_core::page_word::{PageInfo, PageWord, State};
+use spillway_core::page_word::{Departures, PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
 use spillway_sys::memory::{Area, PageMap};
@@ -41,6 +41,9 @@ pub enum Lost {
         /// URI of the store.
         store: String,
     },
+    /// The slot holds another page than the one that should lie there: a mistake of Spillway's.
+    #[error("its slot holds another page: please report this mistake of Spillway's")]
+    ForeignSlot,
     /// Nothing local can be evicted to make room.
     #[error("no page can be evicted: {reason}; give more --local, or a larger or further --store")]
     NoRoom {
@@ -95,6 +98,8 @@ pub struct Engine {
     pub frames: Frames,
     /// Which page goes next.
     pub replacement: Mutex<Replacement>,
+    /// When pages left.
+    pub departures: Departures,
     /// What is managed.
     pub regions: Mutex<Regions>,
     /// What is charged and left to the kernel; see [`crate::native`]. Locked before `regions`.

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use spillway_core::fifo::Entry;
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, State};
-use spillway_core::slots::SLAB_SLOTS;
+use spillway_core::slots::{Contents, SLAB_SLOTS};
 use spillway_core::transitions::{Finish, Queue, finish_writeback, is_current, unmapped};
 use spillway_policy::dcm::Step;
 use spillway_store::{StoreError, WriteRequest};
@@ -219,6 +219,7 @@ impl Worker {
             self.finish(page, &mut freed);
         }
         let count = freed.len();
+        self.engine.departures.add(count as u64);
         self.engine.frames.discard(&mut freed);
         self.at.release_local(count as u64);
         count
@@ -267,7 +268,7 @@ impl Worker {
         page.checksum = checksum(contents);
         let slots = self.at.run.slots();
         match page.old_slot {
-            Some(slot) if slots.checksum(slot) == page.checksum => {
+            Some(slot) if slots.contents(slot).checksum == page.checksum => {
                 self.at.run.count(Counter::CleanDrops, 1);
                 page.kept = Ok(Some(slot));
             }
@@ -364,7 +365,8 @@ impl Worker {
             let Ok(Some(slot)) = page.kept else { continue };
             match outcome {
                 Ok(()) => {
-                    run.slots().set_checksum(slot, page.checksum);
+                    let (checksum, page_number) = (page.checksum, Some(page.page_number));
+                    run.slots().set_contents(slot, Contents { checksum, page_number });
                     run.count(Counter::PagesWrittenBack, 1);
                     run.count(Counter::BytesOut, PAGE_SIZE as u64);
                     page.must_write = false;
@@ -389,7 +391,10 @@ impl Worker {
         let info = self.lock(word);
         match page.kept {
             Ok(kept) => {
-                let (next, finish) = finish_writeback(info, page.frame, kept);
+                let (mut next, finish) = finish_writeback(info, page.frame, kept);
+                if finish == Finish::Stored && next.state == State::Far {
+                    next.frame = self.engine.departures.now();
+                }
                 self.unlock(page.page_number, word, next);
                 freed.push(page.frame);
                 if page.old_slot != kept {

@@ -1,19 +1,22 @@
 //! Fetching: a far page and what belongs to its block, from the store to where they belong.
 
+use std::sync::atomic::Ordering;
+
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, State};
-use spillway_core::slots::Checksum;
+use spillway_core::slots::{CHECKSUM_BITS, Checksum};
 use spillway_core::transitions::{Service, served};
 use spillway_store::{ReadRequest, StoreError};
 
 use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Worker, address_of};
 use crate::run_state::Counter;
+use crate::settings::Block;
 
-/// Checksum of a page: xxh3, 128 bits, against accidents.
+/// Checksum of a page: xxh3, against accidents.
 #[must_use]
 pub fn checksum(page: &Page) -> Checksum {
-    xxhash_rust::xxh3::xxh3_128(page)
+    xxhash_rust::xxh3::xxh3_128(page) >> (128 - CHECKSUM_BITS)
 }
 
 impl Worker {
@@ -27,12 +30,13 @@ impl Worker {
         let Some(store) = self.at.store_of(slot) else {
             return Err(Lost::Checksum { store: format!("of slot {slot}") }.into());
         };
-        let wanted = self.block_pages(page_number);
+        let block = self.block(page_number);
+        let wanted = (block.end - block.start) as usize;
         self.last_block_pages = wanted;
         // The page itself may have to wait for room; its followers are locked only after that, and never wait: an eviction
         // locks pages too.
         self.charge(1, Comes::Stored)?;
-        let mut followers = self.lock_followers(page_number, store, wanted);
+        let mut followers = self.lock_followers(page_number, store, &block);
         let ahead = self.charge_ahead(followers.len());
         self.leave_far(&mut followers, ahead);
         let fetched = self.fetch_pages(page_number, slot, store, &mut followers);
@@ -40,10 +44,14 @@ impl Worker {
             self.leave_far(&mut followers, 0);
             return Err(failure);
         }
-        let last = followers.last().map_or(page_number, |(last, _)| *last);
-        self.note_block(page_number, wanted, last);
+        if self.at.settings.block == Block::Elastic {
+            let last = followers.last().map_or(page_number, |(last, _)| *last);
+            self.note_block(page_number, wanted, last);
+        }
         // A block is promoted as a whole, or its pages would leave one by one later.
-        let state = self.engine.replacement().state_of_newcomer();
+        let away_pages = self.engine.departures.since(info.frame);
+        let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);
+        let state = self.engine.replacement().state_of_returner(away_pages, local_pages);
         self.settle_followers(&followers, state);
         Ok(self.fetched(info, slot, state))
     }
@@ -58,18 +66,16 @@ impl Worker {
         followers: &mut Vec<(u64, PageInfo)>,
     ) -> Result<(), Failure> {
         let charged = 1 + followers.len();
-        let slots: Vec<u32> =
-            std::iter::once(slot).chain(followers.iter().filter_map(|(_, info)| info.slot)).collect();
-        let (good, error) = self.read(store, &slots);
+        let ahead = followers.iter().filter_map(|(number, info)| Some((*number, info.slot?)));
+        let pages: Vec<(u64, u32)> = std::iter::once((page_number, slot)).chain(ahead).collect();
+        let (good, error) = self.read(store, &pages);
         if good == 0 {
             self.at.release_local(charged as u64);
             return Err(error.unwrap_or(Lost::EmptyFrame).into());
         }
         self.at.release_local((charged - good) as u64);
         self.leave_far(followers, good - 1);
-        let numbers: Vec<u64> =
-            std::iter::once(page_number).chain(followers.iter().map(|(number, _)| *number)).collect();
-        let copied = self.copy_in(&numbers);
+        let copied = self.copy_in(&pages[..good]);
         if copied == 0 {
             self.at.release_local(good as u64 - 1);
             self.leave_far(followers, 0);
@@ -82,10 +88,10 @@ impl Worker {
 
     /// Copies pages from the bounce pages to where they belong, a call for each run of neighbours. Returns how many went,
     /// from the first on.
-    fn copy_in(&self, numbers: &[u64]) -> usize {
+    fn copy_in(&self, pages: &[(u64, u32)]) -> usize {
         let mut copied = 0;
-        for chunk in numbers.chunk_by(|one, next| one + 1 == *next) {
-            let (to, from) = (address_of(chunk[0]), self.bounce_address() + copied * PAGE_SIZE);
+        for chunk in pages.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
+            let (to, from) = (address_of(chunk[0].0), self.bounce_address() + copied * PAGE_SIZE);
             let pages = self
                 .at
                 .uffd
@@ -133,26 +139,26 @@ impl Worker {
         }
     }
 
-    /// Reads one slot into the first bounce page and checks it.
-    pub(crate) fn fetch(&mut self, slot: u32) -> Result<(), Lost> {
+    /// Reads a page from its slot into the first bounce page and checks it.
+    pub(crate) fn fetch(&mut self, page_number: u64, slot: u32) -> Result<(), Lost> {
         let Some(store) = self.at.store_of(slot) else {
             return Err(Lost::Checksum { store: format!("of slot {slot}") });
         };
-        match self.read(store, &[slot]) {
+        match self.read(store, &[(page_number, slot)]) {
             (1, _) => Ok(()),
             (_, error) => Err(error.unwrap_or(Lost::EmptyFrame)),
         }
     }
 
-    /// Reads slots of one store into the bounce pages and checks them. Returns how many came right, from the first on, and
+    /// Reads pages from their slots of one store into the bounce pages and checks them. Returns how many came right, from the first on, and
     /// what is wrong with the next.
-    fn read(&mut self, store: usize, slots: &[u32]) -> (usize, Option<Lost>) {
+    fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<Lost>) {
         let at = self.at;
         let open = &at.stores[store];
-        let mut batch: Vec<ReadRequest<'_>> = slots
+        let mut batch: Vec<ReadRequest<'_>> = pages
             .iter()
             .zip(&mut self.bounce)
-            .map(|(slot, page)| ReadRequest {
+            .map(|((_, slot), page)| ReadRequest {
                 slot: slot - open.range.start,
                 page: &mut page.0,
                 outcome: Ok(()),
@@ -163,13 +169,18 @@ impl Worker {
             batch.into_iter().map(|request| request.outcome).collect();
         let mut good = 0;
         let mut lost = None;
-        for ((outcome, page), &slot) in outcomes.into_iter().zip(&self.bounce).zip(slots) {
+        for ((outcome, page), &(page_number, slot)) in outcomes.into_iter().zip(&self.bounce).zip(pages) {
             if let Err(error) = outcome {
                 lost = Some(error.into());
                 break;
             }
-            if checksum(&page.0) != at.run.slots().checksum(slot) {
+            let contents = at.run.slots().contents(slot);
+            if checksum(&page.0) != contents.checksum {
                 lost = Some(Lost::Checksum { store: open.store.uri().to_owned() });
+                break;
+            }
+            if !contents.is_of(page_number) {
+                lost = Some(Lost::ForeignSlot);
                 break;
             }
             good += 1;

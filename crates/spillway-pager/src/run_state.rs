@@ -88,7 +88,7 @@ struct Layout {
     processes: usize,
     slab_used: usize,
     references: usize,
-    checksums: usize,
+    contents: usize,
     held: usize,
     held_bytes: usize,
     total: usize,
@@ -101,11 +101,11 @@ impl Layout {
         let processes = pages((HEADER_WORDS + COUNTERS + latency::BUCKETS) * 8);
         let slab_used = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
-        let checksums = references + pages(slots * 2);
-        let held = checksums + pages(slots * 16);
+        let contents = references + pages(slots * 2);
+        let held = contents + pages(slots * 16);
         let held_bytes = pages(slots.div_ceil(64) * 8);
         let total = held + held_bytes * MAX_PROCESSES;
-        Self { slots, processes, slab_used, references, checksums, held, held_bytes, total }
+        Self { slots, processes, slab_used, references, contents, held, held_bytes, total }
     }
 }
 
@@ -166,10 +166,10 @@ impl RunState {
     /// All slots of far memory, the first store's first.
     #[must_use]
     pub fn slots(&self) -> SlotTable<'_> {
-        let Layout { slots, references, checksums, slab_used, .. } = self.layout;
+        let Layout { slots, references, contents, slab_used, .. } = self.layout;
         SlotTable {
             references: self.memory.atomics_u16(references, slots),
-            checksums: self.memory.atomics_u64(checksums, slots * 2),
+            contents: self.memory.atomics_u64(contents, slots * 2),
             slab_used: self.memory.atomics_u32(slab_used, slots.div_ceil(SLAB_SLOTS as usize)),
         }
     }

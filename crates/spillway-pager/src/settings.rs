@@ -1,12 +1,47 @@
 //! What the supervisor tells each process of a run.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use spillway_core::size::Size;
 use spillway_policy::dcm;
+use thiserror::Error;
 
 /// Environment variable that names the supervisor's socket and the run's token, `NAME/TOKEN`. A process that
 /// has it when the preload library enters it is managed.
 pub const RUN_VARIABLE: &str = "SPILLWAY_RUN";
+
+/// How much is fetched at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// As much as a program's stream of faults has earned, a page to 256 KiB.
+    #[default]
+    Elastic,
+    /// Always what is far of this many bytes, in line with their size.
+    Static(Size),
+}
+
+/// The smallest and the largest static block.
+const STATIC_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=2 << 20;
+
+/// Why a block was not understood.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("'{0}' is no block: write elastic, or a power of two from 4K to 2M")]
+pub struct BlockError(String);
+
+impl FromStr for Block {
+    type Err = BlockError;
+
+    fn from_str(text: &str) -> Result<Self, BlockError> {
+        if text == "elastic" {
+            return Ok(Self::Elastic);
+        }
+        let size = text.parse::<Size>().ok();
+        let size = size.filter(|size| size.bytes().is_power_of_two() && STATIC_BYTES.contains(&size.bytes()));
+        size.map(Self::Static).ok_or_else(|| BlockError(text.to_owned()))
+    }
+}
 
 /// Settings of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +52,8 @@ pub struct Settings {
     pub stores: Vec<String>,
     /// Slots of each store.
     pub store_slots: Vec<u32>,
+    /// How much is fetched at once.
+    pub block: Block,
     /// Replacement.
     pub replacement: dcm::Config,
 }
@@ -24,3 +61,18 @@ pub struct Settings {
 /// The smallest `--local`: enough for the pages that one system call or instruction needs at a time, for the
 /// frames and for a batch of write-backs.
 pub const MIN_LOCAL_BYTES: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_elastic_or_powers_of_two_of_pages() {
+        assert_eq!("elastic".parse(), Ok(Block::Elastic));
+        assert_eq!("4K".parse(), Ok(Block::Static(Size::from_bytes(4096))));
+        assert_eq!("2M".parse(), Ok(Block::Static(Size::from_bytes(2 << 20))));
+        for wrong in ["", "2K", "4M", "12K", "big", "-4K"] {
+            assert_eq!(wrong.parse::<Block>(), Err(BlockError(wrong.to_owned())));
+        }
+    }
+}

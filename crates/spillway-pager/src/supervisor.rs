@@ -299,6 +299,7 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Block;
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
@@ -308,6 +309,7 @@ mod tests {
             local_bytes: Size::from_bytes(4 << 20),
             stores: ["compressed:?size=1M", "compressed:?size=1024K"].map(str::to_owned).to_vec(),
             store_slots: Vec::new(),
+            block: Block::default(),
             replacement: dcm::Config::default(),
         };
         let refused = Supervisor::new(settings, "0".repeat(32));

@@ -16,13 +16,17 @@ pub struct Config {
     pub random_promotion: f64,
     /// Share of the mapped pages that the proactive queue may hold before its head moves to the active queue.
     pub proactive_share: f64,
-    /// Share of the local limit that lies in the inactive queue, local but unmapped.
+    /// Share of the local limit that lies in the inactive queue, local but unmapped, beyond the batch on its way out.
     pub inactive_share: f64,
+    /// A far page that comes back before this share of the local limit has left behind it goes straight to the
+    /// proactive queue. Not the paper's, whose inactive queue tells such pages apart at the price of their memory;
+    /// 0 switches it off.
+    pub return_share: f64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { random_promotion: 0.1, proactive_share: 0.5, inactive_share: 1.0 / 16.0 }
+        Self { random_promotion: 0.1, proactive_share: 0.5, inactive_share: 0.0, return_share: 0.25 }
     }
 }
 
@@ -63,6 +67,16 @@ impl Replacement {
         self.random ^= self.random >> 27;
         let draw = (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64;
         if draw < self.config.random_promotion { State::Proactive } else { State::Active }
+    }
+
+    /// The state in which a page begins that comes back after `away_pages` others have left, under a limit of
+    /// `local_pages`.
+    pub fn state_of_returner(&mut self, away_pages: u64, local_pages: u64) -> State {
+        if (away_pages as f64) < local_pages as f64 * self.config.return_share {
+            State::Proactive
+        } else {
+            self.state_of_newcomer()
+        }
     }
 
     /// Queues a page whose word now says `state`. On [`PoolFull`] call [`Self::drop_stale`] and try again.
@@ -130,6 +144,14 @@ mod tests {
 
     fn replacement(config: Config) -> Replacement {
         Replacement::new(config, 1000, 42)
+    }
+
+    #[test]
+    fn a_page_that_comes_back_soon_is_proactive() {
+        let config = Config { random_promotion: 0.0, return_share: 0.25, ..Config::default() };
+        let mut replacement = replacement(config);
+        assert_eq!(replacement.state_of_returner(249, 1000), State::Proactive);
+        assert_eq!(replacement.state_of_returner(250, 1000), State::Active);
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl Registered for Dcm {
 impl Dcm {
     fn queues(config: Config, local_pages: u32, seed: u64) -> Replacement {
         let Config { random_promotion, proactive_share, inactive_share, .. } = config;
-        let config = dcm::Config { random_promotion, proactive_share, inactive_share };
+        let return_share = 0.0;
+        let config = dcm::Config { random_promotion, proactive_share, inactive_share, return_share };
         Replacement::new(config, local_pages as usize, seed)
     }
 

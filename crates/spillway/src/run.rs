@@ -18,7 +18,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
 use spillway_pager::program::{self, Program};
 use spillway_pager::report::Report;
-use spillway_pager::settings::{MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::settings::{Block, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
 use spillway_pager::supervisor::Supervisor;
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
@@ -69,6 +69,9 @@ pub struct RunArgs {
     /// Where the rest is kept; several are filled in the order given
     #[arg(long, value_name = "URI", default_value = "compressed:")]
     pub store: Vec<String>,
+    /// How much is fetched at once: elastic follows the program, or a size from 4K to 2M
+    #[arg(long, value_name = "SIZE", default_value = "elastic")]
+    pub block: Block,
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -126,6 +129,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         local_bytes: args.local,
         stores: args.store.clone(),
         store_slots: Vec::new(),
+        block: args.block,
         replacement: dcm::Config::default(),
     };
     let token = token().map_err(refuse)?;
