@@ -33,7 +33,7 @@ impl Worker {
         // What the child inherits is managed on both sides.
         while self.manage_piece().is_some() {}
         stacks.iter().for_each(|&stack| self.make_local(stack));
-        let child = self.at.run.claim_process(0).filter(|&child| self.make_room_for(child));
+        let child = self.at.run.claim_child(self.at.entry).filter(|&child| self.make_room_for(child));
         let Some(child) = child else {
             self.thaw();
             return 0;

@@ -235,16 +235,27 @@ impl RunState {
         &self.memory.atomics_u32(start, 1)[0]
     }
 
-    /// Claims a free entry for process `pid` (0 while the pid is not known yet).
+    /// Claims a free entry for process `pid`.
     #[must_use]
     pub fn claim_process(&self, pid: u32) -> Option<usize> {
+        self.claim(u64::from(pid), 0)
+    }
+
+    /// Claims a free entry for a child that process `parent` is about to fork, whose pid is not known yet.
+    #[must_use]
+    pub fn claim_child(&self, parent: usize) -> Option<usize> {
+        self.claim(0, parent as u64 + 1)
+    }
+
+    fn claim(&self, pid: u64, parent: u64) -> Option<usize> {
         (0..MAX_PROCESSES).find(|&entry| {
             let process = self.process(entry);
             let claimed = process.words[USE_AT]
                 .compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok();
             if claimed {
-                process.words[PID_AT].store(u64::from(pid), Ordering::Release);
+                process.words[PARENT_AT].store(parent, Ordering::Relaxed);
+                process.words[PID_AT].store(pid, Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
             claimed
@@ -300,6 +311,7 @@ const LOCAL_AT_PROCESS: usize = 2;
 const MANAGED_AT_PROCESS: usize = 3;
 const EVICTOR_AT: usize = 4;
 const REQUESTED_AT: usize = 5;
+const PARENT_AT: usize = 6;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -312,6 +324,18 @@ impl Process<'_> {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.words[PID_AT].load(Ordering::Acquire) as u32
+    }
+
+    /// Whether somebody has claimed the entry.
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        self.words[USE_AT].load(Ordering::Acquire) != FREE
+    }
+
+    /// The entry of the process that claimed it for a child.
+    #[must_use]
+    pub fn parent(&self) -> Option<usize> {
+        (self.words[PARENT_AT].load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// Notes its pid.

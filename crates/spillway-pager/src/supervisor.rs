@@ -40,7 +40,10 @@ pub enum SupervisorError {
 /// How long a process may take to end after its connection has.
 const DYING: Duration = Duration::from_secs(2);
 
-/// How long to wait for that.
+/// How long a child whose parent was killed in the middle of a fork may take to come here.
+const ORPHANS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait for the end of a process.
 const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// A process's descriptor can be read once it has ended.
@@ -74,6 +77,8 @@ pub struct Supervisor {
     known: Vec<OwnedFd>,
     /// Userfaultfds of processes whose connection has ended, and since when.
     dying: Vec<(Instant, OwnedFd)>,
+    /// Entries claimed for children whose parent is gone, and since when that is known.
+    orphans: Vec<(usize, Instant)>,
     lanes: Vec<Option<Box<dyn Lane>>>,
 }
 
@@ -128,6 +133,7 @@ impl Supervisor {
             connections: Vec::new(),
             known: Vec::new(),
             dying: Vec::new(),
+            orphans: Vec::new(),
             lanes,
         })
     }
@@ -214,11 +220,12 @@ impl Supervisor {
     fn welcome(&mut self, index: usize, fork_entry: Option<usize>) -> Result<(), RendezvousError> {
         let pid = self.connections[index].pid;
         let entry = match fork_entry {
-            Some(entry) if entry < crate::run_state::MAX_PROCESSES => {
+            Some(entry) if entry < crate::run_state::MAX_PROCESSES && self.is_expected(entry, pid) => {
                 self.run.process(entry).set_pid(pid);
                 Some(entry)
             }
-            Some(_) => None,
+            // Given up meanwhile.
+            Some(_) => return Err(RendezvousError::Message("no such child is expected".to_owned())),
             None => self.run.claim_process(pid),
         };
         let Some(entry) = entry else {
@@ -280,19 +287,39 @@ impl Supervisor {
         self.known.is_empty()
     }
 
-    /// Gives back what forked children held that have ended before they came here.
+    fn is_expected(&self, entry: usize, pid: u32) -> bool {
+        let process = self.run.process(entry);
+        process.is_claimed() && [0, pid].contains(&process.pid())
+    }
+
+    /// Gives back what forked children held that have ended before they came here, and what was claimed for a child
+    /// whose parent was killed before it said whether there is one.
     fn reap_unborn(&mut self) {
         let known: Vec<usize> = self.connections.iter().filter_map(|connection| connection.entry).collect();
-        let unborn: Vec<usize> = self
-            .run
-            .processes()
-            .filter(|entry| !known.contains(entry))
-            .filter(|&entry| {
-                let pid = self.run.process(entry).pid();
-                pid != 0 && !std::path::Path::new(&format!("/proc/{pid}")).exists()
-            })
-            .collect();
-        unborn.into_iter().for_each(|entry| self.reap(entry));
+        let absent: Vec<usize> = self.run.processes().filter(|entry| !known.contains(entry)).collect();
+        self.orphans.retain(|(entry, _)| absent.contains(entry));
+        for entry in absent {
+            let process = self.run.process(entry);
+            let is_over = match (process.pid(), process.parent()) {
+                (0, Some(parent)) if !known.contains(&parent) => self.is_overdue(entry),
+                (0, _) => false,
+                (pid, _) => !std::path::Path::new(&format!("/proc/{pid}")).exists(),
+            };
+            if is_over {
+                self.reap(entry);
+            }
+        }
+    }
+
+    /// Whether an orphan has been waited for long enough: if it lives, its first step is to come here.
+    fn is_overdue(&mut self, entry: usize) -> bool {
+        match self.orphans.iter().find(|(orphan, _)| *orphan == entry) {
+            Some((_, since)) => since.elapsed() > ORPHANS_PATIENCE,
+            None => {
+                self.orphans.push((entry, Instant::now()));
+                false
+            }
+        }
     }
 }
 
@@ -303,16 +330,37 @@ mod tests {
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
-    #[test]
-    fn the_same_store_twice_is_refused() {
-        let settings = Settings {
+    fn settings(stores: &[&str]) -> Settings {
+        Settings {
             local_bytes: Size::from_bytes(4 << 20),
-            stores: ["compressed:?size=1M", "compressed:?size=1024K"].map(str::to_owned).to_vec(),
+            stores: stores.iter().map(|&uri| uri.to_owned()).collect(),
             store_slots: Vec::new(),
             block: Block::default(),
             replacement: dcm::Config::default(),
-        };
-        let refused = Supervisor::new(settings, "0".repeat(32));
+        }
+    }
+
+    #[test]
+    fn a_parent_that_is_killed_in_a_fork_leaves_nothing_claimed() {
+        let mut supervisor = Supervisor::new(settings(&["compressed:?size=1M"]), "1".repeat(32)).unwrap();
+        let parent = supervisor.run.claim_process(u32::MAX).unwrap();
+        let child = supervisor.run.claim_child(parent).unwrap();
+        supervisor.reap_unborn();
+        assert_eq!(
+            supervisor.run.processes().collect::<Vec<_>>(),
+            [child],
+            "the parent is gone, the child may come"
+        );
+        assert!(supervisor.is_expected(child, 77));
+        supervisor.orphans[0].1 = Instant::now().checked_sub(ORPHANS_PATIENCE * 2).unwrap();
+        supervisor.reap_unborn();
+        assert!(!supervisor.has_processes() && !supervisor.is_expected(child, 77));
+    }
+
+    #[test]
+    fn the_same_store_twice_is_refused() {
+        let refused =
+            Supervisor::new(settings(&["compressed:?size=1M", "compressed:?size=1024K"]), "0".repeat(32));
         let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(message.contains("compressed:?size=1024K is given twice"), "{message}");
     }

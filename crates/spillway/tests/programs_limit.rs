@@ -10,7 +10,7 @@ use support::MIB;
 use support::child::Running;
 use support::launch::{Launch, Watched};
 use support::tools::{c_program, tool};
-use support::watch::{anonymous_bytes, child_of, descendants, expect_state, managed_bytes};
+use support::watch::{anonymous_bytes, child_of, descendants, expect_state, managed_bytes, pager_bytes};
 
 /// What may be resident: the limit and 1% or 4 MiB, whichever is larger.
 fn allowed_bytes(local_mib: u64) -> u64 {
@@ -165,6 +165,38 @@ fn what_was_left_to_the_kernel_is_taken_over_whole() {
         assert_eq!(stats.count("pages_written_back") > 0, is_far, "{}", stats.0);
         assert_eq!(stats.count("pages_found_gone"), 0, "{}", stats.0);
     }
+}
+
+#[test]
+fn every_block_brings_the_right_pages() {
+    for block in ["4K", "16K", "64K", "2M", "elastic"] {
+        let launch = Launch::local_mib(16).with_option("--block").with_option(block);
+        launch.run_with(c_program("hold"), &["48", "1"]).success();
+        let stats = launch.stats();
+        let (fetched, ahead) = (stats.count("pages_fetched"), stats.count("pages_fetched_ahead"));
+        assert!(fetched > 0 && (ahead > 0) == (block != "4K"), "{block}: {}", stats.0);
+    }
+}
+
+#[test]
+fn metadata_costs_at_most_one_percent() {
+    let taken_for = |mib: u64| {
+        let launch = Launch::local_mib(16);
+        let mut program = launch.start(launch.command(c_program("hold")).args([&mib.to_string(), "100"]));
+        program.running.expect("ready\n");
+        let child = child_of(program.running.pid());
+        let taken = pager_bytes(child);
+        kill_process(child, Signal::USR1).unwrap();
+        assert_eq!(program.finish().success(), "ready\nwhole\n");
+        taken
+    };
+    // What does not grow with the program, such as buffers of threads, is no metadata.
+    let (small, large) = (taken_for(32), taken_for(160));
+    let allowed = (160 - 32) * MIB / 100;
+    assert!(
+        large > small && large - small <= allowed,
+        "{small} bytes, {large} bytes: {allowed} more are allowed"
+    );
 }
 
 #[test]

@@ -83,6 +83,7 @@ pub struct Launch {
     memory: Memory,
     installation: Installation,
     work: TempDir,
+    options: Vec<String>,
     stats_files: RefCell<Vec<PathBuf>>,
     peak_bytes: Cell<u64>,
     patience: Cell<Duration>,
@@ -94,6 +95,7 @@ impl Launch {
             memory,
             installation: Installation::new(),
             work: open_directory(),
+            options: Vec::new(),
             stats_files: RefCell::default(),
             peak_bytes: Cell::new(0),
             patience: Cell::new(PATIENCE),
@@ -113,6 +115,12 @@ impl Launch {
     /// The same with the default store.
     pub fn local_mib(local_mib: u64) -> Self {
         Self::limited(local_mib * MIB, "compressed:")
+    }
+
+    /// Gives `spillway run` a further option, or its value.
+    pub fn with_option(mut self, option: &str) -> Self {
+        self.options.push(option.to_owned());
+        self
     }
 
     /// Waits longer than [`PATIENCE`] for programs to end.
@@ -145,7 +153,7 @@ impl Launch {
         let stats = self.work().join(format!("stats-{}.json", stats_files.len()));
         let mut command = Command::new(self.installation.command());
         command.args(["run", "--local", &format!("{local_bytes}B"), "--store", store, "--stats"]);
-        command.arg(&stats).arg("--").arg(program);
+        command.arg(&stats).args(&self.options).arg("--").arg(program);
         stats_files.push(stats);
         command
     }

@@ -60,6 +60,33 @@ pub fn managed_bytes(pid: i32) -> u64 {
     total
 }
 
+/// Memory of one process that Spillway takes for its own purposes: what it shares with its run, and what is anonymous but
+/// not managed, a little of which is the program's (its stack, the data of its libraries).
+pub fn pager_bytes(pid: Pid) -> u64 {
+    let text = read_to_string(format!("/proc/{}/smaps", pid.as_raw_nonzero())).unwrap_or_default();
+    let (mut total, mut anonymous, mut resident, mut is_run) = (0, 0, 0, false);
+    let bytes = |kib: &str| kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap_or(0) * 1024;
+    for line in text.lines() {
+        if let Some(kib) = line.strip_prefix("Rss:") {
+            resident = bytes(kib);
+        } else if let Some(kib) = line.strip_prefix("Anonymous:") {
+            anonymous = bytes(kib);
+        } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let is_managed = flags.split_whitespace().any(|flag| matches!(flag, "um" | "uw"));
+            total += if is_run {
+                resident
+            } else if is_managed {
+                0
+            } else {
+                anonymous
+            };
+        } else if line.split_whitespace().next().is_some_and(|range| range.contains('-')) {
+            is_run = line.contains("/memfd:spillway-run");
+        }
+    }
+    total
+}
+
 /// The state of a process: R, S, T and so on.
 pub fn state(pid: Pid) -> Option<char> {
     let stat = read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
