@@ -51,7 +51,8 @@ pub struct PageInfo {
     /// Where a store holds it. A local page may keep the slot it was fetched from: a copy that spares the
     /// write-back while the page does not change.
     pub slot: Option<u32>,
-    /// Frame of an Inactive or Writeback page; of a Far one, when it left ([`Departures`]).
+    /// Frame of an Inactive or Writeback page. Of a Far one, when it left ([`Departures`]). Of a mapped one the epoch
+    /// in which it was write-protected as it came from its slot, 0 where it was not.
     pub frame: u32,
     /// Counts how often the page entered a queue (modulo 128), so that an older entry is known as stale.
     pub generation: u8,
@@ -134,6 +135,25 @@ impl PageInfo {
     #[must_use]
     pub fn is_local(self) -> bool {
         matches!(self.state, State::Active | State::Proactive | State::Inactive | State::Writeback)
+    }
+
+    /// The page is mapped.
+    #[must_use]
+    pub fn is_mapped(self) -> bool {
+        matches!(self.state, State::Active | State::Proactive)
+    }
+
+    /// The same mapped page, write-protected in `epoch`; 0 for not at all. Whoever lifts the protection must clear
+    /// this first.
+    #[must_use]
+    pub fn protected_in(self, epoch: u32) -> Self {
+        Self { frame: epoch, ..self }
+    }
+
+    /// The page is mapped and cannot have changed since it came from its slot, if `epoch` is the present one.
+    #[must_use]
+    pub fn is_clean(self, epoch: u32) -> bool {
+        self.is_mapped() && self.slot.is_some() && self.frame == epoch && epoch != 0
     }
 
     /// The same page about to enter a queue as `state`.

@@ -42,6 +42,8 @@ pub fn service(info: PageInfo) -> Service {
 /// that comes in; a re-referenced one is Proactive whatever it says.
 #[must_use]
 pub fn served(info: PageInfo, service: Service, state: State) -> PageInfo {
+    let info =
+        if service == Service::LetRetry || service == Service::Refuse { info } else { info.protected_in(0) };
     match service {
         Service::MapZeros => PageInfo { slot: None, ..info.queued_as(state) },
         Service::Fetch(_) => info.queued_as(state),

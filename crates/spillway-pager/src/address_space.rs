@@ -318,6 +318,8 @@ impl Worker {
     }
 
     fn put_word(&mut self, page_number: u64, info: PageInfo) {
+        // Its protection went with the registration.
+        let info = if info.is_mapped() { info.protected_in(0) } else { info };
         if let Some(slot) = info.slot {
             self.at.run.slots().forget_page(slot);
         }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
@@ -181,6 +182,7 @@ impl Birth {
             control,
             readers: Readers::new(waits),
             page_map: PageMap::open().ok(),
+            own_process: pidfd_open(getpid(), PidfdFlags::empty()).ok(),
             low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
             settings: welcome.settings,
@@ -218,6 +220,7 @@ impl Birth {
             table: PageTable::new().map_err(&out_of_memory)?,
             frames: Frames::new(frames).map_err(&out_of_memory)?,
             replacement: Mutex::new(replacement),
+            protection_epoch: AtomicU32::new(1),
             departures: Departures::default(),
             regions: Mutex::new(Regions::new()),
             native: Mutex::new(Regions::new()),

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
@@ -98,6 +98,8 @@ pub struct Engine {
     pub frames: Frames,
     /// Which page goes next.
     pub replacement: Mutex<Replacement>,
+    /// See [`crate::clean`]; never 0.
+    pub protection_epoch: AtomicU32,
     /// When pages left.
     pub departures: Departures,
     /// What is managed.
@@ -145,6 +147,8 @@ pub struct Attachment {
     pub settings: Settings,
     /// Which handlers read faults.
     pub readers: Readers,
+    /// This process, to advise itself; without it no page is kept clean.
+    pub own_process: Option<OwnedFd>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
     /// Free pages below which the evictor works.

@@ -38,8 +38,7 @@ impl Worker {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
-        self.fill_inactive();
-        self.write_back_batch()
+        self.fill_inactive() + self.write_back_batch()
     }
 
     /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
@@ -51,8 +50,9 @@ impl Worker {
         self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, BATCH_PAGES)
     }
 
-    /// Unmaps the oldest mapped pages until the inactive queue has its length again.
-    fn fill_inactive(&mut self) {
+    /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many clean ones were
+    /// dropped at once.
+    fn fill_inactive(&mut self) -> usize {
         let local = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
         let (length, target) = {
             let replacement = self.engine.replacement();
@@ -60,10 +60,12 @@ impl Worker {
         };
         let wanted = target.saturating_sub(length).min(self.batch_pages());
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
+        let dropped = self.drop_clean(&mut victims);
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);
         for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
             self.unmap_run(run);
         }
+        dropped
     }
 
     /// Locks up to `wanted` mapped pages that the policy gives up.
@@ -488,7 +490,11 @@ impl Worker {
             let Some(info) = word.try_lock() else { continue };
             let mapped = matches!(info.state, State::Active | State::Proactive);
             let slot = info.slot.filter(|&slot| mapped && !self.at.run.slots().is_shared(slot));
-            let next = if slot.is_some() { PageInfo { slot: None, ..info } } else { info };
+            // Without a copy it is not clean, and must not look protected.
+            let next = match slot {
+                Some(_) => PageInfo { slot: None, ..self.unprotect(page_number, info) },
+                None => info,
+            };
             self.unlock(page_number, word, next);
             any |= slot.is_some();
             self.drop_slot(slot);

@@ -12,6 +12,25 @@ use crate::engine::{Failure, Lost, Worker, address_of, now_ns, page_number_of};
 use crate::message;
 use crate::run_state::Counter;
 
+/// What a fault was raised by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    /// A write to a page that is there but protected.
+    Protected,
+}
+
+impl From<Fault> for Access {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault { write_protected: true, .. } => Self::Protected,
+            Fault { write: true, .. } => Self::Write,
+            _ => Self::Read,
+        }
+    }
+}
+
 impl Worker {
     /// Answers one fault. When paging is frozen it is left unanswered: the thaw wakes everybody.
     pub fn serve_fault(&mut self, fault: Fault) {
@@ -37,7 +56,7 @@ impl Worker {
     fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) {
         let Some(info) = word.lock_or_leave_waiter() else { return };
         let service = service(info);
-        match self.perform(page_number, info, service, fault.write_protected) {
+        match self.perform(page_number, info, service, fault.into()) {
             Ok(next) => {
                 self.unlock(page_number, word, next);
                 if next.generation != info.generation {
@@ -66,7 +85,7 @@ impl Worker {
         page_number: u64,
         info: PageInfo,
         service: Service,
-        write_protected: bool,
+        access: Access,
     ) -> Result<PageInfo, Failure> {
         let state = match service {
             Service::MapZeros => self.engine.replacement().state_of_newcomer(),
@@ -85,7 +104,7 @@ impl Worker {
             }
             Service::Fetch(slot) => {
                 run.count(Counter::FaultsFetch, 1);
-                return self.fetch_block(page_number, info, slot);
+                return self.fetch_block(page_number, info, slot, access);
             }
             Service::Remap(frame) => {
                 run.count(Counter::FaultsInactive, 1);
@@ -102,7 +121,7 @@ impl Worker {
             }
             Service::LetRetry => {
                 run.count(Counter::FaultsOther, 1);
-                next = self.let_retry(page_number, info, write_protected)?;
+                next = self.let_retry(page_number, info, access)?;
             }
             Service::Refuse => {
                 run.count(Counter::FaultsRefused, 1);
@@ -157,17 +176,10 @@ impl Worker {
         }
     }
 
-    fn let_retry(
-        &mut self,
-        page_number: u64,
-        info: PageInfo,
-        write_protected: bool,
-    ) -> Result<PageInfo, Failure> {
+    fn let_retry(&mut self, page_number: u64, info: PageInfo, access: Access) -> Result<PageInfo, Failure> {
         let address = address_of(page_number);
-        if write_protected {
-            // Left from an eviction that was called off.
-            let _ = self.at.uffd.write_protect(address, PAGE_SIZE, false);
-            return Ok(info);
+        if access == Access::Protected {
+            return Ok(self.unprotect(page_number, info));
         }
         match self.at.uffd.copy(address, self.engine.zeros.address(), PAGE_SIZE) {
             // Nothing was there: the program has discarded the page past our hooks, and reads zeros.

@@ -10,6 +10,7 @@ use spillway_store::{ReadRequest, StoreError};
 
 use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Worker, address_of};
+use crate::fault::Access;
 use crate::run_state::Counter;
 use crate::settings::Block;
 
@@ -26,6 +27,7 @@ impl Worker {
         page_number: u64,
         info: PageInfo,
         slot: u32,
+        access: Access,
     ) -> Result<PageInfo, Failure> {
         let Some(store) = self.at.store_of(slot) else {
             return Err(Lost::Checksum { store: format!("of slot {slot}") }.into());
@@ -39,11 +41,14 @@ impl Worker {
         let mut followers = self.lock_followers(page_number, store, &block);
         let ahead = self.charge_ahead(followers.len());
         self.leave_far(&mut followers, ahead);
-        let fetched = self.fetch_pages(page_number, slot, store, &mut followers);
-        if let Err(failure) = fetched {
-            self.leave_far(&mut followers, 0);
-            return Err(failure);
-        }
+        let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());
+        let epoch = match self.fetch_pages(page_number, slot, store, &mut followers, epoch) {
+            Ok(epoch) => epoch,
+            Err(failure) => {
+                self.leave_far(&mut followers, 0);
+                return Err(failure);
+            }
+        };
         if self.at.settings.block == Block::Elastic {
             let last = followers.last().map_or(page_number, |(last, _)| *last);
             self.note_block(page_number, wanted, last);
@@ -52,19 +57,20 @@ impl Worker {
         let away_pages = self.engine.departures.since(info.frame);
         let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);
         let state = self.engine.replacement().state_of_returner(away_pages, local_pages);
-        self.settle_followers(&followers, state);
-        Ok(self.fetched(info, slot, state))
+        self.settle_followers(&followers, state, epoch);
+        Ok(self.fetched(page_number, info, slot, state, epoch))
     }
 
-    /// Fetches the page and its followers, all charged; those that do not come are left far. An error speaks of the first
-    /// page.
+    /// Fetches the page and its followers, all charged; those that do not come are left far. They are mapped protected
+    /// unless `epoch` is 0; returns in which epoch they were. An error speaks of the first page.
     fn fetch_pages(
         &mut self,
         page_number: u64,
         slot: u32,
         store: usize,
         followers: &mut Vec<(u64, PageInfo)>,
-    ) -> Result<(), Failure> {
+        epoch: u32,
+    ) -> Result<u32, Failure> {
         let charged = 1 + followers.len();
         let ahead = followers.iter().filter_map(|(number, info)| Some((*number, info.slot?)));
         let pages: Vec<(u64, u32)> = std::iter::once((page_number, slot)).chain(ahead).collect();
@@ -75,27 +81,27 @@ impl Worker {
         }
         self.at.release_local((charged - good) as u64);
         self.leave_far(followers, good - 1);
-        let copied = self.copy_in(&pages[..good]);
+        let copied = self.copy_in(&pages[..good], epoch != 0);
         if copied == 0 {
             self.at.release_local(good as u64 - 1);
             self.leave_far(followers, 0);
-            return self.map_copy_charged(page_number, self.bounce_address(), true);
+            return self.map_copy_charged(page_number, self.bounce_address(), true).map(|()| 0);
         }
         self.at.release_local((good - copied) as u64);
         self.leave_far(followers, copied - 1);
-        Ok(())
+        Ok(epoch)
     }
 
     /// Copies pages from the bounce pages to where they belong, a call for each run of neighbours. Returns how many went,
     /// from the first on.
-    fn copy_in(&self, pages: &[(u64, u32)]) -> usize {
+    fn copy_in(&self, pages: &[(u64, u32)], protected: bool) -> usize {
         let mut copied = 0;
         for chunk in pages.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
             let (to, from) = (address_of(chunk[0].0), self.bounce_address() + copied * PAGE_SIZE);
             let pages = self
                 .at
                 .uffd
-                .copy_pages(to, from, chunk.len() * PAGE_SIZE)
+                .copy_pages(to, from, chunk.len() * PAGE_SIZE, protected)
                 .map_or(0, |bytes| bytes / PAGE_SIZE);
             copied += pages;
             if pages < chunk.len() {
@@ -111,20 +117,23 @@ impl Worker {
     }
 
     /// A fetched page's word.
-    fn fetched(&mut self, info: PageInfo, slot: u32, state: State) -> PageInfo {
-        let mut next = served(info, Service::Fetch(slot), state);
+    fn fetched(&mut self, page_number: u64, info: PageInfo, slot: u32, state: State, epoch: u32) -> PageInfo {
+        let mut next = served(info, Service::Fetch(slot), state).protected_in(epoch);
         // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
         if self.stores_are_crowded(1) && !self.at.run.slots().is_shared(slot) {
             self.drop_slot(next.slot.take());
+            if epoch != 0 {
+                next = self.unprotect(page_number, next);
+            }
         }
         next
     }
 
-    fn settle_followers(&mut self, followers: &[(u64, PageInfo)], state: State) {
+    fn settle_followers(&mut self, followers: &[(u64, PageInfo)], state: State, epoch: u32) {
         self.at.run.count(Counter::PagesFetchedAhead, followers.len() as u64);
         for &(page_number, info) in followers {
             let (Some(slot), Some(word)) = (info.slot, self.engine.table.find(page_number)) else { continue };
-            let next = self.fetched(info, slot, state);
+            let next = self.fetched(page_number, info, slot, state, epoch);
             self.unlock(page_number, word, next);
             self.engine.enqueue(page_number, next);
         }

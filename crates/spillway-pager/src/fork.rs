@@ -12,6 +12,7 @@ use spillway_sys::memory;
 
 use crate::calls::TRY_AGAIN;
 use crate::engine::{Worker, now_ns, page_number_of};
+use crate::fault::Access;
 use crate::message;
 use crate::regions::OnFork;
 use crate::run_state::Counter;
@@ -64,7 +65,7 @@ impl Worker {
             let service = service(info);
             let next = match service {
                 Service::LetRetry | Service::Refuse => info,
-                _ => self.perform(page_number, info, service, false).unwrap_or(info),
+                _ => self.perform(page_number, info, service, Access::Write).unwrap_or(info),
             };
             self.unlock(page_number, word, next);
             if next.generation != info.generation {

@@ -20,6 +20,7 @@ pub mod attach;
 mod block;
 pub mod calls;
 mod charge;
+mod clean;
 pub mod engine;
 mod evict;
 mod fault;

@@ -110,6 +110,12 @@ impl PageTable {
         Some(&self.leaf(page_number)?[LEAF_PAGES + 1])
     }
 
+    /// How often pages of this 2 MiB were written soon after they were fetched; see [`crate::clean`].
+    #[must_use]
+    pub fn writes_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 2])
+    }
+
     /// The words of the pages `from..to` that were ever touched or lie near one that was.
     pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, PageWord<'_>)> {
         let first_leaf = from >> LEAF_SHIFT;

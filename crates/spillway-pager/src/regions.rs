@@ -40,6 +40,12 @@ impl Regions {
             .collect()
     }
 
+    /// Whether an address is managed.
+    #[must_use]
+    pub fn contains(&self, address: usize) -> bool {
+        self.by_start.range(..=address).next_back().is_some_and(|(_, (end, _))| address < *end)
+    }
+
     /// All regions.
     pub fn iter(&self) -> impl Iterator<Item = (Range<usize>, OnFork)> + '_ {
         self.by_start.iter().map(|(&start, &(end, on_fork))| (start..end, on_fork))
@@ -134,6 +140,9 @@ mod tests {
                         for (part, wish) in regions.within(&range) { found[part].fill(Some(wish)); }
                         prop_assert_eq!(&found[range.clone()], &model[range]);
                     }
+                }
+                for (address, wish) in model.iter().enumerate() {
+                    prop_assert_eq!(regions.contains(address), wish.is_some());
                 }
                 let mut all = [None; 80];
                 for (part, wish) in regions.iter() { all[part].fill(Some(wish)); }

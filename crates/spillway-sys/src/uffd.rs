@@ -138,6 +138,8 @@ struct WriteProtect {
 }
 
 const MODE_DONT_WAKE: u64 = 1 << 0;
+/// `UFFDIO_COPY_MODE_WP`.
+const MODE_PROTECTED: u64 = 1 << 1;
 const WRITEPROTECT_ON: u64 = 1 << 0;
 
 const EVENT_PAGEFAULT: u8 = 0x12;
@@ -286,12 +288,14 @@ impl Uffd {
     /// Puts a copy of the page at `from` where no page is, and wakes who waits for it. EEXIST when a page is
     /// there; ENOENT when the address is not registered any more; EAGAIN while the address space changes.
     pub fn copy(&self, to: usize, from: usize, bytes: usize) -> Result<()> {
-        self.copy_pages(to, from, bytes).map(|_| ())
+        self.copy_pages(to, from, bytes, false).map(|_| ())
     }
 
-    /// As [`Self::copy`] for neighbouring pages. Returns the bytes copied: fewer than asked when a page cannot go.
-    pub fn copy_pages(&self, to: usize, from: usize, bytes: usize) -> Result<usize> {
-        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode: 0, done: 0 };
+    /// As [`Self::copy`] for neighbouring pages, write-protected if so wished. Returns the bytes copied: fewer than
+    /// asked when a page cannot go.
+    pub fn copy_pages(&self, to: usize, from: usize, bytes: usize, protected: bool) -> Result<usize> {
+        let mode = if protected { MODE_PROTECTED } else { 0 };
+        let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
         // SAFETY: the opcode takes exactly this structure; see the module on addresses.
         match unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) } {
             Ok(()) => Ok(bytes),
@@ -442,7 +446,7 @@ mod tests {
                 let mut there = 0;
                 while there < PAGES {
                     let (to, left) = (program.address() + there * PAGE_SIZE, (PAGES - there) * PAGE_SIZE);
-                    there += uffd.copy_pages(to, from, left).map_or(1, |bytes| bytes / PAGE_SIZE);
+                    there += uffd.copy_pages(to, from, left, false).map_or(1, |bytes| bytes / PAGE_SIZE);
                 }
                 let moved = uffd.move_to_frames(frames.address(), program.address(), PAGES * PAGE_SIZE);
                 let (moved, full) = (moved.map_or(0, |bytes| bytes / PAGE_SIZE), populated(&frames, PAGES));

@@ -200,6 +200,17 @@ fn metadata_costs_at_most_one_percent() {
 }
 
 #[test]
+fn unchanged_pages_are_dropped_and_come_back_as_they_were_written_last() {
+    for store in ["compressed:", "ram:"] {
+        let launch = Launch::limited(16 * MIB, store);
+        let finished = launch.run_with(c_program("reread"), &["48", "2"]);
+        assert_eq!(finished.success(), "whole\n");
+        let stats = launch.stats();
+        assert!(stats.count("clean_drops") > 10_000, "{store}: {}", stats.0);
+    }
+}
+
+#[test]
 fn the_smallest_limit_is_enough_to_go_on() {
     let launch = Launch::local_mib(4);
     assert_eq!(launch.run_with(c_program("threads"), &["2", "1"]).success(), "whole\n");
