@@ -13,6 +13,7 @@ use spillway_core::page::PAGE_SHIFT;
 use spillway_core::page_word::{PageInfo, State};
 
 use crate::engine::Worker;
+use crate::run_state::Counter;
 use crate::settings::Block;
 
 /// Pages in the largest block: 256 KiB.
@@ -80,6 +81,9 @@ impl Worker {
             self.stream(page_number)
         };
         let pages = stream.next_block_pages(within, self.at.max_block_pages as u64);
+        if stream.block_pages > 1 && stream.end == within {
+            self.at.run.count(Counter::PagesAheadUsed, stream.block_pages.saturating_sub(1));
+        }
         pages.min(LEAF_PAGES - within) as usize
     }
 

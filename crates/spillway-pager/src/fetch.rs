@@ -53,6 +53,7 @@ impl Worker {
             let last = followers.last().map_or(page_number, |(last, _)| *last);
             self.note_block(page_number, wanted, last);
         }
+        self.at.run.count_block(1 + followers.len());
         // A block is promoted as a whole, or its pages would leave one by one later.
         let away_pages = self.engine.departures.since(info.frame);
         let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);

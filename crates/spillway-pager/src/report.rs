@@ -1,5 +1,6 @@
 //! The statistics of a run.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 
 use crate::run_state::{Counter, RunState};
-use crate::settings::Settings;
+use crate::settings::{Block, Settings};
 
 /// Faults by what they needed.
 #[derive(Clone, Debug, Serialize)]
@@ -42,7 +43,7 @@ pub struct FaultLatency {
 /// What happened in a run, all its processes together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The most memory that was local at a time, frames included.
+    /// The most memory that was local at a time, frames included. What is left to the kernel counts whole, as it was mapped.
     pub peak_local_bytes: u64,
     /// The most memory under management at a time, local and far.
     pub managed_bytes: u64,
@@ -57,6 +58,11 @@ pub struct Report {
     pub pages_fetched: u64,
     /// Of these, pages that no fault had asked for yet: the rest of their block.
     pub pages_fetched_ahead: u64,
+    /// Blocks fetched, by their size in bytes, a power of two (the next lower one).
+    pub blocks: BTreeMap<u64, u64>,
+    /// Of the pages fetched ahead in elastic blocks, the share whose block was used up to its end, for the next fault
+    /// came behind it: a lower bound of those used. Absent where it cannot be known.
+    pub prefetch_accuracy: Option<f64>,
     /// Pages that the program discarded by system calls of its own, past libc.
     pub pages_found_gone: u64,
     /// Pages written to stores.
@@ -91,6 +97,18 @@ pub struct Report {
     pub command: Vec<String>,
 }
 
+fn blocks(run: &RunState) -> BTreeMap<u64, u64> {
+    let sizes = (0..).map(|size| (PAGE_SIZE as u64) << size);
+    sizes.zip(run.blocks()).filter(|(_, count)| *count > 0).collect()
+}
+
+fn prefetch_accuracy(run: &RunState, settings: &Settings) -> Option<f64> {
+    let count = |counter| run.counter(counter).load(Ordering::Relaxed);
+    let ahead = count(Counter::PagesFetchedAhead);
+    let is_known = settings.block == Block::Elastic && ahead > 0;
+    is_known.then(|| (count(Counter::PagesAheadUsed) as f64 / ahead as f64).min(1.0))
+}
+
 impl Report {
     /// Reads the counters of a run that ends.
     #[must_use]
@@ -118,6 +136,8 @@ impl Report {
             },
             pages_fetched: count(Counter::PagesFetched),
             pages_fetched_ahead: count(Counter::PagesFetchedAhead),
+            blocks: blocks(run),
+            prefetch_accuracy: prefetch_accuracy(run, settings),
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
             clean_drops: count(Counter::CleanDrops),

@@ -74,7 +74,16 @@ pub enum Counter {
     PagesFoundGone,
     /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
     NativeBytes,
+    /// Of the pages fetched ahead, those of blocks behind whose end the next fault of their stream came.
+    PagesAheadUsed,
+    /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
+    Blocks,
 }
+
+/// Sizes of blocks that are told apart: powers of two of pages, up to 2 MiB.
+pub const BLOCK_SIZES: usize = 10;
+
+const _: () = assert!(Counter::Blocks as usize + BLOCK_SIZES <= COUNTERS);
 
 /// The shared memory of one run.
 pub struct RunState {
@@ -185,12 +194,28 @@ impl RunState {
     /// One counter.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> &AtomicU64 {
-        &self.memory.atomics_u64(HEADER_WORDS * 8, COUNTERS)[counter as usize]
+        &self.counters()[counter as usize]
     }
 
     /// Adds to a counter.
     pub fn count(&self, counter: Counter, by: u64) {
         self.counter(counter).fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Counts a block of `pages` pages, among those of the next lower power of two.
+    pub fn count_block(&self, pages: usize) {
+        let size = (pages.max(1).ilog2() as usize).min(BLOCK_SIZES - 1);
+        self.counters()[Counter::Blocks as usize + size].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The blocks fetched of 1, 2, 4 ... pages.
+    #[must_use]
+    pub fn blocks(&self) -> [u64; BLOCK_SIZES] {
+        std::array::from_fn(|size| self.counters()[Counter::Blocks as usize + size].load(Ordering::Relaxed))
+    }
+
+    fn counters(&self) -> &[AtomicU64] {
+        self.memory.atomics_u64(HEADER_WORDS * 8, COUNTERS)
     }
 
     /// Counts pages that come under management.

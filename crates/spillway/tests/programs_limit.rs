@@ -175,6 +175,10 @@ fn every_block_brings_the_right_pages() {
         let stats = launch.stats();
         let (fetched, ahead) = (stats.count("pages_fetched"), stats.count("pages_fetched_ahead"));
         assert!(fetched > 0 && (ahead > 0) == (block != "4K"), "{block}: {}", stats.0);
+        let blocks = stats.0["blocks"].as_object().unwrap();
+        assert_eq!(blocks.keys().all(|size| size == "4096"), block == "4K", "{block}: {}", stats.0);
+        // Its memory is read from end to end at first.
+        assert!(block != "elastic" || stats.number("prefetch_accuracy") > 0.5, "{block}: {}", stats.0);
     }
 }
 

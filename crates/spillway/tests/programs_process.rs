@@ -232,7 +232,7 @@ fn generations_of_forks_keep_their_memory_apart() {
 
 #[test]
 fn a_program_may_fork_at_any_moment() {
-    assert_was_far(&whole(8, "fork_storm", &["24", "400"]));
+    assert_was_far(&whole(8, "fork_storm", &["24", "120"]));
 }
 
 #[test]
