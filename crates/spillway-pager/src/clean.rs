@@ -14,6 +14,7 @@ use spillway_core::page_word::{PageInfo, State};
 use spillway_sys::memory;
 
 use crate::engine::{Worker, address_of};
+use crate::evict::nothing_is_pinned;
 use crate::run_state::Counter;
 
 /// Longer blocks are streams, where an eviction moves whole runs and protection would cost more than it saves.
@@ -92,6 +93,10 @@ impl Worker {
         let (Some(page_map), Some(own_process)) = (&self.at.page_map, &self.at.own_process) else {
             return vec![false; clean.len()];
         };
+        // A device that may read a page for long would go on reading what was dropped.
+        if !nothing_is_pinned() {
+            return vec![false; clean.len()];
+        }
         let regions = self.engine.regions();
         let may_go: Vec<bool> = clean
             .iter()

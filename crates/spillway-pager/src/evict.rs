@@ -508,7 +508,7 @@ const WARNED_STORE_FAILED: u32 = 0;
 const WARNED_STORE_CROWDED: u32 = 1;
 
 /// False also when it cannot be known.
-fn nothing_is_pinned() -> bool {
+pub(crate) fn nothing_is_pinned() -> bool {
     memory::pinned_bytes().is_ok_and(|bytes| bytes == 0)
 }
 
