@@ -70,8 +70,7 @@ impl SwapDevice {
         let mut parts = Parts::RamDisk { directory, mounted: false };
         let Parts::RamDisk { directory, mounted } = &mut parts else { unreachable!("just made") };
         let place = directory.path().display().to_string();
-        let options = format!("size={}", bytes + (16 << 20));
-        command("mount", &["-t", "tmpfs", "-o", &options, "spillway-bench", &place])?;
+        mount_unswappable(&place, bytes + (16 << 20))?;
         *mounted = true;
         let file = directory.path().join("swap");
         let mut device = Self { device: String::new(), parts, active: false };
@@ -97,6 +96,22 @@ impl SwapDevice {
         make_node(number)?;
         Ok(device)
     }
+}
+
+/// Mounts a tmpfs that is never swapped out: the kernel would wait for ever for a swap device whose own pages it has
+/// swapped out to it.
+fn mount_unswappable(place: &str, bytes: u64) -> Result<(), BenchError> {
+    let mount = |options: &str| command("mount", &["-t", "tmpfs", "-o", options, "spillway-bench", place]);
+    let size = format!("size={bytes}");
+    if mount(&format!("{size},noswap")).is_ok() {
+        return Ok(());
+    }
+    mount(&size)?;
+    eprintln!(
+        "spillway: bench: this kernel's tmpfs knows no 'noswap' (Linux 6.4): the RAM disk may itself be swapped out \
+         when all memory is short; keep memory free meanwhile"
+    );
+    Ok(())
 }
 
 /// The kernel's devtmpfs makes the node; where it is not mounted, mknod does.
