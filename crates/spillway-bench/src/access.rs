@@ -84,8 +84,10 @@ pub struct AccessPlan {
 /// What came out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccessResult {
-    /// Accesses of all threads together.
+    /// Accesses of all threads together while it was measured.
     pub accesses: u64,
+    /// The same with the warm-up.
+    pub accesses_in_all: u64,
     /// Wall time per access, all threads together.
     pub ns_per_access: f64,
     /// Processor time per access, in the program, its pager and the kernel.
@@ -300,10 +302,12 @@ pub fn measure(plan: &AccessPlan) -> AccessResult {
     let (before, accesses_before) = (usage(), walks.iter().map(|walk| walk.count).sum::<u64>());
     let elapsed = run(&memory, &mut walks, Duration::from_millis(plan.measured_ms));
     let after = usage();
-    let accesses = walks.iter().map(|walk| walk.count).sum::<u64>() - accesses_before;
+    let accesses_in_all = walks.iter().map(|walk| walk.count).sum::<u64>();
+    let accesses = accesses_in_all - accesses_before;
     let per_access = |ns: f64| ns / accesses.max(1) as f64;
     AccessResult {
         accesses,
+        accesses_in_all,
         ns_per_access: per_access(elapsed.as_nanos() as f64),
         cpu_ns_per_access: per_access((after.cpu_ns - before.cpu_ns) as f64),
         major_faults: after.major_faults - before.major_faults,

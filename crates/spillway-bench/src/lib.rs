@@ -1,14 +1,21 @@
 //! Benchmarks that a user can run: Spillway beside what a user would take instead, in one run.
 //!
 //! - [`access`]: the measured process: memory that it fills, and a pattern in which it is accessed
-//! - [`swap`]: Linux swap devices made for the time of a benchmark, on a RAM disk and on zram
-//! - [`cgroup`]: the memory limit under which swap works
-//! - [`paging`]: which cells are measured, side by side, and what comes out
+//! - [`cells`]: what is compared
+//! - [`swap`], [`cgroup`]: Linux swap, and the memory limit under which it works, for the time of a benchmark
+//! - [`donor`], [`measured`]: processes for the time of a benchmark
+//! - [`paging`]: both sides in turns
+//! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`]: the results for people
 
 pub mod access;
+pub mod cells;
 pub mod cgroup;
+pub mod donor;
+pub mod machine;
+pub mod measured;
 pub mod paging;
+pub mod rows;
 pub mod swap;
 pub mod table;
 

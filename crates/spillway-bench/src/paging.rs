@@ -1,64 +1,27 @@
 //! Spillway and Linux swap, side by side: the same process, pattern and local limit, in turns within one run.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::BenchError;
-use crate::access::{AccessPlan, AccessResult, Data, Pattern};
+use crate::access::{AccessPlan, AccessResult};
+use crate::cells::{Group, Setting, StoreKind};
 use crate::cgroup::MemoryGroup;
+use crate::donor::{self, Donor};
+use crate::machine::Machine;
+use crate::measured::{output_of, under};
+use crate::rows::{PagingReport, Row, Sample, Versus};
 use crate::swap::{Kind, PageCluster, SwapDevice};
 
 /// What the kernel needs of the limit beside the measured memory: the program, its stacks and page tables.
 const SLACK_BYTES: u64 = 12 << 20;
 /// A measured process that takes longer than this is given up.
 const LONGEST: Duration = Duration::from_secs(300);
-
-/// Where far pages go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StoreKind {
-    /// `ram:`
-    Ram,
-    /// `compressed:`
-    Compressed,
-    /// A donor on this machine, by shared memory.
-    Shm,
-    /// A donor on this machine, by TCP.
-    NbdTcp,
-    /// A donor on this machine, by a Unix socket.
-    NbdUnix,
-}
-
-/// One comparison to make, but for what it is compared with.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell {
-    /// Order of the accesses.
-    pub pattern: Pattern,
-    /// Threads.
-    pub threads: usize,
-    /// Share of the memory that may be local, in percent.
-    pub local_pct: u64,
-    /// Contents.
-    pub data: Data,
-    /// Where far pages go.
-    pub store: StoreKind,
-}
-
-/// Linux swap, in one of the ways in which people set it up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Versus {
-    /// On a loop device on tmpfs.
-    SwapRamdisk,
-    /// On zram.
-    SwapZram,
-}
 
 /// How much to measure.
 #[derive(Clone, Debug)]
@@ -69,128 +32,63 @@ pub struct Extent {
     pub measured_ms: u64,
     /// How often each pair is repeated.
     pub repetitions: usize,
-    /// The cells.
-    pub cells: Vec<Cell>,
+    /// What is compared.
+    pub groups: Vec<Group>,
     /// Read-ahead of swap, as powers of two of pages.
     pub page_clusters: Vec<u32>,
     /// Arguments for `spillway run` beside the limit and the store.
-    pub run_arguments: Vec<String>,
+    pub run_options: Vec<String>,
+    /// No group is begun after so long.
+    pub time_limit: Option<Duration>,
 }
 
-/// The usual selection of cells, or a few of them.
-#[must_use]
-pub fn usual_cells(quick: bool) -> Vec<Cell> {
-    use Pattern::{RandomRead, RandomWrite, SequentialRead, SequentialRw, Strided, TwoPhase, Zipf};
-    let base =
-        Cell { pattern: RandomWrite, threads: 1, local_pct: 25, data: Data::Random, store: StoreKind::Ram };
-    let mut cells: Vec<Cell> =
-        [RandomRead, RandomWrite, Zipf, SequentialRead, SequentialRw, Strided, TwoPhase]
-            .map(|pattern| Cell { pattern, ..base })
-            .to_vec();
-    if !quick {
-        for local_pct in [50, 75] {
-            cells.extend([RandomRead, RandomWrite, SequentialRead].map(|pattern| Cell {
-                pattern,
-                local_pct,
-                ..base
-            }));
-        }
+impl Extent {
+    /// How many measurements of one process it takes.
+    fn measurements(&self) -> usize {
+        let variants = 2 * self.page_clusters.len();
+        self.groups.iter().map(|group| (group.stores.len() + variants) * self.repetitions).sum()
     }
-    let counts: &[usize] = if quick { &[2] } else { &[2, 4] };
-    for &threads in counts {
-        cells.extend([RandomRead, RandomWrite, SequentialRead, SequentialRw].map(|pattern| Cell {
-            pattern,
-            threads,
-            ..base
-        }));
-    }
-    let compressed = Cell { data: Data::Compressible, store: StoreKind::Compressed, ..base };
-    cells.extend(
-        [RandomRead, RandomWrite, SequentialRead, SequentialRw].map(|pattern| Cell { pattern, ..compressed }),
-    );
-    for store in [StoreKind::Shm, StoreKind::NbdTcp, StoreKind::NbdUnix] {
-        let patterns: &[Pattern] = if quick {
-            &[RandomRead, SequentialRead]
-        } else {
-            &[RandomRead, RandomWrite, SequentialRead, SequentialRw]
-        };
-        cells.extend(patterns.iter().map(|&pattern| Cell { pattern, store, ..base }));
-    }
-    cells
 }
 
-/// One comparison that was made.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Order of the accesses.
-    pub pattern: &'static str,
-    /// Threads.
-    pub threads: usize,
-    /// Share of the memory that may be local, in percent.
-    pub local_pct: u64,
-    /// Contents.
-    pub data: Data,
-    /// Where far pages go.
-    pub store: StoreKind,
-    /// How faults reach Spillway.
-    pub fault_mode: &'static str,
-    /// What it is compared with.
-    pub versus: Versus,
-    /// Swap's read-ahead: `2^page_cluster` pages.
-    pub page_cluster: u32,
-    /// Memory of the process.
-    pub memory_bytes: u64,
-    /// How often both were measured.
-    pub repetitions: usize,
-    /// Spillway's median.
-    pub ns_per_access: f64,
-    /// Swap's median.
-    pub versus_ns_per_access: f64,
-    /// How many times faster Spillway was, in the median repetition.
-    pub ratio_median: f64,
-    /// In the worst.
-    pub ratio_min: f64,
-    /// In the best.
-    pub ratio_max: f64,
-    /// Spillway's bandwidth where whole pages are accessed.
-    pub gb_per_s: Option<f64>,
-    /// Swap's.
-    pub versus_gb_per_s: Option<f64>,
-    /// Pages that Spillway fetched, per access, fill and warm-up included.
-    pub misses_per_access: f64,
-    /// Major faults of swap, per access.
-    pub versus_misses_per_access: f64,
-    /// Processor time per access under Spillway.
-    pub cpu_ns_per_access: f64,
-    /// The same under swap.
-    pub versus_cpu_ns_per_access: f64,
-    /// The command that gives Spillway's side by itself.
-    pub command: String,
+/// What a run hears of as it goes on.
+pub enum Progress<'a> {
+    /// A setting begins.
+    Setting(&'a Setting),
+    /// One of its comparisons is ready.
+    Row(&'a Row),
+    /// So many measurements of so many are done.
+    Measured(usize, usize),
 }
 
-/// All of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct PagingReport {
-    /// One a comparison.
-    pub rows: Vec<Row>,
-}
-
-/// Makes the comparisons. `progress` hears of each row as it is done, with how many are done and how many there are.
+/// Makes the comparisons.
 pub fn compare(
     spillway: &Path,
     extent: &Extent,
     interrupted: &AtomicBool,
-    mut progress: impl FnMut(&Row, usize, usize),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<PagingReport, BenchError> {
-    let bench = Bench::new(spillway, extent, interrupted)?;
     let cluster = PageCluster::new()?;
-    let mut report = PagingReport { rows: Vec::new() };
-    let total = extent.cells.len() * 2 * extent.page_clusters.len();
-    for cell in &extent.cells {
-        for row in bench.compare_cell(cell, &cluster)? {
-            progress(&row, report.rows.len() + 1, total);
-            report.rows.push(row);
+    let total = extent.measurements();
+    let mut bench = Bench::new(spillway, extent, interrupted, progress)?;
+    let started = Instant::now();
+    let mut report = PagingReport {
+        machine: Machine::this(),
+        memory_bytes: extent.memory_bytes,
+        measured_ms: extent.measured_ms,
+        repetitions: extent.repetitions,
+        run_options: extent.run_options.clone(),
+        settings_left_out: 0,
+        rows: Vec::new(),
+    };
+    for group in &extent.groups {
+        if extent.time_limit.is_some_and(|limit| started.elapsed() > limit) {
+            report.settings_left_out += 1;
+            continue;
         }
+        (bench.progress)(Progress::Setting(&group.setting));
+        let rows = bench.compare_group(group, &cluster, total)?;
+        rows.iter().for_each(|row| (bench.progress)(Progress::Row(row)));
+        report.rows.extend(rows);
     }
     Ok(report)
 }
@@ -199,113 +97,153 @@ struct Bench<'a> {
     spillway: &'a Path,
     extent: &'a Extent,
     interrupted: &'a AtomicBool,
+    progress: &'a mut dyn FnMut(Progress<'_>),
     group: MemoryGroup,
     scratch: TempDir,
+    measured: usize,
 }
 
-/// One measurement of one side.
-struct Sample {
-    result: AccessResult,
-    misses: u64,
+/// One store of a group, and what was measured on it.
+struct OnStore {
+    store: StoreKind,
+    uri: String,
+    samples: Vec<Sample>,
+}
+
+/// One way to swap, and what was measured on it. `None` where the kernel would not run the program to its end.
+struct OnSwap {
+    kind: Kind,
+    versus: Versus,
+    page_cluster: u32,
+    samples: Vec<Option<Sample>>,
 }
 
 impl<'a> Bench<'a> {
-    fn new(spillway: &'a Path, extent: &'a Extent, interrupted: &'a AtomicBool) -> Result<Self, BenchError> {
+    fn new(
+        spillway: &'a Path,
+        extent: &'a Extent,
+        interrupted: &'a AtomicBool,
+        progress: &'a mut dyn FnMut(Progress<'_>),
+    ) -> Result<Self, BenchError> {
         let scratch = TempDir::new().map_err(|error| {
             BenchError::setup("make a directory for temporary files", error, "make room, or set TMPDIR")
         })?;
-        Ok(Self { spillway, extent, interrupted, group: MemoryGroup::new()?, scratch })
+        let group = MemoryGroup::new()?;
+        Ok(Self { spillway, extent, interrupted, progress, group, scratch, measured: 0 })
     }
 
-    /// Spillway in turns with each kind of swap: one row each.
-    fn compare_cell(&self, cell: &Cell, cluster: &PageCluster) -> Result<Vec<Row>, BenchError> {
-        let donor =
-            Donor::start_for(cell.store, self.spillway, self.extent.memory_bytes, self.scratch.path())?;
-        let uri = donor.as_ref().map_or_else(|| plain_uri(cell.store), |donor| donor.uri.clone());
-        let kinds = [(Kind::RamDisk, Versus::SwapRamdisk), (Kind::Zram, Versus::SwapZram)];
-        let variants: Vec<(Kind, Versus, u32)> = kinds
-            .iter()
-            .flat_map(|&(kind, versus)| {
-                self.extent.page_clusters.iter().map(move |&pages| (kind, versus, pages))
-            })
-            .collect();
-        let mut ours = Vec::new();
-        let mut theirs: Vec<Vec<Sample>> = variants.iter().map(|_| Vec::new()).collect();
+    /// Spillway on each store in turns with each kind of swap: one row each pair.
+    fn compare_group(
+        &mut self,
+        group: &Group,
+        cluster: &PageCluster,
+        total: usize,
+    ) -> Result<Vec<Row>, BenchError> {
+        let lent_bytes = self.extent.memory_bytes * 5 / 4;
+        let donor = if group.stores.iter().any(|&store| donor::is_needed(store)) {
+            Some(Donor::start(self.spillway, lent_bytes, self.scratch.path())?)
+        } else {
+            None
+        };
+        let uris = group.stores.iter().filter_map(|&store| Some((store, donor::uri(store, donor.as_ref())?)));
+        let mut ours: Vec<OnStore> =
+            uris.map(|(store, uri)| OnStore { store, uri, samples: Vec::new() }).collect();
+        let mut theirs = ways_to_swap(&self.extent.page_clusters);
         for _ in 0..self.extent.repetitions {
-            ours.push(self.measure_spillway(cell, &uri)?);
-            for ((kind, _, pages), samples) in variants.iter().zip(&mut theirs) {
-                cluster.set(*pages)?;
-                samples.extend(self.measure_swap_patiently(cell, *kind)?);
+            for on_store in &mut ours {
+                on_store.samples.push(self.measure_spillway(&group.setting, &on_store.uri)?);
+                self.count(total);
+            }
+            for on_swap in &mut theirs {
+                cluster.set(on_swap.page_cluster)?;
+                on_swap.samples.push(self.measure_swap_patiently(&group.setting, on_swap.kind)?);
+                self.count(total);
             }
         }
-        let command = self.command_line(cell, &uri);
-        let rows = variants.iter().zip(&theirs).filter(|(_, theirs)| theirs.len() == ours.len());
-        Ok(rows
-            .map(|(&(_, versus, page_cluster), theirs)| Row {
-                versus,
-                page_cluster,
-                ..row(cell, self.extent, &ours, theirs, &command)
-            })
-            .collect())
+        Ok(self.rows(&group.setting, &ours, &theirs))
     }
 
-    fn local_bytes(&self, cell: &Cell) -> u64 {
-        self.extent.memory_bytes / 100 * cell.local_pct
+    fn count(&mut self, total: usize) {
+        self.measured += 1;
+        (self.progress)(Progress::Measured(self.measured, total));
     }
 
-    fn plan(&self, cell: &Cell) -> AccessPlan {
-        AccessPlan {
-            pattern: cell.pattern,
-            data: cell.data,
-            memory_bytes: self.extent.memory_bytes,
-            threads: cell.threads,
-            measured_ms: self.extent.measured_ms,
+    fn rows(&self, setting: &Setting, ours: &[OnStore], theirs: &[OnSwap]) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for on_store in ours {
+            let command = self.command_line(setting, &on_store.uri);
+            for on_swap in theirs {
+                let complete: Option<Vec<Sample>> = on_swap.samples.iter().cloned().collect();
+                let Some(theirs) = complete else { continue };
+                let row = Row::new(setting, &on_store.samples, &theirs);
+                rows.push(Row {
+                    store: on_store.store,
+                    versus: on_swap.versus,
+                    page_cluster: on_swap.page_cluster,
+                    memory_bytes: self.extent.memory_bytes,
+                    command: command.clone(),
+                    ..row
+                });
+            }
         }
+        rows
     }
 
-    fn access_arguments(&self, cell: &Cell) -> Vec<String> {
-        let plan = serde_json::to_string(&self.plan(cell)).unwrap_or_default();
+    fn local_bytes(&self, setting: &Setting) -> u64 {
+        self.extent.memory_bytes / 100 * setting.local_pct
+    }
+
+    fn access_arguments(&self, setting: &Setting) -> Vec<String> {
+        let plan = AccessPlan {
+            pattern: setting.pattern,
+            data: setting.data,
+            memory_bytes: self.extent.memory_bytes,
+            threads: setting.threads,
+            measured_ms: self.extent.measured_ms,
+        };
+        let plan = serde_json::to_string(&plan).unwrap_or_default();
         ["bench", "access", "--plan"].map(str::to_owned).into_iter().chain([plan]).collect()
     }
 
-    fn run_arguments(&self, cell: &Cell, uri: &str) -> Vec<String> {
-        let local = self.local_bytes(cell).to_string();
+    fn run_arguments(&self, setting: &Setting, uri: &str) -> Vec<String> {
+        let local = self.local_bytes(setting).to_string();
         let mut arguments = ["run", "--local", &local, "--store", uri].map(str::to_owned).to_vec();
-        arguments.extend(self.extent.run_arguments.iter().cloned());
+        arguments.extend(self.extent.run_options.iter().cloned());
         arguments
     }
 
-    fn command_line(&self, cell: &Cell, uri: &str) -> String {
-        let access = self.access_arguments(cell);
+    fn command_line(&self, setting: &Setting, uri: &str) -> String {
+        let access = self.access_arguments(setting);
         let plan = access.last().map_or("", String::as_str);
-        format!(
-            "spillway {} -- spillway bench access --plan '{plan}'",
-            self.run_arguments(cell, uri).join(" ")
-        )
+        let run = self.run_arguments(setting, uri).join(" ");
+        format!("spillway {run} -- spillway bench access --plan '{plan}'")
     }
 
-    fn measure_spillway(&self, cell: &Cell, uri: &str) -> Result<Sample, BenchError> {
+    fn measure_spillway(&self, setting: &Setting, uri: &str) -> Result<Sample, BenchError> {
         let stats = self.scratch.path().join("stats.json");
         let mut command = Command::new(self.spillway);
-        command.args(self.run_arguments(cell, uri)).arg("--stats").arg(&stats).arg("--").arg(self.spillway);
-        command.args(self.access_arguments(cell));
+        command.args(self.run_arguments(setting, uri)).arg("--stats").arg(&stats);
+        command.arg("--").arg(self.spillway).args(self.access_arguments(setting));
         let result = self.finish(&mut command)?;
         let text = fs::read_to_string(&stats).unwrap_or_default();
         let stats: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        Ok(Sample { result, misses: stats["pages_fetched"].as_u64().unwrap_or(0) })
+        let fetched = stats["pages_fetched"].as_u64().unwrap_or(0);
+        Ok(Sample {
+            misses_per_access: fetched as f64 / result.accesses_in_all.max(1) as f64,
+            result,
+            fault_mode: stats["fault_mode"].as_str().map(str::to_owned),
+        })
     }
 
     /// Under a limit the kernel sometimes kills a process rather than wait for its swap device. Where it does so every
     /// time, there is nothing to compare with.
-    fn measure_swap_patiently(&self, cell: &Cell, kind: Kind) -> Result<Option<Sample>, BenchError> {
+    fn measure_swap_patiently(&self, setting: &Setting, kind: Kind) -> Result<Option<Sample>, BenchError> {
         const TRIES: usize = 3;
         for _ in 0..TRIES {
-            match self.measure_swap(cell, kind) {
+            match self.measure_swap(setting, kind) {
                 Err(BenchError::Measured { reason, .. }) => {
-                    eprintln!(
-                        "spillway: bench: under Linux swap ({kind:?}) {}: {reason}",
-                        cell.pattern.name()
-                    );
+                    let pattern = setting.pattern.name();
+                    eprintln!("spillway: bench: under Linux swap ({kind:?}) {pattern}: {reason}");
                 }
                 Err(error) => return Err(error),
                 Ok(sample) => return Ok(Some(sample)),
@@ -314,187 +252,33 @@ impl<'a> Bench<'a> {
         Ok(None)
     }
 
-    fn measure_swap(&self, cell: &Cell, kind: Kind) -> Result<Sample, BenchError> {
+    fn measure_swap(&self, setting: &Setting, kind: Kind) -> Result<Sample, BenchError> {
         // All of the memory may be swapped out, and zram may need more than it holds.
         let _device = SwapDevice::new(kind, self.extent.memory_bytes * 5 / 4)?;
-        self.group.set_limit(self.local_bytes(cell) + SLACK_BYTES)?;
-        let mut command = Command::new("/bin/sh");
-        let procs = self.group.procs().display().to_string();
-        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\"", &procs]).arg(self.spillway);
-        command.args(self.access_arguments(cell));
-        let result = self.finish(&mut command)?;
-        let misses = result.major_faults;
-        Ok(Sample { result, misses })
+        self.group.set_limit(self.local_bytes(setting) + SLACK_BYTES)?;
+        let mut command = under(&self.group.procs(), self.spillway);
+        let result = self.finish(command.args(self.access_arguments(setting)))?;
+        let misses_per_access = result.major_faults as f64 / result.accesses.max(1) as f64;
+        Ok(Sample { result, misses_per_access, fault_mode: None })
     }
 
-    /// Runs a measured process to its end, unless the user interrupts.
+    /// Runs a measured process to its end.
     fn finish(&self, command: &mut Command) -> Result<AccessResult, BenchError> {
-        let line = format!("{command:?}");
-        let failed = |reason: String| BenchError::Measured { command: line.clone(), reason };
         let output = self.scratch.path().join("result.json");
-        let file = fs::File::create(&output).map_err(|error| failed(error.to_string()))?;
-        let child =
-            command.stdin(Stdio::null()).stdout(file).spawn().map_err(|error| failed(error.to_string()))?;
-        let mut child = Ended(child);
-        let started = Instant::now();
-        let status = loop {
-            match child.0.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if self.interrupted.load(Ordering::Relaxed) => return Err(BenchError::Interrupted),
-                Ok(None) if started.elapsed() > LONGEST => {
-                    return Err(failed("it takes too long".to_owned()));
-                }
-                Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-                Err(error) => return Err(failed(error.to_string())),
-            }
-        };
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Err(BenchError::Interrupted);
-        }
-        if !status.success() {
-            return Err(failed(status.to_string()));
-        }
-        let text = fs::read_to_string(&output).unwrap_or_default();
-        serde_json::from_str(&text).map_err(|error| failed(format!("{error} in '{text}'")))
+        let text = output_of(command, &output, LONGEST, self.interrupted)?;
+        serde_json::from_str(&text).map_err(|error| BenchError::Measured {
+            command: format!("{command:?}"),
+            reason: format!("{error} in '{text}'"),
+        })
     }
 }
 
-/// A child that has ended when this is dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn plain_uri(store: StoreKind) -> String {
-    if store == StoreKind::Ram { "ram:".to_owned() } else { "compressed:".to_owned() }
-}
-
-/// A donor for one cell.
-struct Donor {
-    uri: String,
-    _child: Ended,
-    socket: PathBuf,
-}
-
-impl Donor {
-    fn start_for(
-        store: StoreKind,
-        spillway: &Path,
-        memory_bytes: u64,
-        scratch: &Path,
-    ) -> Result<Option<Self>, BenchError> {
-        if matches!(store, StoreKind::Ram | StoreKind::Compressed) {
-            return Ok(None);
-        }
-        const REMEDY: &str = "run 'spillway donor' by itself to see why";
-        let failed = |reason: String| BenchError::setup("start a donor", reason, REMEDY);
-        let (socket, output) = (scratch.join("donor.socket"), scratch.join("donor.json"));
-        let name = format!("spillway-bench-{}", std::process::id());
-        let file = fs::File::create(&output).map_err(|error| failed(error.to_string()))?;
-        let child = Command::new(spillway)
-            .args(["donor", "--json", "--memory", &(memory_bytes * 5 / 4).to_string()])
-            .args(["--listen", "127.0.0.1:0", "--shm", &name, "--unix"])
-            .arg(&socket)
-            .stdin(Stdio::null())
-            .stdout(file)
-            .spawn()
-            .map_err(|error| failed(error.to_string()))?;
-        let child = Ended(child);
-        let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(10) {
-            let text = fs::read_to_string(&output).unwrap_or_default();
-            if let Some(line) = text.lines().next()
-                && let Ok(ready) = serde_json::from_str::<serde_json::Value>(line)
-            {
-                let tcp = ready["listening_on"][0].as_str().unwrap_or_default().to_owned();
-                let uri = match store {
-                    StoreKind::Shm => format!("shm:{name}"),
-                    StoreKind::NbdUnix => format!("nbd+unix:///bench?socket={}", socket.display()),
-                    _ => format!("{tcp}/bench"),
-                };
-                return Ok(Some(Self { uri, _child: child, socket }));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Err(failed("it does not get ready".to_owned()))
-    }
-}
-
-impl Drop for Donor {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.socket);
-    }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// The row but for what it is compared with.
-fn row(cell: &Cell, extent: &Extent, ours: &[Sample], theirs: &[Sample], command: &str) -> Row {
-    let ns = |samples: &[Sample]| median(samples.iter().map(|sample| sample.result.ns_per_access).collect());
-    let cpu =
-        |samples: &[Sample]| median(samples.iter().map(|sample| sample.result.cpu_ns_per_access).collect());
-    let misses = |samples: &[Sample]| {
-        let each = samples.iter().map(|sample| sample.misses as f64 / sample.result.accesses.max(1) as f64);
-        median(each.collect())
-    };
-    let mut ratios: Vec<f64> = ours
-        .iter()
-        .zip(theirs)
-        .map(|(ours, theirs)| theirs.result.ns_per_access / ours.result.ns_per_access)
-        .collect();
-    ratios.sort_by(f64::total_cmp);
-    let bandwidth = |ns: f64| cell.pattern.is_streaming().then(|| 4096.0 / ns);
-    Row {
-        pattern: cell.pattern.name(),
-        threads: cell.threads,
-        local_pct: cell.local_pct,
-        data: cell.data,
-        store: cell.store,
-        fault_mode: "thread",
-        versus: Versus::SwapRamdisk,
-        page_cluster: 0,
-        memory_bytes: extent.memory_bytes,
-        repetitions: extent.repetitions,
-        ns_per_access: ns(ours),
-        versus_ns_per_access: ns(theirs),
-        ratio_median: median(ratios.clone()),
-        ratio_min: ratios.first().copied().unwrap_or(0.0),
-        ratio_max: ratios.last().copied().unwrap_or(0.0),
-        gb_per_s: bandwidth(ns(ours)),
-        versus_gb_per_s: bandwidth(ns(theirs)),
-        misses_per_access: misses(ours),
-        versus_misses_per_access: misses(theirs),
-        cpu_ns_per_access: cpu(ours),
-        versus_cpu_ns_per_access: cpu(theirs),
-        command: command.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(vec![]), 0.0);
-    }
-
-    #[test]
-    fn every_pattern_is_among_the_cells() {
-        for quick in [true, false] {
-            let cells = usual_cells(quick);
-            for pattern in <Pattern as clap::ValueEnum>::value_variants() {
-                assert!(cells.iter().any(|cell| cell.pattern == *pattern), "{pattern:?}");
-            }
-            assert!([1, 2].iter().all(|&threads| cells.iter().any(|cell| cell.threads == threads)));
+fn ways_to_swap(page_clusters: &[u32]) -> Vec<OnSwap> {
+    let mut ways = Vec::new();
+    for (kind, versus) in [(Kind::RamDisk, Versus::SwapRamdisk), (Kind::Zram, Versus::SwapZram)] {
+        for &page_cluster in page_clusters {
+            ways.push(OnSwap { kind, versus, page_cluster, samples: Vec::new() });
         }
     }
+    ways
 }

@@ -1,38 +1,50 @@
 //! Results as a table for people.
 
-use std::fmt::Write;
+use crate::access::Data;
+use crate::cells::Setting;
+use crate::rows::Row;
 
-use crate::paging::{Row, Versus};
-
-/// The head of the table of [`line`]s.
-pub const HEAD: &str = "pattern          thr local store       against         us   theirs  ratio (min-max)";
+/// The head of the [`line`]s of a setting: times in microseconds, of Spillway and of swap.
+#[must_use]
+pub fn head(setting: &Setting) -> String {
+    let threads = if setting.threads == 1 { "thread" } else { "threads" };
+    let data = match setting.data {
+        Data::Random => "random data",
+        Data::Compressible => "compressible data",
+    };
+    let title = format!(
+        "{}, {} {threads}, {}% local, {data}",
+        setting.pattern.name(),
+        setting.threads,
+        setting.local_pct
+    );
+    let amount = if setting.pattern.is_streaming() { "GB/s  swap" } else { "misses swap" };
+    format!(
+        "\n{title}\n{:<11}{:<10}{:>8}{:>8}{amount:>12}{:>7}{:>7}{:>8}",
+        "store", "swap on", "us", "swap", "cpu", "swap", "ratio"
+    ) + "  min-max"
+}
 
 /// One comparison in one line of 80 columns.
 #[must_use]
 pub fn line(row: &Row) -> String {
-    let versus = match row.versus {
-        Versus::SwapRamdisk => "ramdisk",
-        Versus::SwapZram => "zram",
+    let swap = format!("{}/{}", row.versus.device(), row.page_cluster);
+    let us = |ns: f64| ns / 1000.0;
+    let amounts = match (row.gb_per_s, row.versus_gb_per_s) {
+        (Some(ours), Some(theirs)) => (ours, theirs),
+        _ => (row.misses_per_access, row.versus_misses_per_access),
     };
-    let store = format!("{:?}", row.store).to_lowercase();
-    let mut line = String::new();
-    let _ = write!(
-        line,
-        "{:<16} {:>3} {:>4}% {:<11} {:<9}{:>1} {:>8.2} {:>8.2} {:>5.2}x {:.2}-{:.2}",
-        row.pattern,
-        row.threads,
-        row.local_pct,
-        store,
-        versus,
-        row.page_cluster,
-        row.ns_per_access / 1000.0,
-        row.versus_ns_per_access / 1000.0,
+    format!(
+        "{:<11}{swap:<10}{:>8.2}{:>8.2}{:>6.2}{:>6.2}{:>7.1}{:>7.1}{:>7.2}x {:.2}-{:.2}",
+        row.store.name(),
+        us(row.ns_per_access),
+        us(row.versus_ns_per_access),
+        amounts.0,
+        amounts.1,
+        us(row.cpu_ns_per_access),
+        us(row.versus_cpu_ns_per_access),
         row.ratio_median,
         row.ratio_min,
         row.ratio_max
-    );
-    if let (Some(ours), Some(theirs)) = (row.gb_per_s, row.versus_gb_per_s) {
-        let _ = write!(line, " {ours:.2}/{theirs:.2} GB/s");
-    }
-    line
+    )
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Both tests set swap devices up.
+/// The tests set swap devices up.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn bench(arguments: &[&str]) -> Command {
@@ -18,7 +18,7 @@ fn bench(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a benchmark sets up: swap devices, loop devices, mounts, control groups, read-ahead.
+/// What a benchmark sets up: swap devices, loop devices, mounts, control groups, read-ahead, donors.
 fn set_up() -> String {
     let lines = |path: &str, wanted: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -45,7 +45,15 @@ fn set_up() -> String {
     let swaps = lines("/proc/swaps", "/");
     let mounts = lines("/proc/self/mounts", "spillway-bench");
     let cluster = fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
-    format!("{swaps}\n{loops:?}\n{mounts}\n{groups}\n{cluster}")
+    let donors = donors();
+    format!("{swaps}\n{loops:?}\n{mounts}\n{groups}\n{cluster}\n{donors:?}")
+}
+
+/// The donors of benchmarks.
+fn donors() -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let commands = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    commands.filter(|line| line.contains("\0donor\0") && line.contains("\0spillway-bench-")).collect()
 }
 
 fn finish(mut child: Child, patience: Duration) -> Output {
@@ -86,6 +94,12 @@ fn it_measures_both_sides_and_leaves_the_machine_as_it_was() {
             (&row["pattern"], &row["store"], &row["local_pct"]),
             (&"random_read".into(), &"ram".into(), &25.into())
         );
+        for figure in ["ns_per_access", "versus_ns_per_access"] {
+            let (least, most) = (number(&format!("{figure}_min")), number(&format!("{figure}_max")));
+            assert!((least..=most).contains(&number(figure)), "{row}");
+        }
+        assert!(number("cpu_ns_per_access") > 0.0 && number("versus_cpu_ns_per_access") > 0.0, "{row}");
+        assert!(["thread", "inline"].contains(&row["fault_mode"].as_str().unwrap()), "{row}");
         assert!(row["command"].as_str().unwrap().starts_with("spillway run --local "), "{row}");
     }
     assert_eq!(set_up(), before);
@@ -101,15 +115,49 @@ fn an_interrupt_takes_everything_down() {
         assert!(started.elapsed() < Duration::from_secs(60), "no swap device comes up");
         std::thread::sleep(Duration::from_millis(5));
     }
+    // A RAM disk that can be swapped out to itself would hang the machine.
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let disk = mounts.lines().find(|line| line.starts_with("spillway-bench ")).map(str::to_owned);
+    let disk = disk.expect("the first device is on a RAM disk");
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    let output = finish(child, Duration::from_secs(60));
+    let complaint = complaint(&output);
+    assert!(!output.status.success() && complaint.contains("interrupted"), "{complaint}");
+    assert_eq!(set_up(), before);
+    assert!(disk.contains("noswap") || complaint.contains("noswap"), "{disk}: {complaint}");
+}
+
+#[test]
+fn an_interrupt_ends_the_donor_too() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_up();
+    let child = bench(&["--store", "nbd_tcp", "--pattern", "zipf"]).spawn().unwrap();
+    let mine = format!("\0spillway-bench-{}\0", child.id());
+    let started = Instant::now();
+    while !donors().iter().any(|line| line.contains(&mine)) {
+        assert!(started.elapsed() < Duration::from_secs(60), "no donor comes up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::TERM).unwrap();
     let output = finish(child, Duration::from_secs(60));
     assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
     assert_eq!(set_up(), before);
 }
 
 #[test]
-fn cells_that_do_not_exist_are_a_usage_error() {
-    let output = finish(bench(&["--local", "26"]).spawn().unwrap(), Duration::from_secs(10));
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(complaint(&output).lines().count(), 1, "{}", complaint(&output));
+fn run_options_reach_spillway_run() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let child = bench(&["--run-option=--no-such-option", "--pattern", "zipf"]).spawn().unwrap();
+    let output = finish(child, Duration::from_secs(60));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaint(&output).contains("'--no-such-option'"), "{}", complaint(&output));
+}
+
+#[test]
+fn shares_and_numbers_that_make_no_sense_are_a_usage_error() {
+    for wrong in [["--local", "100"], ["--threads", "0"], ["--page-cluster", "77"]] {
+        let output = finish(bench(&wrong).spawn().unwrap(), Duration::from_secs(10));
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+        assert_eq!(complaint(&output).lines().count(), 1, "{}", complaint(&output));
+    }
 }
