@@ -103,7 +103,7 @@ struct Memory {
     pages: usize,
 }
 
-fn mix(mut n: u64) -> u64 {
+pub(crate) fn mix(mut n: u64) -> u64 {
     n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31
@@ -320,9 +320,11 @@ fn run(memory: &Memory, walks: &mut [Walk], time: Duration) -> Duration {
     std::thread::scope(|scope| {
         for walk in walks {
             scope.spawn(move || {
-                while started.elapsed() < time {
-                    for _ in 0..64 {
-                        walk.step(memory);
+                // At least once, however long the thread waits for a processor.
+                loop {
+                    (0..64).for_each(|_| walk.step(memory));
+                    if started.elapsed() >= time {
+                        break;
                     }
                 }
             });

@@ -6,7 +6,7 @@
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
 //! - [`paging`]: both sides in turns
 //! - [`rows`], [`machine`]: what comes out, and on what machine
-//! - [`table`]: the results for people
+//! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
 
 pub mod access;
 pub mod cells;
@@ -14,6 +14,7 @@ pub mod cgroup;
 pub mod donor;
 pub mod machine;
 pub mod measured;
+pub mod page;
 pub mod paging;
 pub mod rows;
 pub mod swap;
@@ -39,6 +40,22 @@ pub enum BenchError {
     Measured {
         /// Its command line.
         command: String,
+        /// What happened.
+        reason: String,
+    },
+    /// A file does not hold results.
+    #[error("cannot use {path}: {reason}; give what 'spillway bench paging --json' printed")]
+    Results {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A page or picture cannot be made.
+    #[error("cannot {what}: {reason}; check the directory of --to")]
+    Page {
+        /// What was tried.
+        what: String,
         /// What happened.
         reason: String,
     },

@@ -186,19 +186,27 @@ impl Row {
 }
 
 #[cfg(test)]
+impl Sample {
+    /// One that took so long.
+    pub(crate) fn of_us(us: f64) -> Self {
+        let result = AccessResult {
+            accesses: 100,
+            accesses_in_all: 200,
+            ns_per_access: us * 1000.0,
+            cpu_ns_per_access: us * 500.0,
+            major_faults: 50,
+            peak_resident_bytes: 0,
+        };
+        Self { result, misses_per_access: 0.75, fault_mode: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn sample(ns: f64, fault_mode: Option<&str>) -> Sample {
-        let result = AccessResult {
-            accesses: 100,
-            accesses_in_all: 200,
-            ns_per_access: ns,
-            cpu_ns_per_access: ns / 2.0,
-            major_faults: 50,
-            peak_resident_bytes: 0,
-        };
-        Sample { result, misses_per_access: 0.75, fault_mode: fault_mode.map(str::to_owned) }
+        Sample { fault_mode: fault_mode.map(str::to_owned), ..Sample::of_us(ns / 1000.0) }
     }
 
     #[test]

@@ -103,6 +103,29 @@ fn it_measures_both_sides_and_leaves_the_machine_as_it_was() {
         assert!(row["command"].as_str().unwrap().starts_with("spillway run --local "), "{row}");
     }
     assert_eq!(set_up(), before);
+    a_page_is_made_of(&output.stdout);
+}
+
+fn a_page_is_made_of(results: &[u8]) {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, to) = (directory.path().join("results.json"), directory.path().join("docs"));
+    fs::write(&file, results).unwrap();
+    let report = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+        command.args(["bench", "report", "--note", "On a busy machine.", "--to"]).arg(&to).arg(&file);
+        command.output().unwrap()
+    };
+    let output = report();
+    assert!(output.status.success(), "{}", complaint(&output));
+    let page = fs::read_to_string(to.join("paging-benchmark.md")).unwrap();
+    assert!(page.contains("On a busy machine.") && page.contains("| random_read | ram |"), "{page}");
+    let plot = fs::read_to_string(to.join("paging-benchmark/ratios.svg")).unwrap();
+    assert!(page.contains("(paging-benchmark/ratios.svg)") && plot.starts_with("<svg"), "{page}");
+    fs::write(&file, &results[..results.len() / 2]).unwrap();
+    let output = report();
+    let complaint = complaint(&output);
+    assert_eq!((output.status.code(), complaint.lines().count()), (Some(1), 1), "{complaint}");
+    assert!(complaint.contains("results.json") && complaint.contains("--json"), "{complaint}");
 }
 
 #[test]

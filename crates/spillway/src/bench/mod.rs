@@ -2,6 +2,7 @@
 
 mod access;
 mod paging;
+mod report;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Bench {
     Paging(paging::PagingArgs),
+    Report(report::ReportArgs),
     #[command(hide = true)]
     Access(access::AccessArgs),
 }
@@ -38,6 +40,7 @@ enum Bench {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.bench {
         Bench::Paging(args) => paging::run(&args),
+        Bench::Report(args) => report::run(&args),
         Bench::Access(args) => access::run(&args),
     }
 }

@@ -1,0 +1,80 @@
+//! Pages of Markdown and plots from the results of benchmarks.
+
+mod paging;
+pub mod plot;
+
+use std::fs;
+use std::path::Path;
+
+use crate::BenchError;
+use crate::rows::PagingReport;
+use plot::Bars;
+
+/// What benchmarks print with `--json`.
+#[derive(Clone, Debug)]
+pub enum Results {
+    /// Of `bench paging`.
+    Paging(PagingReport),
+}
+
+impl Results {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Self, BenchError> {
+        let failed = |reason: String| BenchError::Results { path: path.display().to_string(), reason };
+        let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_str(&text).map(Self::Paging).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// A page with its pictures.
+struct Page {
+    /// Name of its file, without the ending, and of the directory of its pictures.
+    name: &'static str,
+    text: String,
+    pictures: Vec<(String, String)>,
+}
+
+impl Page {
+    fn new(name: &'static str, text: String) -> Self {
+        Self { name, text, pictures: Vec::new() }
+    }
+
+    /// Adds a picture, unless there is nothing to see.
+    fn picture(&mut self, name: &str, bars: &Bars) -> Result<(), BenchError> {
+        if bars.has_bars() {
+            self.text.push_str(&format!("![{}]({}/{name}.svg)\n\n", bars.title, self.name));
+            self.pictures.push((name.to_owned(), bars.svg()?));
+        }
+        Ok(())
+    }
+
+    fn write(&self, directory: &Path) -> Result<(), BenchError> {
+        let pictures = directory.join(self.name);
+        let failed = |path: &Path, error: std::io::Error| BenchError::Page {
+            what: format!("write {}", path.display()),
+            reason: error.to_string(),
+        };
+        fs::create_dir_all(&pictures).map_err(|error| failed(&pictures, error))?;
+        for (name, svg) in &self.pictures {
+            let path = pictures.join(format!("{name}.svg"));
+            fs::write(&path, svg).map_err(|error| failed(&path, error))?;
+        }
+        let path = directory.join(format!("{}.md", self.name));
+        fs::write(&path, &self.text).map_err(|error| failed(&path, error))
+    }
+}
+
+/// Writes the pages of these results into a directory. Of a comparison that is there more than once, the last counts.
+/// `note` is for the reader to know about the runs.
+pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Result<(), BenchError> {
+    let paging: Vec<&PagingReport> = results
+        .iter()
+        .map(|results| match results {
+            Results::Paging(report) => report,
+        })
+        .collect();
+    if !paging.is_empty() {
+        paging::page(&paging, note)?.write(directory)?;
+    }
+    Ok(())
+}
