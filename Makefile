@@ -16,8 +16,9 @@ test: setup test-tools
 	cargo test --locked --workspace
 	$(MAKE) --no-print-directory loom
 
-# The same and what takes longer: tests marked as ignored, fuzzing, licences and advisories.
+# The same and what takes longer: whole programs and virtual machines, fuzzing, licences and advisories.
 test-full: test
+	scripts/install-packages qemu-system-x86=qemu-system-x86_64
 	cargo test --locked -p spillway --features full-tests
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny

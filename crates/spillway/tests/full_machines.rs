@@ -1,0 +1,96 @@
+//! Virtual machines whose memory is partly far: an unmodified QEMU boots a Debian kernel, the guest tests its memory and
+//! powers off. Run by `make test-full`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod donor_common;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use donor_common::Donor;
+use support::MIB;
+use support::child::{PATIENCE, Running};
+use support::launch::Launch;
+use support::tools::{c_program_with, tool};
+
+/// Memory of a guest, half of which may be local.
+const GUEST_MIB: u64 = 512;
+/// What its memory test covers: the kernel needs the rest.
+const TESTED_MIB: u64 = 400;
+/// QEMU translates the guest's code.
+const LONGEST: Duration = Duration::from_secs(15 * 60);
+
+/// Each guest wants a CPU for itself.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The kernel of Debian's package.
+fn kernel() -> PathBuf {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest-kernel");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-kernel");
+    PathBuf::from(Running::start(Command::new(script).arg(directory)).finish(PATIENCE).success().trim_end())
+}
+
+/// One file of an archive in the format that the kernel takes its first file system in (`man 5 cpio`, "New ASCII").
+fn archived(name: &str, mode: u32, contents: &[u8]) -> Vec<u8> {
+    let length = contents.len();
+    let name_length = name.len() + 1;
+    let numbers = [1, mode as usize, 0, 0, 1, 0, length, 0, 0, 0, 0, name_length, 0];
+    let mut file = b"070701".to_vec();
+    numbers.iter().for_each(|number| file.extend(format!("{number:08x}").bytes()));
+    file.extend(name.bytes());
+    file.push(0);
+    file.resize(file.len().next_multiple_of(4), 0);
+    file.extend(contents);
+    file.resize(file.len().next_multiple_of(4), 0);
+    file
+}
+
+/// A file system with nothing but the memory test as its first program.
+fn initial_files() -> Vec<u8> {
+    let program = fs::read(c_program_with("guest_init", &["-static"])).unwrap();
+    [archived("init", 0o100_755, &program), archived("TRAILER!!!", 0, &[])].concat()
+}
+
+fn a_guest_tests_its_memory(store: &str, cpus: u32) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let kernel = kernel();
+    let local_bytes = GUEST_MIB / 2 * MIB;
+    let launch = Launch::limited(local_bytes, store).with_patience(LONGEST);
+    let files = launch.work().join("initial-files");
+    fs::write(&files, initial_files()).unwrap();
+
+    let mut command = launch.command(tool("qemu-system-x86_64", "qemu-system-x86"));
+    command.args(["-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
+    command.args(["-m", &GUEST_MIB.to_string(), "-smp", &cpus.to_string(), "-serial", "stdio"]);
+    command.arg("-kernel").arg(kernel).arg("-initrd").arg(&files);
+    command.args(["-append", &format!("console=ttyS0 panic=-1 memory_test_mib={TESTED_MIB}")]);
+    let finished = launch.run(&mut command);
+
+    let console = finished.success();
+    assert!(console.contains(&format!("memory test passed: {TESTED_MIB} MiB")), "{console}");
+    // What the kernel says when it has shut down.
+    assert!(console.contains("reboot: Power down"), "{console}");
+    let stats = launch.stats();
+    println!("{cpus} CPUs on {store}: {}", stats.0);
+    // The test wants more than is local, in each version and twice.
+    let at_least = (TESTED_MIB * MIB - local_bytes) / 4096;
+    assert!(stats.count("pages_fetched") > at_least, "{}", stats.0);
+    assert!(stats.count("pages_written_back") > at_least, "{}", stats.0);
+    assert!(stats.count("peak_local_bytes") <= local_bytes, "{}", stats.0);
+    assert_eq!((stats.count("faults.refused"), stats.count("writebacks_failed")), (0, 0), "{}", stats.0);
+}
+
+#[test]
+fn a_guest_of_one_cpu_has_half_of_its_memory_in_compressed_ram() {
+    a_guest_tests_its_memory("compressed:", 1);
+}
+
+#[test]
+fn a_guest_of_two_cpus_has_half_of_its_memory_on_a_donor() {
+    let donor = Donor::start("2G", &["--force"]);
+    a_guest_tests_its_memory(&donor.tcp_uri(""), 2);
+}
