@@ -339,7 +339,7 @@ struct Usage {
     peak_resident_bytes: u64,
 }
 
-/// From `/proc/self/stat` and `/proc/self/status`: the whole process, its pager included.
+/// Of the whole process, its pager included.
 fn usage() -> Usage {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The name may hold spaces, so fields count from its closing bracket: state is the first.
@@ -348,14 +348,14 @@ fn usage() -> Usage {
         .map(|(_, rest)| rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect())
         .unwrap_or_default();
     let field = |index: usize| fields.get(index).copied().unwrap_or(0);
-    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak_kib = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
         .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     Usage {
-        cpu_ns: (field(11) + field(12)) * tick_ns,
+        cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
         major_faults: field(9),
         peak_resident_bytes: peak_kib.unwrap_or(0) << 10,
     }

@@ -39,6 +39,24 @@ impl MemoryGroup {
             .map_err(|error| BenchError::setup(format!("write {}", file.display()), error, REMEDY))
     }
 
+    /// Memory of its processes that could only go to swap: anonymous and shared memory, no files.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
+        let of = |wanted: &str| {
+            let values = text.lines().filter_map(|line| line.split_once(' '));
+            values
+                .filter(|(name, _)| *name == wanted)
+                .filter_map(|(_, value)| value.parse::<u64>().ok())
+                .sum::<u64>()
+        };
+        // The names of version 1, and those of version 2.
+        of("total_rss")
+            + of("total_shmem")
+            + of("anon")
+            + of("shmem") * u64::from(!text.contains("total_shmem"))
+    }
+
     /// The file to which a process writes its pid to come under the limit.
     #[must_use]
     pub fn procs(&self) -> PathBuf {

@@ -5,12 +5,14 @@
 //! - [`swap`], [`cgroup`]: Linux swap, and the memory limit under which it works, for the time of a benchmark
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
 //! - [`paging`]: both sides in turns
+//! - [`dcm`]: whole programs, as in dcm's evaluation
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
 
 pub mod access;
 pub mod cells;
 pub mod cgroup;
+pub mod dcm;
 pub mod donor;
 pub mod machine;
 pub mod measured;
@@ -44,7 +46,7 @@ pub enum BenchError {
         reason: String,
     },
     /// A file does not hold results.
-    #[error("cannot use {path}: {reason}; give what 'spillway bench paging --json' printed")]
+    #[error("cannot use {path}: {reason}; give what 'spillway bench' printed with --json")]
     Results {
         /// The file.
         path: String,

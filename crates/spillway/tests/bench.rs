@@ -1,11 +1,13 @@
 //! `spillway bench`: it measures both sides, and leaves the machine as it was, also when it is interrupted.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bench_common;
+
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bench_common::{complaint, donors, finish, set_up};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The tests set swap devices up.
@@ -16,60 +18,6 @@ fn bench(arguments: &[&str]) -> Command {
     command.args(["bench", "paging", "--quick", "--memory", "48M", "--threads", "1", "--store", "ram"]);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// What a benchmark sets up: swap devices, loop devices, mounts, control groups, read-ahead, donors.
-fn set_up() -> String {
-    let lines = |path: &str, wanted: &str| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let mut lines: Vec<String> =
-            text.lines().filter(|line| line.contains(wanted)).map(str::to_owned).collect();
-        lines.sort();
-        lines.join("\n")
-    };
-    let mut loops: Vec<_> = fs::read_dir("/sys/block")
-        .unwrap()
-        .filter_map(|entry| {
-            let path = entry.unwrap().path();
-            let backing = fs::read_to_string(path.join("loop/backing_file")).ok();
-            let zram = path.display().to_string().contains("zram").then(|| path.display().to_string());
-            backing.or(zram)
-        })
-        .collect();
-    loops.sort();
-    let groups = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].iter().any(|root| {
-        fs::read_dir(Path::new(root)).is_ok_and(|mut entries| {
-            entries.any(|entry| entry.unwrap().file_name().to_string_lossy().starts_with("spillway-bench-"))
-        })
-    });
-    let swaps = lines("/proc/swaps", "/");
-    let mounts = lines("/proc/self/mounts", "spillway-bench");
-    let cluster = fs::read_to_string("/proc/sys/vm/page-cluster").unwrap();
-    let donors = donors();
-    format!("{swaps}\n{loops:?}\n{mounts}\n{groups}\n{cluster}\n{donors:?}")
-}
-
-/// The donors of benchmarks.
-fn donors() -> Vec<String> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let commands = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
-    commands.filter(|line| line.contains("\0donor\0") && line.contains("\0spillway-bench-")).collect()
-}
-
-fn finish(mut child: Child, patience: Duration) -> Output {
-    let started = Instant::now();
-    while child.try_wait().unwrap().is_none() {
-        if started.elapsed() > patience {
-            let _ = child.kill();
-            panic!("still runs after {patience:?}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.wait_with_output().unwrap()
-}
-
-fn complaint(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]

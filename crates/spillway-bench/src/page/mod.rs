@@ -1,20 +1,27 @@
 //! Pages of Markdown and plots from the results of benchmarks.
 
+mod dcm;
 mod paging;
 pub mod plot;
 
 use std::fs;
 use std::path::Path;
 
+use serde::Deserialize;
+
 use crate::BenchError;
+use crate::dcm::report::DcmReport;
 use crate::rows::PagingReport;
 use plot::Bars;
 
 /// What benchmarks print with `--json`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
 pub enum Results {
     /// Of `bench paging`.
     Paging(PagingReport),
+    /// Of `bench dcm`.
+    Dcm(DcmReport),
 }
 
 impl Results {
@@ -22,7 +29,7 @@ impl Results {
     pub fn read(path: &Path) -> Result<Self, BenchError> {
         let failed = |reason: String| BenchError::Results { path: path.display().to_string(), reason };
         let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        serde_json::from_str(&text).map(Self::Paging).map_err(|error| failed(error.to_string()))
+        serde_json::from_str(&text).map_err(|error| failed(error.to_string()))
     }
 }
 
@@ -67,14 +74,19 @@ impl Page {
 /// Writes the pages of these results into a directory. Of a comparison that is there more than once, the last counts.
 /// `note` is for the reader to know about the runs.
 pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Result<(), BenchError> {
-    let paging: Vec<&PagingReport> = results
-        .iter()
-        .map(|results| match results {
-            Results::Paging(report) => report,
-        })
-        .collect();
+    let mut paging = Vec::new();
+    let mut dcm = Vec::new();
+    for results in results {
+        match results {
+            Results::Paging(report) => paging.push(report),
+            Results::Dcm(report) => dcm.push(report),
+        }
+    }
     if !paging.is_empty() {
         paging::page(&paging, note)?.write(directory)?;
+    }
+    if !dcm.is_empty() {
+        dcm::page(&dcm, note)?.write(directory)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `spillway bench`: Spillway beside what a user would take instead.
 
 mod access;
+mod dcm;
 mod paging;
 mod report;
 
@@ -31,6 +32,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Bench {
     Paging(paging::PagingArgs),
+    Dcm(dcm::DcmArgs),
     Report(report::ReportArgs),
     #[command(hide = true)]
     Access(access::AccessArgs),
@@ -40,6 +42,7 @@ enum Bench {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.bench {
         Bench::Paging(args) => paging::run(&args),
+        Bench::Dcm(args) => dcm::run(&args),
         Bench::Report(args) => report::run(&args),
         Bench::Access(args) => access::run(&args),
     }
@@ -77,7 +80,7 @@ fn this_command() -> Result<PathBuf, String> {
 /// How much is done and how long the rest takes, where somebody looks.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len}, {eta} left") {
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len}, {eta} left {msg}") {
         bar.set_style(style);
     }
     bar

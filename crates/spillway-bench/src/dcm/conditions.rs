@@ -1,0 +1,101 @@
+//! Under what a program runs: as it is, under Spillway, or under Linux swap.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::workload::{Run, Site, Workload};
+use crate::BenchError;
+use crate::cgroup::MemoryGroup;
+use crate::measured::under;
+
+/// Under what a program runs.
+pub enum Conditions<'a> {
+    /// As it is, with its memory watched.
+    Unlimited {
+        /// Counts its memory.
+        group: &'a MemoryGroup,
+    },
+    /// Under `spillway run`.
+    Spillway {
+        /// Its limit.
+        local_bytes: u64,
+        /// Where the rest is kept.
+        uri: String,
+        /// `--block`, where there is a choice.
+        block: Option<&'static str>,
+    },
+    /// With the group's limit and a swap device.
+    Swap {
+        /// Limits its memory.
+        group: &'a MemoryGroup,
+    },
+}
+
+/// Makes the command that starts a program under the conditions.
+pub struct Start<'a> {
+    conditions: &'a Conditions<'a>,
+    spillway: &'a Path,
+    stats: PathBuf,
+}
+
+impl Start<'_> {
+    /// The command; the program's arguments are to be added.
+    #[must_use]
+    pub fn command(&self, program: &Path) -> Command {
+        match self.conditions {
+            Conditions::Unlimited { group } | Conditions::Swap { group } => under(&group.procs(), program),
+            Conditions::Spillway { local_bytes, uri, block } => {
+                let mut command = Command::new(self.spillway);
+                command.args(["run", "--local", &local_bytes.to_string(), "--store", uri, "--stats"]);
+                command.arg(&self.stats);
+                if let Some(block) = block {
+                    command.args(["--block", block]);
+                }
+                command.arg("--").arg(program);
+                command
+            }
+        }
+    }
+}
+
+impl Conditions<'_> {
+    /// Runs a program once.
+    pub fn run(&self, site: &Site<'_>, workload: &dyn Workload) -> Result<Run, BenchError> {
+        let stats = site.scratch().join("stats.json");
+        let _ = fs::remove_file(&stats);
+        let start = Start { conditions: self, spillway: site.spillway, stats };
+        let mut run = Run::default();
+        match self {
+            Self::Unlimited { group } => {
+                let (value, used_bytes) = watching(group, || workload.run(site, &start));
+                run.value = value?;
+                run.used_bytes = used_bytes;
+            }
+            Self::Spillway { .. } | Self::Swap { .. } => run.value = workload.run(site, &start)?,
+        }
+        let text = fs::read_to_string(&start.stats).unwrap_or_default();
+        run.stats = serde_json::from_str(&text).unwrap_or_default();
+        Ok(run)
+    }
+}
+
+/// Does something, and sees how much memory the group used at most meanwhile.
+fn watching<T>(group: &MemoryGroup, work: impl FnOnce() -> T) -> (T, u64) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = 0;
+            while !done.load(Ordering::Relaxed) {
+                most = most.max(group.used_bytes());
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            most
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        (result, watch.join().unwrap_or(0))
+    })
+}

@@ -1,0 +1,213 @@
+//! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux swap.
+//!
+//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`]: the programs
+//! - [`conditions`]: under what they run
+//! - [`report`], [`tables`]: what comes out, beside the paper's figures
+
+pub mod conditions;
+pub mod postgres;
+pub mod report;
+pub mod sequential;
+pub mod snap;
+pub mod tables;
+pub mod workload;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use crate::BenchError;
+use crate::cells::StoreKind;
+use crate::cgroup::MemoryGroup;
+use crate::donor::{self, Donor};
+use crate::machine::Machine;
+use crate::swap::{Kind, PageCluster, SwapDevice};
+use conditions::Conditions;
+use report::{DcmReport, Far, Row, WorkloadReport};
+use workload::{Site, Workload, WorkloadKind};
+
+/// What the kernel needs of the limit beside the program's memory: page tables and buffers.
+const SLACK_BYTES: u64 = 12 << 20;
+/// `spillway run` accepts no less.
+const LEAST_LOCAL_BYTES: u64 = 4 << 20;
+/// Shares of the memory that stay local, as in the paper.
+pub const SHARES: [u64; 3] = [75, 50, 25];
+const BLOCKS: [&str; 6] = ["4K", "8K", "16K", "32K", "64K", "elastic"];
+const STORES: [StoreKind; 2] = [StoreKind::Shm, StoreKind::NbdTcp];
+/// Swap's usual read-ahead, eight pages.
+const PAGE_CLUSTER: u32 = 3;
+
+/// How much to measure.
+#[derive(Clone, Debug)]
+pub struct Extent {
+    /// Small inputs.
+    pub quick: bool,
+    /// Which programs.
+    pub workloads: Vec<WorkloadKind>,
+    /// How often each run is repeated; the median counts.
+    pub repetitions: usize,
+}
+
+/// What a run hears of as it goes on.
+pub enum Progress<'a> {
+    /// A program's inputs are made.
+    Preparing(&'static str),
+    /// So many of a program's runs of so many are done.
+    Ran(&'static str, usize, usize),
+    /// A program, or one of its runs on swap, could not be measured.
+    Failed(&'static str, &'a BenchError),
+}
+
+/// Whether this `spillway run` lets the user choose blocks.
+fn has_blocks(spillway: &Path) -> bool {
+    let help = Command::new(spillway).args(["run", "--help"]).output();
+    help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--block"))
+}
+
+/// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on.
+pub fn evaluate(
+    spillway: &Path,
+    extent: &Extent,
+    interrupted: &AtomicBool,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<DcmReport, BenchError> {
+    let site = Site::new(spillway, extent.quick, interrupted)?;
+    let blocks = if has_blocks(spillway) { BLOCKS.map(Some).to_vec() } else { vec![None] };
+    let mut report = DcmReport {
+        machine: Machine::this(),
+        quick: extent.quick,
+        repetitions: extent.repetitions,
+        has_blocks: blocks.len() > 1,
+        workloads: Vec::new(),
+        failures: Vec::new(),
+    };
+    for kind in &extent.workloads {
+        let mut workload = kind.workload();
+        match measure(&site, workload.as_mut(), extent, &blocks, progress) {
+            Ok(measured) => report.workloads.push(measured),
+            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Err(error) => {
+                progress(Progress::Failed(workload.name(), &error));
+                report.failures.push(format!("{}: {error}", workload.name()));
+            }
+        }
+    }
+    Ok(report)
+}
+
+struct Measuring<'a, 'b> {
+    site: &'a Site<'a>,
+    workload: &'a dyn Workload,
+    repetitions: usize,
+    done: usize,
+    total: usize,
+    progress: &'b mut dyn FnMut(Progress<'_>),
+}
+
+/// All runs of one program.
+fn measure(
+    site: &Site<'_>,
+    workload: &mut dyn Workload,
+    extent: &Extent,
+    blocks: &[Option<&'static str>],
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<WorkloadReport, BenchError> {
+    progress(Progress::Preparing(workload.name()));
+    workload.prepare(site)?;
+    let total = 2 + SHARES.len() * (STORES.len() * blocks.len() + 1);
+    let mut measuring =
+        Measuring { site, workload, repetitions: extent.repetitions.max(1), done: 0, total, progress };
+    measuring.all(blocks)
+}
+
+impl Measuring<'_, '_> {
+    fn all(&mut self, blocks: &[Option<&'static str>]) -> Result<WorkloadReport, BenchError> {
+        let unlimited = MemoryGroup::new()?;
+        let alone = self.run(&Conditions::Unlimited { group: &unlimited })?;
+        let used_bytes = alone.used_bytes;
+        drop(unlimited);
+        // With more local memory than it can want: how much of its memory Spillway manages, and what that costs.
+        let (local_bytes, uri) = (1 << 40, "ram:".to_owned());
+        let managed = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
+        let managed_bytes = managed.stats["peak_local_bytes"].as_u64().unwrap_or(0);
+        if managed_bytes < LEAST_LOCAL_BYTES {
+            return Err(BenchError::Measured {
+                command: format!("spillway run -- {}", self.workload.name()),
+                reason: format!("only {managed_bytes} bytes of it were managed"),
+            });
+        }
+        let donor =
+            Donor::start(self.site.spillway, managed_bytes * 3 / 2 + (64 << 20), self.site.scratch())?;
+        let mut rows = Vec::new();
+        for local_pct in SHARES {
+            let local_bytes = (managed_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
+            for store in STORES {
+                for &block in blocks {
+                    let uri = donor::uri(store, Some(&donor)).unwrap_or_default();
+                    let run = self.run(&Conditions::Spillway { local_bytes, uri, block })?;
+                    let far = if store == StoreKind::Shm { Far::Shm } else { Far::NbdTcp };
+                    rows.push(Row::new(far, local_pct, block, alone.value, &run, self.workload.measure()));
+                }
+            }
+            // Swap gets as much less than the program wants as Spillway does.
+            let far_bytes = managed_bytes.saturating_sub(local_bytes);
+            let limit_bytes = used_bytes.saturating_sub(far_bytes) + SLACK_BYTES;
+            if let Some(run) = self.run_on_swap_patiently(limit_bytes, far_bytes)? {
+                let measure = self.workload.measure();
+                rows.push(Row::new(Far::SwapRamdisk, local_pct, None, alone.value, &run, measure));
+            }
+        }
+        Ok(WorkloadReport {
+            name: self.workload.name().to_owned(),
+            about: self.workload.about(self.site),
+            measure: self.workload.measure(),
+            unlimited: alone.value,
+            used_bytes,
+            managed_bytes,
+            all_local: self.workload.measure().normalised(alone.value, managed.value),
+            rows,
+        })
+    }
+
+    /// Under a limit the kernel sometimes kills a program rather than wait for its swap device. Where it does so every
+    /// time, there is nothing to compare with.
+    fn run_on_swap_patiently(
+        &mut self,
+        limit_bytes: u64,
+        far_bytes: u64,
+    ) -> Result<Option<workload::Run>, BenchError> {
+        const TRIES: usize = 3;
+        for _ in 0..TRIES {
+            match self.run_on_swap(limit_bytes, far_bytes) {
+                Err(error @ BenchError::Measured { .. }) => {
+                    (self.progress)(Progress::Failed(self.workload.name(), &error));
+                }
+                Err(error) => return Err(error),
+                Ok(run) => return Ok(Some(run)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn run_on_swap(&mut self, limit_bytes: u64, far_bytes: u64) -> Result<workload::Run, BenchError> {
+        let cluster = PageCluster::new()?;
+        cluster.set(PAGE_CLUSTER)?;
+        let _device = SwapDevice::new(Kind::RamDisk, far_bytes * 2 + (64 << 20))?;
+        let group = MemoryGroup::new()?;
+        group.set_limit(limit_bytes)?;
+        self.run(&Conditions::Swap { group: &group })
+    }
+
+    /// The median of the repetitions.
+    fn run(&mut self, conditions: &Conditions<'_>) -> Result<workload::Run, BenchError> {
+        let mut runs = Vec::new();
+        for _ in 0..self.repetitions {
+            runs.push(conditions.run(self.site, self.workload)?);
+        }
+        runs.sort_by(|a, b| a.value.total_cmp(&b.value));
+        self.done += 1;
+        (self.progress)(Progress::Ran(self.workload.name(), self.done, self.total));
+        let middle = runs.len() / 2;
+        Ok(runs.swap_remove(middle))
+    }
+}

@@ -1,0 +1,212 @@
+//! What comes out of the evaluation.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::workload::{Measure, Run};
+use crate::machine::Machine;
+use crate::rows::Spread;
+
+/// Where what is not local goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Far {
+    /// Spillway, a donor on this machine by shared memory.
+    Shm,
+    /// Spillway, a donor on this machine by TCP.
+    NbdTcp,
+    /// Linux swap on a RAM disk.
+    SwapRamdisk,
+}
+
+impl Far {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Shm, Self::NbdTcp, Self::SwapRamdisk];
+
+    /// For people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm: donor",
+            Self::NbdTcp => "TCP donor",
+            Self::SwapRamdisk => "swap on a RAM disk",
+        }
+    }
+}
+
+/// One run, or the median one of several.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Where what is not local goes.
+    pub far: Far,
+    /// Share of the program's memory that is local, in percent.
+    pub local_pct: u64,
+    /// `--block`; none where there is no choice.
+    pub block: Option<String>,
+    /// In the workload's unit.
+    pub value: f64,
+    /// Performance as a share of the unlimited run's.
+    pub normalised: f64,
+    /// Pages that Spillway fetched.
+    pub pages_fetched: Option<u64>,
+    /// Of the pages that came in with others, the share that was used.
+    pub prefetch_accuracy: Option<f64>,
+    /// Share of the memory in blocks of each size.
+    pub block_composition: Option<BTreeMap<String, f64>>,
+}
+
+impl Row {
+    /// From a run.
+    #[must_use]
+    pub fn new(
+        far: Far,
+        local_pct: u64,
+        block: Option<&str>,
+        unlimited: f64,
+        run: &Run,
+        measure: Measure,
+    ) -> Self {
+        Self {
+            far,
+            local_pct,
+            block: block.map(str::to_owned),
+            value: run.value,
+            normalised: measure.normalised(unlimited, run.value),
+            pages_fetched: run.stats["pages_fetched"].as_u64(),
+            prefetch_accuracy: run.stats["prefetch_accuracy"].as_f64(),
+            block_composition: serde_json::from_value(run.stats["block_composition"].clone()).ok(),
+        }
+    }
+
+    fn is_static(&self) -> bool {
+        self.block.as_deref().is_some_and(|block| block != "elastic")
+    }
+}
+
+/// All runs of a program.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkloadReport {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// What its value is.
+    pub measure: Measure,
+    /// Its value when it runs as it is.
+    pub unlimited: f64,
+    /// Anonymous and shared memory that it uses at most when it runs as it is.
+    pub used_bytes: u64,
+    /// How much of its memory Spillway manages: the shares are shares of this.
+    pub managed_bytes: u64,
+    /// Normalised performance under Spillway with all of it local.
+    pub all_local: f64,
+    /// Its runs.
+    pub rows: Vec<Row>,
+}
+
+/// What the static block sizes gave, and the choice at run time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The best and the worst static size; none where there is no choice.
+    pub fixed: Option<(f64, f64)>,
+    /// Elastic blocks, or whatever Spillway does where there is no choice.
+    pub elastic: f64,
+}
+
+impl WorkloadReport {
+    /// The run with this block.
+    #[must_use]
+    pub fn find(&self, far: Far, local_pct: u64, block: Option<&str>) -> Option<&Row> {
+        let is = |row: &&Row| row.far == far && row.local_pct == local_pct && row.block.as_deref() == block;
+        self.rows.iter().find(is)
+    }
+
+    /// Normalised performance at one share, as Fig. 13 has it.
+    #[must_use]
+    pub fn choice(&self, far: Far, local_pct: u64) -> Option<Choice> {
+        let rows = || self.rows.iter().filter(|row| row.far == far && row.local_pct == local_pct);
+        let elastic = rows().find(|row| !row.is_static())?.normalised;
+        let fixed = Spread::of(rows().filter(|row| row.is_static()).map(|row| row.normalised));
+        let has_fixed = rows().any(Row::is_static);
+        Some(Choice { fixed: has_fixed.then_some((fixed.max, fixed.min)), elastic })
+    }
+}
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DcmReport {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// With small inputs.
+    pub quick: bool,
+    /// How often each run was repeated.
+    pub repetitions: usize,
+    /// Whether block sizes could be chosen.
+    pub has_blocks: bool,
+    /// The programs.
+    pub workloads: Vec<WorkloadReport>,
+    /// Programs that could not be measured, and why.
+    pub failures: Vec<String>,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn row(far: Far, block: Option<&str>, seconds: f64) -> Row {
+        let stats = serde_json::json!({
+            "pages_fetched": 5, "prefetch_accuracy": 0.9, "block_composition": {"4K": 0.25, "64K": 0.75}
+        });
+        let stats = if far == Far::SwapRamdisk { serde_json::Value::Null } else { stats };
+        Row::new(far, 50, block, 10.0, &Run { value: seconds, used_bytes: 0, stats }, Measure::Seconds)
+    }
+
+    pub(crate) fn report(rows: Vec<Row>) -> DcmReport {
+        let has_blocks = rows.iter().any(|row| row.block.is_some());
+        let workload = WorkloadReport {
+            name: "snap".to_owned(),
+            about: "aligns".to_owned(),
+            measure: Measure::Seconds,
+            unlimited: 10.0,
+            used_bytes: 3 << 20,
+            managed_bytes: 2 << 20,
+            all_local: 0.98,
+            rows,
+        };
+        DcmReport {
+            machine: Machine::this(),
+            quick: true,
+            repetitions: 1,
+            has_blocks,
+            workloads: vec![workload],
+            failures: vec!["postgres: not installed".to_owned()],
+        }
+    }
+
+    #[test]
+    fn less_time_and_more_transactions_are_better() {
+        assert_eq!(Measure::Seconds.normalised(10.0, 20.0), 0.5);
+        assert_eq!(Measure::PerSecond.normalised(100.0, 50.0), 0.5);
+    }
+
+    #[test]
+    fn the_choice_is_between_the_best_and_the_worst_static_size_and_elastic() {
+        let rows = vec![
+            row(Far::Shm, Some("4K"), 20.0),
+            row(Far::Shm, Some("8K"), 12.5),
+            row(Far::Shm, Some("elastic"), 16.0),
+            row(Far::SwapRamdisk, None, 40.0),
+        ];
+        let report = report(rows);
+        let workload = &report.workloads[0];
+        let shm = Choice { fixed: Some((0.8, 0.5)), elastic: 0.625 };
+        assert_eq!(workload.choice(Far::Shm, 50), Some(shm));
+        let swap = Choice { fixed: None, elastic: 0.25 };
+        assert_eq!(workload.choice(Far::SwapRamdisk, 50), Some(swap));
+        assert_eq!(workload.choice(Far::NbdTcp, 50), None);
+        let row = workload.find(Far::Shm, 50, Some("8K")).unwrap();
+        assert_eq!((row.prefetch_accuracy, row.pages_fetched), (Some(0.9), Some(5)));
+        assert_eq!(row.block_composition.as_ref().unwrap()["64K"], 0.75);
+    }
+}

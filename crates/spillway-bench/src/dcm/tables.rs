@@ -1,0 +1,225 @@
+//! The tables of the paper's figures, ours beside its own, in Markdown.
+
+use std::fmt::Write;
+
+use super::report::{Choice, DcmReport, Far, WorkloadReport};
+use super::{BLOCKS, SHARES};
+
+/// What the paper says about its Fig. 13: static best, elastic and static worst, by share.
+const PAPER_13: [(u64, &str, &str, &str); 3] = [
+    (75, "98.5%", "98.4%", "94.4%"),
+    (50, "-", "94% on average (abstract), each above 90%", "-"),
+    (25, "-", "within 5 points of the best", "up to 50 points below the best"),
+];
+/// Its Fig. 14: accuracy under D75 and D50.
+const PAPER_14: [(&str, &str); 6] =
+    [("4K", "-"), ("8K", "0.94"), ("16K", "0.86"), ("32K", "0.80"), ("64K", "0.75"), ("elastic", "0.93")];
+
+fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// All tables.
+#[must_use]
+pub fn markdown(report: &DcmReport) -> String {
+    let mut text = String::new();
+    if !report.workloads.is_empty() {
+        all(&mut text, report);
+    }
+    for failure in &report.failures {
+        let _ = writeln!(text, "\nNot measured: {failure}");
+    }
+    text
+}
+
+fn all(text: &mut String, report: &DcmReport) {
+    programs(text, report);
+    text.push_str(
+        "\nLeft out: the paper's programs on Spark, and its fabric, InfiniBand FDR: a `shm:` donor is the nearest, without \
+         that fabric's delay.\n",
+    );
+    if !report.has_blocks {
+        text.push_str(
+            "\nThis `spillway run` has no `--block`: there is one column, for its own choice of blocks; Fig. 14 and 15 \
+             need the option.\n",
+        );
+    }
+    static_blocks(text, report);
+    elastic(text, report);
+    if report.has_blocks {
+        accuracy(text, report);
+        composition(text, report);
+    }
+    against_swap(text, report);
+}
+
+fn programs(text: &mut String, report: &DcmReport) {
+    text.push_str("| program | what it does | unlimited | memory | of it managed | Spillway, all local |\n");
+    text.push_str("|---|---|---|---|---|---|\n");
+    for workload in &report.workloads {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.2} {} | {} MiB | {} MiB | {} |",
+            workload.name,
+            workload.about,
+            workload.unlimited,
+            workload.measure.unit(),
+            workload.used_bytes >> 20,
+            workload.managed_bytes >> 20,
+            percent(workload.all_local),
+        );
+    }
+}
+
+/// The columns of blocks: the choices, or the one that there is.
+fn columns(report: &DcmReport) -> Vec<Option<&'static str>> {
+    if report.has_blocks { BLOCKS.map(Some).to_vec() } else { vec![None] }
+}
+
+fn static_blocks(text: &mut String, report: &DcmReport) {
+    text.push_str("\n## Fig. 10: performance by block size, as a share of the unlimited run's\n\n");
+    text.push_str("| program | far memory | local |");
+    for block in columns(report) {
+        let _ = write!(text, " {} |", block.unwrap_or("its own blocks"));
+    }
+    let _ = writeln!(text, "\n|---|---|---|{}", "---|".repeat(columns(report).len()));
+    for workload in &report.workloads {
+        for far in [Far::Shm, Far::NbdTcp] {
+            for local_pct in SHARES {
+                let _ = write!(text, "| {} | {} | D{local_pct} |", workload.name, far.name());
+                for block in columns(report) {
+                    let row = workload.find(far, local_pct, block);
+                    let _ = write!(text, " {} |", row.map_or("-".to_owned(), |row| percent(row.normalised)));
+                }
+                text.push('\n');
+            }
+        }
+    }
+    text.push_str(
+        "\nThe paper has this as a plot only. Its words: at D25 movielens (small) is best with 32 KiB, twitter and TPC-C \
+         with 8 KiB; snap-aligner (small) wants large blocks at D75 and small ones at D25.\n",
+    );
+}
+
+fn choices(report: &DcmReport, far: Far, local_pct: u64) -> Vec<Choice> {
+    report.workloads.iter().filter_map(|workload| workload.choice(far, local_pct)).collect()
+}
+
+fn elastic(text: &mut String, report: &DcmReport) {
+    text.push_str(
+        "\n## Fig. 13: elastic blocks beside the best and the worst static size, mean of the programs\n\n",
+    );
+    text.push_str("| local | far memory | static best | elastic | static worst |\n|---|---|---|---|---|\n");
+    for (local_pct, best, elastic, worst) in PAPER_13 {
+        let _ = writeln!(text, "| D{local_pct} | *the paper* | {best} | {elastic} | {worst} |");
+        for far in Far::ALL {
+            let choices = choices(report, far, local_pct);
+            let show = |value: Option<f64>| value.map_or("-".to_owned(), percent);
+            let best = mean(choices.iter().filter_map(|choice| Some(choice.fixed?.0)));
+            let worst = mean(choices.iter().filter_map(|choice| Some(choice.fixed?.1)));
+            let elastic = mean(choices.iter().map(|choice| choice.elastic));
+            let (best, elastic, worst) = (show(best), show(elastic), show(worst));
+            let _ = writeln!(text, "| D{local_pct} | {} | {best} | {elastic} | {worst} |", far.name());
+        }
+    }
+}
+
+fn accuracy(text: &mut String, report: &DcmReport) {
+    text.push_str("\n## Fig. 14: used pages among those that came in with others, mean of D75 and D50\n\n");
+    text.push_str("| block | the paper | ours |\n|---|---|---|\n");
+    for (block, paper) in PAPER_14 {
+        let rows = report.workloads.iter().flat_map(|workload| &workload.rows);
+        let rows = rows.filter(|row| row.local_pct >= 50 && row.block.as_deref() == Some(block));
+        let ours = mean(rows.filter_map(|row| row.prefetch_accuracy));
+        let ours = ours.map_or("not in the statistics".to_owned(), |ours| format!("{ours:.2}"));
+        let _ = writeln!(text, "| {block} | {paper} | {ours} |");
+    }
+}
+
+fn composition(text: &mut String, report: &DcmReport) {
+    text.push_str("\n## Fig. 15: sizes of elastic blocks at the end, on the shm: donor\n\n");
+    text.push_str("| program | local | blocks |\n|---|---|---|\n");
+    for workload in &report.workloads {
+        for local_pct in SHARES {
+            let row = workload.find(Far::Shm, local_pct, Some("elastic"));
+            let blocks = row.and_then(|row| row.block_composition.as_ref()).map(|sizes| {
+                let parts = sizes.iter().map(|(size, share)| format!("{size} {}", percent(*share)));
+                parts.collect::<Vec<_>>().join(", ")
+            });
+            let blocks = blocks.unwrap_or_else(|| "not in the statistics".to_owned());
+            let _ = writeln!(text, "| {} | D{local_pct} | {blocks} |", workload.name);
+        }
+    }
+    text.push_str(
+        "\nThe paper has this as a plot only: most blocks stay large at D75 and become smaller from there.\n",
+    );
+}
+
+fn against_swap(text: &mut String, report: &DcmReport) {
+    text.push_str("\n## As Fig. 16: beside swap on a RAM disk\n\n");
+    text.push_str("| program | local | swap | shm: donor | TCP donor |\n|---|---|---|---|---|\n");
+    for workload in &report.workloads {
+        for local_pct in SHARES {
+            let swap = workload.choice(Far::SwapRamdisk, local_pct).map(|choice| choice.elastic);
+            let _ = writeln!(
+                text,
+                "| {} | D{local_pct} | {} | {} | {} |",
+                workload.name,
+                swap.map_or("-".to_owned(), percent),
+                beside(workload, Far::Shm, local_pct, swap),
+                beside(workload, Far::NbdTcp, local_pct, swap),
+            );
+        }
+    }
+}
+
+fn beside(workload: &WorkloadReport, far: Far, local_pct: u64, swap: Option<f64>) -> String {
+    let ours = workload.choice(far, local_pct).map(|choice| choice.elastic);
+    match (ours, swap) {
+        (Some(ours), Some(swap)) => format!("{}, {:.2}x", percent(ours), ours / swap),
+        (Some(ours), None) => percent(ours),
+        _ => "-".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::{report, row};
+    use super::*;
+
+    #[test]
+    fn ours_stand_beside_the_papers() {
+        let rows = vec![
+            row(Far::Shm, Some("4K"), 20.0),
+            row(Far::Shm, Some("8K"), 12.5),
+            row(Far::Shm, Some("elastic"), 16.0),
+            row(Far::SwapRamdisk, None, 40.0),
+        ];
+        let text = markdown(&report(rows));
+        for words in [
+            "| snap | aligns | 10.00 s | 3 MiB | 2 MiB | 98.0% |",
+            "| snap | shm: donor | D50 | 50.0% | 80.0% | - | - | - | 62.5% |",
+            "| D75 | *the paper* | 98.5% | 98.4% | 94.4% |",
+            "| D50 | shm: donor | 80.0% | 62.5% | 50.0% |",
+            "| 8K | 0.94 | 0.90 |",
+            "| snap | D50 | 4K 25.0%, 64K 75.0% |",
+            "| snap | D50 | 25.0% | 62.5%, 2.50x | - |",
+            "Not measured: postgres: not installed",
+        ] {
+            assert!(text.contains(words), "no '{words}' in {text}");
+        }
+    }
+
+    #[test]
+    fn without_a_choice_of_blocks_that_is_said() {
+        let text = markdown(&report(vec![row(Far::Shm, None, 20.0)]));
+        assert!(text.contains("no `--block`") && !text.contains("## Fig. 14"), "{text}");
+        assert!(text.contains("| snap | shm: donor | D50 | 50.0% |"), "{text}");
+        assert!(text.contains("| D50 | shm: donor | - | 50.0% | - |"), "{text}");
+    }
+}

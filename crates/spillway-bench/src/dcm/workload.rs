@@ -1,0 +1,159 @@
+//! What the programs of the evaluation have in common.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use super::conditions::Start;
+use super::postgres::Postgres;
+use super::sequential::Sequential;
+use super::snap::Snap;
+use crate::BenchError;
+use crate::measured::output_of;
+
+/// A step of a workload that takes longer than this is given up.
+pub const LONGEST: Duration = Duration::from_secs(1800);
+
+/// The programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum WorkloadKind {
+    /// Memory read and written from one end to the other
+    Sequential,
+    /// SNAP aligns reads to a genome
+    Snap,
+    /// PostgreSQL under a load like TPC-C
+    Postgres,
+}
+
+impl WorkloadKind {
+    pub(super) fn workload(self) -> Box<dyn Workload> {
+        match self {
+            Self::Sequential => Box::new(Sequential),
+            Self::Snap => Box::new(Snap::default()),
+            Self::Postgres => Box::new(Postgres::default()),
+        }
+    }
+}
+
+/// What a program's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Seconds that it took: less is better.
+    Seconds,
+    /// Gigabytes a second: more is better.
+    GbPerS,
+    /// Transactions a second: more is better.
+    PerSecond,
+}
+
+impl Measure {
+    /// The unit.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::GbPerS => "GB/s",
+            Self::PerSecond => "transactions/s",
+        }
+    }
+
+    /// The performance as a share of the baseline's, as the paper has it.
+    #[must_use]
+    pub fn normalised(self, baseline: f64, value: f64) -> f64 {
+        if self == Self::Seconds { baseline / value } else { value / baseline }
+    }
+}
+
+/// One run of a program.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// In the unit of its [`Measure`].
+    pub value: f64,
+    /// The most memory that it used at a time, where that was watched.
+    pub used_bytes: u64,
+    /// Spillway's statistics, where it ran under Spillway.
+    pub stats: serde_json::Value,
+}
+
+/// Where programs run and what they need.
+pub struct Site<'a> {
+    pub(super) spillway: &'a Path,
+    pub(super) quick: bool,
+    pub(super) interrupted: &'a AtomicBool,
+    scratch: TempDir,
+}
+
+impl<'a> Site<'a> {
+    pub(super) fn new(
+        spillway: &'a Path,
+        quick: bool,
+        interrupted: &'a AtomicBool,
+    ) -> Result<Self, BenchError> {
+        // Users other than root run there too.
+        let scratch = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
+        let scratch = scratch.map_err(|error| {
+            BenchError::setup("make a directory for temporary files", error, "make room, or set TMPDIR")
+        })?;
+        Ok(Self { spillway, quick, interrupted, scratch })
+    }
+
+    pub(super) fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Something small for `--quick`, or the whole.
+    pub(super) fn pick<T>(&self, quick: T, whole: T) -> T {
+        if self.quick { quick } else { whole }
+    }
+
+    /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is told only
+    /// where it fails.
+    pub(super) fn output_of(&self, command: &mut Command) -> Result<String, BenchError> {
+        let complaints = self.scratch().join("complaints");
+        let file = fs::File::create(&complaints)
+            .map_err(|error| BenchError::setup("write temporary files", error, "make room, or set TMPDIR"))?;
+        command.stderr(file);
+        let output = output_of(command, &self.scratch().join("output"), LONGEST, self.interrupted);
+        output.map_err(|error| match error {
+            BenchError::Measured { command, reason } => {
+                let said = fs::read_to_string(&complaints).unwrap_or_default();
+                let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
+                BenchError::Measured { command, reason: format!("{reason}; it said last: {last}") }
+            }
+            other => other,
+        })
+    }
+}
+
+/// A program of the evaluation.
+pub trait Workload {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// What it does with what, in a sentence.
+    fn about(&self, site: &Site<'_>) -> String;
+    /// What its value is.
+    fn measure(&self) -> Measure;
+    /// Makes its inputs.
+    fn prepare(&mut self, site: &Site<'_>) -> Result<(), BenchError>;
+    /// Runs it once, its program started by `start`; its value. Fails where its result is wrong.
+    fn run(&self, site: &Site<'_>, start: &Start<'_>) -> Result<f64, BenchError>;
+}
+
+/// The path of an installed program.
+pub(super) fn installed(program: &str, remedy: &'static str) -> Result<PathBuf, BenchError> {
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&search_path)
+        .chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|path| path.is_file())
+        .ok_or_else(|| BenchError::setup(format!("run '{program}'"), "not found", remedy))
+}

@@ -1,0 +1,89 @@
+//! `spillway bench dcm` with small inputs: whole programs, which check their results, on each kind of far memory. Run by
+//! `make test-full`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bench_common;
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bench_common::{complaint, finish, set_up};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20 * 60);
+
+/// The tests set swap devices up.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn dcm(workload: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(["bench", "dcm", "--quick", "--json", "--workload", workload]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn measures(workload: &str) {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_up();
+    let output = finish(dcm(workload), PATIENCE);
+    assert!(output.status.success(), "{}", complaint(&output));
+    assert_eq!(set_up(), before);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failures"], Value::Array(vec![]), "{}", complaint(&output));
+    let measured = &report["workloads"][0];
+    assert_eq!(measured["name"], workload);
+    let rows = measured["rows"].as_array().unwrap();
+    for far in ["shm", "nbd_tcp"] {
+        for local_pct in [75, 50, 25] {
+            let is = |row: &&Value| row["far"] == far && row["local_pct"] == local_pct;
+            let row = rows.iter().find(is).unwrap_or_else(|| panic!("no {far} at {local_pct}% in {report}"));
+            assert!(row["normalised"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        let is = |row: &&Value| row["far"] == far && row["local_pct"] == 25;
+        let fetched = rows.iter().find(is).and_then(|row| row["pages_fetched"].as_u64());
+        assert!(fetched > Some(0), "nothing was ever far on {far}: {report}");
+    }
+    // Under swap the kernel may kill what it should wait for, and says so.
+    let swaps = rows.iter().filter(|row| row["far"] == "swap_ramdisk").count();
+    assert!(swaps == 3 || complaint(&output).contains(workload), "{report}");
+}
+
+#[test]
+fn the_sequential_micro_benchmark() {
+    measures("sequential");
+}
+
+#[test]
+fn snap_aligns_the_same_reads() {
+    measures("snap");
+}
+
+#[test]
+fn the_books_of_postgres_agree() {
+    measures("postgres");
+}
+
+/// The servers that a benchmark has started, by the directory of their data.
+fn servers() -> usize {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let commands = processes.filter_map(|entry| fs::read_to_string(entry.path().join("cmdline")).ok());
+    commands.filter(|line| line.contains("bin/postgres\0-D\0") && line.contains("/postgres/data\0")).count()
+}
+
+#[test]
+fn an_interrupt_leaves_no_server_behind() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (before, others) = (set_up(), servers());
+    let mut child = dcm("postgres");
+    let started = Instant::now();
+    while servers() == others {
+        assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "no server comes up");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = finish(child, PATIENCE);
+    assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
+    assert_eq!((set_up(), servers()), (before, others));
+}
