@@ -7,6 +7,27 @@ use crate::BenchError;
 
 const REMEDY: &str = "run it as root on a machine with memory control groups";
 
+/// Memory that can only go to swap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Of processes by themselves: what Spillway manages is of this kind.
+    pub anonymous_bytes: u64,
+    /// Shared by processes.
+    pub shared_bytes: u64,
+}
+
+/// From the text of `memory.stat`, of version 1 or 2.
+fn used(text: &str) -> Used {
+    let value = |wanted: &str| {
+        let values = text.lines().filter_map(|line| line.split_once(' '));
+        values.filter(|(name, _)| *name == wanted).find_map(|(_, value)| value.parse::<u64>().ok())
+    };
+    Used {
+        anonymous_bytes: value("total_rss").or_else(|| value("anon")).unwrap_or(0),
+        shared_bytes: value("total_shmem").or_else(|| value("shmem")).unwrap_or(0),
+    }
+}
+
 /// A control group with a memory limit. Taken away when dropped; its processes must have ended.
 pub struct MemoryGroup {
     path: PathBuf,
@@ -39,22 +60,10 @@ impl MemoryGroup {
             .map_err(|error| BenchError::setup(format!("write {}", file.display()), error, REMEDY))
     }
 
-    /// Memory of its processes that could only go to swap: anonymous and shared memory, no files.
+    /// What its processes use now, files not counted.
     #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        let text = fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default();
-        let of = |wanted: &str| {
-            let values = text.lines().filter_map(|line| line.split_once(' '));
-            values
-                .filter(|(name, _)| *name == wanted)
-                .filter_map(|(_, value)| value.parse::<u64>().ok())
-                .sum::<u64>()
-        };
-        // The names of version 1, and those of version 2.
-        of("total_rss")
-            + of("total_shmem")
-            + of("anon")
-            + of("shmem") * u64::from(!text.contains("total_shmem"))
+    pub fn used(&self) -> Used {
+        used(&fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default())
     }
 
     /// The file to which a process writes its pid to come under the limit.
@@ -73,5 +82,17 @@ impl Drop for MemoryGroup {
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_say_what_is_used() {
+        let wanted = Used { anonymous_bytes: 4096, shared_bytes: 8192 };
+        assert_eq!(used("cache 1\nrss 2\nshmem 3\ntotal_rss 4096\ntotal_shmem 8192\n"), wanted);
+        assert_eq!(used("anon 4096\nfile 5\nshmem 8192\nanon_thp 7\n"), wanted);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::workload::{Run, Site, Workload};
 use crate::BenchError;
-use crate::cgroup::MemoryGroup;
+use crate::cgroup::{MemoryGroup, Used};
 use crate::measured::under;
 
 /// Under what a program runs.
@@ -70,9 +70,9 @@ impl Conditions<'_> {
         let mut run = Run::default();
         match self {
             Self::Unlimited { group } => {
-                let (value, used_bytes) = watching(group, || workload.run(site, &start));
+                let (value, most) = watching(group, || workload.run(site, &start));
                 run.value = value?;
-                run.used_bytes = used_bytes;
+                run.most = most;
             }
             Self::Spillway { .. } | Self::Swap { .. } => run.value = workload.run(site, &start)?,
         }
@@ -83,19 +83,21 @@ impl Conditions<'_> {
 }
 
 /// Does something, and sees how much memory the group used at most meanwhile.
-fn watching<T>(group: &MemoryGroup, work: impl FnOnce() -> T) -> (T, u64) {
+fn watching<T>(group: &MemoryGroup, work: impl FnOnce() -> T) -> (T, Used) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
-            let mut most = 0;
+            let mut most = Used::default();
             while !done.load(Ordering::Relaxed) {
-                most = most.max(group.used_bytes());
+                let now = group.used();
+                most.anonymous_bytes = most.anonymous_bytes.max(now.anonymous_bytes);
+                most.shared_bytes = most.shared_bytes.max(now.shared_bytes);
                 std::thread::sleep(Duration::from_millis(20));
             }
             most
         });
         let result = work();
         done.store(true, Ordering::Relaxed);
-        (result, watch.join().unwrap_or(0))
+        (result, watch.join().unwrap_or_default())
     })
 }

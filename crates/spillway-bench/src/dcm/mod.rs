@@ -33,6 +33,7 @@ const LEAST_LOCAL_BYTES: u64 = 4 << 20;
 /// Shares of the memory that stay local, as in the paper.
 pub const SHARES: [u64; 3] = [75, 50, 25];
 const BLOCKS: [&str; 6] = ["4K", "8K", "16K", "32K", "64K", "elastic"];
+const QUICK_BLOCKS: [&str; 3] = ["4K", "64K", "elastic"];
 const STORES: [StoreKind; 2] = [StoreKind::Shm, StoreKind::NbdTcp];
 /// Swap's usual read-ahead, eight pages.
 const PAGE_CLUSTER: u32 = 3;
@@ -72,18 +73,22 @@ pub fn evaluate(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<DcmReport, BenchError> {
     let site = Site::new(spillway, extent.quick, interrupted)?;
-    let blocks = if has_blocks(spillway) { BLOCKS.map(Some).to_vec() } else { vec![None] };
+    let blocks = match (has_blocks(spillway), extent.quick) {
+        (false, _) => &[][..],
+        (true, true) => &QUICK_BLOCKS[..],
+        (true, false) => &BLOCKS[..],
+    };
     let mut report = DcmReport {
         machine: Machine::this(),
         quick: extent.quick,
         repetitions: extent.repetitions,
-        has_blocks: blocks.len() > 1,
+        blocks: blocks.iter().map(|&block| block.to_owned()).collect(),
         workloads: Vec::new(),
         failures: Vec::new(),
     };
     for kind in &extent.workloads {
         let mut workload = kind.workload();
-        match measure(&site, workload.as_mut(), extent, &blocks, progress) {
+        match measure(&site, workload.as_mut(), extent, blocks, progress) {
             Ok(measured) => report.workloads.push(measured),
             Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
             Err(error) => {
@@ -109,38 +114,39 @@ fn measure(
     site: &Site<'_>,
     workload: &mut dyn Workload,
     extent: &Extent,
-    blocks: &[Option<&'static str>],
+    blocks: &[&'static str],
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<WorkloadReport, BenchError> {
     progress(Progress::Preparing(workload.name()));
     workload.prepare(site)?;
+    let blocks: Vec<_> =
+        if blocks.is_empty() { vec![None] } else { blocks.iter().map(|&block| Some(block)).collect() };
     let total = 2 + SHARES.len() * (STORES.len() * blocks.len() + 1);
     let mut measuring =
         Measuring { site, workload, repetitions: extent.repetitions.max(1), done: 0, total, progress };
-    measuring.all(blocks)
+    measuring.all(&blocks)
 }
 
 impl Measuring<'_, '_> {
     fn all(&mut self, blocks: &[Option<&'static str>]) -> Result<WorkloadReport, BenchError> {
         let unlimited = MemoryGroup::new()?;
         let alone = self.run(&Conditions::Unlimited { group: &unlimited })?;
-        let used_bytes = alone.used_bytes;
+        let anonymous_bytes = alone.most.anonymous_bytes;
         drop(unlimited);
-        // With more local memory than it can want: how much of its memory Spillway manages, and what that costs.
-        let (local_bytes, uri) = (1 << 40, "ram:".to_owned());
-        let managed = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
-        let managed_bytes = managed.stats["peak_local_bytes"].as_u64().unwrap_or(0);
-        if managed_bytes < LEAST_LOCAL_BYTES {
+        if anonymous_bytes < LEAST_LOCAL_BYTES {
             return Err(BenchError::Measured {
-                command: format!("spillway run -- {}", self.workload.name()),
-                reason: format!("only {managed_bytes} bytes of it were managed"),
+                command: self.workload.name().to_owned(),
+                reason: format!("it has only {anonymous_bytes} bytes of anonymous memory"),
             });
         }
+        // With more local memory than it can want.
+        let (local_bytes, uri) = (1 << 40, "ram:".to_owned());
+        let all_local = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
         let donor =
-            Donor::start(self.site.spillway, managed_bytes * 3 / 2 + (64 << 20), self.site.scratch())?;
+            Donor::start(self.site.spillway, anonymous_bytes * 3 / 2 + (64 << 20), self.site.scratch())?;
         let mut rows = Vec::new();
         for local_pct in SHARES {
-            let local_bytes = (managed_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
+            let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
             for store in STORES {
                 for &block in blocks {
                     let uri = donor::uri(store, Some(&donor)).unwrap_or_default();
@@ -150,8 +156,8 @@ impl Measuring<'_, '_> {
                 }
             }
             // Swap gets as much less than the program wants as Spillway does.
-            let far_bytes = managed_bytes.saturating_sub(local_bytes);
-            let limit_bytes = used_bytes.saturating_sub(far_bytes) + SLACK_BYTES;
+            let far_bytes = anonymous_bytes.saturating_sub(local_bytes);
+            let limit_bytes = anonymous_bytes - far_bytes + alone.most.shared_bytes + SLACK_BYTES;
             if let Some(run) = self.run_on_swap_patiently(limit_bytes, far_bytes)? {
                 let measure = self.workload.measure();
                 rows.push(Row::new(Far::SwapRamdisk, local_pct, None, alone.value, &run, measure));
@@ -162,9 +168,9 @@ impl Measuring<'_, '_> {
             about: self.workload.about(self.site),
             measure: self.workload.measure(),
             unlimited: alone.value,
-            used_bytes,
-            managed_bytes,
-            all_local: self.workload.measure().normalised(alone.value, managed.value),
+            anonymous_bytes,
+            shared_bytes: alone.most.shared_bytes,
+            all_local: self.workload.measure().normalised(alone.value, all_local.value),
             rows,
         })
     }

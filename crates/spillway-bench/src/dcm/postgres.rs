@@ -19,11 +19,7 @@ const REMEDY: &str = "install it: apt-get install postgresql";
 const CLIENTS: usize = 16;
 /// TPC-C's mix: how many of a hundred transactions are of each kind.
 const MIX: [(&str, u32, &str); 5] = [
-    (
-        "new_order",
-        45,
-        "select new_order(:w, :d, :c, (:items * :c / :customers)::int + :d, 5 + :c % 11, :items)",
-    ),
+    ("new_order", 45, "select new_order(:w, :d, :c, :first, :lines, :items)"),
     ("payment", 43, "select payment(:w, :d, :c, 100 + :c)"),
     ("order_status", 4, "select order_status(:w, :d, :c)"),
     ("delivery", 4, "select delivery(:w)"),
@@ -163,14 +159,16 @@ impl Server<'_> {
         let mut command = self.client("pgbench");
         command.args(["-n", "-M", "prepared", "-j", "2", "-c", &CLIENTS.to_string()]);
         command.args(["-T", &scale.seconds.to_string(), "--random-seed=1"]);
+        // Each transaction draws its warehouse, district and customer; the rest follows from the customer.
+        let draws = format!(
+            "\\set items {items}\n\\set w random(1, {warehouses})\n\\set d random(1, 10)\n\\set c random(1, {customers})\n\
+             \\set first {items} * :c / {customers} + :d\n\\set lines 5 + :c % 11\n",
+            items = scale.items,
+            warehouses = scale.warehouses,
+            customers = scale.customers,
+        );
         for (name, weight, sql) in MIX {
-            let script = format!(
-                "\\set items {}\n\\set customers {customers}\n\\set w random(1, {})\n\\set d random(1, 10)\n\
-                 \\set c random(1, {customers})\n{sql};\n",
-                scale.items,
-                scale.warehouses,
-                customers = scale.customers,
-            );
+            let script = format!("{draws}{sql};\n");
             let path = self.site.scratch().join(format!("{name}.sql"));
             fs::write(&path, script).map_err(|error| failed("pgbench", error))?;
             command.arg("-f").arg(format!("{}@{weight}", path.display()));

@@ -95,11 +95,11 @@ pub struct WorkloadReport {
     pub measure: Measure,
     /// Its value when it runs as it is.
     pub unlimited: f64,
-    /// Anonymous and shared memory that it uses at most when it runs as it is.
-    pub used_bytes: u64,
-    /// How much of its memory Spillway manages: the shares are shares of this.
-    pub managed_bytes: u64,
-    /// Normalised performance under Spillway with all of it local.
+    /// Anonymous memory that it uses at most when it runs as it is: the shares are shares of this.
+    pub anonymous_bytes: u64,
+    /// Shared memory that it uses beside, which stays local.
+    pub shared_bytes: u64,
+    /// Normalised performance under Spillway with more local memory than it wants.
     pub all_local: f64,
     /// Its runs.
     pub rows: Vec<Row>,
@@ -142,8 +142,8 @@ pub struct DcmReport {
     pub quick: bool,
     /// How often each run was repeated.
     pub repetitions: usize,
-    /// Whether block sizes could be chosen.
-    pub has_blocks: bool,
+    /// The choices of `--block` that were measured; none where there is no choice.
+    pub blocks: Vec<String>,
     /// The programs.
     pub workloads: Vec<WorkloadReport>,
     /// Programs that could not be measured, and why.
@@ -153,24 +153,33 @@ pub struct DcmReport {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::cgroup::Used;
 
     pub(crate) fn row(far: Far, block: Option<&str>, seconds: f64) -> Row {
         let stats = serde_json::json!({
             "pages_fetched": 5, "prefetch_accuracy": 0.9, "block_composition": {"4K": 0.25, "64K": 0.75}
         });
         let stats = if far == Far::SwapRamdisk { serde_json::Value::Null } else { stats };
-        Row::new(far, 50, block, 10.0, &Run { value: seconds, used_bytes: 0, stats }, Measure::Seconds)
+        Row::new(
+            far,
+            50,
+            block,
+            10.0,
+            &Run { value: seconds, most: Used::default(), stats },
+            Measure::Seconds,
+        )
     }
 
     pub(crate) fn report(rows: Vec<Row>) -> DcmReport {
-        let has_blocks = rows.iter().any(|row| row.block.is_some());
+        let mut blocks: Vec<String> = rows.iter().filter_map(|row| row.block.clone()).collect();
+        blocks.dedup();
         let workload = WorkloadReport {
             name: "snap".to_owned(),
             about: "aligns".to_owned(),
             measure: Measure::Seconds,
             unlimited: 10.0,
-            used_bytes: 3 << 20,
-            managed_bytes: 2 << 20,
+            anonymous_bytes: 3 << 20,
+            shared_bytes: 2 << 20,
             all_local: 0.98,
             rows,
         };
@@ -178,7 +187,7 @@ pub(crate) mod tests {
             machine: Machine::this(),
             quick: true,
             repetitions: 1,
-            has_blocks,
+            blocks,
             workloads: vec![workload],
             failures: vec!["postgres: not installed".to_owned()],
         }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use super::SHARES;
 use super::report::{Choice, DcmReport, Far, WorkloadReport};
-use super::{BLOCKS, SHARES};
 
 /// What the paper says about its Fig. 13: static best, elastic and static worst, by share.
 const PAPER_13: [(u64, &str, &str, &str); 3] = [
@@ -43,7 +43,7 @@ fn all(text: &mut String, report: &DcmReport) {
         "\nLeft out: the paper's programs on Spark, and its fabric, InfiniBand FDR: a `shm:` donor is the nearest, without \
          that fabric's delay.\n",
     );
-    if !report.has_blocks {
+    if report.blocks.is_empty() {
         text.push_str(
             "\nThis `spillway run` has no `--block`: there is one column, for its own choice of blocks; Fig. 14 and 15 \
              need the option.\n",
@@ -51,7 +51,7 @@ fn all(text: &mut String, report: &DcmReport) {
     }
     static_blocks(text, report);
     elastic(text, report);
-    if report.has_blocks {
+    if !report.blocks.is_empty() {
         accuracy(text, report);
         composition(text, report);
     }
@@ -59,7 +59,9 @@ fn all(text: &mut String, report: &DcmReport) {
 }
 
 fn programs(text: &mut String, report: &DcmReport) {
-    text.push_str("| program | what it does | unlimited | memory | of it managed | Spillway, all local |\n");
+    text.push_str(
+        "| program | what it does | unlimited | anonymous memory | shared memory | Spillway, all local |\n",
+    );
     text.push_str("|---|---|---|---|---|---|\n");
     for workload in &report.workloads {
         let _ = writeln!(
@@ -69,16 +71,17 @@ fn programs(text: &mut String, report: &DcmReport) {
             workload.about,
             workload.unlimited,
             workload.measure.unit(),
-            workload.used_bytes >> 20,
-            workload.managed_bytes >> 20,
+            workload.anonymous_bytes >> 20,
+            workload.shared_bytes >> 20,
             percent(workload.all_local),
         );
     }
 }
 
 /// The columns of blocks: the choices, or the one that there is.
-fn columns(report: &DcmReport) -> Vec<Option<&'static str>> {
-    if report.has_blocks { BLOCKS.map(Some).to_vec() } else { vec![None] }
+fn columns(report: &DcmReport) -> Vec<Option<&str>> {
+    let blocks: Vec<_> = report.blocks.iter().map(|block| Some(block.as_str())).collect();
+    if blocks.is_empty() { vec![None] } else { blocks }
 }
 
 fn static_blocks(text: &mut String, report: &DcmReport) {
@@ -203,7 +206,7 @@ mod tests {
         let text = markdown(&report(rows));
         for words in [
             "| snap | aligns | 10.00 s | 3 MiB | 2 MiB | 98.0% |",
-            "| snap | shm: donor | D50 | 50.0% | 80.0% | - | - | - | 62.5% |",
+            "| snap | shm: donor | D50 | 50.0% | 80.0% | 62.5% |",
             "| D75 | *the paper* | 98.5% | 98.4% | 94.4% |",
             "| D50 | shm: donor | 80.0% | 62.5% | 50.0% |",
             "| 8K | 0.94 | 0.90 |",

@@ -16,6 +16,7 @@ use super::postgres::Postgres;
 use super::sequential::Sequential;
 use super::snap::Snap;
 use crate::BenchError;
+use crate::cgroup::Used;
 use crate::measured::output_of;
 
 /// A step of a workload that takes longer than this is given up.
@@ -78,8 +79,8 @@ impl Measure {
 pub struct Run {
     /// In the unit of its [`Measure`].
     pub value: f64,
-    /// The most memory that it used at a time, where that was watched.
-    pub used_bytes: u64,
+    /// The most memory of each kind that it used at a time, where that was watched.
+    pub most: Used,
     /// Spillway's statistics, where it ran under Spillway.
     pub stats: serde_json::Value,
 }
@@ -126,8 +127,10 @@ impl<'a> Site<'a> {
         output.map_err(|error| match error {
             BenchError::Measured { command, reason } => {
                 let said = fs::read_to_string(&complaints).unwrap_or_default();
-                let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
-                BenchError::Measured { command, reason: format!("{reason}; it said last: {last}") }
+                // The first error is the cause of the others.
+                let line = said.lines().find(|line| line.to_lowercase().contains("error"));
+                let line = line.or_else(|| said.lines().last()).unwrap_or("nothing");
+                BenchError::Measured { command, reason: format!("{reason}; it said: {line}") }
             }
             other => other,
         })

@@ -9,8 +9,8 @@ use crate::dcm::report::{DcmReport, Far};
 use crate::dcm::{SHARES, tables};
 
 const EXPLANATION: &str = "\
-Each program runs as it is, and then with a share of its memory local (D75: 75%): of what Spillway manages, which the table
-says. Swap lies on a RAM disk with read-ahead of eight pages, under a memory control group that takes as many bytes away.
+Each program runs as it is, and then with a share of its anonymous memory local (D75: 75%): Spillway leaves shared memory
+where it is. Swap lies on a RAM disk with read-ahead of eight pages, under a memory control group that takes as many bytes away.
 Every program checks its results. Performance is a share of the unlimited run's.
 ";
 
