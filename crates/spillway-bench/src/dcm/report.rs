@@ -1,7 +1,5 @@
 //! What comes out of the evaluation.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::workload::{Measure, Run};
@@ -52,8 +50,8 @@ pub struct Row {
     pub pages_fetched: Option<u64>,
     /// Of the pages that came in with others, the share that was used.
     pub prefetch_accuracy: Option<f64>,
-    /// Share of the memory in blocks of each size.
-    pub block_composition: Option<BTreeMap<String, f64>>,
+    /// Sizes of the blocks that came in, from the smallest, and the share of the memory that came in with each.
+    pub block_composition: Option<Vec<(String, f64)>>,
 }
 
 impl Row {
@@ -75,13 +73,24 @@ impl Row {
             normalised: measure.normalised(unlimited, run.value),
             pages_fetched: run.stats["pages_fetched"].as_u64(),
             prefetch_accuracy: run.stats["prefetch_accuracy"].as_f64(),
-            block_composition: serde_json::from_value(run.stats["block_composition"].clone()).ok(),
+            block_composition: composition(&run.stats["blocks"]),
         }
     }
 
     fn is_static(&self) -> bool {
         self.block.as_deref().is_some_and(|block| block != "elastic")
     }
+}
+
+/// From the counts of blocks by their size in bytes.
+fn composition(blocks: &serde_json::Value) -> Option<Vec<(String, f64)>> {
+    let counts = blocks.as_object()?.iter();
+    let mut sizes: Vec<(u64, f64)> =
+        counts.filter_map(|(size, count)| Some((size.parse().ok()?, count.as_f64()?))).collect();
+    sizes.sort_by_key(|&(size, _)| size);
+    let all: f64 = sizes.iter().map(|&(size, count)| size as f64 * count).sum();
+    let share = |(size, count): (u64, f64)| (format!("{}K", size >> 10), size as f64 * count / all);
+    (all > 0.0).then(|| sizes.into_iter().map(share).collect())
 }
 
 /// All runs of a program.
@@ -157,7 +166,7 @@ pub(crate) mod tests {
 
     pub(crate) fn row(far: Far, block: Option<&str>, seconds: f64) -> Row {
         let stats = serde_json::json!({
-            "pages_fetched": 5, "prefetch_accuracy": 0.9, "block_composition": {"4K": 0.25, "64K": 0.75}
+            "pages_fetched": 5, "prefetch_accuracy": 0.9, "blocks": {"65536": 3, "4096": 16}
         });
         let stats = if far == Far::SwapRamdisk { serde_json::Value::Null } else { stats };
         Row::new(
@@ -216,6 +225,7 @@ pub(crate) mod tests {
         assert_eq!(workload.choice(Far::NbdTcp, 50), None);
         let row = workload.find(Far::Shm, 50, Some("8K")).unwrap();
         assert_eq!((row.prefetch_accuracy, row.pages_fetched), (Some(0.9), Some(5)));
-        assert_eq!(row.block_composition.as_ref().unwrap()["64K"], 0.75);
+        let composition = [("4K".to_owned(), 0.25), ("64K".to_owned(), 0.75)];
+        assert_eq!(row.block_composition.as_deref(), Some(&composition[..]));
     }
 }

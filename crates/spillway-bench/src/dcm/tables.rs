@@ -142,10 +142,11 @@ fn accuracy(text: &mut String, report: &DcmReport) {
         let ours = ours.map_or("not in the statistics".to_owned(), |ours| format!("{ours:.2}"));
         let _ = writeln!(text, "| {block} | {paper} | {ours} |");
     }
+    text.push_str("\nOurs is a lower bound: the pages of blocks that were used up to their end.\n");
 }
 
 fn composition(text: &mut String, report: &DcmReport) {
-    text.push_str("\n## Fig. 15: sizes of elastic blocks at the end, on the shm: donor\n\n");
+    text.push_str("\n## Fig. 15: in what sizes of elastic blocks the memory came in, on the shm: donor\n\n");
     text.push_str("| program | local | blocks |\n|---|---|---|\n");
     for workload in &report.workloads {
         for local_pct in SHARES {
@@ -159,7 +160,7 @@ fn composition(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this as a plot only: most blocks stay large at D75 and become smaller from there.\n",
+        "\nThe paper has this, at the end of a run, as a plot only: most blocks stay large at D75 and become smaller from there.\n",
     );
 }
 
