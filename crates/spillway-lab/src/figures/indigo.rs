@@ -5,7 +5,7 @@ use spillway_core::machine::{Machine, PageIndex, Sample, Tier};
 use spillway_core::policy::Policy;
 
 use super::lab::{Change, Lab};
-use super::{Figure, least, most};
+use super::{Figure, geometric_mean, least, most};
 use crate::run::{RunError, RunSpec, execute_together, execute_with};
 
 /// The mechanisms of Fig. 3 and 4.
@@ -216,6 +216,17 @@ fn degradation(
     Ok(gains)
 }
 
+/// The paper says of the untrained policy, over all applications, that without contention its run time is comparable to
+/// that of other mechanisms (6.3).
+fn comparable(figure: &mut Figure, gains: &[(f64, f64)]) {
+    figure.at_least(
+        "Best rival over INDIGO, geometric mean over applications",
+        "untrained: comparable to other mechanisms",
+        geometric_mean(gains.iter().map(|gain| gain.1)),
+        0.9,
+    );
+}
+
 pub(super) fn i8(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure = Figure::new(
         "I8",
@@ -224,12 +235,7 @@ pub(super) fn i8(lab: &mut Lab) -> Result<Figure, RunError> {
         "run time over all local",
     );
     let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.1, 0.0)?;
-    figure.at_least(
-        "Best rival over INDIGO, least of all",
-        "untrained: comparable to other mechanisms",
-        least(gains.iter().map(|gain| gain.1)),
-        0.9,
-    );
+    comparable(&mut figure, &gains);
     figure.at_most("Redis over all local", "no significant degradation", gains[0].0, 1.2);
     figure.at_least("SSSP over all local", "the most sensitive: several times", gains[2].0, 1.5);
     Ok(figure)
@@ -244,12 +250,7 @@ pub(super) fn i9(lab: &mut Lab) -> Result<Figure, RunError> {
     );
     let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.8, 0.0)?;
     let scarce = degradation(lab, &mut Figure::new("", "", "", ""), &APPLICATIONS, 0.1, 0.0)?;
-    figure.at_least(
-        "Best rival over INDIGO, least of all",
-        "untrained: comparable to other mechanisms",
-        least(gains.iter().map(|gain| gain.1)),
-        0.9,
-    );
+    comparable(&mut figure, &gains);
     let relief = gains.iter().zip(&scarce).map(|(ample, scarce)| scarce.0 / ample.0);
     figure.at_least(
         "Degradation at 10% over that at 80%, least of all",

@@ -11,6 +11,7 @@
 
 pub mod cache;
 pub mod link;
+mod lock;
 mod lru;
 pub mod metrics;
 pub mod node;

@@ -8,6 +8,7 @@ use spillway_core::policy::{AccessModel, FaultKind, Mapping};
 
 use super::cache::{Cache, LineFilter, MAX_LINES};
 use super::link::PS_PER_NS;
+use super::lock::SwapLock;
 use super::metrics::{Bill, Counts};
 use super::pages::{AddressMap, Pages, bit, region_bit};
 use super::platform::{LINE_BYTES, Platform};
@@ -42,6 +43,8 @@ pub struct Costs {
     pub scan_upper: u64,
     /// A page's accessed bit by its frame.
     pub lru_entry: u64,
+    /// What of the swap path's software is under its locks, in 1/256.
+    pub swap_locked: u64,
     /// A page marked.
     pub mark_page: u64,
     /// A shootdown, here.
@@ -75,6 +78,7 @@ impl Costs {
             clear_entry: ps(platform.clear_entry_ns),
             scan_upper: ps(platform.scan_upper_ns),
             lru_entry: ps(platform.lru_entry_ns),
+            swap_locked: (platform.swap_locked_share.clamp(0.0, 1.0) * 256.0) as u64,
             mark_page: ps(platform.mark_page_ns),
             shootdown: ps(platform.shootdown_ns),
             interrupt: ps(platform.interrupt_ns),
@@ -164,6 +168,8 @@ pub struct Node {
     pub counts: Counts,
     /// What time went to beside the program itself.
     pub bill: Bill,
+    /// The locks of its kernel's swap path.
+    pub swap_lock: SwapLock,
     /// Samples.
     pub sampler: Sampler,
     /// Misses of each page, where they are counted.
@@ -215,6 +221,7 @@ impl Node {
             costs: Costs::of(platform),
             counts: Counts::default(),
             bill: Bill::default(),
+            swap_lock: SwapLock::default(),
             sampler: Sampler::default(),
             profile: Vec::new(),
             page_bytes,

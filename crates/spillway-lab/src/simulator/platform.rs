@@ -79,6 +79,8 @@ pub struct Platform {
     pub scan_upper_ns: f64,
     /// Looking up a page's accessed bit from its frame, as LRU lists do (reverse map), in nanoseconds.
     pub lru_entry_ns: f64,
+    /// What of the time that the kernel's swap path takes is under locks that all cores share, as a share.
+    pub swap_locked_share: f64,
     /// Unmapping or marking one page of a batch, in nanoseconds.
     pub mark_page_ns: f64,
     /// TLB shootdown where it begins, in nanoseconds.
@@ -144,6 +146,7 @@ impl Platform {
             clear_entry_ns: 16.0,      // measured: PAGEMAP_SCAN of dirty pages
             scan_upper_ns: 5.0,        // chosen
             lru_entry_ns: 150.0,       // chosen: reverse map and two list operations
+            swap_locked_share: 1.0,    // measured: two threads that swap are no faster than one
             mark_page_ns: 100.0,       // measured: write-protecting 512 pages in one call
             shootdown_ns: 1600.0,      // measured: unmapping with and without another running thread
             interrupt_ns: 500.0,       // chosen
