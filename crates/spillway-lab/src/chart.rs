@@ -124,8 +124,8 @@ impl Chart {
 
     fn draw(&self, svg: &mut String) -> Drawn {
         let (plot_px, legend_px) = (self.plot_px(), self.legend_px());
-        let root =
-            SVGBackend::with_string(svg, (plot_px + legend_px, HEIGHT_PX + self.labels_px())).into_drawing_area();
+        let root = SVGBackend::with_string(svg, (plot_px + legend_px, HEIGHT_PX + self.labels_px()))
+            .into_drawing_area();
         root.fill(&WHITE)?;
         let (left, right) = root.split_horizontally(plot_px);
         let mut plane = ChartBuilder::on(&left)
@@ -159,7 +159,8 @@ impl Chart {
 
     fn draw_lines(&self, plane: &mut Plane<'_>) -> Drawn {
         for (at, series) in self.series.iter().enumerate() {
-            let found = |(point, value): (usize, &Option<f64>)| value.map(|value| (point as f64 + 0.5, value));
+            let found =
+                |(point, value): (usize, &Option<f64>)| value.map(|value| (point as f64 + 0.5, value));
             let line: Vec<(f64, f64)> = series.values.iter().enumerate().filter_map(found).collect();
             plane.draw_series(LineSeries::new(line.iter().copied(), colour(at).stroke_width(2)))?;
             plane.draw_series(line.iter().map(|&at_point| Circle::new(at_point, 3, colour(at).filled())))?;
@@ -311,7 +312,10 @@ mod tests {
         assert_eq!(chart(&[("a", "tpcc", 1.0), ("a", "redis", 1.0)]).kind, Kind::Bars);
         assert_eq!(chart(&[("a", "HF 0.1", 1.0), ("a", "HF 0.25", 1.0)]).kind, Kind::Lines);
         assert_eq!(chart(&[("a", "20%", 1.0), ("a", "20 ns", 1.0)]).kind, Kind::Bars);
-        assert_eq!(Chart::of("t", "u", true, [("a", "1%", 1.0), ("a", "2%", 1.0)].into_iter()).kind, Kind::Stacked);
+        assert_eq!(
+            Chart::of("t", "u", true, [("a", "1%", 1.0), ("a", "2%", 1.0)].into_iter()).kind,
+            Kind::Stacked
+        );
     }
 
     #[test]
@@ -335,7 +339,9 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, text) in [(0.0, "0"), (1.5, "1.50"), (12_345.0, "12.3k"), (2.5e9, "2.50G"), (0.012, "0.0120")] {
+        for (value, text) in
+            [(0.0, "0"), (1.5, "1.50"), (12_345.0, "12.3k"), (2.5e9, "2.50G"), (0.012, "0.0120")]
+        {
             assert_eq!(short(value), text);
         }
     }

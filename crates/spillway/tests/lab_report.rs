@@ -86,14 +86,24 @@ fn the_page_goes_where_it_is_asked_to_and_what_is_missing_is_named() {
     let empty = tempfile::tempdir().unwrap();
     let output = lab(&["report", empty.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("runs.parquet") && stderr(&output).lines().count() == 1, "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("runs.parquet") && stderr(&output).lines().count() == 1,
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn figures_are_drawn_into_a_directory() {
     let folder = tempfile::tempdir().unwrap();
     let plots = folder.path().join("plots");
-    let output = lab(&[OsStr::new("figure"), OsStr::new("H42"), OsStr::new("--quick"), OsStr::new("--plots"), plots.as_os_str()]);
+    let output = lab(&[
+        OsStr::new("figure"),
+        OsStr::new("H42"),
+        OsStr::new("--quick"),
+        OsStr::new("--plots"),
+        plots.as_os_str(),
+    ]);
     assert!(output.status.success(), "{}", stderr(&output));
     let svg = fs::read_to_string(plots.join("H42.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("migrations off over on"), "{svg}");

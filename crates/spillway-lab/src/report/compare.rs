@@ -77,9 +77,8 @@ impl Group {
 
     fn rivals(&self) -> Vec<(&str, f64)> {
         let rivals = self.policies.iter().filter(|(_, runs)| !runs.iter().any(Run::is_bound));
-        let mut times: Vec<(&str, f64)> = rivals
-            .filter_map(|(policy, _)| Some((policy.as_str(), self.mean(policy, "run_s")?)))
-            .collect();
+        let mut times: Vec<(&str, f64)> =
+            rivals.filter_map(|(policy, _)| Some((policy.as_str(), self.mean(policy, "run_s")?))).collect();
         times.sort_by(|one, other| one.1.total_cmp(&other.1));
         times
     }
@@ -134,19 +133,17 @@ pub fn policies(groups: &[Group]) -> Vec<String> {
 /// Run time by local memory, a chart for each workload and link at which more than one size was run.
 #[must_use]
 pub fn by_local_memory(groups: &[Group]) -> Vec<Chart> {
-    let same = |one: &Condition, other: &Condition| {
-        Condition { local: other.local, ..one.clone() } == *other
-    };
-    let title = |condition: &Condition| format!("{} by local memory ({})", condition.workload, condition.link_text());
+    let same = |one: &Condition, other: &Condition| Condition { local: other.local, ..one.clone() } == *other;
+    let title =
+        |condition: &Condition| format!("{} by local memory ({})", condition.workload, condition.link_text());
     curves(groups, same, title, Condition::local_text)
 }
 
 /// Run time by latency of far memory, a chart for each workload and size at which more than one latency was run.
 #[must_use]
 pub fn by_latency(groups: &[Group]) -> Vec<Chart> {
-    let same = |one: &Condition, other: &Condition| {
-        Condition { far_ns: other.far_ns, ..one.clone() } == *other
-    };
+    let same =
+        |one: &Condition, other: &Condition| Condition { far_ns: other.far_ns, ..one.clone() } == *other;
     let title = |condition: &Condition| {
         let fixed = Condition { far_ns: None, ..condition.clone() };
         format!("{} by latency ({} local, {})", fixed.workload, fixed.local_text(), fixed.link_text())

@@ -38,7 +38,8 @@ fn the_winner_is_the_fastest_that_is_no_bound() {
     for group in &groups {
         let time = |policy| group.mean(policy, "run_s").unwrap();
         let (first, lead) = group.winner().unwrap();
-        let (best, next) = if time("hotbox") < time("swap") { ("hotbox", "swap") } else { ("swap", "hotbox") };
+        let (best, next) =
+            if time("hotbox") < time("swap") { ("hotbox", "swap") } else { ("swap", "hotbox") };
         assert_eq!(first, best, "all-local is a bound");
         assert!((lead.unwrap() - time(next) / time(best)).abs() < 1e-9);
         assert!(group.slowdown("all-local").unwrap() <= 1.0 && group.slowdown(best) == Some(1.0));

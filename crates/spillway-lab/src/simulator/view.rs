@@ -53,14 +53,18 @@ impl View<'_> {
         if tier == Tier::Local { Work::ScanLocal } else { Work::ScanFar }
     }
 
-    /// Interrupts the other cores of the program, so that they forget a translation.
+    /// Interrupts the other cores of the program, so that they forget a translation. Where it begins it takes longer with each
+    /// of them; what it takes with one is part of the costs of who begins.
     fn shoot_down(&mut self) {
+        let mut interrupted = 0_u64;
         for (at, core) in self.node.cores.iter_mut().enumerate() {
             if Some(at) != self.core && !core.done {
                 core.clock_ps += self.node.costs.interrupt;
                 self.node.bill.add(Work::Migration, self.node.costs.interrupt);
+                interrupted += 1;
             }
         }
+        self.charge(Work::Migration, interrupted.saturating_sub(1) * self.node.costs.interrupt);
     }
 
     /// Whether a page can move to a tier.

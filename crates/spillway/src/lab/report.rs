@@ -48,7 +48,10 @@ pub fn run(args: &ReportArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            complain(format_args!("cannot write '{}': {error}; choose another place with -o", path.display()));
+            complain(format_args!(
+                "cannot write '{}': {error}; choose another place with -o",
+                path.display()
+            ));
             ExitCode::FAILURE
         }
     }
