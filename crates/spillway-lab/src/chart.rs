@@ -283,6 +283,7 @@ pub fn short(value: f64) -> String {
         size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 10.0 => 1,
         size if size >= 0.1 => 2,
+        size if size >= 0.01 => 3,
         _ => 4,
     };
     format!("{scaled:.digits$}{unit}")
@@ -340,7 +341,7 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         for (value, text) in
-            [(0.0, "0"), (1.5, "1.50"), (12_345.0, "12.3k"), (2.5e9, "2.50G"), (0.012, "0.0120")]
+            [(0.0, "0"), (1.5, "1.50"), (12_345.0, "12.3k"), (2.5e9, "2.50G"), (0.012, "0.012")]
         {
             assert_eq!(short(value), text);
         }

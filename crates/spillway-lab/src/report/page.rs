@@ -64,7 +64,7 @@ fn header(runs: &[Run], figures: &[Figure]) -> Markup {
             @if !runs.is_empty() {
                 p { (runs.len()) " simulated runs: which policy, how much local memory, which link" }
             }
-            @if !figures.is_empty() { p { (figures.len()) " figures of the papers, made again" } }
+            @if !figures.is_empty() { p { (figures.len()) " of the papers' figures, made again" } }
             nav {
                 @if !runs.is_empty() {
                     a href="#winners" { "Who wins where" }
