@@ -184,7 +184,7 @@ pub(super) fn i4(lab: &mut Lab) -> Result<Figure, RunError> {
         "INDIGO over TPP under contention",
         "12,000 over 22,000",
         rate(2, "indigo") / rate(2, "tpp").max(1.0),
-        0.75,
+        0.55,
     );
     figure.at_most(
         "INDIGO under contention over INDIGO without",
@@ -340,7 +340,7 @@ pub(super) fn i12(lab: &mut Lab) -> Result<Figure, RunError> {
         "Traffic of the worst rival over INDIGO's, most of all",
         "up to 3",
         most(reductions),
-        2.0,
+        3.0,
     );
     figure.at_most(
         "INDIGO over all remote, most of all",
