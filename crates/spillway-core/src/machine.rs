@@ -36,6 +36,8 @@ pub struct Scan {
 pub enum Call {
     /// By the kernel itself, page by page.
     Kernel,
+    /// By the kernel's swap path, page by page, under locks that all cores share: lists of pages, map of slots.
+    Locked,
     /// By the `move_pages` system call or alike, which first drains the LRU caches of every core
     /// (HotBox, section 3.3).
     System,

@@ -3,6 +3,7 @@
 //! - [`access`]: what a workload does to memory, as a stream that a simulator or a trace takes in
 //! - [`advise`], [`sweep`]: many runs, for an answer or for a table
 //! - [`figures`]: the papers' figures and their claims
+//! - [`chart`], [`report`]: results to look at
 //! - [`run`]: a workload under a policy on a platform, and what came of it
 //! - [`simulator`]: tiered memory in simulated time
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
@@ -13,9 +14,11 @@
 
 pub mod access;
 pub mod advise;
+pub mod chart;
 pub mod figures;
 pub mod memory;
 pub mod replay;
+pub mod report;
 pub mod run;
 pub mod simulator;
 pub mod sweep;

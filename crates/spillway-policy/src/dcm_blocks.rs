@@ -3,7 +3,7 @@
 //! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2, in
 //! [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody waits for, frames
 //! freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at eviction to single pages when
-//! fewer than half were referenced (4.2, [`spillway_core::blocks`]); static blocks of 4 to 64 KiB (4.1).
+//! no more than half were referenced (4.2, Algorithm 2; [`spillway_core::blocks`]); static blocks of 4 to 64 KiB (4.1).
 //!
 //! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention between
 //! processors, which a machine of this seam does not show to a policy. A block in Writeback is NotLocal at once here.

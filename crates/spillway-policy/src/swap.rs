@@ -69,7 +69,7 @@ impl Swap {
 
     fn reclaim(&mut self, machine: &mut dyn Machine, pages: u32) {
         let victims = self.lists.take_victims(machine, pages);
-        machine.migrate(&victims, Tier::Far, Call::Kernel);
+        machine.migrate(&victims, Tier::Far, Call::Locked);
     }
 
     /// Direct reclaim, where background reclaim has not kept up.
@@ -125,14 +125,14 @@ impl Policy for Swap {
         let last = (first + window).min(machine.page_count());
         let pages: Vec<_> = (first..last).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
         self.make_room(machine, pages.len() as u32);
-        machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
+        machine.migrate(&[fault.page], Tier::Local, Call::Locked);
         self.lists.insert(fault.page, false);
         for page in pages.into_iter().filter(|&page| page != fault.page) {
             self.read_ahead.push(page);
             self.lists.insert(page, false);
         }
         if !self.read_ahead.is_empty() {
-            machine.migrate(&self.read_ahead, Tier::Local, Call::Kernel);
+            machine.migrate(&self.read_ahead, Tier::Local, Call::Locked);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::lab::{Change, Lab};
 use super::{Figure, least, most};
-use crate::run::{RunError, RunSpec};
+use crate::run::{Report, RunError, RunSpec};
 
 /// HotBox's benchmarks (6.2).
 const BENCHMARKS: [&str; 5] = ["graph500-bfs", "ligra-bfs", "ligra-pagerank", "tpcc", "memcached-etc"];
@@ -19,6 +19,7 @@ fn latencies_only(spec: RunSpec) -> RunSpec {
         "mark_page_ns",
         "shootdown_ns",
         "interrupt_ns",
+        "swap_locked_share",
     ];
     let spec = RunSpec { lockstep: true, ..spec }.at("stream_overlap", 1.0);
     costs.into_iter().fold(spec, |spec, cost| spec.at(cost, 0.0))
@@ -32,16 +33,23 @@ pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
         "slowdown",
     );
     const LATENCIES_NS: [f64; 5] = [250.0, 500.0, 750.0, 1000.0, 1500.0];
-    const MODELS: [(&str, &str); 3] =
-        [("all-remote", "cache line"), ("belady", "optimal swap"), ("swap", "online swap")];
+    // Local memory is 20% for each model (the figure's caption). What lies there under direct access the paper does not say: its
+    // hottest pages here, as in Fig. 5b, since the swap that it is compared with is optimal too.
+    const MODELS: [(&str, &str); 4] = [
+        ("oracle", "cache line"),
+        ("belady", "optimal swap"),
+        ("swap", "online swap"),
+        ("all-remote", "cache line, nothing local"),
+    ];
     for workload in ["ligra-bfs", "ligra-pagerank"] {
+        figure.panel(workload, "slowdown over all local");
         let base = lab.times(&[latencies_only(lab.spec(workload, "all-local"))])?[0];
         let mut curves = Vec::new();
         for (policy, name) in MODELS {
             let specs = LATENCIES_NS.map(|ns| latencies_only(lab.spec(workload, policy)).far_ns(ns));
             let curve: Vec<f64> = lab.times(&specs)?.iter().map(|time| time / base).collect();
             for (ns, value) in LATENCIES_NS.iter().zip(&curve) {
-                figure.value(format!("{workload}, {name}"), format!("{ns} ns"), *value);
+                figure.value(name, format!("{ns} ns"), *value);
             }
             curves.push(curve);
         }
@@ -92,7 +100,7 @@ pub(super) fn h5a(lab: &mut Lab) -> Result<Figure, RunError> {
         }
     }
     figure.at_least("Best speedup at DRAM latency", "up to 1.3", most(by_latency[0].clone()), 1.1);
-    figure.at_most("Best speedup at 750 ns", "at most 1.03", most(by_latency[2].clone()), 1.1);
+    figure.at_most("Best speedup at 750 ns", "at most 1.03", most(by_latency[2].clone()), 1.03);
     let falls = by_latency[0].iter().zip(&by_latency[3]).map(|(near, far)| near - far);
     figure.at_least(
         "Speedup lost from 70 ns to 1500 ns, least of all",
@@ -169,8 +177,8 @@ pub(super) fn h5c(lab: &mut Lab) -> Result<Figure, RunError> {
     let at = |fragmentation: f64, ns: f64| {
         found.iter().find(|found| (found.0, found.1) == (fragmentation, ns)).map_or(0.0, |found| found.2)
     };
-    figure.at_most("HF 0.2 at 750 ns", "1.0: the advantage of 2x is gone", at(0.2, 750.0), 1.1);
-    figure.at_most("HF 0.2 at 1000 ns", "0.8", at(0.2, 1000.0), 1.0);
+    figure.at_most("HF 0.2 at 750 ns", "1.0: the advantage of 2x is gone", at(0.2, 750.0), 1.0);
+    figure.at_most("HF 0.2 at 1000 ns", "0.8", at(0.2, 1000.0), 0.8);
     figure.at_least("HF 0 at 750 ns", "2", at(0.0, 750.0), 1.2);
     Ok(figure)
 }
@@ -195,8 +203,8 @@ pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     }
-    figure.at_least("memcached-ETC, static", "0.2", memcached[0], 0.05);
-    figure.at_least("memcached-ETC, dynamic", "0.5", memcached[1], 0.05);
+    figure.at_least("memcached-ETC, static", "0.2", memcached[0], 0.2);
+    figure.at_least("memcached-ETC, dynamic", "0.5", memcached[1], 0.5);
     figure.at_least("memcached-ETC, dynamic less static", "0.3", memcached[1] - memcached[0], 0.0);
     Ok(figure)
 }
@@ -208,18 +216,26 @@ pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
         "HotBox, Fig. 8",
         "good-put; pages migrated a second",
     );
-    for (workload, paper) in [("tpcc", "0.27"), ("ligra-bfs", "0.46")] {
+    let mut runs = Vec::new();
+    for (workload, paper, limit) in [("tpcc", "0.27", 0.27), ("ligra-bfs", "0.46", 0.46)] {
         let reports = lab.all(&[lab.spec(workload, "nimble-base"), lab.spec(workload, "swap")])?;
-        figure.value("Nimble, good-put", workload, reports[0].good_put);
-        figure.value("Nimble, pages/s", workload, reports[0].promotions_per_s);
-        figure.value("on demand, pages/s", workload, reports[1].promotions_per_s);
-        figure.at_most(&format!("{workload}: good-put of batches"), paper, reports[0].good_put, 0.6);
+        figure.at_most(&format!("{workload}: good-put of batches"), paper, reports[0].good_put, limit);
         figure.at_least(
             &format!("{workload}: pages a second, batches over on-demand"),
             "considerably higher",
             reports[0].promotions_per_s / reports[1].promotions_per_s.max(1.0),
             1.0,
         );
+        runs.push((workload, reports));
+    }
+    figure.panel("good-put of batches", "pages used of pages migrated");
+    for (workload, reports) in &runs {
+        figure.value("Nimble", *workload, reports[0].good_put);
+    }
+    figure.panel("pages migrated a second", "pages a second");
+    for (workload, reports) in &runs {
+        figure.value("Nimble", *workload, reports[0].promotions_per_s);
+        figure.value("on demand", *workload, reports[1].promotions_per_s);
     }
     Ok(figure)
 }
@@ -229,7 +245,7 @@ pub(super) fn h42(lab: &mut Lab) -> Result<Figure, RunError> {
         Figure::new("H42", "Uniform key-value requests with and without migration", "HotBox, 4.2", "speedup");
     let times = lab.times(&[lab.spec("uniform-kv", "nimble-base"), lab.spec("uniform-kv", "first-touch")])?;
     figure.value("migrations off over on", "uniform-kv", times[0] / times[1]);
-    figure.at_least("Speedup by switching migrations off", "2.1", times[0] / times[1], 1.5);
+    figure.at_least("Speedup by switching migrations off", "2.1", times[0] / times[1], 2.1);
     Ok(figure)
 }
 
@@ -270,8 +286,8 @@ pub(super) fn h10(lab: &mut Lab) -> Result<Figure, RunError> {
         least(over_best.clone()),
         1.0,
     );
-    figure.at_least("HotBox over the best rival, most of all", "2.25", most(over_best), 1.3);
-    figure.at_least("HotBox over swap, most of all", "4.5", most(over_swap), 2.0);
+    figure.at_least("HotBox over the best rival, most of all", "2.25", most(over_best), 2.25);
+    figure.at_least("HotBox over swap, most of all", "4.5", most(over_swap), 4.5);
     figure.at_least(
         "HotBox over itself without throttling, most of all",
         "noticeably better",
@@ -284,6 +300,8 @@ pub(super) fn h10(lab: &mut Lab) -> Result<Figure, RunError> {
 pub(super) fn h11(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure =
         Figure::new("H11", "Where the time goes, TPC-C", "HotBox, Fig. 11", "seconds of the program's cores");
+    figure.stacked = true;
+    let mut runs = Vec::new();
     let mut app_ratios = Vec::new();
     let mut migration_ratios = Vec::new();
     let mut scans = Vec::new();
@@ -291,18 +309,21 @@ pub(super) fn h11(lab: &mut Lab) -> Result<Figure, RunError> {
         for ns in [250.0, 750.0, 1500.0] {
             let spec = |policy| lab.spec("tpcc", policy).local(share).far_ns(ns);
             let reports = lab.all(&[spec("hotbox"), spec("nimble-base")])?;
-            for (policy, report) in ["HotBox", "Nimble"].iter().zip(&reports) {
-                let point = format!("{:.0}%, {ns} ns", share * 100.0);
-                let time = &report.time;
-                figure.value(format!("{policy}, app"), &point, time.app_s);
-                figure.value(format!("{policy}, scan local"), &point, time.scan_local_s);
-                figure.value(format!("{policy}, scan remote"), &point, time.scan_far_s);
-                figure.value(format!("{policy}, migration"), &point, time.migration_s + time.fault_s);
-            }
-            let [hotbox, nimble] = [&reports[0].time, &reports[1].time];
+            let [hotbox, nimble] = [reports[0].time, reports[1].time];
+            runs.push((format!("{:.0}%, {ns} ns", share * 100.0), [hotbox, nimble]));
             app_ratios.push(nimble.app_s / hotbox.app_s);
             migration_ratios.push(nimble.migration_s / (hotbox.migration_s + hotbox.fault_s).max(1e-9));
             scans.push(hotbox.scan_local_s);
+        }
+    }
+    for (at, policy) in ["HotBox", "Nimble"].into_iter().enumerate() {
+        figure.panel(policy, "seconds of the program's cores");
+        for (point, times) in &runs {
+            let time = &times[at];
+            figure.value("app", point, time.app_s);
+            figure.value("scan local", point, time.scan_local_s);
+            figure.value("scan remote", point, time.scan_far_s);
+            figure.value("migration", point, time.migration_s + time.fault_s);
         }
     }
     figure.at_least("App time, Nimble over HotBox, least of all", "HotBox lower", least(app_ratios), 1.0);
@@ -330,19 +351,26 @@ pub(super) fn h12(lab: &mut Lab) -> Result<Figure, RunError> {
     );
     const SHARES: [f64; 5] = [0.1, 0.2, 0.4, 0.6, 0.8];
     let base = lab.times(&[lab.spec("ligra-pagerank", "all-local")])?[0];
+    let mut runs = Vec::new();
     let mut bandwidths = Vec::new();
     let mut slowdowns = Vec::new();
     for policy in ["hotbox", "nimble-base", "swap"] {
         let specs = SHARES.map(|share| lab.spec("ligra-pagerank", policy).local(share));
         let reports = lab.all(&specs)?;
-        for (share, report) in SHARES.iter().zip(&reports) {
-            let point = format!("{:.0}%", share * 100.0);
-            figure.value(format!("{policy}, bytes/s"), &point, report.migration_bytes_per_s);
-            figure.value(format!("{policy}, run time"), &point, report.run_s / base);
-        }
         bandwidths.push((reports[0].migration_bytes_per_s, reports[4].migration_bytes_per_s));
         slowdowns.push(reports[4].run_s / base);
+        runs.push((policy, reports));
     }
+    let mut panel = |title: &str, unit: &str, of: &dyn Fn(&Report) -> f64| {
+        figure.panel(title, unit);
+        for (policy, reports) in &runs {
+            for (share, report) in SHARES.iter().zip(reports) {
+                figure.value(*policy, format!("{:.0}%", share * 100.0), of(report));
+            }
+        }
+    };
+    panel("run time", "run time over all local", &|report| report.run_s / base);
+    panel("migration", "bytes a second", &|report| report.migration_bytes_per_s);
     let ratio = |at: usize| bandwidths[at].1 / bandwidths[at].0.max(1.0);
     figure.at_most("HotBox's bandwidth at 80% over that at 10%", "about 0", ratio(0), 0.2);
     figure.at_least("Nimble's bandwidth at 80% over that at 10%", "almost 5", ratio(1), 1.5);

@@ -5,7 +5,7 @@ use spillway_core::machine::{Machine, PageIndex, Sample, Tier};
 use spillway_core::policy::Policy;
 
 use super::lab::{Change, Lab};
-use super::{Figure, least, most};
+use super::{Figure, geometric_mean, least, most};
 use crate::run::{RunError, RunSpec, execute_together, execute_with};
 
 /// The mechanisms of Fig. 3 and 4.
@@ -93,7 +93,8 @@ pub(super) fn i26(lab: &mut Lab) -> Result<Figure, RunError> {
         "INDIGO, 2.6, Insight 2",
         "relative error",
     );
-    let run = spec(lab, "graph500-bfs", "all-remote", 0.0);
+    // 64 KiB pages would be 256 of so small a graph, each with an average share of it; the paper's graph has 768,000.
+    let run = spec(lab, "graph500-bfs", "all-remote", 0.0).at("page_bytes", 4096);
     let errors = std::sync::Arc::new(std::sync::Mutex::new([Vec::new(), Vec::new()]));
     execute_with(&run, |factor| {
         Box::new(Estimator {
@@ -183,7 +184,7 @@ pub(super) fn i4(lab: &mut Lab) -> Result<Figure, RunError> {
         "INDIGO over TPP under contention",
         "12,000 over 22,000",
         rate(2, "indigo") / rate(2, "tpp").max(1.0),
-        0.75,
+        0.55,
     );
     figure.at_most(
         "INDIGO under contention over INDIGO without",
@@ -216,6 +217,17 @@ fn degradation(
     Ok(gains)
 }
 
+/// The paper says of the untrained policy, over all applications, that without contention its run time is comparable to
+/// that of other mechanisms (6.3).
+fn comparable(figure: &mut Figure, gains: &[(f64, f64)]) {
+    figure.at_least(
+        "Best rival over INDIGO, geometric mean over applications",
+        "untrained: comparable to other mechanisms",
+        geometric_mean(gains.iter().map(|gain| gain.1)),
+        0.9,
+    );
+}
+
 pub(super) fn i8(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure = Figure::new(
         "I8",
@@ -224,12 +236,7 @@ pub(super) fn i8(lab: &mut Lab) -> Result<Figure, RunError> {
         "run time over all local",
     );
     let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.1, 0.0)?;
-    figure.at_least(
-        "Best rival over INDIGO, least of all",
-        "untrained: comparable to other mechanisms",
-        least(gains.iter().map(|gain| gain.1)),
-        0.9,
-    );
+    comparable(&mut figure, &gains);
     figure.at_most("Redis over all local", "no significant degradation", gains[0].0, 1.2);
     figure.at_least("SSSP over all local", "the most sensitive: several times", gains[2].0, 1.5);
     Ok(figure)
@@ -244,12 +251,7 @@ pub(super) fn i9(lab: &mut Lab) -> Result<Figure, RunError> {
     );
     let gains = degradation(lab, &mut figure, &APPLICATIONS, 0.8, 0.0)?;
     let scarce = degradation(lab, &mut Figure::new("", "", "", ""), &APPLICATIONS, 0.1, 0.0)?;
-    figure.at_least(
-        "Best rival over INDIGO, least of all",
-        "untrained: comparable to other mechanisms",
-        least(gains.iter().map(|gain| gain.1)),
-        0.9,
-    );
+    comparable(&mut figure, &gains);
     let relief = gains.iter().zip(&scarce).map(|(ample, scarce)| scarce.0 / ample.0);
     figure.at_least(
         "Degradation at 10% over that at 80%, least of all",
@@ -338,7 +340,7 @@ pub(super) fn i12(lab: &mut Lab) -> Result<Figure, RunError> {
         "Traffic of the worst rival over INDIGO's, most of all",
         "up to 3",
         most(reductions),
-        2.0,
+        3.0,
     );
     figure.at_most(
         "INDIGO over all remote, most of all",

@@ -5,18 +5,22 @@
 //! that are claimed, not digits.
 
 mod dcm;
+mod dcm_threads;
 mod hotbox;
 mod indigo;
 pub mod lab;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::chart::Chart;
 use crate::run::RunError;
 use lab::Lab;
 
 /// A claim of a paper.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     /// What it says, as an inequality over `measured`.
     pub text: String,
@@ -29,7 +33,7 @@ pub struct Claim {
 }
 
 /// A value of a figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Value {
     /// The curve or group of bars.
     pub series: String,
@@ -39,30 +43,77 @@ pub struct Value {
     pub value: f64,
 }
 
-/// A figure.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
-    /// Its id.
-    pub id: &'static str,
-    /// What it shows.
-    pub title: &'static str,
-    /// Where it is from.
-    pub source: &'static str,
-    /// What the values are.
-    pub unit: &'static str,
+/// What belongs on one scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Panel {
+    /// What it shows; empty where the figure has no other panel.
+    pub title: String,
+    /// What its values are.
+    pub unit: String,
     /// Our values.
     pub values: Vec<Value>,
+}
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Its id.
+    pub id: Cow<'static, str>,
+    /// What it shows.
+    pub title: Cow<'static, str>,
+    /// Where it is from.
+    pub source: Cow<'static, str>,
+    /// What the values are.
+    pub unit: Cow<'static, str>,
+    /// Whether its series add up to a whole.
+    pub stacked: bool,
+    /// Our values, in one panel or more.
+    pub panels: Vec<Panel>,
     /// The paper's claims.
     pub claims: Vec<Claim>,
 }
 
 impl Figure {
     fn new(id: &'static str, title: &'static str, source: &'static str, unit: &'static str) -> Self {
-        Self { id, title, source, unit, values: Vec::new(), claims: Vec::new() }
+        Self {
+            id: id.into(),
+            title: title.into(),
+            source: source.into(),
+            unit: unit.into(),
+            stacked: false,
+            panels: Vec::new(),
+            claims: Vec::new(),
+        }
+    }
+
+    /// Begins a panel: values that follow are its.
+    fn panel(&mut self, title: impl Into<String>, unit: &str) {
+        self.panels.push(Panel { title: title.into(), unit: unit.to_owned(), values: Vec::new() });
     }
 
     fn value(&mut self, series: impl Into<String>, point: impl Into<String>, value: f64) {
-        self.values.push(Value { series: series.into(), point: point.into(), value });
+        if self.panels.is_empty() {
+            let unit = self.unit.clone();
+            self.panel("", &unit);
+        }
+        if let Some(panel) = self.panels.last_mut() {
+            panel.values.push(Value { series: series.into(), point: point.into(), value });
+        }
+    }
+
+    /// A chart for each panel.
+    #[must_use]
+    pub fn charts(&self) -> Vec<Chart> {
+        let chart = |panel: &Panel| {
+            let title = match panel.title.as_str() {
+                "" => format!("{}: {}", self.id, self.title),
+                title => format!("{}: {title}", self.id),
+            };
+            let values = panel.values.iter();
+            let values = values.map(|value| (value.series.as_str(), value.point.as_str(), value.value));
+            Chart::of(&title, &panel.unit, self.stacked, values)
+        };
+        self.panels.iter().map(chart).collect()
     }
 
     /// States that `measured` is at least `least`.
@@ -103,6 +154,7 @@ static FIGURES: &[(&str, Make)] = &[
     ("D9", dcm::d9),
     ("D13", dcm::d13),
     ("D14", dcm::d14),
+    ("D16", dcm_threads::d16),
 ];
 
 /// Why there is no such figure.
@@ -149,6 +201,12 @@ fn least(numbers: impl IntoIterator<Item = f64>) -> f64 {
     numbers.into_iter().fold(f64::INFINITY, f64::min)
 }
 
+/// The geometric mean of some ratios.
+fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> f64 {
+    let logarithms: Vec<f64> = ratios.into_iter().map(f64::ln).collect();
+    mean(&logarithms).exp()
+}
+
 /// The mean of some numbers.
 fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
@@ -181,8 +239,12 @@ mod tests {
     fn a_figure_is_made_and_its_runs_are_kept() {
         let mut lab = Lab::new(8 << 20, 2);
         let figure = make("H5c", &mut lab).unwrap();
-        assert!(!figure.values.is_empty() && !figure.claims.is_empty());
-        assert!(figure.values.iter().all(|value| value.value.is_finite()));
+        let mut values = figure.panels.iter().flat_map(|panel| &panel.values);
+        assert!(!figure.claims.is_empty() && values.clone().count() > 0);
+        assert!(values.all(|value| value.value.is_finite()));
+        assert!(figure.charts().iter().all(|chart| chart.svg().is_ok()));
+        let json = serde_json::to_string(&figure).unwrap();
+        assert_eq!(serde_json::from_str::<Figure>(&json).unwrap(), figure, "a report reads it again");
         let runs = lab.runs();
         assert_eq!(make("h5c", &mut lab).unwrap(), figure);
         assert_eq!(lab.runs(), runs);

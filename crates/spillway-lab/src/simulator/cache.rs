@@ -1,7 +1,14 @@
 //! Caches: the last-level cache with LRU, and the small first-level filter before it.
 
+use wide::u32x8;
+
+use super::lru::Order;
+
 /// Ways of the last-level cache (HotBox, Table 1).
 const WAYS: usize = 8;
+
+/// The bit of an entry that says that its line was written.
+const DIRTY: u32 = 1;
 
 /// Most lines that a cache can tell apart.
 pub const MAX_LINES: u64 = (1 << 31) - 2;
@@ -15,10 +22,16 @@ pub enum Lookup {
     Miss(Option<u64>),
 }
 
+#[derive(Clone, Copy, Default)]
+struct Set {
+    /// Line number + 1, shifted by one for [`DIRTY`]; 0 for nothing.
+    entries: [u32; WAYS],
+    order: Order<WAYS>,
+}
+
 /// A set-associative write-back cache with LRU replacement.
 pub struct Cache {
-    /// Tags of each set, the most recent one first: line number + 1, then whether it is dirty; 0 for nothing.
-    sets: Vec<[u32; WAYS]>,
+    sets: Vec<Set>,
     mask: u64,
 }
 
@@ -28,31 +41,28 @@ impl Cache {
     pub fn new(bytes: u64, line_bytes: u64) -> Self {
         let sets = (bytes / line_bytes / WAYS as u64).max(1);
         let sets = 1_u64 << sets.ilog2();
-        Self { sets: vec![[0; WAYS]; sets as usize], mask: sets - 1 }
+        Self { sets: vec![Set::default(); sets as usize], mask: sets - 1 }
     }
 
     /// Looks up a line below [`MAX_LINES`], and brings it in.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, line: u64, write: bool) -> Lookup {
         // Folds the upper bits in, as physical placement does: arrays at powers of two do not collide.
         let index = ((line ^ line >> 11 ^ line >> 19) & self.mask) as usize;
         let tag = (line as u32 + 1) << 1;
-        let set = &mut self.sets[index];
-        if set[0] & !1 == tag {
-            set[0] |= u32::from(write);
+        let Set { entries, order } = &mut self.sets[index];
+        let same = u32x8::new(*entries) & u32x8::splat(!DIRTY);
+        let matches = same.simd_eq(u32x8::splat(tag)).to_bitmask();
+        let way = if matches != 0 { matches.trailing_zeros() as usize } else { order.oldest() };
+        order.note(way);
+        let entry = &mut entries[way % WAYS];
+        if matches != 0 {
+            *entry |= u32::from(write);
             return Lookup::Hit;
         }
-        let mut carried = set[0];
-        for way in 1..WAYS {
-            std::mem::swap(&mut carried, &mut set[way]);
-            if carried & !1 == tag {
-                set[0] = carried | u32::from(write);
-                return Lookup::Hit;
-            }
-        }
-        set[0] = tag | u32::from(write);
-        let dirty = carried & 1 == 1;
-        Lookup::Miss(dirty.then(|| u64::from(carried >> 1) - 1))
+        let gone = std::mem::replace(entry, tag | u32::from(write));
+        let dirty = gone & DIRTY != 0;
+        Lookup::Miss(dirty.then(|| u64::from(gone >> 1) - 1))
     }
 }
 

@@ -11,6 +11,8 @@
 
 pub mod cache;
 pub mod link;
+mod lock;
+mod lru;
 pub mod metrics;
 pub mod node;
 pub mod pages;

@@ -1,16 +1,20 @@
-//! One program on one node: its cores, its caches, its pages - and the path of an access through them, which is
-//! where the simulator spends its time.
+//! One program on one node: its cores, its caches, its pages.
+
+mod path;
+mod streams;
 
 use spillway_core::machine::{PageIndex, Sample, Tier};
 use spillway_core::policy::{AccessModel, FaultKind, Mapping};
 
-use super::cache::{Cache, LineFilter, Lookup, MAX_LINES};
-use super::link::{Direction, Link, PS_PER_NS};
+use super::cache::{Cache, LineFilter, MAX_LINES};
+use super::link::PS_PER_NS;
+use super::lock::SwapLock;
 use super::metrics::{Bill, Counts};
 use super::pages::{AddressMap, Pages, bit, region_bit};
-use super::platform::{LINE_BYTES, LINE_MESSAGE_BYTES, Platform};
+use super::platform::{LINE_BYTES, Platform};
 use super::tlb::{Tlb, base_key, huge_key};
-use crate::access::{Access, Accesses, Action};
+use crate::access::Accesses;
+use streams::Streams;
 
 /// Costs in picoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +43,8 @@ pub struct Costs {
     pub scan_upper: u64,
     /// A page's accessed bit by its frame.
     pub lru_entry: u64,
+    /// What of the swap path's software is under its locks, in 1/256.
+    pub swap_locked: u64,
     /// A page marked.
     pub mark_page: u64,
     /// A shootdown, here.
@@ -72,6 +78,7 @@ impl Costs {
             clear_entry: ps(platform.clear_entry_ns),
             scan_upper: ps(platform.scan_upper_ns),
             lru_entry: ps(platform.lru_entry_ns),
+            swap_locked: (platform.swap_locked_share.clamp(0.0, 1.0) * 256.0) as u64,
             mark_page: ps(platform.mark_page_ns),
             shootdown: ps(platform.shootdown_ns),
             interrupt: ps(platform.interrupt_ns),
@@ -95,29 +102,6 @@ pub struct Core {
     lines: LineFilter,
     tlb: Tlb,
     streams: Streams,
-}
-
-/// The lines that a core missed last: what follows one of them is a stream that hardware runs ahead of.
-struct Streams {
-    last_lines: [u64; STREAMS],
-    oldest: usize,
-}
-
-/// Streams that a core's prefetcher follows (Ivy Bridge: 32, one a page; fewer are enough to tell scans from the rest).
-const STREAMS: usize = 8;
-
-impl Streams {
-    /// Whether a missed line goes on with a stream.
-    #[inline]
-    fn follows(&mut self, line: u64) -> bool {
-        if let Some(last) = self.last_lines.iter_mut().find(|last| **last == line.wrapping_sub(1)) {
-            *last = line;
-            return true;
-        }
-        self.last_lines[self.oldest] = line;
-        self.oldest = (self.oldest + 1) % STREAMS;
-        false
-    }
 }
 
 /// Why a core stopped.
@@ -184,6 +168,8 @@ pub struct Node {
     pub counts: Counts,
     /// What time went to beside the program itself.
     pub bill: Bill,
+    /// The locks of its kernel's swap path.
+    pub swap_lock: SwapLock,
     /// Samples.
     pub sampler: Sampler,
     /// Misses of each page, where they are counted.
@@ -227,7 +213,7 @@ impl Node {
             ending: false,
             lines: LineFilter::new(platform.l1_bytes, LINE_BYTES),
             tlb: Tlb::new(platform.tlb_entries),
-            streams: Streams { last_lines: [u64::MAX - 1; STREAMS], oldest: 0 },
+            streams: Streams::default(),
         };
         Some(Self {
             pages: Pages::new(addresses.page_count(), page_bytes, local_pages),
@@ -235,6 +221,7 @@ impl Node {
             costs: Costs::of(platform),
             counts: Counts::default(),
             bill: Bill::default(),
+            swap_lock: SwapLock::default(),
             sampler: Sampler::default(),
             profile: Vec::new(),
             page_bytes,
@@ -246,152 +233,6 @@ impl Node {
             lines_per_page_shift,
             first_table_line,
         })
-    }
-
-    /// Lets a core work until its clock reaches `until_ps`, it has made `most` accesses, or something stops it. An
-    /// access that stops is not done: it comes again.
-    pub fn run(&mut self, core: usize, until_ps: u64, most: usize, link: &mut Link) -> Stop {
-        let end = self.cores[core].next.saturating_add(most);
-        loop {
-            let this = &self.cores[core];
-            if this.clock_ps >= until_ps || this.next >= end {
-                return Stop::Time;
-            }
-            let Some(&access) = this.accesses.get(this.next) else { return Stop::Empty };
-            if let Some(stop) = self.access(core, access, link) {
-                return stop;
-            }
-            self.cores[core].next += 1;
-        }
-    }
-
-    #[inline]
-    fn access(&mut self, core: usize, access: Access, link: &mut Link) -> Option<Stop> {
-        let (address, write) = match access.action() {
-            Action::Read(address) => (address, false),
-            Action::Write(address) => (address, true),
-            Action::ComputeNs(ns) => {
-                self.cores[core].clock_ps += ns * PS_PER_NS;
-                return None;
-            }
-        };
-        let this = &mut self.cores[core];
-        let line_address = address / LINE_BYTES;
-        if this.lines.has(line_address, write) {
-            this.clock_ps += self.costs.l1;
-            self.counts.accesses += 1;
-            self.counts.memory_ps += self.costs.l1;
-            return None;
-        }
-        let Some(page) = self.addresses.page_of(address) else { return Some(Stop::BadAddress(address)) };
-        if let Some(stop) = self.check(page, write) {
-            return Some(stop);
-        }
-        let within = line_address & ((1 << self.lines_per_page_shift) - 1);
-        let line = u64::from(page) << self.lines_per_page_shift | within;
-        let time_ps = self.costs.l1 + self.translate(core, page) + self.load(core, page, line, write, link);
-        let this = &mut self.cores[core];
-        this.lines.fill(line_address, write);
-        this.clock_ps += time_ps;
-        self.counts.accesses += 1;
-        self.counts.memory_ps += time_ps;
-        None
-    }
-
-    /// Sets the page's bits as the hardware does; stops where it is not mapped.
-    #[inline]
-    fn check(&mut self, page: PageIndex, write: bool) -> Option<Stop> {
-        let flags = self.pages.flags[page as usize];
-        if flags & bit::MAPPED == 0 {
-            return Some(self.stop_at(page, flags, write));
-        }
-        let dirty = if write { bit::DIRTY } else { 0 };
-        let after = (flags | bit::ACCESSED | bit::IN_USE | dirty) & !bit::FRESH;
-        if after != flags {
-            self.pages.flags[page as usize] = after;
-            if flags & bit::FRESH != 0 {
-                self.counts.promotions_used += 1;
-                self.counts.prefetches_used += u64::from(self.model == AccessModel::PageFetch);
-            }
-        }
-        self.pages.regions[(page >> self.pages.huge_shift) as usize] |= region_bit::ACCESSED;
-        None
-    }
-
-    fn stop_at(&self, page: PageIndex, flags: u8, write: bool) -> Stop {
-        if flags & bit::TOUCHED == 0 {
-            return Stop::FirstTouch(page);
-        }
-        let kind = if flags & bit::MARKED != 0 {
-            FaultKind::Hint
-        } else if flags & bit::LOCAL != 0 {
-            FaultKind::Minor
-        } else {
-            FaultKind::Missing
-        };
-        Stop::Fault(self.pages.head(page), kind, write)
-    }
-
-    /// Time of the translation: none where the TLB has it, else a walk whose last load goes through the cache.
-    #[inline]
-    fn translate(&mut self, core: usize, page: PageIndex) -> u64 {
-        let region = page >> self.pages.huge_shift;
-        let huge = self.pages.regions[region as usize] & region_bit::HUGE != 0;
-        let key = if huge { huge_key(region) } else { base_key(page) };
-        if self.cores[core].tlb.access(key) {
-            return 0;
-        }
-        self.counts.walks += 1;
-        // Entries of 8 bytes; tables of the level above lie behind those of the pages, and all of them are local.
-        let line = match huge {
-            false => self.first_table_line + u64::from(page / 8),
-            true => self.first_table_line + (self.pages.flags.len() as u64 + u64::from(region)) / 8,
-        };
-        let load = match self.cache.access(line, false) {
-            Lookup::Hit => 0,
-            Lookup::Miss(_) => self.costs.local,
-        };
-        self.costs.walk + self.costs.llc + load
-    }
-
-    /// Time of the data itself.
-    #[inline]
-    fn load(&mut self, core: usize, page: PageIndex, line: u64, write: bool, link: &mut Link) -> u64 {
-        let evicted = match self.cache.access(line, write) {
-            Lookup::Hit => return self.costs.llc,
-            Lookup::Miss(evicted) => evicted,
-        };
-        let now_ps = self.cores[core].clock_ps;
-        if let Some(victim) = evicted {
-            self.write_line_back(victim, now_ps, link);
-        }
-        if let Some(misses) = self.profile.get_mut(page as usize) {
-            *misses += 1;
-        }
-        let sampled = self.sampler.miss(page, write);
-        let memory_ps = if self.pages.flags[page as usize] & bit::LOCAL != 0 {
-            self.counts.local_misses += 1;
-            self.costs.local
-        } else {
-            self.counts.far_misses += 1;
-            self.counts.traffic.access_bytes += LINE_MESSAGE_BYTES;
-            link.line(Direction::In, now_ps)
-        };
-        let follows = self.cores[core].streams.follows(line);
-        let waited_ps = if follows { memory_ps * 256 / self.costs.stream_overlap } else { memory_ps };
-        self.costs.llc + waited_ps + if sampled { self.costs.sample } else { 0 }
-    }
-
-    /// A dirty line leaves the cache; nobody waits for it.
-    fn write_line_back(&mut self, line: u64, now_ps: u64, link: &mut Link) {
-        if line >= self.first_table_line {
-            return;
-        }
-        let page = (line >> self.lines_per_page_shift) as usize;
-        if self.pages.flags[page] & bit::LOCAL == 0 {
-            link.line(Direction::Out, now_ps);
-            self.counts.traffic.access_bytes += LINE_MESSAGE_BYTES;
-        }
     }
 
     /// A page and, where memory is mapped in huge pages, its neighbours come to lie in `tier`, or far where there is

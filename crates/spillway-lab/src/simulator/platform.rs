@@ -79,6 +79,8 @@ pub struct Platform {
     pub scan_upper_ns: f64,
     /// Looking up a page's accessed bit from its frame, as LRU lists do (reverse map), in nanoseconds.
     pub lru_entry_ns: f64,
+    /// What of the time that the kernel's swap path takes is under locks that all cores share, as a share.
+    pub swap_locked_share: f64,
     /// Unmapping or marking one page of a batch, in nanoseconds.
     pub mark_page_ns: f64,
     /// TLB shootdown where it begins, in nanoseconds.
@@ -144,6 +146,7 @@ impl Platform {
             clear_entry_ns: 16.0,      // measured: PAGEMAP_SCAN of dirty pages
             scan_upper_ns: 5.0,        // chosen
             lru_entry_ns: 150.0,       // chosen: reverse map and two list operations
+            swap_locked_share: 1.0,    // measured: two threads that swap are no faster than one
             mark_page_ns: 100.0,       // measured: write-protecting 512 pages in one call
             shootdown_ns: 1600.0,      // measured: unmapping with and without another running thread
             interrupt_ns: 500.0,       // chosen
@@ -181,7 +184,7 @@ impl Platform {
             local_ns: 80.0,              // chosen
             far_ns: 2840.0,              // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
             link_bytes_per_s: 5.4e9,     // dcm 2.2 and the same fit
-            fetch_software_ns: 1500.0,   // chosen: an EPT violation and its handler
+            fetch_software_ns: 500.0, // chosen: an EPT violation and its handler take 1.5 us, of which 1 us is the fault
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
         }

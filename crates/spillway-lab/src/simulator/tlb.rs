@@ -1,14 +1,24 @@
 //! The TLB of one core: base and huge translations side by side, 4 ways, LRU.
 
+use wide::u32x4;
+
+use super::lru::Order;
+
 const WAYS: usize = 4;
 
 /// Tells a huge translation from that of a base page.
 const HUGE: u32 = 1 << 31;
 
+#[derive(Clone, Copy, Default)]
+struct Set {
+    /// Keys + 1; 0 for nothing.
+    entries: [u32; WAYS],
+    order: Order<WAYS>,
+}
+
 /// A TLB.
 pub struct Tlb {
-    /// Keys + 1 of each set, the most recent one first; 0 for nothing.
-    sets: Vec<[u32; WAYS]>,
+    sets: Vec<Set>,
     mask: u32,
 }
 
@@ -29,32 +39,24 @@ impl Tlb {
     #[must_use]
     pub fn new(entries: u32) -> Self {
         let sets = 1_u32 << (entries / WAYS as u32).max(1).ilog2();
-        Self { sets: vec![[0; WAYS]; sets as usize], mask: sets - 1 }
+        Self { sets: vec![Set::default(); sets as usize], mask: sets - 1 }
     }
 
     /// Whether a translation was there; now it is.
-    #[inline]
+    #[inline(always)]
     pub fn access(&mut self, key: u32) -> bool {
-        let set = &mut self.sets[((key ^ key >> 9) & self.mask) as usize];
-        let entry = key + 1;
-        if set[0] == entry {
-            return true;
-        }
-        let mut carried = set[0];
-        set[0] = entry;
-        for slot in &mut set[1..] {
-            std::mem::swap(&mut carried, slot);
-            if carried == entry {
-                return true;
-            }
-        }
-        false
+        let Set { entries, order } = &mut self.sets[((key ^ key >> 9) & self.mask) as usize];
+        let matches = u32x4::new(*entries).simd_eq(u32x4::splat(key + 1)).to_bitmask();
+        let way = if matches != 0 { matches.trailing_zeros() as usize } else { order.oldest() };
+        order.note(way);
+        entries[way % WAYS] = key + 1;
+        matches != 0
     }
 
     /// Drops a translation.
     pub fn invalidate(&mut self, key: u32) {
         let set = &mut self.sets[((key ^ key >> 9) & self.mask) as usize];
-        if let Some(slot) = set.iter_mut().find(|slot| **slot == key + 1) {
+        if let Some(slot) = set.entries.iter_mut().find(|slot| **slot == key + 1) {
             *slot = 0;
         }
     }

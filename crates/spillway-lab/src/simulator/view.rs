@@ -53,14 +53,18 @@ impl View<'_> {
         if tier == Tier::Local { Work::ScanLocal } else { Work::ScanFar }
     }
 
-    /// Interrupts the other cores of the program, so that they forget a translation.
+    /// Interrupts the other cores of the program, so that they forget a translation. Where it begins it takes longer with each
+    /// of them; what it takes with one is part of the costs of who begins.
     fn shoot_down(&mut self) {
+        let mut interrupted = 0_u64;
         for (at, core) in self.node.cores.iter_mut().enumerate() {
             if Some(at) != self.core && !core.done {
                 core.clock_ps += self.node.costs.interrupt;
                 self.node.bill.add(Work::Migration, self.node.costs.interrupt);
+                interrupted += 1;
             }
         }
+        self.charge(Work::Migration, interrupted.saturating_sub(1) * self.node.costs.interrupt);
     }
 
     /// Whether a page can move to a tier.
@@ -152,9 +156,29 @@ impl View<'_> {
         self.shoot_down();
     }
 
+    fn move_pages(&mut self, pages: &[PageIndex], to: Tier) -> u32 {
+        let mut moved = 0;
+        for &page in pages {
+            if self.can_move(page, to) {
+                self.move_page(page, to);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
     fn begin_call(&mut self, call: Call) {
         if call == Call::System {
             self.charge(Work::Migration, self.node.costs.migrate_call);
+        }
+    }
+
+    /// Waits as long as the locks were others' that the work since `start_ps` needed.
+    fn end_call(&mut self, call: Call, start_ps: u64) {
+        if call == Call::Locked && self.node.costs.swap_locked > 0 {
+            let hold_ps = (self.now_ps() - start_ps) * self.node.costs.swap_locked / 256;
+            let waiting_ps = self.node.swap_lock.hold(start_ps, hold_ps, self.core.is_some());
+            self.charge(Work::Migration, waiting_ps);
         }
     }
 
@@ -285,16 +309,13 @@ impl Machine for View<'_> {
 
     fn migrate(&mut self, pages: &[PageIndex], to: Tier, call: Call) -> u32 {
         self.begin_call(call);
-        if to == Tier::Local && self.node.model == AccessModel::PageFetch {
-            return self.fetch(pages);
-        }
-        let mut moved = 0;
-        for &page in pages {
-            if self.can_move(page, to) {
-                self.move_page(page, to);
-                moved += 1;
-            }
-        }
+        let start_ps = self.now_ps();
+        let moved = if to == Tier::Local && self.node.model == AccessModel::PageFetch {
+            self.fetch(pages)
+        } else {
+            self.move_pages(pages, to)
+        };
+        self.end_call(call, start_ps);
         moved
     }
 

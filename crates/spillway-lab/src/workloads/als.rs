@@ -97,43 +97,6 @@ pub struct Als {
 }
 
 impl Als {
-    /// Makes one, with its ratings.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: AlsConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "skew", config.skew, 0.0..=4.0)?;
-        within(name, "lambda", config.lambda, 1e-6..=10.0)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let user_bytes = RATINGS_PER_USER * 16 + VECTOR_BYTES + VECTOR_BYTES / USERS_PER_ITEM;
-        let users = config.bytes as usize / user_bytes;
-        let items = users / USERS_PER_ITEM;
-        let ratings = draw_ratings(users, items, &config);
-        let flipped: Vec<_> = ratings.iter().map(|&(user, item, rating)| (item, user, rating)).collect();
-        let mut space = AddressSpace::default();
-        let sides = [
-            Side::new(
-                &mut space,
-                ["user vectors", "user offsets", "ratings by user"],
-                users,
-                &ratings,
-                config.seed,
-            ),
-            Side::new(
-                &mut space,
-                ["item vectors", "item offsets", "ratings by item"],
-                items,
-                &flipped,
-                !config.seed,
-            ),
-        ];
-        let rows = (0..config.tasks).map(|_| None).collect();
-        let regions = space.into_regions();
-        Ok(Self { config, regions, sides, solving: 0, iteration: 0, next_row: 0, rows_done: 0, rows })
-    }
-
     /// Root mean square of what the vectors are wrong by, and of the ratings.
     pub fn errors(&self) -> (f64, f64) {
         let [users, items] = &self.sides;
@@ -273,8 +236,37 @@ impl Registered for Als {
     const NAME: &'static str = "als";
     const ABOUT: &'static str =
         "collaborative filtering by alternating least squares, MovieLens-like ratings";
-    fn build(config: AlsConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: AlsConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "skew", config.skew, 0.0..=4.0)?;
+        within(name, "lambda", config.lambda, 1e-6..=10.0)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let user_bytes = RATINGS_PER_USER * 16 + VECTOR_BYTES + VECTOR_BYTES / USERS_PER_ITEM;
+        let users = config.bytes as usize / user_bytes;
+        let items = users / USERS_PER_ITEM;
+        let ratings = draw_ratings(users, items, &config);
+        let flipped: Vec<_> = ratings.iter().map(|&(user, item, rating)| (item, user, rating)).collect();
+        let mut space = AddressSpace::default();
+        let sides = [
+            Side::new(
+                &mut space,
+                ["user vectors", "user offsets", "ratings by user"],
+                users,
+                &ratings,
+                config.seed,
+            ),
+            Side::new(
+                &mut space,
+                ["item vectors", "item offsets", "ratings by item"],
+                items,
+                &flipped,
+                !config.seed,
+            ),
+        ];
+        let rows = (0..config.tasks).map(|_| None).collect();
+        let regions = space.into_regions();
+        Ok(Self { config, regions, sides, solving: 0, iteration: 0, next_row: 0, rows_done: 0, rows })
     }
 }
 

@@ -93,45 +93,6 @@ pub struct Amg {
 }
 
 impl Amg {
-    /// Makes one, with its levels.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: AmgConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "tolerance", config.tolerance, 1e-14..=1.0)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let unknowns = config.bytes as usize / UNKNOWN_BYTES;
-        let side = (1..).take_while(|side| side * side * side <= unknowns).last().unwrap_or(1);
-        let mut space = AddressSpace::default();
-        let mut levels = levels(&mut space, [side, side, unknowns / (side * side)]);
-        let rows = levels[0].rows();
-        let mut rng = rng(config.seed, 0);
-        let asked: Vec<f64> = (0..rows).map(|_| rng.random::<f64>() - 0.5).collect();
-        levels[0].right.data_mut().copy_from_slice(&asked);
-        let program = program(levels.len());
-        let is_done = config.iterations == 0;
-        Ok(Self {
-            levels,
-            asked,
-            solution: space.filled("solution", 0.0, rows),
-            direction: space.filled("direction", 0.0, rows),
-            image: space.filled("image", 0.0, rows),
-            program,
-            kernel: 0,
-            row: 0,
-            sum: 0.0,
-            steepness: [0.0; 2],
-            stride: 0.0,
-            residual_share: 1.0,
-            iteration: 0,
-            is_done,
-            config,
-            regions: space.into_regions(),
-        })
-    }
-
     /// The residual's share of the right side, as the iteration knows it.
     pub fn residual_share(&self) -> f64 {
         self.residual_share
@@ -269,8 +230,39 @@ impl Registered for Amg {
     type Config = AmgConfig;
     const NAME: &'static str = "amg";
     const ABOUT: &'static str = "algebraic multigrid solver for Poisson's equation on a cube";
-    fn build(config: AmgConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: AmgConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "tolerance", config.tolerance, 1e-14..=1.0)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let unknowns = config.bytes as usize / UNKNOWN_BYTES;
+        let side = (1..).take_while(|side| side * side * side <= unknowns).last().unwrap_or(1);
+        let mut space = AddressSpace::default();
+        let mut levels = levels(&mut space, [side, side, unknowns / (side * side)]);
+        let rows = levels[0].rows();
+        let mut rng = rng(config.seed, 0);
+        let asked: Vec<f64> = (0..rows).map(|_| rng.random::<f64>() - 0.5).collect();
+        levels[0].right.data_mut().copy_from_slice(&asked);
+        let program = program(levels.len());
+        let is_done = config.iterations == 0;
+        Ok(Self {
+            levels,
+            asked,
+            solution: space.filled("solution", 0.0, rows),
+            direction: space.filled("direction", 0.0, rows),
+            image: space.filled("image", 0.0, rows),
+            program,
+            kernel: 0,
+            row: 0,
+            sum: 0.0,
+            steepness: [0.0; 2],
+            stride: 0.0,
+            residual_share: 1.0,
+            iteration: 0,
+            is_done,
+            config,
+            regions: space.into_regions(),
+        })
     }
 }
 

@@ -76,34 +76,6 @@ struct Reader {
 }
 
 impl Bimodal {
-    /// Makes one.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(mut config: BimodalConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "hot_share", config.hot_share, 0.0..=1.0)?;
-        within(name, "hot_reads", config.hot_reads, 0.0..=1.0)?;
-        within(name, "fragmentation", config.fragmentation, 0.0..=0.998)?;
-        at_least(name, config.bytes, (PAGE_BYTES * PAGES_PER_HUGE) as u64)?;
-        if config.reads == 0 {
-            config.reads = config.bytes / 8;
-        }
-        let pages = config.bytes as usize / PAGE_BYTES;
-        let (hot, cold) = spread(pages, &config)?;
-        let mut space = AddressSpace::default();
-        let numbers = space.reserve("numbers", (pages * PAGE_BYTES) as u64);
-        let readers = (0..config.tasks)
-            .map(|task| Reader {
-                rng: rng(config.seed, 1 + task as u64),
-                left: config.reads / config.tasks as u64,
-                sum: 0,
-            })
-            .collect();
-        Ok(Self { config, regions: space.into_regions(), numbers, hot, cold, readers })
-    }
-
     /// Which pages are hot, by index.
     pub fn hot_pages(&self) -> &[u32] {
         &self.hot
@@ -143,8 +115,28 @@ impl Registered for Bimodal {
     type Config = BimodalConfig;
     const NAME: &'static str = "bimodal";
     const ABOUT: &'static str = "random reads, nine in ten to hot pages that huge pages share with cold ones";
-    fn build(config: BimodalConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(mut config: BimodalConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "hot_share", config.hot_share, 0.0..=1.0)?;
+        within(name, "hot_reads", config.hot_reads, 0.0..=1.0)?;
+        within(name, "fragmentation", config.fragmentation, 0.0..=0.998)?;
+        at_least(name, config.bytes, (PAGE_BYTES * PAGES_PER_HUGE) as u64)?;
+        if config.reads == 0 {
+            config.reads = config.bytes / 8;
+        }
+        let pages = config.bytes as usize / PAGE_BYTES;
+        let (hot, cold) = spread(pages, &config)?;
+        let mut space = AddressSpace::default();
+        let numbers = space.reserve("numbers", (pages * PAGE_BYTES) as u64);
+        let readers = (0..config.tasks)
+            .map(|task| Reader {
+                rng: rng(config.seed, 1 + task as u64),
+                left: config.reads / config.tasks as u64,
+                sum: 0,
+            })
+            .collect();
+        Ok(Self { config, regions: space.into_regions(), numbers, hot, cold, readers })
     }
 }
 

@@ -69,38 +69,6 @@ enum Phase {
 }
 
 impl Graph500Bfs {
-    /// Makes one, with its graph.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: Graph500BfsConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "edge_factor", config.edge_factor, 1..=256)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let vertex_bytes = 8 + 4 + 4 + 8 * config.edge_factor;
-        let vertices = config.bytes as usize / vertex_bytes;
-        let edges = vertices * config.edge_factor;
-        let graph = GraphKey { kind: GraphKind::Kronecker, vertices, edges, seed: config.seed };
-        let mut space = AddressSpace::default();
-        let graph = Graph::new(&mut space, graph);
-        let parents = space.filled("parents", NO_VERTEX, vertices);
-        let queue = space.filled("queue", 0, vertices);
-        let roots = graph.roots(config.searches, config.seed);
-        let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
-        Ok(Self {
-            config,
-            regions: space.into_regions(),
-            graph,
-            parents,
-            queue,
-            place: RowPlace::default(),
-            roots,
-            search: 0,
-            phase,
-        })
-    }
-
     fn reset(&mut self, from: usize, accesses: &mut Accesses) -> Phase {
         let end = self.parents.len().min(from + STEP_RESET);
         self.parents.write_run(from..end, accesses).fill(NO_VERTEX);
@@ -147,8 +115,32 @@ impl Registered for Graph500Bfs {
     type Config = Graph500BfsConfig;
     const NAME: &'static str = "graph500-bfs";
     const ABOUT: &'static str = "Graph500 breadth-first search on a Kronecker graph";
-    fn build(config: Graph500BfsConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: Graph500BfsConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "edge_factor", config.edge_factor, 1..=256)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let vertex_bytes = 8 + 4 + 4 + 8 * config.edge_factor;
+        let vertices = config.bytes as usize / vertex_bytes;
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Kronecker, vertices, edges, seed: config.seed };
+        let mut space = AddressSpace::default();
+        let graph = Graph::new(&mut space, graph);
+        let parents = space.filled("parents", NO_VERTEX, vertices);
+        let queue = space.filled("queue", 0, vertices);
+        let roots = graph.roots(config.searches, config.seed);
+        let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
+        Ok(Self {
+            config,
+            regions: space.into_regions(),
+            graph,
+            parents,
+            queue,
+            place: RowPlace::default(),
+            roots,
+            search: 0,
+            phase,
+        })
     }
 }
 

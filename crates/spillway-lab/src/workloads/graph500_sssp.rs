@@ -93,51 +93,6 @@ enum Phase {
 }
 
 impl Graph500Sssp {
-    /// Makes one, with its graph.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: Graph500SsspConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "edge_factor", config.edge_factor, 1..=256)?;
-        within(name, "delta", config.delta, 0.001..=1000.0)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let vertices = config.bytes as usize / (8 + 4 + 4 + 1 + 16 + 16 * config.edge_factor);
-        let edges = vertices * config.edge_factor;
-        let graph = GraphKey { kind: GraphKind::Kronecker, vertices, edges, seed: config.seed };
-        let mut space = AddressSpace::default();
-        let graph = Graph::new(&mut space, graph);
-        let weights = space.array("weights", weights(&graph, config.seed));
-        let mut pile = |name| space.filled(name, 0u32, vertices);
-        let near = [pile("near"), pile("near next")];
-        let far = [pile("far"), pile("far next")];
-        let roots = graph.roots(config.searches, config.seed);
-        let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
-        Ok(Self {
-            graph,
-            weights,
-            distances: space.filled("distances", f32::INFINITY, vertices),
-            parents: space.filled("parents", NO_VERTEX, vertices),
-            place: RowPlace::default(),
-            waiting: space.filled("waiting", 0, vertices),
-            near,
-            far,
-            near_now: 0,
-            far_now: 0,
-            near_len: 0,
-            near_next_len: 0,
-            far_len: 0,
-            far_next_len: 0,
-            bound: config.delta,
-            roots,
-            search: 0,
-            phase,
-            config,
-            regions: space.into_regions(),
-        })
-    }
-
     fn reset(&mut self, from: usize, accesses: &mut Accesses) -> Phase {
         let end = self.distances.len().min(from + STEP_VERTICES);
         self.distances.write_run(from..end, accesses).fill(f32::INFINITY);
@@ -266,8 +221,45 @@ impl Registered for Graph500Sssp {
     type Config = Graph500SsspConfig;
     const NAME: &'static str = "graph500-sssp";
     const ABOUT: &'static str = "Graph500 single-source shortest paths on a Kronecker graph";
-    fn build(config: Graph500SsspConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: Graph500SsspConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "edge_factor", config.edge_factor, 1..=256)?;
+        within(name, "delta", config.delta, 0.001..=1000.0)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let vertices = config.bytes as usize / (8 + 4 + 4 + 1 + 16 + 16 * config.edge_factor);
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Kronecker, vertices, edges, seed: config.seed };
+        let mut space = AddressSpace::default();
+        let graph = Graph::new(&mut space, graph);
+        let weights = space.array("weights", weights(&graph, config.seed));
+        let mut pile = |name| space.filled(name, 0u32, vertices);
+        let near = [pile("near"), pile("near next")];
+        let far = [pile("far"), pile("far next")];
+        let roots = graph.roots(config.searches, config.seed);
+        let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
+        Ok(Self {
+            graph,
+            weights,
+            distances: space.filled("distances", f32::INFINITY, vertices),
+            parents: space.filled("parents", NO_VERTEX, vertices),
+            place: RowPlace::default(),
+            waiting: space.filled("waiting", 0, vertices),
+            near,
+            far,
+            near_now: 0,
+            far_now: 0,
+            near_len: 0,
+            near_next_len: 0,
+            far_len: 0,
+            far_next_len: 0,
+            bound: config.delta,
+            roots,
+            search: 0,
+            phase,
+            config,
+            regions: space.into_regions(),
+        })
     }
 }
 

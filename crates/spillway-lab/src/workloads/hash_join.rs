@@ -73,43 +73,6 @@ enum Phase {
 }
 
 impl HashJoin {
-    /// Makes one, with its tables.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: HashJoinConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "skew", config.skew, 0.0..=4.0)?;
-        at_least(name, config.bytes, 16 << 10)?;
-        let rows = config.bytes as usize / (8 + 4 + 4 + 16 * PROBES_PER_BUILD);
-        let mut rng = rng(config.seed, 0);
-        let mut keys: Vec<u32> = (0..rows as u32).collect();
-        keys.shuffle(&mut rng);
-        let keys_drawn = zipf(rows, config.skew);
-        let mut key = || match &keys_drawn {
-            Some(ranks) if config.skew > 0.0 => keys[rng.sample(ranks)],
-            _ => rng.random_range(0..rows as u32),
-        };
-        let large =
-            (0..(rows * PROBES_PER_BUILD) as u32).map(|payload| Row { key: key(), payload }).collect();
-        let small = keys.iter().map(|&key| Row { key, payload: payload(key) }).collect();
-        let mut space = AddressSpace::default();
-        let phase = if config.rounds == 0 { Phase::Done } else { Phase::Clear(0) };
-        Ok(Self {
-            small: space.array("smaller table", small),
-            large: space.array("larger table", large),
-            heads: space.filled("heads", NO_ROW, rows),
-            links: space.filled("links", NO_ROW, rows),
-            joined: space.filled("joined", (0, 0), rows * PROBES_PER_BUILD),
-            joined_len: 0,
-            round: 0,
-            phase,
-            config,
-            regions: space.into_regions(),
-        })
-    }
-
     fn bucket(&self, key: u32) -> usize {
         (mix(key.into()) % self.heads.len() as u64) as usize
     }
@@ -170,8 +133,37 @@ impl Registered for HashJoin {
     type Config = HashJoinConfig;
     const NAME: &'static str = "hash-join";
     const ABOUT: &'static str = "hash join: builds on the smaller table, probes with the larger";
-    fn build(config: HashJoinConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: HashJoinConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "skew", config.skew, 0.0..=4.0)?;
+        at_least(name, config.bytes, 16 << 10)?;
+        let rows = config.bytes as usize / (8 + 4 + 4 + 16 * PROBES_PER_BUILD);
+        let mut rng = rng(config.seed, 0);
+        let mut keys: Vec<u32> = (0..rows as u32).collect();
+        keys.shuffle(&mut rng);
+        let keys_drawn = zipf(rows, config.skew);
+        let mut key = || match &keys_drawn {
+            Some(ranks) if config.skew > 0.0 => keys[rng.sample(ranks)],
+            _ => rng.random_range(0..rows as u32),
+        };
+        let large =
+            (0..(rows * PROBES_PER_BUILD) as u32).map(|payload| Row { key: key(), payload }).collect();
+        let small = keys.iter().map(|&key| Row { key, payload: payload(key) }).collect();
+        let mut space = AddressSpace::default();
+        let phase = if config.rounds == 0 { Phase::Done } else { Phase::Clear(0) };
+        Ok(Self {
+            small: space.array("smaller table", small),
+            large: space.array("larger table", large),
+            heads: space.filled("heads", NO_ROW, rows),
+            links: space.filled("links", NO_ROW, rows),
+            joined: space.filled("joined", (0, 0), rows * PROBES_PER_BUILD),
+            joined_len: 0,
+            round: 0,
+            phase,
+            config,
+            regions: space.into_regions(),
+        })
     }
 }
 

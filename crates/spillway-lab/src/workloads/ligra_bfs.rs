@@ -69,40 +69,6 @@ enum Phase {
 }
 
 impl LigraBfs {
-    /// Makes one, with its graph.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: LigraBfsConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "edge_factor", config.edge_factor, 1..=256)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let vertex_bytes = 8 + 4 + Frontier::VERTEX_BYTES + 8 * config.edge_factor;
-        let vertices = config.bytes as usize / vertex_bytes;
-        let edges = vertices * config.edge_factor;
-        let graph = GraphKey { kind: GraphKind::Rmat, vertices, edges, seed: config.seed };
-        let mut space = AddressSpace::default();
-        let graph = Graph::new(&mut space, graph);
-        let parents = space.filled("parents", NO_VERTEX, vertices);
-        let frontier = Frontier::new(&mut space, vertices);
-        let roots = graph.roots(config.searches, config.seed);
-        let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
-        let regions = space.into_regions();
-        Ok(Self {
-            config,
-            regions,
-            graph,
-            parents,
-            frontier,
-            place: RowPlace::default(),
-            roots,
-            search: 0,
-            phase,
-            dense_rounds: 0,
-        })
-    }
-
     fn reset(&mut self, from: usize, accesses: &mut Accesses) -> Phase {
         let end = self.parents.len().min(from + STEP_RESET);
         self.parents.write_run(from..end, accesses).fill(NO_VERTEX);
@@ -205,8 +171,34 @@ impl Registered for LigraBfs {
     type Config = LigraBfsConfig;
     const NAME: &'static str = "ligra-bfs";
     const ABOUT: &'static str = "Ligra breadth-first search on an rMat graph";
-    fn build(config: LigraBfsConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: LigraBfsConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "edge_factor", config.edge_factor, 1..=256)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let vertex_bytes = 8 + 4 + Frontier::VERTEX_BYTES + 8 * config.edge_factor;
+        let vertices = config.bytes as usize / vertex_bytes;
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Rmat, vertices, edges, seed: config.seed };
+        let mut space = AddressSpace::default();
+        let graph = Graph::new(&mut space, graph);
+        let parents = space.filled("parents", NO_VERTEX, vertices);
+        let frontier = Frontier::new(&mut space, vertices);
+        let roots = graph.roots(config.searches, config.seed);
+        let phase = if roots.is_empty() { Phase::Done } else { Phase::Reset(0) };
+        let regions = space.into_regions();
+        Ok(Self {
+            config,
+            regions,
+            graph,
+            parents,
+            frontier,
+            place: RowPlace::default(),
+            roots,
+            search: 0,
+            phase,
+            dense_rounds: 0,
+        })
     }
 }
 

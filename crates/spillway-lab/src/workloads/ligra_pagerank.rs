@@ -89,44 +89,6 @@ enum Phase {
 }
 
 impl LigraPageRank {
-    /// Makes one, with its graph.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: LigraPageRankConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "edge_factor", config.edge_factor, 1..=256)?;
-        within(name, "damping", config.damping, 0.0..=0.999)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let vertex_bytes = 8 + 3 * 8 + Frontier::VERTEX_BYTES + 8 * config.edge_factor;
-        let vertices = config.bytes as usize / vertex_bytes;
-        let edges = vertices * config.edge_factor;
-        let graph = GraphKey { kind: GraphKind::Rmat, vertices, edges, seed: config.seed };
-        let mut space = AddressSpace::default();
-        let graph = Graph::new(&mut space, graph);
-        let ranks = space.filled("ranks", 0.0, vertices);
-        let deltas = space.filled("deltas", 0.0, vertices);
-        let sums = space.filled("sums", 0.0, vertices);
-        let frontier = Frontier::new(&mut space, vertices);
-        let phase = if config.rounds == 0 { Phase::Done } else { Phase::Begin(0) };
-        let regions = space.into_regions();
-        Ok(Self {
-            config,
-            regions,
-            graph,
-            ranks,
-            deltas,
-            sums,
-            place: RowPlace::default(),
-            frontier,
-            phase,
-            round: 0,
-            changed: 0.0,
-            frontiers: Vec::new(),
-        })
-    }
-
     /// How many vertices each round's frontier had.
     pub fn frontiers(&self) -> &[usize] {
         &self.frontiers
@@ -240,8 +202,38 @@ impl Registered for LigraPageRank {
     type Config = LigraPageRankConfig;
     const NAME: &'static str = "ligra-pagerank";
     const ABOUT: &'static str = "Ligra PageRankDelta on an rMat graph";
-    fn build(config: LigraPageRankConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: LigraPageRankConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "edge_factor", config.edge_factor, 1..=256)?;
+        within(name, "damping", config.damping, 0.0..=0.999)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let vertex_bytes = 8 + 3 * 8 + Frontier::VERTEX_BYTES + 8 * config.edge_factor;
+        let vertices = config.bytes as usize / vertex_bytes;
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::Rmat, vertices, edges, seed: config.seed };
+        let mut space = AddressSpace::default();
+        let graph = Graph::new(&mut space, graph);
+        let ranks = space.filled("ranks", 0.0, vertices);
+        let deltas = space.filled("deltas", 0.0, vertices);
+        let sums = space.filled("sums", 0.0, vertices);
+        let frontier = Frontier::new(&mut space, vertices);
+        let phase = if config.rounds == 0 { Phase::Done } else { Phase::Begin(0) };
+        let regions = space.into_regions();
+        Ok(Self {
+            config,
+            regions,
+            graph,
+            ranks,
+            deltas,
+            sums,
+            place: RowPlace::default(),
+            frontier,
+            phase,
+            round: 0,
+            changed: 0.0,
+            frontiers: Vec::new(),
+        })
     }
 }
 

@@ -66,6 +66,7 @@ impl Workload for Loading {
 mod tests {
     use super::*;
     use crate::access::Action;
+    use crate::workloads::registry::Registered;
     use crate::workloads::{Scan, ScanConfig};
 
     #[test]

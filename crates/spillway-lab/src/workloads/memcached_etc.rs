@@ -64,14 +64,13 @@ pub struct MemcachedEtc {
     traffic: Traffic,
 }
 
-impl MemcachedEtc {
-    /// Makes one, filled.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: MemcachedEtcConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
+impl Registered for MemcachedEtc {
+    type Config = MemcachedEtcConfig;
+    const NAME: &'static str = "memcached-etc";
+    const ABOUT: &'static str = "memcached, nine requests in ten to a tenth of its keys, scattered";
+
+    fn new(config: MemcachedEtcConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
         within(name, "hot_keys", config.hot_keys, 0.0..=1.0)?;
         within(name, "hot_requests", config.hot_requests, 0.0..=1.0)?;
         within(name, "sets", config.sets, 0.0..=1.0)?;
@@ -95,15 +94,6 @@ impl MemcachedEtc {
         };
         let traffic = Traffic::new(traffic, store.keys());
         Ok(Self { regions: space.into_regions(), store, traffic })
-    }
-}
-
-impl Registered for MemcachedEtc {
-    type Config = MemcachedEtcConfig;
-    const NAME: &'static str = "memcached-etc";
-    const ABOUT: &'static str = "memcached, nine requests in ten to a tenth of its keys, scattered";
-    fn build(config: MemcachedEtcConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
     }
 }
 

@@ -82,42 +82,6 @@ enum Phase {
 }
 
 impl PageRank {
-    /// Makes one, with its graph.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: PageRankConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "edge_factor", config.edge_factor, 1..=256)?;
-        within(name, "damping", config.damping, 0.0..=0.999)?;
-        at_least(name, config.bytes, 64 << 10)?;
-        let vertices = config.bytes as usize / (8 + 4 + 8 + 8 + 4 * config.edge_factor);
-        let edges = vertices * config.edge_factor;
-        let graph = GraphKey { kind: GraphKind::KroneckerIncoming, vertices, edges, seed: config.seed };
-        let mut space = AddressSpace::default();
-        let incoming = Graph::new(&mut space, graph);
-        let out_degrees = space.array("out degrees", incoming.occurrences());
-        let ranks = space.filled("ranks", 1.0 / vertices as f64, vertices);
-        let shares = space.filled("shares", 0.0, vertices);
-        let phase = if config.iterations == 0 { Phase::Done } else { Phase::Share(0) };
-        let regions = space.into_regions();
-        Ok(Self {
-            config,
-            regions,
-            incoming,
-            out_degrees,
-            ranks,
-            shares,
-            place: RowPlace::default(),
-            gathered: 0.0,
-            phase,
-            iteration: 0,
-            dangling: 0.0,
-            change: 0.0,
-        })
-    }
-
     /// The rank of each vertex.
     pub fn ranks(&self) -> &[f64] {
         self.ranks.data()
@@ -178,8 +142,36 @@ impl Registered for PageRank {
     type Config = PageRankConfig;
     const NAME: &'static str = "pagerank";
     const ABOUT: &'static str = "PageRank on a power-law graph";
-    fn build(config: PageRankConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: PageRankConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "edge_factor", config.edge_factor, 1..=256)?;
+        within(name, "damping", config.damping, 0.0..=0.999)?;
+        at_least(name, config.bytes, 64 << 10)?;
+        let vertices = config.bytes as usize / (8 + 4 + 8 + 8 + 4 * config.edge_factor);
+        let edges = vertices * config.edge_factor;
+        let graph = GraphKey { kind: GraphKind::KroneckerIncoming, vertices, edges, seed: config.seed };
+        let mut space = AddressSpace::default();
+        let incoming = Graph::new(&mut space, graph);
+        let out_degrees = space.array("out degrees", incoming.occurrences());
+        let ranks = space.filled("ranks", 1.0 / vertices as f64, vertices);
+        let shares = space.filled("shares", 0.0, vertices);
+        let phase = if config.iterations == 0 { Phase::Done } else { Phase::Share(0) };
+        let regions = space.into_regions();
+        Ok(Self {
+            config,
+            regions,
+            incoming,
+            out_degrees,
+            ranks,
+            shares,
+            place: RowPlace::default(),
+            gathered: 0.0,
+            phase,
+            iteration: 0,
+            dangling: 0.0,
+            change: 0.0,
+        })
     }
 }
 

@@ -87,51 +87,6 @@ struct Server {
 }
 
 impl Redis {
-    /// Makes one, filled.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: RedisConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "requests_per_s", config.requests_per_s, 1..=1_000_000_000)?;
-        within(name, "sets", config.sets, 0.0..=1.0)?;
-        within(name, "value_bytes", config.value_bytes, 8..=65536)?;
-        within(name, "clients", config.clients, 1..=10_000)?;
-        let buffer_bytes = (config.clients * CLIENT_BUFFER_WORDS * 8) as u64;
-        at_least(name, config.bytes, buffer_bytes + (64 << 10))?;
-        let value_words = config.value_bytes.div_ceil(8) as usize;
-        let item_bytes = 4 + size_of::<Entry>() + 32 + 8 * value_words;
-        let keys = (config.bytes - buffer_bytes) as usize / item_bytes;
-        let mut table = vec![NO_ENTRY; keys];
-        let mut entries = Vec::with_capacity(keys);
-        for key in 0..keys as u32 {
-            let slot = (mix(key.into()) % keys as u64) as usize;
-            entries.push(Entry { next: std::mem::replace(&mut table[slot], key), _key_and_value: [0; 2] });
-        }
-        let values =
-            (0..keys as u64).flat_map(|key| (0..value_words as u64).map(move |word| value(key, 0, word)));
-        let mut space = AddressSpace::default();
-        let requests = if config.requests == 0 { keys as u64 } else { config.requests };
-        let server =
-            |task: usize| Server { rng: rng(config.seed, task as u64), left: requests / config.tasks as u64 };
-        Ok(Self {
-            table: space.array("hash table", table),
-            entries: space.array("entries", entries),
-            keys: space.array("keys", (0..keys as u64).map(|key| [key; 4]).collect()),
-            values: space.array("values", values.collect()),
-            value_words,
-            buffers: space.filled("client buffers", 0, config.clients * CLIENT_BUFFER_WORDS),
-            clients: config.clients,
-            gap_ns: 1_000_000_000 / config.requests_per_s,
-            sets: config.sets,
-            servers: (0..config.tasks).map(server).collect(),
-            set_last: vec![0; keys],
-            wrong: 0,
-            regions: space.into_regions(),
-        })
-    }
-
     fn find(&self, key: u64, accesses: &mut Accesses) -> Option<usize> {
         let slot = (mix(key) % self.table.len() as u64) as usize;
         let mut entry = self.table.get(slot, accesses);
@@ -173,8 +128,45 @@ impl Registered for Redis {
     type Config = RedisConfig;
     const NAME: &'static str = "redis";
     const ABOUT: &'static str = "Redis-like key-value store behind a rate-limited socket";
-    fn build(config: RedisConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: RedisConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "requests_per_s", config.requests_per_s, 1..=1_000_000_000)?;
+        within(name, "sets", config.sets, 0.0..=1.0)?;
+        within(name, "value_bytes", config.value_bytes, 8..=65536)?;
+        within(name, "clients", config.clients, 1..=10_000)?;
+        let buffer_bytes = (config.clients * CLIENT_BUFFER_WORDS * 8) as u64;
+        at_least(name, config.bytes, buffer_bytes + (64 << 10))?;
+        let value_words = config.value_bytes.div_ceil(8) as usize;
+        let item_bytes = 4 + size_of::<Entry>() + 32 + 8 * value_words;
+        let keys = (config.bytes - buffer_bytes) as usize / item_bytes;
+        let mut table = vec![NO_ENTRY; keys];
+        let mut entries = Vec::with_capacity(keys);
+        for key in 0..keys as u32 {
+            let slot = (mix(key.into()) % keys as u64) as usize;
+            entries.push(Entry { next: std::mem::replace(&mut table[slot], key), _key_and_value: [0; 2] });
+        }
+        let values =
+            (0..keys as u64).flat_map(|key| (0..value_words as u64).map(move |word| value(key, 0, word)));
+        let mut space = AddressSpace::default();
+        let requests = if config.requests == 0 { keys as u64 } else { config.requests };
+        let server =
+            |task: usize| Server { rng: rng(config.seed, task as u64), left: requests / config.tasks as u64 };
+        Ok(Self {
+            table: space.array("hash table", table),
+            entries: space.array("entries", entries),
+            keys: space.array("keys", (0..keys as u64).map(|key| [key; 4]).collect()),
+            values: space.array("values", values.collect()),
+            value_words,
+            buffers: space.filled("client buffers", 0, config.clients * CLIENT_BUFFER_WORDS),
+            clients: config.clients,
+            gap_ns: 1_000_000_000 / config.requests_per_s,
+            sets: config.sets,
+            servers: (0..config.tasks).map(server).collect(),
+            set_last: vec![0; keys],
+            wrong: 0,
+            regions: space.into_regions(),
+        })
     }
 }
 

@@ -19,6 +19,9 @@ pub type Overrides = serde_json::Map<String, serde_json::Value>;
 /// The workload that repeats a trace: its size and seed are those of the trace, its one setting is `file`.
 pub const TRACE: &str = "trace";
 
+/// Most tasks of a workload.
+const MOST_TASKS: u64 = 1024;
+
 /// Why there is no such workload.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum WorkloadError {
@@ -71,7 +74,7 @@ pub(super) trait Registered: Workload + Sized + 'static {
     /// Whether it wants a load phase before its own; false when loading is a part of what its paper measures.
     const PRELOAD: bool = true;
     /// Makes it, ready for its first step.
-    fn build(config: Self::Config) -> Result<Self, WorkloadError>;
+    fn new(config: Self::Config) -> Result<Self, WorkloadError>;
 }
 
 /// One line of the registry.
@@ -141,6 +144,9 @@ pub fn build(
             return Err(WorkloadError::Setting { name: entry.name, reason });
         }
     };
+    if let Some(tasks) = settings.get("tasks").and_then(serde_json::Value::as_u64) {
+        within(entry.name, "tasks", tasks, 1..=MOST_TASKS)?;
+    }
     let workload = (entry.build)(settings)?;
     Ok(if load { Box::new(Loading::new(workload)) } else { workload })
 }
@@ -161,7 +167,7 @@ fn open_trace(settings: &Overrides) -> Result<Box<dyn Workload>, WorkloadError> 
 fn build_configured<W: Registered>(settings: Overrides) -> Result<Box<dyn Workload>, WorkloadError> {
     let config = serde_json::from_value(settings.into())
         .map_err(|error| WorkloadError::Setting { name: W::NAME, reason: error.to_string() })?;
-    Ok(Box::new(W::build(config)?))
+    Ok(Box::new(W::new(config)?))
 }
 
 /// An error unless `bytes` is at least what `name` takes.

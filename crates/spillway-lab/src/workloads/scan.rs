@@ -4,7 +4,7 @@ use rand::RngExt;
 use serde::Deserialize;
 
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least, within};
+use super::registry::{Registered, WorkloadError, at_least};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -50,14 +50,13 @@ struct Scanner {
     sum: u64,
 }
 
-impl Scan {
-    /// Makes one.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: ScanConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
+impl Registered for Scan {
+    type Config = ScanConfig;
+    const NAME: &'static str = "scan";
+    const ABOUT: &'static str = "sums an array from end to end, again and again";
+
+    fn new(config: ScanConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
         at_least(name, config.bytes, 4096 * config.tasks as u64)?;
         let mut rng = rng(config.seed, 0);
         let len = (config.bytes / 8) as usize;
@@ -76,15 +75,6 @@ impl Scan {
             })
             .collect();
         Ok(Self { config, regions: space.into_regions(), numbers, scanners })
-    }
-}
-
-impl Registered for Scan {
-    type Config = ScanConfig;
-    const NAME: &'static str = "scan";
-    const ABOUT: &'static str = "sums an array from end to end, again and again";
-    fn build(config: ScanConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
     }
 }
 

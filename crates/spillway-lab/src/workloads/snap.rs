@@ -39,7 +39,8 @@ pub struct SnapConfig {
     pub read_bases: usize,
     /// Share of a read's bases that differ from the genome.
     pub substitutions: f64,
-    /// Work on a seed or a candidate.
+    /// Work on a seed or a candidate. Some 4.5 of them make a read, which takes SNAP 32 us of a core: its paper aligns
+    /// 900 M reads of 100 bases (a human genome 30 times over) in an hour for $2, the price of 8 cores.
     pub compute_ns: u64,
 }
 
@@ -52,7 +53,7 @@ impl Default for SnapConfig {
             reads: 0,
             read_bases: 100,
             substitutions: 0.02,
-            compute_ns: 50,
+            compute_ns: 7000,
         }
     }
 }
@@ -88,38 +89,6 @@ enum Phase {
 }
 
 impl Snap {
-    /// Makes one, with its genome.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(mut config: SnapConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "read_bases", config.read_bases, SEED_BASES..=400)?;
-        within(name, "substitutions", config.substitutions, 0.0..=0.2)?;
-        let ring_bytes = READ_RING * config.read_bases;
-        at_least(name, config.bytes, ring_bytes as u64 + (64 << 10))?;
-        let bases = (config.bytes as usize - ring_bytes) * 10 / (10 + 4 * SLOTS_PER_TWO_BASES * 10 + 2);
-        if config.reads == 0 {
-            config.reads = bases as u64 / 20;
-        }
-        let mut bases_rng = rng(config.seed, 0);
-        let genome: Vec<u8> = (0..bases).map(|_| b"ACGT"[bases_rng.random_range(0..4usize)]).collect();
-        let index = index(&genome);
-        let mut space = AddressSpace::default();
-        Ok(Self {
-            genome: space.array("genome", genome),
-            index: space.array("index", index),
-            ring: space.filled("reads", 0, ring_bytes),
-            found: space.filled("alignments", NO_PLACE, config.reads as usize),
-            reads: rng(config.seed, 1),
-            phase: Phase::Load(0),
-            right: 0,
-            regions: space.into_regions(),
-            config,
-        })
-    }
-
     /// Whether the genome and its index are still being loaded.
     pub fn is_load_phase(&self) -> bool {
         matches!(self.phase, Phase::Load(_))
@@ -235,8 +204,32 @@ impl Registered for Snap {
     const NAME: &'static str = "snap";
     const ABOUT: &'static str = "sequence alignment: a sequential load phase, then a random align phase";
     const PRELOAD: bool = false;
-    fn build(config: SnapConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(mut config: SnapConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "read_bases", config.read_bases, SEED_BASES..=400)?;
+        within(name, "substitutions", config.substitutions, 0.0..=0.2)?;
+        let ring_bytes = READ_RING * config.read_bases;
+        at_least(name, config.bytes, ring_bytes as u64 + (64 << 10))?;
+        let bases = (config.bytes as usize - ring_bytes) * 10 / (10 + 4 * SLOTS_PER_TWO_BASES * 10 + 2);
+        if config.reads == 0 {
+            config.reads = bases as u64 / 20;
+        }
+        let mut bases_rng = rng(config.seed, 0);
+        let genome: Vec<u8> = (0..bases).map(|_| b"ACGT"[bases_rng.random_range(0..4usize)]).collect();
+        let index = index(&genome);
+        let mut space = AddressSpace::default();
+        Ok(Self {
+            genome: space.array("genome", genome),
+            index: space.array("index", index),
+            ring: space.filled("reads", 0, ring_bytes),
+            found: space.filled("alignments", NO_PLACE, config.reads as usize),
+            reads: rng(config.seed, 1),
+            phase: Phase::Load(0),
+            right: 0,
+            regions: space.into_regions(),
+            config,
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use rand::RngExt;
 use serde::Deserialize;
 
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least, within};
+use super::registry::{Registered, WorkloadError, at_least};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -52,14 +52,13 @@ struct Copier {
     passed: u64,
 }
 
-impl Stream {
-    /// Makes one.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: StreamConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
+impl Registered for Stream {
+    type Config = StreamConfig;
+    const NAME: &'static str = "stream";
+    const ABOUT: &'static str = "STREAM copy: takes bandwidth";
+
+    fn new(config: StreamConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
         at_least(name, config.bytes, 8192 * config.tasks as u64)?;
         let mut rng = rng(config.seed, 0);
         let len = (config.bytes / 16) as usize;
@@ -74,15 +73,6 @@ impl Stream {
             .collect();
         let (passes, compute_ns_per_page) = (config.passes, config.compute_ns_per_page);
         Ok(Self { passes, regions: space.into_regions(), from, to, compute_ns_per_page, copiers })
-    }
-}
-
-impl Registered for Stream {
-    type Config = StreamConfig;
-    const NAME: &'static str = "stream";
-    const ABOUT: &'static str = "STREAM copy: takes bandwidth";
-    fn build(config: StreamConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
     }
 }
 

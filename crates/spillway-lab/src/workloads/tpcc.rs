@@ -66,26 +66,6 @@ struct Totals {
 }
 
 impl Tpcc {
-    /// Makes one, with its tables.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: TpccConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "runtime_accesses", config.runtime_accesses, 0..=1024)?;
-        at_least(name, config.bytes, 3 << 19)?;
-        let mut space = AddressSpace::default();
-        let tables = Tables::fill(&mut space, config.bytes, config.runtime_accesses, config.seed);
-        let transactions = if config.transactions == 0 { config.bytes / 8192 } else { config.transactions };
-        let site = |task: usize| Site {
-            rng: rng(config.seed, 16 + task as u64),
-            left: transactions / config.tasks as u64,
-        };
-        let sites = (0..config.tasks).map(site).collect();
-        Ok(Self { config, regions: space.into_regions(), tables, sites, totals: Totals::default() })
-    }
-
     /// One of the site's warehouses.
     fn warehouse(&mut self, task: usize) -> usize {
         let (warehouses, sites) = (self.tables.warehouses, self.sites.len());
@@ -171,8 +151,20 @@ impl Registered for Tpcc {
     type Config = TpccConfig;
     const NAME: &'static str = "tpcc";
     const ABOUT: &'static str = "TPC-C on an in-memory row store with 8 KB records and hot run-time data";
-    fn build(config: TpccConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: TpccConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "runtime_accesses", config.runtime_accesses, 0..=1024)?;
+        at_least(name, config.bytes, 3 << 19)?;
+        let mut space = AddressSpace::default();
+        let tables = Tables::fill(&mut space, config.bytes, config.runtime_accesses, config.seed);
+        let transactions = if config.transactions == 0 { config.bytes / 8192 } else { config.transactions };
+        let site = |task: usize| Site {
+            rng: rng(config.seed, 16 + task as u64),
+            left: transactions / config.tasks as u64,
+        };
+        let sites = (0..config.tasks).map(site).collect();
+        Ok(Self { config, regions: space.into_regions(), tables, sites, totals: Totals::default() })
     }
 }
 

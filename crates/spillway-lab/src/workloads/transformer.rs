@@ -95,56 +95,6 @@ const INNER: usize = 6;
 const STATE_WIDTHS: usize = 10;
 
 impl Transformer {
-    /// Makes one, with its weights.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: TransformerConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
-        within(name, "layers", config.layers, 1..=1024)?;
-        within(name, "batch", config.batch, 1..=1024)?;
-        within(name, "tokens", config.tokens, 1..=4096)?;
-        at_least(name, config.bytes, 48 * 256 * (config.layers as u64 + 1) + (64 << 10))?;
-        let floats = config.bytes as usize / 4;
-        // The layers take nine tenths, the embedding what is left.
-        let square = floats * 9 / 10 / (LAYER_SQUARES * config.layers);
-        let width = (square.isqrt() / 16 * 16).max(16);
-        let per_sequence = width * (2 * config.layers * config.tokens + STATE_WIDTHS);
-        let held = LAYER_SQUARES * width * width * config.layers + per_sequence * config.batch;
-        let words = floats.saturating_sub(held) / width;
-        let least_bytes = 4 * (held + 2 * width) as u64;
-        if words < 2 {
-            return Err(WorkloadError::TooSmall { name, bytes: config.bytes, least_bytes });
-        }
-        let mut rng = rng(config.seed, 0);
-        let scale = 1.0 / (width as f32).sqrt();
-        let mut random = |len: usize| (0..len).map(|_| (rng.random::<f32>() - 0.5) * 3.4 * scale).collect();
-        let mut space = AddressSpace::default();
-        Ok(Self {
-            embedding: space.array("embedding", random(words * width)),
-            weights: space.array("weights", random(LAYER_SQUARES * width * width * config.layers)),
-            cache: space.filled(
-                "key-value cache",
-                0.0,
-                2 * width * config.layers * config.tokens * config.batch,
-            ),
-            states: space.filled("states", 0.0, STATE_WIDTHS * width * config.batch),
-            token: 0,
-            layer: 0,
-            sequence: 0,
-            stage: Stage::Embed,
-            row: 0,
-            best: (0, f32::NEG_INFINITY),
-            decoded: (0..config.batch).map(|sequence| vec![sequence % words]).collect(),
-            is_done: false,
-            width,
-            words,
-            config,
-            regions: space.into_regions(),
-        })
-    }
-
     /// For each sequence its prompt's token and those that were decoded.
     pub fn decoded(&self) -> &[Vec<usize>] {
         &self.decoded
@@ -387,8 +337,50 @@ impl Registered for Transformer {
     type Config = TransformerConfig;
     const NAME: &'static str = "transformer";
     const ABOUT: &'static str = "layer-by-layer transformer inference for a batch of sequences";
-    fn build(config: TransformerConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
+
+    fn new(config: TransformerConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
+        within(name, "layers", config.layers, 1..=1024)?;
+        within(name, "batch", config.batch, 1..=1024)?;
+        within(name, "tokens", config.tokens, 1..=4096)?;
+        at_least(name, config.bytes, 48 * 256 * (config.layers as u64 + 1) + (64 << 10))?;
+        let floats = config.bytes as usize / 4;
+        // The layers take nine tenths, the embedding what is left.
+        let square = floats * 9 / 10 / (LAYER_SQUARES * config.layers);
+        let width = (square.isqrt() / 16 * 16).max(16);
+        let per_sequence = width * (2 * config.layers * config.tokens + STATE_WIDTHS);
+        let held = LAYER_SQUARES * width * width * config.layers + per_sequence * config.batch;
+        let words = floats.saturating_sub(held) / width;
+        let least_bytes = 4 * (held + 2 * width) as u64;
+        if words < 2 {
+            return Err(WorkloadError::TooSmall { name, bytes: config.bytes, least_bytes });
+        }
+        let mut rng = rng(config.seed, 0);
+        let scale = 1.0 / (width as f32).sqrt();
+        let mut random = |len: usize| (0..len).map(|_| (rng.random::<f32>() - 0.5) * 3.4 * scale).collect();
+        let mut space = AddressSpace::default();
+        Ok(Self {
+            embedding: space.array("embedding", random(words * width)),
+            weights: space.array("weights", random(LAYER_SQUARES * width * width * config.layers)),
+            cache: space.filled(
+                "key-value cache",
+                0.0,
+                2 * width * config.layers * config.tokens * config.batch,
+            ),
+            states: space.filled("states", 0.0, STATE_WIDTHS * width * config.batch),
+            token: 0,
+            layer: 0,
+            sequence: 0,
+            stage: Stage::Embed,
+            row: 0,
+            best: (0, f32::NEG_INFINITY),
+            decoded: (0..config.batch).map(|sequence| vec![sequence % words]).collect(),
+            is_done: false,
+            width,
+            words,
+            config,
+            regions: space.into_regions(),
+        })
     }
 }
 

@@ -42,14 +42,13 @@ pub struct UniformKv {
     traffic: Traffic,
 }
 
-impl UniformKv {
-    /// Makes one, filled.
-    ///
-    /// # Errors
-    /// Settings that make no sense.
-    pub fn new(config: UniformKvConfig) -> Result<Self, WorkloadError> {
-        let name = <Self as Registered>::NAME;
-        within(name, "tasks", config.tasks, 1..=1024)?;
+impl Registered for UniformKv {
+    type Config = UniformKvConfig;
+    const NAME: &'static str = "uniform-kv";
+    const ABOUT: &'static str = "key-value store in which each key is as likely";
+
+    fn new(config: UniformKvConfig) -> Result<Self, WorkloadError> {
+        let name = Self::NAME;
         within(name, "sets", config.sets, 0.0..=1.0)?;
         within(name, "value_bytes", config.value_bytes, 1..=VALUE_MAX_BYTES)?;
         at_least(name, config.bytes, 1 << 20)?;
@@ -68,15 +67,6 @@ impl UniformKv {
         };
         let traffic = Traffic::new(traffic, store.keys());
         Ok(Self { regions: space.into_regions(), store, traffic })
-    }
-}
-
-impl Registered for UniformKv {
-    type Config = UniformKvConfig;
-    const NAME: &'static str = "uniform-kv";
-    const ABOUT: &'static str = "key-value store in which each key is as likely";
-    fn build(config: UniformKvConfig) -> Result<Self, WorkloadError> {
-        Self::new(config)
     }
 }
 

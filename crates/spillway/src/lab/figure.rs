@@ -1,6 +1,8 @@
 //! `spillway lab figure`.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -21,6 +23,7 @@ const EXAMPLE: &str = "\
 Examples:
   spillway lab figure H10
   spillway lab figure all --quick --json
+  spillway lab figure all --quick --plots plots
 
 Exit status:
   0  all claims of the figures hold
@@ -41,6 +44,10 @@ pub struct FigureArgs {
     /// Print as JSON
     #[arg(long)]
     json: bool,
+
+    /// Draw the figures into this directory, as SVG
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -60,6 +67,10 @@ pub fn run(args: &FigureArgs) -> ExitCode {
                 // One by one, for who waits; a reader that went away is found out at the end.
                 if !args.json {
                     let _ = print(&mut io::stdout().lock(), &figure);
+                }
+                if let Some(reason) = args.plots.as_deref().and_then(|plots| draw(plots, &figure).err()) {
+                    complain(reason);
+                    return ExitCode::FAILURE;
                 }
                 made.push(figure);
             }
@@ -82,11 +93,34 @@ pub fn run(args: &FigureArgs) -> ExitCode {
     }
 }
 
+/// Draws each panel of a figure into a file: `H10.svg`, and `H12-2.svg` for a second panel.
+fn draw(plots: &Path, figure: &Figure) -> Result<(), String> {
+    let unwritable = |path: &Path, error: io::Error| {
+        format!("cannot write '{}': {error}; name a directory that can be written to", path.display())
+    };
+    fs::create_dir_all(plots).map_err(|error| unwritable(plots, error))?;
+    for (at, chart) in figure.charts().iter().enumerate() {
+        let name = match at {
+            0 => format!("{}.svg", figure.id),
+            _ => format!("{}-{}.svg", figure.id, at + 1),
+        };
+        let path = plots.join(name);
+        let svg = chart.svg().map_err(|error| error.to_string())?;
+        fs::write(&path, svg).map_err(|error| unwritable(&path, error))?;
+    }
+    Ok(())
+}
+
 fn print(out: &mut impl Write, figure: &Figure) -> io::Result<()> {
     writeln!(out, "{}  {} ({})", figure.id, figure.title, figure.source)?;
     writeln!(out, "  {}:", figure.unit)?;
-    for value in &figure.values {
-        writeln!(out, "    {:<28} {:<24} {:.3}", value.series, value.point, value.value)?;
+    for panel in &figure.panels {
+        if !panel.title.is_empty() {
+            writeln!(out, "   {} ({})", panel.title, panel.unit)?;
+        }
+        for value in &panel.values {
+            writeln!(out, "    {:<28} {:<24} {:.3}", value.series, value.point, value.value)?;
+        }
     }
     for claim in &figure.claims {
         let verdict = if claim.holds { "holds  " } else { "differs" };

@@ -6,6 +6,7 @@ mod arguments;
 mod figure;
 mod import;
 mod record;
+mod report;
 mod run;
 mod sweep;
 
@@ -32,6 +33,7 @@ enum Command {
     Run(run::RunArgs),
     Figure(figure::FigureArgs),
     Sweep(sweep::SweepArgs),
+    Report(report::ReportArgs),
     Advise(advise::AdviseArgs),
     List(run::ListArgs),
     Record(record::RecordArgs),
@@ -44,6 +46,7 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Figure(args) => figure::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::List(args) => run::list(&args),
         Command::Record(args) => record::run(&args),

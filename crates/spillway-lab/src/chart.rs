@@ -1,0 +1,349 @@
+//! Charts as SVG: lines along a scale, bars beside each other, bars on top of each other.
+//!
+//! Points are named, not measured: papers give their axes the same way, latency by latency or size by size.
+
+use std::collections::BTreeSet;
+
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use thiserror::Error;
+
+/// How values are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A line for each series.
+    Lines,
+    /// At each point, a bar for each series.
+    Bars,
+    /// At each point, one bar of all series on top of each other.
+    Stacked,
+}
+
+/// One curve or colour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its name in the legend.
+    pub name: String,
+    /// A value for each point of the chart; none where there is none.
+    pub values: Vec<Option<f64>>,
+}
+
+/// A chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// Its heading.
+    pub title: String,
+    /// What its values are.
+    pub unit: String,
+    /// How they are shown.
+    pub kind: Kind,
+    /// Names of the points, from left to right.
+    pub points: Vec<String>,
+    /// The values.
+    pub series: Vec<Series>,
+}
+
+/// Why a chart could not be drawn.
+#[derive(Debug, Error)]
+#[error("the chart '{title}' cannot be drawn: {reason}; leave it out, or give it finite values")]
+pub struct ChartError {
+    title: String,
+    reason: String,
+}
+
+/// Colours that people with any colour vision tell apart (Okabe and Ito), and three more.
+const COLOURS: [RGBColor; 10] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 94, 60),
+    RGBColor(90, 90, 90),
+    RGBColor(148, 103, 189),
+    RGBColor(190, 180, 20),
+];
+const INK: RGBColor = RGBColor(40, 44, 52);
+const GRID: RGBColor = RGBColor(226, 229, 234);
+
+const FONT: &str = "sans-serif";
+const FONT_PX: i32 = 13;
+const TITLE_PX: i32 = 16;
+/// Width of a character of the font, on average.
+const CHARACTER_PX: i32 = 7;
+const HEIGHT_PX: u32 = 320;
+/// Share of a point's room that bars fill.
+const BARS_SHARE: f64 = 0.8;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+impl Chart {
+    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in which they came.
+    #[must_use]
+    pub fn of<'a>(
+        title: &str,
+        unit: &str,
+        stacked: bool,
+        values: impl Iterator<Item = (&'a str, &'a str, f64)> + Clone,
+    ) -> Self {
+        let points = in_order(values.clone().map(|(_, point, _)| point));
+        let names = in_order(values.clone().map(|(series, _, _)| series));
+        let value = |name: &str, point: &str| {
+            values.clone().find(|found| (found.0, found.1) == (name, point)).map(|found| found.2)
+        };
+        let series = |name: &String| Series {
+            name: name.clone(),
+            values: points.iter().map(|point| value(name, point)).collect(),
+        };
+        let kind = match stacked {
+            true => Kind::Stacked,
+            false if is_scale(&points) => Kind::Lines,
+            false => Kind::Bars,
+        };
+        let series = names.iter().map(series).collect();
+        Self { title: title.to_owned(), unit: unit.to_owned(), kind, points, series }
+    }
+
+    /// Draws it.
+    ///
+    /// # Errors
+    /// A value is not finite.
+    pub fn svg(&self) -> Result<String, ChartError> {
+        let wrong = |reason: String| ChartError { title: self.title.clone(), reason };
+        if self.series.iter().flat_map(|series| &series.values).flatten().any(|value| !value.is_finite()) {
+            return Err(wrong("a value is not finite".to_owned()));
+        }
+        let mut svg = String::new();
+        self.draw(&mut svg).map_err(|error| wrong(error.to_string()))?;
+        Ok(svg)
+    }
+
+    fn draw(&self, svg: &mut String) -> Drawn {
+        let (plot_px, legend_px) = (self.plot_px(), self.legend_px());
+        let root = SVGBackend::with_string(svg, (plot_px + legend_px, HEIGHT_PX + self.labels_px()))
+            .into_drawing_area();
+        root.fill(&WHITE)?;
+        let (left, right) = root.split_horizontally(plot_px);
+        let mut plane = ChartBuilder::on(&left)
+            .margin(12)
+            .caption(&self.title, (FONT, TITLE_PX).into_font().color(&INK))
+            .x_label_area_size(self.labels_px())
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..self.points.len() as f64, 0.0..self.top())?;
+        plane
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(0)
+            .y_labels(6)
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .axis_style(GRID)
+            .y_desc(&self.unit)
+            .y_label_formatter(&|value| short(*value))
+            .label_style((FONT, FONT_PX).into_font().color(&INK))
+            .draw()?;
+        self.draw_labels(&left, &plane)?;
+        match self.kind {
+            Kind::Lines => self.draw_lines(&mut plane)?,
+            Kind::Bars => self.draw_bars(&mut plane)?,
+            Kind::Stacked => self.draw_stacks(&mut plane)?,
+        }
+        self.draw_legend(&right)?;
+        root.present()?;
+        Ok(())
+    }
+
+    fn draw_lines(&self, plane: &mut Plane<'_>) -> Drawn {
+        for (at, series) in self.series.iter().enumerate() {
+            let found =
+                |(point, value): (usize, &Option<f64>)| value.map(|value| (point as f64 + 0.5, value));
+            let line: Vec<(f64, f64)> = series.values.iter().enumerate().filter_map(found).collect();
+            plane.draw_series(LineSeries::new(line.iter().copied(), colour(at).stroke_width(2)))?;
+            plane.draw_series(line.iter().map(|&at_point| Circle::new(at_point, 3, colour(at).filled())))?;
+        }
+        Ok(())
+    }
+
+    fn draw_bars(&self, plane: &mut Plane<'_>) -> Drawn {
+        let width = BARS_SHARE / self.series.len().max(1) as f64;
+        for (at, series) in self.series.iter().enumerate() {
+            let bar = |(point, value): (usize, &Option<f64>)| {
+                let left = point as f64 + (1.0 - BARS_SHARE) / 2.0 + at as f64 * width;
+                let corners = [(left, 0.0), (left + 0.94 * width, (*value)?)];
+                Some(Rectangle::new(corners, colour(at).filled()))
+            };
+            plane.draw_series(series.values.iter().enumerate().filter_map(bar))?;
+        }
+        Ok(())
+    }
+
+    fn draw_stacks(&self, plane: &mut Plane<'_>) -> Drawn {
+        let mut reached = vec![0.0; self.points.len()];
+        for (at, series) in self.series.iter().enumerate() {
+            for (point, value) in series.values.iter().enumerate() {
+                let (bottom, top) = (reached[point], reached[point] + value.unwrap_or(0.0));
+                reached[point] = top;
+                let side = (1.0 - BARS_SHARE) / 2.0;
+                let corners = [(point as f64 + side, bottom), (point as f64 + 1.0 - side, top)];
+                plane.draw_series([Rectangle::new(corners, colour(at).filled())])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_labels(&self, area: &Area<'_>, plane: &Plane<'_>) -> Drawn {
+        let upright = (FONT, FONT_PX).into_font().color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
+        let turned = (FONT, FONT_PX).into_font().transform(FontTransform::Rotate90).color(&INK);
+        let turned = turned.pos(Pos::new(HPos::Left, VPos::Center));
+        let style = if self.labels_turned() { turned } else { upright };
+        for (at, point) in self.points.iter().enumerate() {
+            let (x, y) = plane.backend_coord(&(at as f64 + 0.5, 0.0));
+            area.draw_text(point, &style, (x, y + 8))?;
+        }
+        Ok(())
+    }
+
+    fn draw_legend(&self, area: &Area<'_>) -> Drawn {
+        let style = (FONT, FONT_PX).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        for (at, series) in self.series.iter().enumerate() {
+            let y = 52 + at as i32 * 20;
+            area.draw(&Rectangle::new([(4, y - 6), (16, y + 6)], colour(at).filled()))?;
+            area.draw_text(&series.name, &style, (24, y))?;
+        }
+        Ok(())
+    }
+
+    /// The upper end of the scale.
+    fn top(&self) -> f64 {
+        let at = |point: usize| self.series.iter().filter_map(move |series| series.values[point]);
+        let highest = |point: usize| match self.kind {
+            Kind::Stacked => at(point).sum(),
+            Kind::Lines | Kind::Bars => at(point).fold(0.0, f64::max),
+        };
+        let top = (0..self.points.len()).map(highest).fold(0.0, f64::max) * 1.05;
+        if top > 0.0 { top } else { 1.0 }
+    }
+
+    fn plot_px(&self) -> u32 {
+        let bars = if self.kind == Kind::Bars { self.series.len() } else { 1 };
+        (self.points.len() * (18 + 12 * bars) + 130).clamp(460, 1100) as u32
+    }
+
+    fn legend_px(&self) -> u32 {
+        longest(self.series.iter().map(|series| series.name.as_str())) as u32 + 40
+    }
+
+    fn labels_turned(&self) -> bool {
+        let room_px = (self.plot_px() as i32 - 110) / self.points.len().max(1) as i32;
+        longest(self.points.iter().map(String::as_str)) > room_px
+    }
+
+    fn labels_px(&self) -> u32 {
+        let labels_px = longest(self.points.iter().map(String::as_str));
+        if self.labels_turned() { labels_px as u32 + 12 } else { 28 }
+    }
+}
+
+fn colour(at: usize) -> RGBColor {
+    COLOURS[at % COLOURS.len()]
+}
+
+/// Width of the longest of some texts, in pixels.
+fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> i32 {
+    texts.map(|text| text.chars().count()).max().unwrap_or(0) as i32 * CHARACTER_PX
+}
+
+/// Each text once, in the order in which they came.
+fn in_order<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    texts.filter(|text| seen.insert(*text)).map(str::to_owned).collect()
+}
+
+/// Whether points are steps on a scale: the same text around different numbers.
+fn is_scale(points: &[String]) -> bool {
+    let around = |point: &String| point.split(|c: char| c.is_ascii_digit() || c == '.').collect::<String>();
+    let numbered = |point: &String| point.contains(|c: char| c.is_ascii_digit());
+    points.len() > 1 && points.iter().all(|point| numbered(point) && around(point) == around(&points[0]))
+}
+
+/// A number in few characters.
+#[must_use]
+pub fn short(value: f64) -> String {
+    let (scaled, unit) = match value.abs() {
+        size if size >= 1e9 => (value / 1e9, "G"),
+        size if size >= 1e6 => (value / 1e6, "M"),
+        size if size >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let digits = match scaled.abs() {
+        size if size >= 100.0 || size == 0.0 => 0,
+        size if size >= 10.0 => 1,
+        size if size >= 0.1 => 2,
+        size if size >= 0.01 => 3,
+        _ => 4,
+    };
+    format!("{scaled:.digits$}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(values: &[(&str, &str, f64)]) -> Chart {
+        Chart::of("A <title>", "seconds", false, values.iter().copied())
+    }
+
+    #[test]
+    fn values_find_their_series_and_point() {
+        let chart = chart(&[("b", "20%", 1.0), ("a", "20%", 2.0), ("b", "40%", 3.0)]);
+        assert_eq!(chart.points, ["20%", "40%"]);
+        let expected = [("b", vec![Some(1.0), Some(3.0)]), ("a", vec![Some(2.0), None])];
+        for (series, (name, values)) in chart.series.iter().zip(expected) {
+            assert_eq!((series.name.as_str(), &series.values), (name, &values));
+        }
+        assert_eq!(chart.kind, Kind::Lines);
+    }
+
+    #[test]
+    fn names_make_bars_and_numbers_lines() {
+        assert_eq!(chart(&[("a", "tpcc", 1.0), ("a", "redis", 1.0)]).kind, Kind::Bars);
+        assert_eq!(chart(&[("a", "HF 0.1", 1.0), ("a", "HF 0.25", 1.0)]).kind, Kind::Lines);
+        assert_eq!(chart(&[("a", "20%", 1.0), ("a", "20 ns", 1.0)]).kind, Kind::Bars);
+        assert_eq!(
+            Chart::of("t", "u", true, [("a", "1%", 1.0), ("a", "2%", 1.0)].into_iter()).kind,
+            Kind::Stacked
+        );
+    }
+
+    #[test]
+    fn a_drawing_shows_every_name_escaped() {
+        for stacked in [false, true] {
+            let values = [("one & only", "left", 1.0), ("other", "left", 2.0), ("other", "right", 0.5)];
+            let svg = Chart::of("A <title>", "seconds", stacked, values.into_iter()).svg().unwrap();
+            for text in ["A &lt;title&gt;", "seconds", "one &amp; only", "other", "left", "right"] {
+                assert!(svg.contains(text), "{text} is not in {svg}");
+            }
+            assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+        }
+    }
+
+    #[test]
+    fn odd_values_are_refused_and_empty_charts_drawn() {
+        assert!(chart(&[("a", "x", f64::NAN)]).svg().unwrap_err().to_string().contains("finite"));
+        assert!(chart(&[]).svg().is_ok());
+        assert!(chart(&[("a", "x", 0.0)]).svg().is_ok());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in
+            [(0.0, "0"), (1.5, "1.50"), (12_345.0, "12.3k"), (2.5e9, "2.50G"), (0.012, "0.012")]
+        {
+            assert_eq!(short(value), text);
+        }
+    }
+}
