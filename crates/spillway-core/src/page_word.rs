@@ -88,7 +88,7 @@ impl Departures {
     /// What a page that leaves now keeps in place of its frame.
     #[must_use]
     pub fn now(&self) -> u32 {
-        (self.0.load(std::sync::atomic::Ordering::Relaxed) / Self::TICK_PAGES & FRAME_MASK) as u32
+        ((self.0.load(std::sync::atomic::Ordering::Relaxed) / Self::TICK_PAGES) & FRAME_MASK) as u32
     }
 
     /// How many pages have left since, rounded to ticks, and forgetting whole turns of the clock.

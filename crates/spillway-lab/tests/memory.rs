@@ -1,4 +1,5 @@
 //! What a simulated page costs in memory: simulator and policy together, by counting what they allocate.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use peak_alloc::PeakAlloc;
 use spillway_lab::access::{Access, Accesses};

@@ -27,8 +27,8 @@ impl<const WAYS: usize> Order<WAYS> {
     #[inline(always)]
     pub fn note(&mut self, way: usize) {
         // Where the byte of this way is: the lowest one that is zero here.
-        let difference = self.0 ^ way as u64 * ONES;
-        let zeros = difference.wrapping_sub(ONES) & !difference & 0x80 * ONES;
+        let difference = self.0 ^ (way as u64 * ONES);
+        let zeros = difference.wrapping_sub(ONES) & !difference & (0x80 * ONES);
         let place = (zeros & zeros.wrapping_neg()) >> 7;
         let younger = place.wrapping_sub(1);
         let older = !(younger << 8 | 0xff);
