@@ -104,12 +104,13 @@ impl Worker {
 
     /// Moves neighbouring locked pages into frames.
     fn unmap_run(&mut self, mut run: &[(u64, PageInfo)]) {
-        while let [(first_page, _), ..] = run {
+        let mut is_own = false;
+        while !run.is_empty() {
             let Some((frame, count)) = self.engine.frames.take_run(run.len()) else {
                 run.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
                 return;
             };
-            let moved = match self.move_to_frames(address_of(*first_page), frame, count) {
+            let moved = match self.move_to_frames(run, frame, count, &mut is_own) {
                 Ok(moved) => moved,
                 Err(error) => {
                     self.unmap_by_other_means(run[0], frame, error);
@@ -126,15 +127,25 @@ impl Worker {
         }
     }
 
-    /// Moves up to `count` neighbouring pages and returns how many went; an error speaks of the first.
-    fn move_to_frames(&self, address: usize, frame: u32, count: usize) -> rustix::io::Result<usize> {
+    /// Moves up to `count` pages of a run and returns how many went; an error speaks of the first. `is_own` says that
+    /// the run was made the process's own already.
+    fn move_to_frames(
+        &self,
+        run: &[(u64, PageInfo)],
+        frame: u32,
+        count: usize,
+        is_own: &mut bool,
+    ) -> rustix::io::Result<usize> {
         let (to, bytes) = (self.engine.frames.address(frame), count * PAGE_SIZE);
+        let address = address_of(run[0].0);
         let uffd = &self.at.uffd;
         let moved = match uffd.move_to_frames(to, address, bytes) {
             // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What then
             // still cannot is pinned: a device may write to it whatever the page table says.
-            Err(Errno::BUSY) => {
-                memory::make_own(address, bytes)?;
+            Err(Errno::BUSY) if !*is_own => {
+                *is_own = true;
+                // Where it fails it has come as far as the page that it failed at.
+                let _ = memory::make_own(address, run.len() * PAGE_SIZE);
                 uffd.move_to_frames(to, address, bytes)?
             }
             other => other?,
@@ -154,10 +165,11 @@ impl Worker {
         self.engine.enqueue(page_number, next);
     }
 
-    /// The page stays: back to the tail of the active queue.
+    /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go would
+    /// be met again and again before one that can.
     fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
-        let next = info.queued_as(State::Active);
+        let next = info.queued_as(State::Proactive);
         self.unlock(page_number, word, next);
         self.engine.enqueue(page_number, next);
     }
