@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord, State};
 use spillway_core::transitions::{Service, service};
-use spillway_sys::memory::{self, PageMap};
+use spillway_sys::memory;
 use spillway_sys::uffd::RegisterMode;
 
 use crate::calls::{Operation, Request, TRY_AGAIN};
@@ -107,30 +107,23 @@ impl Worker {
         if !self.map(range.clone()) {
             return 0;
         }
-        let Ok(pagemap) = PageMap::open() else {
-            return self.give_up("open the page map", Errno::ACCESS);
+        let Some(populated) = self.populated_pages(&range) else {
+            return self.give_up("read the page map", Errno::ACCESS);
         };
         let mut adopted = 0;
-        for address in range.step_by(PAGE_SIZE) {
-            let populated = pagemap.entry(address).is_ok_and(memory::PageMapEntry::is_populated);
-            let page_number = page_number_of(address);
-            let Some(word) = populated.then(|| self.engine.table.find_or_make(page_number).ok()).flatten()
-            else {
-                continue;
-            };
-            let info = self.lock(word);
+        for page_number in populated {
             // Before main, so nothing else runs; a limit below what the program starts with is refused there.
-            if info.state == State::Absent && self.charge(1, Comes::New).is_ok() {
-                self.at.add_managed(1);
-                let next = info.queued_as(State::Active);
-                self.unlock(page_number, word, next);
-                self.engine.enqueue(page_number, next);
+            if self.charge(1, Comes::New).is_err() {
+                continue;
+            }
+            if self.queue_active(page_number) {
                 adopted += 1;
             } else {
-                self.unlock(page_number, word, info);
+                self.at.release_local(1);
             }
         }
-        adopted
+        self.at.add_managed(adopted);
+        adopted as usize
     }
 
     /// Ends the management of a range that is about to go. Returns how many of its pages had contents.

@@ -20,8 +20,9 @@ use crate::settings::Block;
 pub const MAX_BLOCK_PAGES: usize = 64;
 
 const LEAF_PAGES: u64 = 512;
-const END_MASK: u64 = 0xFFFF;
+const PART_MASK: u64 = 0xFFFF;
 const PAGES_SHIFT: u32 = 16;
+const AHEAD_SHIFT: u32 = 32;
 
 /// Where the last block fetched in a leaf ended, and how long it was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,15 +30,18 @@ struct Stream {
     /// Pages from the leaf's start.
     end: u64,
     block_pages: u64,
+    /// Pages of the block that no fault had asked for.
+    ahead_pages: u64,
 }
 
 impl Stream {
     fn unpack(word: u64) -> Self {
-        Self { end: word & END_MASK, block_pages: word >> PAGES_SHIFT }
+        let part = |shift: u32| word >> shift & PART_MASK;
+        Self { end: part(0), block_pages: part(PAGES_SHIFT), ahead_pages: part(AHEAD_SHIFT) }
     }
 
     fn pack(self) -> u64 {
-        self.end | self.block_pages << PAGES_SHIFT
+        self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT
     }
 
     /// The block to fetch for a fault at page `within` the leaf, at most `most` pages.
@@ -81,8 +85,8 @@ impl Worker {
             self.stream(page_number)
         };
         let pages = stream.next_block_pages(within, self.at.max_block_pages as u64);
-        if stream.block_pages > 1 && stream.end == within {
-            self.at.run.count(Counter::PagesAheadUsed, stream.block_pages.saturating_sub(1));
+        if stream.block_pages > 0 && stream.end == within {
+            self.at.run.count(Counter::PagesAheadUsed, stream.ahead_pages);
         }
         pages.min(LEAF_PAGES - within) as usize
     }
@@ -92,8 +96,9 @@ impl Worker {
         word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// Notes that the far pages of a block of `wanted` pages from `page_number` on were fetched up to `last`.
-    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, last: u64) {
+    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` were fetched.
+    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) {
+        let last = followers.last().map_or(page_number, |(last, _)| *last);
         let start = page_number - page_number % LEAF_PAGES;
         // What is local already does not fault: the stream will fault behind it.
         let mut end = last + 1 - start;
@@ -101,7 +106,8 @@ impl Worker {
             end += 1;
         }
         if let Some(word) = self.engine.table.stream_of(page_number) {
-            word.store(Stream { end, block_pages: wanted as u64 }.pack(), Ordering::Relaxed);
+            let stream = Stream { end, block_pages: wanted as u64, ahead_pages: followers.len() as u64 };
+            word.store(stream.pack(), Ordering::Relaxed);
         }
     }
 
@@ -156,7 +162,9 @@ mod tests {
         let mut blocks = Vec::new();
         for _ in 0..9 {
             let pages = stream.next_block_pages(at, 64);
-            stream = Stream::unpack(Stream { end: at + pages, block_pages: pages }.pack());
+            stream =
+                Stream::unpack(Stream { end: at + pages, block_pages: pages, ahead_pages: pages - 1 }.pack());
+            assert_eq!(stream.ahead_pages, pages - 1);
             blocks.push(pages);
             at += pages;
         }

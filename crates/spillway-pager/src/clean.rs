@@ -14,7 +14,6 @@ use spillway_core::page_word::{PageInfo, State};
 use spillway_sys::memory;
 
 use crate::engine::{Worker, address_of};
-use crate::evict::nothing_is_pinned;
 use crate::run_state::Counter;
 
 /// Longer blocks are streams, where an eviction moves whole runs and protection would cost more than it saves.
@@ -94,7 +93,7 @@ impl Worker {
             return vec![false; clean.len()];
         };
         // A device that may read a page for long would go on reading what was dropped.
-        if !nothing_is_pinned() {
+        if !self.nothing_is_pinned() {
             return vec![false; clean.len()];
         }
         let regions = self.engine.regions();

@@ -14,7 +14,7 @@ use spillway_core::page::{PAGE_SHIFT, Page};
 use spillway_core::page_word::{Departures, PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
-use spillway_sys::memory::{Area, PageMap};
+use spillway_sys::memory::{Area, PageMap, Pins};
 use spillway_sys::uffd::Uffd;
 use thiserror::Error;
 
@@ -149,6 +149,8 @@ pub struct Attachment {
     pub readers: Readers,
     /// This process, to advise itself; without it no page is kept clean.
     pub own_process: Option<OwnedFd>,
+    /// What devices hold of it; without it nothing counts as free of them.
+    pub pins: Option<Pins>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
     /// Free pages below which the evictor works.

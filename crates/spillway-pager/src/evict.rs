@@ -190,16 +190,30 @@ impl Worker {
                     self.unlock(page_number, word, next);
                 }
             }
-            Errno::INVAL if nothing_is_pinned() && self.copy_out(address, frame) => {
-                self.to_inactive(page_number, info, frame);
+            Errno::INVAL if self.nothing_is_pinned() => {
+                if self.copy_out(address, frame) {
+                    self.to_inactive(page_number, info, frame);
+                } else {
+                    // What was copied may lie there.
+                    self.engine.frames.discard(&mut [frame]);
+                    self.refuse_eviction(page_number, info);
+                }
             }
             _ => {
-                // A copy that was called off may lie there.
-                self.engine.frames.discard(&mut [frame]);
-                self.at.run.count(Counter::EvictionsRefused, 1);
-                self.keep_mapped(page_number, info);
+                self.engine.frames.give_back(&[frame]);
+                self.refuse_eviction(page_number, info);
             }
         }
+    }
+
+    fn refuse_eviction(&self, page_number: u64, info: PageInfo) {
+        self.at.run.count(Counter::EvictionsRefused, 1);
+        self.keep_mapped(page_number, info);
+    }
+
+    /// No device holds memory of this process for long. False also when it cannot be known.
+    pub(crate) fn nothing_is_pinned(&self) -> bool {
+        self.at.pins.as_ref().and_then(|pins| pins.bytes().ok()) == Some(0)
     }
 
     /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to it or
@@ -500,8 +514,7 @@ impl Worker {
         for page_number in pages {
             let Some(word) = self.engine.table.find(page_number) else { continue };
             let Some(info) = word.try_lock() else { continue };
-            let mapped = matches!(info.state, State::Active | State::Proactive);
-            let slot = info.slot.filter(|&slot| mapped && !self.at.run.slots().is_shared(slot));
+            let slot = info.slot.filter(|&slot| info.is_mapped() && !self.at.run.slots().is_shared(slot));
             // Without a copy it is not clean, and must not look protected.
             let next = match slot {
                 Some(_) => PageInfo { slot: None, ..self.unprotect(page_number, info) },
@@ -518,11 +531,6 @@ impl Worker {
 
 const WARNED_STORE_FAILED: u32 = 0;
 const WARNED_STORE_CROWDED: u32 = 1;
-
-/// False also when it cannot be known.
-pub(crate) fn nothing_is_pinned() -> bool {
-    memory::pinned_bytes().is_ok_and(|bytes| bytes == 0)
-}
 
 fn is_zero(page: &Page) -> bool {
     // Compared with itself shifted by one, after its first byte: as fast as memcmp.

@@ -50,8 +50,7 @@ impl Worker {
             }
         };
         if self.at.settings.block == Block::Elastic {
-            let last = followers.last().map_or(page_number, |(last, _)| *last);
-            self.note_block(page_number, wanted, last);
+            self.note_block(page_number, wanted, &followers);
         }
         self.at.run.count_block(1 + followers.len());
         // A block is promoted as a whole, or its pages would leave one by one later.
@@ -160,8 +159,8 @@ impl Worker {
         }
     }
 
-    /// Reads pages from their slots of one store into the bounce pages and checks them. Returns how many came right, from the first on, and
-    /// what is wrong with the next.
+    /// Reads pages from their slots of one store into the bounce pages and checks them. Returns how many came right, from
+    /// the first on, and what is wrong with the next.
     fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<Lost>) {
         let at = self.at;
         let open = &at.stores[store];

@@ -129,21 +129,31 @@ impl Worker {
     /// Makes the populated pages of a registered range Active, `most` of them. A page that is busy is being served: its
     /// fault was raised after the registration and charges the page itself.
     fn queue_populated(&self, range: &Range<usize>, most: u64) -> u64 {
-        let Some(page_map) = &self.at.page_map else { return 0 };
         let mut taken = 0;
-        for start in range.clone().step_by(LEAF_PAGES * PAGE_SIZE) {
-            let pages = (range.end - start).div_ceil(PAGE_SIZE).min(LEAF_PAGES);
-            let Ok(populated) = page_map.populated(start, pages) else { continue };
-            for page in (0..pages).filter(|page| populated[page / 64] >> (page % 64) & 1 != 0) {
-                if taken < most && self.queue_active(page_number_of(start) + page as u64) {
-                    taken += 1;
-                }
+        for page_number in self.populated_pages(range).unwrap_or_default() {
+            if taken < most && self.queue_active(page_number) {
+                taken += 1;
             }
         }
         taken
     }
 
-    fn queue_active(&self, page_number: u64) -> bool {
+    /// The pages of a range that are not missing; `None` when that cannot be known.
+    pub(crate) fn populated_pages(&self, range: &Range<usize>) -> Option<Vec<u64>> {
+        let page_map = self.at.page_map.as_ref()?;
+        let mut found = Vec::new();
+        for start in range.clone().step_by(LEAF_PAGES * PAGE_SIZE) {
+            let pages = (range.end - start).div_ceil(PAGE_SIZE).min(LEAF_PAGES);
+            let populated = page_map.populated(start, pages).ok()?;
+            let is_populated = |page: &usize| populated[page / 64] >> (page % 64) & 1 != 0;
+            let first = page_number_of(start);
+            found.extend((0..pages).filter(is_populated).map(|page| first + page as u64));
+        }
+        Some(found)
+    }
+
+    /// Queues a page that is mapped and charged. False where its word says that it is known already, or is busy.
+    pub(crate) fn queue_active(&self, page_number: u64) -> bool {
         let Ok(word) = self.engine.table.find_or_make(page_number) else { return false };
         let Some(info) = word.try_lock() else { return false };
         let is_new = info.state == State::Absent;

@@ -297,27 +297,23 @@ impl Supervisor {
     fn reap_unborn(&mut self) {
         let known: Vec<usize> = self.connections.iter().filter_map(|connection| connection.entry).collect();
         let absent: Vec<usize> = self.run.processes().filter(|entry| !known.contains(entry)).collect();
-        self.orphans.retain(|(entry, _)| absent.contains(entry));
+        let before = std::mem::take(&mut self.orphans);
         for entry in absent {
             let process = self.run.process(entry);
-            let is_over = match (process.pid(), process.parent()) {
-                (0, Some(parent)) if !known.contains(&parent) => self.is_overdue(entry),
-                (0, _) => false,
-                (pid, _) => !std::path::Path::new(&format!("/proc/{pid}")).exists(),
-            };
-            if is_over {
-                self.reap(entry);
-            }
-        }
-    }
-
-    /// Whether an orphan has been waited for long enough: if it lives, its first step is to come here.
-    fn is_overdue(&mut self, entry: usize) -> bool {
-        match self.orphans.iter().find(|(orphan, _)| *orphan == entry) {
-            Some((_, since)) => since.elapsed() > ORPHANS_PATIENCE,
-            None => {
-                self.orphans.push((entry, Instant::now()));
-                false
+            match (process.pid(), process.parent()) {
+                (0, Some(parent)) if !known.contains(&parent) => {
+                    // If the child lives, its first step is to come here.
+                    let waiting = before.iter().find(|(orphan, _)| *orphan == entry);
+                    let since = waiting.map_or_else(Instant::now, |(_, since)| *since);
+                    if since.elapsed() > ORPHANS_PATIENCE {
+                        self.reap(entry);
+                    } else {
+                        self.orphans.push((entry, since));
+                    }
+                }
+                (0, _) => {}
+                (pid, _) if std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
+                _ => self.reap(entry),
             }
         }
     }

@@ -10,12 +10,12 @@ use spillway_core::page_word::MAX_FRAMES;
 use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, exit_thread};
 use spillway_sys::uffd::RawMessage;
 
+use crate::address_space::fault_mode;
 use crate::attach::AttachError;
 use crate::engine::{Worker, now_ns};
 use crate::message;
 use crate::readers::Lead;
 use crate::regions::OnFork;
-use spillway_sys::uffd::RegisterMode;
 
 /// Starts a pager thread.
 #[allow(unsafe_code)]
@@ -186,10 +186,9 @@ impl Worker {
         let regions: Vec<_> = self.engine.regions().iter().collect();
         for (range, on_fork) in regions {
             if on_fork != OnFork::Drop {
-                let mode = RegisterMode::MISSING | RegisterMode::WRITE_PROTECT;
                 self.at
                     .uffd
-                    .register(range.start, range.len(), mode)
+                    .register(range.start, range.len(), fault_mode())
                     .map_err(|error| AttachError::Kernel("register memory after a fork", error))?;
             }
             if on_fork != OnFork::Keep {

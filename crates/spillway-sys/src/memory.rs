@@ -160,20 +160,30 @@ pub unsafe fn make_anonymous(address: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Bytes of this process that devices hold in place for long (`VmPin`: registered buffers of io_uring, RDMA) or that are
-/// locked for them (`VmLck`: VFIO).
-pub fn pinned_bytes() -> Result<u64> {
-    let status = rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = [0; 4096];
-    let length = rustix::io::read(&status, &mut text)?;
-    let text = String::from_utf8_lossy(&text[..length]);
-    let kib_of = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    match (kib_of("VmPin:"), kib_of("VmLck:")) {
-        (Some(pinned), Some(locked)) => Ok((pinned + locked) << 10),
-        _ => Err(Errno::NODATA),
+/// What devices hold in place of the memory of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on
+/// the way of a fault, and a program may go where there is no /proc.
+#[derive(Debug)]
+pub struct Pins(std::os::fd::OwnedFd);
+
+impl Pins {
+    /// Those of the calling process.
+    pub fn open() -> Result<Self> {
+        rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Self)
+    }
+
+    /// Bytes held for long (`VmPin`: registered buffers of io_uring, RDMA) or locked for a device (`VmLck`: VFIO).
+    pub fn bytes(&self) -> Result<u64> {
+        let mut text = [0; 4096];
+        let length = rustix::io::pread(&self.0, &mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..length]);
+        let kib_of = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        match (kib_of("VmPin:"), kib_of("VmLck:")) {
+            (Some(pinned), Some(locked)) => Ok((pinned + locked) << 10),
+            _ => Err(Errno::NODATA),
+        }
     }
 }
 
@@ -260,12 +270,13 @@ mod tests {
 
     #[test]
     fn nothing_is_pinned_but_what_is_locked() {
-        let before = pinned_bytes().unwrap();
+        let pins = Pins::open().unwrap();
+        let before = pins.bytes().unwrap();
         let area = Area::new(4 * PAGE_SIZE).unwrap();
         // SAFETY: locking does not change memory.
         unsafe { rustix::mm::mlock(std::ptr::with_exposed_provenance_mut(area.address()), 4 * PAGE_SIZE) }
             .unwrap();
-        assert!(pinned_bytes().unwrap() >= before + 4 * PAGE_SIZE as u64);
+        assert!(pins.bytes().unwrap() >= before + 4 * PAGE_SIZE as u64);
     }
 
     #[test]
