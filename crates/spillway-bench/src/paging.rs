@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
         Ok(Sample {
             misses_per_access: fetched as f64 / result.accesses_in_all.max(1) as f64,
             result,
-            fault_mode: stats["fault_mode"].as_str().map(str::to_owned),
+            fault_mode: stats["settings"]["fault_mode"].as_str().map(str::to_owned),
         })
     }
 

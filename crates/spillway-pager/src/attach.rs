@@ -1,12 +1,12 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
@@ -22,12 +22,15 @@ use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
 use crate::gate::Gate;
+use crate::holds::Holds;
+use crate::inline::Inline;
 use crate::message;
 use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run_state::{Counter, RunState, slot_ranges};
+use crate::settings::FaultMode;
 use crate::threads;
 
 /// Why a process cannot be managed.
@@ -67,6 +70,12 @@ pub struct Birth {
     reason: Mutex<String>,
     engine: OnceLock<&'static Engine>,
     run: OnceLock<&'static RunState>,
+    /// The first pager thread.
+    pager_thread: AtomicU32,
+    /// Of this process, since its last fork.
+    attachment: Mutex<Option<&'static Attachment>>,
+    /// Address of the leaked [`Inline`] of this process; 0 in thread mode.
+    inline: AtomicUsize,
 }
 
 const PENDING: u32 = 0;
@@ -101,6 +110,9 @@ impl Birth {
             reason: Mutex::new(String::new()),
             engine: OnceLock::new(),
             run: OnceLock::new(),
+            pager_thread: AtomicU32::new(0),
+            attachment: Mutex::new(None),
+            inline: AtomicUsize::new(0),
         })
     }
 
@@ -114,6 +126,31 @@ impl Birth {
     #[must_use]
     pub fn engine(&self) -> Option<&'static Engine> {
         self.engine.get().copied()
+    }
+
+    /// What serves faults in their own threads; `None` in thread mode. Async-signal-safe.
+    #[must_use]
+    pub fn inline(&self) -> Option<&'static Inline> {
+        match self.inline.load(Ordering::Acquire) {
+            0 => None,
+            address => Some(threads::argument(address)),
+        }
+    }
+
+    /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in place of what it
+    /// inherited.
+    fn ready_inline(&self) -> Result<(), String> {
+        let attachment = self.attachment.lock().ok().and_then(|attachment| *attachment);
+        let (Some(at), Some(engine)) = (attachment, self.engine()) else { return Ok(()) };
+        let pager_thread = Pid::from_raw(self.pager_thread.load(Ordering::Relaxed).cast_signed());
+        let (Some(_), Some(pager_thread)) = (&at.signalling, pager_thread) else { return Ok(()) };
+        if let Some(inherited) = self.inline() {
+            inherited.close();
+        }
+        let inline = Inline::new(engine, at, pager_thread).map_err(|error| error.to_string())?;
+        let inline: &'static Inline = Box::leak(Box::new(inline));
+        self.inline.store(std::ptr::from_ref(inline).expose_provenance(), Ordering::Release);
+        Ok(())
     }
 
     /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
@@ -140,7 +177,7 @@ impl Birth {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
         }
         if self.outcome.load(Ordering::Acquire) == READY {
-            return Ok(());
+            return self.ready_inline();
         }
         Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
     }
@@ -169,6 +206,13 @@ impl Birth {
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
+        let signalling = match welcome.settings.fault_mode {
+            FaultMode::Thread => None,
+            FaultMode::Inline => Some(
+                Uffd::open(device.as_ref().map(AsFd::as_fd), features | Features::SIGBUS)
+                    .map_err(kernel("open a userfaultfd with SIGBUS"))?,
+            ),
+        };
         let engine = self.engine_for(&welcome)?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
@@ -176,10 +220,11 @@ impl Birth {
         let waits = stores.iter().any(|open| is_remote(open.store.uri()));
         let at = Box::leak(Box::new(Attachment {
             uffd,
+            signalling,
             run,
             entry: welcome.entry,
             stores,
-            control,
+            control: Some(control),
             readers: Readers::new(waits),
             pins: Pins::open().ok(),
             page_map: PageMap::open().ok(),
@@ -195,7 +240,14 @@ impl Birth {
             worker.adopt_after_fork()?;
         }
         run.count(Counter::Processes, 1);
-        rendezvous::send(&at.control, &Ready {}, &[at.uffd.as_fd()])?;
+        self.pager_thread
+            .store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Relaxed);
+        if let Ok(mut attachment) = self.attachment.lock() {
+            *attachment = Some(at);
+        }
+        if let Some(control) = &at.control {
+            rendezvous::send(control, &Ready {}, &[at.managed().as_fd()])?;
+        }
         Ok(worker)
     }
 
@@ -228,6 +280,7 @@ impl Birth {
             remaps: Mutex::new(Vec::new()),
             gate: Gate::new(),
             calls: Calls::new().map_err(&out_of_memory)?,
+            holds: Holds::default(),
             zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
@@ -255,7 +308,7 @@ impl Birth {
     }
 }
 
-fn is_remote(uri: &str) -> bool {
+pub(crate) fn is_remote(uri: &str) -> bool {
     !(uri.starts_with("compressed:") || uri.starts_with("ram:"))
 }
 

@@ -46,6 +46,8 @@ pub enum Operation {
     CountUnmanaged = 11,
     /// A mapping has grown in place: its address, where it ended, by how much. Managed if it was.
     Grown = 12,
+    /// Serve a fault of the calling thread in its stead: address, 1 for a write plus 2 where the page is there.
+    Serve = 13,
 }
 
 impl Operation {
@@ -64,6 +66,7 @@ impl Operation {
             ForkEnd,
             CountUnmanaged,
             Grown,
+            Serve,
         ]
         .into_iter()
         .find(|operation| *operation as u32 == number)

@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::calls::Calls;
 use crate::frames::Frames;
 use crate::gate::Gate;
+use crate::holds::Holds;
 use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
@@ -112,6 +113,8 @@ pub struct Engine {
     pub gate: Gate,
     /// How the program's threads ask for something.
     pub calls: Calls,
+    /// What system calls are using.
+    pub holds: Holds,
     /// A page of zeros.
     pub zeros: Area,
     /// The last failure of a store, for the message when memory runs out because of it.
@@ -133,16 +136,19 @@ pub struct OpenStore {
 
 /// What ties one process to its run.
 pub struct Attachment {
-    /// Faults come from here.
+    /// Faults come from here, and calls.
     pub uffd: Uffd,
+    /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and doorbells are
+    /// with the other.
+    pub signalling: Option<Uffd>,
     /// Shared with the other processes.
     pub run: &'static RunState,
     /// This process's entry in the run.
     pub entry: usize,
     /// Where far pages are, in the order in which they are filled.
     pub stores: Vec<OpenStore>,
-    /// The supervisor sees the end of the process by the end of this connection.
-    pub control: OwnedFd,
+    /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone have it.
+    pub control: Option<OwnedFd>,
     /// Of the run.
     pub settings: Settings,
     /// Which handlers read faults.
@@ -160,6 +166,12 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// The userfaultfd of managed memory.
+    #[must_use]
+    pub fn managed(&self) -> &Uffd {
+        self.signalling.as_ref().unwrap_or(&self.uffd)
+    }
+
     /// This process's entry.
     #[must_use]
     pub fn process(&self) -> Process<'_> {
@@ -282,7 +294,7 @@ impl Worker {
     /// Unlocks a page's word and wakes who waits for it.
     pub fn unlock(&self, page_number: u64, word: PageWord<'_>, info: PageInfo) {
         if word.unlock(info) {
-            let _ = self.at.uffd.wake(address_of(page_number), 1 << PAGE_SHIFT);
+            let _ = self.at.managed().wake(address_of(page_number), 1 << PAGE_SHIFT);
         }
     }
 

@@ -66,7 +66,7 @@ impl Worker {
             Err(Failure::Retry) => {
                 // Locked by us until now, so the fault itself counts as a waiter.
                 let _ = word.unlock(info);
-                let _ = self.at.uffd.wake(fault.address, PAGE_SIZE);
+                let _ = self.at.managed().wake(fault.address, PAGE_SIZE);
             }
             Err(Failure::Lost(lost)) => {
                 self.at.run.count(Counter::FaultsRefused, 1);
@@ -138,11 +138,11 @@ impl Worker {
         from: usize,
         charged: bool,
     ) -> Result<(), Failure> {
-        match self.at.uffd.copy(address_of(page_number), from, PAGE_SIZE) {
+        match self.at.managed().copy(address_of(page_number), from, PAGE_SIZE) {
             Ok(()) => Ok(()),
             // There already, unmanaged until now: it counts from here on.
             Err(Errno::EXIST) => {
-                let _ = self.at.uffd.wake(address_of(page_number), PAGE_SIZE);
+                let _ = self.at.managed().wake(address_of(page_number), PAGE_SIZE);
                 Ok(())
             }
             Err(error) => {
@@ -161,7 +161,7 @@ impl Worker {
     /// Maps a page's own frame again.
     pub(crate) fn remap(&mut self, page_number: u64, frame: u32) -> Result<(), Failure> {
         let (to, from) = (address_of(page_number), self.engine.frames.address(frame));
-        match self.at.uffd.move_from_frame(to, from) {
+        match self.at.managed().move_from_frame(to, from) {
             Ok(()) => {
                 self.engine.frames.give_back(&[frame]);
                 Ok(())
@@ -181,7 +181,7 @@ impl Worker {
         if access == Access::Protected {
             return Ok(self.unprotect(page_number, info));
         }
-        match self.at.uffd.copy(address, self.engine.zeros.address(), PAGE_SIZE) {
+        match self.at.managed().copy(address, self.engine.zeros.address(), PAGE_SIZE) {
             // Nothing was there: the program has discarded the page past our hooks, and reads zeros.
             Ok(()) => {
                 self.at.run.count(Counter::PagesFoundGone, 1);
@@ -189,7 +189,7 @@ impl Worker {
                 Ok(PageInfo { slot: None, ..info })
             }
             Err(_) => {
-                let _ = self.at.uffd.wake(address, PAGE_SIZE);
+                let _ = self.at.managed().wake(address, PAGE_SIZE);
                 Ok(info)
             }
         }
@@ -206,8 +206,8 @@ impl Worker {
 
     fn poison(&mut self, page_number: u64) {
         let address = address_of(page_number);
-        if self.at.uffd.poison(address, PAGE_SIZE).is_err() {
-            let _ = self.at.uffd.wake(address, PAGE_SIZE);
+        if self.at.managed().poison(address, PAGE_SIZE).is_err() {
+            let _ = self.at.managed().wake(address, PAGE_SIZE);
         }
     }
 }

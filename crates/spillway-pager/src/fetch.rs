@@ -100,7 +100,7 @@ impl Worker {
             let (to, from) = (address_of(chunk[0].0), self.bounce_address() + copied * PAGE_SIZE);
             let pages = self
                 .at
-                .uffd
+                .managed()
                 .copy_pages(to, from, chunk.len() * PAGE_SIZE, protected)
                 .map_or(0, |bytes| bytes / PAGE_SIZE);
             copied += pages;

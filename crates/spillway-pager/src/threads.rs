@@ -164,7 +164,8 @@ impl Worker {
     /// Nobody is left to give back what processes of this run held, or to keep far pages from reading as zeros
     /// while a process dies: the run ends, as its first program does when the supervisor is killed.
     fn stop_without_supervisor(&self) {
-        let mut polled = [PollFd::new(&self.at.control, PollFlags::IN)];
+        let Some(control) = &self.at.control else { return };
+        let mut polled = [PollFd::new(control, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0) {
             message::to_program("'spillway run' was killed, so its programs end too");
@@ -181,13 +182,14 @@ impl Worker {
     /// In a forked child: registers what the parent had managed, but for what the child does not inherit.
     pub(crate) fn adopt_after_fork(&mut self) -> std::result::Result<(), AttachError> {
         self.engine.calls.reset_all();
+        self.engine.holds.reset();
         let epoch = &self.engine.protection_epoch;
         epoch.store(epoch.load(Ordering::Relaxed) % (MAX_FRAMES as u32 - 1) + 1, Ordering::Relaxed);
         let regions: Vec<_> = self.engine.regions().iter().collect();
         for (range, on_fork) in regions {
             if on_fork != OnFork::Drop {
                 self.at
-                    .uffd
+                    .managed()
                     .register(range.start, range.len(), fault_mode())
                     .map_err(|error| AttachError::Kernel("register memory after a fork", error))?;
             }

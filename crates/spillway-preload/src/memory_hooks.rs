@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use spillway_pager::calls::Operation;
 use spillway_sys::raw;
+use spillway_sys::raw_thread::is_raw_thread;
 
 use spillway_pager::attach::Birth;
 use spillway_sys::maps;
 
 use crate::install::CURRENT_BREAK;
-use crate::{BIRTH, call, fork_hooks, set_errno, stop, to_libc};
+use crate::{BIRTH, call, fork_hooks, inline, set_errno, stop, to_libc};
 
 const PAGE_SIZE: usize = 4096;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
@@ -353,7 +354,7 @@ pub unsafe extern "C" fn munlockall() -> c_int {
 
 /// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page. Where the
 /// program has one thread, all its threads are that one; where it has more, the kernel decides.
-fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
+pub fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     let sets_filter = arguments[0] == libc::SECCOMP_SET_MODE_FILTER as usize;
     if sets_filter && arguments[1] & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 && is_single_threaded() {
         arguments[1] &= !(libc::SECCOMP_FILTER_FLAG_TSYNC as usize);
@@ -367,6 +368,19 @@ fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
 }
 
+/// A system call that changes the address space; `None` for any other.
+pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
+    let [a, b, c, ..] = arguments;
+    Some(match number as c_long {
+        libc::SYS_mmap => raw_mmap(arguments),
+        libc::SYS_munmap => raw_munmap(a, b),
+        libc::SYS_mremap => raw_mremap(arguments),
+        libc::SYS_madvise => raw_madvise(a, b, c as c_int),
+        libc::SYS_brk => raw_brk(a, 0) as isize,
+        _ => return None,
+    })
+}
+
 /// syscall(2): the calls that have hooks go through them.
 pub unsafe extern "C" fn syscall(
     number: c_long,
@@ -378,12 +392,13 @@ pub unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     let arguments = [a, b, c, d, e, f];
+    if !is_raw_thread() && inline::pager().is_some() {
+        return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
+    }
+    if let Some(result) = by_number(number as usize, arguments) {
+        return to_libc(result) as c_long;
+    }
     let result = match number {
-        libc::SYS_mmap => raw_mmap(arguments),
-        libc::SYS_munmap => raw_munmap(a, b),
-        libc::SYS_mremap => raw_mremap(arguments),
-        libc::SYS_madvise => raw_madvise(a, b, c as c_int),
-        libc::SYS_brk => raw_brk(a, 0) as isize,
         libc::SYS_seccomp => raw_seccomp(arguments),
         libc::SYS_fork => fork_hooks::by_system_call(number as usize, arguments),
         libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {

@@ -265,6 +265,14 @@ impl SignalsBlocked {
         Self { before }
     }
 
+    /// Blocks them but for those of a mask.
+    #[must_use]
+    pub fn but(spared: u64) -> Self {
+        let mut before = 0;
+        Self::set(&!spared, &mut before);
+        Self { before }
+    }
+
     fn set(mask: &u64, before: &mut u64) {
         let arguments = [
             libc::SIG_SETMASK as usize,

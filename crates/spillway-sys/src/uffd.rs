@@ -5,7 +5,7 @@
 //! them only on memory that belongs to the target program or to its own frame area, into which no Rust
 //! reference points while an operation runs.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use bitflags::bitflags;
 use rustix::io::{Errno, Result};
@@ -248,6 +248,18 @@ impl Uffd {
         let fd = open_raw(device)?;
         handshake(&fd, features.bits())?;
         Ok(Self { fd })
+    }
+
+    /// One that was opened before.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Its number in the file table that it was opened in.
+    #[must_use]
+    pub fn number(&self) -> RawFd {
+        self.fd.as_raw_fd()
     }
 
     /// Waits for messages and returns those read. Empty after an interruption.

@@ -1,0 +1,157 @@
+//! Ranges that stay mapped while the kernel works with them on the program's behalf.
+//!
+//! Where faults are signals, the kernel itself cannot have one served: what a system call reads or writes must be there
+//! before, and stay. Invariant: a page that was found mapped, its word unlocked, after its range was noted here is
+//! not evicted until the range is taken back: an evictor that locks the word later sees the range (both sides fence).
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+
+use spillway_core::page::PAGE_SIZE;
+
+use crate::engine::page_number_of;
+
+const HOLDERS: usize = 512;
+/// Ranges of one system call; of more, neighbours become one with what lies between.
+const RANGES: usize = 16;
+
+struct Holder {
+    taken: AtomicBool,
+    count: AtomicUsize,
+    /// Page numbers: the first, and the one behind the last.
+    ranges: [(AtomicUsize, AtomicUsize); RANGES],
+}
+
+/// What is held in a process.
+pub struct Holds {
+    holders: Box<[Holder]>,
+    /// Holders that are taken or were: no later one is looked at.
+    used: AtomicUsize,
+    /// Taken at this moment.
+    taken: AtomicUsize,
+}
+
+/// The ranges of one system call, let go when dropped.
+pub struct Hold<'a> {
+    holds: &'a Holds,
+    holder: &'a Holder,
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        let holder = || Holder {
+            taken: AtomicBool::new(false),
+            count: AtomicUsize::new(0),
+            ranges: std::array::from_fn(|_| (AtomicUsize::new(0), AtomicUsize::new(0))),
+        };
+        Self {
+            holders: (0..HOLDERS).map(|_| holder()).collect(),
+            used: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Holds {
+    /// A place for ranges; `None` while 512 system calls hold some.
+    pub fn take(&self) -> Option<Hold<'_>> {
+        let index = self.holders.iter().position(|holder| {
+            !holder.taken.load(Ordering::Relaxed) && !holder.taken.swap(true, Ordering::Acquire)
+        })?;
+        self.used.fetch_max(index + 1, Ordering::Relaxed);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        Some(Hold { holds: self, holder: &self.holders[index] })
+    }
+
+    /// Whether a page may not be evicted. Asked with its word locked.
+    pub fn covers(&self, page_number: u64) -> bool {
+        fence(Ordering::SeqCst);
+        if self.taken.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let page = page_number as usize;
+        self.holders[..self.used.load(Ordering::Relaxed)].iter().any(|holder| {
+            let count = holder.count.load(Ordering::Acquire);
+            holder.ranges[..count]
+                .iter()
+                .any(|(from, to)| (from.load(Ordering::Relaxed)..to.load(Ordering::Relaxed)).contains(&page))
+        })
+    }
+
+    /// In a forked child, whose only thread makes no system call: nothing is held.
+    pub fn reset(&self) {
+        for holder in &*self.holders {
+            holder.count.store(0, Ordering::Relaxed);
+            holder.taken.store(false, Ordering::Relaxed);
+        }
+        self.taken.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Hold<'_> {
+    /// Holds a range of addresses too, from now on.
+    pub fn add(&self, range: &Range<usize>) {
+        let from = page_number_of(range.start) as usize;
+        let to = page_number_of(range.end.saturating_add(PAGE_SIZE - 1)) as usize;
+        let count = self.holder.count.load(Ordering::Relaxed);
+        if count < RANGES {
+            self.holder.ranges[count].0.store(from, Ordering::Relaxed);
+            self.holder.ranges[count].1.store(to, Ordering::Relaxed);
+            self.holder.count.store(count + 1, Ordering::Release);
+        } else {
+            // Grows only, so that no page of it is ever left out.
+            let last = &self.holder.ranges[RANGES - 1];
+            last.0.fetch_min(from, Ordering::Relaxed);
+            last.1.fetch_max(to, Ordering::Relaxed);
+        }
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.holder.count.store(0, Ordering::Release);
+        self.holder.taken.store(false, Ordering::Release);
+        self.holds.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: usize = PAGE_SIZE;
+
+    #[test]
+    fn what_is_held_is_covered_until_it_is_let_go() {
+        let holds = Holds::default();
+        let (one, two) = (holds.take().unwrap(), holds.take().unwrap());
+        one.add(&(5 * PAGE + 7..6 * PAGE + 1));
+        two.add(&(6 * PAGE..6 * PAGE + 1));
+        assert_eq!([4, 5, 6, 7].map(|page| holds.covers(page)), [false, true, true, false]);
+        drop(one);
+        assert_eq!([5, 6].map(|page| holds.covers(page)), [false, true]);
+        drop(two);
+        assert!(!holds.covers(6));
+    }
+
+    #[test]
+    fn more_ranges_than_there_are_places_for_are_all_covered() {
+        let holds = Holds::default();
+        let hold = holds.take().unwrap();
+        (0..100).for_each(|i| hold.add(&(i * 10 * PAGE..i * 10 * PAGE + 1)));
+        assert!((0..100).all(|i| holds.covers(i * 10)));
+        assert!(!holds.covers(5));
+    }
+
+    #[test]
+    fn all_places_can_be_taken_and_come_back() {
+        let holds = Holds::default();
+        let all: Vec<_> = std::iter::from_fn(|| holds.take()).collect();
+        assert_eq!(all.len(), HOLDERS);
+        all[HOLDERS - 1].add(&(0..1));
+        assert!(holds.covers(0));
+        drop(all);
+        assert!(holds.take().is_some() && !holds.covers(0));
+    }
+}

@@ -1,0 +1,256 @@
+//! Inline mode: a fault is a signal, and the thread that has it serves it itself.
+//!
+//! That spares the hand-over to a handler and back, two switches of thread. Its price: the kernel cannot have a fault
+//! served in the middle of a system call, which fails with EFAULT instead. So [`Inline::make_ready`] brings in
+//! what a system call is about to use, under a [`Hold`].
+//!
+//! The program's threads have the program's file table, so the descriptors that serving takes are opened there a second
+//! time, at high numbers, and the preload library keeps the program from closing them. Where the program has forbidden
+//! system calls, a handler is asked to serve the fault.
+
+use std::ops::Range;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open,
+};
+use rustix::thread::{Timespec, nanosleep};
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::page_word::State;
+use spillway_store::StoreError;
+use spillway_sys::memory::{self, PageMap, Pins};
+use spillway_sys::uffd::{Fault, Uffd};
+
+use crate::calls::Operation;
+use crate::engine::{Attachment, Engine, OpenStore, Worker, page_number_of};
+use crate::holds::Hold;
+use crate::readers::Readers;
+
+/// The lowest number for our descriptors, where the limit lets it be.
+const HIGH_FD: u64 = 900;
+/// Times that a page is asked for before its system call is left to fail.
+const TRIES: usize = 64;
+
+/// Serves the faults of this process's threads where they happen.
+pub struct Inline {
+    engine: &'static Engine,
+    at: &'static Attachment,
+    workers: Vec<Mutex<Worker>>,
+    descriptors: Vec<RawFd>,
+    may_call_kernel: AtomicBool,
+}
+
+/// Why a process cannot serve its own faults.
+#[derive(Debug, thiserror::Error)]
+pub enum InlineError {
+    /// The kernel refuses something.
+    #[error("the kernel refused to open what faults are served with: {0}")]
+    Kernel(#[from] Errno),
+    /// A store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The pager's descriptors as the program's own table has them.
+struct Borrowed {
+    pager: OwnedFd,
+    least: RawFd,
+    numbers: Vec<RawFd>,
+}
+
+impl Borrowed {
+    fn new(pager_thread: Pid) -> Result<Self> {
+        // PIDFD_THREAD (Linux 6.9): the pager's thread has a table of its own.
+        let flags = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let least = HIGH_FD.min(most.saturating_sub(16)) as RawFd;
+        Ok(Self { pager: pidfd_open(pager_thread, flags)?, least, numbers: Vec::new() })
+    }
+
+    fn lift(&mut self, fd: &OwnedFd) -> Result<OwnedFd> {
+        let high = fcntl_dupfd_cloexec(fd, self.least)?;
+        self.numbers.push(high.as_raw_fd());
+        Ok(high)
+    }
+
+    fn uffd(&mut self, uffd: &Uffd) -> Result<Uffd> {
+        let fd = pidfd_getfd(&self.pager, uffd.number(), PidfdGetfdFlags::empty())?;
+        Ok(Uffd::from_fd(self.lift(&fd)?))
+    }
+}
+
+impl Inline {
+    /// On a thread of the program, once paging works.
+    pub(crate) fn new(
+        engine: &'static Engine,
+        pager: &'static Attachment,
+        pager_thread: Pid,
+    ) -> std::result::Result<Self, InlineError> {
+        let mut borrowed = Borrowed::new(pager_thread)?;
+        let stores = pager.stores.iter();
+        let at: &'static Attachment = Box::leak(Box::new(Attachment {
+            uffd: borrowed.uffd(&pager.uffd)?,
+            signalling: pager.signalling.as_ref().map(|uffd| borrowed.uffd(uffd)).transpose()?,
+            run: pager.run,
+            entry: pager.entry,
+            stores: stores
+                .map(|open| OpenStore { store: open.store.clone(), range: open.range.clone() })
+                .collect(),
+            control: None,
+            readers: Readers::new(true),
+            pins: Pins::open().ok().and_then(|pins| Some(Pins::from(borrowed.lift(pins.as_ref()).ok()?))),
+            page_map: PageMap::open()
+                .ok()
+                .and_then(|map| Some(PageMap::from(borrowed.lift(map.as_ref()).ok()?))),
+            own_process: pidfd_open(getpid(), PidfdFlags::empty())
+                .ok()
+                .and_then(|fd| borrowed.lift(&fd).ok()),
+            low_headroom_pages: pager.low_headroom_pages,
+            max_block_pages: pager.max_block_pages,
+            settings: pager.settings.clone(),
+        }));
+        let count = 2 * std::thread::available_parallelism().map_or(2, usize::from);
+        let workers = (0..count).map(|_| Worker::new(engine, at).map(Mutex::new));
+        let workers = workers.collect::<std::result::Result<_, _>>()?;
+        let descriptors = borrowed.numbers;
+        Ok(Self { engine, at, workers, descriptors, may_call_kernel: AtomicBool::new(true) })
+    }
+
+    /// Whether a descriptor of the program's table is one of ours.
+    #[must_use]
+    pub fn owns_descriptor(&self, fd: RawFd) -> bool {
+        self.descriptors.contains(&fd)
+    }
+
+    /// Our descriptors in the program's table.
+    #[must_use]
+    pub fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
+    }
+
+    /// In a forked child: gives up what its parent served faults with.
+    pub(crate) fn close(&self) {
+        for &fd in &self.descriptors {
+            spillway_sys::process::close(fd);
+        }
+    }
+
+    /// The program is about to forbid system calls: handlers serve its faults from now on.
+    pub fn leave_to_handlers(&self) {
+        self.may_call_kernel.store(false, Ordering::Relaxed);
+    }
+
+    /// The most bytes that one system call should hold.
+    #[must_use]
+    pub fn most_held_bytes(&self) -> usize {
+        let limit = self.at.run.budget().limit_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE;
+        (limit / 16).clamp(64 << 10, 4 << 20)
+    }
+
+    /// A place for what a system call uses.
+    pub fn hold(&self) -> Option<Hold<'static>> {
+        self.engine.holds.take()
+    }
+
+    /// Whether a page of an address is under management, so that a signal there may be ours.
+    #[must_use]
+    pub fn manages(&self, address: usize) -> bool {
+        self.engine.regions().contains(address)
+    }
+
+    /// Serves a fault of the calling thread, which then accesses the page again.
+    pub fn serve(&self, address: usize, write: bool, was_there: bool) {
+        let fault = Fault {
+            address: address & !(PAGE_SIZE - 1),
+            write,
+            write_protected: was_there && write,
+            thread_id: 0,
+        };
+        if self.engine.gate.is_frozen() {
+            // Another thread forks.
+            self.pause();
+            return;
+        }
+        match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
+            Some(mut worker) if self.may_call_kernel.load(Ordering::Relaxed) => worker.serve_fault(fault),
+            _ => {
+                let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;
+                self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]);
+            }
+        }
+        let word = self.engine.table.find(page_number_of(address));
+        if word.is_some_and(|word| word.is_locked()) {
+            self.pause();
+        }
+    }
+
+    /// Brings in what a system call will use of `range`, under `hold`, ready to be written. What is not ours is left alone.
+    pub fn make_ready(&self, range: Range<usize>, hold: &Hold<'_>) {
+        hold.add(&range);
+        let first = range.start & !(PAGE_SIZE - 1);
+        let mut populated_up_to = 0;
+        for page in (first..range.end).step_by(PAGE_SIZE) {
+            if !self.make_page_ready(page) && page >= populated_up_to {
+                populated_up_to = self.populate_native(page..range.end);
+            }
+        }
+    }
+
+    /// False where the page is not under management.
+    fn make_page_ready(&self, page: usize) -> bool {
+        for _ in 0..TRIES {
+            if let Some(word) = self.engine.table.find(page_number_of(page)) {
+                while word.is_locked() || self.engine.gate.is_frozen() {
+                    self.pause();
+                }
+                let info = word.peek();
+                if info.is_mapped() && info.frame == 0 {
+                    return true;
+                }
+                if info.is_mapped() {
+                    // Protected since it was fetched.
+                    self.serve(page, true, true);
+                    continue;
+                }
+                if info.state == State::Poisoned {
+                    return true;
+                }
+                if info.state != State::Absent {
+                    self.serve(page, true, false);
+                    continue;
+                }
+            }
+            if !self.manages(page) {
+                return false;
+            }
+            self.serve(page, true, false);
+        }
+        true
+    }
+
+    /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by then. Returns
+    /// up to where nothing more is to be done.
+    fn populate_native(&self, range: Range<usize>) -> usize {
+        if !self.may_call_kernel.load(Ordering::Relaxed) {
+            return range.end;
+        }
+        let parts = self.engine.native_within(&range);
+        for part in &parts {
+            let _ = memory::make_own(part.start & !(PAGE_SIZE - 1), part.len().next_multiple_of(PAGE_SIZE));
+        }
+        parts.last().map_or(range.start + PAGE_SIZE, |part| part.end)
+    }
+
+    /// For as long as another thread may take with a page.
+    fn pause(&self) {
+        const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
+        if self.may_call_kernel.load(Ordering::Relaxed) {
+            let _ = nanosleep(&MOMENT);
+        } else {
+            (0..1000).for_each(|_| std::hint::spin_loop());
+        }
+    }
+}
