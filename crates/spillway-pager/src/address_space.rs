@@ -66,6 +66,7 @@ impl Worker {
                 self.at.run.count(Counter::UnmanagedBytes, a as u64);
                 0
             }
+            Operation::LeaveInline => self.leave_inline(),
             Operation::ForkBegin | Operation::ForkEnd | Operation::Serve => 0,
         }
     }
@@ -392,6 +393,22 @@ impl Worker {
             Service::LetRetry => Ok(true),
             _ => Ok(false),
         }
+    }
+
+    /// Registers what is managed with the userfaultfd that handlers read. The program's only thread waits meanwhile, so
+    /// nobody finds a page missing between the two registrations.
+    fn leave_inline(&self) -> usize {
+        let regions = self.engine.regions();
+        let Some(signalling) = &self.at.signalling else { return 0 };
+        self.engine.forget_protection();
+        for (range, _) in regions.iter() {
+            let _ = signalling.unregister(range.start, range.len());
+            if let Err(error) = self.at.uffd.register(range.start, range.len(), fault_mode()) {
+                return self.give_up("leave inline mode", error);
+            }
+        }
+        self.engine.served_by_handlers.store(true, Ordering::Release);
+        0
     }
 
     /// Pages that this process holds local.

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
@@ -137,6 +137,11 @@ impl Birth {
         }
     }
 
+    /// Inline mode was left.
+    pub fn leave_inline(&self) {
+        self.inline.store(0, Ordering::Release);
+    }
+
     /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in place of what it
     /// inherited.
     fn ready_inline(&self) -> Result<(), String> {
@@ -206,14 +211,15 @@ impl Birth {
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
+        let engine = self.engine_for(&welcome)?;
+        let served_by_handlers = engine.served_by_handlers.clone();
         let signalling = match welcome.settings.fault_mode {
-            FaultMode::Thread => None,
-            FaultMode::Inline => Some(
+            FaultMode::Inline if !served_by_handlers.load(Ordering::Relaxed) => Some(
                 Uffd::open(device.as_ref().map(AsFd::as_fd), features | Features::SIGBUS)
                     .map_err(kernel("open a userfaultfd with SIGBUS"))?,
             ),
+            _ => None,
         };
-        let engine = self.engine_for(&welcome)?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
         // cost more than it takes over.
@@ -221,6 +227,7 @@ impl Birth {
         let at = Box::leak(Box::new(Attachment {
             uffd,
             signalling,
+            served_by_handlers,
             run,
             entry: welcome.entry,
             stores,
@@ -280,6 +287,7 @@ impl Birth {
             remaps: Mutex::new(Vec::new()),
             gate: Gate::new(),
             calls: Calls::new().map_err(&out_of_memory)?,
+            served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
             zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),

@@ -48,6 +48,8 @@ pub enum Operation {
     Grown = 12,
     /// Serve a fault of the calling thread in its stead: address, 1 for a write plus 2 where the page is there.
     Serve = 13,
+    /// Leave inline mode: faults are served by handlers from now on. The calling thread is the program's only one.
+    LeaveInline = 14,
 }
 
 impl Operation {
@@ -67,6 +69,7 @@ impl Operation {
             CountUnmanaged,
             Grown,
             Serve,
+            LeaveInline,
         ]
         .into_iter()
         .find(|operation| *operation as u32 == number)

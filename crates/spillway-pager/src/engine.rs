@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::io::Errno;
 use spillway_core::fifo::Entry;
 use spillway_core::page::{PAGE_SHIFT, Page};
-use spillway_core::page_word::{Departures, PageInfo, PageWord, State};
+use spillway_core::page_word::{Departures, MAX_FRAMES, PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
 use spillway_sys::memory::{Area, PageMap, Pins};
@@ -113,6 +113,8 @@ pub struct Engine {
     pub gate: Gate,
     /// How the program's threads ask for something.
     pub calls: Calls,
+    /// Inline mode was left for good, by this process or one that it was forked from.
+    pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.
     pub holds: Holds,
     /// A page of zeros.
@@ -141,6 +143,8 @@ pub struct Attachment {
     /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and doorbells are
     /// with the other.
     pub signalling: Option<Uffd>,
+    /// As in [`Engine`].
+    pub served_by_handlers: Arc<AtomicBool>,
     /// Shared with the other processes.
     pub run: &'static RunState,
     /// This process's entry in the run.
@@ -169,7 +173,10 @@ impl Attachment {
     /// The userfaultfd of managed memory.
     #[must_use]
     pub fn managed(&self) -> &Uffd {
-        self.signalling.as_ref().unwrap_or(&self.uffd)
+        match &self.signalling {
+            Some(uffd) if !self.served_by_handlers.load(Ordering::Acquire) => uffd,
+            _ => &self.uffd,
+        }
     }
 
     /// This process's entry.
@@ -230,6 +237,12 @@ impl Engine {
     /// The managed ranges.
     pub fn regions(&self) -> MutexGuard<'_, Regions> {
         self.regions.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// No page is write-protected any more, whatever the words say.
+    pub(crate) fn forget_protection(&self) {
+        let epoch = &self.protection_epoch;
+        epoch.store(epoch.load(Ordering::Relaxed) % (MAX_FRAMES as u32 - 1) + 1, Ordering::Relaxed);
     }
 
     /// Puts a page, whose word was just unlocked as `info`, at the tail of its queue.

@@ -5,13 +5,15 @@
 //! what a system call is about to use, under a [`Hold`].
 //!
 //! The program's threads have the program's file table, so the descriptors that serving takes are opened there a second
-//! time, at high numbers, and the preload library keeps the program from closing them. Where the program has forbidden
-//! system calls, a handler is asked to serve the fault.
+//! time, at high numbers, and the preload library keeps the program from closing them. Where all places to serve
+//! a fault are taken, a handler is asked to.
+//!
+//! A program that is about to forbid system calls leaves inline mode, while it has one thread.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use rustix::process::{
@@ -40,7 +42,6 @@ pub struct Inline {
     at: &'static Attachment,
     workers: Vec<Mutex<Worker>>,
     descriptors: Vec<RawFd>,
-    may_call_kernel: AtomicBool,
 }
 
 /// Why a process cannot serve its own faults.
@@ -94,6 +95,7 @@ impl Inline {
         let at: &'static Attachment = Box::leak(Box::new(Attachment {
             uffd: borrowed.uffd(&pager.uffd)?,
             signalling: pager.signalling.as_ref().map(|uffd| borrowed.uffd(uffd)).transpose()?,
+            served_by_handlers: pager.served_by_handlers.clone(),
             run: pager.run,
             entry: pager.entry,
             stores: stores
@@ -116,7 +118,7 @@ impl Inline {
         let workers = (0..count).map(|_| Worker::new(engine, at).map(Mutex::new));
         let workers = workers.collect::<std::result::Result<_, _>>()?;
         let descriptors = borrowed.numbers;
-        Ok(Self { engine, at, workers, descriptors, may_call_kernel: AtomicBool::new(true) })
+        Ok(Self { engine, at, workers, descriptors })
     }
 
     /// Whether a descriptor of the program's table is one of ours.
@@ -138,11 +140,6 @@ impl Inline {
         }
     }
 
-    /// The program is about to forbid system calls: handlers serve its faults from now on.
-    pub fn leave_to_handlers(&self) {
-        self.may_call_kernel.store(false, Ordering::Relaxed);
-    }
-
     /// The most bytes that one system call should hold.
     #[must_use]
     pub fn most_held_bytes(&self) -> usize {
@@ -158,7 +155,17 @@ impl Inline {
     /// Whether a page of an address is under management, so that a signal there may be ours.
     #[must_use]
     pub fn manages(&self, address: usize) -> bool {
-        self.engine.regions().contains(address)
+        self.passing_gate(|| self.engine.regions().contains(address))
+    }
+
+    /// Takes locks only while no fork can be on its way, which would leave them locked in the child.
+    fn passing_gate<T>(&self, look: impl FnOnce() -> T) -> T {
+        loop {
+            if let Some(_pass) = self.engine.gate.enter() {
+                return look();
+            }
+            Self::pause();
+        }
     }
 
     /// Serves a fault of the calling thread, which then accesses the page again.
@@ -171,19 +178,19 @@ impl Inline {
         };
         if self.engine.gate.is_frozen() {
             // Another thread forks.
-            self.pause();
+            Self::pause();
             return;
         }
         match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
-            Some(mut worker) if self.may_call_kernel.load(Ordering::Relaxed) => worker.serve_fault(fault),
-            _ => {
+            Some(mut worker) => worker.serve_fault(fault),
+            None => {
                 let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;
                 self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]);
             }
         }
         let word = self.engine.table.find(page_number_of(address));
         if word.is_some_and(|word| word.is_locked()) {
-            self.pause();
+            Self::pause();
         }
     }
 
@@ -204,7 +211,7 @@ impl Inline {
         for _ in 0..TRIES {
             if let Some(word) = self.engine.table.find(page_number_of(page)) {
                 while word.is_locked() || self.engine.gate.is_frozen() {
-                    self.pause();
+                    Self::pause();
                 }
                 let info = word.peek();
                 if info.is_mapped() && info.frame == 0 {
@@ -234,10 +241,7 @@ impl Inline {
     /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by then. Returns
     /// up to where nothing more is to be done.
     fn populate_native(&self, range: Range<usize>) -> usize {
-        if !self.may_call_kernel.load(Ordering::Relaxed) {
-            return range.end;
-        }
-        let parts = self.engine.native_within(&range);
+        let parts = self.passing_gate(|| self.engine.native_within(&range));
         for part in &parts {
             let _ = memory::make_own(part.start & !(PAGE_SIZE - 1), part.len().next_multiple_of(PAGE_SIZE));
         }
@@ -245,12 +249,8 @@ impl Inline {
     }
 
     /// For as long as another thread may take with a page.
-    fn pause(&self) {
+    fn pause() {
         const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000 };
-        if self.may_call_kernel.load(Ordering::Relaxed) {
-            let _ = nanosleep(&MOMENT);
-        } else {
-            (0..1000).for_each(|_| std::hint::spin_loop());
-        }
+        let _ = nanosleep(&MOMENT);
     }
 }

@@ -67,7 +67,7 @@ impl FaultMode {
                 (Self::Thread, "auto: whatever system calls the program makes are served".to_owned())
             }
             (Some(Self::Inline), Some(uri)) => (Self::Thread, format!("store {uri} makes a fault wait")),
-            (Some(Self::Inline), None) if !spillway_sys::dispatch::is_supported() => {
+            (Some(Self::Inline), None) if !spillway_sys::dispatch::disable() => {
                 (Self::Thread, "this kernel has no syscall user dispatch".to_owned())
             }
             (Some(Self::Inline), None) => (Self::Inline, "asked for".to_owned()),

@@ -6,7 +6,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::io::Result;
 use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
-use spillway_core::page_word::MAX_FRAMES;
 use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, exit_thread};
 use spillway_sys::uffd::RawMessage;
 
@@ -183,8 +182,7 @@ impl Worker {
     pub(crate) fn adopt_after_fork(&mut self) -> std::result::Result<(), AttachError> {
         self.engine.calls.reset_all();
         self.engine.holds.reset();
-        let epoch = &self.engine.protection_epoch;
-        epoch.store(epoch.load(Ordering::Relaxed) % (MAX_FRAMES as u32 - 1) + 1, Ordering::Relaxed);
+        self.engine.forget_protection();
         let regions: Vec<_> = self.engine.regions().iter().collect();
         for (range, on_fork) in regions {
             if on_fork != OnFork::Drop {

@@ -354,7 +354,7 @@ pub unsafe extern "C" fn munlockall() -> c_int {
 
 /// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page. Where the
 /// program has one thread, all its threads are that one; where it has more, the kernel decides.
-pub fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
+fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     let sets_filter = arguments[0] == libc::SECCOMP_SET_MODE_FILTER as usize;
     if sets_filter && arguments[1] & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 && is_single_threaded() {
         arguments[1] &= !(libc::SECCOMP_FILTER_FLAG_TSYNC as usize);
@@ -363,7 +363,7 @@ pub fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     unsafe { raw::syscall(libc::SYS_seccomp as usize, arguments) }
 }
 
-fn is_single_threaded() -> bool {
+pub fn is_single_threaded() -> bool {
     let pager_threads = BIRTH.get().map_or(0, Birth::thread_count);
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
 }
@@ -395,17 +395,21 @@ pub unsafe extern "C" fn syscall(
     if !is_raw_thread() && inline::pager().is_some() {
         return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
     }
-    if let Some(result) = by_number(number as usize, arguments) {
-        return to_libc(result) as c_long;
+    to_libc(pass_on(number as usize, arguments)) as c_long
+}
+
+/// A system call by number in thread mode.
+pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
+    if let Some(result) = by_number(number, arguments) {
+        return result;
     }
-    let result = match number {
+    match number as c_long {
         libc::SYS_seccomp => raw_seccomp(arguments),
-        libc::SYS_fork => fork_hooks::by_system_call(number as usize, arguments),
-        libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {
-            fork_hooks::by_system_call(number as usize, arguments)
+        libc::SYS_fork => fork_hooks::by_system_call(number, arguments),
+        libc::SYS_clone if arguments[0] & libc::CLONE_VM as usize == 0 => {
+            fork_hooks::by_system_call(number, arguments)
         }
         // SAFETY: the program's own call.
-        _ => unsafe { raw::syscall(number as usize, arguments) },
-    };
-    to_libc(result) as c_long
+        _ => unsafe { raw::syscall(number, arguments) },
+    }
 }

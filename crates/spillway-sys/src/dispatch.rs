@@ -55,10 +55,9 @@ pub fn enable() -> Result<()> {
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
 }
 
-/// Whether this kernel has it.
-#[must_use]
-pub fn is_supported() -> bool {
-    // Switched off already: changes nothing. SAFETY: takes no address.
+/// Switches it off for the calling thread. False where the kernel has no dispatch.
+pub fn disable() -> bool {
+    // SAFETY: takes no address.
     unsafe { raw::syscall(libc::SYS_prctl as usize, [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0]) == 0 }
 }
 
@@ -155,23 +154,24 @@ unsafe extern "C" {
 }
 
 /// Makes a clone(2) or clone3(2) that the program asked for with a stack of its own: the child goes on where the
-/// interrupted thread would, on that stack, with dispatch on and `alt_stack` for its handlers. All signals must be
-/// blocked; the child has the interrupted thread's mask. `stack_top` is the argument in which the call has its stack, and
-/// is changed; for clone3 it is the size in its structure.
+/// interrupted thread would, on that stack, with `alt_stack` for its handlers and, if `dispatched`, dispatch on. All
+/// signals must be blocked; the child has the interrupted thread's mask.
 ///
 /// # Safety
-/// As safe as the program's own call. `place` writes the stack pointer, [`CHILD_BYTES`] lower, to where the call has it.
+/// As safe as the program's own call, but that its arguments name a stack [`CHILD_BYTES`] below `stack_top`.
 pub unsafe fn clone_onto(
     number: usize,
     arguments: [usize; 6],
     stack_top: usize,
     context: &Context<'_>,
     alt_stack: AltStack,
+    dispatched: bool,
 ) -> isize {
-    let enable = arguments_to_enable();
+    let on = arguments_to_enable();
+    let prctl = if dispatched { [on[0], on[1], on[2], on[3], on[4]] } else { [on[0], 0, 0, 0, 0] };
     let register = |index: i32| context.register(index);
     let block = ChildBlock {
-        prctl: [enable[0], enable[1], enable[2], enable[3], enable[4]],
+        prctl,
         alt_stack: [alt_stack.address, 0, alt_stack.bytes],
         signal_mask: context.signal_mask(),
         rbx: register(libc::REG_RBX),

@@ -145,6 +145,12 @@ impl Context<'_> {
         unsafe { ptr::from_mut(&mut self.0.uc_sigmask).cast::<u64>().write(mask) };
     }
 
+    /// Has the thread make its system call itself, as soon as dispatch is off.
+    pub fn go_back_to_system_call(&mut self) {
+        const INSTRUCTION_BYTES: usize = 2;
+        self.set_register(libc::REG_RIP, self.register(libc::REG_RIP) - INSTRUCTION_BYTES);
+    }
+
     /// Has the thread make its rt_sigreturn(2) from our code, on the stack where it is.
     pub fn go_to_signal_return(&mut self) {
         self.set_register(libc::REG_RIP, spillway_signal_return as *const () as usize);

@@ -73,7 +73,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "elastic")]
     pub block: Block,
     /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer programs
-    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_enum,
+        default_value_t,
+        env = "SPILLWAY_FAULT_MODE",
+        hide_env_values = true
+    )]
     pub fault_mode: AskedMode,
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]

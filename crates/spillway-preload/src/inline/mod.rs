@@ -9,11 +9,13 @@ mod signals;
 pub mod system_calls;
 
 use spillway_pager::attach::Birth;
+use spillway_pager::calls::Operation;
 use spillway_pager::inline::Inline;
 use spillway_sys::dispatch;
 use spillway_sys::signal::{self, AltStacks, Context};
 
-use crate::{BIRTH, set_errno, stop};
+use crate::memory_hooks::is_single_threaded;
+use crate::{BIRTH, call, set_errno, stop};
 
 /// `si_code` of an address that nothing answers for; a poisoned page has another.
 const BUS_ADRERR: i32 = 2;
@@ -37,6 +39,21 @@ pub fn enter() -> Result<(), String> {
     signals::take_over().map_err(|error| format!("the kernel refused a signal handler: {error}"))?;
     signal::set_mask(signals::allowed(signal::set_mask(0)));
     dispatch::enable().map_err(|error| format!("the kernel refused syscall user dispatch: {error}"))
+}
+
+/// Leaves inline mode for good, where the calling thread is the program's only one. It makes its own system calls from
+/// then on, and handlers serve its faults.
+pub fn leave() -> bool {
+    if pager().is_none() || !is_single_threaded() {
+        return false;
+    }
+    call(Operation::LeaveInline, [0; 4]);
+    if let Some(birth) = BIRTH.get() {
+        birth.leave_inline();
+    }
+    signals::give_back();
+    dispatch::disable();
+    true
 }
 
 /// The same in a forked child, which has inherited the handlers.
@@ -89,10 +106,16 @@ extern "C" fn on_system_call(number: i32, info: &libc::siginfo_t, context: &mut 
     if info.si_code != dispatch::SYS_USER_DISPATCH {
         return signals::to_program(number, info, &mut context);
     }
-    let (call, arguments) = context.system_call();
-    if call == libc::SYS_rt_sigreturn as usize {
+    let (call_number, arguments) = context.system_call();
+    if call_number == libc::SYS_rt_sigreturn as usize {
         return context.go_to_signal_return();
     }
-    let result = system_calls::perform(call, arguments, Some(&mut context));
+    if system_calls::must_leave(call_number, arguments) {
+        return match leave() {
+            true => context.go_back_to_system_call(),
+            false => context.set_result(system_calls::refuse(call_number)),
+        };
+    }
+    let result = system_calls::perform(call_number, arguments, Some(&mut context));
     context.set_result(result);
 }

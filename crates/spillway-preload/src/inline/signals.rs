@@ -74,6 +74,14 @@ pub fn take_over() -> Result<()> {
     Ok(())
 }
 
+/// Gives the program's actions back to the kernel.
+pub fn give_back() {
+    for (number, wish) in OURS.into_iter().zip(&WISHES) {
+        // SAFETY: the program's own action.
+        unsafe { signal::raw_action(number, &wish.get(), std::ptr::null_mut()) };
+    }
+}
+
 /// This is a process of its own.
 pub fn in_child() {
     PROCESS.store(signal::own_process(), Ordering::Relaxed);

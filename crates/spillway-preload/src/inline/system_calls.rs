@@ -11,11 +11,32 @@ use crate::{complain, fork_hooks, memory_hooks};
 
 const SYS_CLONE3: i64 = 435;
 const SYS_CLOSE_RANGE: i64 = 436;
-/// io_uring_setup(2) and what goes with it: kernel threads would use the program's memory at any time.
-const SYS_IO_URING: std::ops::RangeInclusive<i64> = 425..=427;
+const SYS_IO_URING_SETUP: i64 = 425;
+const SECCOMP_GET_ACTION_AVAIL: usize = 2;
+const KVM_CREATE_VM: usize = 0xAE01;
 
 /// Times that a call is made again which failed because something had gone meanwhile.
 const TRIES: usize = 64;
+
+/// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
+/// takes, and io_uring and KVM let the kernel use memory outside system calls.
+pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
+    match number as i64 {
+        libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
+        libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
+        libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
+        number => number == SYS_IO_URING_SETUP,
+    }
+}
+
+/// The answer to such a call in a program with several threads, of which none may be left between two modes.
+pub fn refuse(number: usize) -> isize {
+    complain(&format!(
+        "system call {number} is refused, since the program has several threads in inline mode; \
+         run it with --fault-mode thread"
+    ));
+    -libc::ENOSYS as isize
+}
 
 /// Makes a system call. `context` is the interrupted thread's where a signal has brought us here.
 pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
@@ -23,16 +44,22 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
         // SAFETY: the program's own call.
         return unsafe { raw::syscall(number, a) };
     };
+    if must_leave(number, a) {
+        return if super::leave() { memory_hooks::pass_on(number, a) } else { refuse(number) };
+    }
     if let Some(result) = memory_hooks::by_number(number, a) {
         return result;
     }
     match number as i64 {
         libc::SYS_clone | SYS_CLONE3 | libc::SYS_fork | libc::SYS_vfork => clone(number, a, context),
+        libc::SYS_rt_sigprocmask if context.is_none() => with_mask(pager, number, a, 1),
+        // Nothing can be served before the fork is over, and nothing needs to be.
+        _ if is_forking() && number as i64 != libc::SYS_rt_sigprocmask => {
+            // SAFETY: the program's own call.
+            unsafe { raw::syscall(number, a) }
+        }
         libc::SYS_rt_sigaction => signals::action(a),
-        libc::SYS_rt_sigprocmask => match context {
-            Some(context) => signals::change_mask(a, context),
-            None => with_mask(pager, number, a, 1),
-        },
+        libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
         // The stacks that our handlers need are the only ones; the program's run there too.
         libc::SYS_sigaltstack => alt_stack(a[1]),
         libc::SYS_ppoll => with_mask(pager, number, a, 3),
@@ -42,15 +69,6 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
         libc::SYS_close if pager.owns_descriptor(a[0] as i32) => -libc::EBADF as isize,
         libc::SYS_dup2 | libc::SYS_dup3 if pager.owns_descriptor(a[1] as i32) => -libc::EBUSY as isize,
         SYS_CLOSE_RANGE => close_range(pager, a),
-        libc::SYS_prctl if a[0] as i32 == libc::PR_SET_SECCOMP => {
-            pager.leave_to_handlers();
-            ready_call(pager, number, a)
-        }
-        libc::SYS_seccomp => {
-            pager.leave_to_handlers();
-            memory_hooks::raw_seccomp(a)
-        }
-        number if SYS_IO_URING.contains(&number) => -libc::ENOSYS as isize,
         libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64
             if a[2] > pager.most_held_bytes() =>
         {
@@ -222,6 +240,11 @@ fn close_range(pager: &Inline, a: [usize; 6]) -> isize {
 /// The thread that is about to fork in a hook of ours, which has made everything ready.
 static FORKING: AtomicU32 = AtomicU32::new(0);
 
+fn is_forking() -> bool {
+    let forking = FORKING.load(Ordering::Relaxed);
+    forking != 0 && forking == signal::own_thread()
+}
+
 /// A fork by libc's own code within `fork`.
 pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
     if pager().is_none() {
@@ -260,7 +283,7 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
     if stack == 0 || (context.is_none() && !shares_memory) {
         return fork(flags & !(libc::CLONE_VM as usize), number, a);
     }
-    if !shares_memory && FORKING.load(Ordering::Relaxed) != signal::own_thread() {
+    if !shares_memory && !is_forking() {
         return -libc::ENOSYS as isize;
     }
     let Some(context) = context else { return -libc::ENOSYS as isize };
@@ -277,7 +300,9 @@ fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), cont
     let Ok(own) = ALT_STACKS.claim() else { return -libc::EAGAIN as isize };
     let mask = signal::set_mask(u64::MAX);
     // SAFETY: the program's own call, its stack lower by what clone_onto needs.
-    let result = unsafe { dispatch::clone_onto(number, a, stack, context, own) };
+    // A process of its own is served only once it has a pager of its own.
+    let result =
+        unsafe { dispatch::clone_onto(number, a, stack, context, own, flags & libc::CLONE_VM as usize != 0) };
     let is_thread = flags & libc::CLONE_THREAD as usize != 0;
     let has_ended = flags & libc::CLONE_VFORK as usize != 0 || flags & libc::CLONE_VM as usize == 0;
     match result {
@@ -293,13 +318,9 @@ fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), cont
 
 /// A child with memory of its own, on this stack. vfork(2) too: its child may not share our stack.
 fn fork(flags: usize, number: usize, a: [usize; 6]) -> isize {
-    if FORKING.load(Ordering::Relaxed) == signal::own_thread() {
+    if is_forking() {
         // SAFETY: made ready by the hook that we are in.
-        let result = unsafe { raw::syscall(number, a) };
-        if result == 0 && dispatch::enable().is_err() {
-            crate::stop("a forked process cannot have its system calls served");
-        }
-        return result;
+        return unsafe { raw::syscall(number, a) };
     }
     let flags = match number as i64 {
         libc::SYS_vfork => libc::CLONE_VFORK as usize | libc::SIGCHLD as usize,
