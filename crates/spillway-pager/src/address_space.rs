@@ -40,8 +40,8 @@ impl Worker {
             }
             Operation::Serve => {
                 let (write, write_protected) = (b & 1 != 0, b & 2 != 0);
-                self.serve_fault(Fault { address: a, write, write_protected, thread_id: 0 });
-                return 0;
+                let fault = Fault { address: a, write, write_protected, thread_id: 0 };
+                return usize::from(!self.serve_fault(fault));
             }
             _ => {}
         }

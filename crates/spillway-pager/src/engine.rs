@@ -174,9 +174,15 @@ impl Attachment {
     #[must_use]
     pub fn managed(&self) -> &Uffd {
         match &self.signalling {
-            Some(uffd) if !self.served_by_handlers.load(Ordering::Acquire) => uffd,
+            Some(uffd) if self.is_inline() => uffd,
             _ => &self.uffd,
         }
+    }
+
+    /// Threads of the program serve their faults.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        self.signalling.is_some() && !self.served_by_handlers.load(Ordering::Acquire)
     }
 
     /// This process's entry.

@@ -32,29 +32,33 @@ impl From<Fault> for Access {
 }
 
 impl Worker {
-    /// Answers one fault. When paging is frozen it is left unanswered: the thaw wakes everybody.
-    pub fn serve_fault(&mut self, fault: Fault) {
+    /// Answers one fault; false when the page cannot be had. When paging is frozen it is left unanswered: the thaw wakes
+    /// everybody.
+    pub fn serve_fault(&mut self, fault: Fault) -> bool {
         let engine = self.engine;
-        let Some(_pass) = engine.gate.enter() else { return };
+        let Some(_pass) = engine.gate.enter() else { return true };
         let started_ns = now_ns();
         if engine.frames.contains(fault.address) {
             // Only we look into frames, and only into full ones: an answer of zeros would be a lie.
-            return self.refuse(page_number_of(fault.address), &Lost::EmptyFrame);
+            self.refuse(page_number_of(fault.address), &Lost::EmptyFrame);
+            return false;
         }
         let page_number = page_number_of(fault.address);
         self.make_room_ahead();
-        match engine.table.find_or_make(page_number) {
+        let served = match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),
             Err(error) => {
                 let lost = Lost::Kernel { what: "give memory for the page table", error };
                 self.refuse(page_number, &lost);
+                false
             }
-        }
+        };
         self.at.run.fault_latency().record(now_ns() - started_ns);
+        served
     }
 
-    fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) {
-        let Some(info) = word.lock_or_leave_waiter() else { return };
+    fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) -> bool {
+        let Some(info) = word.lock_or_leave_waiter() else { return true };
         let service = service(info);
         match self.perform(page_number, info, service, fault.into()) {
             Ok(next) => {
@@ -62,11 +66,13 @@ impl Worker {
                 if next.generation != info.generation {
                     self.engine.enqueue(page_number, next);
                 }
+                service != Service::Refuse
             }
             Err(Failure::Retry) => {
                 // Locked by us until now, so the fault itself counts as a waiter.
                 let _ = word.unlock(info);
                 let _ = self.at.managed().wake(fault.address, PAGE_SIZE);
+                true
             }
             Err(Failure::Lost(lost)) => {
                 self.at.run.count(Counter::FaultsRefused, 1);
@@ -75,6 +81,7 @@ impl Worker {
                 let kept = info.is_local() || matches!(lost, Lost::NoRoom { .. });
                 let state = if kept { info.state } else { State::Poisoned };
                 self.unlock(page_number, word, PageInfo { state, ..info });
+                false
             }
         }
     }
@@ -204,7 +211,11 @@ impl Worker {
         self.poison(page_number);
     }
 
+    /// In inline mode the faulting thread has its signal already.
     fn poison(&mut self, page_number: u64) {
+        if self.at.is_inline() {
+            return;
+        }
         let address = address_of(page_number);
         if self.at.managed().poison(address, PAGE_SIZE).is_err() {
             let _ = self.at.managed().wake(address, PAGE_SIZE);

@@ -21,7 +21,6 @@ use rustix::process::{
 };
 use rustix::thread::{Timespec, nanosleep};
 use spillway_core::page::PAGE_SIZE;
-use spillway_core::page_word::State;
 use spillway_store::StoreError;
 use spillway_sys::memory::{self, PageMap, Pins};
 use spillway_sys::uffd::{Fault, Uffd};
@@ -81,6 +80,13 @@ impl Borrowed {
         let fd = pidfd_getfd(&self.pager, uffd.number(), PidfdGetfdFlags::empty())?;
         Ok(Uffd::from_fd(self.lift(&fd)?))
     }
+}
+
+/// A page that a system call uses.
+enum Page {
+    Ready,
+    Lost,
+    NotOurs,
 }
 
 impl Inline {
@@ -168,8 +174,9 @@ impl Inline {
         }
     }
 
-    /// Serves a fault of the calling thread, which then accesses the page again.
-    pub fn serve(&self, address: usize, write: bool, was_there: bool) {
+    /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot be had.
+    #[must_use]
+    pub fn serve(&self, address: usize, write: bool, was_there: bool) -> bool {
         let fault = Fault {
             address: address & !(PAGE_SIZE - 1),
             write,
@@ -179,63 +186,62 @@ impl Inline {
         if self.engine.gate.is_frozen() {
             // Another thread forks.
             Self::pause();
-            return;
+            return true;
         }
-        match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
+        let served = match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
             Some(mut worker) => worker.serve_fault(fault),
             None => {
                 let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;
-                self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]);
+                self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]) == 0
             }
-        }
+        };
         let word = self.engine.table.find(page_number_of(address));
         if word.is_some_and(|word| word.is_locked()) {
             Self::pause();
         }
+        served
     }
 
     /// Brings in what a system call will use of `range`, under `hold`, ready to be written. What is not ours is left alone.
-    pub fn make_ready(&self, range: Range<usize>, hold: &Hold<'_>) {
+    /// False when a page cannot be had.
+    #[must_use]
+    pub fn make_ready(&self, range: Range<usize>, hold: &Hold<'_>) -> bool {
         hold.add(&range);
         let first = range.start & !(PAGE_SIZE - 1);
         let mut populated_up_to = 0;
         for page in (first..range.end).step_by(PAGE_SIZE) {
-            if !self.make_page_ready(page) && page >= populated_up_to {
-                populated_up_to = self.populate_native(page..range.end);
+            match self.make_page_ready(page) {
+                Page::Ready => {}
+                Page::Lost => return false,
+                Page::NotOurs if page < populated_up_to => {}
+                Page::NotOurs => populated_up_to = self.populate_native(page..range.end),
             }
         }
+        true
     }
 
-    /// False where the page is not under management.
-    fn make_page_ready(&self, page: usize) -> bool {
+    fn make_page_ready(&self, page: usize) -> Page {
         for _ in 0..TRIES {
+            let mut was_there = false;
             if let Some(word) = self.engine.table.find(page_number_of(page)) {
                 while word.is_locked() || self.engine.gate.is_frozen() {
                     Self::pause();
                 }
                 let info = word.peek();
-                if info.is_mapped() && info.frame == 0 {
-                    return true;
-                }
-                if info.is_mapped() {
-                    // Protected since it was fetched.
-                    self.serve(page, true, true);
-                    continue;
-                }
-                if info.state == State::Poisoned {
-                    return true;
-                }
-                if info.state != State::Absent {
-                    self.serve(page, true, false);
-                    continue;
+                // Protected since it was fetched, unless its frame says otherwise.
+                was_there = info.is_mapped();
+                if was_there && info.frame == 0 {
+                    return Page::Ready;
                 }
             }
-            if !self.manages(page) {
-                return false;
+            if !was_there && !self.manages(page) {
+                return Page::NotOurs;
             }
-            self.serve(page, true, false);
+            if !self.serve(page, true, was_there) {
+                return Page::Lost;
+            }
         }
-        true
+        Page::Ready
     }
 
     /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by then. Returns

@@ -96,7 +96,9 @@ extern "C" fn handler_main(handler: usize) -> ! {
                     readers.note(fault.thread_id);
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
-                        None => worker.serve_fault(fault),
+                        None => {
+                            worker.serve_fault(fault);
+                        }
                     }
                     if may_lead {
                         readers.look(&mut lead, cpu);

@@ -73,15 +73,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "elastic")]
     pub block: Block,
     /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer programs
-    #[arg(
-        long,
-        value_name = "MODE",
-        value_enum,
-        default_value_t,
-        env = "SPILLWAY_FAULT_MODE",
-        hide_env_values = true
-    )]
-    pub fault_mode: AskedMode,
+    /// [default: $SPILLWAY_FAULT_MODE, or auto]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub fault_mode: Option<AskedMode>,
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -92,6 +86,9 @@ pub struct RunArgs {
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
+
+/// Environment variable that stands in for `--fault-mode`.
+const FAULT_MODE_VARIABLE: &str = "SPILLWAY_FAULT_MODE";
 
 /// `--fault-mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -106,6 +103,15 @@ pub enum AskedMode {
 }
 
 impl AskedMode {
+    fn of_environment() -> Result<Self, Refusal> {
+        let Ok(text) = std::env::var(FAULT_MODE_VARIABLE) else { return Ok(Self::Auto) };
+        Self::from_str(&text, false).map_err(|_| {
+            refuse(format!(
+                "{FAULT_MODE_VARIABLE} is '{text}'; set it to auto, thread or inline, or unset it"
+            ))
+        })
+    }
+
     fn by_name(self) -> Option<FaultMode> {
         match self {
             Self::Auto => None,
@@ -157,8 +163,9 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
         complain(format!("{} runs unmanaged: {reason}", program.display()));
     }
-    let (fault_mode, fault_mode_reason) = FaultMode::choose(args.fault_mode.by_name(), &args.store);
-    if args.fault_mode == AskedMode::Inline && fault_mode == FaultMode::Thread {
+    let asked = args.fault_mode.map_or_else(AskedMode::of_environment, Ok)?;
+    let (fault_mode, fault_mode_reason) = FaultMode::choose(asked.by_name(), &args.store);
+    if args.fault_mode == Some(AskedMode::Inline) && fault_mode == FaultMode::Thread {
         complain(format!("--fault-mode inline: faults are served by threads, for {fault_mode_reason}"));
     }
     let settings = Settings {

@@ -17,7 +17,7 @@ use spillway_sys::signal::{self, AltStacks, Context};
 use crate::memory_hooks::is_single_threaded;
 use crate::{BIRTH, call, set_errno, stop};
 
-/// `si_code` of an address that nothing answers for; a poisoned page has another.
+/// `si_code` of an address that nothing answers for.
 const BUS_ADRERR: i32 = 2;
 
 static ALT_STACKS: AltStacks = AltStacks::new();
@@ -93,7 +93,9 @@ extern "C" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut libc::uc
     match pager() {
         Some(pager) if info.si_code == BUS_ADRERR && pager.manages(address) => {
             let (write, was_there) = context.fault_was();
-            pager.serve(address, write, was_there);
+            if !pager.serve(address, write, was_there) {
+                signals::to_program(number, info, &mut context);
+            }
         }
         _ => signals::to_program(number, info, &mut context),
     }

@@ -93,7 +93,11 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
 /// Brings in what the call uses and makes it.
 fn ready_call(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
     let Some(hold) = pager.hold() else { return again_if_gone(pager, number, a) };
-    arguments::used(number, a, |range| pager.make_ready(range, &hold));
+    let mut is_ready = true;
+    arguments::used(number, a, |range| is_ready &= pager.make_ready(range, &hold));
+    if !is_ready {
+        return -libc::EFAULT as isize;
+    }
     // SAFETY: the program's own call.
     let result = unsafe { raw::syscall(number, a) };
     if result != -libc::EFAULT as isize {
@@ -111,18 +115,16 @@ fn again_if_gone(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
         if result != -libc::EFAULT as isize {
             return result;
         }
-        let mut uses_ours = false;
+        let (mut uses_ours, mut is_ready) = (false, true);
         let hold = pager.hold();
         arguments::used(number, a, |range| {
             uses_ours |= pager.manages(range.start);
-            if let Some(hold) = &hold {
-                pager.make_ready(range, hold);
-            }
+            is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
         });
-        bring_strings(number, a);
-        if !uses_ours {
+        if !uses_ours || !is_ready {
             return result;
         }
+        bring_strings(number, a);
     }
     report(number);
     -libc::EFAULT as isize
