@@ -1,12 +1,12 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
@@ -139,6 +139,9 @@ impl Birth {
 
     /// Inline mode was left.
     pub fn leave_inline(&self) {
+        if let Some(inline) = self.inline() {
+            inline.close();
+        }
         self.inline.store(0, Ordering::Release);
     }
 
@@ -206,39 +209,40 @@ impl Birth {
         let mut fds = fds.into_iter();
         let run_fd = fds.next().ok_or_else(missing_fd)?;
         let run = self.map_run(run_fd)?;
-        let stores = open_stores(&welcome, &self.token, &mut fds)?;
+        let engine = self.engine_for(&welcome)?;
+        let served_by_handlers = engine.served_by_handlers.clone();
+        let is_inline =
+            welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
+        let mut shared = SharedDescriptors::new(is_inline);
+        let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
-        let engine = self.engine_for(&welcome)?;
-        let served_by_handlers = engine.served_by_handlers.clone();
-        let signalling = match welcome.settings.fault_mode {
-            FaultMode::Inline if !served_by_handlers.load(Ordering::Relaxed) => Some(
-                Uffd::open(device.as_ref().map(AsFd::as_fd), features | Features::SIGBUS)
-                    .map_err(kernel("open a userfaultfd with SIGBUS"))?,
-            ),
-            _ => None,
-        };
+        let signalling =
+            is_inline.then(|| Uffd::open(device.as_ref().map(AsFd::as_fd), features | Features::SIGBUS));
+        let signalling = signalling.transpose().map_err(kernel("open a userfaultfd with SIGBUS"))?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
         // cost more than it takes over.
         let waits = stores.iter().any(|open| is_remote(open.store.uri()));
+        let own_process = pidfd_open(getpid(), PidfdFlags::empty());
         let at = Box::leak(Box::new(Attachment {
-            uffd,
-            signalling,
+            uffd: shared.share(uffd)?,
+            signalling: signalling.map(|uffd| shared.share(uffd)).transpose()?,
             served_by_handlers,
             run,
             entry: welcome.entry,
             stores,
-            control: Some(control),
+            control,
             readers: Readers::new(waits),
-            pins: Pins::open().ok(),
-            page_map: PageMap::open().ok(),
-            own_process: pidfd_open(getpid(), PidfdFlags::empty()).ok(),
+            pins: Pins::open().ok().map(|pins| shared.share(pins)).transpose()?,
+            page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
+            own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
             low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
             settings: welcome.settings,
+            descriptors: shared.numbers,
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
@@ -252,9 +256,7 @@ impl Birth {
         if let Ok(mut attachment) = self.attachment.lock() {
             *attachment = Some(at);
         }
-        if let Some(control) = &at.control {
-            rendezvous::send(control, &Ready {}, &[at.managed().as_fd()])?;
-        }
+        rendezvous::send(&at.control, &Ready {}, &[at.managed().as_fd()])?;
         Ok(worker)
     }
 
@@ -328,6 +330,7 @@ fn open_stores(
     welcome: &Welcome,
     token: &str,
     fds: &mut impl Iterator<Item = OwnedFd>,
+    shared: &mut SharedDescriptors,
 ) -> Result<Vec<OpenStore>, AttachError> {
     let settings = &welcome.settings;
     let ranges = slot_ranges(&settings.store_slots);
@@ -336,11 +339,34 @@ fn open_stores(
         let uri = settings.stores.get(index).ok_or_else(missing_fd)?;
         let spec: StoreSpec = uri.parse().map_err(|_| AttachError::Uri(uri.clone()))?;
         let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
-        let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
+        let fd = if has_fd { Some(shared.share(fds.next().ok_or_else(missing_fd)?)?) } else { None };
         let parts = SharedParts { capacity_slots: range.end - range.start, fd };
         stores.push(OpenStore { store: spec.open(parts, token)?, range });
     }
     Ok(stores)
+}
+
+/// What the program's table will have by the same numbers: high ones, which nothing of the program's is likely to have.
+struct SharedDescriptors {
+    least: Option<RawFd>,
+    numbers: Vec<RawFd>,
+}
+
+impl SharedDescriptors {
+    /// Shares nothing unless `is_inline`.
+    fn new(is_inline: bool) -> Self {
+        const HIGH: u64 = 900;
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let least = is_inline.then(|| HIGH.min(most.saturating_sub(32)) as RawFd);
+        Self { least, numbers: Vec::new() }
+    }
+
+    fn share<T: From<OwnedFd> + AsFd>(&mut self, owner: T) -> Result<T, AttachError> {
+        let Some(least) = self.least else { return Ok(owner) };
+        let high = fcntl_dupfd_cloexec(&owner, least).map_err(kernel("give a descriptor a high number"))?;
+        self.numbers.push(high.as_raw_fd());
+        Ok(high.into())
+    }
 }
 
 /// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.

@@ -4,7 +4,7 @@
 //! and its place in the run. Each pager thread works with a [`Worker`], its own ways to the stores included.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -143,6 +143,9 @@ pub struct Attachment {
     /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and doorbells are
     /// with the other.
     pub signalling: Option<Uffd>,
+    /// In inline mode, the descriptors that serving a fault takes, here and of the stores: the program's table has them by
+    /// the same numbers.
+    pub descriptors: Vec<RawFd>,
     /// As in [`Engine`].
     pub served_by_handlers: Arc<AtomicBool>,
     /// Shared with the other processes.
@@ -152,7 +155,7 @@ pub struct Attachment {
     /// Where far pages are, in the order in which they are filled.
     pub stores: Vec<OpenStore>,
     /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone have it.
-    pub control: Option<OwnedFd>,
+    pub control: OwnedFd,
     /// Of the run.
     pub settings: Settings,
     /// Which handlers read faults.

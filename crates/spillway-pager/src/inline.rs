@@ -4,34 +4,31 @@
 //! served in the middle of a system call, which fails with EFAULT instead. So [`Inline::make_ready`] brings in
 //! what a system call is about to use, under a [`Hold`].
 //!
-//! The program's threads have the program's file table, so the descriptors that serving takes are opened there a second
-//! time, at high numbers, and the preload library keeps the program from closing them. Where all places to serve
+//! The program's threads have the program's file table, so the descriptors that serving takes are there too, by the same
+//! high numbers as in the pager's, and the preload library keeps the program from closing them. Where all places to serve
 //! a fault are taken, a handler is asked to.
 //!
 //! A program that is about to forbid system calls leaves inline mode, while it has one thread.
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
-use rustix::process::{
-    Pid, PidfdFlags, PidfdGetfdFlags, Resource, getpid, getrlimit, pidfd_getfd, pidfd_open,
-};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use rustix::thread::{Timespec, nanosleep};
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::StoreError;
-use spillway_sys::memory::{self, PageMap, Pins};
-use spillway_sys::uffd::{Fault, Uffd};
+use spillway_sys::uffd::Fault;
+use spillway_sys::{memory, process};
 
 use crate::calls::Operation;
-use crate::engine::{Attachment, Engine, OpenStore, Worker, page_number_of};
+use crate::engine::{Attachment, Engine, Worker, page_number_of};
 use crate::holds::Hold;
-use crate::readers::Readers;
 
-/// The lowest number for our descriptors, where the limit lets it be.
-const HIGH_FD: u64 = 900;
+/// A place to serve faults for so much of the local limit.
+const BYTES_OF_LIMIT_EACH: usize = 32 << 20;
 /// Times that a page is asked for before its system call is left to fail.
 const TRIES: usize = 64;
 
@@ -40,7 +37,6 @@ pub struct Inline {
     engine: &'static Engine,
     at: &'static Attachment,
     workers: Vec<Mutex<Worker>>,
-    descriptors: Vec<RawFd>,
 }
 
 /// Why a process cannot serve its own faults.
@@ -49,37 +45,14 @@ pub enum InlineError {
     /// The kernel refuses something.
     #[error("the kernel refused to open what faults are served with: {0}")]
     Kernel(#[from] Errno),
+    /// The program has something else by a number that is needed.
+    #[error(
+        "the program has a file open by the number {0}, which --fault-mode inline needs; use --fault-mode thread"
+    )]
+    Taken(RawFd),
     /// A store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-/// The pager's descriptors as the program's own table has them.
-struct Borrowed {
-    pager: OwnedFd,
-    least: RawFd,
-    numbers: Vec<RawFd>,
-}
-
-impl Borrowed {
-    fn new(pager_thread: Pid) -> Result<Self> {
-        // PIDFD_THREAD (Linux 6.9): the pager's thread has a table of its own.
-        let flags = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let least = HIGH_FD.min(most.saturating_sub(16)) as RawFd;
-        Ok(Self { pager: pidfd_open(pager_thread, flags)?, least, numbers: Vec::new() })
-    }
-
-    fn lift(&mut self, fd: &OwnedFd) -> Result<OwnedFd> {
-        let high = fcntl_dupfd_cloexec(fd, self.least)?;
-        self.numbers.push(high.as_raw_fd());
-        Ok(high)
-    }
-
-    fn uffd(&mut self, uffd: &Uffd) -> Result<Uffd> {
-        let fd = pidfd_getfd(&self.pager, uffd.number(), PidfdGetfdFlags::empty())?;
-        Ok(Uffd::from_fd(self.lift(&fd)?))
-    }
 }
 
 /// A page that a system call uses.
@@ -90,60 +63,45 @@ enum Page {
 }
 
 impl Inline {
-    /// On a thread of the program, once paging works.
+    /// On a thread of the program, once paging works. `pager_thread` has the descriptors of `at` in its table.
     pub(crate) fn new(
         engine: &'static Engine,
-        pager: &'static Attachment,
+        at: &'static Attachment,
         pager_thread: Pid,
     ) -> std::result::Result<Self, InlineError> {
-        let mut borrowed = Borrowed::new(pager_thread)?;
-        let stores = pager.stores.iter();
-        let at: &'static Attachment = Box::leak(Box::new(Attachment {
-            uffd: borrowed.uffd(&pager.uffd)?,
-            signalling: pager.signalling.as_ref().map(|uffd| borrowed.uffd(uffd)).transpose()?,
-            served_by_handlers: pager.served_by_handlers.clone(),
-            run: pager.run,
-            entry: pager.entry,
-            stores: stores
-                .map(|open| OpenStore { store: open.store.clone(), range: open.range.clone() })
-                .collect(),
-            control: None,
-            readers: Readers::new(true),
-            pins: Pins::open().ok().and_then(|pins| Some(Pins::from(borrowed.lift(pins.as_ref()).ok()?))),
-            page_map: PageMap::open()
-                .ok()
-                .and_then(|map| Some(PageMap::from(borrowed.lift(map.as_ref()).ok()?))),
-            own_process: pidfd_open(getpid(), PidfdFlags::empty())
-                .ok()
-                .and_then(|fd| borrowed.lift(&fd).ok()),
-            low_headroom_pages: pager.low_headroom_pages,
-            max_block_pages: pager.max_block_pages,
-            settings: pager.settings.clone(),
-        }));
-        let count = 2 * std::thread::available_parallelism().map_or(2, usize::from);
+        // PIDFD_THREAD (Linux 6.9): the pager's thread has a table of its own.
+        let of_a_thread = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
+        let pager = pidfd_open(pager_thread, of_a_thread)?;
+        for &number in &at.descriptors {
+            if process::is_open(number) {
+                return Err(InlineError::Taken(number));
+            }
+            let fd = pidfd_getfd(&pager, number, PidfdGetfdFlags::empty())?;
+            process::duplicate_to(&fd, number)?;
+        }
+        // Each holds memory; who finds none free asks a handler.
+        let limit_bytes = at.run.budget().limit_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE;
+        let cpus = std::thread::available_parallelism().map_or(2, usize::from);
+        let count = (limit_bytes / BYTES_OF_LIMIT_EACH).clamp(1, cpus);
         let workers = (0..count).map(|_| Worker::new(engine, at).map(Mutex::new));
-        let workers = workers.collect::<std::result::Result<_, _>>()?;
-        let descriptors = borrowed.numbers;
-        Ok(Self { engine, at, workers, descriptors })
+        Ok(Self { engine, at, workers: workers.collect::<std::result::Result<_, _>>()? })
+    }
+
+    /// In a forked child: gives up what its parent served faults with.
+    pub(crate) fn close(&self) {
+        self.at.descriptors.iter().for_each(|&fd| process::close(fd));
     }
 
     /// Whether a descriptor of the program's table is one of ours.
     #[must_use]
     pub fn owns_descriptor(&self, fd: RawFd) -> bool {
-        self.descriptors.contains(&fd)
+        self.at.descriptors.contains(&fd)
     }
 
     /// Our descriptors in the program's table.
     #[must_use]
     pub fn descriptors(&self) -> &[RawFd] {
-        &self.descriptors
-    }
-
-    /// In a forked child: gives up what its parent served faults with.
-    pub(crate) fn close(&self) {
-        for &fd in &self.descriptors {
-            spillway_sys::process::close(fd);
-        }
+        &self.at.descriptors
     }
 
     /// The most bytes that one system call should hold.

@@ -165,8 +165,7 @@ impl Worker {
     /// Nobody is left to give back what processes of this run held, or to keep far pages from reading as zeros
     /// while a process dies: the run ends, as its first program does when the supervisor is killed.
     fn stop_without_supervisor(&self) {
-        let Some(control) = &self.at.control else { return };
-        let mut polled = [PollFd::new(control, PollFlags::IN)];
+        let mut polled = [PollFd::new(&self.at.control, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0) {
             message::to_program("'spillway run' was killed, so its programs end too");

@@ -1,6 +1,6 @@
 //! Memory of this process: areas of the pager's own, and operations on the target program's pages by address.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -113,7 +113,7 @@ pub fn discard(address: usize, bytes: usize) -> Result<()> {
 
 /// Drops single pages of the target's memory, with one flush of the CPUs' translations for all where the kernel can do
 /// that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be left.
-pub fn discard_pages(process: impl std::os::fd::AsFd, addresses: &[usize]) -> bool {
+pub fn discard_pages(process: impl AsFd, addresses: &[usize]) -> bool {
     const MOST: usize = 64;
     addresses.chunks(MOST).all(|chunk| {
         let mut ranges = [[0_usize; 2]; MOST];
@@ -172,9 +172,9 @@ impl From<OwnedFd> for Pins {
     }
 }
 
-impl AsRef<OwnedFd> for Pins {
-    fn as_ref(&self) -> &OwnedFd {
-        &self.0
+impl AsFd for Pins {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -210,9 +210,9 @@ impl From<OwnedFd> for PageMap {
     }
 }
 
-impl AsRef<OwnedFd> for PageMap {
-    fn as_ref(&self) -> &OwnedFd {
-        &self.0
+impl AsFd for PageMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

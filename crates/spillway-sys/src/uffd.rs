@@ -5,7 +5,7 @@
 //! them only on memory that belongs to the target program or to its own frame area, into which no Rust
 //! reference points while an operation runs.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bitflags::bitflags;
 use rustix::io::{Errno, Result};
@@ -250,18 +250,6 @@ impl Uffd {
         Ok(Self { fd })
     }
 
-    /// One that was opened before.
-    #[must_use]
-    pub fn from_fd(fd: OwnedFd) -> Self {
-        Self { fd }
-    }
-
-    /// Its number in the file table that it was opened in.
-    #[must_use]
-    pub fn number(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
     /// Waits for messages and returns those read. Empty after an interruption.
     pub fn read<'a>(&self, buffer: &'a mut [RawMessage]) -> Result<&'a [RawMessage]> {
         // SAFETY: RawMessage is plain integers for which every bit pattern is valid.
@@ -379,6 +367,12 @@ impl Uffd {
         let mut poison = OnRange { range, mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_POISON, _>::new(&mut poison)) }
+    }
+}
+
+impl From<OwnedFd> for Uffd {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
     }
 }
 
