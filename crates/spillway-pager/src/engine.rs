@@ -300,7 +300,8 @@ impl Worker {
     /// A worker with lanes of its own.
     pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
         let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
-        let bounce = (0..at.max_block_pages).map(|_| Bounce([0; _])).collect();
+        // Room that is not touched before blocks are as long: most workers never fetch.
+        let bounce = Vec::with_capacity(at.max_block_pages);
         Ok(Self {
             engine,
             at,
