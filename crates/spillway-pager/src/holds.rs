@@ -17,6 +17,9 @@ const RANGES: usize = 16;
 
 struct Holder {
     taken: AtomicBool,
+    /// Who took it, and where in its stack, if the place is to be given back by itself.
+    owner: AtomicUsize,
+    frame: AtomicUsize,
     count: AtomicUsize,
     /// Page numbers: the first, and the one behind the last.
     ranges: [(AtomicUsize, AtomicUsize); RANGES],
@@ -41,6 +44,8 @@ impl Default for Holds {
     fn default() -> Self {
         let holder = || Holder {
             taken: AtomicBool::new(false),
+            owner: AtomicUsize::new(0),
+            frame: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
             ranges: std::array::from_fn(|_| (AtomicUsize::new(0), AtomicUsize::new(0))),
         };
@@ -53,14 +58,30 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// A place for ranges; `None` while 512 system calls hold some.
-    pub fn take(&self) -> Option<Hold<'_>> {
+    /// A place for ranges of the thread `owner`; `None` while 512 system calls hold some. `frame` is an address in the stack
+    /// of its signal handlers, or 0 where it is not on that: what the same thread took there, at this address or lower,
+    /// it has left by a jump.
+    pub fn take(&self, owner: usize, frame: usize) -> Option<Hold<'_>> {
+        self.give_back_left(owner, frame);
         let index = self.holders.iter().position(|holder| {
             !holder.taken.load(Ordering::Relaxed) && !holder.taken.swap(true, Ordering::Acquire)
         })?;
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
+        self.holders[index].owner.store(owner, Ordering::Relaxed);
+        self.holders[index].frame.store(frame, Ordering::Relaxed);
         Some(Hold { holds: self, holder: &self.holders[index] })
+    }
+
+    fn give_back_left(&self, owner: usize, frame: usize) {
+        for holder in &self.holders[..self.used.load(Ordering::Relaxed)] {
+            let is_left = holder.owner.load(Ordering::Relaxed) == owner
+                && holder.taken.load(Ordering::Relaxed)
+                && (1..=frame).contains(&holder.frame.load(Ordering::Relaxed));
+            if is_left {
+                drop(Hold { holds: self, holder });
+            }
+        }
     }
 
     /// Whether a page may not be evicted. Asked with its word locked.
@@ -110,6 +131,7 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
+        self.holder.owner.store(0, Ordering::Relaxed);
         self.holder.count.store(0, Ordering::Release);
         self.holder.taken.store(false, Ordering::Release);
         self.holds.taken.fetch_sub(1, Ordering::Relaxed);
@@ -125,7 +147,7 @@ mod tests {
     #[test]
     fn what_is_held_is_covered_until_it_is_let_go() {
         let holds = Holds::default();
-        let (one, two) = (holds.take().unwrap(), holds.take().unwrap());
+        let (one, two) = (holds.take(1, 0).unwrap(), holds.take(2, 0).unwrap());
         one.add(&(5 * PAGE + 7..6 * PAGE + 1));
         two.add(&(6 * PAGE..6 * PAGE + 1));
         assert_eq!([4, 5, 6, 7].map(|page| holds.covers(page)), [false, true, true, false]);
@@ -138,7 +160,7 @@ mod tests {
     #[test]
     fn more_ranges_than_there_are_places_for_are_all_covered() {
         let holds = Holds::default();
-        let hold = holds.take().unwrap();
+        let hold = holds.take(1, 0).unwrap();
         (0..100).for_each(|i| hold.add(&(i * 10 * PAGE..i * 10 * PAGE + 1)));
         assert!((0..100).all(|i| holds.covers(i * 10)));
         assert!(!holds.covers(5));
@@ -147,11 +169,27 @@ mod tests {
     #[test]
     fn all_places_can_be_taken_and_come_back() {
         let holds = Holds::default();
-        let all: Vec<_> = std::iter::from_fn(|| holds.take()).collect();
+        let all: Vec<_> = std::iter::from_fn(|| holds.take(1, 0)).collect();
         assert_eq!(all.len(), HOLDERS);
         all[HOLDERS - 1].add(&(0..1));
         assert!(holds.covers(0));
         drop(all);
-        assert!(holds.take().is_some() && !holds.covers(0));
+        assert!(holds.take(1, 0).is_some() && !holds.covers(0));
+    }
+
+    #[test]
+    fn what_a_thread_left_by_a_jump_is_let_go_when_it_comes_again() {
+        let holds = Holds::default();
+        let outer = holds.take(1, 9000).unwrap();
+        outer.add(&(0..1));
+        for (owner, frame, page) in [(1, 8000, 1), (2, 8000, 2)] {
+            let hold = holds.take(owner, frame).unwrap();
+            hold.add(&(page * PAGE..page * PAGE + 1));
+            std::mem::forget(hold);
+        }
+        assert_eq!([0, 1, 2].map(|page| holds.covers(page)), [true; 3]);
+        let again = holds.take(1, 8500).unwrap();
+        assert_eq!([0, 1, 2].map(|page| holds.covers(page)), [true, false, true]);
+        drop((outer, again));
     }
 }

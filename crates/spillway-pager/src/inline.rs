@@ -20,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use rustix::thread::{Timespec, nanosleep};
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::StoreError;
+use spillway_sys::raw_thread::control_block;
 use spillway_sys::uffd::Fault;
 use spillway_sys::{memory, process};
 
@@ -111,9 +112,10 @@ impl Inline {
         (limit / 16).clamp(64 << 10, 4 << 20)
     }
 
-    /// A place for what a system call uses.
-    pub fn hold(&self) -> Option<Hold<'static>> {
-        self.engine.holds.take()
+    /// A place for what a system call uses. `frame` as in [`Holds::take`](crate::holds::Holds::take).
+    #[must_use]
+    pub fn hold(&self, frame: usize) -> Option<Hold<'static>> {
+        self.engine.holds.take(control_block(), frame)
     }
 
     /// Whether a page of an address is under management, so that a signal there may be ours.

@@ -62,7 +62,9 @@ pub struct TlsLayout {
     pointer_guard: usize,
 }
 
-fn control_block() -> usize {
+/// Address of the calling thread's control block: no other live thread of the process has the same.
+#[must_use]
+pub fn control_block() -> usize {
     let address;
     // SAFETY: reads the control block's pointer to itself, which every thread of an ELF process has.
     unsafe { asm!("mov {}, fs:[0]", out(reg) address, options(nostack, readonly, preserves_flags)) };

@@ -26,17 +26,19 @@ pub struct Action {
 
 const SA_RESTORER: usize = 0x0400_0000;
 
-/// A handler as the kernel calls it.
-pub type Handler = extern "C" fn(i32, &libc::siginfo_t, &mut libc::ucontext_t);
+/// A handler as the kernel calls it. It may be unwound: pthread_cancel(3) takes that way out of a system call.
+pub type Handler = extern "C-unwind" fn(i32, &libc::siginfo_t, &mut libc::ucontext_t);
 
-// In our own code, so that dispatch lets the system call pass.
+// In our own code, so that dispatch lets the system call pass. Unwinders know a signal's frame by these very bytes
+// (`mov rax, 15; syscall`), and look one byte before them for a function that they know.
 global_asm!(
     ".pushsection .text.spillway_signal_return,\"ax\",@progbits",
+    "nop",
     ".globl spillway_signal_return",
     ".hidden spillway_signal_return",
     ".type spillway_signal_return,@function",
     "spillway_signal_return:",
-    "mov eax, 15",
+    ".byte 0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0",
     "syscall",
     "ud2",
     ".size spillway_signal_return, . - spillway_signal_return",
@@ -233,6 +235,15 @@ impl AltStacks {
     /// The thread that a claimed stack belongs to; 0 when it came to nothing.
     pub fn give(&self, stack: AltStack, thread: u32) {
         self.owners[stack.index].store(thread, Ordering::Release);
+    }
+
+    /// Whether an address lies in one of them.
+    pub fn contains(&self, address: usize) -> bool {
+        let used = self.next.load(Ordering::Relaxed).min(MOST_THREADS);
+        self.areas[..used].iter().any(|area| {
+            let area = area.load(Ordering::Relaxed);
+            area != 0 && (area..area + STACK_BYTES).contains(&address)
+        })
     }
 
     /// In a forked child: the calling thread keeps the stack that it has, the others are free.

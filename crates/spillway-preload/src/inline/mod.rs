@@ -85,7 +85,7 @@ impl Drop for KeptErrno {
 }
 
 /// SIGBUS.
-extern "C" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
     let _errno = KeptErrno::new();
     let mut context = Context(context);
     // SAFETY: a SIGBUS by a fault has an address, and another's is not looked at.
@@ -102,7 +102,7 @@ extern "C" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut libc::uc
 }
 
 /// SIGSYS.
-extern "C" fn on_system_call(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
     let _errno = KeptErrno::new();
     let mut context = Context(context);
     if info.si_code != dispatch::SYS_USER_DISPATCH {

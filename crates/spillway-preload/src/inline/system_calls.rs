@@ -90,9 +90,16 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
     }
 }
 
+/// An address in this thread's stack, if that is the one of its handlers: only there does a deeper one mean a later call.
+fn frame() -> usize {
+    let here = 0_u8;
+    let address = std::ptr::from_ref(&here).expose_provenance();
+    if ALT_STACKS.contains(address) { address } else { 0 }
+}
+
 /// Brings in what the call uses and makes it.
 fn ready_call(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
-    let Some(hold) = pager.hold() else { return again_if_gone(pager, number, a) };
+    let Some(hold) = pager.hold(frame()) else { return again_if_gone(pager, number, a) };
     let mut is_ready = true;
     arguments::used(number, a, |range| is_ready &= pager.make_ready(range, &hold));
     if !is_ready {
@@ -116,26 +123,26 @@ fn again_if_gone(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
             return result;
         }
         let (mut uses_ours, mut is_ready) = (false, true);
-        let hold = pager.hold();
+        let hold = pager.hold(frame());
         arguments::used(number, a, |range| {
             uses_ours |= pager.manages(range.start);
             is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
         });
+        uses_ours |= bring_strings(number, a);
         if !uses_ours || !is_ready {
             return result;
         }
-        bring_strings(number, a);
     }
     report(number);
     -libc::EFAULT as isize
 }
 
-/// Touches the strings of an exec, of which there may be more than can be held.
-fn bring_strings(number: usize, a: [usize; 6]) {
+/// Touches the strings of an exec, of which there may be more than can be held. False for any other call.
+fn bring_strings(number: usize, a: [usize; 6]) -> bool {
     let arrays = match number as i64 {
         libc::SYS_execve => [a[1], a[2]],
         libc::SYS_execveat => [a[2], a[3]],
-        _ => return,
+        _ => return false,
     };
     for array in arrays.into_iter().filter(|&array| array != 0) {
         // SAFETY: arrays of strings that end with null, as exec demands.
@@ -146,6 +153,7 @@ fn bring_strings(number: usize, a: [usize; 6]) {
             });
         }
     }
+    true
 }
 
 /// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
