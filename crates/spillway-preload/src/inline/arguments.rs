@@ -124,9 +124,9 @@ fn message(start: usize, uses: &mut impl FnMut(Range<usize>)) {
 mod tests {
     use super::*;
 
-    fn ranges(number: i64, arguments: [usize; 6]) -> Vec<Range<usize>> {
+    fn ranges(number: i64, arguments: [usize; 6]) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
-        used(number as usize, arguments, |range| found.push(range));
+        used(number as usize, arguments, |range| found.push((range.start, range.end)));
         found
     }
 
@@ -135,10 +135,10 @@ mod tests {
         let at = 0x10_0000;
         assert_eq!(
             ranges(libc::SYS_read, [0, at, 70_000, 0, 0, 0]),
-            [at..at + 70_000, 70_000..70_000 + 4096]
+            [(at, at + 70_000), (70_000, 70_000 + 4096)]
         );
-        assert_eq!(ranges(libc::SYS_poll, [at, 3, 5, 0, 0, 0]), [at..at + 24]);
-        assert_eq!(ranges(libc::SYS_openat, [usize::MAX - 99, at, 0, 0, 0, 0]), [at..at + 4096]);
+        assert_eq!(ranges(libc::SYS_poll, [at, 3, 5, 0, 0, 0]), [(at, at + 24)]);
+        assert_eq!(ranges(libc::SYS_openat, [usize::MAX - 99, at, 0, 0, 0, 0]), [(at, at + 4096)]);
         assert_eq!(ranges(libc::SYS_getpid, [0; 6]), []);
     }
 
@@ -147,10 +147,10 @@ mod tests {
         let vectors: [usize; 4] = [0x20_0000, 10, 0x30_0000, 20];
         let at = vectors.as_ptr().expose_provenance();
         let found = ranges(libc::SYS_writev, [1, at, 2, 0, 0, 0]);
-        assert_eq!(found, [at..at + 32, 0x20_0000..0x20_000A, 0x30_0000..0x30_0014]);
+        assert_eq!(found, [(at, at + 32), (0x20_0000, 0x20_000A), (0x30_0000, 0x30_0014)]);
         let message: [usize; 7] = [0x40_0000, 16, at, 2, 0x50_0000, 8, 0];
         let found = ranges(libc::SYS_recvmsg, [1, message.as_ptr().expose_provenance(), 0, 0, 0, 0]);
-        for part in [0x40_0000..0x40_0010, at..at + 32, 0x30_0000..0x30_0014, 0x50_0000..0x50_0008] {
+        for part in [(0x40_0000, 0x40_0010), (at, at + 32), (0x30_0000, 0x30_0014), (0x50_0000, 0x50_0008)] {
             assert!(found.contains(&part), "{part:x?} in {found:x?}");
         }
     }
