@@ -58,16 +58,20 @@ pub fn allowed(mask: u64) -> u64 {
     mask & !(bit(libc::SIGBUS) | bit(libc::SIGSYS))
 }
 
+/// Blocks all signals that may be blocked. Returns the mask before.
+pub fn block() -> u64 {
+    signal::set_mask(allowed(u64::MAX))
+}
+
 /// Sets our handlers.
 pub fn take_over() -> Result<()> {
     in_child();
-    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's. A system call may be
-    // interrupted as ever.
+    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's.
     // SAFETY: both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread holds.
     let (bus, sys) = unsafe {
         (
             signal::set_handler(libc::SIGBUS, on_bus, allowed(u64::MAX))?,
-            signal::set_handler(libc::SIGSYS, on_system_call, 0)?,
+            signal::set_handler(libc::SIGSYS, on_system_call, allowed(u64::MAX))?,
         )
     };
     WISHES.iter().zip([bus, sys]).for_each(|(wish, action)| wish.set(action));

@@ -47,46 +47,166 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
     if must_leave(number, a) {
         return if super::leave() { memory_hooks::pass_on(number, a) } else { refuse(number) };
     }
-    if let Some(result) = memory_hooks::by_number(number, a) {
-        return result;
+    match context {
+        Some(context) => Caller { pager, mask: context.signal_mask() }.perform(number, a, Some(context)),
+        None => {
+            let mask = signals::block();
+            let result = Caller { pager, mask }.perform(number, a, None);
+            signal::set_mask(mask);
+            result
+        }
     }
-    match number as i64 {
-        libc::SYS_clone | SYS_CLONE3 | libc::SYS_fork | libc::SYS_vfork => clone(number, a, context),
-        libc::SYS_rt_sigprocmask if context.is_none() => with_mask(pager, number, a, 1),
-        // Nothing can be served before the fork is over, and nothing needs to be.
-        _ if is_forking() && number as i64 != libc::SYS_rt_sigprocmask => {
-            // SAFETY: the program's own call.
-            unsafe { raw::syscall(number, a) }
+}
+
+/// A thread of the program that calls the kernel. Signals are blocked but within the call itself: a handler of the
+/// program's might wait for a lock that bringing memory in holds.
+struct Caller<'a> {
+    pager: &'a Inline,
+    /// What the program has blocked.
+    mask: u64,
+}
+
+impl Caller<'_> {
+    fn perform(&self, number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
+        let pager = self.pager;
+        if let Some(result) = memory_hooks::by_number(number, a) {
+            return result;
         }
-        libc::SYS_rt_sigaction => signals::action(a),
-        libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
-        // The stacks that our handlers need are the only ones; the program's run there too.
-        libc::SYS_sigaltstack => alt_stack(a[1]),
-        libc::SYS_ppoll => with_mask(pager, number, a, 3),
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => with_mask(pager, number, a, 4),
-        libc::SYS_rt_sigsuspend => with_mask(pager, number, a, 0),
-        libc::SYS_pselect6 => select(pager, number, a),
-        libc::SYS_close if pager.owns_descriptor(a[0] as i32) => -libc::EBADF as isize,
-        libc::SYS_dup2 | libc::SYS_dup3 if pager.owns_descriptor(a[1] as i32) => -libc::EBUSY as isize,
-        SYS_CLOSE_RANGE => close_range(pager, a),
-        libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64
-            if a[2] > pager.most_held_bytes() =>
-        {
-            in_parts(pager, number, a)
+        match number as i64 {
+            libc::SYS_clone | SYS_CLONE3 | libc::SYS_fork | libc::SYS_vfork => clone(number, a, context),
+            libc::SYS_rt_sigprocmask if context.is_none() => self.with_mask(number, a, 1),
+            // Nothing can be served before the fork is over, and nothing needs to be.
+            _ if is_forking() && number as i64 != libc::SYS_rt_sigprocmask => {
+                // SAFETY: the program's own call.
+                unsafe { raw::syscall(number, a) }
+            }
+            libc::SYS_rt_sigaction => signals::action(a),
+            libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
+            // The stacks that our handlers need are the only ones; the program's run there too.
+            libc::SYS_sigaltstack => alt_stack(a[1]),
+            libc::SYS_ppoll => self.with_mask(number, a, 3),
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => self.with_mask(number, a, 4),
+            libc::SYS_rt_sigsuspend => self.with_mask(number, a, 0),
+            libc::SYS_pselect6 => self.select(number, a),
+            libc::SYS_close if pager.owns_descriptor(a[0] as i32) => -libc::EBADF as isize,
+            libc::SYS_dup2 | libc::SYS_dup3 if pager.owns_descriptor(a[1] as i32) => -libc::EBUSY as isize,
+            SYS_CLOSE_RANGE => close_range(pager, a),
+            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64
+                if a[2] > pager.most_held_bytes() =>
+            {
+                self.in_parts(number, a)
+            }
+            // Nothing of the program's memory, or what costs nothing to look at again. After an exec nobody lets go of a
+            // hold, and the pager itself waits and sleeps, with locks.
+            libc::SYS_futex
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            | libc::SYS_execve
+            | libc::SYS_execveat
+            | libc::SYS_exit
+            | libc::SYS_exit_group
+            | libc::SYS_sched_yield
+            | libc::SYS_getpid
+            | libc::SYS_gettid
+            | libc::SYS_close
+            | libc::SYS_lseek
+            | libc::SYS_tgkill => self.again_if_gone(number, a),
+            _ => self.ready_call(number, a),
         }
-        // Nothing of the program's memory, or what costs nothing to look at again. After an exec nobody lets go of a hold.
-        libc::SYS_futex
-        | libc::SYS_execve
-        | libc::SYS_execveat
-        | libc::SYS_exit
-        | libc::SYS_exit_group
-        | libc::SYS_sched_yield
-        | libc::SYS_getpid
-        | libc::SYS_gettid
-        | libc::SYS_close
-        | libc::SYS_lseek
-        | libc::SYS_tgkill => again_if_gone(pager, number, a),
-        _ => ready_call(pager, number, a),
+    }
+
+    /// Brings in what the call uses and makes it.
+    fn ready_call(&self, number: usize, a: [usize; 6]) -> isize {
+        let pager = self.pager;
+        let Some(hold) = pager.hold(frame()) else { return self.again_if_gone(number, a) };
+        let mut is_ready = true;
+        arguments::used(number, a, |range| is_ready &= pager.make_ready(range, &hold));
+        if !is_ready {
+            return -libc::EFAULT as isize;
+        }
+        let result = self.call(number, a);
+        if result != -libc::EFAULT as isize {
+            return result;
+        }
+        drop(hold);
+        self.again_if_gone(number, a)
+    }
+
+    /// Makes a call that does nothing when it cannot have its memory, as often as that takes.
+    fn again_if_gone(&self, number: usize, a: [usize; 6]) -> isize {
+        for _ in 0..TRIES {
+            let result = self.call(number, a);
+            if result != -libc::EFAULT as isize {
+                return result;
+            }
+            signals::block();
+            let pager = self.pager;
+            let (mut uses_ours, mut is_ready) = (false, true);
+            let hold = pager.hold(frame());
+            arguments::used(number, a, |range| {
+                uses_ours |= pager.manages(range.start);
+                is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
+            });
+            uses_ours |= bring_strings(number, a);
+            if !uses_ours || !is_ready {
+                return result;
+            }
+        }
+        report(number);
+        -libc::EFAULT as isize
+    }
+
+    /// A read or write of more than should be held at once.
+    fn in_parts(&self, number: usize, a: [usize; 6]) -> isize {
+        let part = self.pager.most_held_bytes();
+        let has_offset = matches!(number as i64, libc::SYS_pread64 | libc::SYS_pwrite64);
+        let mut done = 0;
+        while done < a[2] {
+            let bytes = part.min(a[2] - done);
+            let offset = if has_offset { a[3] + done } else { 0 };
+            let result = self.ready_call(number, [a[0], a[1] + done, bytes, offset, 0, 0]);
+            if result < 0 {
+                return if done == 0 { result } else { done as isize };
+            }
+            done += result as usize;
+            signals::block();
+            if (result as usize) < bytes {
+                break;
+            }
+        }
+        done as isize
+    }
+
+    /// A call with a mask of blocked signals as its argument `index`: a copy without ours.
+    fn with_mask(&self, number: usize, mut a: [usize; 6], index: usize) -> isize {
+        let mut mask = 0;
+        if a[index] != 0 {
+            mask = signals::allowed(read_word(a[index]));
+            a[index] = std::ptr::from_ref(&mask).expose_provenance();
+        }
+        let result = self.ready_call(number, a);
+        std::hint::black_box(mask);
+        result
+    }
+
+    /// pselect6(2), whose last argument leads to the mask.
+    fn select(&self, number: usize, mut a: [usize; 6]) -> isize {
+        let (mut mask, mut pair) = (0_u64, [0_usize; 2]);
+        if a[5] != 0 && read_word(a[5]) != 0 {
+            mask = signals::allowed(read_word(read_word(a[5]) as usize));
+            pair = [std::ptr::from_ref(&mask).expose_provenance(), read_word(a[5] + 8) as usize];
+            a[5] = pair.as_ptr().expose_provenance();
+        }
+        let result = self.ready_call(number, a);
+        std::hint::black_box((mask, pair));
+        result
+    }
+
+    /// The program's own call, with the signals that it takes.
+    fn call(&self, number: usize, a: [usize; 6]) -> isize {
+        signal::set_mask(self.mask);
+        // SAFETY: by the program's word.
+        unsafe { raw::syscall(number, a) }
     }
 }
 
@@ -95,46 +215,6 @@ fn frame() -> usize {
     let here = 0_u8;
     let address = std::ptr::from_ref(&here).expose_provenance();
     if ALT_STACKS.contains(address) { address } else { 0 }
-}
-
-/// Brings in what the call uses and makes it.
-fn ready_call(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
-    let Some(hold) = pager.hold(frame()) else { return again_if_gone(pager, number, a) };
-    let mut is_ready = true;
-    arguments::used(number, a, |range| is_ready &= pager.make_ready(range, &hold));
-    if !is_ready {
-        return -libc::EFAULT as isize;
-    }
-    // SAFETY: the program's own call.
-    let result = unsafe { raw::syscall(number, a) };
-    if result != -libc::EFAULT as isize {
-        return result;
-    }
-    drop(hold);
-    again_if_gone(pager, number, a)
-}
-
-/// Makes a call that does nothing when it cannot have its memory, as often as that takes.
-fn again_if_gone(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
-    for _ in 0..TRIES {
-        // SAFETY: the program's own call.
-        let result = unsafe { raw::syscall(number, a) };
-        if result != -libc::EFAULT as isize {
-            return result;
-        }
-        let (mut uses_ours, mut is_ready) = (false, true);
-        let hold = pager.hold(frame());
-        arguments::used(number, a, |range| {
-            uses_ours |= pager.manages(range.start);
-            is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
-        });
-        uses_ours |= bring_strings(number, a);
-        if !uses_ours || !is_ready {
-            return result;
-        }
-    }
-    report(number);
-    -libc::EFAULT as isize
 }
 
 /// Touches the strings of an exec, of which there may be more than can be held. False for any other call.
@@ -165,51 +245,6 @@ fn report(number: usize) {
             "system call {number} did not find the memory that it uses; run the program with --fault-mode thread"
         ));
     }
-}
-
-/// A read or write of more than should be held at once.
-fn in_parts(pager: &Inline, number: usize, a: [usize; 6]) -> isize {
-    let part = pager.most_held_bytes();
-    let has_offset = matches!(number as i64, libc::SYS_pread64 | libc::SYS_pwrite64);
-    let mut done = 0;
-    while done < a[2] {
-        let bytes = part.min(a[2] - done);
-        let offset = if has_offset { a[3] + done } else { 0 };
-        let result = ready_call(pager, number, [a[0], a[1] + done, bytes, offset, 0, 0]);
-        if result < 0 {
-            return if done == 0 { result } else { done as isize };
-        }
-        done += result as usize;
-        if (result as usize) < bytes {
-            break;
-        }
-    }
-    done as isize
-}
-
-/// A call with a mask of blocked signals as its argument `index`: a copy without ours.
-fn with_mask(pager: &Inline, number: usize, mut a: [usize; 6], index: usize) -> isize {
-    let mut mask = 0;
-    if a[index] != 0 {
-        mask = signals::allowed(read_word(a[index]));
-        a[index] = std::ptr::from_ref(&mask).expose_provenance();
-    }
-    let result = ready_call(pager, number, a);
-    std::hint::black_box(mask);
-    result
-}
-
-/// pselect6(2), whose last argument leads to the mask.
-fn select(pager: &Inline, number: usize, mut a: [usize; 6]) -> isize {
-    let (mut mask, mut pair) = (0_u64, [0_usize; 2]);
-    if a[5] != 0 && read_word(a[5]) != 0 {
-        mask = signals::allowed(read_word(read_word(a[5]) as usize));
-        pair = [std::ptr::from_ref(&mask).expose_provenance(), read_word(a[5] + 8) as usize];
-        a[5] = pair.as_ptr().expose_provenance();
-    }
-    let result = ready_call(pager, number, a);
-    std::hint::black_box((mask, pair));
-    result
 }
 
 fn read_word(address: usize) -> u64 {
