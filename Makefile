@@ -16,10 +16,16 @@ test: setup test-tools
 	cargo test --locked --workspace
 	$(MAKE) --no-print-directory loom
 
-# The same and what takes longer: whole programs and virtual machines, fuzzing, licences and advisories.
+# What holds in either fault mode.
+FAULT_MODE_TESTS = --test faults --test full_faults --test programs --test programs_limit --test programs_process \
+	--test full_programs
+
+# The same and what takes longer: whole programs and virtual machines, in either fault mode, fuzzing, licences and
+# advisories.
 test-full: test
 	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner
 	cargo test --locked -p spillway --features full-tests
+	SPILLWAY_FAULT_MODE=inline cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny
 

@@ -41,6 +41,33 @@ impl StoreKind {
     }
 }
 
+/// Who serves faults: `--fault-mode` of `spillway run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultMode {
+    /// A thread of the pager's.
+    Thread,
+    /// The faulting thread.
+    Inline,
+}
+
+impl FaultMode {
+    /// Its name as on the command line and in the JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Thread => "thread",
+            Self::Inline => "inline",
+        }
+    }
+
+    /// Whether faults can be served so from a store. A donor makes them wait.
+    #[must_use]
+    pub fn suits(self, store: StoreKind) -> bool {
+        self == Self::Thread || matches!(store, StoreKind::Ram | StoreKind::Compressed)
+    }
+}
+
 /// A program and a limit, to be run on several stores and on swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::BenchError;
 use crate::access::{AccessPlan, AccessResult};
-use crate::cells::{Group, Setting, StoreKind};
+use crate::cells::{FaultMode, Group, Setting, StoreKind};
 use crate::cgroup::MemoryGroup;
 use crate::donor::{self, Donor};
 use crate::machine::Machine;
@@ -34,6 +34,8 @@ pub struct Extent {
     pub repetitions: usize,
     /// What is compared.
     pub groups: Vec<Group>,
+    /// Who serves faults, where the store allows it.
+    pub fault_modes: Vec<FaultMode>,
     /// Read-ahead of swap, as powers of two of pages.
     pub page_clusters: Vec<u32>,
     /// Arguments for `spillway run` beside the limit and the store.
@@ -46,7 +48,15 @@ impl Extent {
     /// How many measurements of one process it takes.
     fn measurements(&self) -> usize {
         let variants = 2 * self.page_clusters.len();
-        self.groups.iter().map(|group| (group.stores.len() + variants) * self.repetitions).sum()
+        self.groups.iter().map(|group| (self.ways(group).count() + variants) * self.repetitions).sum()
+    }
+
+    /// Each store of a group with each fault mode that suits it.
+    fn ways(&self, group: &Group) -> impl Iterator<Item = (StoreKind, FaultMode)> {
+        let stores = group.stores.iter();
+        stores
+            .flat_map(|&store| self.fault_modes.iter().map(move |&mode| (store, mode)))
+            .filter(|(store, mode)| mode.suits(*store))
     }
 }
 
@@ -103,9 +113,10 @@ struct Bench<'a> {
     measured: usize,
 }
 
-/// One store of a group, and what was measured on it.
+/// One store of a group in one fault mode, and what was measured on it.
 struct OnStore {
     store: StoreKind,
+    fault_mode: FaultMode,
     uri: String,
     samples: Vec<Sample>,
 }
@@ -145,13 +156,16 @@ impl<'a> Bench<'a> {
         } else {
             None
         };
-        let uris = group.stores.iter().filter_map(|&store| Some((store, donor::uri(store, donor.as_ref())?)));
-        let mut ours: Vec<OnStore> =
-            uris.map(|(store, uri)| OnStore { store, uri, samples: Vec::new() }).collect();
+        let on_store = |(store, fault_mode)| {
+            let uri = donor::uri(store, donor.as_ref())?;
+            Some(OnStore { store, fault_mode, uri, samples: Vec::new() })
+        };
+        let mut ours: Vec<OnStore> = self.extent.ways(group).filter_map(on_store).collect();
         let mut theirs = ways_to_swap(&self.extent.page_clusters);
         for _ in 0..self.extent.repetitions {
             for on_store in &mut ours {
-                on_store.samples.push(self.measure_spillway(&group.setting, &on_store.uri)?);
+                let sample = self.measure_spillway(&group.setting, on_store)?;
+                on_store.samples.push(sample);
                 self.count(total);
             }
             for on_swap in &mut theirs {
@@ -171,7 +185,7 @@ impl<'a> Bench<'a> {
     fn rows(&self, setting: &Setting, ours: &[OnStore], theirs: &[OnSwap]) -> Vec<Row> {
         let mut rows = Vec::new();
         for on_store in ours {
-            let command = self.command_line(setting, &on_store.uri);
+            let command = self.command_line(setting, on_store);
             for on_swap in theirs {
                 let complete: Option<Vec<Sample>> = on_swap.samples.iter().cloned().collect();
                 let Some(theirs) = complete else { continue };
@@ -205,24 +219,26 @@ impl<'a> Bench<'a> {
         ["bench", "access", "--plan"].map(str::to_owned).into_iter().chain([plan]).collect()
     }
 
-    fn run_arguments(&self, setting: &Setting, uri: &str) -> Vec<String> {
+    fn run_arguments(&self, setting: &Setting, on_store: &OnStore) -> Vec<String> {
         let local = self.local_bytes(setting).to_string();
-        let mut arguments = ["run", "--local", &local, "--store", uri].map(str::to_owned).to_vec();
+        let mode = on_store.fault_mode.name();
+        let arguments = ["run", "--local", &local, "--store", &on_store.uri, "--fault-mode", mode];
+        let mut arguments = arguments.map(str::to_owned).to_vec();
         arguments.extend(self.extent.run_options.iter().cloned());
         arguments
     }
 
-    fn command_line(&self, setting: &Setting, uri: &str) -> String {
+    fn command_line(&self, setting: &Setting, on_store: &OnStore) -> String {
         let access = self.access_arguments(setting);
         let plan = access.last().map_or("", String::as_str);
-        let run = self.run_arguments(setting, uri).join(" ");
+        let run = self.run_arguments(setting, on_store).join(" ");
         format!("spillway {run} -- spillway bench access --plan '{plan}'")
     }
 
-    fn measure_spillway(&self, setting: &Setting, uri: &str) -> Result<Sample, BenchError> {
+    fn measure_spillway(&self, setting: &Setting, on_store: &OnStore) -> Result<Sample, BenchError> {
         let stats = self.scratch.path().join("stats.json");
         let mut command = Command::new(self.spillway);
-        command.args(self.run_arguments(setting, uri)).arg("--stats").arg(&stats);
+        command.args(self.run_arguments(setting, on_store)).arg("--stats").arg(&stats);
         command.arg("--").arg(self.spillway).args(self.access_arguments(setting));
         let result = self.finish(&mut command)?;
         let text = fs::read_to_string(&stats).unwrap_or_default();
@@ -231,7 +247,7 @@ impl<'a> Bench<'a> {
         Ok(Sample {
             misses_per_access: fetched as f64 / result.accesses_in_all.max(1) as f64,
             result,
-            fault_mode: stats["fault_mode"].as_str().map(str::to_owned),
+            fault_mode: stats["settings"]["fault_mode"].as_str().map(str::to_owned),
         })
     }
 

@@ -18,9 +18,10 @@ pub fn head(setting: &Setting) -> String {
         setting.threads,
         setting.local_pct
     );
+    // /i: inline.
     let amount = if setting.pattern.is_streaming() { "GB/s  swap" } else { "misses swap" };
     format!(
-        "\n{title}\n{:<11}{:<10}{:>8}{:>8}{amount:>12}{:>7}{:>7}{:>8}",
+        "\n{title}\n{:<13}{:<10}{:>7}{:>7}{amount:>12}{:>7}{:>7}{:>8}",
         "store", "swap on", "us", "swap", "cpu", "swap", "ratio"
     ) + "  min-max"
 }
@@ -35,8 +36,8 @@ pub fn line(row: &Row) -> String {
         _ => (row.misses_per_access, row.versus_misses_per_access),
     };
     format!(
-        "{:<11}{swap:<10}{:>8.2}{:>8.2}{:>6.2}{:>6.2}{:>7.1}{:>7.1}{:>7.2}x {:.2}-{:.2}",
-        row.store.name(),
+        "{:<13}{swap:<10}{:>7.2}{:>7.2}{:>6.2}{:>6.2}{:>7.1}{:>7.1}{:>7.2}x {:.2}-{:.2}",
+        format!("{}{}", row.store.name(), if row.fault_mode == "inline" { "/i" } else { "" }),
         us(row.ns_per_access),
         us(row.versus_ns_per_access),
         amounts.0,

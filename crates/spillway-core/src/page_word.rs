@@ -175,6 +175,12 @@ impl PageWord<'_> {
         PageInfo::decode(self.0.load(Ordering::Acquire))
     }
 
+    /// Whether somebody has the word at this moment.
+    #[must_use]
+    pub fn is_locked(self) -> bool {
+        self.0.load(Ordering::Acquire) & LOCKED != 0
+    }
+
     /// Locks the word, or returns `None` when somebody else has it.
     #[must_use]
     pub fn try_lock(self) -> Option<PageInfo> {

@@ -9,7 +9,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord, State};
 use spillway_core::transitions::{Service, service};
 use spillway_sys::memory;
-use spillway_sys::uffd::RegisterMode;
+use spillway_sys::uffd::{Fault, RegisterMode};
 
 use crate::calls::{Operation, Request, TRY_AGAIN};
 use crate::charge::Comes;
@@ -38,6 +38,11 @@ impl Worker {
                 self.end_fork(a as u32, b);
                 return 0;
             }
+            Operation::Serve => {
+                let (write, write_protected) = (b & 1 != 0, b & 2 != 0);
+                let fault = Fault { address: a, write, write_protected, thread_id: 0 };
+                return usize::from(!self.serve_fault(fault));
+            }
             _ => {}
         }
         let Some(_pass) = self.engine.gate.enter() else { return TRY_AGAIN };
@@ -61,7 +66,8 @@ impl Worker {
                 self.at.run.count(Counter::UnmanagedBytes, a as u64);
                 0
             }
-            Operation::ForkBegin | Operation::ForkEnd => 0,
+            Operation::LeaveInline => self.leave_inline(),
+            Operation::ForkBegin | Operation::ForkEnd | Operation::Serve => 0,
         }
     }
 
@@ -76,7 +82,7 @@ impl Worker {
         // What was here before may have been unmapped past our hooks.
         self.sweep(&range);
         let mut regions = self.engine.regions();
-        let registered = self.at.uffd.register(range.start, range.len(), fault_mode()).is_ok();
+        let registered = self.at.managed().register(range.start, range.len(), fault_mode()).is_ok();
         if registered {
             // A child made past our hooks would read zeros where pages are far: it gets nothing here, and a SIGSEGV.
             let _ = memory::inherit(range.start, range.len(), false);
@@ -136,7 +142,7 @@ impl Worker {
         let parts = self.engine.regions().take(&range);
         let mut held = 0;
         for (part, _) in parts {
-            let _ = self.at.uffd.unregister(part.start, part.len());
+            let _ = self.at.managed().unregister(part.start, part.len());
             held += self.sweep(&part);
         }
         held
@@ -250,7 +256,7 @@ impl Worker {
         let parts = engine.regions().take(&range);
         let mut words = Vec::new();
         for (part, _) in &parts {
-            let _ = self.at.uffd.unregister(part.start, part.len());
+            let _ = self.at.managed().unregister(part.start, part.len());
             let (from, to) = pages(part);
             for (page_number, word) in engine.table.range(from, to) {
                 let info = self.lock_settled(page_number, word);
@@ -292,7 +298,7 @@ impl Worker {
         let (to, regions) =
             if new.start == 0 { (old.clone(), parts) } else { (new.clone(), vec![(new, on_fork)]) };
         for (range, on_fork) in regions {
-            if let Err(error) = self.at.uffd.register(range.start, range.len(), fault_mode()) {
+            if let Err(error) = self.at.managed().register(range.start, range.len(), fault_mode()) {
                 return self.give_up("register a mapping that has moved", error);
             }
             self.engine.regions().insert(range, on_fork);
@@ -357,7 +363,7 @@ impl Worker {
                     self.drop_slot(info.slot);
                 }
             }
-            let _ = self.at.uffd.unregister(part.start, part.len());
+            let _ = self.at.managed().unregister(part.start, part.len());
             for (page_number, word) in engine.table.range(from, to) {
                 let generation = word.peek().generation;
                 self.unlock(page_number, word, PageInfo { generation, ..PageInfo::ABSENT });
@@ -387,6 +393,22 @@ impl Worker {
             Service::LetRetry => Ok(true),
             _ => Ok(false),
         }
+    }
+
+    /// Registers what is managed with the userfaultfd that handlers read. The program's only thread waits meanwhile, so
+    /// nobody finds a page missing between the two registrations.
+    fn leave_inline(&self) -> usize {
+        let regions = self.engine.regions();
+        let Some(signalling) = &self.at.signalling else { return 0 };
+        self.engine.forget_protection();
+        for (range, _) in regions.iter() {
+            let _ = signalling.unregister(range.start, range.len());
+            if let Err(error) = self.at.uffd.register(range.start, range.len(), fault_mode()) {
+                return self.give_up("leave inline mode", error);
+            }
+        }
+        self.engine.served_by_handlers.store(true, Ordering::Release);
+        0
     }
 
     /// Pages that this process holds local.

@@ -1,12 +1,12 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::Errno;
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
@@ -22,12 +22,15 @@ use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
 use crate::gate::Gate;
+use crate::holds::Holds;
+use crate::inline::Inline;
 use crate::message;
 use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run_state::{Counter, RunState, slot_ranges};
+use crate::settings::FaultMode;
 use crate::threads;
 
 /// Why a process cannot be managed.
@@ -67,6 +70,12 @@ pub struct Birth {
     reason: Mutex<String>,
     engine: OnceLock<&'static Engine>,
     run: OnceLock<&'static RunState>,
+    /// The first pager thread.
+    pager_thread: AtomicU32,
+    /// Of this process, since its last fork.
+    attachment: Mutex<Option<&'static Attachment>>,
+    /// Address of the leaked [`Inline`] of this process; 0 in thread mode.
+    inline: AtomicUsize,
 }
 
 const PENDING: u32 = 0;
@@ -101,6 +110,9 @@ impl Birth {
             reason: Mutex::new(String::new()),
             engine: OnceLock::new(),
             run: OnceLock::new(),
+            pager_thread: AtomicU32::new(0),
+            attachment: Mutex::new(None),
+            inline: AtomicUsize::new(0),
         })
     }
 
@@ -114,6 +126,39 @@ impl Birth {
     #[must_use]
     pub fn engine(&self) -> Option<&'static Engine> {
         self.engine.get().copied()
+    }
+
+    /// What serves faults in their own threads; `None` in thread mode. Async-signal-safe.
+    #[must_use]
+    pub fn inline(&self) -> Option<&'static Inline> {
+        match self.inline.load(Ordering::Acquire) {
+            0 => None,
+            address => Some(threads::argument(address)),
+        }
+    }
+
+    /// Inline mode was left.
+    pub fn leave_inline(&self) {
+        if let Some(inline) = self.inline() {
+            inline.close();
+        }
+        self.inline.store(0, Ordering::Release);
+    }
+
+    /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in place of what it
+    /// inherited.
+    fn ready_inline(&self) -> Result<(), String> {
+        let attachment = self.attachment.lock().ok().and_then(|attachment| *attachment);
+        let (Some(at), Some(engine)) = (attachment, self.engine()) else { return Ok(()) };
+        let pager_thread = Pid::from_raw(self.pager_thread.load(Ordering::Relaxed).cast_signed());
+        let (Some(_), Some(pager_thread)) = (&at.signalling, pager_thread) else { return Ok(()) };
+        if let Some(inherited) = self.inline() {
+            inherited.close();
+        }
+        let inline = Inline::new(engine, at, pager_thread).map_err(|error| error.to_string())?;
+        let inline: &'static Inline = Box::leak(Box::new(inline));
+        self.inline.store(std::ptr::from_ref(inline).expose_provenance(), Ordering::Release);
+        Ok(())
     }
 
     /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
@@ -140,7 +185,7 @@ impl Birth {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
         }
         if self.outcome.load(Ordering::Acquire) == READY {
-            return Ok(());
+            return self.ready_inline();
         }
         Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
     }
@@ -164,29 +209,40 @@ impl Birth {
         let mut fds = fds.into_iter();
         let run_fd = fds.next().ok_or_else(missing_fd)?;
         let run = self.map_run(run_fd)?;
-        let stores = open_stores(&welcome, &self.token, &mut fds)?;
+        let engine = self.engine_for(&welcome)?;
+        let served_by_handlers = engine.served_by_handlers.clone();
+        let is_inline =
+            welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
+        let mut shared = SharedDescriptors::new(is_inline);
+        let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
-        let engine = self.engine_for(&welcome)?;
+        let signalling =
+            is_inline.then(|| Uffd::open(device.as_ref().map(AsFd::as_fd), features | Features::SIGBUS));
+        let signalling = signalling.transpose().map_err(kernel("open a userfaultfd with SIGBUS"))?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
         // cost more than it takes over.
         let waits = stores.iter().any(|open| is_remote(open.store.uri()));
+        let own_process = pidfd_open(getpid(), PidfdFlags::empty());
         let at = Box::leak(Box::new(Attachment {
-            uffd,
+            uffd: shared.share(uffd)?,
+            signalling: signalling.map(|uffd| shared.share(uffd)).transpose()?,
+            served_by_handlers,
             run,
             entry: welcome.entry,
             stores,
             control,
             readers: Readers::new(waits),
-            pins: Pins::open().ok(),
-            page_map: PageMap::open().ok(),
-            own_process: pidfd_open(getpid(), PidfdFlags::empty()).ok(),
+            pins: Pins::open().ok().map(|pins| shared.share(pins)).transpose()?,
+            page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
+            own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
             low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
             settings: welcome.settings,
+            descriptors: shared.numbers,
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
@@ -195,7 +251,12 @@ impl Birth {
             worker.adopt_after_fork()?;
         }
         run.count(Counter::Processes, 1);
-        rendezvous::send(&at.control, &Ready {}, &[at.uffd.as_fd()])?;
+        self.pager_thread
+            .store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Relaxed);
+        if let Ok(mut attachment) = self.attachment.lock() {
+            *attachment = Some(at);
+        }
+        rendezvous::send(&at.control, &Ready {}, &[at.managed().as_fd()])?;
         Ok(worker)
     }
 
@@ -228,6 +289,8 @@ impl Birth {
             remaps: Mutex::new(Vec::new()),
             gate: Gate::new(),
             calls: Calls::new().map_err(&out_of_memory)?,
+            served_by_handlers: Arc::new(AtomicBool::new(false)),
+            holds: Holds::default(),
             zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
@@ -255,7 +318,7 @@ impl Birth {
     }
 }
 
-fn is_remote(uri: &str) -> bool {
+pub(crate) fn is_remote(uri: &str) -> bool {
     !(uri.starts_with("compressed:") || uri.starts_with("ram:"))
 }
 
@@ -267,6 +330,7 @@ fn open_stores(
     welcome: &Welcome,
     token: &str,
     fds: &mut impl Iterator<Item = OwnedFd>,
+    shared: &mut SharedDescriptors,
 ) -> Result<Vec<OpenStore>, AttachError> {
     let settings = &welcome.settings;
     let ranges = slot_ranges(&settings.store_slots);
@@ -275,11 +339,34 @@ fn open_stores(
         let uri = settings.stores.get(index).ok_or_else(missing_fd)?;
         let spec: StoreSpec = uri.parse().map_err(|_| AttachError::Uri(uri.clone()))?;
         let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
-        let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
+        let fd = if has_fd { Some(shared.share(fds.next().ok_or_else(missing_fd)?)?) } else { None };
         let parts = SharedParts { capacity_slots: range.end - range.start, fd };
         stores.push(OpenStore { store: spec.open(parts, token)?, range });
     }
     Ok(stores)
+}
+
+/// What the program's table will have by the same numbers: high ones, which nothing of the program's is likely to have.
+struct SharedDescriptors {
+    least: Option<RawFd>,
+    numbers: Vec<RawFd>,
+}
+
+impl SharedDescriptors {
+    /// Shares nothing unless `is_inline`.
+    fn new(is_inline: bool) -> Self {
+        const HIGH: u64 = 900;
+        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let least = is_inline.then(|| HIGH.min(most.saturating_sub(32)) as RawFd);
+        Self { least, numbers: Vec::new() }
+    }
+
+    fn share<T: From<OwnedFd> + AsFd>(&mut self, owner: T) -> Result<T, AttachError> {
+        let Some(least) = self.least else { return Ok(owner) };
+        let high = fcntl_dupfd_cloexec(&owner, least).map_err(kernel("give a descriptor a high number"))?;
+        self.numbers.push(high.as_raw_fd());
+        Ok(high.into())
+    }
 }
 
 /// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.

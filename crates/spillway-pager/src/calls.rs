@@ -46,6 +46,10 @@ pub enum Operation {
     CountUnmanaged = 11,
     /// A mapping has grown in place: its address, where it ended, by how much. Managed if it was.
     Grown = 12,
+    /// Serve a fault of the calling thread in its stead: address, 1 for a write plus 2 where the page is there.
+    Serve = 13,
+    /// Leave inline mode: faults are served by handlers from now on. The calling thread is the program's only one.
+    LeaveInline = 14,
 }
 
 impl Operation {
@@ -64,6 +68,8 @@ impl Operation {
             ForkEnd,
             CountUnmanaged,
             Grown,
+            Serve,
+            LeaveInline,
         ]
         .into_iter()
         .find(|operation| *operation as u32 == number)

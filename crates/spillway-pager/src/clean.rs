@@ -55,7 +55,8 @@ impl Worker {
         if info.is_clean(self.engine.protection_epoch.load(Ordering::Relaxed)) {
             self.note_use(page_number, true);
         }
-        let _ = self.at.uffd.write_protect(address_of(page_number), spillway_core::page::PAGE_SIZE, false);
+        let _ =
+            self.at.managed().write_protect(address_of(page_number), spillway_core::page::PAGE_SIZE, false);
         if info.is_mapped() { info.protected_in(0) } else { info }
     }
 

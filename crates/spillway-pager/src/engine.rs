@@ -4,14 +4,14 @@
 //! and its place in the run. Each pager thread works with a [`Worker`], its own ways to the stores included.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use spillway_core::fifo::Entry;
 use spillway_core::page::{PAGE_SHIFT, Page};
-use spillway_core::page_word::{Departures, PageInfo, PageWord, State};
+use spillway_core::page_word::{Departures, MAX_FRAMES, PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
 use spillway_sys::memory::{Area, PageMap, Pins};
@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::calls::Calls;
 use crate::frames::Frames;
 use crate::gate::Gate;
+use crate::holds::Holds;
 use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
@@ -112,6 +113,10 @@ pub struct Engine {
     pub gate: Gate,
     /// How the program's threads ask for something.
     pub calls: Calls,
+    /// Inline mode was left for good, by this process or one that it was forked from.
+    pub served_by_handlers: Arc<AtomicBool>,
+    /// What system calls are using.
+    pub holds: Holds,
     /// A page of zeros.
     pub zeros: Area,
     /// The last failure of a store, for the message when memory runs out because of it.
@@ -133,15 +138,23 @@ pub struct OpenStore {
 
 /// What ties one process to its run.
 pub struct Attachment {
-    /// Faults come from here.
+    /// Faults come from here, and calls.
     pub uffd: Uffd,
+    /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and doorbells are
+    /// with the other.
+    pub signalling: Option<Uffd>,
+    /// In inline mode, the descriptors that serving a fault takes, here and of the stores: the program's table has them by
+    /// the same numbers.
+    pub descriptors: Vec<RawFd>,
+    /// As in [`Engine`].
+    pub served_by_handlers: Arc<AtomicBool>,
     /// Shared with the other processes.
     pub run: &'static RunState,
     /// This process's entry in the run.
     pub entry: usize,
     /// Where far pages are, in the order in which they are filled.
     pub stores: Vec<OpenStore>,
-    /// The supervisor sees the end of the process by the end of this connection.
+    /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone have it.
     pub control: OwnedFd,
     /// Of the run.
     pub settings: Settings,
@@ -160,6 +173,21 @@ pub struct Attachment {
 }
 
 impl Attachment {
+    /// The userfaultfd of managed memory.
+    #[must_use]
+    pub fn managed(&self) -> &Uffd {
+        match &self.signalling {
+            Some(uffd) if self.is_inline() => uffd,
+            _ => &self.uffd,
+        }
+    }
+
+    /// Threads of the program serve their faults.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        self.signalling.is_some() && !self.served_by_handlers.load(Ordering::Acquire)
+    }
+
     /// This process's entry.
     #[must_use]
     pub fn process(&self) -> Process<'_> {
@@ -220,6 +248,12 @@ impl Engine {
         self.regions.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
+    /// No page is write-protected any more, whatever the words say.
+    pub(crate) fn forget_protection(&self) {
+        let epoch = &self.protection_epoch;
+        epoch.store(epoch.load(Ordering::Relaxed) % (MAX_FRAMES as u32 - 1) + 1, Ordering::Relaxed);
+    }
+
     /// Puts a page, whose word was just unlocked as `info`, at the tail of its queue.
     pub fn enqueue(&self, page_number: u64, info: PageInfo) {
         let entry = Entry { page_number, generation: info.generation };
@@ -266,7 +300,8 @@ impl Worker {
     /// A worker with lanes of its own.
     pub fn new(engine: &'static Engine, at: &'static Attachment) -> Result<Self, StoreError> {
         let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
-        let bounce = (0..at.max_block_pages).map(|_| Bounce([0; _])).collect();
+        // Room that is not touched before blocks are as long: most workers never fetch.
+        let bounce = Vec::with_capacity(at.max_block_pages);
         Ok(Self {
             engine,
             at,
@@ -282,7 +317,7 @@ impl Worker {
     /// Unlocks a page's word and wakes who waits for it.
     pub fn unlock(&self, page_number: u64, word: PageWord<'_>, info: PageInfo) {
         if word.unlock(info) {
-            let _ = self.at.uffd.wake(address_of(page_number), 1 << PAGE_SHIFT);
+            let _ = self.at.managed().wake(address_of(page_number), 1 << PAGE_SHIFT);
         }
     }
 

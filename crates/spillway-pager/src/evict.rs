@@ -92,6 +92,9 @@ impl Worker {
                 self.unlock(entry.page_number, word, next);
                 let entry = Entry { generation: next.generation, ..entry };
                 let _ = replacement.enqueue(State::Active, entry);
+            } else if self.engine.holds.covers(entry.page_number) {
+                self.unlock(entry.page_number, word, info);
+                busy.push(entry);
             } else {
                 victims.push((entry.page_number, info));
             }
@@ -220,11 +223,11 @@ impl Worker {
     /// may execute it. Write protection keeps writers away meanwhile, but not devices: where the process has given them
     /// memory to keep, such pages stay.
     fn copy_out(&mut self, address: usize, frame: u32) -> bool {
-        let uffd = &self.at.uffd;
+        let uffd = self.at.managed();
         if uffd.write_protect(address, PAGE_SIZE, true).is_err() {
             return false;
         }
-        let done = uffd.copy(self.engine.frames.address(frame), address, PAGE_SIZE).is_ok()
+        let done = self.at.uffd.copy(self.engine.frames.address(frame), address, PAGE_SIZE).is_ok()
             && memory::discard(address, PAGE_SIZE).is_ok();
         if !done {
             let _ = uffd.write_protect(address, PAGE_SIZE, false);

@@ -32,29 +32,33 @@ impl From<Fault> for Access {
 }
 
 impl Worker {
-    /// Answers one fault. When paging is frozen it is left unanswered: the thaw wakes everybody.
-    pub fn serve_fault(&mut self, fault: Fault) {
+    /// Answers one fault; false when the page cannot be had. When paging is frozen it is left unanswered: the thaw wakes
+    /// everybody.
+    pub fn serve_fault(&mut self, fault: Fault) -> bool {
         let engine = self.engine;
-        let Some(_pass) = engine.gate.enter() else { return };
+        let Some(_pass) = engine.gate.enter() else { return true };
         let started_ns = now_ns();
         if engine.frames.contains(fault.address) {
             // Only we look into frames, and only into full ones: an answer of zeros would be a lie.
-            return self.refuse(page_number_of(fault.address), &Lost::EmptyFrame);
+            self.refuse(page_number_of(fault.address), &Lost::EmptyFrame);
+            return false;
         }
         let page_number = page_number_of(fault.address);
         self.make_room_ahead();
-        match engine.table.find_or_make(page_number) {
+        let served = match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),
             Err(error) => {
                 let lost = Lost::Kernel { what: "give memory for the page table", error };
                 self.refuse(page_number, &lost);
+                false
             }
-        }
+        };
         self.at.run.fault_latency().record(now_ns() - started_ns);
+        served
     }
 
-    fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) {
-        let Some(info) = word.lock_or_leave_waiter() else { return };
+    fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) -> bool {
+        let Some(info) = word.lock_or_leave_waiter() else { return true };
         let service = service(info);
         match self.perform(page_number, info, service, fault.into()) {
             Ok(next) => {
@@ -62,11 +66,13 @@ impl Worker {
                 if next.generation != info.generation {
                     self.engine.enqueue(page_number, next);
                 }
+                service != Service::Refuse
             }
             Err(Failure::Retry) => {
                 // Locked by us until now, so the fault itself counts as a waiter.
                 let _ = word.unlock(info);
-                let _ = self.at.uffd.wake(fault.address, PAGE_SIZE);
+                let _ = self.at.managed().wake(fault.address, PAGE_SIZE);
+                true
             }
             Err(Failure::Lost(lost)) => {
                 self.at.run.count(Counter::FaultsRefused, 1);
@@ -75,6 +81,7 @@ impl Worker {
                 let kept = info.is_local() || matches!(lost, Lost::NoRoom { .. });
                 let state = if kept { info.state } else { State::Poisoned };
                 self.unlock(page_number, word, PageInfo { state, ..info });
+                false
             }
         }
     }
@@ -138,11 +145,11 @@ impl Worker {
         from: usize,
         charged: bool,
     ) -> Result<(), Failure> {
-        match self.at.uffd.copy(address_of(page_number), from, PAGE_SIZE) {
+        match self.at.managed().copy(address_of(page_number), from, PAGE_SIZE) {
             Ok(()) => Ok(()),
             // There already, unmanaged until now: it counts from here on.
             Err(Errno::EXIST) => {
-                let _ = self.at.uffd.wake(address_of(page_number), PAGE_SIZE);
+                let _ = self.at.managed().wake(address_of(page_number), PAGE_SIZE);
                 Ok(())
             }
             Err(error) => {
@@ -161,7 +168,7 @@ impl Worker {
     /// Maps a page's own frame again.
     pub(crate) fn remap(&mut self, page_number: u64, frame: u32) -> Result<(), Failure> {
         let (to, from) = (address_of(page_number), self.engine.frames.address(frame));
-        match self.at.uffd.move_from_frame(to, from) {
+        match self.at.managed().move_from_frame(to, from) {
             Ok(()) => {
                 self.engine.frames.give_back(&[frame]);
                 Ok(())
@@ -181,7 +188,7 @@ impl Worker {
         if access == Access::Protected {
             return Ok(self.unprotect(page_number, info));
         }
-        match self.at.uffd.copy(address, self.engine.zeros.address(), PAGE_SIZE) {
+        match self.at.managed().copy(address, self.engine.zeros.address(), PAGE_SIZE) {
             // Nothing was there: the program has discarded the page past our hooks, and reads zeros.
             Ok(()) => {
                 self.at.run.count(Counter::PagesFoundGone, 1);
@@ -189,7 +196,7 @@ impl Worker {
                 Ok(PageInfo { slot: None, ..info })
             }
             Err(_) => {
-                let _ = self.at.uffd.wake(address, PAGE_SIZE);
+                let _ = self.at.managed().wake(address, PAGE_SIZE);
                 Ok(info)
             }
         }
@@ -204,10 +211,14 @@ impl Worker {
         self.poison(page_number);
     }
 
+    /// In inline mode the faulting thread has its signal already.
     fn poison(&mut self, page_number: u64) {
+        if self.at.is_inline() {
+            return;
+        }
         let address = address_of(page_number);
-        if self.at.uffd.poison(address, PAGE_SIZE).is_err() {
-            let _ = self.at.uffd.wake(address, PAGE_SIZE);
+        if self.at.managed().poison(address, PAGE_SIZE).is_err() {
+            let _ = self.at.managed().wake(address, PAGE_SIZE);
         }
     }
 }

@@ -9,7 +9,7 @@ use spillway_core::transitions::{Service, served};
 use spillway_store::{ReadRequest, StoreError};
 
 use crate::charge::Comes;
-use crate::engine::{Failure, Lost, Worker, address_of};
+use crate::engine::{Bounce, Failure, Lost, Worker, address_of};
 use crate::fault::Access;
 use crate::run_state::Counter;
 use crate::settings::Block;
@@ -100,7 +100,7 @@ impl Worker {
             let (to, from) = (address_of(chunk[0].0), self.bounce_address() + copied * PAGE_SIZE);
             let pages = self
                 .at
-                .uffd
+                .managed()
                 .copy_pages(to, from, chunk.len() * PAGE_SIZE, protected)
                 .map_or(0, |bytes| bytes / PAGE_SIZE);
             copied += pages;
@@ -164,6 +164,7 @@ impl Worker {
     fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<Lost>) {
         let at = self.at;
         let open = &at.stores[store];
+        self.bounce.resize_with(pages.len().max(self.bounce.len()), || Bounce([0; _]));
         let mut batch: Vec<ReadRequest<'_>> = pages
             .iter()
             .zip(&mut self.bounce)

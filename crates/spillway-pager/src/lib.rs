@@ -28,6 +28,8 @@ mod fetch;
 mod fork;
 pub mod frames;
 pub mod gate;
+pub mod holds;
+pub mod inline;
 pub mod message;
 mod native;
 pub mod page_table;

@@ -31,6 +31,11 @@ impl Engine {
     fn native(&self) -> MutexGuard<'_, Regions> {
         self.native.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The native parts of a range.
+    pub(crate) fn native_within(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        self.native().within(range).into_iter().map(|(part, _)| part).collect()
+    }
 }
 
 impl Worker {
@@ -113,7 +118,7 @@ impl Worker {
         let mut taken = 0;
         {
             let mut regions = self.engine.regions();
-            if self.at.uffd.register(range.start, range.len(), fault_mode()).is_ok() {
+            if self.at.managed().register(range.start, range.len(), fault_mode()).is_ok() {
                 let _ = memory::inherit(range.start, range.len(), false);
                 regions.insert(range.clone(), OnFork::Keep);
                 taken = self.queue_populated(range, charged);

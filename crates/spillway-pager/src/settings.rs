@@ -43,6 +43,38 @@ impl FromStr for Block {
     }
 }
 
+/// Who serves a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultMode {
+    /// A thread of the pager's, while the faulting one sleeps.
+    #[default]
+    Thread,
+    /// The faulting thread itself, in a signal handler ([`crate::inline`]).
+    Inline,
+}
+
+impl FaultMode {
+    /// The mode for a run that asks for one, or for none in particular, and why. Programs that lead the kernel to their
+    /// memory by ways other than system calls (io_uring, KVM) fail in inline mode, and each system call costs them some
+    /// microseconds: so it is taken only by name.
+    #[must_use]
+    pub fn choose(asked: Option<Self>, stores: &[String]) -> (Self, String) {
+        let slow = stores.iter().find(|uri| crate::attach::is_remote(uri));
+        match (asked, slow) {
+            (Some(Self::Thread), _) => (Self::Thread, "asked for".to_owned()),
+            (None, _) => {
+                (Self::Thread, "auto: whatever system calls the program makes are served".to_owned())
+            }
+            (Some(Self::Inline), Some(uri)) => (Self::Thread, format!("store {uri} makes a fault wait")),
+            (Some(Self::Inline), None) if !spillway_sys::dispatch::disable() => {
+                (Self::Thread, "this kernel has no syscall user dispatch".to_owned())
+            }
+            (Some(Self::Inline), None) => (Self::Inline, "asked for".to_owned()),
+        }
+    }
+}
+
 /// Settings of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
@@ -54,6 +86,10 @@ pub struct Settings {
     pub store_slots: Vec<u32>,
     /// How much is fetched at once.
     pub block: Block,
+    /// Who serves faults.
+    pub fault_mode: FaultMode,
+    /// Why.
+    pub fault_mode_reason: String,
     /// Replacement.
     pub replacement: dcm::Config,
 }

@@ -322,7 +322,7 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Block;
+    use crate::settings::{Block, FaultMode};
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
@@ -332,6 +332,8 @@ mod tests {
             stores: stores.iter().map(|&uri| uri.to_owned()).collect(),
             store_slots: Vec::new(),
             block: Block::default(),
+            fault_mode: FaultMode::default(),
+            fault_mode_reason: String::new(),
             replacement: dcm::Config::default(),
         }
     }

@@ -6,7 +6,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::io::Result;
 use rustix::thread::{CpuSet, futex, sched_getaffinity, sched_setaffinity};
-use spillway_core::page_word::MAX_FRAMES;
 use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, exit_thread};
 use spillway_sys::uffd::RawMessage;
 
@@ -97,7 +96,9 @@ extern "C" fn handler_main(handler: usize) -> ! {
                     readers.note(fault.thread_id);
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
-                        None => worker.serve_fault(fault),
+                        None => {
+                            worker.serve_fault(fault);
+                        }
                     }
                     if may_lead {
                         readers.look(&mut lead, cpu);
@@ -181,13 +182,13 @@ impl Worker {
     /// In a forked child: registers what the parent had managed, but for what the child does not inherit.
     pub(crate) fn adopt_after_fork(&mut self) -> std::result::Result<(), AttachError> {
         self.engine.calls.reset_all();
-        let epoch = &self.engine.protection_epoch;
-        epoch.store(epoch.load(Ordering::Relaxed) % (MAX_FRAMES as u32 - 1) + 1, Ordering::Relaxed);
+        self.engine.holds.reset();
+        self.engine.forget_protection();
         let regions: Vec<_> = self.engine.regions().iter().collect();
         for (range, on_fork) in regions {
             if on_fork != OnFork::Drop {
                 self.at
-                    .uffd
+                    .managed()
                     .register(range.start, range.len(), fault_mode())
                     .map_err(|error| AttachError::Kernel("register memory after a fork", error))?;
             }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillway_pager::program::{Program, examine};
 use spillway_pager::settings::RUN_VARIABLE;
-use spillway_sys::raw;
 
+use crate::inline::system_calls::perform;
 use crate::{complain, to_libc};
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
@@ -23,8 +23,8 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environ
     });
     let environment = Environment::new(environment, target.as_deref());
     let words = [path.expose_provenance(), arguments.expose_provenance(), environment.pointer(), 0, 0, 0];
-    // SAFETY: the program's own call; the environment lives until it returns, which it does only on failure.
-    to_libc(unsafe { raw::syscall(libc::SYS_execve as usize, words) }) as c_int
+    // The environment lives until the call returns, which it does only on failure.
+    to_libc(perform(libc::SYS_execve as usize, words, None)) as c_int
 }
 
 /// execveat(2).
@@ -44,8 +44,7 @@ pub unsafe extern "C" fn execveat(
         flags as usize,
         0,
     ];
-    // SAFETY: as in execve.
-    to_libc(unsafe { raw::syscall(libc::SYS_execveat as usize, words) }) as c_int
+    to_libc(perform(libc::SYS_execveat as usize, words, None)) as c_int
 }
 
 /// fexecve(3).

@@ -6,9 +6,14 @@ use std::ffi::{c_int, c_void};
 use spillway_pager::calls::Operation;
 use spillway_sys::raw;
 use spillway_sys::raw_thread::SignalsBlocked;
+use spillway_sys::signal::bit;
 
+use crate::inline::system_calls::forking;
 use crate::install::{ORIGINAL_CLONE, ORIGINAL_FORK};
-use crate::{BIRTH, call, heap, set_errno, stop};
+use crate::{BIRTH, call, heap, inline, set_errno, stop};
+
+/// In inline mode libc's own fork raises them.
+const INLINE_SIGNALS: u64 = bit(libc::SIGBUS) | bit(libc::SIGSYS);
 
 /// libc's `_Fork`, on which fork(3) stands.
 pub unsafe extern "C" fn fork() -> c_int {
@@ -16,7 +21,7 @@ pub unsafe extern "C" fn fork() -> c_int {
         let Some(&original) = ORIGINAL_FORK.get() else { return -1 };
         // SAFETY: the moved beginning of `_Fork`, which takes nothing and returns a pid.
         let original: extern "C" fn() -> c_int = unsafe { std::mem::transmute(original) };
-        original()
+        forking(|| original())
     })
     .unwrap_or_else(|| {
         set_errno(libc::ENOMEM);
@@ -37,7 +42,7 @@ pub fn by_system_call(number: usize, arguments: [usize; 6]) -> isize {
 /// room for the child.
 fn around_fork(fork: impl FnOnce() -> c_int) -> Option<c_int> {
     // No handler may run in the child before its memory is whole.
-    let signals = SignalsBlocked::new();
+    let signals = SignalsBlocked::but(INLINE_SIGNALS);
     let here = std::ptr::from_ref(&signals).expose_provenance();
     let entry = call(Operation::ForkBegin, [here, 0, 0, 0]).checked_sub(1)?;
     let heap = heap::hold();
@@ -57,6 +62,7 @@ fn attach_child(entry: usize) {
     if let Err(reason) = birth.attach_forked(entry) {
         stop(&format!("a forked process cannot be managed, so it is stopped: {reason}"));
     }
+    inline::enter_child();
 }
 
 struct CloneStart {
@@ -106,7 +112,7 @@ pub unsafe extern "C" fn clone(
         // SAFETY: the program's own call.
         return unsafe { original(function, stack, flags, argument, parent_tid, tls, child_tid) };
     }
-    let signals = SignalsBlocked::new();
+    let signals = SignalsBlocked::but(INLINE_SIGNALS);
     let here = std::ptr::from_ref(&signals).expose_provenance();
     let Some(entry) = call(Operation::ForkBegin, [here, stack.expose_provenance(), 0, 0]).checked_sub(1)
     else {
@@ -117,7 +123,8 @@ pub unsafe extern "C" fn clone(
     let mut start = CloneStart { function, argument, entry, heap: heap::hold() };
     let start_at = std::ptr::from_mut(&mut start).cast();
     // SAFETY: the program's own call, with a child that attaches first.
-    let pid = unsafe { original(clone_child, stack, flags, start_at, parent_tid, tls, child_tid) };
+    let pid =
+        forking(|| unsafe { original(clone_child, stack, flags, start_at, parent_tid, tls, child_tid) });
     drop(start);
     call(Operation::ForkEnd, [pid.max(0) as usize, entry, 0, 0]);
     drop(signals);

@@ -4,6 +4,7 @@
 //! - [`heap`]: an allocator of the library's own;
 //! - [`install`]: which functions are redirected, and how the originals stay callable;
 //! - [`memory_hooks`], [`fork_hooks`], [`exec_hooks`]: what stands in their place;
+//! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
 //! - [`adopt`]: memory that the program has before the hooks are in.
 #![allow(unsafe_code)]
 
@@ -11,6 +12,7 @@ mod adopt;
 mod exec_hooks;
 mod fork_hooks;
 mod heap;
+mod inline;
 mod install;
 mod memory_hooks;
 
@@ -85,6 +87,7 @@ extern "C" fn start() {
         let birth = BIRTH.get_or_init(|| birth);
         birth.attach()?;
         install::install().map_err(|error| error.to_string())?;
+        inline::enter()?;
         adopt::adopt_existing();
         Ok(())
     });

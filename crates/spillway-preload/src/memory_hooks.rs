@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use spillway_pager::calls::Operation;
 use spillway_sys::raw;
+use spillway_sys::raw_thread::is_raw_thread;
 
 use spillway_pager::attach::Birth;
 use spillway_sys::maps;
 
 use crate::install::CURRENT_BREAK;
-use crate::{BIRTH, call, fork_hooks, set_errno, stop, to_libc};
+use crate::{BIRTH, call, fork_hooks, inline, set_errno, stop, to_libc};
 
 const PAGE_SIZE: usize = 4096;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
@@ -362,9 +363,22 @@ fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     unsafe { raw::syscall(libc::SYS_seccomp as usize, arguments) }
 }
 
-fn is_single_threaded() -> bool {
+pub fn is_single_threaded() -> bool {
     let pager_threads = BIRTH.get().map_or(0, Birth::thread_count);
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+}
+
+/// A system call that changes the address space; `None` for any other.
+pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
+    let [a, b, c, ..] = arguments;
+    Some(match number as c_long {
+        libc::SYS_mmap => raw_mmap(arguments),
+        libc::SYS_munmap => raw_munmap(a, b),
+        libc::SYS_mremap => raw_mremap(arguments),
+        libc::SYS_madvise => raw_madvise(a, b, c as c_int),
+        libc::SYS_brk => raw_brk(a, 0) as isize,
+        _ => return None,
+    })
 }
 
 /// syscall(2): the calls that have hooks go through them.
@@ -378,19 +392,24 @@ pub unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     let arguments = [a, b, c, d, e, f];
-    let result = match number {
-        libc::SYS_mmap => raw_mmap(arguments),
-        libc::SYS_munmap => raw_munmap(a, b),
-        libc::SYS_mremap => raw_mremap(arguments),
-        libc::SYS_madvise => raw_madvise(a, b, c as c_int),
-        libc::SYS_brk => raw_brk(a, 0) as isize,
+    if !is_raw_thread() && inline::pager().is_some() {
+        return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
+    }
+    to_libc(pass_on(number as usize, arguments)) as c_long
+}
+
+/// A system call by number in thread mode.
+pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
+    if let Some(result) = by_number(number, arguments) {
+        return result;
+    }
+    match number as c_long {
         libc::SYS_seccomp => raw_seccomp(arguments),
-        libc::SYS_fork => fork_hooks::by_system_call(number as usize, arguments),
-        libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => {
-            fork_hooks::by_system_call(number as usize, arguments)
+        libc::SYS_fork => fork_hooks::by_system_call(number, arguments),
+        libc::SYS_clone if arguments[0] & libc::CLONE_VM as usize == 0 => {
+            fork_hooks::by_system_call(number, arguments)
         }
         // SAFETY: the program's own call.
-        _ => unsafe { raw::syscall(number as usize, arguments) },
-    };
-    to_libc(result) as c_long
+        _ => unsafe { raw::syscall(number, arguments) },
+    }
 }

@@ -4,6 +4,7 @@
 
 pub mod arena;
 pub mod code_patch;
+pub mod dispatch;
 pub mod machine;
 pub mod maps;
 pub mod memory;
@@ -12,4 +13,5 @@ pub mod raw;
 pub mod raw_thread;
 pub mod ring;
 pub mod shared_memory;
+pub mod signal;
 pub mod uffd;

@@ -1,5 +1,6 @@
 //! Memory of this process: areas of the pager's own, and operations on the target program's pages by address.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
@@ -112,7 +113,7 @@ pub fn discard(address: usize, bytes: usize) -> Result<()> {
 
 /// Drops single pages of the target's memory, with one flush of the CPUs' translations for all where the kernel can do
 /// that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be left.
-pub fn discard_pages(process: impl std::os::fd::AsFd, addresses: &[usize]) -> bool {
+pub fn discard_pages(process: impl AsFd, addresses: &[usize]) -> bool {
     const MOST: usize = 64;
     addresses.chunks(MOST).all(|chunk| {
         let mut ranges = [[0_usize; 2]; MOST];
@@ -163,7 +164,19 @@ pub unsafe fn make_anonymous(address: usize, bytes: usize) -> Result<()> {
 /// What devices hold in place of the memory of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on
 /// the way of a fault, and a program may go where there is no /proc.
 #[derive(Debug)]
-pub struct Pins(std::os::fd::OwnedFd);
+pub struct Pins(OwnedFd);
+
+impl From<OwnedFd> for Pins {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for Pins {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Pins {
     /// Those of the calling process.
@@ -189,7 +202,19 @@ impl Pins {
 
 /// The kernel's page map of this process (`Documentation/admin-guide/mm/pagemap.rst`).
 #[derive(Debug)]
-pub struct PageMap(std::os::fd::OwnedFd);
+pub struct PageMap(OwnedFd);
+
+impl From<OwnedFd> for PageMap {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl AsFd for PageMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// What the page map says of one page.
 #[derive(Clone, Copy, Debug)]

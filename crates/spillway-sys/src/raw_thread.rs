@@ -62,7 +62,9 @@ pub struct TlsLayout {
     pointer_guard: usize,
 }
 
-fn control_block() -> usize {
+/// Address of the calling thread's control block: no other live thread of the process has the same.
+#[must_use]
+pub fn control_block() -> usize {
     let address;
     // SAFETY: reads the control block's pointer to itself, which every thread of an ELF process has.
     unsafe { asm!("mov {}, fs:[0]", out(reg) address, options(nostack, readonly, preserves_flags)) };
@@ -262,6 +264,14 @@ impl SignalsBlocked {
     pub fn new() -> Self {
         let mut before = 0;
         Self::set(&u64::MAX, &mut before);
+        Self { before }
+    }
+
+    /// Blocks them but for those of a mask.
+    #[must_use]
+    pub fn but(spared: u64) -> Self {
+        let mut before = 0;
+        Self::set(&!spared, &mut before);
         Self { before }
     }
 

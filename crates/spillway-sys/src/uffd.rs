@@ -370,6 +370,12 @@ impl Uffd {
     }
 }
 
+impl From<OwnedFd> for Uffd {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
 impl AsFd for Uffd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use signal_hook::consts::signal as signals;
 use signal_hook::iterator::SignalsInfo;
@@ -18,7 +18,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
 use spillway_pager::program::{self, Program};
 use spillway_pager::report::Report;
-use spillway_pager::settings::{Block, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
 use spillway_pager::supervisor::Supervisor;
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
@@ -72,6 +72,10 @@ pub struct RunArgs {
     /// How much is fetched at once: elastic follows the program, or a size from 4K to 2M
     #[arg(long, value_name = "SIZE", default_value = "elastic")]
     pub block: Block,
+    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer programs
+    /// [default: $SPILLWAY_FAULT_MODE, or auto]
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub fault_mode: Option<AskedMode>,
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -81,6 +85,40 @@ pub struct RunArgs {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// Environment variable that stands in for `--fault-mode`.
+const FAULT_MODE_VARIABLE: &str = "SPILLWAY_FAULT_MODE";
+
+/// `--fault-mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AskedMode {
+    /// What is safe for every program
+    #[default]
+    Auto,
+    /// A pager thread
+    Thread,
+    /// The faulting thread
+    Inline,
+}
+
+impl AskedMode {
+    fn of_environment() -> Result<Self, Refusal> {
+        let Ok(text) = std::env::var(FAULT_MODE_VARIABLE) else { return Ok(Self::Auto) };
+        Self::from_str(&text, false).map_err(|_| {
+            refuse(format!(
+                "{FAULT_MODE_VARIABLE} is '{text}'; set it to auto, thread or inline, or unset it"
+            ))
+        })
+    }
+
+    fn by_name(self) -> Option<FaultMode> {
+        match self {
+            Self::Auto => None,
+            Self::Thread => Some(FaultMode::Thread),
+            Self::Inline => Some(FaultMode::Inline),
+        }
+    }
 }
 
 /// Runs the command.
@@ -125,11 +163,18 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     if let Program::Unmanageable(reason) = program::examine(&program, rustix::process::getuid().as_raw()) {
         complain(format!("{} runs unmanaged: {reason}", program.display()));
     }
+    let asked = args.fault_mode.map_or_else(AskedMode::of_environment, Ok)?;
+    let (fault_mode, fault_mode_reason) = FaultMode::choose(asked.by_name(), &args.store);
+    if args.fault_mode == Some(AskedMode::Inline) && fault_mode == FaultMode::Thread {
+        complain(format!("--fault-mode inline: faults are served by threads, for {fault_mode_reason}"));
+    }
     let settings = Settings {
         local_bytes: args.local,
         stores: args.store.clone(),
         store_slots: Vec::new(),
         block: args.block,
+        fault_mode,
+        fault_mode_reason,
         replacement: dcm::Config::default(),
     };
     let token = token().map_err(refuse)?;

@@ -30,6 +30,12 @@ fn setting(row: &Row) -> Setting {
     Setting { pattern: row.pattern, threads: row.threads, local_pct: row.local_pct, data: row.data }
 }
 
+/// A store, and the fault mode.
+type Way<'a> = (StoreKind, &'a str);
+
+const THREAD: &str = "thread";
+const INLINE: &str = "inline";
+
 /// The rows of all reports, of each comparison the last.
 struct Rows<'a>(Vec<&'a Row>);
 
@@ -47,9 +53,11 @@ impl<'a> Rows<'a> {
         Self(rows)
     }
 
-    fn find(&self, wanted: Setting, store: StoreKind, swap: (Versus, u32)) -> Option<&'a Row> {
+    fn find(&self, wanted: Setting, (store, mode): Way<'_>, swap: (Versus, u32)) -> Option<&'a Row> {
         let is = |row: &&&Row| {
-            setting(row) == wanted && row.store == store && (row.versus, row.page_cluster) == swap
+            setting(row) == wanted
+                && (row.store, row.fault_mode.as_str()) == (store, mode)
+                && (row.versus, row.page_cluster) == swap
         };
         self.0.iter().find(is).copied()
     }
@@ -119,39 +127,43 @@ const USUAL: Setting = Setting { pattern: Pattern::Zipf, threads: 1, local_pct: 
 
 fn ratios(rows: &Rows<'_>) -> Bars {
     let patterns = rows.distinct(|row| row.pattern);
-    let series = SWAPS.map(|swap| {
+    let series = [THREAD, INLINE].into_iter().flat_map(|mode| [SWAPS[1], SWAPS[3]].map(|swap| (mode, swap)));
+    let series = series.map(|(mode, swap)| {
         let ratio = |&pattern: &Pattern| {
-            rows.find(Setting { pattern, ..USUAL }, StoreKind::Ram, swap).map(|row| row.ratio_median)
+            let row = rows.find(Setting { pattern, ..USUAL }, (StoreKind::Ram, mode), swap);
+            row.map(|row| row.ratio_median)
         };
-        (format!("against {}", swap_name(swap)), patterns.iter().map(ratio).collect())
+        (format!("{mode}, against {}", swap_name(swap)), patterns.iter().map(ratio).collect())
     });
     Bars {
         title: "How many times faster than swap: ram:, one thread, 25% local, random data".to_owned(),
         unit: "times".to_owned(),
         categories: patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
-        series: series.to_vec(),
+        series: series.collect(),
         line_at: Some(1.0),
     }
 }
 
 fn by_store(rows: &Rows<'_>) -> Bars {
     use StoreKind::{NbdTcp, NbdUnix, Ram, Shm};
-    let stores = [Ram, Shm, NbdUnix, NbdTcp];
+    let ways = [(Ram, INLINE), (Ram, THREAD), (Shm, THREAD), (NbdUnix, THREAD), (NbdTcp, THREAD)];
     let patterns: Vec<Pattern> = rows
         .distinct(|row| (row.pattern, row.store))
         .into_iter()
         .filter_map(|(pattern, store)| (store == Shm).then_some(pattern))
         .collect();
-    let mut series: Vec<_> = stores
+    let mut series: Vec<_> = ways
         .iter()
-        .map(|&store| {
-            let us = |&pattern: &Pattern| us_on(rows, Setting { pattern, ..USUAL }, store);
-            (store.name().to_owned(), patterns.iter().map(us).collect())
+        .map(|&(store, mode)| {
+            let us = |&pattern: &Pattern| us_on(rows, Setting { pattern, ..USUAL }, (store, mode));
+            let name =
+                if mode == INLINE { format!("{}, inline", store.name()) } else { store.name().to_owned() };
+            (name, patterns.iter().map(us).collect())
         })
         .collect();
     for swap in [SWAPS[1], SWAPS[3]] {
         let us = |&pattern: &Pattern| {
-            let row = rows.find(Setting { pattern, ..USUAL }, Ram, swap);
+            let row = rows.find(Setting { pattern, ..USUAL }, (Ram, THREAD), swap);
             row.map(|row| row.versus_ns_per_access / 1000.0)
         };
         series.push((format!("swap on {}", swap_name(swap)), patterns.iter().map(us).collect()));
@@ -166,15 +178,15 @@ fn by_store(rows: &Rows<'_>) -> Bars {
 }
 
 /// Spillway's time, whichever swap it was compared with.
-fn us_on(rows: &Rows<'_>, setting: Setting, store: StoreKind) -> Option<f64> {
-    let row = SWAPS.iter().find_map(|&swap| rows.find(setting, store, swap));
+fn us_on(rows: &Rows<'_>, setting: Setting, way: Way<'_>) -> Option<f64> {
+    let row = SWAPS.iter().find_map(|&swap| rows.find(setting, way, swap));
     row.map(|row| row.ns_per_access / 1000.0)
 }
 
 fn by_share(rows: &Rows<'_>) -> Bars {
     let shares = [25, 50, 75];
     let ratio = |pattern, local_pct| {
-        rows.find(Setting { pattern, local_pct, ..USUAL }, StoreKind::Ram, SWAPS[1])
+        rows.find(Setting { pattern, local_pct, ..USUAL }, (StoreKind::Ram, THREAD), SWAPS[1])
             .map(|row| row.ratio_median)
     };
     let patterns = rows.distinct(|row| row.pattern);
@@ -195,16 +207,19 @@ fn by_share(rows: &Rows<'_>) -> Bars {
 
 fn by_threads(rows: &Rows<'_>) -> Bars {
     let counts = rows.distinct(|row| row.threads);
-    let rate = |pattern, threads| {
-        us_on(rows, Setting { pattern, threads, ..USUAL }, StoreKind::Ram).map(|us| 1000.0 / us)
+    let rate = |pattern, threads, mode| {
+        us_on(rows, Setting { pattern, threads, ..USUAL }, (StoreKind::Ram, mode)).map(|us| 1000.0 / us)
     };
     let patterns = rows.distinct(|row| row.pattern);
-    let many =
-        |&pattern: &Pattern| counts.iter().any(|&threads| threads > 1 && rate(pattern, threads).is_some());
+    let many = |&pattern: &Pattern| {
+        counts.iter().any(|&threads| threads > 1 && rate(pattern, threads, THREAD).is_some())
+    };
     let patterns: Vec<Pattern> = patterns.into_iter().filter(many).collect();
-    let series = counts.iter().map(|&threads| {
-        let values = patterns.iter().map(|&pattern| rate(pattern, threads)).collect();
-        (format!("{threads} thread{}", if threads == 1 { "" } else { "s" }), values)
+    let series =
+        [THREAD, INLINE].into_iter().flat_map(|mode| counts.iter().map(move |&threads| (mode, threads)));
+    let series = series.map(|(mode, threads)| {
+        let values = patterns.iter().map(|&pattern| rate(pattern, threads, mode)).collect();
+        (format!("{mode}, {threads} thread{}", if threads == 1 { "" } else { "s" }), values)
     });
     Bars {
         title: "Accesses of all threads under Spillway: ram:, 25% local, random data".to_owned(),
@@ -230,9 +245,9 @@ fn table(rows: &Rows<'_>, data: Data, local_pct: u64, threads: usize) -> String 
     }
     let _ = writeln!(text, "\n|---|---|---|---|---|---|{}", "---|".repeat(swaps.len()));
     for pattern in rows.distinct(|row| row.pattern) {
-        for store in rows.distinct(|row| row.store) {
+        for (store, mode) in rows.distinct(|row| (row.store, row.fault_mode.clone())) {
             let wanted = Setting { pattern, threads, local_pct, data };
-            let cells: Vec<_> = swaps.iter().map(|&swap| rows.find(wanted, store, swap)).collect();
+            let cells: Vec<_> = swaps.iter().map(|&swap| rows.find(wanted, (store, &mode), swap)).collect();
             if let Some(row) = cells.iter().flatten().next() {
                 let theirs: Vec<String> = cells.iter().map(|cell| their_side(*cell)).collect();
                 let _ = writeln!(text, "{}{} |", our_side(row), theirs.join(" |"));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use spillway_bench::access::{Data, Pattern};
-use spillway_bench::cells::{StoreKind, Wanted, groups};
+use spillway_bench::cells::{FaultMode, StoreKind, Wanted, groups};
 use spillway_bench::paging::{Extent, Progress, compare};
 use spillway_bench::table;
 use spillway_core::size::Size;
@@ -55,6 +55,9 @@ pub struct PagingArgs {
     /// What the pages hold [default: random, or compressible on compressed RAM]
     #[arg(long, value_name = "DATA", value_enum)]
     data: Option<DataArg>,
+    /// Who serves faults, where the store allows it [default: each in turn]
+    #[arg(long, value_name = "MODE", value_enum)]
+    fault_mode: Vec<FaultMode>,
     /// Only this read-ahead of swap, as a power of two of pages [default: 0 and 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=9))]
     page_cluster: Vec<u32>,
@@ -93,11 +96,17 @@ impl PagingArgs {
 
     fn extent(&self) -> Extent {
         let page_clusters = if self.page_cluster.is_empty() { vec![0, 3] } else { self.page_cluster.clone() };
+        let fault_modes = if self.fault_mode.is_empty() {
+            FaultMode::value_variants().to_vec()
+        } else {
+            self.fault_mode.clone()
+        };
         Extent {
             memory_bytes: self.memory.map_or(if self.quick { 256 << 20 } else { 1 << 30 }, Size::bytes),
             measured_ms: if self.quick { 1000 } else { 2000 },
             repetitions: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }).max(1),
             groups: groups(self.quick, &self.wanted()),
+            fault_modes,
             page_clusters,
             run_options: self.run_option.clone(),
             time_limit: self.quick.then_some(QUICK_LIMIT),

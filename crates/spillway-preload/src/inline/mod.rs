@@ -1,0 +1,123 @@
+//! Inline mode in the program's threads: SIGBUS at memory of ours is a page fault, and system calls come as SIGSYS so that
+//! what they use can be brought in first.
+//!
+//! Both handlers run on stacks of their own, since the fault may be one of the program's stack. Neither signal may ever be
+//! blocked, and both may come while the other's handler runs.
+
+mod arguments;
+mod signals;
+pub mod system_calls;
+
+use spillway_pager::attach::Birth;
+use spillway_pager::calls::Operation;
+use spillway_pager::inline::Inline;
+use spillway_sys::dispatch;
+use spillway_sys::signal::{self, AltStacks, Context};
+
+use crate::memory_hooks::is_single_threaded;
+use crate::{BIRTH, call, set_errno, stop};
+
+/// `si_code` of an address that nothing answers for.
+const BUS_ADRERR: i32 = 2;
+
+static ALT_STACKS: AltStacks = AltStacks::new();
+
+/// What serves faults in this process; `None` in thread mode.
+pub fn pager() -> Option<&'static Inline> {
+    BIRTH.get().and_then(Birth::inline)
+}
+
+/// Has the calling thread, the only one of the program, serve its faults from now on.
+pub fn enter() -> Result<(), String> {
+    if pager().is_none() {
+        return Ok(());
+    }
+    dispatch::find_own_code().map_err(|error| format!("its own code was not found: {error}"))?;
+    let stack = ALT_STACKS.claim().map_err(|error| format!("no memory for signals: {error}"))?;
+    ALT_STACKS.give(stack, signal::own_thread());
+    signal::use_alt_stack(stack);
+    signals::take_over().map_err(|error| format!("the kernel refused a signal handler: {error}"))?;
+    signal::set_mask(signals::allowed(signal::set_mask(0)));
+    dispatch::enable().map_err(|error| format!("the kernel refused syscall user dispatch: {error}"))
+}
+
+/// Leaves inline mode for good, where the calling thread is the program's only one. It makes its own system calls from
+/// then on, and handlers serve its faults.
+pub fn leave() -> bool {
+    if pager().is_none() || !is_single_threaded() {
+        return false;
+    }
+    call(Operation::LeaveInline, [0; 4]);
+    if let Some(birth) = BIRTH.get() {
+        birth.leave_inline();
+    }
+    signals::give_back();
+    dispatch::disable();
+    true
+}
+
+/// The same in a forked child, which has inherited the handlers.
+pub fn enter_child() {
+    if pager().is_none() {
+        return;
+    }
+    ALT_STACKS.keep_own_alone();
+    signals::in_child();
+    if let Err(error) = dispatch::enable() {
+        stop(&format!("a forked process cannot have its system calls served, so it is stopped: {error}"));
+    }
+}
+
+/// The interrupted code finds errno as it left it.
+struct KeptErrno(i32);
+
+impl KeptErrno {
+    fn new() -> Self {
+        // SAFETY: libc's own thread-local errno, on a thread of the program.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        set_errno(self.0);
+    }
+}
+
+/// SIGBUS.
+extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+    let _errno = KeptErrno::new();
+    let mut context = Context(context);
+    // SAFETY: a SIGBUS by a fault has an address, and another's is not looked at.
+    let address = unsafe { info.si_addr() }.expose_provenance();
+    match pager() {
+        Some(pager) if info.si_code == BUS_ADRERR && pager.manages(address) => {
+            let (write, was_there) = context.fault_was();
+            if !pager.serve(address, write, was_there) {
+                signals::to_program(number, info, &mut context);
+            }
+        }
+        _ => signals::to_program(number, info, &mut context),
+    }
+}
+
+/// SIGSYS.
+extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
+    let _errno = KeptErrno::new();
+    let mut context = Context(context);
+    if info.si_code != dispatch::SYS_USER_DISPATCH {
+        return signals::to_program(number, info, &mut context);
+    }
+    let (call_number, arguments) = context.system_call();
+    if call_number == libc::SYS_rt_sigreturn as usize {
+        return context.go_to_signal_return();
+    }
+    if system_calls::must_leave(call_number, arguments) {
+        return match leave() {
+            true => context.go_back_to_system_call(),
+            false => context.set_result(system_calls::refuse(call_number)),
+        };
+    }
+    let result = system_calls::perform(call_number, arguments, Some(&mut context));
+    context.set_result(result);
+}

@@ -1,0 +1,188 @@
+//! The program's own wishes for the two signals that inline mode has taken: kept, reported back as the kernel would, and
+//! heeded where a signal is not ours.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use rustix::io::Result;
+use spillway_sys::signal::{self, Action, Context, bit};
+
+use super::{on_bus, on_system_call};
+
+const OURS: [i32; 2] = [libc::SIGBUS, libc::SIGSYS];
+const SIG_DFL: usize = 0;
+const SIG_IGN: usize = 1;
+
+struct Wish {
+    handler: AtomicUsize,
+    flags: AtomicUsize,
+    restorer: AtomicUsize,
+    mask: AtomicU64,
+}
+
+impl Wish {
+    const fn new() -> Self {
+        Self {
+            handler: AtomicUsize::new(SIG_DFL),
+            flags: AtomicUsize::new(0),
+            restorer: AtomicUsize::new(0),
+            mask: AtomicU64::new(0),
+        }
+    }
+
+    fn get(&self) -> Action {
+        Action {
+            handler: self.handler.load(Ordering::Acquire),
+            flags: self.flags.load(Ordering::Relaxed),
+            restorer: self.restorer.load(Ordering::Relaxed),
+            mask: self.mask.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set(&self, action: Action) {
+        self.flags.store(action.flags, Ordering::Relaxed);
+        self.restorer.store(action.restorer, Ordering::Relaxed);
+        self.mask.store(action.mask, Ordering::Relaxed);
+        self.handler.store(action.handler, Ordering::Release);
+    }
+}
+
+static WISHES: [Wish; 2] = [const { Wish::new() }; 2];
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+fn wish(number: i32) -> Option<&'static Wish> {
+    OURS.iter().position(|&own| own == number).map(|index| &WISHES[index])
+}
+
+/// A mask without the signals that must not be blocked.
+pub fn allowed(mask: u64) -> u64 {
+    mask & !(bit(libc::SIGBUS) | bit(libc::SIGSYS))
+}
+
+/// Blocks all signals that may be blocked. Returns the mask before.
+pub fn block() -> u64 {
+    signal::set_mask(allowed(u64::MAX))
+}
+
+/// Sets our handlers.
+pub fn take_over() -> Result<()> {
+    in_child();
+    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's.
+    // SAFETY: both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread holds.
+    let (bus, sys) = unsafe {
+        (
+            signal::set_handler(libc::SIGBUS, on_bus, allowed(u64::MAX))?,
+            signal::set_handler(libc::SIGSYS, on_system_call, allowed(u64::MAX))?,
+        )
+    };
+    WISHES.iter().zip([bus, sys]).for_each(|(wish, action)| wish.set(action));
+    Ok(())
+}
+
+/// Gives the program's actions back to the kernel.
+pub fn give_back() {
+    for (number, wish) in OURS.into_iter().zip(&WISHES) {
+        // SAFETY: the program's own action.
+        unsafe { signal::raw_action(number, &wish.get(), std::ptr::null_mut()) };
+    }
+}
+
+/// This is a process of its own.
+pub fn in_child() {
+    PROCESS.store(signal::own_process(), Ordering::Relaxed);
+}
+
+/// rt_sigaction(2).
+pub fn action(arguments: [usize; 6]) -> isize {
+    let [number, new, old, bytes, ..] = arguments;
+    let new = (new != 0).then(|| {
+        // SAFETY: the program passes a structure, brought in before; a wrong address gives a signal in its own thread.
+        unsafe { std::ptr::with_exposed_provenance::<Action>(new).read_unaligned() }
+    });
+    let new = new.map(|new| Action { mask: allowed(new.mask), ..new });
+    let Some(wish) = wish(number as i32) else {
+        let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the program's own call, with a copy of what it passes.
+        return unsafe {
+            spillway_sys::raw::syscall(
+                libc::SYS_rt_sigaction as usize,
+                [number, new.expose_provenance(), old, bytes, 0, 0],
+            )
+        };
+    };
+    if bytes != 8 {
+        return -libc::EINVAL as isize;
+    }
+    if old != 0 {
+        // SAFETY: as above.
+        unsafe { std::ptr::with_exposed_provenance_mut::<Action>(old).write_unaligned(wish.get()) };
+    }
+    // A child that shares this memory until it calls exec (posix_spawn) means its own signals.
+    if let Some(new) = new.filter(|_| PROCESS.load(Ordering::Relaxed) == signal::own_process()) {
+        wish.set(new);
+    }
+    0
+}
+
+/// rt_sigprocmask(2), made in a handler: `context` has the mask that counts.
+pub fn change_mask(arguments: [usize; 6], context: &mut Context<'_>) -> isize {
+    let [how, new, old, bytes, ..] = arguments;
+    if bytes != 8 {
+        return -libc::EINVAL as isize;
+    }
+    let before = context.signal_mask();
+    if new != 0 {
+        // SAFETY: the program passes a mask; a wrong address gives a signal in its own thread.
+        let new = unsafe { std::ptr::with_exposed_provenance::<u64>(new).read_unaligned() };
+        let mask = match how as i32 {
+            libc::SIG_BLOCK => before | new,
+            libc::SIG_UNBLOCK => before & !new,
+            libc::SIG_SETMASK => new,
+            _ => return -libc::EINVAL as isize,
+        };
+        const NEVER: u64 = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
+        context.set_signal_mask(allowed(mask) & !NEVER);
+    }
+    if old != 0 {
+        // SAFETY: as above.
+        unsafe { std::ptr::with_exposed_provenance_mut::<u64>(old).write_unaligned(before) };
+    }
+    0
+}
+
+/// A signal that is not ours: does what the program wants of it.
+pub fn to_program(number: i32, info: &libc::siginfo_t, context: &mut Context<'_>) {
+    let Some(wish) = wish(number) else { return };
+    let Action { handler, flags, mask, .. } = wish.get();
+    let by_fault = info.si_code > 0;
+    match handler {
+        SIG_IGN if !by_fault => {}
+        SIG_DFL | SIG_IGN => die(number, by_fault),
+        handler => {
+            if flags & libc::SA_RESETHAND as usize != 0 {
+                wish.set(Action::default());
+            }
+            // The program's handler runs with the mask that it asked for.
+            let ours = signal::set_mask(allowed(context.signal_mask() | mask));
+            let context = std::ptr::from_mut(context.0);
+            // SAFETY: the program's own handler, called as the kernel calls it.
+            unsafe {
+                let handler: extern "C" fn(i32, &libc::siginfo_t, *mut libc::ucontext_t) =
+                    std::mem::transmute(handler);
+                handler(number, info, context);
+            }
+            signal::set_mask(ours);
+        }
+    }
+}
+
+/// The kernel's default: the same access again, or the same signal, ends the process.
+fn die(number: i32, by_fault: bool) {
+    // SAFETY: the default is no function.
+    unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
+    if !by_fault {
+        let arguments =
+            [signal::own_process() as usize, signal::own_thread() as usize, number as usize, 0, 0, 0];
+        // SAFETY: takes no address.
+        unsafe { spillway_sys::raw::syscall(libc::SYS_tgkill as usize, arguments) };
+    }
+}

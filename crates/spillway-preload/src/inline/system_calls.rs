@@ -1,0 +1,381 @@
+//! System calls on the program's behalf, with what they use brought in.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use spillway_pager::inline::Inline;
+use spillway_sys::signal::{self, Context};
+use spillway_sys::{dispatch, raw};
+
+use super::{ALT_STACKS, arguments, pager, signals};
+use crate::{complain, fork_hooks, memory_hooks};
+
+const SYS_CLONE3: i64 = 435;
+const SYS_CLOSE_RANGE: i64 = 436;
+const SYS_IO_URING_SETUP: i64 = 425;
+const SECCOMP_GET_ACTION_AVAIL: usize = 2;
+const KVM_CREATE_VM: usize = 0xAE01;
+
+/// Times that a call is made again which failed because something had gone meanwhile.
+const TRIES: usize = 64;
+
+/// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
+/// takes, and io_uring and KVM let the kernel use memory outside system calls.
+pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
+    match number as i64 {
+        libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
+        libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
+        libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
+        number => number == SYS_IO_URING_SETUP,
+    }
+}
+
+/// The answer to such a call in a program with several threads, of which none may be left between two modes.
+pub fn refuse(number: usize) -> isize {
+    complain(&format!(
+        "system call {number} is refused, since the program has several threads in inline mode; \
+         run it with --fault-mode thread"
+    ));
+    -libc::ENOSYS as isize
+}
+
+/// Makes a system call. `context` is the interrupted thread's where a signal has brought us here.
+pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
+    let Some(pager) = pager() else {
+        // SAFETY: the program's own call.
+        return unsafe { raw::syscall(number, a) };
+    };
+    if must_leave(number, a) {
+        return if super::leave() { memory_hooks::pass_on(number, a) } else { refuse(number) };
+    }
+    match context {
+        Some(context) => Caller { pager, mask: context.signal_mask() }.perform(number, a, Some(context)),
+        None => {
+            let mask = signals::block();
+            let result = Caller { pager, mask }.perform(number, a, None);
+            signal::set_mask(mask);
+            result
+        }
+    }
+}
+
+/// A thread of the program that calls the kernel. Signals are blocked but within the call itself: a handler of the
+/// program's might wait for a lock that bringing memory in holds.
+struct Caller<'a> {
+    pager: &'a Inline,
+    /// What the program has blocked.
+    mask: u64,
+}
+
+impl Caller<'_> {
+    fn perform(&self, number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
+        let pager = self.pager;
+        if let Some(result) = memory_hooks::by_number(number, a) {
+            return result;
+        }
+        match number as i64 {
+            libc::SYS_clone | SYS_CLONE3 | libc::SYS_fork | libc::SYS_vfork => clone(number, a, context),
+            libc::SYS_rt_sigprocmask if context.is_none() => self.with_mask(number, a, 1),
+            // Nothing can be served before the fork is over, and nothing needs to be.
+            _ if is_forking() && number as i64 != libc::SYS_rt_sigprocmask => {
+                // SAFETY: the program's own call.
+                unsafe { raw::syscall(number, a) }
+            }
+            libc::SYS_rt_sigaction => signals::action(a),
+            libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
+            // The stacks that our handlers need are the only ones; the program's run there too.
+            libc::SYS_sigaltstack => alt_stack(a[1]),
+            libc::SYS_ppoll => self.with_mask(number, a, 3),
+            libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => self.with_mask(number, a, 4),
+            libc::SYS_rt_sigsuspend => self.with_mask(number, a, 0),
+            libc::SYS_pselect6 => self.select(number, a),
+            libc::SYS_close if pager.owns_descriptor(a[0] as i32) => -libc::EBADF as isize,
+            libc::SYS_dup2 | libc::SYS_dup3 if pager.owns_descriptor(a[1] as i32) => -libc::EBUSY as isize,
+            SYS_CLOSE_RANGE => close_range(pager, a),
+            libc::SYS_read | libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64
+                if a[2] > pager.most_held_bytes() =>
+            {
+                self.in_parts(number, a)
+            }
+            // Nothing of the program's memory, or what costs nothing to look at again. After an exec nobody lets go of a
+            // hold, and the pager itself waits and sleeps, with locks.
+            libc::SYS_futex
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            | libc::SYS_execve
+            | libc::SYS_execveat
+            | libc::SYS_exit
+            | libc::SYS_exit_group
+            | libc::SYS_sched_yield
+            | libc::SYS_getpid
+            | libc::SYS_gettid
+            | libc::SYS_close
+            | libc::SYS_lseek
+            | libc::SYS_tgkill => self.again_if_gone(number, a),
+            _ => self.ready_call(number, a),
+        }
+    }
+
+    /// Brings in what the call uses and makes it.
+    fn ready_call(&self, number: usize, a: [usize; 6]) -> isize {
+        let pager = self.pager;
+        let Some(hold) = pager.hold(frame()) else { return self.again_if_gone(number, a) };
+        let mut is_ready = true;
+        arguments::used(number, a, |range| is_ready &= pager.make_ready(range, &hold));
+        if !is_ready {
+            return -libc::EFAULT as isize;
+        }
+        let result = self.call(number, a);
+        if result != -libc::EFAULT as isize {
+            return result;
+        }
+        drop(hold);
+        self.again_if_gone(number, a)
+    }
+
+    /// Makes a call that does nothing when it cannot have its memory, as often as that takes.
+    fn again_if_gone(&self, number: usize, a: [usize; 6]) -> isize {
+        for _ in 0..TRIES {
+            let result = self.call(number, a);
+            if result != -libc::EFAULT as isize {
+                return result;
+            }
+            signals::block();
+            let pager = self.pager;
+            let (mut uses_ours, mut is_ready) = (false, true);
+            let hold = pager.hold(frame());
+            arguments::used(number, a, |range| {
+                uses_ours |= pager.manages(range.start);
+                is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
+            });
+            uses_ours |= bring_strings(number, a);
+            if !uses_ours || !is_ready {
+                return result;
+            }
+        }
+        report(number);
+        -libc::EFAULT as isize
+    }
+
+    /// A read or write of more than should be held at once.
+    fn in_parts(&self, number: usize, a: [usize; 6]) -> isize {
+        let part = self.pager.most_held_bytes();
+        let has_offset = matches!(number as i64, libc::SYS_pread64 | libc::SYS_pwrite64);
+        let mut done = 0;
+        while done < a[2] {
+            let bytes = part.min(a[2] - done);
+            let offset = if has_offset { a[3] + done } else { 0 };
+            let result = self.ready_call(number, [a[0], a[1] + done, bytes, offset, 0, 0]);
+            if result < 0 {
+                return if done == 0 { result } else { done as isize };
+            }
+            done += result as usize;
+            signals::block();
+            if (result as usize) < bytes {
+                break;
+            }
+        }
+        done as isize
+    }
+
+    /// A call with a mask of blocked signals as its argument `index`: a copy without ours.
+    fn with_mask(&self, number: usize, mut a: [usize; 6], index: usize) -> isize {
+        let mut mask = 0;
+        if a[index] != 0 {
+            mask = signals::allowed(read_word(a[index]));
+            a[index] = std::ptr::from_ref(&mask).expose_provenance();
+        }
+        let result = self.ready_call(number, a);
+        std::hint::black_box(mask);
+        result
+    }
+
+    /// pselect6(2), whose last argument leads to the mask.
+    fn select(&self, number: usize, mut a: [usize; 6]) -> isize {
+        let (mut mask, mut pair) = (0_u64, [0_usize; 2]);
+        if a[5] != 0 && read_word(a[5]) != 0 {
+            mask = signals::allowed(read_word(read_word(a[5]) as usize));
+            pair = [std::ptr::from_ref(&mask).expose_provenance(), read_word(a[5] + 8) as usize];
+            a[5] = pair.as_ptr().expose_provenance();
+        }
+        let result = self.ready_call(number, a);
+        std::hint::black_box((mask, pair));
+        result
+    }
+
+    /// The program's own call, with the signals that it takes.
+    fn call(&self, number: usize, a: [usize; 6]) -> isize {
+        signal::set_mask(self.mask);
+        // SAFETY: by the program's word.
+        unsafe { raw::syscall(number, a) }
+    }
+}
+
+/// An address in this thread's stack, if that is the one of its handlers: only there does a deeper one mean a later call.
+fn frame() -> usize {
+    let here = 0_u8;
+    let address = std::ptr::from_ref(&here).expose_provenance();
+    if ALT_STACKS.contains(address) { address } else { 0 }
+}
+
+/// Touches the strings of an exec, of which there may be more than can be held. False for any other call.
+fn bring_strings(number: usize, a: [usize; 6]) -> bool {
+    let arrays = match number as i64 {
+        libc::SYS_execve => [a[1], a[2]],
+        libc::SYS_execveat => [a[2], a[3]],
+        _ => return false,
+    };
+    for array in arrays.into_iter().filter(|&array| array != 0) {
+        // SAFETY: arrays of strings that end with null, as exec demands.
+        unsafe {
+            let array = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(array);
+            (0..).map(|index| *array.add(index)).take_while(|string| !string.is_null()).for_each(|string| {
+                std::hint::black_box(libc::strlen(string));
+            });
+        }
+    }
+    true
+}
+
+/// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
+fn report(number: usize) {
+    static NAMED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let bit = 1 << (number % 64);
+    if NAMED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        complain(&format!(
+            "system call {number} did not find the memory that it uses; run the program with --fault-mode thread"
+        ));
+    }
+}
+
+fn read_word(address: usize) -> u64 {
+    // SAFETY: memory that the program passes to the kernel; a wrong address gives a signal in the thread that passes it.
+    unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_unaligned() }
+}
+
+fn alt_stack(old: usize) -> isize {
+    if old != 0 {
+        let none = [0, libc::SS_DISABLE as usize, 0];
+        // SAFETY: the program passes a `stack_t` to be written.
+        unsafe { std::ptr::with_exposed_provenance_mut::<[usize; 3]>(old).write_unaligned(none) };
+    }
+    0
+}
+
+/// close_range(2) around our descriptors.
+fn close_range(pager: &Inline, a: [usize; 6]) -> isize {
+    let [first, last, flags, ..] = a;
+    if first > last {
+        return -libc::EINVAL as isize;
+    }
+    let mut own: Vec<usize> = pager.descriptors().iter().map(|&fd| fd as usize).collect();
+    own.sort_unstable();
+    let mut start = first;
+    let mut result = 0;
+    for end in own.into_iter().filter(|fd| (first..=last).contains(fd)).chain([last.saturating_add(1)]) {
+        if start < end {
+            // SAFETY: takes no address.
+            let part = unsafe { raw::syscall(SYS_CLOSE_RANGE as usize, [start, end - 1, flags, 0, 0, 0]) };
+            result = result.min(part);
+        }
+        start = end + 1;
+    }
+    result
+}
+
+/// The thread that is about to fork in a hook of ours, which has made everything ready.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+fn is_forking() -> bool {
+    let forking = FORKING.load(Ordering::Relaxed);
+    forking != 0 && forking == signal::own_thread()
+}
+
+/// A fork by libc's own code within `fork`.
+pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
+    if pager().is_none() {
+        return fork();
+    }
+    FORKING.store(signal::own_thread(), Ordering::Relaxed);
+    let result = fork();
+    FORKING.store(0, Ordering::Relaxed);
+    result
+}
+
+/// A new thread, or a process that shares this memory, or one that does not.
+fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
+    /// Fields of `struct clone_args`.
+    const FLAGS: usize = 0;
+    const STACK: usize = 5;
+    const STACK_BYTES: usize = 6;
+    /// `sizeof(struct clone_args)` of Linux 5.7.
+    const LONGEST: usize = 11;
+    let mut extended = [0_usize; LONGEST];
+    let is_extended = number as i64 == SYS_CLONE3;
+    if is_extended {
+        let words = a[1] / 8;
+        if words > LONGEST {
+            // The caller falls back to clone(2).
+            return -libc::ENOSYS as isize;
+        }
+        (0..words).for_each(|index| extended[index] = read_word(a[0] + index * 8) as usize);
+    }
+    let (flags, stack) = match number as i64 {
+        SYS_CLONE3 => (extended[FLAGS], extended[STACK] + extended[STACK_BYTES]),
+        libc::SYS_clone => (a[0], a[1]),
+        _ => (0, 0),
+    };
+    let shares_memory = flags & libc::CLONE_VM as usize != 0;
+    if stack == 0 || (context.is_none() && !shares_memory) {
+        return fork(flags & !(libc::CLONE_VM as usize), number, a);
+    }
+    if !shares_memory && !is_forking() {
+        return -libc::ENOSYS as isize;
+    }
+    let Some(context) = context else { return -libc::ENOSYS as isize };
+    if is_extended {
+        extended[STACK_BYTES] -= dispatch::CHILD_BYTES;
+        a[0] = extended.as_ptr().expose_provenance();
+    } else {
+        a[1] -= dispatch::CHILD_BYTES;
+    }
+    clone_onto(number, a, (stack, flags), context)
+}
+
+fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), context: &Context<'_>) -> isize {
+    let Ok(own) = ALT_STACKS.claim() else { return -libc::EAGAIN as isize };
+    let mask = signal::set_mask(u64::MAX);
+    // SAFETY: the program's own call, its stack lower by what clone_onto needs.
+    // A process of its own is served only once it has a pager of its own.
+    let result =
+        unsafe { dispatch::clone_onto(number, a, stack, context, own, flags & libc::CLONE_VM as usize != 0) };
+    let is_thread = flags & libc::CLONE_THREAD as usize != 0;
+    let has_ended = flags & libc::CLONE_VFORK as usize != 0 || flags & libc::CLONE_VM as usize == 0;
+    match result {
+        ..0 => ALT_STACKS.give(own, 0),
+        thread if is_thread => ALT_STACKS.give(own, thread as u32),
+        _ if has_ended => ALT_STACKS.give(own, 0),
+        // A process that shares this memory for as long as it likes: its stack stays its own.
+        _ => {}
+    }
+    signal::set_mask(mask);
+    result
+}
+
+/// A child with memory of its own, on this stack. vfork(2) too: its child may not share our stack.
+fn fork(flags: usize, number: usize, a: [usize; 6]) -> isize {
+    if is_forking() {
+        // SAFETY: made ready by the hook that we are in.
+        return unsafe { raw::syscall(number, a) };
+    }
+    let flags = match number as i64 {
+        libc::SYS_vfork => libc::CLONE_VFORK as usize | libc::SIGCHLD as usize,
+        libc::SYS_fork => libc::SIGCHLD as usize,
+        _ => flags,
+    };
+    if number as i64 == SYS_CLONE3 {
+        return -libc::ENOSYS as isize;
+    }
+    let tail = if number as i64 == libc::SYS_clone { [a[2], a[3], a[4]] } else { [0; 3] };
+    let arguments = [flags, 0, tail[0], tail[1], tail[2], 0];
+    fork_hooks::by_system_call(libc::SYS_clone as usize, arguments)
+}

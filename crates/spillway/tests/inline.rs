@@ -1,0 +1,79 @@
+//! Inline mode: the faulting thread serves its own faults, and the kernel finds far memory all the same.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::child::Finished;
+use support::launch::Launch;
+use support::tools::{c_program, tool};
+
+const MODE: &str = "SPILLWAY_FAULT_MODE";
+
+fn run_in(mode: &str, launch: &Launch, program: &Path, arguments: &[&str]) -> Finished {
+    launch.run(launch.command(program).args(arguments).env(MODE, mode))
+}
+
+/// Runs a C program in inline mode that must write `whole` on less memory than it wants.
+fn whole_inline(local_mib: u64, program: &Path, arguments: &[&str]) {
+    let launch = Launch::local_mib(local_mib);
+    let finished = run_in("inline", &launch, program, arguments);
+    assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""));
+    let stats = launch.stats();
+    assert!(stats.count("pages_written_back") > 0, "nothing was far: {}", stats.0);
+    assert_eq!(stats.0["settings"]["fault_mode"], "inline");
+}
+
+#[test]
+fn the_kernel_finds_far_memory_in_either_mode() {
+    let program = c_program("kernel");
+    for mode in ["inline", "thread"] {
+        let launch = Launch::local_mib(8);
+        let finished = run_in(mode, &launch, &program, &["12"]);
+        assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""), "{mode}");
+        assert_eq!(launch.stats().0["settings"]["fault_mode"], mode);
+        assert!(launch.stats().count("pages_written_back") > 0);
+    }
+}
+
+#[test]
+fn threads_that_fork_serve_their_own_faults() {
+    whole_inline(8, &c_program("fork_storm"), &["24", "20"]);
+    whole_inline(16, &c_program("families"), &["thread", "24"]);
+}
+
+#[test]
+fn a_program_that_forbids_system_calls_leaves_inline_mode() {
+    whole_inline(8, &c_program("seccomp"), &["32"]);
+}
+
+#[test]
+fn the_statistics_say_who_serves_faults_and_why() {
+    let echo = tool("echo", "coreutils");
+    for (asked, mode, reason) in
+        [("auto", "thread", "auto"), ("thread", "thread", "asked for"), ("inline", "inline", "asked for")]
+    {
+        let launch = Launch::local_mib(8);
+        run_in(asked, &launch, &echo, &[]).success();
+        let settings = &launch.stats().0["settings"];
+        assert_eq!(settings["fault_mode"], mode, "{asked}");
+        assert!(settings["fault_mode_reason"].as_str().unwrap().starts_with(reason), "{settings}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("file:{}/store?size=8M", directory.path().display());
+    let stats = directory.path().join("stats.json");
+    let command = || Command::new(env!("CARGO_BIN_EXE_spillway"));
+    let mut slow = command();
+    slow.args(["run", "--local", "8M", "--store", &store, "--fault-mode", "inline", "--stats"]).arg(&stats);
+    let output = slow.args(["--", "true"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.contains("makes a fault wait"), "{said}");
+    let stats: serde_json::Value = serde_json::from_slice(&std::fs::read(stats).unwrap()).unwrap();
+    assert_eq!(stats["settings"]["fault_mode"], "thread");
+    let wrong = command().args(["run", "--local", "8M", "--", "true"]).env(MODE, "fast").output().unwrap();
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert_eq!(wrong.status.code(), Some(125));
+    assert!(said.contains("SPILLWAY_FAULT_MODE is 'fast'; set it to auto, thread or inline"), "{said}");
+}
