@@ -212,7 +212,7 @@ impl Node {
             done: false,
             ending: false,
             lines: LineFilter::new(platform.l1_bytes, LINE_BYTES),
-            tlb: Tlb::new(platform.tlb_entries),
+            tlb: Tlb::new(platform.tlb_entries, platform.tlb_huge_entries),
             streams: Streams::default(),
         };
         Some(Self {
