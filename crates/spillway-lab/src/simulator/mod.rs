@@ -135,6 +135,7 @@ struct Running {
     policy: Box<dyn Policy>,
     node: Node,
     timers: Timers,
+    /// When the daemon is through with what it did last.
     daemon_ps: u64,
     spare_bill: Bill,
     window: (u64, u64),
@@ -250,7 +251,7 @@ impl Simulation {
             if running.series.next_ps() <= now_ps {
                 running.take_point(now_ps);
             }
-            if running.timers.next_ps() > now_ps {
+            if running.due_ps() > now_ps {
                 return;
             }
             let Some((at_ps, event)) = running.timers.pop() else { return };
@@ -266,7 +267,7 @@ impl Simulation {
         };
         loop {
             let running = &mut self.tenants[tenant];
-            let until_ps = horizon_ps.min(running.timers.next_ps()).min(running.series.next_ps());
+            let until_ps = horizon_ps.min(running.due_ps()).min(running.series.next_ps());
             let before = running.node.cores[core].next;
             let stop = running.node.run(core, until_ps, accesses, &mut self.link);
             accesses -= running.node.cores[core].next - before;
@@ -291,6 +292,11 @@ impl Simulation {
 }
 
 impl Running {
+    /// When the daemon goes on: at its next event, or as soon as it is through with the last one.
+    fn due_ps(&self) -> u64 {
+        self.timers.next_ps().max(self.daemon_ps)
+    }
+
     /// Lets the policy act, and returns what that cost.
     fn with_policy(
         &mut self,

@@ -170,10 +170,10 @@ impl Platform {
             llc_bytes: 40 << 20,         // POWER9: 10 MB a pair of cores, 8 cores
             tlb_entries: 1024,           // POWER9
             tlb_huge_entries: 0,
-            local_ns: 85.0,              // chosen: POWER9 with 8 channels of DDR4
-            far_ns: 900.0,               // INDIGO 6.1
-            link_bytes_per_s: 12.5e9,    // INDIGO 6.1: 100 Gb/s
-            migrate_page_ns: 3700.0,     // as HotBox's; the 64 KiB pay on the link
+            local_ns: 85.0,           // chosen: POWER9 with 8 channels of DDR4
+            far_ns: 900.0,            // INDIGO 6.1
+            link_bytes_per_s: 12.5e9, // INDIGO 6.1: 100 Gb/s
+            migrate_page_ns: 3700.0,  // as HotBox's; the 64 KiB pay on the link
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
         }
@@ -188,9 +188,9 @@ impl Platform {
             llc_bytes: 30 << 20,         // Xeon E5-2670 v3
             tlb_entries: 1024,           // Haswell
             tlb_huge_entries: 0,
-            local_ns: 80.0,              // chosen
-            far_ns: 2840.0,              // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
-            link_bytes_per_s: 5.4e9,     // dcm 2.2 and the same fit
+            local_ns: 80.0,           // chosen
+            far_ns: 2840.0,           // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
+            link_bytes_per_s: 5.4e9,  // dcm 2.2 and the same fit
             fetch_software_ns: 500.0, // chosen: an EPT violation and its handler take 1.5 us, of which 1 us is the fault
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()

@@ -39,7 +39,14 @@ pub struct TpccConfig {
 
 impl Default for TpccConfig {
     fn default() -> Self {
-        Self { bytes: 64 << 20, seed: 1, tasks: 4, transactions: 0, runtime_accesses: 32, compute_ns: 330_000 }
+        Self {
+            bytes: 64 << 20,
+            seed: 1,
+            tasks: 4,
+            transactions: 0,
+            runtime_accesses: 32,
+            compute_ns: 330_000,
+        }
     }
 }
 
