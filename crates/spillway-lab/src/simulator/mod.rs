@@ -160,7 +160,6 @@ struct Start {
 pub struct Simulation {
     tenants: Vec<Running>,
     link: Link,
-    daemon_core: DaemonCore,
     interleave: Interleave,
 }
 
@@ -201,7 +200,7 @@ impl Simulation {
             running.with_policy(&mut link, 0, None, None, |policy, view| policy.start(view));
             tenants.push(running);
         }
-        Ok(Self { tenants, link, daemon_core: platform.daemon_core, interleave: setup.interleave })
+        Ok(Self { tenants, link, interleave: setup.interleave })
     }
 
     /// Runs until every task of every tenant is done.
@@ -244,7 +243,6 @@ impl Simulation {
 
     /// Handles what is due for a tenant by its task's clock.
     fn events(&mut self, tenant: usize, core: usize) {
-        let daemon_core = self.daemon_core;
         let running = &mut self.tenants[tenant];
         loop {
             let now_ps = running.node.cores[core].clock_ps;
@@ -255,7 +253,7 @@ impl Simulation {
                 return;
             }
             let Some((at_ps, event)) = running.timers.pop() else { return };
-            running.daemon(&mut self.link, at_ps, event, daemon_core);
+            running.daemon(&mut self.link, at_ps, event);
         }
     }
 
@@ -412,7 +410,7 @@ impl Running {
     }
 
     /// A timer or a window: work of a daemon.
-    fn daemon(&mut self, link: &mut Link, at_ps: u64, event: Event, daemon_core: DaemonCore) {
+    fn daemon(&mut self, link: &mut Link, at_ps: u64, event: Event) {
         let start_ps = at_ps.max(self.daemon_ps);
         let bill = match event {
             Event::Timer(timer) => {
@@ -425,7 +423,7 @@ impl Running {
             }
         };
         self.daemon_ps = start_ps + bill.total_ps();
-        match daemon_core {
+        match self.node.daemon_core {
             DaemonCore::Spare => self.spare_bill.add_all(bill),
             DaemonCore::Shared => self.share(bill),
         }

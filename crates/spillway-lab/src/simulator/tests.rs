@@ -190,6 +190,17 @@ fn a_daemon_does_no_more_than_its_core_can() {
 }
 
 #[test]
+fn a_daemon_interrupts_the_cores_that_it_is_not_on() {
+    let run_ps = |daemon_core, interrupt_ns| {
+        let mut setup = setup(Stride::new(2 * MIB, 4096, 3, 1), Box::new(Busy(0)), 4096, 0.0);
+        (setup.platform.daemon_core, setup.platform.interrupt_ns) = (daemon_core, interrupt_ns);
+        Simulation::new(setup).unwrap().run().unwrap().remove(0).run_ps
+    };
+    assert_eq!(run_ps(DaemonCore::Shared, 1e6), run_ps(DaemonCore::Shared, 0.0), "its own is the only one");
+    assert!(run_ps(DaemonCore::Spare, 1e6) > run_ps(DaemonCore::Spare, 0.0));
+}
+
+#[test]
 fn tasks_share_what_a_page_table_and_a_cache_hold() {
     let outcome = simulate(Stride::new(2 * MIB, 64, 2, 4), Box::new(Fixed(Tier::Local)), 1024, 0.0);
     assert_eq!(outcome.counts.accesses, 4 * 2 * 2 * MIB / 64);
