@@ -196,7 +196,13 @@ pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
         for (placement, base, huge) in
             [("static", "oracle", "oracle-huge"), ("dynamic", "nimble-base", "nimble-huge")]
         {
-            let reports = lab.all(&[lab.spec(workload, base), lab.spec(workload, huge)])?;
+            // Of fewer huge pages one or two would be local.
+            let spec = |policy| {
+                let spec = lab.spec(workload, policy);
+                RunSpec { bytes: spec.bytes.max(64 << 20), ..spec }
+            };
+            let specs = [spec(base), spec(huge)];
+            let reports = lab.all(&specs)?;
             let fragmentation = 1.0 - reports[1].local_pages_in_use / reports[0].local_pages_in_use.max(1.0);
             figure.value(placement, workload, fragmentation);
             if workload == "memcached-etc" {
