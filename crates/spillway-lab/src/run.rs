@@ -231,7 +231,8 @@ pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -
     outcomes.first().map(|outcome| report(spec, outcome)).ok_or(NO_PROGRAM)
 }
 
-const NO_PROGRAM: RunError =
+/// What there is to say where nothing ran.
+pub(crate) const NO_PROGRAM: RunError =
     RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" };
 
 fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenants: Vec<Tenant>) -> Setup {

@@ -131,8 +131,9 @@ impl Policy for Swap {
             self.read_ahead.push(page);
             self.lists.insert(page, false);
         }
-        if !self.read_ahead.is_empty() {
-            machine.migrate(&self.read_ahead, Tier::Local, Call::Locked);
+        // Each page is read by itself: what the kernel does for a page it does for each of a window.
+        for &page in &self.read_ahead {
+            machine.migrate(&[page], Tier::Local, Call::Locked);
         }
     }
 
@@ -179,6 +180,17 @@ mod tests {
             machine.run(&mut policy, page);
         }
         assert_eq!(policy.last_window, 1);
+    }
+
+    #[test]
+    fn each_page_of_a_window_is_read_by_itself() {
+        let (mut policy, mut machine) = swap(16, 0);
+        machine.touch(&mut policy, 0..16);
+        machine.local_capacity = 16;
+        machine.calls.clear();
+        let faults = (0..16).filter(|&page| machine.run(&mut policy, page)).count();
+        assert!(faults < 8, "{faults}");
+        assert_eq!((machine.calls.iter().max(), machine.moves.len()), (Some(&1), 16));
     }
 
     #[test]

@@ -129,6 +129,19 @@ impl Figure {
     }
 }
 
+/// The claims of some figures as a table in Markdown, as `docs/figures.md` has it.
+#[must_use]
+pub fn markdown(figures: &[Figure]) -> String {
+    let mut table = String::from("| figure | claim | paper | here | |\n|---|---|---|---|---|\n");
+    for figure in figures {
+        for Claim { text, paper, measured, holds } in &figure.claims {
+            let verdict = if *holds { "holds" } else { "differs" };
+            table += &format!("| {} | {text} | {paper} | {measured:.3} | {verdict} |\n", figure.id);
+        }
+    }
+    table
+}
+
 type Make = fn(&mut Lab) -> Result<Figure, RunError>;
 
 static FIGURES: &[(&str, Make)] = &[
@@ -232,6 +245,19 @@ mod tests {
         figure.at_least("a", "2", 1.0, 2.0);
         figure.at_most("b", "2", 1.0, 2.0);
         assert_eq!(figure.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>(), [false, true]);
+    }
+
+    #[test]
+    fn a_table_has_a_row_for_each_claim() {
+        let mut figure = Figure::new("X", "", "", "");
+        figure.at_least("a", "up to 2", 1.0, 2.0);
+        figure.at_most("b", "2", 1.0 / 3.0, 2.0);
+        let table = markdown(&[figure]);
+        let rows: Vec<_> = table.lines().skip(2).collect();
+        assert_eq!(
+            rows,
+            ["| X | a: at least 2 | up to 2 | 1.000 | differs |", "| X | b: at most 2 | 2 | 0.333 | holds |"]
+        );
     }
 
     /// A small figure, from its runs to its claims, and a second one that needs the same runs.

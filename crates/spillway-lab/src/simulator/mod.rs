@@ -135,6 +135,7 @@ struct Running {
     policy: Box<dyn Policy>,
     node: Node,
     timers: Timers,
+    /// When the daemon is through with what it did last.
     daemon_ps: u64,
     spare_bill: Bill,
     window: (u64, u64),
@@ -159,7 +160,6 @@ struct Start {
 pub struct Simulation {
     tenants: Vec<Running>,
     link: Link,
-    daemon_core: DaemonCore,
     interleave: Interleave,
 }
 
@@ -200,7 +200,7 @@ impl Simulation {
             running.with_policy(&mut link, 0, None, None, |policy, view| policy.start(view));
             tenants.push(running);
         }
-        Ok(Self { tenants, link, daemon_core: platform.daemon_core, interleave: setup.interleave })
+        Ok(Self { tenants, link, interleave: setup.interleave })
     }
 
     /// Runs until every task of every tenant is done.
@@ -243,18 +243,17 @@ impl Simulation {
 
     /// Handles what is due for a tenant by its task's clock.
     fn events(&mut self, tenant: usize, core: usize) {
-        let daemon_core = self.daemon_core;
         let running = &mut self.tenants[tenant];
         loop {
             let now_ps = running.node.cores[core].clock_ps;
             if running.series.next_ps() <= now_ps {
                 running.take_point(now_ps);
             }
-            if running.timers.next_ps() > now_ps {
+            if running.due_ps() > now_ps {
                 return;
             }
             let Some((at_ps, event)) = running.timers.pop() else { return };
-            running.daemon(&mut self.link, at_ps, event, daemon_core);
+            running.daemon(&mut self.link, at_ps, event);
         }
     }
 
@@ -266,7 +265,7 @@ impl Simulation {
         };
         loop {
             let running = &mut self.tenants[tenant];
-            let until_ps = horizon_ps.min(running.timers.next_ps()).min(running.series.next_ps());
+            let until_ps = horizon_ps.min(running.due_ps()).min(running.series.next_ps());
             let before = running.node.cores[core].next;
             let stop = running.node.run(core, until_ps, accesses, &mut self.link);
             accesses -= running.node.cores[core].next - before;
@@ -291,6 +290,11 @@ impl Simulation {
 }
 
 impl Running {
+    /// When the daemon goes on: at its next event, or as soon as it is through with the last one.
+    fn due_ps(&self) -> u64 {
+        self.timers.next_ps().max(self.daemon_ps)
+    }
+
     /// Lets the policy act, and returns what that cost.
     fn with_policy(
         &mut self,
@@ -406,7 +410,7 @@ impl Running {
     }
 
     /// A timer or a window: work of a daemon.
-    fn daemon(&mut self, link: &mut Link, at_ps: u64, event: Event, daemon_core: DaemonCore) {
+    fn daemon(&mut self, link: &mut Link, at_ps: u64, event: Event) {
         let start_ps = at_ps.max(self.daemon_ps);
         let bill = match event {
             Event::Timer(timer) => {
@@ -419,7 +423,7 @@ impl Running {
             }
         };
         self.daemon_ps = start_ps + bill.total_ps();
-        match daemon_core {
+        match self.node.daemon_core {
             DaemonCore::Spare => self.spare_bill.add_all(bill),
             DaemonCore::Shared => self.share(bill),
         }

@@ -11,7 +11,7 @@ use super::link::PS_PER_NS;
 use super::lock::SwapLock;
 use super::metrics::{Bill, Counts};
 use super::pages::{AddressMap, Pages, bit, region_bit};
-use super::platform::{LINE_BYTES, Platform};
+use super::platform::{DaemonCore, LINE_BYTES, Platform};
 use super::tlb::{Tlb, base_key, huge_key};
 use crate::access::Accesses;
 use streams::Streams;
@@ -180,6 +180,8 @@ pub struct Node {
     pub local_ns: f64,
     /// What may be done with far pages.
     pub model: AccessModel,
+    /// Where its daemons run.
+    pub daemon_core: DaemonCore,
     mapping: Mapping,
     addresses: AddressMap,
     cache: Cache,
@@ -212,7 +214,7 @@ impl Node {
             done: false,
             ending: false,
             lines: LineFilter::new(platform.l1_bytes, LINE_BYTES),
-            tlb: Tlb::new(platform.tlb_entries),
+            tlb: Tlb::new(platform.tlb_entries, platform.tlb_huge_entries),
             streams: Streams::default(),
         };
         Some(Self {
@@ -226,6 +228,7 @@ impl Node {
             profile: Vec::new(),
             page_bytes,
             local_ns: platform.local_ns,
+            daemon_core: platform.daemon_core,
             model,
             mapping,
             addresses,
@@ -283,6 +286,15 @@ impl Node {
         for core in &mut self.cores {
             core.tlb.invalidate(key);
             core.lines.drop_lines(0, u64::MAX);
+        }
+    }
+
+    /// The core of the program that its daemons are on, where they have none of their own.
+    #[must_use]
+    pub fn core_of_daemons(&self) -> Option<usize> {
+        match self.daemon_core {
+            DaemonCore::Shared => self.cores.iter().position(|core| !core.done),
+            DaemonCore::Spare => None,
         }
     }
 

@@ -20,6 +20,8 @@ const MIN_LLC_BYTES: u64 = 32 << 10;
 
 /// Smallest TLB that scaling leaves, in entries.
 const MIN_TLB_ENTRIES: u32 = 32;
+/// The same of entries for huge pages alone: a set.
+const MIN_TLB_HUGE_ENTRIES: u32 = 4;
 
 /// Where daemons (scans, background migration) run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,8 +51,10 @@ pub struct Platform {
     pub llc_bytes: u64,
     /// Its hit, in nanoseconds.
     pub llc_ns: f64,
-    /// TLB of a core, in entries, of either page size.
+    /// TLB of a core, in entries.
     pub tlb_entries: u32,
+    /// What of it is for huge pages alone, beside those; 0 where all pages share its entries.
+    pub tlb_huge_entries: u32,
     /// Page walk before its last load, in nanoseconds; the last load goes through the caches.
     pub walk_ns: f64,
     /// Local memory, from a miss in the last-level cache, in nanoseconds.
@@ -131,7 +135,8 @@ impl Platform {
             l1_ns: 1.5,                // 4 cycles of 2.6 GHz
             llc_bytes: 6 << 20,        // HotBox Table 1
             llc_ns: 11.5,              // HotBox Table 1: 30 cycles of 2.6 GHz
-            tlb_entries: 512,          // Ivy Bridge, second level
+            tlb_entries: 512,          // Ivy Bridge, second level: pages of 4 KiB only
+            tlb_huge_entries: 32,      // Ivy Bridge, first level
             walk_ns: 3.0,              // chosen: upper levels from the walk caches
             local_ns: 70.0,            // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
             far_ns: 750.0,             // HotBox 6.3
@@ -164,10 +169,11 @@ impl Platform {
             page_bytes: 64 << 10,        // INDIGO 6.3
             llc_bytes: 40 << 20,         // POWER9: 10 MB a pair of cores, 8 cores
             tlb_entries: 1024,           // POWER9
-            local_ns: 85.0,              // chosen: POWER9 with 8 channels of DDR4
-            far_ns: 900.0,               // INDIGO 6.1
-            link_bytes_per_s: 12.5e9,    // INDIGO 6.1: 100 Gb/s
-            migrate_page_ns: 3700.0,     // as HotBox's; the 64 KiB pay on the link
+            tlb_huge_entries: 0,
+            local_ns: 85.0,           // chosen: POWER9 with 8 channels of DDR4
+            far_ns: 900.0,            // INDIGO 6.1
+            link_bytes_per_s: 12.5e9, // INDIGO 6.1: 100 Gb/s
+            migrate_page_ns: 3700.0,  // as HotBox's; the 64 KiB pay on the link
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
         }
@@ -181,9 +187,10 @@ impl Platform {
             working_set_bytes: 27 << 30, // dcm Table 1, TPC-C
             llc_bytes: 30 << 20,         // Xeon E5-2670 v3
             tlb_entries: 1024,           // Haswell
-            local_ns: 80.0,              // chosen
-            far_ns: 2840.0,              // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
-            link_bytes_per_s: 5.4e9,     // dcm 2.2 and the same fit
+            tlb_huge_entries: 0,
+            local_ns: 80.0,           // chosen
+            far_ns: 2840.0,           // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
+            link_bytes_per_s: 5.4e9,  // dcm 2.2 and the same fit
             fetch_software_ns: 500.0, // chosen: an EPT violation and its handler take 1.5 us, of which 1 us is the fault
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
@@ -198,6 +205,7 @@ impl Platform {
             working_set_bytes: 64 << 30,
             llc_bytes: 32 << 20,
             tlb_entries: 2048,
+            tlb_huge_entries: 0,
             local_ns: 100.0,        // Sapphire Rapids with DDR5
             far_ns: 250.0,          // published measurements of expanders: 200 to 400 ns
             link_bytes_per_s: 26e9, // PCIe 5.0 x8, as reached
@@ -214,6 +222,7 @@ impl Platform {
             working_set_bytes: 64 << 30,
             llc_bytes: 32 << 20,
             tlb_entries: 1536,
+            tlb_huge_entries: 0,
             local_ns: 81.0, // Izraelevitz et al. 2019, as HotBox [27]: sequential 81, random 101
             far_ns: 305.0,  // the same: random read
             link_bytes_per_s: 6.6e9, // the same: read bandwidth of one DIMM
@@ -239,11 +248,15 @@ impl Platform {
     pub fn scaled(&self, factor: f64) -> Self {
         let factor = factor.min(1.0);
         let llc_bytes = power_of_two_near(self.llc_bytes as f64 * factor).max(MIN_LLC_BYTES);
-        let tlb_entries = power_of_two_near(f64::from(self.tlb_entries) * factor) as u32;
+        let entries = |entries: u32| power_of_two_near(f64::from(entries) * factor) as u32;
         Self {
             llc_bytes,
             l1_bytes: self.l1_bytes.min(llc_bytes / 8),
-            tlb_entries: tlb_entries.max(MIN_TLB_ENTRIES),
+            tlb_entries: entries(self.tlb_entries).max(MIN_TLB_ENTRIES),
+            tlb_huge_entries: match self.tlb_huge_entries {
+                0 => 0,
+                own => entries(own).max(MIN_TLB_HUGE_ENTRIES),
+            },
             ..self.clone()
         }
     }

@@ -90,21 +90,47 @@ impl Policy for Fifo {
     }
 }
 
+/// A daemon that moves a page to local memory in each round, and wants to begin the next one at once.
+struct Busy(u32);
+
+impl Policy for Busy {
+    fn start(&mut self, machine: &mut dyn Machine) {
+        machine.set_timer(0, 1);
+    }
+
+    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+        Tier::Far
+    }
+
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+        let page = self.0 % machine.page_count();
+        self.0 += 1;
+        let to = if machine.tier_of(page) == Some(Tier::Local) { Tier::Far } else { Tier::Local };
+        machine.migrate(&[page], to, spillway_core::machine::Call::System);
+        machine.set_timer(timer, 0);
+        machine.set_timer(timer, 0);
+    }
+}
+
 fn simulate(
     workload: Box<dyn Workload>,
     policy: Box<dyn Policy>,
     local_pages: u32,
     contention: f64,
 ) -> Outcome {
-    let setup = Setup {
+    let setup = setup(workload, policy, local_pages, contention);
+    Simulation::new(setup).unwrap().run().unwrap().remove(0)
+}
+
+fn setup(workload: Box<dyn Workload>, policy: Box<dyn Policy>, local_pages: u32, contention: f64) -> Setup {
+    Setup {
         platform: Platform::hotbox(),
         contention,
         interleave: Interleave::Clock,
         series_ns: 100_000,
         profile: false,
         tenants: vec![Tenant { workload, policy, local_pages }],
-    };
-    Simulation::new(setup).unwrap().run().unwrap().remove(0)
+    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -152,6 +178,28 @@ fn a_contending_neighbour_slows_page_fetches() {
     assert!(contended.run_ps > free.run_ps + 4096 * 1_000_000);
 }
 
+/// However many rounds it is asked for, its core does one after the other, and what it moves is moved when it has come to it.
+#[test]
+fn a_daemon_does_no_more_than_its_core_can() {
+    let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Busy(0)), 4096, 0.0);
+    setup.platform.daemon_core = DaemonCore::Spare;
+    let outcome = Simulation::new(setup).unwrap().run().unwrap().remove(0);
+    let worked_ps = outcome.spare_bill.total_ps();
+    assert!(outcome.counts.promotions > 10);
+    assert!(worked_ps < outcome.run_ps + outcome.run_ps / 10, "{worked_ps} in {}", outcome.run_ps);
+}
+
+#[test]
+fn a_daemon_interrupts_the_cores_that_it_is_not_on() {
+    let run_ps = |daemon_core, interrupt_ns| {
+        let mut setup = setup(Stride::new(2 * MIB, 4096, 3, 1), Box::new(Busy(0)), 4096, 0.0);
+        (setup.platform.daemon_core, setup.platform.interrupt_ns) = (daemon_core, interrupt_ns);
+        Simulation::new(setup).unwrap().run().unwrap().remove(0).run_ps
+    };
+    assert_eq!(run_ps(DaemonCore::Shared, 1e6), run_ps(DaemonCore::Shared, 0.0), "its own is the only one");
+    assert!(run_ps(DaemonCore::Spare, 1e6) > run_ps(DaemonCore::Spare, 0.0));
+}
+
 #[test]
 fn tasks_share_what_a_page_table_and_a_cache_hold() {
     let outcome = simulate(Stride::new(2 * MIB, 64, 2, 4), Box::new(Fixed(Tier::Local)), 1024, 0.0);
@@ -163,14 +211,7 @@ fn tasks_share_what_a_page_table_and_a_cache_hold() {
 fn addresses_outside_the_regions_are_an_error() {
     let mut workload = Stride::new(2 * MIB, 4096, 1, 1);
     workload.regions[0].start = 2 * START;
-    let setup = Setup {
-        platform: Platform::hotbox(),
-        contention: 0.0,
-        interleave: Interleave::Clock,
-        series_ns: 1000,
-        profile: false,
-        tenants: vec![Tenant { workload, policy: Box::new(Fixed(Tier::Local)), local_pages: 1 }],
-    };
+    let setup = setup(workload, Box::new(Fixed(Tier::Local)), 1, 0.0);
     let error = Simulation::new(setup).unwrap().run().err().unwrap().to_string();
     assert!(error.contains("0x40000000"), "{error}");
 }

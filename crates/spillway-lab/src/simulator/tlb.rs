@@ -1,4 +1,4 @@
-//! The TLB of one core: base and huge translations side by side, 4 ways, LRU.
+//! The TLB of one core: base and huge translations, side by side or each with entries of their own; 4 ways, LRU.
 
 use wide::u32x4;
 
@@ -19,7 +19,10 @@ struct Set {
 /// A TLB.
 pub struct Tlb {
     sets: Vec<Set>,
-    mask: u32,
+    base_mask: u32,
+    /// Where the sets of huge translations begin.
+    huge_first: u32,
+    huge_mask: u32,
 }
 
 /// The key of a base page's translation.
@@ -35,17 +38,29 @@ pub fn huge_key(region: u32) -> u32 {
 }
 
 impl Tlb {
-    /// A TLB of `entries` entries, rounded down to a power of two.
+    /// A TLB of `entries` entries, and of `huge_entries` for huge pages, each rounded down to a power of two; 0 huge ones:
+    /// all pages share.
     #[must_use]
-    pub fn new(entries: u32) -> Self {
-        let sets = 1_u32 << (entries / WAYS as u32).max(1).ilog2();
-        Self { sets: vec![Set::default(); sets as usize], mask: sets - 1 }
+    pub fn new(entries: u32, huge_entries: u32) -> Self {
+        let sets = |entries: u32| 1_u32 << (entries / WAYS as u32).max(1).ilog2();
+        let base = sets(entries);
+        let (huge_first, huge) = if huge_entries > 0 { (base, sets(huge_entries)) } else { (0, base) };
+        let all = vec![Set::default(); (huge_first + huge) as usize];
+        Self { sets: all, base_mask: base - 1, huge_first, huge_mask: huge - 1 }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, key: u32) -> &mut Set {
+        let folded = key ^ key >> 9;
+        let huge = self.huge_first + (folded & self.huge_mask);
+        let at = if key & HUGE != 0 { huge } else { folded & self.base_mask };
+        &mut self.sets[at as usize]
     }
 
     /// Whether a translation was there; now it is.
     #[inline(always)]
     pub fn access(&mut self, key: u32) -> bool {
-        let Set { entries, order } = &mut self.sets[((key ^ key >> 9) & self.mask) as usize];
+        let Set { entries, order } = self.set(key);
         let matches = u32x4::new(*entries).simd_eq(u32x4::splat(key + 1)).to_bitmask();
         let way = if matches != 0 { matches.trailing_zeros() as usize } else { order.oldest() };
         order.note(way);
@@ -55,8 +70,7 @@ impl Tlb {
 
     /// Drops a translation.
     pub fn invalidate(&mut self, key: u32) {
-        let set = &mut self.sets[((key ^ key >> 9) & self.mask) as usize];
-        if let Some(slot) = set.entries.iter_mut().find(|slot| **slot == key + 1) {
+        if let Some(slot) = self.set(key).entries.iter_mut().find(|slot| **slot == key + 1) {
             *slot = 0;
         }
     }
@@ -68,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_least_recent_translation_goes() {
-        let mut tlb = Tlb::new(4);
+        let mut tlb = Tlb::new(4, 0);
         for key in 0..4 {
             assert!(!tlb.access(key));
         }
@@ -81,9 +95,20 @@ mod tests {
 
     #[test]
     fn huge_and_base_keys_differ() {
-        let mut tlb = Tlb::new(64);
+        let mut tlb = Tlb::new(64, 0);
         assert!(!tlb.access(base_key(7)));
         assert!(!tlb.access(huge_key(7)));
         assert!(tlb.access(base_key(7)) && tlb.access(huge_key(7)));
+    }
+
+    #[test]
+    fn huge_pages_may_have_entries_of_their_own() {
+        let mut tlb = Tlb::new(64, 4);
+        assert!((0..5).all(|region| !tlb.access(huge_key(region))));
+        assert!(!tlb.access(huge_key(0)), "pushed out by the fifth");
+        assert!((0..64).all(|page| !tlb.access(base_key(page))));
+        assert!(tlb.access(huge_key(4)), "base pages do not push it out");
+        tlb.invalidate(huge_key(4));
+        assert!(!tlb.access(huge_key(4)));
     }
 }

@@ -57,8 +57,9 @@ impl View<'_> {
     /// of them; what it takes with one is part of the costs of who begins.
     fn shoot_down(&mut self) {
         let mut interrupted = 0_u64;
+        let own = self.core.or_else(|| self.node.core_of_daemons());
         for (at, core) in self.node.cores.iter_mut().enumerate() {
-            if Some(at) != self.core && !core.done {
+            if Some(at) != own && !core.done {
                 core.clock_ps += self.node.costs.interrupt;
                 self.node.bill.add(Work::Migration, self.node.costs.interrupt);
                 interrupted += 1;

@@ -43,7 +43,7 @@ pub struct TransformerConfig {
 
 impl Default for TransformerConfig {
     fn default() -> Self {
-        Self { bytes: 64 << 20, seed: 1, tasks: 4, layers: 8, batch: 4, tokens: 4, compute_ns_per_line: 8 }
+        Self { bytes: 64 << 20, seed: 1, tasks: 4, layers: 48, batch: 4, tokens: 4, compute_ns_per_line: 8 }
     }
 }
 

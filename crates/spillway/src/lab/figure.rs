@@ -11,6 +11,7 @@ use serde::Serialize;
 use spillway_lab::figures::lab::Lab;
 use spillway_lab::figures::{self, Figure};
 
+use super::progress_bar;
 use super::run::{ended, print_json};
 use crate::complain;
 
@@ -23,7 +24,7 @@ const EXAMPLE: &str = "\
 Examples:
   spillway lab figure H10
   spillway lab figure all --quick --json
-  spillway lab figure all --quick --plots plots
+  spillway lab figure all --quick --plots plots --markdown
 
 Exit status:
   0  all claims of the figures hold
@@ -45,6 +46,10 @@ pub struct FigureArgs {
     #[arg(long)]
     json: bool,
 
+    /// Print the claims as a table in Markdown
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+
     /// Draw the figures into this directory, as SVG
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
@@ -61,18 +66,20 @@ pub fn run(args: &FigureArgs) -> ExitCode {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut lab = Lab::new(if args.quick { QUICK_BYTES } else { FULL_BYTES }, threads);
     let mut made = Vec::new();
+    let bar = progress_bar(ids.len(), "figures");
     for id in ids {
         match figures::make(id, &mut lab) {
             Ok(figure) => {
                 // One by one, for who waits; a reader that went away is found out at the end.
-                if !args.json {
-                    let _ = print(&mut io::stdout().lock(), &figure);
+                if !args.json && !args.markdown {
+                    let _ = bar.suspend(|| print(&mut io::stdout().lock(), &figure));
                 }
                 if let Some(reason) = args.plots.as_deref().and_then(|plots| draw(plots, &figure).err()) {
                     complain(reason);
                     return ExitCode::FAILURE;
                 }
                 made.push(figure);
+                bar.inc(1);
             }
             Err(error) => {
                 complain(error);
@@ -80,12 +87,14 @@ pub fn run(args: &FigureArgs) -> ExitCode {
             }
         }
     }
+    bar.finish_and_clear();
     let claims = made.iter().flat_map(|figure| &figure.claims);
     let (all, held) = (claims.clone().count(), claims.filter(|claim| claim.holds).count());
     let mut out = io::stdout().lock();
-    let printed = match args.json {
-        true => print_json(&mut out, &Figures { figures: made }),
-        false => writeln!(out, "{held} of {all} claims hold"),
+    let printed = match (args.json, args.markdown) {
+        (true, _) => print_json(&mut out, &Figures { figures: made }),
+        (_, true) => write!(out, "{}", figures::markdown(&made)),
+        _ => writeln!(out, "{held} of {all} claims hold"),
     };
     match ended(printed) {
         ExitCode::SUCCESS if held < all => ExitCode::FAILURE,

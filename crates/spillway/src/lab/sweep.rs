@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::{fs, thread};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use spillway_lab::sweep::{Grid, sweep};
 
+use super::progress_bar;
 use crate::complain;
 
 const EXAMPLE: &str = "\
@@ -47,7 +47,7 @@ pub fn run(args: &SweepArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let bar = ProgressBar::new(0).with_style(style());
+    let bar = progress_bar(0, "runs");
     let progress = |done: usize, all: usize| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
@@ -62,11 +62,6 @@ pub fn run(args: &SweepArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{wide_bar} {pos} of {len} runs, {eta} left")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 fn read_grid(args: &SweepArgs) -> Result<Grid, String> {
