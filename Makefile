@@ -18,7 +18,7 @@ test: setup test-tools
 
 # The same and what takes longer: whole programs and virtual machines, fuzzing, licences and advisories.
 test-full: test
-	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner
+	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner python3-venv openjdk-17-jre-headless
 	cargo test --locked -p spillway --features full-tests
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny

@@ -16,9 +16,13 @@ Example:
   spillway bench dcm --workload snap --repeat 3 --json > dcm.json
 
 Each program runs unlimited, then with 75%, 50% and 25% of its memory local:
-on a donor by shared memory and by TCP, with blocks of each size where 'run'
-has --block, and on Linux swap on a RAM disk. It needs root, and the programs:
-apt-get install snap-aligner postgresql";
+on a donor by shared memory and on RAM, both as over InfiniBand FDR, on a donor
+by TCP, with blocks of each size (--quick: on the first only), and on Linux
+swap on a RAM disk. 'bench report' makes one page of several results.
+
+It needs root, and the programs:
+apt-get install snap-aligner postgresql python3-venv openjdk-17-jre-headless
+PySpark is fetched by pip into ~/.cache/spillway when it is first needed.";
 
 /// Redo dcm's evaluation: whole programs with little local memory.
 #[derive(Debug, Args)]
