@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::BenchError;
 use crate::cells::StoreKind;
-use crate::cgroup::MemoryGroup;
+use crate::cgroup::{MemoryGroup, Used};
 use crate::donor::{self, Donor};
 use crate::machine::Machine;
 use crate::swap::{Kind, PageCluster, SwapDevice};
@@ -28,8 +28,9 @@ use conditions::Conditions;
 use report::{DcmReport, FabricMessage, Far, Row, WorkloadReport};
 use workload::{Site, Workload, WorkloadKind};
 
-/// What the kernel needs of the limit beside the program's memory: page tables and buffers.
-const SLACK_BYTES: u64 = 12 << 20;
+/// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where the kernel kills
+/// the program, it is tried again with more.
+const SLACKS_BYTES: [u64; 3] = [2 << 20, 6 << 20, 16 << 20];
 /// `spillway run` accepts no less.
 const LEAST_LOCAL_BYTES: u64 = 4 << 20;
 /// Shares of the memory that stay local, as in the paper.
@@ -176,7 +177,8 @@ impl Measuring<'_, '_> {
             }
             // Swap gets as much less than the program wants as Spillway does.
             let far_bytes = anonymous_bytes.saturating_sub(local_bytes);
-            let limit_bytes = anonymous_bytes - far_bytes + alone.most.shared_bytes + SLACK_BYTES;
+            let Used { shared_bytes, kernel_bytes, .. } = alone.most;
+            let limit_bytes = anonymous_bytes - far_bytes + shared_bytes + kernel_bytes;
             if let Some(run) = self.run_on_swap_patiently(limit_bytes, far_bytes)? {
                 let measure = self.workload.measure();
                 rows.push(Row::new(Far::SwapRamdisk, local_pct, None, None, alone.value, &run, measure));
@@ -201,9 +203,8 @@ impl Measuring<'_, '_> {
         limit_bytes: u64,
         far_bytes: u64,
     ) -> Result<Option<workload::Run>, BenchError> {
-        const TRIES: usize = 3;
-        for _ in 0..TRIES {
-            match self.run_on_swap(limit_bytes, far_bytes) {
+        for slack_bytes in SLACKS_BYTES {
+            match self.run_on_swap(limit_bytes + slack_bytes, far_bytes) {
                 Err(error @ BenchError::Measured { .. }) => {
                     (self.progress)(Progress::Failed(self.workload.name(), &error));
                 }
