@@ -47,6 +47,8 @@ pub struct Extent {
     pub quick: bool,
     /// Which programs.
     pub workloads: Vec<WorkloadKind>,
+    /// Shares of the memory that stay local, in percent, of [`SHARES`].
+    pub shares: Vec<u64>,
     /// How often each run is repeated; the median counts.
     pub repetitions: usize,
 }
@@ -142,15 +144,19 @@ fn measure(
         if blocks.is_empty() { vec![None] } else { blocks.iter().map(|&block| Some(block)).collect() };
     let runs = Far::SPILLWAY.iter().flat_map(|&far| blocks.iter().map(move |&block| (far, block)));
     let runs: Vec<_> = runs.filter(|&(far, block)| !is_left_out(extent, far, block)).collect();
-    let total = 2 + SHARES.len() * (runs.len() + 1);
+    let total = 2 + extent.shares.len() * (runs.len() + 1);
     let mut measuring =
         Measuring { site, workload, repetitions: extent.repetitions.max(1), done: 0, total, progress };
-    measuring.all(&runs)
+    measuring.all(&runs, &extent.shares)
 }
 
 impl Measuring<'_, '_> {
     /// On these kinds of far memory with these blocks, and on swap.
-    fn all(&mut self, runs: &[(Far, Option<&'static str>)]) -> Result<WorkloadReport, BenchError> {
+    fn all(
+        &mut self,
+        runs: &[(Far, Option<&'static str>)],
+        shares: &[u64],
+    ) -> Result<WorkloadReport, BenchError> {
         let unlimited = MemoryGroup::new()?;
         let alone = self.run(&Conditions::Unlimited { group: &unlimited })?;
         let anonymous_bytes = alone.most.anonymous_bytes;
@@ -167,7 +173,7 @@ impl Measuring<'_, '_> {
         let donor =
             Donor::start(self.site.spillway, anonymous_bytes * 3 / 2 + (64 << 20), self.site.scratch())?;
         let mut rows = Vec::new();
-        for local_pct in SHARES {
+        for &local_pct in shares {
             let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
             for &(far, block) in runs {
                 let uri = store_uri(far, &donor);

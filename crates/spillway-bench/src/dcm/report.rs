@@ -135,6 +135,13 @@ pub struct Choice {
 }
 
 impl WorkloadReport {
+    /// Takes what a later report of the program has; rows of runs that it did not repeat stay.
+    fn renew(&mut self, later: &Self) {
+        let is_kept = |row: &Row| later.find(row.far, row.local_pct, row.block.as_deref()).is_none();
+        let kept = std::mem::take(&mut self.rows).into_iter().filter(is_kept).collect::<Vec<_>>();
+        *self = Self { rows: [kept, later.rows.clone()].concat(), ..later.clone() };
+    }
+
     /// The run with this block.
     #[must_use]
     pub fn find(&self, far: Far, local_pct: u64, block: Option<&str>) -> Option<&Row> {
@@ -197,19 +204,19 @@ pub struct DcmReport {
 }
 
 impl DcmReport {
-    /// One report of several, each of other programs or of the same once more: of a program that was measured more than
+    /// One report of several, each of other programs or shares, or of the same once more: of a run that is there more than
     /// once, the last counts.
     #[must_use]
     pub fn merged(reports: &[&Self]) -> Option<Self> {
-        let (last, before) = reports.split_last()?;
-        let mut merged = (*last).clone();
-        for report in before.iter().rev() {
-            let is_new =
-                |workload: &&WorkloadReport| merged.workloads.iter().all(|had| had.name != workload.name);
-            let earlier: Vec<_> = report.workloads.iter().filter(is_new).cloned().collect();
-            merged.workloads.splice(0..0, earlier);
-            merged.failures.splice(0..0, report.failures.iter().cloned());
-            merged.quick |= report.quick;
+        let mut merged = (*reports.last()?).clone();
+        merged.quick = reports.iter().any(|report| report.quick);
+        merged.failures = reports.iter().flat_map(|report| report.failures.clone()).collect();
+        merged.workloads = Vec::new();
+        for workload in reports.iter().flat_map(|report| &report.workloads) {
+            match merged.workloads.iter_mut().find(|had| had.name == workload.name) {
+                Some(had) => had.renew(workload),
+                None => merged.workloads.push(workload.clone()),
+            }
         }
         let measured = |failure: &String| {
             merged.workloads.iter().any(|had| failure.starts_with(&format!("{}:", had.name)))
@@ -265,16 +272,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn of_a_program_that_was_measured_twice_the_last_counts() {
-        let first = report(vec![row(Far::ShmFdr, None, 20.0)]);
+    fn of_a_run_that_was_measured_twice_the_last_counts() {
+        let first = report(vec![row(Far::ShmFdr, None, 20.0), row(Far::NbdTcp, None, 30.0)]);
         let mut second = report(vec![row(Far::ShmFdr, None, 40.0)]);
         let mut other = first.clone();
         other.workloads[0].name = "postgres".to_owned();
         second.failures.clear();
         let merged = DcmReport::merged(&[&first, &other, &second]).unwrap();
         let names: Vec<_> = merged.workloads.iter().map(|workload| workload.name.as_str()).collect();
-        assert_eq!(names, ["postgres", "snap"]);
-        assert_eq!(merged.workloads[1].rows[0].value, 40.0);
+        assert_eq!(names, ["snap", "postgres"]);
+        let values: Vec<_> = merged.workloads[0].rows.iter().map(|row| (row.far, row.value)).collect();
+        assert_eq!(values, [(Far::NbdTcp, 30.0), (Far::ShmFdr, 40.0)]);
         assert!(merged.failures.is_empty(), "PostgreSQL was measured after it failed: {:?}", merged.failures);
         assert!(DcmReport::merged(&[]).is_none());
     }
