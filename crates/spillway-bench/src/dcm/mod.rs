@@ -170,8 +170,9 @@ impl Measuring<'_, '_> {
         // With more local memory than it can want.
         let (local_bytes, uri) = (1 << 40, "ram:".to_owned());
         let all_local = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
-        let donor =
-            Donor::start(self.site.spillway, anonymous_bytes * 3 / 2 + (64 << 20), self.site.scratch())?;
+        // The run before may be there for a moment yet.
+        let lent_bytes = anonymous_bytes * 3 + (64 << 20);
+        let donor = Donor::start(self.site.spillway, lent_bytes, self.site.scratch())?;
         let mut rows = Vec::new();
         for &local_pct in shares {
             let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
