@@ -167,8 +167,8 @@ impl Measuring<'_, '_> {
                 reason: format!("it has only {anonymous_bytes} bytes of anonymous memory"),
             });
         }
-        // With more local memory than it can want.
-        let (local_bytes, uri) = (1 << 40, "ram:".to_owned());
+        // With more local memory than it wants; what Spillway keeps of its own grows with the limit.
+        let (local_bytes, uri) = (anonymous_bytes * 4 + (1 << 30), "ram:".to_owned());
         let all_local = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
         // The run before may be there for a moment yet.
         let lent_bytes = anonymous_bytes * 3 + (64 << 20);
