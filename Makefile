@@ -23,7 +23,7 @@ FAULT_MODE_TESTS = --test faults --test full_faults --test programs --test progr
 # The same and what takes longer: whole programs and virtual machines, in either fault mode, fuzzing, licences and
 # advisories.
 test-full: test
-	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner
+	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner python3-venv openjdk-17-jre-headless
 	cargo test --locked -p spillway --features full-tests
 	SPILLWAY_FAULT_MODE=inline cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
 	$(MAKE) --no-print-directory fuzz

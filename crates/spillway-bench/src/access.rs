@@ -79,6 +79,9 @@ pub struct AccessPlan {
     pub threads: usize,
     /// How long to measure, after the same time of warming up.
     pub measured_ms: u64,
+    /// Whether a program that reads whole pages computes with each of their bytes.
+    #[serde(default)]
+    pub hashes_bytes: bool,
 }
 
 /// What came out.
@@ -166,6 +169,13 @@ impl Memory {
         sum
     }
 
+    /// FNV-1a of the bytes, each of which waits for the one before it.
+    fn hash(&self, page: usize) -> u64 {
+        let words = &self.words[page * WORDS..(page + 1) * WORDS];
+        let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    }
+
     fn rewrite_all(&self, page: usize) {
         let words = &self.words[page * WORDS..(page + 1) * WORDS];
         for word in words {
@@ -190,6 +200,7 @@ struct Walk {
     pages: usize,
     count: u64,
     loading: bool,
+    hashes_bytes: bool,
     zipf: Option<Zipf>,
 }
 
@@ -202,7 +213,8 @@ impl Walk {
         let (first, pages) = if divided { (thread * share, share.max(1)) } else { (0, pages) };
         let zipf = (plan.pattern == Pattern::Zipf).then(|| Zipf::new(pages));
         let random = mix(thread as u64 + 42) | 1;
-        Self { pattern: plan.pattern, random, next: 0, first, pages, count: 0, loading: true, zipf }
+        let (pattern, hashes_bytes) = (plan.pattern, plan.hashes_bytes);
+        Self { pattern, random, next: 0, first, pages, count: 0, loading: true, hashes_bytes, zipf }
     }
 
     fn draw(&mut self) -> u64 {
@@ -250,6 +262,9 @@ impl Walk {
             }
             Pattern::SequentialRw => {
                 let page = self.following(1);
+                if self.hashes_bytes {
+                    std::hint::black_box(memory.hash(page));
+                }
                 memory.rewrite_all(page);
             }
             Pattern::Strided => {
@@ -369,8 +384,14 @@ mod tests {
     fn every_pattern_accesses_and_finds_its_tags() {
         for pattern in Pattern::value_variants() {
             for (data, threads) in [(Data::Random, 1), (Data::Compressible, 3)] {
-                let plan =
-                    AccessPlan { pattern: *pattern, data, memory_bytes: 1 << 20, threads, measured_ms: 5 };
+                let plan = AccessPlan {
+                    pattern: *pattern,
+                    data,
+                    memory_bytes: 1 << 20,
+                    threads,
+                    measured_ms: 5,
+                    hashes_bytes: threads > 1,
+                };
                 let result = measure(&plan);
                 assert!(result.accesses > 0 && result.ns_per_access > 0.0, "{plan:?} {result:?}");
             }
@@ -397,6 +418,7 @@ mod tests {
             memory_bytes: 100 << 12,
             threads: 1,
             measured_ms: 1,
+            hashes_bytes: false,
         };
         for pages in [100, 170, 256] {
             let mut walk = Walk::new(&plan, 0, pages);

@@ -14,6 +14,8 @@ pub struct Used {
     pub anonymous_bytes: u64,
     /// Shared by processes.
     pub shared_bytes: u64,
+    /// The kernel's for them: page tables, stacks.
+    pub kernel_bytes: u64,
 }
 
 /// From the text of `memory.stat`, of version 1 or 2.
@@ -25,6 +27,7 @@ fn used(text: &str) -> Used {
     Used {
         anonymous_bytes: value("total_rss").or_else(|| value("anon")).unwrap_or(0),
         shared_bytes: value("total_shmem").or_else(|| value("shmem")).unwrap_or(0),
+        kernel_bytes: value("kernel").unwrap_or(0),
     }
 }
 
@@ -63,7 +66,11 @@ impl MemoryGroup {
     /// What its processes use now, files not counted.
     #[must_use]
     pub fn used(&self) -> Used {
-        used(&fs::read_to_string(self.path.join("memory.stat")).unwrap_or_default())
+        let read = |file| fs::read_to_string(self.path.join(file)).unwrap_or_default();
+        let mut used = used(&read("memory.stat"));
+        // Version 1 has it in a file of its own.
+        used.kernel_bytes = read("memory.kmem.usage_in_bytes").trim().parse().unwrap_or(used.kernel_bytes);
+        used
     }
 
     /// The file to which a process writes its pid to come under the limit.
@@ -91,8 +98,9 @@ mod tests {
 
     #[test]
     fn both_versions_say_what_is_used() {
-        let wanted = Used { anonymous_bytes: 4096, shared_bytes: 8192 };
+        let wanted = Used { anonymous_bytes: 4096, shared_bytes: 8192, kernel_bytes: 0 };
         assert_eq!(used("cache 1\nrss 2\nshmem 3\ntotal_rss 4096\ntotal_shmem 8192\n"), wanted);
-        assert_eq!(used("anon 4096\nfile 5\nshmem 8192\nanon_thp 7\n"), wanted);
+        let wanted = Used { kernel_bytes: 12288, ..wanted };
+        assert_eq!(used("anon 4096\nfile 5\nkernel 12288\nshmem 8192\nanon_thp 7\n"), wanted);
     }
 }

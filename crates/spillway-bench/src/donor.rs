@@ -28,6 +28,8 @@ impl Donor {
         let file = fs::File::create(&output).map_err(|error| failed(error.to_string()))?;
         let child = Command::new(spillway)
             .args(["donor", "--json", "--memory", &bytes.to_string()])
+            // One run follows another, and each is to have all of it.
+            .args(["--grace", "0"])
             .args(["--listen", "127.0.0.1:0", "--shm", &ring, "--unix"])
             .arg(&socket)
             .stdin(Stdio::null())

@@ -1,10 +1,13 @@
 //! Processes for the time of a measurement: run to their end unless the user interrupts, and never left behind.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::BenchError;
 
@@ -52,9 +55,13 @@ pub fn output_of(
     let line = format!("{command:?}");
     let failed = |reason: String| BenchError::Measured { command: line.clone(), reason };
     let file = fs::File::create(output).map_err(|error| failed(error.to_string()))?;
-    let child =
-        command.stdin(Stdio::null()).stdout(file).spawn().map_err(|error| failed(error.to_string()))?;
-    let status = wait(&mut Ended(child), &line, longest, interrupted)?;
+    // In a group of its own, so that what the program has started ends with it.
+    let child = command.process_group(0).stdin(Stdio::null()).stdout(file).spawn();
+    let mut child = Ended(child.map_err(|error| failed(error.to_string()))?);
+    let group = Pid::from_child(&child.0);
+    let status = wait(&mut child, &line, longest, interrupted).inspect_err(|_| {
+        let _ = kill_process_group(group, Signal::KILL);
+    })?;
     // The terminal interrupts the measured process too, which may be seen first.
     if interrupted.load(Ordering::Relaxed) {
         return Err(BenchError::Interrupted);

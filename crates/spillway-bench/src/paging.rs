@@ -214,6 +214,7 @@ impl<'a> Bench<'a> {
             memory_bytes: self.extent.memory_bytes,
             threads: setting.threads,
             measured_ms: self.extent.measured_ms,
+            hashes_bytes: false,
         };
         let plan = serde_json::to_string(&plan).unwrap_or_default();
         ["bench", "access", "--plan"].map(str::to_owned).into_iter().chain([plan]).collect()

@@ -2,9 +2,13 @@
 //! memory.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use spillway_core::page::PAGE_SIZE;
+use spillway_store::fabric::Link;
+use spillway_sys::shared_memory::SharedMemory;
 
 use crate::frames::{FramePool, Full};
 
@@ -36,6 +40,8 @@ pub struct Export {
     size_bytes: u64,
     pool: Arc<FramePool>,
     shards: Box<[RwLock<Shard>]>,
+    /// Made when it is first asked for.
+    link: Mutex<Option<OwnedFd>>,
 }
 
 /// The pages of every 64th chunk: which frame holds which page. 10 to 20 bytes a page, so 0.5% at most.
@@ -111,7 +117,8 @@ impl Export {
     /// An export of `size_bytes` (a multiple of the page size) without contents.
     #[must_use]
     pub fn new(pool: Arc<FramePool>, size_bytes: u64) -> Self {
-        Self { size_bytes, pool, shards: (0..SHARDS).map(|_| RwLock::default()).collect() }
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        Self { size_bytes, pool, shards, link: Mutex::default() }
     }
 
     /// Size that clients see.
@@ -224,6 +231,15 @@ impl Export {
         };
         self.pool.write(frame, part.offset, piece);
         Ok(())
+    }
+
+    /// The memory file of the link that the clients' lanes share where they model a network. Only they use it.
+    pub fn link(&self) -> io::Result<OwnedFd> {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if link.is_none() {
+            *link = Some(SharedMemory::create("spillway-link", Link::BYTES)?.0);
+        }
+        link.as_ref().map_or(Err(io::ErrorKind::NotFound.into()), OwnedFd::try_clone)
     }
 
     /// Forgets the whole pages of the range; parts of pages at its ends stay as they are.

@@ -50,7 +50,7 @@ pub fn serve(
     let (purpose, token) = decode_hello(&hello).ok_or(WireError::Text { what: "a hello" })?;
     let visitor = match purpose {
         Purpose::Run => Visitor::Run(token.to_owned()),
-        Purpose::Lane => Visitor::Lane(token.to_owned()),
+        Purpose::Lane | Purpose::Link => Visitor::Lane(token.to_owned()),
     };
     // The export of rings has no name: the run's token tells them apart.
     let attachment = match registry.open("", &visitor) {
@@ -69,6 +69,12 @@ pub fn serve(
             true => Err(WireError::Length { what: "a hello" }.into()),
         };
     }
+    if purpose == Purpose::Link {
+        return match attachment.export.link() {
+            Ok(link) => welcome(socket, Welcome::Slots(slots), Some(link)),
+            Err(_) => welcome(socket, Welcome::Busy, None),
+        };
+    }
     let Ok((file, ring)) = Ring::create() else {
         return welcome(socket, Welcome::Busy, None);
     };
@@ -77,12 +83,12 @@ pub fn serve(
     RingServer { ring, watcher, export: &attachment.export, slots, done: 0 }.run(socket, stopping)
 }
 
-/// Answers a hello, with the ring's memory file for a lane.
-fn welcome(socket: &OwnedFd, welcome: Welcome, ring: Option<OwnedFd>) -> Result<(), StreamError> {
+/// Answers a hello, with the memory file that was asked for.
+fn welcome(socket: &OwnedFd, welcome: Welcome, file: Option<OwnedFd>) -> Result<(), StreamError> {
     let bytes = encode_welcome(welcome);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = ring.as_ref().map(|ring| [ring.as_fd()]);
+    let files = file.as_ref().map(|file| [file.as_fd()]);
     if let Some(files) = &files {
         control.push(SendAncillaryMessage::ScmRights(files));
     }

@@ -4,9 +4,10 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Running, config, eventually};
+use spillway_store::fabric::Fabric;
 use spillway_store::testing::{check_store, expect_pages, open_again, open_store, pages, read, write};
 use spillway_store::{StoreError, StoreSpec};
 
@@ -25,6 +26,22 @@ fn stores_over_a_unix_socket_do_what_every_store_must() {
 #[test]
 fn stores_over_a_ring_do_what_every_store_must() {
     check_store(&Running::start(16 * MIB).shm_uri());
+}
+
+/// The model of a network changes how long it takes, and nothing else; the link is the run's.
+#[test]
+fn a_store_over_a_modelled_network_does_what_every_store_must() {
+    let donor = Running::start(16 * MIB);
+    let uri = format!("{}?fabric=fdr", donor.shm_uri());
+    check_store(&uri);
+    let (_parts, store) = open_store(&uri);
+    let mut lane = store.open_lane().unwrap();
+    let content = pages(256, 3);
+    let slots: Vec<u32> = (0..256).collect();
+    assert!(write(&mut *lane, &slots, &content).iter().all(Result::is_ok));
+    let begun = Instant::now();
+    expect_pages(&mut *lane, &slots, &content);
+    assert!(begun.elapsed() >= Duration::from_nanos(16 * Fabric::Fdr.occupancy_ns(16)));
 }
 
 /// Batches far larger than a ring, a socket's buffer or a run, with slots in all orders.

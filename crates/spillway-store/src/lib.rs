@@ -7,6 +7,7 @@
 
 mod compressed;
 pub mod error;
+pub mod fabric;
 mod file;
 mod memory;
 pub mod nbd;

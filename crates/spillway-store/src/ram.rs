@@ -8,13 +8,15 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_sys::shared_memory::SharedMemory;
 
+use crate::fabric::{self, Link};
 use crate::memory::{for_each_run, held_bytes, no_memory_file, no_such_slot, pages_in, shared_file};
 use crate::{Lane, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Makes the memory file.
 pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedParts, StoreError> {
     let slots = pages_in(size) as u32;
-    let (file, _memory) = SharedMemory::create("spillway-ram", slots as usize * PAGE_SIZE)
+    // The link of a modelled network lies behind the slots.
+    let (file, _memory) = SharedMemory::create("spillway-ram", slots as usize * PAGE_SIZE + Link::BYTES)
         .map_err(|errno| no_memory_file(spec, errno))?;
     Ok(SharedParts { capacity_slots: slots, fd: Some(file) })
 }
@@ -23,8 +25,16 @@ pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedPart
 pub(crate) fn open(spec: &StoreSpec, parts: SharedParts) -> Result<Arc<dyn Store>, StoreError> {
     let file = shared_file(spec, parts.fd)?;
     let memory = SharedMemory::map(&file).map_err(|errno| no_memory_file(spec, errno))?;
-    let slots = u32::try_from(memory.bytes() / PAGE_SIZE).unwrap_or(u32::MAX);
-    Ok(Arc::new(RamStore { uri: spec.to_string().into(), slots, memory: Arc::new(memory), file }))
+    let slot_bytes = memory.bytes().saturating_sub(Link::BYTES);
+    let slots = u32::try_from(slot_bytes / PAGE_SIZE).unwrap_or(u32::MAX);
+    let memory = Arc::new(memory);
+    let link = match spec {
+        StoreSpec::Ram { fabric: Some(fabric), .. } => {
+            Some(Link::at(*fabric, Arc::clone(&memory), slots as usize * PAGE_SIZE))
+        }
+        _ => None,
+    };
+    Ok(Arc::new(RamStore { uri: spec.to_string().into(), slots, memory, file, link }))
 }
 
 /// A store of plain copies, as one process sees it.
@@ -33,6 +43,7 @@ struct RamStore {
     slots: u32,
     memory: Arc<SharedMemory>,
     file: OwnedFd,
+    link: Option<Link>,
 }
 
 impl Store for RamStore {
@@ -45,7 +56,8 @@ impl Store for RamStore {
     }
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
-        Ok(Box::new(RamLane { uri: self.uri.clone(), slots: self.slots, memory: self.memory.clone() }))
+        let lane = RamLane { uri: self.uri.clone(), slots: self.slots, memory: self.memory.clone() };
+        Ok(fabric::over(self.link.clone(), Box::new(lane)))
     }
 
     fn stored_bytes(&self) -> u64 {

@@ -1,5 +1,5 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`,
-//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`.
+//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`. `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
 //! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
 //! a `%` that two hexadecimal digits follow.
@@ -20,6 +20,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use thiserror::Error;
 
+use crate::fabric::Fabric;
 use crate::{Store, StoreError};
 
 /// Port of an NBD server where the URI names none (IANA).
@@ -37,10 +38,12 @@ pub enum StoreSpec {
         /// Memory that the compressed pages may take; by default as much as the machine has.
         size: Option<Size>,
     },
-    /// `ram:[?size=SIZE]`: RAM of this machine, plain copies, for measurements.
+    /// `ram:[?size=SIZE&fabric=fdr]`: RAM of this machine, plain copies, for measurements.
     Ram {
         /// Memory that the pages may take; by default as much as the machine has.
         size: Option<Size>,
+        /// Takes at least as long as this network.
+        fabric: Option<Fabric>,
     },
     /// `file:PATH?size=SIZE`: a scratch file, made in the place that is named, or a block device.
     File {
@@ -69,12 +72,14 @@ pub enum StoreSpec {
         /// How long to wait for the server.
         patience: Patience,
     },
-    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS]`: a donor on this machine by a shared-memory ring.
+    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a shared-memory ring.
     Shm {
         /// The name that the donor was given.
         name: String,
         /// How long to wait for the donor.
         patience: Patience,
+        /// Takes at least as long as this network.
+        fabric: Option<Fabric>,
     },
 }
 
@@ -154,7 +159,7 @@ impl StoreSpec {
             Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::prepare(self, run_token),
             Self::Shm { .. } => crate::shm::prepare(self, run_token),
             Self::Compressed { size } => crate::compressed::prepare(self, *size),
-            Self::Ram { size } => crate::ram::prepare(self, *size),
+            Self::Ram { size, .. } => crate::ram::prepare(self, *size),
             Self::File { path, size } => crate::file::prepare(self, path, *size),
         }
     }
@@ -188,8 +193,8 @@ impl FromStr for StoreSpec {
         let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
         let uri = Uri { text: uri, body, query };
         match scheme {
-            "compressed" => Ok(Self::Compressed { size: uri.memory_size("compressed:?size=SIZE")? }),
-            "ram" => Ok(Self::Ram { size: uri.memory_size("ram:?size=SIZE")? }),
+            "compressed" => uri.compressed(),
+            "ram" => uri.ram(),
             "file" => uri.file(),
             "nbd" => uri.nbd(),
             "nbd+unix" => uri.nbd_unix(),
@@ -207,12 +212,24 @@ struct Uri<'a> {
 }
 
 impl<'a> Uri<'a> {
-    fn memory_size(&self, form: &'static str) -> Result<Option<Size>, SpecError> {
-        if !self.body.is_empty() {
-            return Err(self.form(format!("'{}' does not belong there", self.body), form));
-        }
+    fn compressed(&self) -> Result<StoreSpec, SpecError> {
+        self.no_body("compressed:?size=SIZE")?;
         let [size] = self.parameters(["size"], "size")?;
-        size.map(|size| self.size(&size)).transpose()
+        Ok(StoreSpec::Compressed { size: size.map(|size| self.size(&size)).transpose()? })
+    }
+
+    fn ram(&self) -> Result<StoreSpec, SpecError> {
+        self.no_body("ram:?size=SIZE")?;
+        let [size, fabric] = self.parameters(["size", "fabric"], "size and fabric")?;
+        let size = size.map(|size| self.size(&size)).transpose()?;
+        Ok(StoreSpec::Ram { size, fabric: self.fabric(fabric)? })
+    }
+
+    fn no_body(&self, form: &'static str) -> Result<(), SpecError> {
+        if self.body.is_empty() {
+            return Ok(());
+        }
+        Err(self.form(format!("'{}' does not belong there", self.body), form))
     }
 
     fn file(&self) -> Result<StoreSpec, SpecError> {
@@ -264,12 +281,14 @@ impl<'a> Uri<'a> {
 
     fn shm(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "shm:NAME, the name that `spillway donor --shm NAME` was given";
-        let [timeout, reconnect] = self.parameters(["timeout", "reconnect"], "timeout and reconnect")?;
+        let [timeout, reconnect, fabric] =
+            self.parameters(["timeout", "reconnect", "fabric"], "timeout, reconnect and fabric")?;
         let name = self.text_of("the name", &decode_bytes(self.body), FORM)?;
         if name.is_empty() || name.len() > 200 || name.contains(['/', '\0']) {
             return Err(self.form("the name must have 1 to 200 bytes and no '/'", FORM));
         }
-        Ok(StoreSpec::Shm { name, patience: self.patience(timeout, reconnect)? })
+        let patience = self.patience(timeout, reconnect)?;
+        Ok(StoreSpec::Shm { name, patience, fabric: self.fabric(fabric)? })
     }
 
     /// `//AUTHORITY/EXPORT`; where there is no `/` after the authority, the export's name is empty.
@@ -334,6 +353,15 @@ impl<'a> Uri<'a> {
         Ok(patience)
     }
 
+    fn fabric(&self, name: Option<Vec<u8>>) -> Result<Option<Fabric>, SpecError> {
+        let Some(name) = name else { return Ok(None) };
+        let fabric = Fabric::named(&name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(&name);
+            self.parameter("fabric", format!("no network '{name}' is modelled; there is {}", Fabric::KNOWN))
+        })?;
+        Ok(Some(fabric))
+    }
+
     fn seconds(&self, name: &str, text: Option<Vec<u8>>, usual: Duration) -> Result<Duration, SpecError> {
         const DAY_S: f64 = 86_400.0;
         let Some(text) = text else { return Ok(usual) };
@@ -392,9 +420,11 @@ impl fmt::Display for StoreSpec {
                 f.write_str("compressed:")?;
                 Query::default().size(f, *size)
             }
-            Self::Ram { size } => {
+            Self::Ram { size, fabric } => {
                 f.write_str("ram:")?;
-                Query::default().size(f, *size)
+                let mut query = Query::default();
+                query.size(f, *size)?;
+                query.fabric(f, *fabric)
             }
             Self::File { path, size } => {
                 write!(f, "file:{}", encode_path(path))?;
@@ -411,9 +441,11 @@ impl fmt::Display for StoreSpec {
                 query.put(f, "socket", encode_path(socket))?;
                 query.patience(f, patience)
             }
-            Self::Shm { name, patience } => {
+            Self::Shm { name, patience, fabric } => {
                 write!(f, "shm:{}", encode(name))?;
-                Query::default().patience(f, patience)
+                let mut query = Query::default();
+                query.patience(f, patience)?;
+                query.fabric(f, *fabric)
             }
         }
     }
@@ -449,6 +481,10 @@ impl Query {
         let fits = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
         let (shift, unit) = fits.copied().unwrap_or((0, ""));
         self.put(f, "size", format_args!("{}{unit}", bytes >> shift))
+    }
+
+    fn fabric(&mut self, f: &mut fmt::Formatter<'_>, fabric: Option<Fabric>) -> fmt::Result {
+        fabric.map_or(Ok(()), |fabric| self.put(f, "fabric", fabric))
     }
 
     fn patience(&mut self, f: &mut fmt::Formatter<'_>, patience: &Patience) -> fmt::Result {
@@ -492,7 +528,8 @@ mod tests {
         let gib = Size::from_bytes(1 << 30);
         for (uri, spec) in [
             ("compressed:", StoreSpec::Compressed { size: None }),
-            ("ram:?size=1G", StoreSpec::Ram { size: Some(gib) }),
+            ("ram:?size=1G", StoreSpec::Ram { size: Some(gib), fabric: None }),
+            ("ram:?fabric=fdr", StoreSpec::Ram { size: None, fabric: Some(Fabric::Fdr) }),
             ("file:/a%3Fb?size=1GiB", StoreSpec::File { path: "/a?b".into(), size: gib }),
             (
                 "nbd://[::1]:7000/a/b%20c?timeout=1.5",
@@ -515,7 +552,11 @@ mod tests {
                     patience: Patience { reconnect: Duration::ZERO, ..patience },
                 },
             ),
-            ("shm:near", StoreSpec::Shm { name: "near".into(), patience }),
+            ("shm:near", StoreSpec::Shm { name: "near".into(), patience, fabric: None }),
+            (
+                "shm:near?fabric=fdr",
+                StoreSpec::Shm { name: "near".into(), patience, fabric: Some(Fabric::Fdr) },
+            ),
         ] {
             assert_eq!(parse(uri), Ok(spec), "{uri}");
         }
@@ -531,8 +572,9 @@ mod tests {
             ("ram:?size=0", "does not hold a page", "give it more"),
             ("ram:?size=lots", "'lots' is not a size", "such as 64K"),
             ("ram:?size=16P", "more than one store can hold", "at most 15T"),
-            ("ram:?colour=red", "no parameter 'colour'", "it takes size"),
+            ("ram:?colour=red", "no parameter 'colour'", "it takes size and fabric"),
             ("ram:?size=1M&size=2M", "given twice", "give it once"),
+            ("ram:?fabric=token-ring", "no network 'token-ring'", "there is fdr"),
             ("file:/x", "the size is missing", "file:PATH?size=SIZE"),
             ("file:?size=1M", "the path is missing", "file:PATH?size=SIZE"),
             ("file:/a%00?size=1M", "a zero byte", "file:PATH?size=SIZE"),
@@ -577,6 +619,10 @@ mod tests {
         })
     }
 
+    fn fabrics() -> impl Strategy<Value = Option<Fabric>> {
+        prop::option::of(Just(Fabric::Fdr))
+    }
+
     fn paths() -> impl Strategy<Value = PathBuf> {
         prop::collection::vec(1..=255u8, 1..40).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
     }
@@ -585,7 +631,7 @@ mod tests {
         let host = prop_oneof!["[a-z0-9.-]{1,20}", Just("fe80::1".to_owned())];
         prop_oneof![
             prop::option::of(sizes()).prop_map(|size| StoreSpec::Compressed { size }),
-            prop::option::of(sizes()).prop_map(|size| StoreSpec::Ram { size }),
+            (prop::option::of(sizes()), fabrics()).prop_map(|(size, fabric)| StoreSpec::Ram { size, fabric }),
             (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
             (host, 1..=u16::MAX, "\\PC{0,20}", patiences())
                 .prop_map(|(host, port, export, patience)| StoreSpec::Nbd { host, port, export, patience }),
@@ -594,7 +640,11 @@ mod tests {
                 export,
                 patience
             }),
-            ("[^/\\x00]{1,20}", patiences()).prop_map(|(name, patience)| StoreSpec::Shm { name, patience }),
+            ("[^/\\x00]{1,20}", patiences(), fabrics()).prop_map(|(name, patience, fabric)| StoreSpec::Shm {
+                name,
+                patience,
+                fabric
+            }),
         ]
     }
 

@@ -55,6 +55,7 @@ Stores, filled in the order given:
   nbd://HOST:PORT/EXPORT             a donor, or any NBD server
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   shm:NAME                           a donor on this machine
+ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
 cannot be executed, 127 if it was not found.";

@@ -35,7 +35,7 @@ fn measures(workload: &str) {
     let measured = &report["workloads"][0];
     assert_eq!(measured["name"], workload);
     let rows = measured["rows"].as_array().unwrap();
-    for far in ["shm", "nbd_tcp"] {
+    for far in ["shm_fdr", "ram_fdr", "nbd_tcp"] {
         for local_pct in [75, 50, 25] {
             let is = |row: &&Value| row["far"] == far && row["local_pct"] == local_pct;
             let row = rows.iter().find(is).unwrap_or_else(|| panic!("no {far} at {local_pct}% in {report}"));
@@ -63,6 +63,16 @@ fn snap_aligns_the_same_reads() {
 #[test]
 fn the_books_of_postgres_agree() {
     measures("postgres");
+}
+
+#[test]
+fn spark_recommends_the_same() {
+    measures("spark_als");
+}
+
+#[test]
+fn spark_ranks_the_same_pages() {
+    measures("spark_pagerank");
 }
 
 /// The servers that a benchmark has started, by the directory of their data.

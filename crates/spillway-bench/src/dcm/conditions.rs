@@ -92,6 +92,7 @@ fn watching<T>(group: &MemoryGroup, work: impl FnOnce() -> T) -> (T, Used) {
                 let now = group.used();
                 most.anonymous_bytes = most.anonymous_bytes.max(now.anonymous_bytes);
                 most.shared_bytes = most.shared_bytes.max(now.shared_bytes);
+                most.kernel_bytes = most.kernel_bytes.max(now.kernel_bytes);
                 std::thread::sleep(Duration::from_millis(20));
             }
             most

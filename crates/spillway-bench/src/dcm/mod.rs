@@ -1,14 +1,16 @@
 //! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux swap.
 //!
-//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`]: the programs
+//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`], [`spark`]: the programs
 //! - [`conditions`]: under what they run
-//! - [`report`], [`tables`]: what comes out, beside the paper's figures
+//! - [`report`], [`tables`], [`goals`]: what comes out, beside the paper's figures
 
 pub mod conditions;
+mod goals;
 pub mod postgres;
 pub mod report;
 pub mod sequential;
 pub mod snap;
+pub mod spark;
 pub mod tables;
 pub mod workload;
 
@@ -18,23 +20,23 @@ use std::sync::atomic::AtomicBool;
 
 use crate::BenchError;
 use crate::cells::StoreKind;
-use crate::cgroup::MemoryGroup;
+use crate::cgroup::{MemoryGroup, Used};
 use crate::donor::{self, Donor};
 use crate::machine::Machine;
 use crate::swap::{Kind, PageCluster, SwapDevice};
 use conditions::Conditions;
-use report::{DcmReport, Far, Row, WorkloadReport};
+use report::{DcmReport, FabricMessage, Far, Row, WorkloadReport};
 use workload::{Site, Workload, WorkloadKind};
 
-/// What the kernel needs of the limit beside the program's memory: page tables and buffers.
-const SLACK_BYTES: u64 = 12 << 20;
+/// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where the kernel kills
+/// the program, it is tried again with more.
+const SLACKS_BYTES: [u64; 3] = [2 << 20, 6 << 20, 16 << 20];
 /// `spillway run` accepts no less.
 const LEAST_LOCAL_BYTES: u64 = 4 << 20;
 /// Shares of the memory that stay local, as in the paper.
 pub const SHARES: [u64; 3] = [75, 50, 25];
 const BLOCKS: [&str; 6] = ["4K", "8K", "16K", "32K", "64K", "elastic"];
 const QUICK_BLOCKS: [&str; 3] = ["4K", "64K", "elastic"];
-const STORES: [StoreKind; 2] = [StoreKind::Shm, StoreKind::NbdTcp];
 /// Swap's usual read-ahead, eight pages.
 const PAGE_CLUSTER: u32 = 3;
 
@@ -45,6 +47,8 @@ pub struct Extent {
     pub quick: bool,
     /// Which programs.
     pub workloads: Vec<WorkloadKind>,
+    /// Shares of the memory that stay local, in percent, of [`SHARES`].
+    pub shares: Vec<u64>,
     /// How often each run is repeated; the median counts.
     pub repetitions: usize,
 }
@@ -65,6 +69,22 @@ fn has_blocks(spillway: &Path) -> bool {
     help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--block"))
 }
 
+/// Whether a run is left out of a quick evaluation: only on the donor with the model of the paper's fabric are static
+/// block sizes measured too.
+fn is_left_out(extent: &Extent, far: Far, block: Option<&str>) -> bool {
+    extent.quick && far != Far::ShmFdr && block.is_some_and(|block| block != "elastic")
+}
+
+/// `--store` for this far memory.
+fn store_uri(far: Far, donor: &Donor) -> String {
+    let uri = |store| donor::uri(store, Some(donor)).unwrap_or_default();
+    match far {
+        Far::ShmFdr => uri(StoreKind::Shm) + "?fabric=fdr",
+        Far::RamFdr => uri(StoreKind::Ram) + "?fabric=fdr",
+        Far::NbdTcp | Far::SwapRamdisk => uri(StoreKind::NbdTcp),
+    }
+}
+
 /// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on.
 pub fn evaluate(
     spillway: &Path,
@@ -82,6 +102,7 @@ pub fn evaluate(
         machine: Machine::this(),
         quick: extent.quick,
         repetitions: extent.repetitions,
+        fabric: FabricMessage::of_fdr(),
         blocks: blocks.iter().map(|&block| block.to_owned()).collect(),
         workloads: Vec::new(),
         failures: Vec::new(),
@@ -121,14 +142,21 @@ fn measure(
     workload.prepare(site)?;
     let blocks: Vec<_> =
         if blocks.is_empty() { vec![None] } else { blocks.iter().map(|&block| Some(block)).collect() };
-    let total = 2 + SHARES.len() * (STORES.len() * blocks.len() + 1);
+    let runs = Far::SPILLWAY.iter().flat_map(|&far| blocks.iter().map(move |&block| (far, block)));
+    let runs: Vec<_> = runs.filter(|&(far, block)| !is_left_out(extent, far, block)).collect();
+    let total = 2 + extent.shares.len() * (runs.len() + 1);
     let mut measuring =
         Measuring { site, workload, repetitions: extent.repetitions.max(1), done: 0, total, progress };
-    measuring.all(&blocks)
+    measuring.all(&runs, &extent.shares)
 }
 
 impl Measuring<'_, '_> {
-    fn all(&mut self, blocks: &[Option<&'static str>]) -> Result<WorkloadReport, BenchError> {
+    /// On these kinds of far memory with these blocks, and on swap.
+    fn all(
+        &mut self,
+        runs: &[(Far, Option<&'static str>)],
+        shares: &[u64],
+    ) -> Result<WorkloadReport, BenchError> {
         let unlimited = MemoryGroup::new()?;
         let alone = self.run(&Conditions::Unlimited { group: &unlimited })?;
         let anonymous_bytes = alone.most.anonymous_bytes;
@@ -139,28 +167,28 @@ impl Measuring<'_, '_> {
                 reason: format!("it has only {anonymous_bytes} bytes of anonymous memory"),
             });
         }
-        // With more local memory than it can want.
-        let (local_bytes, uri) = (1 << 40, "ram:".to_owned());
+        // With more local memory than it wants; what Spillway keeps of its own grows with the limit.
+        let (local_bytes, uri) = (anonymous_bytes * 4 + (1 << 30), "ram:".to_owned());
         let all_local = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
-        let donor =
-            Donor::start(self.site.spillway, anonymous_bytes * 3 / 2 + (64 << 20), self.site.scratch())?;
+        // The run before may be there for a moment yet.
+        let lent_bytes = anonymous_bytes * 3 + (64 << 20);
+        let donor = Donor::start(self.site.spillway, lent_bytes, self.site.scratch())?;
         let mut rows = Vec::new();
-        for local_pct in SHARES {
+        for &local_pct in shares {
             let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
-            for store in STORES {
-                for &block in blocks {
-                    let uri = donor::uri(store, Some(&donor)).unwrap_or_default();
-                    let run = self.run(&Conditions::Spillway { local_bytes, uri, block })?;
-                    let far = if store == StoreKind::Shm { Far::Shm } else { Far::NbdTcp };
-                    rows.push(Row::new(far, local_pct, block, alone.value, &run, self.workload.measure()));
-                }
+            for &(far, block) in runs {
+                let uri = store_uri(far, &donor);
+                let run = self.run(&Conditions::Spillway { local_bytes, uri: uri.clone(), block })?;
+                let measure = self.workload.measure();
+                rows.push(Row::new(far, local_pct, block, Some(&uri), alone.value, &run, measure));
             }
             // Swap gets as much less than the program wants as Spillway does.
             let far_bytes = anonymous_bytes.saturating_sub(local_bytes);
-            let limit_bytes = anonymous_bytes - far_bytes + alone.most.shared_bytes + SLACK_BYTES;
+            let Used { shared_bytes, kernel_bytes, .. } = alone.most;
+            let limit_bytes = anonymous_bytes - far_bytes + shared_bytes + kernel_bytes;
             if let Some(run) = self.run_on_swap_patiently(limit_bytes, far_bytes)? {
                 let measure = self.workload.measure();
-                rows.push(Row::new(Far::SwapRamdisk, local_pct, None, alone.value, &run, measure));
+                rows.push(Row::new(Far::SwapRamdisk, local_pct, None, None, alone.value, &run, measure));
             }
         }
         Ok(WorkloadReport {
@@ -182,9 +210,8 @@ impl Measuring<'_, '_> {
         limit_bytes: u64,
         far_bytes: u64,
     ) -> Result<Option<workload::Run>, BenchError> {
-        const TRIES: usize = 3;
-        for _ in 0..TRIES {
-            match self.run_on_swap(limit_bytes, far_bytes) {
+        for slack_bytes in SLACKS_BYTES {
+            match self.run_on_swap(limit_bytes + slack_bytes, far_bytes) {
                 Err(error @ BenchError::Measured { .. }) => {
                     (self.progress)(Progress::Failed(self.workload.name(), &error));
                 }

@@ -1,6 +1,7 @@
 //! What comes out of the evaluation.
 
 use serde::{Deserialize, Serialize};
+use spillway_store::fabric::Fabric;
 
 use super::workload::{Measure, Run};
 use crate::machine::Machine;
@@ -10,8 +11,11 @@ use crate::rows::Spread;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Far {
-    /// Spillway, a donor on this machine by shared memory.
-    Shm,
+    /// Spillway, a donor on this machine by shared memory, which takes at least as long as InfiniBand FDR.
+    ShmFdr,
+    /// Spillway, RAM of this machine, which takes at least as long as InfiniBand FDR: like one-sided RDMA, it takes no
+    /// processor's time at the other end.
+    RamFdr,
     /// Spillway, a donor on this machine by TCP.
     NbdTcp,
     /// Linux swap on a RAM disk.
@@ -20,13 +24,16 @@ pub enum Far {
 
 impl Far {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Shm, Self::NbdTcp, Self::SwapRamdisk];
+    pub const ALL: [Self; 4] = [Self::ShmFdr, Self::RamFdr, Self::NbdTcp, Self::SwapRamdisk];
+    /// Those of Spillway.
+    pub const SPILLWAY: [Self; 3] = [Self::ShmFdr, Self::RamFdr, Self::NbdTcp];
 
     /// For people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Shm => "shm: donor",
+            Self::ShmFdr => "shm: donor, as over FDR",
+            Self::RamFdr => "RAM, as over FDR",
             Self::NbdTcp => "TCP donor",
             Self::SwapRamdisk => "swap on a RAM disk",
         }
@@ -42,6 +49,8 @@ pub struct Row {
     pub local_pct: u64,
     /// `--block`; none where there is no choice.
     pub block: Option<String>,
+    /// `--store`; none for swap.
+    pub store: Option<String>,
     /// In the workload's unit.
     pub value: f64,
     /// Performance as a share of the unlimited run's.
@@ -61,6 +70,7 @@ impl Row {
         far: Far,
         local_pct: u64,
         block: Option<&str>,
+        store: Option<&str>,
         unlimited: f64,
         run: &Run,
         measure: Measure,
@@ -69,6 +79,7 @@ impl Row {
             far,
             local_pct,
             block: block.map(str::to_owned),
+            store: store.map(str::to_owned),
             value: run.value,
             normalised: measure.normalised(unlimited, run.value),
             pages_fetched: run.stats["pages_fetched"].as_u64(),
@@ -124,6 +135,13 @@ pub struct Choice {
 }
 
 impl WorkloadReport {
+    /// Takes what a later report of the program has; rows of runs that it did not repeat stay.
+    fn renew(&mut self, later: &Self) {
+        let is_kept = |row: &Row| later.find(row.far, row.local_pct, row.block.as_deref()).is_none();
+        let kept = std::mem::take(&mut self.rows).into_iter().filter(is_kept).collect::<Vec<_>>();
+        *self = Self { rows: [kept, later.rows.clone()].concat(), ..later.clone() };
+    }
+
     /// The run with this block.
     #[must_use]
     pub fn find(&self, far: Far, local_pct: u64, block: Option<&str>) -> Option<&Row> {
@@ -142,6 +160,30 @@ impl WorkloadReport {
     }
 }
 
+/// What the model of InfiniBand FDR has for a message of a size.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FabricMessage {
+    /// Its size.
+    pub message_bytes: u64,
+    /// How long it takes on an idle link.
+    pub latency_ns: u64,
+    /// How long it keeps others off the link.
+    pub occupancy_ns: u64,
+}
+
+impl FabricMessage {
+    /// Of blocks from 4 to 64 KiB.
+    #[must_use]
+    pub fn of_fdr() -> Vec<Self> {
+        let message = |pages: u32| Self {
+            message_bytes: u64::from(pages) << 12,
+            latency_ns: Fabric::Fdr.latency_ns(pages),
+            occupancy_ns: Fabric::Fdr.occupancy_ns(pages),
+        };
+        [1, 2, 4, 8, 16].map(message).into()
+    }
+}
+
 /// All of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DcmReport {
@@ -151,12 +193,37 @@ pub struct DcmReport {
     pub quick: bool,
     /// How often each run was repeated.
     pub repetitions: usize,
+    /// The model of InfiniBand FDR.
+    pub fabric: Vec<FabricMessage>,
     /// The choices of `--block` that were measured; none where there is no choice.
     pub blocks: Vec<String>,
     /// The programs.
     pub workloads: Vec<WorkloadReport>,
     /// Programs that could not be measured, and why.
     pub failures: Vec<String>,
+}
+
+impl DcmReport {
+    /// One report of several, each of other programs or shares, or of the same once more: of a run that is there more than
+    /// once, the last counts.
+    #[must_use]
+    pub fn merged(reports: &[&Self]) -> Option<Self> {
+        let mut merged = (*reports.last()?).clone();
+        merged.quick = reports.iter().any(|report| report.quick);
+        merged.failures = reports.iter().flat_map(|report| report.failures.clone()).collect();
+        merged.workloads = Vec::new();
+        for workload in reports.iter().flat_map(|report| &report.workloads) {
+            match merged.workloads.iter_mut().find(|had| had.name == workload.name) {
+                Some(had) => had.renew(workload),
+                None => merged.workloads.push(workload.clone()),
+            }
+        }
+        let measured = |failure: &String| {
+            merged.workloads.iter().any(|had| failure.starts_with(&format!("{}:", had.name)))
+        };
+        merged.failures.retain(|failure| !measured(failure));
+        Some(merged)
+    }
 }
 
 #[cfg(test)]
@@ -173,6 +240,7 @@ pub(crate) mod tests {
             far,
             50,
             block,
+            Some("shm:near?fabric=fdr"),
             10.0,
             &Run { value: seconds, most: Used::default(), stats },
             Measure::Seconds,
@@ -196,10 +264,27 @@ pub(crate) mod tests {
             machine: Machine::this(),
             quick: true,
             repetitions: 1,
+            fabric: FabricMessage::of_fdr(),
             blocks,
             workloads: vec![workload],
             failures: vec!["postgres: not installed".to_owned()],
         }
+    }
+
+    #[test]
+    fn of_a_run_that_was_measured_twice_the_last_counts() {
+        let first = report(vec![row(Far::ShmFdr, None, 20.0), row(Far::NbdTcp, None, 30.0)]);
+        let mut second = report(vec![row(Far::ShmFdr, None, 40.0)]);
+        let mut other = first.clone();
+        other.workloads[0].name = "postgres".to_owned();
+        second.failures.clear();
+        let merged = DcmReport::merged(&[&first, &other, &second]).unwrap();
+        let names: Vec<_> = merged.workloads.iter().map(|workload| workload.name.as_str()).collect();
+        assert_eq!(names, ["snap", "postgres"]);
+        let values: Vec<_> = merged.workloads[0].rows.iter().map(|row| (row.far, row.value)).collect();
+        assert_eq!(values, [(Far::NbdTcp, 30.0), (Far::ShmFdr, 40.0)]);
+        assert!(merged.failures.is_empty(), "PostgreSQL was measured after it failed: {:?}", merged.failures);
+        assert!(DcmReport::merged(&[]).is_none());
     }
 
     #[test]
@@ -211,19 +296,19 @@ pub(crate) mod tests {
     #[test]
     fn the_choice_is_between_the_best_and_the_worst_static_size_and_elastic() {
         let rows = vec![
-            row(Far::Shm, Some("4K"), 20.0),
-            row(Far::Shm, Some("8K"), 12.5),
-            row(Far::Shm, Some("elastic"), 16.0),
+            row(Far::ShmFdr, Some("4K"), 20.0),
+            row(Far::ShmFdr, Some("8K"), 12.5),
+            row(Far::ShmFdr, Some("elastic"), 16.0),
             row(Far::SwapRamdisk, None, 40.0),
         ];
         let report = report(rows);
         let workload = &report.workloads[0];
         let shm = Choice { fixed: Some((0.8, 0.5)), elastic: 0.625 };
-        assert_eq!(workload.choice(Far::Shm, 50), Some(shm));
+        assert_eq!(workload.choice(Far::ShmFdr, 50), Some(shm));
         let swap = Choice { fixed: None, elastic: 0.25 };
         assert_eq!(workload.choice(Far::SwapRamdisk, 50), Some(swap));
         assert_eq!(workload.choice(Far::NbdTcp, 50), None);
-        let row = workload.find(Far::Shm, 50, Some("8K")).unwrap();
+        let row = workload.find(Far::ShmFdr, 50, Some("8K")).unwrap();
         assert_eq!((row.prefetch_accuracy, row.pages_fetched), (Some(0.9), Some(5)));
         let composition = [("4K".to_owned(), 0.25), ("64K".to_owned(), 0.75)];
         assert_eq!(row.block_composition.as_deref(), Some(&composition[..]));

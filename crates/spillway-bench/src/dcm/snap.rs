@@ -26,11 +26,11 @@ pub struct Snap {
 }
 
 fn bases(site: &Site<'_>) -> usize {
-    site.pick(8_000_000, 200_000_000)
+    site.pick(16_000_000, 200_000_000)
 }
 
 fn read_count(site: &Site<'_>) -> usize {
-    site.pick(30_000, 1_000_000)
+    site.pick(20_000, 1_000_000)
 }
 
 fn genome(bases: usize) -> Vec<u8> {
@@ -82,6 +82,9 @@ fn alignments(text: &str) -> Option<String> {
 impl Snap {
     fn aligning(&self, mut command: Command) -> Command {
         command.arg("single").arg(&self.index).arg(&self.reads).args(["-t", "2", "-o", "-sam", "/dev/null"]);
+        // Read into its own memory, as the paper has it; mapped, the index would be pages of a file, which nobody needs to
+        // keep elsewhere.
+        command.arg("-map-");
         command
     }
 

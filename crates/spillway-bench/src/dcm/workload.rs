@@ -15,6 +15,7 @@ use super::conditions::Start;
 use super::postgres::Postgres;
 use super::sequential::Sequential;
 use super::snap::Snap;
+use super::spark::{Job, Spark};
 use crate::BenchError;
 use crate::cgroup::Used;
 use crate::measured::output_of;
@@ -32,6 +33,10 @@ pub enum WorkloadKind {
     Snap,
     /// PostgreSQL under a load like TPC-C
     Postgres,
+    /// Collaborative filtering on PySpark
+    SparkAls,
+    /// PageRank on PySpark
+    SparkPagerank,
 }
 
 impl WorkloadKind {
@@ -40,6 +45,8 @@ impl WorkloadKind {
             Self::Sequential => Box::new(Sequential),
             Self::Snap => Box::new(Snap::default()),
             Self::Postgres => Box::new(Postgres::default()),
+            Self::SparkAls => Box::new(Spark::new(Job::CollaborativeFiltering)),
+            Self::SparkPagerank => Box::new(Spark::new(Job::PageRank)),
         }
     }
 }

@@ -14,7 +14,7 @@ where it is. Swap lies on a RAM disk with read-ahead of eight pages, under a mem
 Every program checks its results. Performance is a share of the unlimited run's.
 ";
 
-/// The page of the last of these runs.
+/// The page of these runs: of each program the last.
 pub(super) fn page(reports: &[&DcmReport], note: Option<&str>) -> Result<Page, BenchError> {
     let mut text =
         "# dcm's evaluation again\n\nMade by `spillway bench report` from `spillway bench dcm`.\n".to_owned();
@@ -22,7 +22,7 @@ pub(super) fn page(reports: &[&DcmReport], note: Option<&str>) -> Result<Page, B
         let _ = writeln!(text, "\n**{note}**");
     }
     let mut page = Page::new("dcm-benchmark", text);
-    let Some(report) = reports.last() else { return Ok(page) };
+    let Some(report) = &DcmReport::merged(reports) else { return Ok(page) };
     let machine = &report.machine;
     let _ = write!(
         page.text,
@@ -65,13 +65,13 @@ mod tests {
 
     #[test]
     fn the_page_has_the_tables_and_a_plot_of_each_share_that_was_measured() {
-        let report = report(vec![row(Far::Shm, None, 20.0), row(Far::SwapRamdisk, None, 40.0)]);
+        let report = report(vec![row(Far::ShmFdr, None, 20.0), row(Far::SwapRamdisk, None, 40.0)]);
         let page = page(&[&report], Some("Read this.")).unwrap();
         for words in [
             "**Read this.**",
             "`--quick`",
             "(dcm-benchmark/d50.svg)",
-            "| snap | D50 | 25.0% | 50.0%, 2.00x | - |",
+            "| snap | D50 | 25.0% | 50.0%, 2.00x | - | - |",
         ] {
             assert!(page.text.contains(words), "no '{words}' in {}", page.text);
         }

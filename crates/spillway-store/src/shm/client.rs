@@ -18,10 +18,12 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 use rustix::process::geteuid;
+use spillway_sys::shared_memory::SharedMemory;
 
 use super::doorbell::{self, COUNT_MASK, Watcher};
 use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
 use super::ring::{ENTRIES, Operation, Ring, Status};
+use crate::fabric::{self, Fabric, Link};
 use crate::nbd::private::derived_token;
 use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
@@ -55,11 +57,12 @@ struct ShmStore {
     capacity_slots: u32,
     token: String,
     patience: Patience,
+    fabric: Option<Fabric>,
 }
 
 impl ShmStore {
     fn new(spec: &StoreSpec, capacity_slots: u32, run_token: &str) -> Result<Self, StoreError> {
-        let StoreSpec::Shm { name, patience } = spec else {
+        let StoreSpec::Shm { name, patience, fabric } = spec else {
             return Err(spec.unusable("it is no shm: store", "name it as shm:NAME"));
         };
         let uri = spec.to_string();
@@ -69,6 +72,7 @@ impl ShmStore {
             name: name.clone(),
             capacity_slots,
             patience: *patience,
+            fabric: *fabric,
         })
     }
 
@@ -76,7 +80,7 @@ impl ShmStore {
         StoreError::Gone { store: self.uri.clone(), reason: reason.into() }
     }
 
-    /// Connects and says hello: socket, number of slots, and for a lane the ring's memory file.
+    /// Connects and says hello: socket, number of slots, and the memory file of a lane's ring or of the link.
     fn meet(&self, purpose: Purpose) -> Result<(OwnedFd, u32, Option<OwnedFd>), StoreError> {
         let failed = |what: &str, errno: Errno| self.gone(format!("{what}: {errno}"));
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -104,6 +108,17 @@ impl ShmStore {
             Some(Welcome::Busy) => Err(self.gone("the donor has no room for another lane or export")),
             None => Err(self.gone("the other side is no Spillway donor, or closed the connection")),
         }
+    }
+
+    /// The link of a modelled network, which the donor keeps for the run.
+    fn link(&self, fabric: Fabric) -> Result<Link, StoreError> {
+        let (_, _, file) = self.meet(Purpose::Link)?;
+        let file = file.ok_or_else(|| self.gone("the donor sent no link for the modelled network"))?;
+        let memory = SharedMemory::map(&file).map_err(|errno| self.gone(format!("the link: {errno}")))?;
+        if memory.bytes() < Link::BYTES {
+            return Err(self.gone("the donor sent a link that is too small"));
+        }
+        Ok(Link::at(fabric, Arc::new(memory), 0))
     }
 
     /// Anybody can take an abstract socket's name: the program's memory goes only to its own user, or root.
@@ -161,7 +176,8 @@ impl Store for ShmStore {
         let (socket, _, ring) = self.meet(Purpose::Lane)?;
         let ring = ring.ok_or_else(|| self.gone("the donor sent no ring"))?;
         let ring = Ring::map(&ring).map_err(|errno| self.gone(format!("the donor's ring: {errno}")))?;
-        Ok(Box::new(ShmLane {
+        let link = self.fabric.map(|fabric| self.link(fabric)).transpose()?;
+        let lane = ShmLane {
             uri: self.uri.clone(),
             timeout: self.patience.timeout,
             socket,
@@ -169,7 +185,8 @@ impl Store for ShmStore {
             watcher: Watcher::new(WATCH),
             number: 0,
             failed: None,
-        }))
+        };
+        Ok(fabric::over(link, Box::new(lane)))
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Purpose {
     Run,
     /// A ring to the run's private export, which must be there.
     Lane,
+    /// The memory file of the run's link, which its lanes share where they model a network.
+    Link,
 }
 
 /// The client's message.
@@ -55,6 +57,7 @@ pub fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Option<(Purpose, &str)> {
     let purpose = match bytes[8] {
         0 => Purpose::Run,
         1 => Purpose::Lane,
+        2 => Purpose::Link,
         _ => return None,
     };
     let token = std::str::from_utf8(bytes.get(10..10 + usize::from(bytes[9]))?).ok()?;
@@ -64,7 +67,7 @@ pub fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Option<(Purpose, &str)> {
 /// The donor's answer to a hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Welcome {
-    /// Come in. For a lane, the ring's memory file comes with the message.
+    /// Come in. The memory file of a lane's ring, or of the link, comes with the message.
     Slots(u32),
     /// The run's private export is not there (any more).
     Lost,

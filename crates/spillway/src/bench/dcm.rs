@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use spillway_bench::dcm::workload::WorkloadKind;
-use spillway_bench::dcm::{Extent, Progress, evaluate, tables};
+use spillway_bench::dcm::{Extent, Progress, SHARES, evaluate, tables};
 
 use super::{failure, interruption, print_json, progress_bar, this_command};
 use crate::complain;
@@ -16,9 +16,14 @@ Example:
   spillway bench dcm --workload snap --repeat 3 --json > dcm.json
 
 Each program runs unlimited, then with 75%, 50% and 25% of its memory local:
-on a donor by shared memory and by TCP, with blocks of each size where 'run'
-has --block, and on Linux swap on a RAM disk. It needs root, and the programs:
-apt-get install snap-aligner postgresql";
+on a donor by shared memory and on RAM, both as over InfiniBand FDR, on a donor
+by TCP, with blocks of each size (--quick: on the first only), and on Linux
+swap on a RAM disk. 'bench report' makes one page of several results, so that
+programs and shares can be measured one at a time.
+
+It needs root, and the programs:
+apt-get install snap-aligner postgresql python3-venv openjdk-17-jre-headless
+PySpark is fetched by pip into ~/.cache/spillway when it is first needed.";
 
 /// Redo dcm's evaluation: whole programs with little local memory.
 #[derive(Debug, Args)]
@@ -33,9 +38,17 @@ pub struct DcmArgs {
     /// Only these programs
     #[arg(long, value_name = "PROGRAM", value_enum)]
     workload: Vec<WorkloadKind>,
+    /// Only with this share of the memory local, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
+    local: Vec<u64>,
     /// How often each run is repeated; the median counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
+}
+
+fn parse_share(text: &str) -> Result<u64, String> {
+    let share = text.parse().ok().filter(|share| SHARES.contains(share));
+    share.ok_or_else(|| "write one of the paper's: 75, 50 or 25".to_owned())
 }
 
 /// Runs it.
@@ -49,7 +62,8 @@ pub fn run(args: &DcmArgs) -> ExitCode {
     } else {
         args.workload.clone()
     };
-    let extent = Extent { quick: args.quick, workloads, repetitions: args.repeat };
+    let shares = if args.local.is_empty() { SHARES.to_vec() } else { args.local.clone() };
+    let extent = Extent { quick: args.quick, workloads, shares, repetitions: args.repeat };
     let interrupted = interruption();
     let bar = progress_bar();
     let report = evaluate(&spillway, &extent, &interrupted, &mut |progress| match progress {
