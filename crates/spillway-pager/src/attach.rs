@@ -274,7 +274,9 @@ impl Birth {
             return Ok(engine);
         }
         let out_of_memory = kernel("give memory for the pager");
-        let limit_pages = (welcome.settings.local_bytes.bytes() / PAGE_SIZE as u64) as usize;
+        // No more can be local than the machine and its swap hold; queues for more would only take time and memory.
+        let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
+        let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
         let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed());
         let frames = replacement.inactive_target(limit_pages) + crate::evict::BATCH_PAGES * 8;
         let frames = frames.min(spillway_core::page_word::MAX_FRAMES / 2);
@@ -377,6 +379,12 @@ fn register_own(engine: &Engine, at: &Attachment) -> Result<(), AttachError> {
             .map_err(kernel("register the pager's own memory"))?;
     }
     Ok(())
+}
+
+/// Memory and swap of the machine.
+fn machine_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram + info.totalswap) * u64::from(info.mem_unit)
 }
 
 /// Closes what the program has open, in this thread's copy of its file table.
