@@ -3,10 +3,14 @@
 #![allow(unsafe_code)]
 
 pub mod arena;
+pub mod btf;
 pub mod code_patch;
+pub mod kernel_memory;
 pub mod machine;
 pub mod maps;
 pub mod memory;
+pub mod migration;
+pub mod page_tables;
 pub mod process;
 pub mod raw;
 pub mod raw_thread;
