@@ -10,6 +10,7 @@ pub mod machine;
 pub mod maps;
 pub mod memory;
 pub mod migration;
+pub mod node_speed;
 pub mod page_tables;
 pub mod process;
 pub mod raw;

@@ -9,8 +9,8 @@ use crate::history::Reason;
 use crate::live::{Event, LiveMachine};
 use crate::source::{Source, SourceError};
 
-/// Makes the policy, also anew when the machine has grown.
-pub type Build = Box<dyn Fn() -> Box<dyn Policy> + Send>;
+/// Makes the policy anew when the machine has grown.
+pub type Build = Box<dyn Fn() -> Option<Box<dyn Policy>> + Send>;
 
 /// A policy and its machine.
 pub struct Driver {
@@ -24,8 +24,7 @@ pub struct Driver {
 impl Driver {
     /// Starts a policy.
     #[must_use]
-    pub fn new(mut machine: LiveMachine, build: Build) -> Self {
-        let mut policy = build();
+    pub fn new(mut machine: LiveMachine, mut policy: Box<dyn Policy>, build: Build) -> Self {
         policy.start(&mut machine);
         Self { machine, policy, build, restarts: 0 }
     }
@@ -69,6 +68,7 @@ impl Driver {
     /// A page appeared in a tier: the kernel placed it. Where the policy wants it far, or it is more than the budget
     /// holds, it goes there.
     pub fn appear(&mut self, page: PageIndex, found_in: Tier) {
+        let accessed = self.machine.take_first_access(page);
         let mut wanted = found_in;
         if found_in == Tier::Local {
             let span = self.machine.span(page);
@@ -87,6 +87,9 @@ impl Driver {
         }
         if let Some(tier) = self.machine.tier_of(page) {
             self.first_touch(page, tier);
+        }
+        if accessed && self.machine.tier_of(page).is_some() {
+            self.machine.resume(page);
         }
     }
 
@@ -167,8 +170,9 @@ impl Driver {
 
     /// Begins anew with twice as many numbers: policies know of their number at the start only.
     fn restart(&mut self) {
+        let Some(policy) = (self.build)() else { return };
         self.machine.grow();
-        self.policy = (self.build)();
+        self.policy = policy;
         self.restarts += 1;
         self.policy.start(&mut self.machine);
         for page in 0..self.machine.page_count() {

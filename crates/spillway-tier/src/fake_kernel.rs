@@ -43,8 +43,8 @@ pub struct State {
 #[derive(Clone, Debug, Default)]
 pub struct FakeKernel(Arc<Mutex<State>>);
 
-/// A frame says which node it is of.
-const NODE_SHIFT: u32 = 32;
+/// A frame says which node it is of: each has a block of so many frames.
+pub const NODE_SHIFT: u32 = 32;
 
 /// The tier of a frame.
 #[must_use]

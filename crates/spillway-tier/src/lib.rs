@@ -7,8 +7,11 @@
 //! - [`source`]: telemetry, which pages are used; [`mover`]: moving them
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work
-//! - [`group`]: what is configured
+//! - [`group`]: what is configured; [`daemon`]: groups at work; [`speed`]: how fast the far tier is
+//! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor` tells
 
+pub mod checks;
+pub mod daemon;
 pub mod driver;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_kernel;
@@ -19,7 +22,10 @@ pub mod mover;
 pub mod nodes;
 pub mod pages;
 pub mod process;
+pub mod service;
 pub mod settings;
 pub mod source;
+pub mod speed;
+pub mod status;
 #[cfg(test)]
 mod testing;

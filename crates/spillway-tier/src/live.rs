@@ -60,6 +60,10 @@ pub struct Counts {
     pub refused: Refusals,
     /// Marked pages that were accessed.
     pub hint_faults: u64,
+    /// Pages that looks found in use and local, each as often as it was found.
+    pub local_uses: u64,
+    /// The same, far.
+    pub far_uses: u64,
     /// Pages that the kernel moved between tiers by itself.
     pub moved_by_kernel: u64,
 }
@@ -260,6 +264,10 @@ impl LiveMachine {
             return;
         }
         self.accessed[tier as usize] += span;
+        match tier {
+            Tier::Local => self.counts.local_uses += span,
+            Tier::Far => self.counts.far_uses += span,
+        }
         if *bits & bit::FRESH != 0 {
             *bits &= !bit::FRESH;
             self.counts.promotions_used += span;
@@ -300,6 +308,14 @@ impl LiveMachine {
         for first in self.pages.chunks_of(process) {
             self.pages.release_if_empty(first);
         }
+    }
+
+    /// Whether a page that is new was accessed when it was seen. The access goes on when the policy knows of the page.
+    pub fn take_first_access(&mut self, page: PageIndex) -> bool {
+        let bits = &mut self.pages.bits[page as usize];
+        let accessed = *bits & bit::ACCESSED != 0;
+        *bits &= !bit::ACCESSED;
+        accessed
     }
 
     /// The access that a fault stopped at goes on, wherever the page lies now.

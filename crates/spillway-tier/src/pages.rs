@@ -204,6 +204,20 @@ impl Pages {
         (0..).zip(&self.chunks).filter(|(_, chunk)| of(chunk)).map(|(at, _)| at * PAGES_PER_CHUNK).collect()
     }
 
+    /// Pages of a process, local and far.
+    #[must_use]
+    pub fn used_by(&self, process: u32) -> [u64; 2] {
+        let mut used = [0; 2];
+        for first in self.chunks_of(process) {
+            for page in first..first + PAGES_PER_CHUNK {
+                if let Some(tier) = self.tier_of(page) {
+                    used[tier as usize] += u64::from(self.span(page));
+                }
+            }
+        }
+        used
+    }
+
     /// Takes back the numbers of a chunk of which no page is left.
     pub fn release_if_empty(&mut self, first: PageIndex) {
         let at = (first / PAGES_PER_CHUNK) as usize;

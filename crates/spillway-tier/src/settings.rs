@@ -21,6 +21,9 @@ pub struct Conflict {
     pub meaning: &'static str,
     /// The command that ends it.
     pub remedy: String,
+    /// What turns it off for a while, where that is one setting.
+    #[serde(skip)]
+    pub off: Option<&'static str>,
 }
 
 const NUMA_BALANCING: &str = "proc/sys/kernel/numa_balancing";
@@ -42,6 +45,7 @@ pub fn conflicts(root: &Path) -> Vec<Conflict> {
             value: mode,
             meaning: "the kernel promotes pages by itself",
             remedy: "sysctl kernel.numa_balancing=0".to_owned(),
+            off: Some("0"),
         });
     }
     if let Some(enabled) = value(root, DEMOTION).filter(|enabled| matches!(enabled.as_str(), "1" | "true")) {
@@ -50,10 +54,24 @@ pub fn conflicts(root: &Path) -> Vec<Conflict> {
             value: enabled,
             meaning: "the kernel demotes pages by itself",
             remedy: format!("echo 0 > /{DEMOTION}"),
+            off: Some("0"),
         });
     }
     conflicts.extend(damon_schemes(root));
     conflicts
+}
+
+/// Turns off what migrates pages below `root`, as far as that is a setting.
+///
+/// # Errors
+/// A setting cannot be changed, or the journal cannot be written.
+pub fn pause_kernel(root: &Path, settings: &mut Settings) -> Result<(), SettingsError> {
+    for conflict in conflicts(root) {
+        if let Some(off) = conflict.off {
+            settings.set(&root.join(conflict.setting.trim_start_matches('/')), off)?;
+        }
+    }
+    Ok(())
 }
 
 /// DAMON contexts that run and act.
@@ -79,6 +97,8 @@ fn damon_schemes(root: &Path) -> Vec<Conflict> {
                     value: action,
                     meaning: "DAMON clears accessed bits and acts on what it finds",
                     remedy: format!("echo off > /{daemon}/state"),
+                    // Who turned it on may want it on meanwhile, and DAMON forgets what it knew.
+                    off: None,
                 });
             }
         }
@@ -146,7 +166,13 @@ impl Settings {
             return Ok(());
         }
         if self.originals.iter().all(|original| original.path != path) {
-            self.originals.push(Original { path: path.to_owned(), value: now.trim().to_owned() });
+            // What the kernel prints as a word, it does not everywhere read as one.
+            let value = match now.trim() {
+                "true" => "1",
+                "false" => "0",
+                other => other,
+            };
+            self.originals.push(Original { path: path.to_owned(), value: value.to_owned() });
             if let Err(error) = self.write_journal() {
                 self.originals.pop();
                 return Err(SettingsError::Journal { path: self.journal.clone(), error });
@@ -242,6 +268,18 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].value, "pageout");
         assert!(found[0].remedy.contains("echo off"), "{}", found[0].remedy);
+    }
+
+    #[test]
+    fn the_kernels_own_migration_is_paused_and_put_back() {
+        let tree = Tree::new();
+        tree.write(NUMA_BALANCING, "2");
+        tree.write(DEMOTION, "true");
+        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        pause_kernel(tree.root(), &mut settings).unwrap();
+        assert!(conflicts(tree.root()).is_empty());
+        drop(settings);
+        assert_eq!((tree.read(NUMA_BALANCING), tree.read(DEMOTION)), ("2".into(), "1".into()));
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn bits_of_use_are_new_with_each_look_and_the_same_in_between() {
 #[test]
 fn a_hierarchical_scan_skips_chunks_without_an_access() {
     let (kernel, mut machine) = far_pages(4, 600);
-    let mut looks = |machine: &mut LiveMachine| {
+    let looks = |machine: &mut LiveMachine| {
         let mut count = 0;
         let scan = Scan { start: 0, pages: 1024, tier: Tier::Far, hierarchical: true };
         machine.scan(scan, &mut |_, _| count += 1);
@@ -95,11 +95,7 @@ fn only_an_access_after_the_mark_is_a_fault() {
     assert!(machine.is_marked(0));
     machine.unmark(0);
     kernel.access(PROCESS, 0, 1);
-    assert_eq!(
-        look(&mut machine, &kernel),
-        [Event::Accessed(1)],
-        "the mark of 1 is the policy's to take away"
-    );
+    assert!(look(&mut machine, &kernel).is_empty(), "not marked");
 }
 
 #[test]

@@ -1,0 +1,61 @@
+// The first program of a guest with two memory nodes: runs a workload under one policy after the other, prints what
+// became of it, and powers off.
+// usage, as the kernel's parameters: tier_policies=NAME,NAME,... tier_mib=MIB tier_seconds=SECONDS tier_local=SHARE
+#include "pattern.h"
+
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static int run(char *const arguments[]) {
+    fflush(stdout);
+    pid_t child = fork();
+    NEED(child >= 0);
+    if (child == 0) {
+        execv(arguments[0], arguments);
+        _exit(127);
+    }
+    int status = 0;
+    NEED(waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void print_file(const char *path) {
+    FILE *file = fopen(path, "r");
+    NEED(file != NULL);
+    for (int c; (c = getc(file)) != EOF;) putchar(c);
+    fclose(file);
+}
+
+static void run_policy(char *policy) {
+    char *arguments[] = {"/spillway", "tier", "--policy", policy, "--local", getenv("tier_local"), "--look", "200",
+                         "--telemetry-cpu", "20", "--stats", "/run/stats.json", "--", "/hot_tenth", getenv("tier_mib"),
+                         getenv("tier_seconds"), NULL};
+    printf("BEGIN workload %s\n", policy);
+    int status = run(arguments);
+    printf("END workload\n");
+    if (status != 0) FAIL("policy %s ended with status %d", policy, status);
+    printf("BEGIN status %s\n", policy);
+    print_file("/run/stats.json");
+    printf("END status\n");
+}
+
+int main(void) {
+    static const char *const directories[] = {"/proc", "/sys", "/run"};
+    static const char *const types[] = {"proc", "sysfs", "tmpfs"};
+    for (int i = 0; i < 3; i++) {
+        mkdir(directories[i], 0755);
+        NEED(mount(types[i], directories[i], types[i], 0, NULL) == 0);
+    }
+    char *doctor[] = {"/spillway", "doctor", "--json", NULL};
+    printf("BEGIN doctor\n");
+    run(doctor);
+    printf("END doctor\n");
+    // What its caller set stays, and what it starts finds it.
+    for (char *policy = strtok(getenv("tier_policies"), ","); policy != NULL; policy = strtok(NULL, ",")) run_policy(policy);
+    printf("all policies ran\n");
+    fflush(stdout);
+    reboot(RB_POWER_OFF);
+    return 0;
+}
