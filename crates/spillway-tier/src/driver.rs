@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
+use spillway_core::machine::{Machine, PageIndex, Tier};
 use spillway_core::policy::{CounterWindow, Fault, FaultKind, Policy};
 
 use crate::history::Reason;
@@ -41,18 +41,28 @@ impl Driver {
         self.restarts
     }
 
-    /// Tells the policy of everything that a look found.
+    /// Tells the policy of everything that a look found, and moves what it wants moved.
     fn tell_events(&mut self) {
-        while let Some(event) = self.machine.take_event() {
-            match event {
-                Event::Appeared(page, tier) => self.appear(page, tier),
-                Event::Displaced(page, tier) => {
-                    if self.machine.tier_of(page) == Some(tier) {
-                        self.first_touch(page, tier);
-                    }
-                }
-                Event::Accessed(page) => self.fault(page),
+        loop {
+            while let Some(event) = self.machine.take_event() {
+                self.tell(event);
             }
+            self.machine.flush();
+            if !self.machine.has_events() {
+                return;
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        match event {
+            Event::Appeared(page, tier) => self.appear(page, tier),
+            Event::Displaced(page, tier) => {
+                if self.machine.tier_of(page) == Some(tier) {
+                    self.first_touch(page, tier);
+                }
+            }
+            Event::Accessed(page) => self.fault(page),
         }
     }
 
@@ -80,14 +90,12 @@ impl Driver {
             }
             self.machine.set_frames_in_hand(0);
         }
-        self.machine.pages.appear(page, found_in);
-        if wanted != found_in {
-            self.machine.reason = Reason::Placement;
-            self.machine.migrate(&[page], wanted, Call::System);
+        if wanted == found_in {
+            self.machine.pages.appear(page, found_in);
+        } else {
+            self.machine.place_far(page);
         }
-        if let Some(tier) = self.machine.tier_of(page) {
-            self.first_touch(page, tier);
-        }
+        self.first_touch(page, wanted);
         if accessed && self.machine.tier_of(page).is_some() {
             self.machine.resume(page);
         }
@@ -114,6 +122,7 @@ impl Driver {
         while let Some(timer) = self.machine.take_timer() {
             self.ask(Reason::Policy, |policy, machine| policy.on_timer(timer, machine));
         }
+        self.tell_events();
     }
 
     /// A window of the counters is over.

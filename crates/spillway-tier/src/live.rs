@@ -5,7 +5,9 @@
 //!   a scan passes it over, and asking for the page alone gives the same answer again.
 //! - A marked page does not stop the program. The look that finds it accessed is its fault; only accesses after the mark
 //!   count, so it is the second look after the mark at the earliest.
-//! - A page that the kernel will not move stays, and is announced to the policy again, once.
+//! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes every CPU
+//!   empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a page at once where it
+//!   will be. A page that the kernel will not move is back where it was, and is announced to the policy again, once.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -21,6 +23,8 @@ use crate::pages::{PAGES_PER_CHUNK, Pages, bit};
 use crate::source::Seen;
 
 const PAGE_BYTES: u64 = 4096;
+/// Pages that are moved in one call, so that a call does not keep everything waiting.
+const MOST_PER_CALL: usize = 1024;
 
 /// The nodes of a tier with what is free on each, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +58,7 @@ pub struct Counts {
     pub demotions: u64,
     /// Of these, because they came to lie local where the policy or the budget wanted them far.
     pub placements: u64,
-    /// Not moved because of the rate cap.
+    /// Not moved because more was wanted than the rate cap allows.
     pub capped: u64,
     /// Not moved, by the kernel's reason.
     pub refused: Refusals,
@@ -119,6 +123,8 @@ pub struct LiveMachine {
     accessed: [u64; 2],
     samples_wanted: bool,
     events: VecDeque<Event>,
+    /// Pages on their way, and why.
+    moving: VecDeque<(PageIndex, Reason)>,
     traffic_bytes: u64,
 }
 
@@ -144,6 +150,7 @@ impl LiveMachine {
             accessed: [0; 2],
             samples_wanted: false,
             events: VecDeque::new(),
+            moving: VecDeque::new(),
             traffic_bytes: 0,
         }
     }
@@ -195,6 +202,12 @@ impl LiveMachine {
         self.events.pop_front()
     }
 
+    /// Whether there is something that the policy has to be told.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// Pages seen in use since the window began, local and far, if it is over; then the next begins.
     pub fn take_window(&mut self) -> Option<[u64; 2]> {
         if self.window_ns == 0 || self.now_ns < self.window_began_ns + self.window_ns {
@@ -242,6 +255,12 @@ impl LiveMachine {
                 }
                 self.events.push_back(Event::Appeared(page, tier));
                 return;
+            }
+            // It is on its way, or has come there without us.
+            Some(known) if self.pages.bits[page as usize] & bit::MOVING != 0 => {
+                if known == tier {
+                    self.pages.bits[page as usize] &= !bit::MOVING;
+                }
             }
             Some(known) if known != tier => {
                 self.pages.relocate(page, tier);
@@ -335,84 +354,115 @@ impl LiveMachine {
         }
     }
 
+    /// A page did not move: it is where it was.
     fn refuse(&mut self, page: PageIndex, reason: Errno) {
-        let span = self.pages.span(page);
+        self.counts.refused.count(reason, self.pages.span(page));
         if reason == Errno::NOENT {
-            self.counts.refused.count(reason, span);
             return self.pages.vanish(page);
         }
-        self.counts.refused.count(reason, span);
+        self.turn_back(page);
         self.announce_again(page, reason);
     }
 
-    fn arrive(&mut self, page: PageIndex, to: Tier, node: u32) {
+    fn turn_back(&mut self, page: PageIndex) {
+        if let Some(wanted) = self.pages.tier_of(page) {
+            self.pages.relocate(page, other(wanted));
+            self.pages.bits[page as usize] &= !bit::FRESH;
+        }
+    }
+
+    /// A page lies where it was to go.
+    fn arrive(&mut self, page: PageIndex, to: Tier, node: u32, reason: Reason) {
         let span = self.pages.span(page);
-        self.pages.relocate(page, to);
+        self.pages.bits[page as usize] &= !(bit::MOVING | bit::REFUSED);
         self.room[to as usize].change(node, i64::from(span));
-        if let Some(from) = self.room[1 - to as usize].best() {
-            self.room[1 - to as usize].change(from, -i64::from(span));
+        if let Some(from) = self.room[other(to) as usize].best() {
+            self.room[other(to) as usize].change(from, -i64::from(span));
         }
         self.traffic_bytes += u64::from(span) * PAGE_BYTES;
         match to {
             Tier::Local => self.counts.promotions += u64::from(span),
             Tier::Far => self.counts.demotions += u64::from(span),
         }
-        if self.reason == Reason::Placement {
+        if reason == Reason::Placement {
             self.counts.placements += u64::from(span);
         }
         if let Some((process, address)) = self.pages.place_of(page) {
-            self.history.push(self.now_ns, process, address, span, to, self.reason);
+            self.history.push(self.now_ns, process, address, span, to, reason);
         }
     }
 
-    /// Moves pages that can move; how many did.
-    fn move_batch(&mut self, process: u32, pages: &[PageIndex], to: Tier) -> u32 {
-        let Some(node) = self.room[to as usize].best() else { return 0 };
-        let addresses: Vec<u64> =
-            pages.iter().filter_map(|&page| self.pages.place_of(page)).map(|(_, address)| address).collect();
+    /// Sends a page on its way, or back if it had not gone yet. Whether it may go.
+    fn send(&mut self, page: PageIndex, to: Tier) -> bool {
+        let span = self.pages.span(page);
+        let backlog_bytes = self.moving.len() as u64 * PAGE_BYTES;
+        if backlog_bytes > self.limits.migration_bytes_per_s {
+            self.counts.capped += u64::from(span);
+            self.announce_again(page, Errno::AGAIN);
+            return false;
+        }
+        let was_moving = self.pages.bits[page as usize] & bit::MOVING != 0;
+        self.pages.relocate(page, to);
+        if !was_moving {
+            self.pages.bits[page as usize] |= bit::MOVING;
+            self.moving.push_back((page, self.reason));
+        }
+        true
+    }
+
+    /// A page that appeared in local memory is wanted far: it counts as far from now on.
+    pub fn place_far(&mut self, page: PageIndex) {
+        self.pages.appear(page, Tier::Far);
+        self.pages.bits[page as usize] |= bit::MOVING;
+        self.moving.push_back((page, Reason::Placement));
+    }
+
+    /// Moves what is on its way, as far as the rate cap allows.
+    pub fn flush(&mut self) {
+        let mut batches = BTreeMap::<(Reverse<u8>, u32), Vec<(PageIndex, Reason)>>::new();
+        while let Some(&(page, reason)) = self.moving.front() {
+            let to = self.pages.tier_of(page).filter(|_| self.pages.bits[page as usize] & bit::MOVING != 0);
+            if let (Some(to), Some((process, _))) = (to, self.pages.place_of(page)) {
+                if self.cap.take(self.now_ns, 1, u64::from(self.pages.span(page)) * PAGE_BYTES) == 0 {
+                    break;
+                }
+                // Once in a batch, also where it was sent anew meanwhile.
+                let batch = batches.entry((Reverse(to as u8), process)).or_default();
+                batch.push((page, reason));
+            }
+            self.moving.pop_front();
+        }
+        // Demotions first: they make room.
+        for ((Reverse(to), process), pages) in batches {
+            let to = if to == Tier::Local as u8 { Tier::Local } else { Tier::Far };
+            pages.chunks(MOST_PER_CALL).for_each(|pages| self.move_batch(process, pages, to));
+        }
+    }
+
+    fn move_batch(&mut self, process: u32, pages: &[(PageIndex, Reason)], to: Tier) {
+        let moving = |&&(page, _): &&(PageIndex, Reason)| self.pages.bits[page as usize] & bit::MOVING != 0;
+        let pages: Vec<_> = pages.iter().filter(moving).copied().collect();
+        let Some(node) = self.room[to as usize].best() else {
+            return pages.iter().for_each(|&(page, _)| self.refuse(page, Errno::NODEV));
+        };
+        let places = pages.iter().filter_map(|&(page, _)| self.pages.place_of(page));
+        let addresses: Vec<u64> = places.map(|(_, address)| address).collect();
         let results = match self.mover.move_pages(process, &addresses, node) {
             Ok(results) => results,
-            Err(error) => {
-                pages.iter().for_each(|&page| self.refuse(page, error));
-                return 0;
-            }
+            Err(error) => vec![Err(error); pages.len()],
         };
-        let mut moved = 0;
-        for (&page, result) in pages.iter().zip(results) {
+        for (&(page, reason), result) in pages.iter().zip(results) {
             match result {
-                Ok(now_on) if now_on == node => {
-                    self.arrive(page, to, node);
-                    moved += 1;
-                }
+                Ok(now_on) if now_on == node => self.arrive(page, to, node, reason),
                 Ok(_) => self.refuse(page, Errno::AGAIN),
                 Err(error) => self.refuse(page, error),
             }
         }
-        moved
     }
+}
 
-    /// Those of `pages` that may move to a tier now, by process.
-    fn movable(&mut self, pages: &[PageIndex], to: Tier) -> BTreeMap<u32, Vec<PageIndex>> {
-        let mut free = self.free_pages(to);
-        let mut by_process = BTreeMap::<u32, Vec<_>>::new();
-        for &page in pages {
-            let span = self.pages.span(page);
-            let there = self.pages.tier_of(page).is_some_and(|tier| tier != to);
-            if !there || free < span {
-                continue;
-            }
-            if self.cap.take(self.now_ns, 1, u64::from(span) * PAGE_BYTES) == 0 {
-                self.counts.capped += u64::from(span);
-                self.announce_again(page, Errno::AGAIN);
-                continue;
-            }
-            if let Some((process, _)) = self.pages.place_of(page) {
-                by_process.entry(process).or_default().push(page);
-                free -= span;
-            }
-        }
-        by_process
-    }
+fn other(tier: Tier) -> Tier {
+    if tier == Tier::Local { Tier::Far } else { Tier::Local }
 }
 
 impl Machine for LiveMachine {
@@ -499,8 +549,14 @@ impl Machine for LiveMachine {
     }
 
     fn migrate(&mut self, pages: &[PageIndex], to: Tier, _call: Call) -> u32 {
-        let by_process = self.movable(pages, to);
-        by_process.into_iter().map(|(process, pages)| self.move_batch(process, &pages, to)).sum()
+        let mut sent = 0;
+        for &page in pages {
+            let elsewhere = self.pages.tier_of(page).is_some_and(|tier| tier != to);
+            if elsewhere && self.free_pages(to) >= self.pages.span(page) && self.send(page, to) {
+                sent += 1;
+            }
+        }
+        sent
     }
 
     fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], call: Call) -> u32 {

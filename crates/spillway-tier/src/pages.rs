@@ -30,6 +30,8 @@ pub mod bit {
     pub const FRESH: u16 = 1 << 7;
     /// The kernel refused to move it.
     pub const REFUSED: u16 = 1 << 8;
+    /// It is on its way to the tier where it is said to lie.
+    pub const MOVING: u16 = 1 << 9;
 }
 
 /// Addresses that have numbers.
@@ -193,7 +195,7 @@ impl Pages {
         self.used[from as usize] -= span;
         self.used[to as usize] += span;
         let local = if to == Tier::Local { bit::LOCAL | bit::FRESH } else { 0 };
-        let kept = self.bits[page as usize] & bit::SEEN;
+        let kept = self.bits[page as usize] & (bit::SEEN | bit::REFUSED);
         self.bits[page as usize] = kept | bit::TOUCHED | local;
     }
 

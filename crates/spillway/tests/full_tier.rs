@@ -53,7 +53,8 @@ fn initial_files() -> Vec<u8> {
     ];
     for library in libraries(spillway) {
         let name = library.to_str().unwrap().trim_start_matches('/').to_owned();
-        directories.extend(Path::new(&name).ancestors().skip(1).map(|above| above.to_str().unwrap().to_owned()));
+        directories
+            .extend(Path::new(&name).ancestors().skip(1).map(|above| above.to_str().unwrap().to_owned()));
         files.push((name, fs::read(&library).unwrap()));
     }
     directories.remove("");
@@ -122,6 +123,20 @@ fn row(console: &str, policy: &str, local_pct: u32) -> Value {
     })
 }
 
+/// The program went on, and the next daemon put back what the killed one had changed.
+fn a_killed_daemon_did_no_harm(printed: &str) {
+    for expected in [
+        "while it runs:\n0\nfalse\n",
+        "after it was killed:\n0\nfalse\n",
+        "the program ended with status 0\n",
+        "/proc/sys/kernel/numa_balancing: put back",
+        "the next daemon ended with status 0\n",
+        "at the end:\n1\ntrue\n",
+    ] {
+        assert!(printed.contains(expected), "{expected}: {printed}");
+    }
+}
+
 #[test]
 fn hot_pages_come_to_the_fast_node_of_a_guest() {
     const POLICIES: [&str; 4] = ["first-touch", "hotbox", "indigo", "tpp"];
@@ -132,6 +147,8 @@ fn hot_pages_come_to_the_fast_node_of_a_guest() {
     let tiers = checks.as_array().unwrap().iter().find(|check| check["check"] == "memory-tiers").unwrap();
     let found = tiers["found"].as_str().unwrap();
     assert!(found.contains("fast: node 0") && found.contains("slow: node 1"), "{found}");
+
+    a_killed_daemon_did_no_harm(section(&console, "killed"));
 
     let rows: Vec<_> = POLICIES.iter().map(|policy| row(&console, policy, local_pct)).collect();
     let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../rig");

@@ -56,7 +56,8 @@ fn a_configuration_of_nonsense_is_refused_in_one_line() {
 fn without_a_daemon_status_and_explain_say_so() {
     let state = tempfile::tempdir().unwrap();
     let state = state.path().to_str().unwrap();
-    for arguments in [&["tier", "status", "--state", state][..], &["explain", "--pid", "1", "--state", state]] {
+    for arguments in [&["tier", "status", "--state", state][..], &["explain", "--pid", "1", "--state", state]]
+    {
         let (code, text) = complaint(arguments);
         assert!(code == 1 && text.contains("no daemon runs here"), "{code}: {text}");
     }

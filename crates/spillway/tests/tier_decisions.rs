@@ -37,14 +37,9 @@ enum Logged {
     /// It accesses a page.
     Access(PageIndex),
     /// Time passes.
-    Pass {
-        ns: u64,
-    },
+    Pass { ns: u64 },
     /// The counters report.
-    Window {
-        local: u64,
-        far: u64,
-    },
+    Window { local: u64, far: u64 },
 }
 
 /// A log: a hot tenth that moves from phase to phase, and accesses all over.
@@ -184,7 +179,12 @@ impl Machine for Recorder<'_> {
 }
 
 impl Recording {
-    fn ask<R>(&mut self, what: String, machine: &mut dyn Machine, act: impl FnOnce(&mut dyn Policy, &mut dyn Machine) -> R) -> R {
+    fn ask<R>(
+        &mut self,
+        what: String,
+        machine: &mut dyn Machine,
+        act: impl FnOnce(&mut dyn Policy, &mut dyn Machine) -> R,
+    ) -> R {
         self.decisions.lock().unwrap().push(format!("{what} at {}", machine.now_ns()));
         act(self.policy.as_mut(), &mut Recorder { machine, decisions: &self.decisions })
     }
@@ -221,7 +221,8 @@ impl Policy for Recording {
 }
 
 fn policy(name: &str, decisions: &Decisions) -> Box<dyn Policy> {
-    let policy = registry::find(name).unwrap().build(0.05, &Settings::new(), 1, &Knowledge::default()).unwrap();
+    let policy =
+        registry::find(name).unwrap().build(0.05, &Settings::new(), 1, &Knowledge::default()).unwrap();
     Box::new(Recording { policy, decisions: decisions.clone() })
 }
 
@@ -246,8 +247,15 @@ impl Lab {
         let platform: Platform = serde_json::from_value(platform).unwrap();
         let regions = [Region { name: "memory", start: START, bytes: u64::from(PAGES) * 4096 }];
         let addresses = AddressMap::new(&regions, 4096).unwrap();
-        let node = Node::new(&platform, addresses, 1, LOCAL_PAGES, policy.access_model(), policy.mapping()).unwrap();
-        let mut lab = Self { node, link: Link::new(1e300, 0.0, 0.0), timers: Timers::default(), now_ps: 0, policy: Box::new(NoPolicy) };
+        let node =
+            Node::new(&platform, addresses, 1, LOCAL_PAGES, policy.access_model(), policy.mapping()).unwrap();
+        let mut lab = Self {
+            node,
+            link: Link::new(1e300, 0.0, 0.0),
+            timers: Timers::default(),
+            now_ps: 0,
+            policy: Box::new(NoPolicy),
+        };
         lab.with(|machine| policy.start(machine));
         lab.policy = policy;
         lab
@@ -352,7 +360,8 @@ impl Live {
             Logged::Access(page) => self.kernel.access(PROCESS, START + u64::from(page) * 4096, 0),
             Logged::Pass { ns } => {
                 let until_ns = self.now_ns + ns;
-                while let Some(at_ns) = self.driver.machine.next_timer_ns().filter(|&at_ns| at_ns <= until_ns) {
+                while let Some(at_ns) = self.driver.machine.next_timer_ns().filter(|&at_ns| at_ns <= until_ns)
+                {
                     self.driver.advance(at_ns);
                     self.look();
                 }

@@ -98,60 +98,84 @@ fn only_an_access_after_the_mark_is_a_fault() {
     assert!(look(&mut machine, &kernel).is_empty(), "not marked");
 }
 
+/// Sends pages, and has them moved.
+fn migrate(machine: &mut LiveMachine, pages: &[PageIndex], to: Tier) -> u32 {
+    let sent = machine.migrate(pages, to, Call::System);
+    machine.flush();
+    sent
+}
+
 #[test]
 fn pages_move_as_long_as_there_are_frames_and_each_result_counts() {
     let (kernel, mut machine) = far_pages(3, 6);
     kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
     kernel.state().pages.remove(&(PROCESS, 4096));
-    assert_eq!(machine.migrate(&[0, 1, 2, 3, 4, 5, 900], Tier::Local, Call::System), 1);
-    assert_eq!(kernel.state().calls, [3], "no more than the budget");
+    assert_eq!(migrate(&mut machine, &[0, 1, 2, 3, 4, 5, 900], Tier::Local), 3, "no more than the budget");
+    assert_eq!(kernel.state().calls, [3]);
     assert_eq!(machine.counts.refused.of("pinned_or_busy"), 1);
     assert_eq!(machine.counts.refused.of("not_there"), 1);
     assert_eq!((machine.tier_of(0), machine.tier_of(1)), (Some(Tier::Far), None));
     assert_eq!((machine.tier_of(2), kernel.node_of(PROCESS, 8192)), (Some(Tier::Local), Some(0)));
     assert_eq!(machine.counts.promotions, 1);
-    assert_eq!(machine.migrate(&[3, 4, 5], Tier::Local, Call::Kernel), 2);
+    assert_eq!(migrate(&mut machine, &[3, 4, 5], Tier::Local), 2);
     assert_eq!(machine.free_pages(Tier::Local), 0);
-    assert_eq!(machine.migrate(&[5], Tier::Local, Call::Kernel), 0);
+    assert_eq!(migrate(&mut machine, &[5], Tier::Local), 0);
 }
 
 #[test]
 fn a_page_that_cannot_move_is_announced_once() {
     let (kernel, mut machine) = far_pages(3, 1);
     kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
-    machine.migrate(&[0], Tier::Local, Call::System);
+    migrate(&mut machine, &[0], Tier::Local);
     assert_eq!(machine.take_event(), Some(Event::Displaced(0, Tier::Far)));
-    machine.migrate(&[0], Tier::Local, Call::System);
+    migrate(&mut machine, &[0], Tier::Local);
     assert_eq!(machine.take_event(), None);
     kernel.state().refused.clear();
-    assert_eq!(machine.migrate(&[0], Tier::Local, Call::System), 1);
+    migrate(&mut machine, &[0], Tier::Local);
+    assert_eq!((machine.counts.promotions, machine.tier_of(0)), (1, Some(Tier::Local)));
+}
+
+#[test]
+fn a_page_that_has_not_gone_yet_can_come_back() {
+    let (kernel, mut machine) = far_pages(3, 2);
+    assert_eq!(machine.migrate(&[0, 1], Tier::Local, Call::Kernel), 2);
+    assert_eq!(machine.migrate(&[0], Tier::Far, Call::Kernel), 1);
+    assert!(look(&mut machine, &kernel).is_empty(), "where it is seen is no news");
+    machine.flush();
+    assert_eq!((kernel.node_of(PROCESS, 0), kernel.node_of(PROCESS, 4096)), (Some(1), Some(0)));
+    assert_eq!((machine.counts.promotions, machine.counts.demotions), (1, 0));
 }
 
 #[test]
 fn a_process_or_a_node_that_is_gone_is_a_refusal() {
     let (kernel, mut machine) = far_pages(3, 2);
     kernel.state().gone.insert(PROCESS);
-    assert_eq!(machine.migrate(&[0], Tier::Local, Call::System), 0);
+    migrate(&mut machine, &[0], Tier::Local);
     assert_eq!(machine.counts.refused.of("process_gone"), 1);
     kernel.state().gone.clear();
     kernel.state().offline.insert(0);
-    assert_eq!(machine.migrate(&[1], Tier::Local, Call::System), 0);
+    migrate(&mut machine, &[1], Tier::Local);
     assert_eq!(machine.counts.refused.of("node_offline"), 1);
+    assert_eq!((machine.tier_of(0), machine.pages.used(Tier::Local)), (Some(Tier::Far), 0));
     machine.set_room(Tier::Local, NodeRoom(vec![]));
-    assert_eq!((machine.free_pages(Tier::Local), machine.migrate(&[1], Tier::Local, Call::System)), (0, 0));
+    assert_eq!((machine.free_pages(Tier::Local), migrate(&mut machine, &[1], Tier::Local)), (0, 0));
 }
 
 #[test]
 fn the_rate_cap_holds_and_what_it_kept_back_is_announced() {
-    let (kernel, mut machine) = far_pages(100, 50);
+    let (kernel, mut machine) = far_pages(500, 400);
+    machine.limits.migration_bytes_per_s = 4096 * 100;
     machine.cap = RateCap::new(4096 * 100);
-    let pages: Vec<_> = (0..50).collect();
-    assert_eq!(machine.migrate(&pages, Tier::Local, Call::System), 10);
-    assert_eq!(machine.counts.capped, 40);
-    assert_eq!(std::iter::from_fn(|| machine.take_event()).count(), 40);
+    let pages: Vec<_> = (0..400).collect();
+    assert_eq!(migrate(&mut machine, &pages, Tier::Local), 101, "more than a second's work is not taken on");
+    assert_eq!(machine.counts.promotions, 10);
+    assert_eq!(machine.counts.capped, 299);
+    assert_eq!(std::iter::from_fn(|| machine.take_event()).count(), 299);
     machine.set_now_ns(50_000_000);
-    assert_eq!(machine.migrate(&pages, Tier::Local, Call::System), 5);
+    machine.flush();
+    assert_eq!(machine.counts.promotions, 15);
     assert_eq!(kernel.state().calls, [10, 5]);
+    assert!(look(&mut machine, &kernel).is_empty(), "the others are on their way");
 }
 
 #[test]
@@ -183,26 +207,27 @@ fn a_huge_page_moves_whole_and_only_where_it_fits() {
     machine.pages.appear(512, Tier::Far);
     assert_eq!(machine.span(512), 512);
     machine.settle_budget(511);
-    assert_eq!(machine.migrate(&[512], Tier::Local, Call::System), 0);
+    assert_eq!(migrate(&mut machine, &[512], Tier::Local), 0);
     machine.settle_budget(10_000);
-    assert_eq!(machine.migrate(&[512], Tier::Local, Call::System), 1);
+    assert_eq!(migrate(&mut machine, &[512], Tier::Local), 1);
     assert_eq!((machine.counts.promotions, machine.free_pages(Tier::Local)), (512, 88));
 }
 
 #[test]
 fn pairs_are_exchanged_without_a_frame_to_spare() {
     let (kernel, mut machine) = far_pages(1, 3);
-    machine.migrate(&[0], Tier::Local, Call::System);
+    migrate(&mut machine, &[0], Tier::Local);
     assert_eq!(machine.exchange(&[(1, 0), (2, 1)], Call::System), 2);
-    assert_eq!(machine.tier_of(2), Some(Tier::Local));
-    kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
-    assert_eq!(machine.exchange(&[(0, 2)], Call::System), 0);
+    machine.flush();
+    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
+    assert_eq!((machine.counts.promotions, machine.counts.demotions), (2, 1), "page 1 never left");
+    assert_eq!(machine.exchange(&[(2, 0)], Call::System), 0, "neither lies where it should");
 }
 
 #[test]
 fn use_after_a_promotion_is_counted_once() {
     let (kernel, mut machine) = far_pages(4, 2);
-    machine.migrate(&[0, 1], Tier::Local, Call::System);
+    migrate(&mut machine, &[0, 1], Tier::Local);
     kernel.access(PROCESS, 0, 0);
     look(&mut machine, &kernel);
     kernel.access(PROCESS, 0, 0);
@@ -213,7 +238,7 @@ fn use_after_a_promotion_is_counted_once() {
 #[test]
 fn windows_sum_up_what_looks_found() {
     let (kernel, mut machine) = far_pages(4, 3);
-    machine.migrate(&[0], Tier::Local, Call::System);
+    migrate(&mut machine, &[0], Tier::Local);
     machine.count_accesses(1000);
     (0..3).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
     look(&mut machine, &kernel);
