@@ -26,6 +26,8 @@ const FIRST_PAGES: u32 = 1 << 20;
 const RESERVE_PAGES: u64 = 16_384;
 /// The same, as a share of the node: one part in so many.
 const RESERVE_PART: u64 = 64;
+/// It never sleeps less, so that work that is put off again and again does not keep a core busy.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// It never sleeps longer, so that a group whose processes are gone is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
@@ -183,7 +185,9 @@ impl Daemon {
             })
             .min();
         let now_ns = self.now_ns();
-        Ok(next_ns.map(|next_ns| Duration::from_nanos(next_ns.saturating_sub(now_ns)).min(LONGEST_WAIT)))
+        Ok(next_ns.map(|next_ns| {
+            Duration::from_nanos(next_ns.saturating_sub(now_ns)).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+        }))
     }
 
     /// Looks at all processes of a group.

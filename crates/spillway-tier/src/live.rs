@@ -374,7 +374,7 @@ impl LiveMachine {
     /// A page lies where it was to go.
     fn arrive(&mut self, page: PageIndex, to: Tier, node: u32, reason: Reason) {
         let span = self.pages.span(page);
-        self.pages.bits[page as usize] &= !(bit::MOVING | bit::REFUSED);
+        self.pages.bits[page as usize] &= !bit::REFUSED;
         self.room[to as usize].change(node, i64::from(span));
         if let Some(from) = self.room[other(to) as usize].best() {
             self.room[other(to) as usize].change(from, -i64::from(span));
@@ -426,9 +426,9 @@ impl LiveMachine {
                 if self.cap.take(self.now_ns, 1, u64::from(self.pages.span(page)) * PAGE_BYTES) == 0 {
                     break;
                 }
-                // Once in a batch, also where it was sent anew meanwhile.
-                let batch = batches.entry((Reverse(to as u8), process)).or_default();
-                batch.push((page, reason));
+                // Where it stands in the queue twice, it goes once.
+                self.pages.bits[page as usize] &= !bit::MOVING;
+                batches.entry((Reverse(to as u8), process)).or_default().push((page, reason));
             }
             self.moving.pop_front();
         }
@@ -440,8 +440,6 @@ impl LiveMachine {
     }
 
     fn move_batch(&mut self, process: u32, pages: &[(PageIndex, Reason)], to: Tier) {
-        let moving = |&&(page, _): &&(PageIndex, Reason)| self.pages.bits[page as usize] & bit::MOVING != 0;
-        let pages: Vec<_> = pages.iter().filter(moving).copied().collect();
         let Some(node) = self.room[to as usize].best() else {
             return pages.iter().for_each(|&(page, _)| self.refuse(page, Errno::NODEV));
         };
