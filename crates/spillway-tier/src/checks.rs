@@ -92,7 +92,13 @@ fn conflicts(root: &Path) -> Check {
     let Some(first) = found.first() else {
         return check(NAME, Status::Ok, "none".to_owned(), "the kernel migrates nothing by itself");
     };
-    let all = found.iter().map(|conflict| format!("{} is {}", conflict.setting, conflict.value));
+    let all = found.iter().map(|conflict| {
+        let name = match conflict.setting.rsplit('/').next() {
+            Some("action") | None => "DAMON scheme",
+            Some(name) => name,
+        };
+        format!("{name} is {}", conflict.value)
+    });
     let mut check = check(
         NAME,
         Status::Warn,
@@ -133,6 +139,7 @@ mod tests {
         tree.write("proc/sys/kernel/numa_balancing", "1");
         let found = conflicts(tree.root());
         assert_eq!(found.status, Status::Warn);
+        assert_eq!(found.found, "numa_balancing is 1");
         assert_eq!(found.remedy.as_deref(), Some("sysctl kernel.numa_balancing=0"));
     }
 }

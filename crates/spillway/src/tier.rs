@@ -45,6 +45,13 @@ Exit status: the program's own; 0 when all processes have ended or a signal
 ended the daemon; 125 if it could not start or go on, 126 if the program cannot
 be executed, 127 if it was not found.";
 
+const STATUS_EXAMPLE: &str = "\
+Examples:
+  spillway tier status
+  spillway tier status --json
+
+Exit status: 0, or 1 if no daemon runs.";
+
 /// Move pages of running processes between fast and slow memory nodes.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE, args_conflicts_with_subcommands = true)]
@@ -111,6 +118,7 @@ enum TierCommand {
 
 /// Say what the daemon does: what is where, what moved in the last minute and why.
 #[derive(Args, Debug)]
+#[command(after_help = STATUS_EXAMPLE)]
 struct StatusArgs {
     /// Print it as JSON
     #[arg(long)]
