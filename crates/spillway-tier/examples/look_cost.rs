@@ -13,9 +13,10 @@ use rustix::time::{ClockId, clock_gettime};
 use spillway_core::machine::{LinkTelemetry, Tier};
 use spillway_tier::driver::Driver;
 use spillway_tier::group::{Budget, Group};
-use spillway_tier::live::{Limits, LiveMachine, NodeRoom};
+use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::mover::KernelMover;
 use spillway_tier::process;
+use spillway_tier::room::NodeRoom;
 use spillway_tier::source::{self, Choice};
 
 const LOOKS: u32 = 10;

@@ -10,11 +10,12 @@ use thiserror::Error;
 
 use crate::driver::Driver;
 use crate::group::{Budget, Config, ConfigError, Group};
-use crate::live::{Limits, LiveMachine, NodeRoom};
+use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
 use crate::pages::{PAGES_PER_CHUNK, bit};
 use crate::process::{self, Layout, Layouts, Process, ProcessError};
+use crate::room::NodeRoom;
 use crate::settings::{self, Conflict};
 use crate::source::{self, Source, SourceError};
 use crate::speed;

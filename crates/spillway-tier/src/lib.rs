@@ -5,7 +5,8 @@
 //!   settings that are put back
 //! - [`process`]: processes, and which of their memory may move
 //! - [`source`]: telemetry, which pages are used; [`mover`]: moving them
-//! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`history`]: what moved, and why
+//! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
+//!   is free on nodes; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work
 //! - [`group`]: what is configured; [`daemon`]: groups at work; [`speed`]: how fast the far tier is
 //! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor` tells
@@ -22,6 +23,7 @@ pub mod mover;
 pub mod nodes;
 pub mod pages;
 pub mod process;
+pub mod room;
 pub mod service;
 pub mod settings;
 pub mod source;

@@ -20,32 +20,12 @@ use crate::group::Budget;
 use crate::history::{History, Reason};
 use crate::mover::{Mover, RateCap, Refusals};
 use crate::pages::{PAGES_PER_CHUNK, Pages, bit};
+use crate::room::NodeRoom;
 use crate::source::Seen;
 
 const PAGE_BYTES: u64 = 4096;
 /// Pages that are moved in one call, so that a call does not keep everything waiting.
 const MOST_PER_CALL: usize = 1024;
-
-/// The nodes of a tier with what is free on each, in pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeRoom(pub Vec<(u32, u32)>);
-
-impl NodeRoom {
-    fn free(&self) -> u32 {
-        self.0.iter().fold(0, |sum, (_, free)| sum.saturating_add(*free))
-    }
-
-    /// The node with most room.
-    fn best(&self) -> Option<u32> {
-        self.0.iter().max_by_key(|(node, free)| (*free, Reverse(*node))).map(|(node, _)| *node)
-    }
-
-    fn change(&mut self, node: u32, taken: i64) {
-        if let Some((_, free)) = self.0.iter_mut().find(|(known, _)| *known == node) {
-            *free = (i64::from(*free) - taken).clamp(0, i64::from(u32::MAX)) as u32;
-        }
-    }
-}
 
 /// What happened so far, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

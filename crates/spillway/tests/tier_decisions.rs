@@ -22,7 +22,8 @@ use spillway_policy::registry::{self, Settings};
 use spillway_tier::driver::Driver;
 use spillway_tier::fake_kernel::{FakeKernel, tier_of_frame};
 use spillway_tier::group::{self, Budget};
-use spillway_tier::live::{Limits, LiveMachine, NodeRoom};
+use spillway_tier::live::{Limits, LiveMachine};
+use spillway_tier::room::NodeRoom;
 
 /// Pages of the program: four huge pages' worth.
 const PAGES: u32 = 2048;

@@ -1,7 +1,8 @@
 use super::*;
 use crate::fake_kernel::{FakeKernel, tier_of_frame};
 use crate::group::Budget;
-use crate::live::{Limits, NodeRoom};
+use crate::live::Limits;
+use crate::room::NodeRoom;
 use rustix::io::Errno;
 use spillway_core::machine::LinkTelemetry;
 use spillway_core::size::Size;
