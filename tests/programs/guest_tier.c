@@ -1,6 +1,6 @@
 // The first program of a guest with two memory nodes: runs a workload under one policy after the other, prints what
 // became of it, and powers off.
-// usage, as the kernel's parameters: tier_policies=NAME,NAME,... tier_mib=MIB tier_seconds=SECONDS tier_local=SHARE
+// usage, as the kernel's parameters: tier_policies=NAME[:KEY=VALUE],... tier_mib=MIB tier_seconds=SECONDS tier_local=SHARE
 #include "pattern.h"
 
 #include <signal.h>
@@ -29,11 +29,22 @@ static void print_file(const char *path) {
     fclose(file);
 }
 
+// A policy may bring a setting along: NAME:KEY=VALUE.
 static void run_policy(char *policy) {
-    char *arguments[] = {"/spillway", "tier", "--policy", policy, "--local", getenv("tier_local"), "--look", "200",
-                         "--telemetry-cpu", "20", "--stats", "/run/stats.json", "--", "/hot_tenth", getenv("tier_mib"),
-                         getenv("tier_seconds"), NULL};
+    char *setting = strchr(policy, ':');
     printf("BEGIN workload %s\n", policy);
+    if (setting != NULL) *setting++ = '\0';
+    char *arguments[24] = {"/spillway", "tier", "--policy", policy, "--local", getenv("tier_local"), "--look", "200",
+                           "--telemetry-cpu", "20", "--stats", "/run/stats.json"};
+    int count = 12;
+    if (setting != NULL) {
+        arguments[count++] = "--set";
+        arguments[count++] = setting;
+    }
+    arguments[count++] = "--";
+    arguments[count++] = "/hot_tenth";
+    arguments[count++] = getenv("tier_mib");
+    arguments[count++] = getenv("tier_seconds");
     int status = run(arguments);
     printf("END workload\n");
     if (status != 0) FAIL("policy %s ended with status %d", policy, status);
@@ -98,7 +109,8 @@ int main(void) {
     run(doctor);
     printf("END doctor\n");
     // What its caller set stays, and what it starts finds it.
-    for (char *policy = strtok(getenv("tier_policies"), ","); policy != NULL; policy = strtok(NULL, ",")) run_policy(policy);
+    char *policies = getenv("tier_policies");
+    for (char *policy = strtok(policies, ","); policy != NULL; policy = strtok(NULL, ",")) run_policy(policy);
     kill_daemon();
     printf("all policies ran\n");
     fflush(stdout);

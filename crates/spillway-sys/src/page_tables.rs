@@ -25,8 +25,8 @@ const LEVEL_BITS: u32 = 9;
 
 /// The kernel places its map of all memory at a multiple of this.
 const MAP_ALIGNMENT: u64 = 1 << 30;
-/// Where its half of the addresses begins.
-const KERNEL_HALF: u64 = 0xFF00_0000_0000_0000;
+/// As many places for it are tried: for 64 TiB of memory.
+const MOST_PLACES: u64 = 1 << 16;
 
 /// Why page tables cannot be read.
 #[derive(Debug, Error)]
@@ -116,15 +116,11 @@ impl PageTables {
     }
 
     fn find_map(&mut self, pgd: u64) -> Option<u64> {
-        let mut candidate = pgd & !(MAP_ALIGNMENT - 1);
-        while candidate > KERNEL_HALF {
+        let highest = pgd & !(MAP_ALIGNMENT - 1);
+        (0..MOST_PLACES).map(|place| highest - place * MAP_ALIGNMENT).find(|&candidate| {
             self.map = candidate;
-            if self.frame_of(pgd, pgd).is_some_and(|frame| candidate + (frame << PAGE_SHIFT) == pgd) {
-                return Some(candidate);
-            }
-            candidate -= MAP_ALIGNMENT;
-        }
-        None
+            self.frame_of(pgd, pgd).is_some_and(|frame| candidate.wrapping_add(frame << PAGE_SHIFT) == pgd)
+        })
     }
 
     /// The frame at one address of the address space whose tables begin at `pgd`.
@@ -140,7 +136,7 @@ impl PageTables {
             if level == 0 || (level <= 2 && entry & LEAF != 0) {
                 return Some(((entry & FRAME) >> PAGE_SHIFT & !((1 << (level * LEVEL_BITS)) - 1)) + below);
             }
-            table = self.map + (entry & FRAME);
+            table = self.map.wrapping_add(entry & FRAME);
         }
         None
     }
@@ -221,7 +217,7 @@ impl PageTables {
                 let frame = frame >> PAGE_SHIFT & !(u64::from(pages) - 1);
                 visit(Entry { address, frame, pages, accessed: entry & ACCESSED != 0 });
             } else if there && level > 0 {
-                self.walk_table(self.map + (entry & FRAME), level - 1, range, address, visit);
+                self.walk_table(self.map.wrapping_add(entry & FRAME), level - 1, range, address, visit);
             }
         }
     }

@@ -103,6 +103,7 @@ fn boot(policies: &str, local_pct: u32) -> String {
 /// A row of results, out of what the guest printed.
 fn row(console: &str, policy: &str, local_pct: u32) -> Value {
     let workload = parsed(section(console, &format!("workload {policy}")));
+    let policy = policy.split(':').next().unwrap();
     let status = parsed(section(console, &format!("status {policy}")));
     let group = &status["groups"][0];
     let good_put = match group["promotions"].as_f64().unwrap() {
@@ -139,7 +140,8 @@ fn a_killed_daemon_did_no_harm(printed: &str) {
 
 #[test]
 fn hot_pages_come_to_the_fast_node_of_a_guest() {
-    const POLICIES: [&str; 4] = ["first-touch", "hotbox", "indigo", "tpp"];
+    // Under QEMU both nodes are equally fast, so that INDIGO's Equation 1 promises nothing; its rates are those of looks.
+    const POLICIES: [&str; 4] = ["first-touch", "hotbox", "tpp", "indigo-thresholds:rate_threshold_hz=1.5"];
     let local_pct = 25;
     let console = boot(&POLICIES.join(","), local_pct);
     println!("{console}");
