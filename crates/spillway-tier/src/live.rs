@@ -102,6 +102,8 @@ pub struct LiveMachine {
     window_began_ns: u64,
     accessed: [u64; 2],
     samples_wanted: bool,
+    /// Accesses are told at once, so that a bit which was taken is clear.
+    told_at_once: bool,
     events: VecDeque<Event>,
     /// Pages on their way, and why.
     moving: VecDeque<(PageIndex, Reason)>,
@@ -129,10 +131,18 @@ impl LiveMachine {
             window_began_ns: 0,
             accessed: [0; 2],
             samples_wanted: false,
+            told_at_once: false,
             events: VecDeque::new(),
             moving: VecDeque::new(),
             traffic_bytes: 0,
         }
+    }
+
+    /// For a source that is looked at after every access: a bit that was taken is clear, as in a machine that is seen from
+    /// within.
+    #[must_use]
+    pub fn told_at_once(self) -> Self {
+        Self { told_at_once: true, ..self }
     }
 
     /// What nodes there are in a tier, and what is free on them, in pages.
@@ -480,8 +490,13 @@ impl Machine for LiveMachine {
 
     fn take_accessed(&mut self, page: PageIndex) -> bool {
         let bits = &mut self.pages.bits[page as usize];
-        *bits |= bit::TAKEN;
-        *bits & bit::ACCESSED != 0
+        let accessed = *bits & bit::ACCESSED != 0;
+        if self.told_at_once {
+            *bits &= !bit::ACCESSED;
+        } else {
+            *bits |= bit::TAKEN;
+        }
+        accessed
     }
 
     fn scan(&mut self, scan: Scan, visit: &mut dyn FnMut(PageIndex, bool)) {

@@ -91,7 +91,7 @@ fn boot(policies: &str, local_pct: u32) -> String {
     }
     command.arg("-kernel").arg(kernel()).arg("-initrd").arg(&files);
     let append = format!(
-        "console=ttyS0 panic=-1 quiet numa_balancing=disable tier_policies={policies} \
+        "console=ttyS0 panic=-1 quiet no_timer_check numa_balancing=disable tier_policies={policies} \
          tier_mib={WORKLOAD_MIB} tier_seconds={SECONDS} tier_local={local_pct}%"
     );
     let console = Running::start(command.args(["-append", &append])).finish(LONGEST).success();

@@ -2,6 +2,7 @@
 //! decisions, one after the other.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use rand::{RngExt, SeedableRng};
@@ -25,18 +26,18 @@ use spillway_tier::group::{self, Budget};
 use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::room::NodeRoom;
 
-/// Pages of the program: four huge pages' worth.
-const PAGES: u32 = 2048;
-const LOCAL_PAGES: u32 = 600;
+/// Pages of the program: two huge pages' worth.
+const PAGES: u32 = 1024;
+const LOCAL_PAGES: u32 = 300;
 const PROCESS: u32 = 7;
 /// Where the program's memory begins.
 const START: u64 = 1 << 30;
 
 /// What happens to a program.
-#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 enum Logged {
-    /// It accesses a page.
-    Access(PageIndex),
+    /// It accesses pages, in this order.
+    Accesses(BTreeSet<PageIndex>),
     /// Time passes.
     Pass { ns: u64 },
     /// The counters report.
@@ -46,20 +47,17 @@ enum Logged {
 /// A log: a hot tenth that moves from phase to phase, and accesses all over.
 fn recorded() -> Vec<Logged> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(20_221_122);
-    let mut log: Vec<_> = (0..PAGES).map(Logged::Access).collect();
-    for step in 0..6000_u32 {
-        let hot_start = step / 2000 * 512;
-        let page = if random.random_range(0..10) < 9 {
-            hot_start + random.random_range(0..PAGES / 10) * 2
-        } else {
-            random.random_range(0..PAGES)
-        };
-        log.push(Logged::Access(page % PAGES));
-        if step % 8 == 0 {
-            log.push(Logged::Pass { ns: random.random_range(200_000..6_000_000) });
-        }
-        if step % 100 == 99 {
-            let local = if step > 5000 { 800 } else { random.random_range(0..1000) };
+    let mut log = vec![Logged::Accesses((0..PAGES).collect())];
+    for step in 0..600_u32 {
+        let hot_start = step / 200 * 256;
+        let pages = (0..10).map(|at| match at {
+            0 => random.random_range(0..PAGES),
+            _ => (hot_start + random.random_range(0..PAGES / 10) * 2) % PAGES,
+        });
+        log.push(Logged::Accesses(pages.collect()));
+        log.push(Logged::Pass { ns: random.random_range(200_000..6_000_000) });
+        if step % 10 == 9 {
+            let local = if step > 500 { 800 } else { random.random_range(0..1000) };
             log.push(Logged::Window { local, far: 1000 - local });
         }
     }
@@ -285,9 +283,9 @@ impl Lab {
         done
     }
 
-    fn tell(&mut self, event: Logged) {
-        match event {
-            Logged::Access(page) => self.access(page),
+    fn tell(&mut self, event: &Logged) {
+        match *event {
+            Logged::Accesses(ref pages) => pages.iter().for_each(|&page| self.access(page)),
             Logged::Pass { ns } => self.pass(self.now_ps + ns * 1000),
             Logged::Window { local, far } => {
                 let window = CounterWindow { local_accesses: local, far_accesses: far };
@@ -344,7 +342,7 @@ impl Live {
             migration_bytes_per_s: 1 << 50,
             link,
         };
-        let mut machine = LiveMachine::new(PAGES, limits, Box::new(kernel.clone()));
+        let mut machine = LiveMachine::new(PAGES, limits, Box::new(kernel.clone())).told_at_once();
         machine.set_room(Tier::Local, NodeRoom(vec![(0, PAGES)]));
         machine.set_room(Tier::Far, NodeRoom(vec![(1, PAGES)]));
         Self { driver: Driver::new(machine, policy, Box::new(|| None)), kernel, now_ns: 0 }
@@ -355,10 +353,12 @@ impl Live {
         self.driver.look(PROCESS, &[0..u64::MAX], &mut source, &tier_of_frame, PAGES).unwrap();
     }
 
-    fn tell(&mut self, event: Logged) {
-        match event {
+    fn tell(&mut self, event: &Logged) {
+        match *event {
             // The kernel places a new page where there is room, and there is on both nodes.
-            Logged::Access(page) => self.kernel.access(PROCESS, START + u64::from(page) * 4096, 0),
+            Logged::Accesses(ref pages) => {
+                pages.iter().for_each(|&page| self.kernel.access(PROCESS, START + u64::from(page) * 4096, 0));
+            }
             Logged::Pass { ns } => {
                 let until_ns = self.now_ns + ns;
                 while let Some(at_ns) = self.driver.machine.next_timer_ns().filter(|&at_ns| at_ns <= until_ns)
@@ -383,11 +383,12 @@ fn compare(name: &str, log: &[Logged]) -> (usize, usize) {
     let mut lab = Lab::new(policy(name, &in_lab));
     let mut live = Live::new(policy(name, &in_daemon));
     let mut compared = 0;
-    for (at, &event) in log.iter().enumerate() {
+    for (at, event) in log.iter().enumerate() {
         lab.tell(event);
         live.tell(event);
         let (lab, daemon) = (in_lab.lock().unwrap(), in_daemon.lock().unwrap());
-        assert_eq!(lab[compared..], daemon[compared..], "{name}, event {at}: {event:?}");
+        let differ = lab.iter().zip(daemon.iter()).skip(compared).find(|(lab, daemon)| lab != daemon);
+        assert!(differ.is_none() && lab.len() == daemon.len(), "{name}, event {at}, {event:?}: {differ:?}");
         compared = lab.len();
     }
     let decisions = in_lab.lock().unwrap();
