@@ -1,5 +1,5 @@
 //! The page tables of any process, as the hardware uses them: which frame holds a page, and whether its accessed bit is
-//! set. Read through [`KernelMemory`], at about a millisecond per GiB; x86-64, four and five levels.
+//! set. Read through [`KernelMemory`], a table at a time; x86-64, four and five levels.
 //!
 //! The tables change and go away while they are read, and no lock is held: an entry may be out of date, or nonsense where
 //! a table was freed and used anew. Who acts on it asks the kernel by virtual address, which then decides.

@@ -7,7 +7,7 @@
 //!   the page, and the cheapest of those that are: a table of 512 pages is read at once, and clearing touches no list
 //!   or lock of the kernel's. Needs root, BTF and BPF, which distributions' kernels have.
 //! - [`IdlePages`]: the same bits through idle page tracking, by frame. The kernel walks back from each frame to the
-//!   tables that map it, so it costs several times as much, but counts what other processes access, and needs no BPF. Few
+//!   tables that map it, so it costs more, but counts what other processes access, and needs no BPF. Few
 //!   kernels are built with it.
 //!
 //! Neither loses an access but those in the moment between a look's reading and clearing. Neither is notified: that a

@@ -14,7 +14,7 @@ use super::{Facts, Seen, Source, SourceError};
 pub(super) const FACTS: Facts = Facts {
     name: "idle-pages",
     precision: "every page; time to one look; accesses of every process that maps the page",
-    cost: "about 100 ms per GiB and look: the kernel finds each frame's mappings twice",
+    cost: "CPU time of the daemon: the kernel finds the mappings of each frame twice a look; no fault",
 };
 
 const BITMAP: &str = "sys/kernel/mm/page_idle/bitmap";

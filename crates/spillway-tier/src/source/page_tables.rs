@@ -13,7 +13,7 @@ use super::{Facts, Seen, Source, SourceError};
 pub(super) const FACTS: Facts = Facts {
     name: "page-tables",
     precision: "every page; time to one look; an access that hits the TLB in all of a look's interval is missed",
-    cost: "about 1 ms to read and 5 ms to clear per GiB and look; no fault, no interrupt in the program",
+    cost: "CPU time of the daemon: each table is read once a look, and its bits cleared by clear_refs; no fault",
 };
 
 /// The source.
