@@ -86,6 +86,7 @@ fn measure(choice: Choice, mib: usize, busy_start: u64) {
         std::thread::sleep(Duration::from_millis(100));
         let began_ms = cpu_ms();
         driver.look(process, &ranges, source.as_mut(), &|_| Some(Tier::Far), 1 << 30).unwrap();
+        driver.act(process);
         driver.advance(u64::from(look) * 1_000_000_000);
         driver.end_round();
         // The first look meets every page for the first time.

@@ -27,6 +27,8 @@ const FIRST_PAGES: u32 = 1 << 20;
 const RESERVE_PAGES: u64 = 16_384;
 /// The same, as a share of the node: one part in so many.
 const RESERVE_PART: u64 = 64;
+/// Looks come at least so often, whatever they cost: what is older says nothing.
+const LONGEST_INTERVAL_NS: u64 = 10_000_000_000;
 /// It never sleeps less, so that work that is put off again and again does not keep a core busy.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// It never sleeps longer, so that a group whose processes are gone is noticed.
@@ -193,7 +195,7 @@ impl Daemon {
 
     /// Looks at all processes of a group.
     fn look(&mut self, at: usize) -> Result<(), DaemonError> {
-        let began_cpu_ns = cpu_ns(ClockId::ThreadCPUTime);
+        let mut cost_ns = 0;
         self.nodes.refresh();
         let local_room = room(&self.nodes, &self.tiers, Tier::Local);
         let far_room = room(&self.nodes, &self.tiers, Tier::Far);
@@ -206,17 +208,20 @@ impl Daemon {
         group.driver.machine.set_room(Tier::Far, far_room);
         group.find_processes();
         for id in group.processes.keys().copied().collect::<Vec<_>>() {
+            let began_ns = cpu_ns(ClockId::ThreadCPUTime);
             let Some(layout) = self.layouts.of(&self.root, id, now_ns).cloned() else { continue };
             let looked =
                 group.driver.look(id, &layout.managed, self.source.as_mut(), &tier_of, most_local_pages);
+            // What policy and moves cost is not the telemetry's.
+            cost_ns += cpu_ns(ClockId::ThreadCPUTime) - began_ns;
             match looked {
-                Err(SourceError::Gone(_)) | Ok(()) => {}
+                Ok(()) => group.driver.act(id),
+                Err(SourceError::Gone(_)) => {}
                 Err(error) => return Err(error.into()),
             }
             group.left_alone.insert(id, layout);
         }
         group.driver.end_round();
-        let cost_ns = cpu_ns(ClockId::ThreadCPUTime) - began_cpu_ns;
         let ended_ns = self.began.elapsed().as_nanos() as u64;
         group.note_look(now_ns, ended_ns, cost_ns, &self.config);
         Ok(())
@@ -377,7 +382,8 @@ impl Running {
         self.look_interval_ns = began_ns - self.last_look_ns;
         self.last_look_ns = began_ns;
         let by_share_ns = (cost_ns as f64 / (config.telemetry_cpu_pct / 100.0)) as u64;
-        self.next_look_ns = ended_ns + by_share_ns.max(config.look_ms * 1_000_000);
+        let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(config.look_ms * 1_000_000);
+        self.next_look_ns = ended_ns + interval_ns;
     }
 
     fn status(&self, uptime_s: f64) -> GroupStatus {

@@ -130,7 +130,7 @@ impl Driver {
         self.ask(Reason::Policy, |policy, machine| policy.on_counters(window, machine));
     }
 
-    /// Looks at a process: which pages are there, and which of them are used. `tier_of` names the tier of a frame, and
+    /// Looks at a process: which pages are there, and which of them are used. [`Self::act`] tells the policy. `tier_of` names the tier of a frame, and
     /// `most_local_pages` is what the fast nodes have.
     ///
     /// # Errors
@@ -157,9 +157,13 @@ impl Driver {
         }
         self.machine.end_look(process);
         self.machine.settle_budget(most_local_pages);
+        Ok(())
+    }
+
+    /// Tells the policy what a look at a process found, and moves what it wants moved.
+    pub fn act(&mut self, process: u32) {
         self.tell_events();
         self.machine.release_numbers(process);
-        Ok(())
     }
 
     /// A process is gone, and its pages with it.

@@ -41,6 +41,7 @@ fn hotbox(kernel: &FakeKernel, local: u32) -> Driver {
 
 fn look(driver: &mut Driver, kernel: &FakeKernel) {
     driver.look(PROCESS, &[0..u64::MAX], &mut kernel.clone(), &tier_of_frame, 10_000).unwrap();
+    driver.act(PROCESS);
 }
 
 /// The process accesses pages; a look and a scan later the policy knows.
