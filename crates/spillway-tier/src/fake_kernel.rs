@@ -46,6 +46,9 @@ pub struct FakeKernel(Arc<Mutex<State>>);
 /// A frame says which node it is of: each has a block of so many frames.
 pub const NODE_SHIFT: u32 = 32;
 
+/// All addresses of a process.
+pub const EVERYWHERE: &[Range<u64>] = std::slice::from_ref(&(0..u64::MAX));
+
 /// The tier of a frame.
 #[must_use]
 pub fn tier_of_frame(frame: u64) -> Option<Tier> {

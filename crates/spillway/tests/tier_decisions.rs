@@ -21,7 +21,7 @@ use spillway_lab::workload::Region;
 use spillway_policy::knowledge::Knowledge;
 use spillway_policy::registry::{self, Settings};
 use spillway_tier::driver::Driver;
-use spillway_tier::fake_kernel::{FakeKernel, tier_of_frame};
+use spillway_tier::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
 use spillway_tier::group::{self, Budget};
 use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::room::NodeRoom;
@@ -350,7 +350,7 @@ impl Live {
 
     fn look(&mut self) {
         let mut source = self.kernel.clone();
-        self.driver.look(PROCESS, &[0..u64::MAX], &mut source, &tier_of_frame, PAGES).unwrap();
+        self.driver.look(PROCESS, EVERYWHERE, &mut source, &tier_of_frame, PAGES).unwrap();
         self.driver.act(PROCESS);
     }
 

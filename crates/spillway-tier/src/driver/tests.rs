@@ -1,5 +1,5 @@
 use super::*;
-use crate::fake_kernel::{FakeKernel, tier_of_frame};
+use crate::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
 use crate::group::Budget;
 use crate::live::Limits;
 use crate::room::NodeRoom;
@@ -40,7 +40,7 @@ fn hotbox(kernel: &FakeKernel, local: u32) -> Driver {
 }
 
 fn look(driver: &mut Driver, kernel: &FakeKernel) {
-    driver.look(PROCESS, &[0..u64::MAX], &mut kernel.clone(), &tier_of_frame, 10_000).unwrap();
+    driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000).unwrap();
     driver.act(PROCESS);
 }
 
@@ -107,7 +107,7 @@ fn a_process_that_ends_or_executes_another_program_takes_its_pages_along() {
     look(&mut driver, &kernel);
     assert_eq!(driver.machine.pages.used(Tier::Local), 1, "another program");
     kernel.state().gone.insert(PROCESS);
-    let gone = driver.look(PROCESS, &[0..u64::MAX], &mut kernel.clone(), &tier_of_frame, 10_000);
+    let gone = driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
     assert!(matches!(gone, Err(SourceError::Gone(PROCESS))));
     assert_eq!(driver.machine.pages.used(Tier::Local), 0);
     driver.advance(100 * PERIOD_NS);
@@ -119,7 +119,7 @@ fn a_source_that_disappears_is_an_error_and_forgets_nothing() {
     let mut driver = hotbox(&kernel, 8);
     round(&mut driver, &kernel, &[0]);
     kernel.state().source_lost = true;
-    let lost = driver.look(PROCESS, &[0..u64::MAX], &mut kernel.clone(), &tier_of_frame, 10_000);
+    let lost = driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
     assert!(matches!(lost, Err(SourceError::Lost { .. })));
     assert_eq!(driver.machine.pages.used(Tier::Local), 1);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fake_kernel::FakeKernel;
+use crate::fake_kernel::{EVERYWHERE, FakeKernel};
 use spillway_core::size::Size;
 
 const PROCESS: u32 = 7;
@@ -25,7 +25,7 @@ fn look(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
     use crate::source::Source;
     let mut kernel = kernel.clone();
     kernel
-        .look(PROCESS, &[0..u64::MAX], &mut |seen| {
+        .look(PROCESS, EVERYWHERE, &mut |seen| {
             let tier = crate::fake_kernel::tier_of_frame(seen.frame).unwrap();
             machine.see(PROCESS, seen, tier);
         })
@@ -258,7 +258,7 @@ fn a_share_of_memory_is_a_share_of_what_there_is() {
     kernel.access(PROCESS, 100 * 4096, 0);
     kernel.access(PROCESS, 101 * 4096, 0);
     let mut source = kernel.clone();
-    crate::source::Source::look(&mut source, PROCESS, &[0..u64::MAX], &mut |seen| {
+    crate::source::Source::look(&mut source, PROCESS, EVERYWHERE, &mut |seen| {
         machine.see(PROCESS, seen, Tier::Far);
     })
     .unwrap();

@@ -146,7 +146,7 @@ mod tests {
     fn look(source: &mut IdlePages, pages: Range<u64>) -> Vec<(u64, u64, bool)> {
         let mut found = Vec::new();
         source
-            .look(7, &[pages.start * 4096..pages.end * 4096], &mut |seen| {
+            .look(7, std::slice::from_ref(&(pages.start * 4096..pages.end * 4096)), &mut |seen| {
                 found.push((seen.address / 4096, seen.frame, seen.accessed));
             })
             .unwrap();

@@ -89,10 +89,11 @@ mod tests {
         let area = Area::new(PAGES * 4096).unwrap();
         (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
         let start = area.address() as u64;
+        let range = start..start + (PAGES * 4096) as u64;
         let mut look = || {
             let mut accessed = Vec::new();
             source
-                .look(std::process::id(), &[start..start + (PAGES * 4096) as u64], &mut |seen| {
+                .look(std::process::id(), std::slice::from_ref(&range), &mut |seen| {
                     accessed.push(seen.accessed);
                 })
                 .unwrap();
