@@ -174,4 +174,6 @@ fn looks_keep_to_their_share_of_a_core() {
     running.note_look(5_000, 10_000, 10_000_000, &config);
     assert_eq!(running.next_look_ns, 500_010_000, "10 ms every 500 ms are 2%");
     assert_eq!(running.look_interval_ns, 4_000);
+    running.note_look(6_000, 10_000, 1_000_000_000, &config);
+    assert_eq!(running.next_look_ns, 10_000_010_000, "but every 10 s");
 }
