@@ -2,12 +2,17 @@
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: run test test-full build lint loom fuzz deny setup test-tools
+.PHONY: run rig test test-full build lint loom fuzz deny setup test-tools
 
 # Builds, and runs a real program on far memory.
 run: setup
 	cargo build --locked --release --workspace
 	scripts/main-job "$(CARGO_TARGET_DIR)/release/spillway"
+
+# A guest with a fast and a slow memory node runs a workload under several policies; results in target/rig/results.json.
+rig: setup
+	scripts/install-packages qemu-system-x86=qemu-system-x86_64
+	cargo test --locked -p spillway --features full-tests --test full_tier -- --nocapture
 
 # Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
 test: setup test-tools

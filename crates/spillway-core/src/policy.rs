@@ -98,4 +98,9 @@ pub trait Policy: Send {
 
     /// A window of the access counters is over.
     fn on_counters(&mut self, _window: CounterWindow, _machine: &mut dyn Machine) {}
+
+    /// Why it has paused migrations, in words, if it has.
+    fn paused(&self) -> Option<String> {
+        None
+    }
 }

@@ -225,6 +225,13 @@ impl Policy for HotBox {
             self.ratios.remove(0);
         }
     }
+
+    fn paused(&self) -> Option<String> {
+        self.paused.then(|| {
+            let local_pct = self.steady_ratio * 100.0;
+            format!("{local_pct:.0}% of accesses were local in window after window: migrations gain nothing")
+        })
+    }
 }
 
 #[cfg(test)]

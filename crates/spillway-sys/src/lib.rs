@@ -3,11 +3,16 @@
 #![allow(unsafe_code)]
 
 pub mod arena;
+pub mod btf;
 pub mod code_patch;
 pub mod dispatch;
+pub mod kernel_memory;
 pub mod machine;
 pub mod maps;
 pub mod memory;
+pub mod migration;
+pub mod node_speed;
+pub mod page_tables;
 pub mod process;
 pub mod raw;
 pub mod raw_thread;

@@ -1,4 +1,4 @@
-//! The mappings of this process, from `/proc/self/maps`.
+//! The mappings of a process, from `/proc/PID/maps`.
 
 use std::io::{BufRead, BufReader, Result};
 
@@ -18,7 +18,9 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    fn parse(line: &str) -> Option<Self> {
+    /// A line of `/proc/PID/maps`; none where it is not one.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
         let permissions = fields.next()?.to_owned();

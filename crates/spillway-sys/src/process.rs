@@ -23,6 +23,17 @@ pub fn die_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(before_exec) };
 }
 
+/// The program and what it starts get no huge pages (`PR_SET_THP_DISABLE`).
+pub fn without_huge_pages(command: &mut Command) {
+    let before_exec = || {
+        // SAFETY: changes a property of the calling process, and takes no pointer.
+        let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+        if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+    unsafe { command.pre_exec(before_exec) };
+}
+
 /// Ends this process by `signal`, so that its parent sees what became of the program; without a core dump of
 /// its own.
 pub fn end_by_signal(signal: i32) -> ! {

@@ -53,7 +53,8 @@ impl<'a> From<&'a Check> for Line<'a> {
 
 /// Runs the command.
 pub fn run(args: DoctorArgs) -> ExitCode {
-    let checks = machine::checks();
+    let mut checks = machine::checks();
+    checks.extend(spillway_tier::checks::checks());
     let mut out = anstream::AutoStream::auto(io::stdout().lock());
     let printed = if args.json { print_json(&mut out, &checks) } else { print_lines(&mut out, &checks) };
     match printed {

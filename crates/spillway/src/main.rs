@@ -4,8 +4,10 @@
 mod bench;
 mod doctor;
 mod donor;
+mod explain;
 mod lab;
 mod run;
+mod tier;
 
 use std::fmt::Display;
 use std::io::Write;
@@ -26,7 +28,7 @@ Exit status:
   125  Spillway itself could not start the program
   126  the program was found but cannot be executed
   127  the program was not found
-  Otherwise 'run' ends as the program does; 'donor', 'doctor' and 'lab' with 0 or 1.";
+  Otherwise 'run' and 'tier' end as the program does; all others with 0 or 1.";
 
 /// Run programs on more memory than the machine has.
 ///
@@ -42,6 +44,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Tier(tier::TierArgs),
+    Explain(explain::ExplainArgs),
     Donor(donor::DonorArgs),
     Doctor(doctor::DoctorArgs),
     Lab(lab::LabArgs),
@@ -51,6 +55,8 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Run(args) }) => run::run(args),
+        Ok(Cli { command: Command::Tier(args) }) => tier::run(args),
+        Ok(Cli { command: Command::Explain(args) }) => explain::run(&args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
         Ok(Cli { command: Command::Lab(args) }) => lab::run(args),

@@ -11,9 +11,12 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 14] = [
     &[],
     &["run"],
+    &["tier"],
+    &["tier", "status"],
+    &["explain"],
     &["donor"],
     &["donor", "drop"],
     &["doctor"],

@@ -6,14 +6,12 @@ mod donor_common;
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use donor_common::Donor;
 use support::MIB;
-use support::child::{PATIENCE, Running};
+use support::guest::{archived, kernel};
 use support::launch::Launch;
 use support::tools::{c_program_with, tool};
 
@@ -26,28 +24,6 @@ const LONGEST: Duration = Duration::from_secs(15 * 60);
 
 /// Each guest wants a CPU for itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// The kernel of Debian's package.
-fn kernel() -> PathBuf {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest-kernel");
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-kernel");
-    PathBuf::from(Running::start(Command::new(script).arg(directory)).finish(PATIENCE).success().trim_end())
-}
-
-/// One file of an archive in the format that the kernel takes its first file system in (`man 5 cpio`, "New ASCII").
-fn archived(name: &str, mode: u32, contents: &[u8]) -> Vec<u8> {
-    let length = contents.len();
-    let name_length = name.len() + 1;
-    let numbers = [1, mode as usize, 0, 0, 1, 0, length, 0, 0, 0, 0, name_length, 0];
-    let mut file = b"070701".to_vec();
-    numbers.iter().for_each(|number| file.extend(format!("{number:08x}").bytes()));
-    file.extend(name.bytes());
-    file.push(0);
-    file.resize(file.len().next_multiple_of(4), 0);
-    file.extend(contents);
-    file.resize(file.len().next_multiple_of(4), 0);
-    file
-}
 
 /// A file system with nothing but the memory test as its first program.
 fn initial_files() -> Vec<u8> {

@@ -90,8 +90,17 @@ impl Policy for Fifo {
     }
 }
 
-/// A daemon that moves a page to local memory in each round, and wants to begin the next one at once.
-struct Busy(u32);
+/// A daemon that moves a page in each round, and wants to begin two more at once, while it has `rounds` left.
+struct Busy {
+    round: u32,
+    rounds: u32,
+}
+
+impl Busy {
+    fn of(rounds: u32) -> Box<Self> {
+        Box::new(Self { round: 0, rounds })
+    }
+}
 
 impl Policy for Busy {
     fn start(&mut self, machine: &mut dyn Machine) {
@@ -103,12 +112,14 @@ impl Policy for Busy {
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
-        let page = self.0 % machine.page_count();
-        self.0 += 1;
+        let page = self.round % machine.page_count();
+        self.round += 1;
         let to = if machine.tier_of(page) == Some(Tier::Local) { Tier::Far } else { Tier::Local };
         machine.migrate(&[page], to, spillway_core::machine::Call::System);
-        machine.set_timer(timer, 0);
-        machine.set_timer(timer, 0);
+        if self.round < self.rounds {
+            machine.set_timer(timer, 0);
+            machine.set_timer(timer, 0);
+        }
     }
 }
 
@@ -181,7 +192,7 @@ fn a_contending_neighbour_slows_page_fetches() {
 /// However many rounds it is asked for, its core does one after the other, and what it moves is moved when it has come to it.
 #[test]
 fn a_daemon_does_no_more_than_its_core_can() {
-    let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Busy(0)), 4096, 0.0);
+    let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Busy::of(u32::MAX), 4096, 0.0);
     setup.platform.daemon_core = DaemonCore::Spare;
     let outcome = Simulation::new(setup).unwrap().run().unwrap().remove(0);
     let worked_ps = outcome.spare_bill.total_ps();
@@ -192,7 +203,7 @@ fn a_daemon_does_no_more_than_its_core_can() {
 #[test]
 fn a_daemon_interrupts_the_cores_that_it_is_not_on() {
     let run_ps = |daemon_core, interrupt_ns| {
-        let mut setup = setup(Stride::new(2 * MIB, 4096, 3, 1), Box::new(Busy(0)), 4096, 0.0);
+        let mut setup = setup(Stride::new(2 * MIB, 4096, 3, 1), Busy::of(200), 4096, 0.0);
         (setup.platform.daemon_core, setup.platform.interrupt_ns) = (daemon_core, interrupt_ns);
         Simulation::new(setup).unwrap().run().unwrap().remove(0).run_ps
     };

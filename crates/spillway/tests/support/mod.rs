@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, reason = "each test target uses its own part")]
 
 pub mod child;
+pub mod guest;
 pub mod launch;
 pub mod tools;
 pub mod watch;

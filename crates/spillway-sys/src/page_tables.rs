@@ -1,0 +1,290 @@
+//! The page tables of any process, as the hardware uses them: which frame holds a page, and whether its accessed bit is
+//! set. Read through [`KernelMemory`], a table at a time; x86-64, four and five levels.
+//!
+//! The tables change and go away while they are read, and no lock is held: an entry may be out of date, or nonsense where
+//! a table was freed and used anew. Who acts on it asks the kernel by virtual address, which then decides.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+use crate::btf::{Btf, BtfError};
+use crate::kernel_memory::{KernelMemory, MOST_BYTES};
+
+const PRESENT: u64 = 1 << 0;
+const ACCESSED: u64 = 1 << 5;
+const LEAF: u64 = 1 << 7;
+/// Where PRESENT is clear: mapped without any right, as NUMA balancing does it (`_PAGE_PROTNONE`).
+const NO_ACCESS: u64 = 1 << 8;
+const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
+
+const ENTRIES: u64 = 512;
+const PAGE_SHIFT: u32 = 12;
+const LEVEL_BITS: u32 = 9;
+
+/// The kernel places its map of all memory at a multiple of this.
+const MAP_ALIGNMENT: u64 = 1 << 30;
+/// As many places for it are tried: for 64 TiB of memory.
+const MOST_PLACES: u64 = 1 << 16;
+
+/// Why page tables cannot be read.
+#[derive(Debug, Error)]
+pub enum PageTablesError {
+    /// The kernel does not say where its structures lie.
+    #[error(transparent)]
+    Types(#[from] BtfError),
+    /// The kernel's memory cannot be read.
+    #[error(
+        "kernel memory: {0}; reading page tables needs root (CAP_BPF, CAP_PERFMON) and a kernel that is not locked down"
+    )]
+    Memory(#[from] Errno),
+    /// The kernel's map of all memory was not found.
+    #[error("kernel memory: the map of all memory was not found; take another telemetry source")]
+    NoMap,
+    /// The process is gone, or has no memory of its own.
+    #[error("process {0}: gone, or a kernel thread")]
+    Gone(u32),
+}
+
+/// An entry that maps a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// First address that it maps.
+    pub address: u64,
+    /// The frame there, in pages of 4 KiB.
+    pub frame: u64,
+    /// How many pages of 4 KiB it maps: 1, 512 or 262,144.
+    pub pages: u32,
+    /// Whether they were accessed since the bit was cleared.
+    pub accessed: bool,
+}
+
+struct Offsets {
+    tasks: u64,
+    tgid: u64,
+    group_leader: u64,
+    mm: u64,
+    pgd: u64,
+}
+
+impl Offsets {
+    fn of_kernel() -> Result<Self, BtfError> {
+        let btf = Btf::of_kernel()?;
+        let task = |member| btf.offset("task_struct", member).map(|offset| offset as u64);
+        Ok(Self {
+            tasks: task("tasks")?,
+            tgid: task("tgid")?,
+            group_leader: task("group_leader")?,
+            mm: task("mm")?,
+            pgd: btf.offset("mm_struct", "pgd")? as u64,
+        })
+    }
+}
+
+/// The address space of one process, by where its page tables begin.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressSpace {
+    process: u32,
+    task: u64,
+    mm: u64,
+    pgd: u64,
+}
+
+/// Reads page tables.
+pub struct PageTables {
+    memory: KernelMemory,
+    offsets: Offsets,
+    levels: u32,
+    /// Where the kernel maps all memory.
+    map: u64,
+}
+
+impl PageTables {
+    /// Finds out where everything lies.
+    ///
+    /// # Errors
+    /// The kernel gives no access, or is not understood.
+    pub fn open() -> Result<Self, PageTablesError> {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let levels = if cpu.split_whitespace().any(|flag| flag == "la57") { 5 } else { 4 };
+        let mut tables =
+            Self { memory: KernelMemory::open()?, offsets: Offsets::of_kernel()?, levels, map: 0 };
+        let own = tables.find(std::process::id())?;
+        tables.map = tables.find_map(own.pgd).ok_or(PageTablesError::NoMap)?;
+        Ok(tables)
+    }
+
+    fn find_map(&mut self, pgd: u64) -> Option<u64> {
+        let highest = pgd & !(MAP_ALIGNMENT - 1);
+        (0..MOST_PLACES).map(|place| highest - place * MAP_ALIGNMENT).find(|&candidate| {
+            self.map = candidate;
+            self.frame_of(pgd, pgd).is_some_and(|frame| candidate.wrapping_add(frame << PAGE_SHIFT) == pgd)
+        })
+    }
+
+    /// The frame at one address of the address space whose tables begin at `pgd`.
+    fn frame_of(&mut self, pgd: u64, address: u64) -> Option<u64> {
+        let mut table = pgd;
+        for level in (0..self.levels).rev() {
+            let shift = PAGE_SHIFT + level * LEVEL_BITS;
+            let entry = self.memory.word(table + (address >> shift) % ENTRIES * 8).ok()?;
+            if entry & PRESENT == 0 {
+                return None;
+            }
+            let below = (address >> PAGE_SHIFT) & ((1 << (level * LEVEL_BITS)) - 1);
+            if level == 0 || (level <= 2 && entry & LEAF != 0) {
+                return Some(((entry & FRAME) >> PAGE_SHIFT & !((1 << (level * LEVEL_BITS)) - 1)) + below);
+            }
+            table = self.map.wrapping_add(entry & FRAME);
+        }
+        None
+    }
+
+    fn word32(&mut self, address: u64) -> Result<u32, Errno> {
+        let mut word = [0; 4];
+        word.copy_from_slice(self.memory.read(address, 4)?);
+        Ok(u32::from_ne_bytes(word))
+    }
+
+    /// Finds a process.
+    ///
+    /// # Errors
+    /// It is gone, or has no memory.
+    pub fn find(&mut self, process: u32) -> Result<AddressSpace, PageTablesError> {
+        const MOST_TASKS: usize = 1 << 22;
+        let gone = PageTablesError::Gone(process);
+        let own = self.memory.current_task()?;
+        let own = self.memory.word(own + self.offsets.group_leader)?;
+        let mut task = own;
+        for _ in 0..MOST_TASKS {
+            if self.word32(task + self.offsets.tgid).ok() == Some(process) {
+                let mm = self.memory.word(task + self.offsets.mm)?;
+                if mm == 0 {
+                    return Err(gone);
+                }
+                let pgd = self.memory.word(mm + self.offsets.pgd)?;
+                return Ok(AddressSpace { process, task, mm, pgd });
+            }
+            let Ok(next) = self.memory.word(task + self.offsets.tasks) else { return Err(gone) };
+            task = next.wrapping_sub(self.offsets.tasks);
+            if task == own {
+                break;
+            }
+        }
+        Err(gone)
+    }
+
+    /// Whether an address space is still what it was: the process lives and has not executed another program.
+    #[must_use]
+    pub fn is_current(&mut self, space: &AddressSpace) -> bool {
+        self.word32(space.task + self.offsets.tgid).ok() == Some(space.process)
+            && self.memory.word(space.task + self.offsets.mm).ok() == Some(space.mm)
+    }
+
+    /// Tells `visit` of each page in a range of addresses that has a frame.
+    pub fn walk(&mut self, space: &AddressSpace, range: Range<u64>, visit: &mut dyn FnMut(Entry)) {
+        self.walk_table(space.pgd, self.levels - 1, &range, 0, visit);
+    }
+
+    fn walk_table(
+        &mut self,
+        table: u64,
+        level: u32,
+        range: &Range<u64>,
+        table_start: u64,
+        visit: &mut dyn FnMut(Entry),
+    ) {
+        let shift = PAGE_SHIFT + level * LEVEL_BITS;
+        let first = range.start.saturating_sub(table_start) >> shift;
+        let end = (range.end - table_start).div_ceil(1 << shift).min(ENTRIES);
+        let mut entries = [0; MOST_BYTES];
+        let bytes = (end - first) as usize * 8;
+        match self.memory.read(table + first * 8, bytes) {
+            Ok(read) => entries[..bytes].copy_from_slice(read),
+            Err(_) => return,
+        }
+        for (at, entry) in entries[..bytes].as_chunks().0.iter().enumerate() {
+            let entry = u64::from_ne_bytes(*entry);
+            let address = table_start + ((first + at as u64) << shift);
+            let there = entry & PRESENT != 0;
+            let barred = !there && entry & NO_ACCESS != 0;
+            let is_leaf = level == 0 || (level <= 2 && entry & LEAF != 0);
+            if is_leaf && (there || barred) {
+                // The kernel keeps frames inverted where the hardware must not see them (L1TF).
+                let frame = (if barred { !entry } else { entry }) & FRAME;
+                let pages = 1 << (level * LEVEL_BITS);
+                let frame = frame >> PAGE_SHIFT & !(u64::from(pages) - 1);
+                visit(Entry { address, frame, pages, accessed: entry & ACCESSED != 0 });
+            } else if there && level > 0 {
+                self.walk_table(self.map.wrapping_add(entry & FRAME), level - 1, range, address, visit);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Area;
+
+    const PAGES: usize = 1024;
+
+    fn entries(tables: &mut PageTables, area: &Area) -> Vec<Entry> {
+        let space = tables.find(std::process::id()).unwrap();
+        assert!(tables.is_current(&space));
+        let mut found = Vec::new();
+        let start = area.address() as u64;
+        tables.walk(&space, start..start + (PAGES * 4096) as u64, &mut |entry| found.push(entry));
+        found
+    }
+
+    #[test]
+    fn pages_are_found_with_their_frames() {
+        let mut tables = PageTables::open().unwrap();
+        let area = Area::new(PAGES * 4096).unwrap();
+        for page in [0, 7, 600, 1023] {
+            area.write(page * 4096, &[1]);
+        }
+        let found = entries(&mut tables, &area);
+        let pages: Vec<_> =
+            found.iter().map(|entry| (entry.address as usize - area.address()) / 4096).collect();
+        assert_eq!(pages, [0, 7, 600, 1023]);
+        for entry in found {
+            let mut bytes = [0; 8];
+            let map = std::fs::File::open("/proc/self/pagemap").unwrap();
+            std::os::unix::fs::FileExt::read_exact_at(&map, &mut bytes, entry.address / 4096 * 8).unwrap();
+            let frame = u64::from_ne_bytes(bytes) & ((1 << 55) - 1);
+            assert_eq!((entry.frame, entry.pages), (frame, 1));
+        }
+    }
+
+    #[test]
+    fn accessed_bits_tell_what_was_used_since_they_were_cleared() {
+        let mut tables = PageTables::open().unwrap();
+        let area = Area::new(PAGES * 4096).unwrap();
+        (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
+        assert!(entries(&mut tables, &area).iter().all(|entry| entry.accessed));
+        std::fs::write("/proc/self/clear_refs", "1").unwrap();
+        let used = entries(&mut tables, &area).iter().filter(|entry| entry.accessed).count();
+        assert!(used < PAGES / 10, "{used} of {PAGES} are in use");
+        // Another process in between makes this one's processor forget its translations.
+        std::process::Command::new("true").status().unwrap();
+        area.write(5 * 4096, &[2]);
+        assert!(entries(&mut tables, &area)[5].accessed);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_said_to_be_gone() {
+        let mut tables = PageTables::open().unwrap();
+        let error = tables.find(u32::MAX).unwrap_err();
+        assert!(matches!(error, PageTablesError::Gone(u32::MAX)), "{error}");
+        let child = std::process::Command::new("sleep").arg("100").spawn();
+        let mut child = child.unwrap();
+        let space = tables.find(child.id()).unwrap();
+        assert!(tables.is_current(&space));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(tables.find(child.id()).is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! What `spillway doctor` says of this machine's tiers.
+
+use std::path::Path;
+
+use spillway_core::size::Size;
+use spillway_sys::machine::{Check, Status};
+
+use crate::nodes::{Node, Nodes, NodesError, Tiers};
+use crate::settings;
+use crate::source;
+
+fn check(name: &'static str, status: Status, found: String, meaning: &'static str) -> Check {
+    Check { name, status, essential: false, found, meaning, remedy: None }
+}
+
+/// Tiers, telemetry and what stands in the way. Takes some milliseconds and changes nothing.
+#[must_use]
+pub fn checks() -> Vec<Check> {
+    let root = Path::new("/");
+    let mut checks = vec![tiers(root), telemetry()];
+    checks.push(conflicts(root));
+    checks
+}
+
+fn tiers(root: &Path) -> Check {
+    const NAME: &str = "memory-tiers";
+    let nodes = match Nodes::read(root) {
+        Ok(nodes) => nodes,
+        Err(error) => return check(NAME, Status::Missing, error.to_string(), "'tier' needs memory nodes"),
+    };
+    match nodes.tiers(None, None) {
+        Ok(tiers) => check(
+            NAME,
+            Status::Ok,
+            describe(&nodes, &tiers),
+            "'tier' moves pages between them; --fast and --slow override",
+        ),
+        Err(NodesError::NoSlow(_)) => {
+            let all = nodes.all.iter().map(describe_node).collect::<Vec<_>>().join(", ");
+            check(
+                NAME,
+                Status::Missing,
+                format!("all fast: {all}"),
+                "'tier' needs a slow node beside the fast",
+            )
+        }
+        Err(error) => check(NAME, Status::Missing, error.to_string(), "'tier' needs a slow node"),
+    }
+}
+
+fn describe(nodes: &Nodes, tiers: &Tiers) -> String {
+    let list = |set: &crate::nodes::NodeSet| {
+        let of_set = nodes.all.iter().filter(|node| set.0.contains(&node.node));
+        of_set.map(describe_node).collect::<Vec<_>>().join(", ")
+    };
+    format!("fast: {}; slow: {}", list(&tiers.fast), list(&tiers.slow))
+}
+
+fn describe_node(node: &Node) -> String {
+    let mut parts = vec![Size::from_bytes(node.total_bytes).to_string()];
+    parts.extend(node.memory_tier.map(|tier| format!("tier {tier}")));
+    parts.extend(node.read_latency_ns.map(|latency_ns| format!("{latency_ns} ns")));
+    parts.extend(node.read_bytes_per_s.map(|bytes| format!("{}/s", Size::from_bytes(bytes))));
+    if !node.cpus {
+        parts.push("no CPUs".to_owned());
+    }
+    if node.dax {
+        parts.push("DAX".to_owned());
+    }
+    format!("node {} ({})", node.node, parts.join(", "))
+}
+
+fn telemetry() -> Check {
+    const NAME: &str = "tier-telemetry";
+    let (mut works, mut fails) = (Vec::new(), Vec::new());
+    for (facts, error) in source::available() {
+        match error {
+            None => works.push(facts.name),
+            Some(error) => fails.push(error.to_string()),
+        }
+    }
+    if works.is_empty() {
+        check(NAME, Status::Missing, fails.join("; "), "'tier' cannot know which pages are used")
+    } else {
+        check(NAME, Status::Ok, works.join(", "), "'tier' knows which pages are used")
+    }
+}
+
+fn conflicts(root: &Path) -> Check {
+    const NAME: &str = "tier-conflicts";
+    let found = settings::conflicts(root);
+    let Some(first) = found.first() else {
+        return check(NAME, Status::Ok, "none".to_owned(), "the kernel migrates nothing by itself");
+    };
+    let all = found.iter().map(|conflict| {
+        let name = match conflict.setting.rsplit('/').next() {
+            Some("action") | None => "DAMON scheme",
+            Some(name) => name,
+        };
+        format!("{name} is {}", conflict.value)
+    });
+    let mut check = check(
+        NAME,
+        Status::Warn,
+        all.collect::<Vec<_>>().join("; "),
+        "'tier' starts only with --beside-kernel while the kernel does the same",
+    );
+    check.remedy = Some(first.remedy.clone());
+    check
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn nodes_are_shown_with_all_that_is_known_of_them() {
+        let tree = Tree::new();
+        tree.node(0, "0-3", 2048, 100);
+        assert_eq!(tiers(tree.root()).status, Status::Missing);
+        assert_eq!(tiers(tree.root()).found, "all fast: node 0 (2.0 GiB)");
+        tree.node(1, "", 4096, 100);
+        tree.write("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0-1");
+        tree.write("sys/devices/system/node/node1/access1/initiators/read_latency", "350");
+        let found = tiers(tree.root());
+        assert_eq!(found.status, Status::Ok);
+        assert_eq!(
+            found.found,
+            "fast: node 0 (2.0 GiB, tier 4); slow: node 1 (4.0 GiB, tier 4, 350 ns, no CPUs)"
+        );
+        assert_eq!(tiers(Tree::new().root()).status, Status::Missing);
+    }
+
+    #[test]
+    fn a_conflict_comes_with_its_remedy() {
+        let tree = Tree::new();
+        assert_eq!(conflicts(tree.root()).status, Status::Ok);
+        tree.write("proc/sys/kernel/numa_balancing", "1");
+        let found = conflicts(tree.root());
+        assert_eq!(found.status, Status::Warn);
+        assert_eq!(found.found, "numa_balancing is 1");
+        assert_eq!(found.remedy.as_deref(), Some("sysctl kernel.numa_balancing=0"));
+    }
+}

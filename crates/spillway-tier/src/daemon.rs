@@ -1,0 +1,421 @@
+//! The daemon: groups of processes, each with its policy, turn by turn.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use spillway_core::machine::{Machine, Tier};
+use thiserror::Error;
+
+use crate::driver::Driver;
+use crate::group::{Budget, Config, ConfigError, Group};
+use crate::live::{Limits, LiveMachine};
+use crate::mover::{KernelMover, Mover};
+use crate::nodes::{Nodes, NodesError, Tiers};
+use crate::pages::{PAGES_PER_CHUNK, bit};
+use crate::process::{self, Layout, Layouts, Process, ProcessError};
+use crate::room::NodeRoom;
+use crate::settings::{self, Conflict};
+use crate::source::{self, Source, SourceError};
+use crate::speed;
+use crate::status::{Answer, Explanation, GroupStatus, PageExplanation, Request, SourceStatus, Status};
+
+/// Numbers that a policy knows at first, in pages: for 4 GiB.
+const FIRST_PAGES: u32 = 1 << 20;
+/// What the daemon leaves free of a node for the kernel, at most, in pages: 64 MiB.
+const RESERVE_PAGES: u64 = 16_384;
+/// The same, as a share of the node: one part in so many.
+const RESERVE_PART: u64 = 64;
+/// Looks come at least so often, whatever they cost: what is older says nothing.
+const LONGEST_INTERVAL_NS: u64 = 10_000_000_000;
+/// It never sleeps less, so that work that is put off again and again does not keep a core busy.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// It never sleeps longer, so that a group whose processes are gone is noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// Why a daemon cannot start or go on.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There are no two tiers.
+    #[error(transparent)]
+    Nodes(#[from] NodesError),
+    /// No telemetry.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A process or a control group is not there.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// The kernel does the same by itself.
+    #[error("{}: {} ({}); turn it off: {}; or start with --pause-kernel or --beside-kernel", .0.setting, .0.value, .0.meaning, .0.remedy)]
+    Conflict(Conflict),
+    /// The kernel does not say which node a frame is of.
+    #[error(
+        "memory blocks: the kernel does not say which node a frame is of; it needs CONFIG_MEMORY_HOTPLUG"
+    )]
+    NoFrames,
+}
+
+/// A group at work.
+struct Running {
+    group: Group,
+    driver: Driver,
+    processes: BTreeMap<u32, Process>,
+    /// A program that we started: its descendants belong to the group.
+    program: Option<u32>,
+    next_look_ns: u64,
+    last_look_ns: u64,
+    look_interval_ns: u64,
+    looks: u64,
+    look_cpu_ns: u64,
+    left_alone: BTreeMap<u32, Layout>,
+    ended: Option<String>,
+}
+
+/// The daemon.
+pub struct Daemon {
+    config: Config,
+    nodes: Nodes,
+    tiers: Tiers,
+    source: Box<dyn Source>,
+    layouts: Layouts,
+    groups: Vec<Running>,
+    began: Instant,
+    root: PathBuf,
+}
+
+fn cpu_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+impl Daemon {
+    /// Whether a daemon could start with this configuration, before anything is begun.
+    ///
+    /// # Errors
+    /// A value makes no sense, the machine has not got what is needed, or the kernel does the same by itself.
+    pub fn check(config: &Config) -> Result<(), DaemonError> {
+        Self::prepare(config).map(|_| ())
+    }
+
+    fn prepare(config: &Config) -> Result<(Nodes, Tiers, Box<dyn Source>), DaemonError> {
+        config.check()?;
+        let root = Path::new("/");
+        if let Some(conflict) = settings::conflicts(root).into_iter().next().filter(|_| !config.beside_kernel)
+        {
+            return Err(DaemonError::Conflict(conflict));
+        }
+        let nodes = Nodes::read(root)?;
+        let tiers = nodes.tiers(config.fast.as_ref(), config.slow.as_ref())?;
+        if !nodes.know_frames() {
+            return Err(DaemonError::NoFrames);
+        }
+        Ok((nodes, tiers, source::open(config.source)?))
+    }
+
+    /// Starts to manage what a configuration names. `program` is one that was started for the first group.
+    ///
+    /// # Errors
+    /// As [`Self::check`], or a process or control group is not there.
+    pub fn start(config: Config, program: Option<u32>) -> Result<Self, DaemonError> {
+        let (nodes, tiers, source) = Self::prepare(&config)?;
+        Self::with(config, nodes, tiers, source, &|| Box::new(KernelMover), program)
+    }
+
+    fn with(
+        config: Config,
+        nodes: Nodes,
+        tiers: Tiers,
+        source: Box<dyn Source>,
+        mover: &dyn Fn() -> Box<dyn Mover>,
+        program: Option<u32>,
+    ) -> Result<Self, DaemonError> {
+        let link = speed::link(&nodes, &tiers);
+        let mut groups = Vec::new();
+        for (at, group) in config.group.iter().enumerate() {
+            let limits = Limits {
+                local: group.local.unwrap_or(Budget::Pct(100.0)),
+                local_pages: 0,
+                far_pages: pages_of(&nodes, &tiers, Tier::Far),
+                migration_bytes_per_s: config.migration_bytes_per_s()?,
+                link,
+            };
+            let machine = LiveMachine::new(FIRST_PAGES, limits, mover());
+            // It was built once already, so it can be built again.
+            let first = group.build_policy()?;
+            let again = group.clone();
+            let driver = Driver::new(machine, first, Box::new(move || again.build_policy().ok()));
+            let program = program.filter(|_| at == 0);
+            groups.push(Running::new(group.clone(), driver, program)?);
+        }
+        let (root, layouts) = (PathBuf::from("/"), Layouts::default());
+        Ok(Self { config, nodes, tiers, source, layouts, groups, began: Instant::now(), root })
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Does what is due. How long there is nothing more to do; none when all groups have ended.
+    ///
+    /// # Errors
+    /// The telemetry source has disappeared.
+    pub fn turn(&mut self) -> Result<Option<Duration>, DaemonError> {
+        for at in 0..self.groups.len() {
+            let now_ns = self.now_ns();
+            let group = &mut self.groups[at];
+            if group.ended.is_some() {
+                continue;
+            }
+            group.driver.advance(now_ns);
+            if now_ns >= group.next_look_ns {
+                self.look(at)?;
+            }
+        }
+        let next_ns = self
+            .groups
+            .iter()
+            .filter(|group| group.ended.is_none())
+            .map(|group| {
+                group
+                    .driver
+                    .machine
+                    .next_timer_ns()
+                    .map_or(group.next_look_ns, |at| at.min(group.next_look_ns))
+            })
+            .min();
+        let now_ns = self.now_ns();
+        Ok(next_ns.map(|next_ns| {
+            Duration::from_nanos(next_ns.saturating_sub(now_ns)).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+        }))
+    }
+
+    /// Looks at all processes of a group.
+    fn look(&mut self, at: usize) -> Result<(), DaemonError> {
+        let mut cost_ns = 0;
+        self.nodes.refresh();
+        let local_room = room(&self.nodes, &self.tiers, Tier::Local);
+        let far_room = room(&self.nodes, &self.tiers, Tier::Far);
+        let most_local_pages = pages_of(&self.nodes, &self.tiers, Tier::Local);
+        let now_ns = self.now_ns();
+        let (nodes, tiers) = (&self.nodes, &self.tiers);
+        let tier_of = |frame| tiers.tier_of(nodes.of_frame(frame)?);
+        let group = &mut self.groups[at];
+        group.driver.machine.set_room(Tier::Local, local_room);
+        group.driver.machine.set_room(Tier::Far, far_room);
+        group.find_processes();
+        for id in group.processes.keys().copied().collect::<Vec<_>>() {
+            let began_ns = cpu_ns(ClockId::ThreadCPUTime);
+            let Some(layout) = self.layouts.of(&self.root, id, now_ns).cloned() else { continue };
+            let looked =
+                group.driver.look(id, &layout.managed, self.source.as_mut(), &tier_of, most_local_pages);
+            // What policy and moves cost is not the telemetry's.
+            cost_ns += cpu_ns(ClockId::ThreadCPUTime) - began_ns;
+            match looked {
+                Ok(()) => group.driver.act(id),
+                Err(SourceError::Gone(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            group.left_alone.insert(id, layout);
+        }
+        group.driver.end_round();
+        let ended_ns = self.began.elapsed().as_nanos() as u64;
+        group.note_look(now_ns, ended_ns, cost_ns, &self.config);
+        Ok(())
+    }
+
+    /// Answers a request.
+    #[must_use]
+    pub fn answer(&self, request: Request) -> Answer {
+        let value = match request {
+            Request::Status => serde_json::to_value(self.status()),
+            Request::Explain { process, address } => match self.explain(process, address) {
+                Some(explanation) => serde_json::to_value(explanation),
+                None => {
+                    return Answer::Error(format!(
+                        "process {process}: in no group of this daemon; 'spillway tier status' lists those that are"
+                    ));
+                }
+            },
+        };
+        value.map_or_else(|error| Answer::Error(error.to_string()), Answer::Ok)
+    }
+
+    /// What is where, and what happened.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let facts = self.source.facts();
+        let uptime_s = self.began.elapsed().as_secs_f64();
+        Status {
+            pid: std::process::id(),
+            uptime_s,
+            fast: self.tiers.fast.to_string(),
+            slow: self.tiers.slow.to_string(),
+            source: SourceStatus {
+                name: facts.name.to_owned(),
+                precision: facts.precision.to_owned(),
+                cost: facts.cost.to_owned(),
+            },
+            cpu_pct: cpu_ns(ClockId::ProcessCPUTime) as f64 / 1e7 / uptime_s.max(1e-3),
+            groups: self.groups.iter().map(|group| group.status(uptime_s)).collect(),
+        }
+    }
+
+    fn explain(&self, process: u32, address: Option<u64>) -> Option<Explanation> {
+        let group = self.groups.iter().find(|group| group.processes.contains_key(&process))?;
+        let machine = &group.driver.machine;
+        let [local_pages, far_pages] = machine.pages.used_by(process);
+        Some(Explanation {
+            process,
+            group: group.group.name.clone(),
+            policy: group.group.policy.clone(),
+            local_bytes: local_pages * 4096,
+            far_bytes: far_pages * 4096,
+            left_alone: group.left_alone.get(&process).cloned().unwrap_or_default(),
+            paused: group.driver.paused(),
+            page: address.map(|address| explain_page(machine, process, address)),
+        })
+    }
+}
+
+fn explain_page(machine: &LiveMachine, process: u32, address: u64) -> PageExplanation {
+    let found = machine.pages.find(process, address);
+    let huge = found.is_some_and(|page| machine.pages.span(page) > 1);
+    let page = found.map(|page| if huge { page / PAGES_PER_CHUNK * PAGES_PER_CHUNK } else { page });
+    let bits = page.map_or(0, |page| machine.pages.bits[page as usize]);
+    let start =
+        page.and_then(|page| machine.pages.place_of(page)).map_or(address & !4095, |(_, start)| start);
+    PageExplanation {
+        address: start,
+        tier: page.and_then(|page| machine.pages.tier_of(page)),
+        huge,
+        accessed: bits & bit::ACCESSED != 0,
+        marked: bits & bit::MARKED != 0,
+        refused: bits & bit::REFUSED != 0,
+        moves: machine.history.of(process, start),
+    }
+}
+
+/// Pages of a tier's nodes.
+fn pages_of(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> u32 {
+    let of_tier = nodes.all.iter().filter(|node| tiers.tier_of(node.node) == Some(tier));
+    u32::try_from(of_tier.map(|node| node.total_bytes / 4096).sum::<u64>()).unwrap_or(u32::MAX)
+}
+
+/// What of a tier's nodes may be filled.
+fn room(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> NodeRoom {
+    let of_tier = nodes.all.iter().filter(|node| tiers.tier_of(node.node) == Some(tier));
+    NodeRoom(
+        of_tier
+            .map(|node| {
+                let reserve = RESERVE_PAGES.min(node.total_bytes / 4096 / RESERVE_PART);
+                let free = (node.free_bytes / 4096).saturating_sub(reserve);
+                (node.node, u32::try_from(free).unwrap_or(u32::MAX))
+            })
+            .collect(),
+    )
+}
+
+impl Running {
+    fn new(group: Group, driver: Driver, program: Option<u32>) -> Result<Self, DaemonError> {
+        let mut processes = BTreeMap::new();
+        for &id in group.pids.iter().chain(&program) {
+            processes.insert(id, Process::open(id)?);
+        }
+        for path in &group.cgroups {
+            process::of_cgroup(path)?;
+        }
+        Ok(Self {
+            group,
+            driver,
+            processes,
+            program,
+            next_look_ns: 0,
+            last_look_ns: 0,
+            look_interval_ns: 0,
+            looks: 0,
+            look_cpu_ns: 0,
+            left_alone: BTreeMap::new(),
+            ended: None,
+        })
+    }
+
+    /// Lets go of processes that have ended, and takes up those that have come.
+    fn find_processes(&mut self) {
+        let gone: Vec<u32> =
+            self.processes.values().filter(|process| !process.is_alive()).map(|process| process.id).collect();
+        for id in gone {
+            self.processes.remove(&id);
+            self.left_alone.remove(&id);
+            self.driver.forget(id);
+        }
+        let of_program = self.program.map(process::with_descendants).unwrap_or_default();
+        let mut ended = "all of its processes have ended";
+        let mut waiting = false;
+        let mut found = of_program;
+        for path in &self.group.cgroups {
+            match process::of_cgroup(path) {
+                Ok(processes) => {
+                    waiting = true;
+                    found.extend(processes);
+                }
+                Err(_) => ended = "its control group is gone",
+            }
+        }
+        for id in found {
+            if let (false, Ok(process)) = (self.processes.contains_key(&id), Process::open(id)) {
+                self.processes.insert(id, process);
+            }
+        }
+        if self.processes.is_empty() && !waiting {
+            self.ended = Some(ended.to_owned());
+        }
+    }
+
+    /// A look took `cost_ns`: the next one comes so late that looks keep to their share of a core.
+    fn note_look(&mut self, began_ns: u64, ended_ns: u64, cost_ns: u64, config: &Config) {
+        self.looks += 1;
+        self.look_cpu_ns += cost_ns;
+        self.look_interval_ns = began_ns - self.last_look_ns;
+        self.last_look_ns = began_ns;
+        let by_share_ns = (cost_ns as f64 / (config.telemetry_cpu_pct / 100.0)) as u64;
+        let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(config.look_ms * 1_000_000);
+        self.next_look_ns = ended_ns + interval_ns;
+    }
+
+    fn status(&self, uptime_s: f64) -> GroupStatus {
+        let machine = &self.driver.machine;
+        let counts = machine.counts.clone();
+        let uses = counts.local_uses + counts.far_uses;
+        let mut left_alone = Layout::default();
+        for layout in self.left_alone.values() {
+            left_alone.locked_bytes += layout.locked_bytes;
+            left_alone.bound_bytes += layout.bound_bytes;
+            left_alone.shared_bytes += layout.shared_bytes;
+        }
+        GroupStatus {
+            name: self.group.name.clone(),
+            policy: self.group.policy.clone(),
+            processes: self.processes.keys().copied().collect(),
+            local_limit_bytes: u64::from(machine.capacity_pages(Tier::Local)) * machine.page_bytes(),
+            local_bytes: machine.used_bytes(Tier::Local),
+            far_bytes: machine.used_bytes(Tier::Far),
+            left_alone,
+            looks: self.looks,
+            look_interval_ms: self.look_interval_ns as f64 / 1e6,
+            telemetry_cpu_pct: self.look_cpu_ns as f64 / 1e7 / uptime_s.max(1e-3),
+            local_use_ratio: (uses > 0).then(|| counts.local_uses as f64 / uses as f64),
+            last_minute: machine.history.last_minute(machine.now_ns()),
+            counts,
+            paused: self.driver.paused(),
+            policy_restarts: self.driver.restarts(),
+            ended: self.ended.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

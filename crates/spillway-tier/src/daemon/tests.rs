@@ -1,0 +1,179 @@
+use std::process::{Child, Command};
+
+use super::*;
+use crate::fake_kernel::{FakeKernel, NODE_SHIFT};
+use crate::testing::Tree;
+
+/// A process that does nothing, and ends with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("1000").spawn().unwrap())
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    /// An address of it that may move.
+    fn address(&self) -> u64 {
+        loop {
+            // Until it has executed its program, its memory is ours.
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", self.id())).unwrap();
+            let layout = process::layout(std::path::Path::new("/"), self.id()).unwrap();
+            match layout.managed.first() {
+                Some(range) if name.trim() == "sleep" => return range.start,
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn group(name: &str, pids: &[u32]) -> Group {
+    Group { name: name.into(), policy: "hotbox".into(), pids: pids.to_vec(), ..Group::default() }
+}
+
+fn daemon(kernel: &FakeKernel, groups: Vec<Group>) -> Result<Daemon, DaemonError> {
+    let tree = Tree::new();
+    tree.node(0, "0", 1024, 512);
+    tree.node(1, "", 4096, 4096);
+    tree.write("sys/devices/system/memory/block_size_bytes", &format!("{:x}", 4096_u64 << NODE_SHIFT));
+    for node in [0, 1] {
+        tree.write(&format!("sys/devices/system/node/node{node}/memory{node}/state"), "online");
+        let initiators = format!("sys/devices/system/node/node{node}/access1/initiators");
+        tree.write(&format!("{initiators}/read_latency"), ["100", "300"][node]);
+        tree.write(&format!("{initiators}/read_bandwidth"), "1000");
+    }
+    let nodes = Nodes::read(tree.root()).unwrap();
+    let tiers = nodes.tiers(None, None).unwrap();
+    let config = Config { group: groups, look_ms: 1, telemetry_cpu_pct: 100.0, ..Config::default() };
+    let source = Box::new(kernel.clone());
+    let daemon = Daemon::with(config, nodes, tiers, source, &|| Box::new(kernel.clone()), None)?;
+    // What is free is read again from the tree at each look.
+    std::mem::forget(tree);
+    Ok(daemon)
+}
+
+/// Takes turns until `done`.
+fn turn_until(daemon: &mut Daemon, done: impl Fn(&Daemon) -> bool) {
+    while !done(daemon) {
+        match daemon.turn().unwrap() {
+            Some(wait) => std::thread::sleep(wait),
+            None => return,
+        }
+    }
+}
+
+#[test]
+fn groups_have_their_own_processes_and_limits_and_end_with_them() {
+    let kernel = FakeKernel::default();
+    let (mut one, other) = (Sleeper::start(), Sleeper::start());
+    let address = one.address();
+    kernel.access(one.id(), address, 0);
+    kernel.access(other.id(), other.address(), 1);
+    let small = Group { local: Some("1M".parse().unwrap()), ..group("small", &[one.id()]) };
+    let mut daemon = daemon(&kernel, vec![small, group("large", &[other.id()])]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.status().groups.iter().all(|group| group.looks > 1));
+    kernel.access(one.id(), address, 0);
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].counts.local_uses > 0);
+    let status = daemon.status();
+    assert_eq!((status.groups[0].local_bytes, status.groups[0].far_bytes), (4096, 0));
+    assert_eq!((status.groups[1].local_bytes, status.groups[1].far_bytes), (0, 4096));
+    assert_eq!(status.groups[0].local_limit_bytes, 1 << 20);
+    assert_eq!(status.groups[1].local_limit_bytes, 4096, "all of it");
+    assert!(status.groups[0].left_alone.shared_bytes > 0);
+    assert_eq!(status.groups[0].local_use_ratio, Some(1.0));
+
+    let explained = daemon.explain(one.id(), Some(address + 5)).unwrap();
+    let page = explained.page.unwrap();
+    assert_eq!((page.address, page.tier, explained.local_bytes), (address, Some(Tier::Local), 4096));
+    assert!(daemon.explain(one.id(), Some(0)).unwrap().page.unwrap().tier.is_none());
+    assert!(matches!(
+        daemon.answer(Request::Explain { process: 1, address: None }),
+        Answer::Error(reason) if reason.contains("process 1")
+    ));
+
+    one.end();
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].ended.is_some());
+    let status = daemon.status();
+    assert!(status.groups[0].ended.as_ref().unwrap().contains("ended"));
+    assert!(status.groups[1].ended.is_none());
+    assert_eq!(status.groups[0].local_bytes, 0);
+    drop(other);
+    turn_until(&mut daemon, |_| false);
+}
+
+#[test]
+fn a_control_group_that_vanishes_ends_its_group() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    let tree = Tree::new();
+    tree.write("group/cgroup.procs", &sleeper.id().to_string());
+    let of_cgroup = Group { cgroups: vec![tree.root().join("group")], ..group("g", &[]) };
+    let mut daemon = daemon(&kernel, vec![of_cgroup]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].looks > 1);
+    assert_eq!(daemon.status().groups[0].processes, [sleeper.id()]);
+    tree.write("group/cgroup.procs", "");
+    drop(sleeper);
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].processes.is_empty());
+    assert!(daemon.turn().unwrap().is_some(), "others may come");
+    std::fs::remove_dir_all(tree.root().join("group")).unwrap();
+    turn_until(&mut daemon, |_| false);
+    assert!(daemon.status().groups[0].ended.as_ref().unwrap().contains("control group"));
+}
+
+#[test]
+fn what_is_not_there_is_refused_at_the_start() {
+    let kernel = FakeKernel::default();
+    let error = daemon(&kernel, vec![group("g", &[i32::MAX as u32])]).err().unwrap();
+    assert!(matches!(error, DaemonError::Process(ProcessError::NoProcess(_))), "{error}");
+    let cgroup = Group { cgroups: vec!["/none".into()], ..group("g", &[]) };
+    let error = daemon(&kernel, vec![cgroup]).err().unwrap();
+    assert!(error.to_string().contains("/none"), "{error}");
+}
+
+#[test]
+fn a_source_that_disappears_ends_the_daemon_with_a_reason() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    sleeper.address();
+    let mut daemon = daemon(&kernel, vec![group("g", &[sleeper.id()])]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].looks > 0);
+    kernel.state().source_lost = true;
+    let error = loop {
+        match daemon.turn() {
+            Ok(Some(wait)) => std::thread::sleep(wait),
+            Ok(None) => panic!("the process lives"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("worked before"), "{error}");
+}
+
+#[test]
+fn looks_keep_to_their_share_of_a_core() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    let mut daemon = daemon(&kernel, vec![group("g", &[sleeper.id()])]).unwrap();
+    let config = Config { telemetry_cpu_pct: 2.0, look_ms: 100, ..Config::default() };
+    let running = &mut daemon.groups[0];
+    running.note_look(1_000, 2_000, 1_000_000, &config);
+    assert_eq!(running.next_look_ns, 100_002_000, "not more often than asked for");
+    running.note_look(5_000, 10_000, 10_000_000, &config);
+    assert_eq!(running.next_look_ns, 500_010_000, "10 ms every 500 ms are 2%");
+    assert_eq!(running.look_interval_ns, 4_000);
+    running.note_look(6_000, 10_000, 1_000_000_000, &config);
+    assert_eq!(running.next_look_ns, 10_000_010_000, "but every 10 s");
+}

@@ -1,0 +1,200 @@
+//! A policy at work on a [`LiveMachine`]: tells it what happens, in the order in which it happens.
+
+use std::ops::Range;
+
+use spillway_core::machine::{Machine, PageIndex, Tier};
+use spillway_core::policy::{CounterWindow, Fault, FaultKind, Policy};
+
+use crate::history::Reason;
+use crate::live::{Event, LiveMachine};
+use crate::source::{Source, SourceError};
+
+/// Makes the policy anew when the machine has grown.
+pub type Build = Box<dyn Fn() -> Option<Box<dyn Policy>> + Send>;
+
+/// A policy and its machine.
+pub struct Driver {
+    /// The machine.
+    pub machine: LiveMachine,
+    policy: Box<dyn Policy>,
+    build: Build,
+    restarts: u64,
+}
+
+impl Driver {
+    /// Starts a policy.
+    #[must_use]
+    pub fn new(mut machine: LiveMachine, mut policy: Box<dyn Policy>, build: Build) -> Self {
+        policy.start(&mut machine);
+        Self { machine, policy, build, restarts: 0 }
+    }
+
+    /// Why the policy has paused, if it has.
+    #[must_use]
+    pub fn paused(&self) -> Option<String> {
+        self.policy.paused()
+    }
+
+    /// How often the policy began anew because the processes had grown beyond what it knew.
+    #[must_use]
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// Tells the policy of everything that a look found, and moves what it wants moved.
+    fn tell_events(&mut self) {
+        loop {
+            while let Some(event) = self.machine.take_event() {
+                self.tell(event);
+            }
+            self.machine.flush();
+            if !self.machine.has_events() {
+                return;
+            }
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        match event {
+            Event::Appeared(page, tier) => self.appear(page, tier),
+            Event::Displaced(page, tier) => {
+                if self.machine.tier_of(page) == Some(tier) {
+                    self.first_touch(page, tier);
+                }
+            }
+            Event::Accessed(page) => self.fault(page),
+        }
+    }
+
+    fn ask(&mut self, reason: Reason, act: impl FnOnce(&mut dyn Policy, &mut LiveMachine)) {
+        self.machine.reason = reason;
+        act(self.policy.as_mut(), &mut self.machine);
+    }
+
+    fn first_touch(&mut self, page: PageIndex, tier: Tier) {
+        self.ask(Reason::Policy, |policy, machine| policy.on_first_touch(page, tier, machine));
+    }
+
+    /// A page appeared in a tier: the kernel placed it. Where the policy wants it far, or it is more than the budget
+    /// holds, it goes there.
+    pub fn appear(&mut self, page: PageIndex, found_in: Tier) {
+        let accessed = self.machine.take_first_access(page);
+        let mut wanted = found_in;
+        if found_in == Tier::Local {
+            let span = self.machine.span(page);
+            // As if it were not placed yet: its own frame is free.
+            self.machine.set_frames_in_hand(span);
+            self.ask(Reason::Placement, |policy, machine| wanted = policy.place(page, machine));
+            if self.machine.free_pages(Tier::Local) < span {
+                wanted = Tier::Far;
+            }
+            self.machine.set_frames_in_hand(0);
+        }
+        if wanted == found_in {
+            self.machine.pages.appear(page, found_in);
+        } else {
+            self.machine.place_far(page);
+        }
+        self.first_touch(page, wanted);
+        if accessed && self.machine.tier_of(page).is_some() {
+            self.machine.resume(page);
+        }
+    }
+
+    /// A marked page was accessed.
+    pub fn fault(&mut self, page: PageIndex) {
+        if !self.machine.is_marked(page) || self.machine.tier_of(page).is_none() {
+            return;
+        }
+        self.machine.unmark(page);
+        self.machine.counts.hint_faults += 1;
+        let fault = Fault { page, kind: FaultKind::Hint, write: false, task: 0 };
+        self.ask(Reason::Accessed, |policy, machine| policy.on_fault(fault, machine));
+        if self.machine.tier_of(page).is_some() {
+            self.machine.resume(page);
+        }
+    }
+
+    /// Lets time pass up to `now_ns`, with the timers that are due then, and those of them that are due at once.
+    pub fn advance(&mut self, now_ns: u64) {
+        self.machine.set_now_ns(now_ns);
+        // A timer set while this runs is due later: time stands still.
+        while let Some(timer) = self.machine.take_timer() {
+            self.ask(Reason::Policy, |policy, machine| policy.on_timer(timer, machine));
+        }
+        self.tell_events();
+    }
+
+    /// A window of the counters is over.
+    pub fn window(&mut self, window: CounterWindow) {
+        self.ask(Reason::Policy, |policy, machine| policy.on_counters(window, machine));
+    }
+
+    /// Looks at a process: which pages are there, and which of them are used. [`Self::act`] tells the policy. `tier_of` names the tier of a frame, and
+    /// `most_local_pages` is what the fast nodes have.
+    ///
+    /// # Errors
+    /// The process or the source is gone; of a process that is gone all is forgotten.
+    pub fn look(
+        &mut self,
+        process: u32,
+        ranges: &[Range<u64>],
+        source: &mut dyn Source,
+        tier_of: &dyn Fn(u64) -> Option<Tier>,
+        most_local_pages: u32,
+    ) -> Result<(), SourceError> {
+        let machine = &mut self.machine;
+        let looked = source.look(process, ranges, &mut |seen| {
+            if let Some(tier) = tier_of(seen.frame) {
+                machine.see(process, seen, tier);
+            }
+        });
+        if let Err(error) = looked {
+            if matches!(error, SourceError::Gone(_)) {
+                self.forget(process);
+            }
+            return Err(error);
+        }
+        self.machine.end_look(process);
+        self.machine.settle_budget(most_local_pages);
+        Ok(())
+    }
+
+    /// Tells the policy what a look at a process found, and moves what it wants moved.
+    pub fn act(&mut self, process: u32) {
+        self.tell_events();
+        self.machine.release_numbers(process);
+    }
+
+    /// A process is gone, and its pages with it.
+    pub fn forget(&mut self, process: u32) {
+        self.machine.forget(process);
+    }
+
+    /// All processes were looked at: ends the window if it is time, and makes room for more pages where it was short.
+    pub fn end_round(&mut self) {
+        if let Some([local_accesses, far_accesses]) = self.machine.take_window() {
+            self.window(CounterWindow { local_accesses, far_accesses });
+        }
+        if self.machine.pages.is_full() {
+            self.restart();
+        }
+    }
+
+    /// Begins anew with twice as many numbers: policies know of their number at the start only.
+    fn restart(&mut self) {
+        let Some(policy) = (self.build)() else { return };
+        self.machine.grow();
+        self.policy = policy;
+        self.restarts += 1;
+        self.policy.start(&mut self.machine);
+        for page in 0..self.machine.page_count() {
+            if let Some(tier) = self.machine.tier_of(page) {
+                self.first_touch(page, tier);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

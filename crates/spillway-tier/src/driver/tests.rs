@@ -1,0 +1,167 @@
+use super::*;
+use crate::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
+use crate::group::Budget;
+use crate::live::Limits;
+use crate::room::NodeRoom;
+use rustix::io::Errno;
+use spillway_core::machine::LinkTelemetry;
+use spillway_core::size::Size;
+use spillway_policy::knowledge::Knowledge;
+use spillway_policy::registry::{self, Settings};
+
+const PROCESS: u32 = 7;
+const PERIOD_NS: u64 = 1_000_000;
+
+fn machine(kernel: &FakeKernel, pages: u32, local: u32) -> LiveMachine {
+    let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
+    let bytes = Size::from_bytes(u64::from(local) * 4096);
+    let limits = Limits {
+        local: Budget::Bytes(bytes),
+        local_pages: local,
+        far_pages: 10_000,
+        migration_bytes_per_s: 1 << 40,
+        link,
+    };
+    let mut machine = LiveMachine::new(pages, limits, Box::new(kernel.clone()));
+    machine.set_room(Tier::Local, NodeRoom(vec![(0, 10_000)]));
+    machine.set_room(Tier::Far, NodeRoom(vec![(1, 10_000)]));
+    machine
+}
+
+fn driver(kernel: &FakeKernel, policy: &'static str, settings: &str, pages: u32, local: u32) -> Driver {
+    let settings: Settings = serde_json::from_str(settings).unwrap();
+    let build = move || registry::find(policy).unwrap().build(1.0, &settings, 1, &Knowledge::default()).ok();
+    Driver::new(machine(kernel, pages, local), build().unwrap(), Box::new(build))
+}
+
+fn hotbox(kernel: &FakeKernel, local: u32) -> Driver {
+    let settings = r#"{"scan_period_us": 1000, "low_share": 0.0, "high_share": 0.25, "throttle": false}"#;
+    driver(kernel, "hotbox", settings, 512, local)
+}
+
+fn look(driver: &mut Driver, kernel: &FakeKernel) {
+    driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000).unwrap();
+    driver.act(PROCESS);
+}
+
+/// The process accesses pages; a look and a scan later the policy knows.
+fn round(driver: &mut Driver, kernel: &FakeKernel, pages: &[u64]) {
+    pages.iter().for_each(|&page| kernel.access(PROCESS, page * 4096, 0));
+    look(driver, kernel);
+    driver.advance(driver.machine.now_ns() + PERIOD_NS);
+}
+
+#[test]
+fn what_is_more_than_the_budget_goes_far_at_first_sight() {
+    let kernel = FakeKernel::default();
+    let mut driver = hotbox(&kernel, 4);
+    round(&mut driver, &kernel, &[0, 1, 2, 3, 4, 5]);
+    let nodes: Vec<_> = (0..6).map(|page| kernel.node_of(PROCESS, page * 4096).unwrap()).collect();
+    assert_eq!(nodes.iter().filter(|&&node| node == 0).count(), 4, "{nodes:?}");
+    assert_eq!(driver.machine.counts.placements, 2);
+    assert_eq!(driver.machine.history.last_minute(0)[0].reason, Reason::Placement);
+}
+
+#[test]
+fn a_page_that_stays_hot_comes_to_local_memory_when_it_is_accessed_again() {
+    let kernel = FakeKernel::default();
+    let mut driver = hotbox(&kernel, 8);
+    (0..4).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    for _ in 0..3 {
+        round(&mut driver, &kernel, &[2]);
+    }
+    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(1), "hot, and not accessed since it was marked");
+    look(&mut driver, &kernel);
+    kernel.access(PROCESS, 2 * 4096, 1);
+    look(&mut driver, &kernel);
+    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
+    assert_eq!(driver.machine.counts.hint_faults, 1);
+    let moves = driver.machine.history.of(PROCESS, 2 * 4096);
+    assert_eq!((moves.len(), moves[0].reason), (1, Reason::Accessed));
+    assert!((0..4).filter(|&page| page != 2).all(|page| kernel.node_of(PROCESS, page * 4096) == Some(1)));
+}
+
+#[test]
+fn a_page_that_was_kept_back_is_tried_again_by_the_policy() {
+    let kernel = FakeKernel::default();
+    let mut driver = driver(&kernel, "hotbox", r#"{"low_share": 0.6, "high_share": 1.0}"#, 512, 4);
+    kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
+    round(&mut driver, &kernel, &[0, 1]);
+    for new in 2..6 {
+        round(&mut driver, &kernel, &[new]);
+        look(&mut driver, &kernel);
+    }
+    assert_eq!(kernel.node_of(PROCESS, 4096), Some(1), "evicted");
+    assert_eq!(kernel.node_of(PROCESS, 0), Some(0), "pinned");
+    let refused = driver.machine.counts.refused.of("pinned_or_busy");
+    assert!((1..=2).contains(&refused), "{refused} attempts");
+}
+
+#[test]
+fn a_process_that_ends_or_executes_another_program_takes_its_pages_along() {
+    let kernel = FakeKernel::default();
+    let mut driver = hotbox(&kernel, 8);
+    round(&mut driver, &kernel, &[0, 1, 2]);
+    kernel.state().pages.clear();
+    kernel.access(PROCESS, 100 * 4096, 0);
+    look(&mut driver, &kernel);
+    assert_eq!(driver.machine.pages.used(Tier::Local), 1, "another program");
+    kernel.state().gone.insert(PROCESS);
+    let gone = driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
+    assert!(matches!(gone, Err(SourceError::Gone(PROCESS))));
+    assert_eq!(driver.machine.pages.used(Tier::Local), 0);
+    driver.advance(100 * PERIOD_NS);
+}
+
+#[test]
+fn a_source_that_disappears_is_an_error_and_forgets_nothing() {
+    let kernel = FakeKernel::default();
+    let mut driver = hotbox(&kernel, 8);
+    round(&mut driver, &kernel, &[0]);
+    kernel.state().source_lost = true;
+    let lost = driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
+    assert!(matches!(lost, Err(SourceError::Lost { .. })));
+    assert_eq!(driver.machine.pages.used(Tier::Local), 1);
+}
+
+#[test]
+fn processes_that_outgrow_the_numbers_make_the_policy_begin_anew_with_more() {
+    let kernel = FakeKernel::default();
+    let mut driver = driver(&kernel, "hotbox", r#"{"low_share": 0.3, "high_share": 0.4}"#, 512, 2000);
+    let pages: Vec<u64> = (0..1500).collect();
+    for expected in [1024, 2048, 2048] {
+        round(&mut driver, &kernel, &pages);
+        driver.end_round();
+        assert_eq!(driver.machine.page_count(), expected);
+    }
+    assert_eq!(driver.restarts(), 2);
+    assert_eq!(driver.machine.pages.used(Tier::Local), 1500);
+    // Its lists know the pages of before.
+    for new in 5000..5003 {
+        round(&mut driver, &kernel, &[new]);
+        look(&mut driver, &kernel);
+    }
+    assert!(driver.machine.counts.demotions > 0);
+}
+
+#[test]
+fn every_policy_that_can_run_live_runs_a_while() {
+    for entry in registry::entries() {
+        if !crate::group::is_live(entry) {
+            continue;
+        }
+        let kernel = FakeKernel::default();
+        let mut driver = driver(&kernel, entry.name, "{}", 512, 300);
+        for at in 0..400_u64 {
+            let pages: Vec<u64> = (0..20).map(|page| (at * 7 + page * 13) % 1000).collect();
+            pages.iter().for_each(|&page| kernel.access(PROCESS, page * 4096, 0));
+            look(&mut driver, &kernel);
+            driver.advance(at * 20 * PERIOD_NS);
+            driver.end_round();
+            let local = driver.machine.pages.used(Tier::Local);
+            assert!(local <= 300 || entry.unlimited, "{}: {local}", entry.name);
+        }
+        let local = kernel.state().pages.values().filter(|page| page.node == 0).count() as u32;
+        assert_eq!(local, driver.machine.pages.used(Tier::Local), "{}", entry.name);
+    }
+}

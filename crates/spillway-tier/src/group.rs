@@ -1,0 +1,401 @@
+//! Groups of processes: which belong to one, under which policy, with how much local memory. From the command line or a
+//! TOML file.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use spillway_core::machine::LinkTelemetry;
+use spillway_core::policy::{AccessModel, Mapping, Policy};
+use spillway_core::size::Size;
+use spillway_policy::knowledge::{Knowledge, Needs};
+use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
+use thiserror::Error;
+
+use crate::live::{Limits, LiveMachine};
+use crate::mover::KernelMover;
+use crate::nodes::NodeSet;
+use crate::source;
+
+/// Local memory of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Budget {
+    /// So much.
+    Bytes(Size),
+    /// A share of the memory that the group has at the time, in percent.
+    Pct(f64),
+}
+
+/// Least local memory that a group can live with.
+pub const LEAST_LOCAL_BYTES: u64 = 1 << 20;
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(number) = text.trim().strip_suffix('%') {
+            let pct = number.trim().parse::<f64>().ok().filter(|pct| *pct > 0.0 && *pct <= 100.0);
+            return pct.map(Self::Pct).ok_or_else(|| {
+                format!("'{text}' is no share: write more than 0% and at most 100%, such as 20%")
+            });
+        }
+        let size: Size = text.parse().map_err(|error| format!("{error}, or a share, such as 20%"))?;
+        if size.bytes() < LEAST_LOCAL_BYTES {
+            return Err(format!(
+                "'{text}' is too little: give at least {}",
+                Size::from_bytes(LEAST_LOCAL_BYTES)
+            ));
+        }
+        Ok(Self::Bytes(size))
+    }
+}
+
+impl TryFrom<String> for Budget {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(size) => size.fmt(f),
+            Self::Pct(pct) => write!(f, "{pct}%"),
+        }
+    }
+}
+
+impl From<Budget> for String {
+    fn from(budget: Budget) -> Self {
+        budget.to_string()
+    }
+}
+
+/// A group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Group {
+    /// What it is called in reports.
+    pub name: String,
+    /// Its policy, by the registry's name.
+    pub policy: String,
+    /// Settings of the policy in which it differs from its paper.
+    pub settings: Settings,
+    /// Most local memory; all of the fast nodes where nothing is said.
+    pub local: Option<Budget>,
+    /// Processes, by number.
+    pub pids: Vec<u32>,
+    /// Control groups, by directory; those below belong to it.
+    pub cgroups: Vec<PathBuf>,
+}
+
+/// What a daemon is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Nodes of local memory; those that are found where nothing is said.
+    pub fast: Option<NodeSet>,
+    /// Nodes of far memory, likewise.
+    pub slow: Option<NodeSet>,
+    /// Where knowledge of use comes from.
+    pub source: source::Choice,
+    /// Most bytes a second that are moved for each group.
+    pub migration_per_s: String,
+    /// Most of one core that looks may take, in percent; they come at longer intervals otherwise.
+    pub telemetry_cpu_pct: f64,
+    /// Least time between two looks.
+    pub look_ms: u64,
+    /// Goes on although the kernel migrates by itself.
+    pub beside_kernel: bool,
+    /// Turns the kernel's own migration off meanwhile.
+    pub pause_kernel: bool,
+    /// The groups.
+    pub group: Vec<Group>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            fast: None,
+            slow: None,
+            source: source::Choice::Auto,
+            migration_per_s: "1G".to_owned(),
+            telemetry_cpu_pct: 2.0,
+            look_ms: 100,
+            beside_kernel: false,
+            pause_kernel: false,
+            group: Vec::new(),
+        }
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {error}; name a file that can be read")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// It is not understood.
+    #[error("{path}: {error}; docs/tier.md lists the settings")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, on one line.
+        error: String,
+    },
+    /// A value makes no sense.
+    #[error("{what}: {reason}")]
+    Value {
+        /// Of what.
+        what: String,
+        /// Why not, and what would.
+        reason: String,
+    },
+    /// There is no such policy, or it cannot have these settings.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A policy cannot run live.
+    #[error("policy '{name}': {reason}; take one of {known}")]
+    NotLive {
+        /// Its name.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+        /// Those that can.
+        known: String,
+    },
+}
+
+fn wrong(what: impl Into<String>, reason: impl Into<String>) -> ConfigError {
+    ConfigError::Value { what: what.into(), reason: reason.into() }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a value of it makes no sense.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| ConfigError::Unreadable { path: path.to_owned(), error })?;
+        let config: Self = toml::from_str(&text).map_err(|error| ConfigError::Malformed {
+            path: path.to_owned(),
+            error: error.to_string().split_whitespace().collect::<Vec<_>>().join(" "),
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Most bytes a second that are moved for each group.
+    ///
+    /// # Errors
+    /// It is not a size, or less than a page.
+    pub fn migration_bytes_per_s(&self) -> Result<u64, ConfigError> {
+        let size: Size =
+            self.migration_per_s.parse().map_err(|error| wrong("migration_per_s", format!("{error}")))?;
+        match size.bytes() {
+            0..4096 => Err(wrong("migration_per_s", "less than a page; give at least 4K")),
+            bytes => Ok(bytes),
+        }
+    }
+
+    /// Whether every value makes sense.
+    ///
+    /// # Errors
+    /// The first that does not.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.migration_bytes_per_s()?;
+        if !(self.telemetry_cpu_pct > 0.0 && self.telemetry_cpu_pct <= 100.0) {
+            return Err(wrong("telemetry_cpu_pct", "give more than 0 and at most 100"));
+        }
+        if !(1..=60_000).contains(&self.look_ms) {
+            return Err(wrong("look_ms", "give 1 to 60000"));
+        }
+        if self.group.is_empty() {
+            return Err(wrong("group", "there is none; add a [[group]] with pids or cgroups"));
+        }
+        for (at, group) in self.group.iter().enumerate() {
+            group.check()?;
+            if self.group[..at].iter().any(|other| other.name == group.name) {
+                return Err(wrong(format!("group '{}'", group.name), "this name is taken; choose another"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    fn check(&self) -> Result<(), ConfigError> {
+        let what = || format!("group '{}'", self.name);
+        if self.name.is_empty() || self.name.chars().any(char::is_control) {
+            return Err(wrong("group", "it has no name that can be printed; give it one"));
+        }
+        if self.pids.contains(&0) || self.pids.iter().any(|&pid| pid > i32::MAX as u32) {
+            return Err(wrong(what(), "a process number is 1 to 2147483647"));
+        }
+        if let Some(path) = self.cgroups.iter().find(|path| !path.is_absolute()) {
+            return Err(wrong(
+                what(),
+                format!("cgroup {}: give the whole path, such as /sys/fs/cgroup/db", path.display()),
+            ));
+        }
+        self.build_policy().map(|_| ())
+    }
+
+    /// Makes its policy.
+    ///
+    /// # Errors
+    /// There is none of that name, it cannot run live, or it cannot have these settings.
+    pub fn build_policy(&self) -> Result<Box<dyn Policy>, ConfigError> {
+        let entry = registry::find(&self.policy)?;
+        if let Some(reason) = refusal(entry) {
+            let live = registry::entries().iter().filter(|entry| is_live(entry));
+            let known = live.map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+            return Err(ConfigError::NotLive { name: self.policy.clone(), reason, known });
+        }
+        Ok(entry.build(1.0, &self.settings, 1, &Knowledge::default())?)
+    }
+}
+
+/// Whether a policy can run on live processes.
+#[must_use]
+pub fn is_live(entry: &PolicyEntry) -> bool {
+    refusal(entry).is_none()
+}
+
+/// Why a policy cannot run on live processes.
+fn refusal(entry: &PolicyEntry) -> Option<&'static str> {
+    if entry.needs != Needs::Nothing {
+        return Some("it must know the run beforehand, so it runs in the lab only");
+    }
+    let Ok(mut policy) = entry.build(1.0, &Settings::new(), 1, &Knowledge::default()) else {
+        return Some("it cannot be built from its defaults");
+    };
+    if policy.access_model() == AccessModel::PageFetch {
+        return Some("it fetches pages that cannot be read in place, as 'spillway run' does");
+    }
+    if policy.mapping() == Mapping::Huge {
+        return Some("it maps memory in huge pages, which is the kernel's to decide here");
+    }
+    let link = LinkTelemetry { available_bytes_per_s: 0.0, delta_latency_ns: 0.0, traffic_bytes: 0 };
+    let limits =
+        Limits { local: Budget::Pct(100.0), local_pages: 1, far_pages: 1, migration_bytes_per_s: 1, link };
+    let mut machine = LiveMachine::new(1, limits, Box::new(KernelMover));
+    policy.start(&mut machine);
+    machine
+        .samples_wanted()
+        .then_some("it needs samples of accesses from the hardware, which no source here takes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_sizes_or_shares() {
+        assert_eq!("512M".parse(), Ok(Budget::Bytes(Size::from_bytes(512 << 20))));
+        assert_eq!("20%".parse(), Ok(Budget::Pct(20.0)));
+        for wrong in ["0%", "101%", "-5%", "NaN%", "%", "", "much", "4K", "-M"] {
+            let parsed = wrong.parse::<Budget>();
+            assert!(parsed.is_err(), "{wrong}: {parsed:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_run_live_is_refused_with_the_reason_and_those_that_can() {
+        for (name, reason) in
+            [("dcm", "fetches"), ("belady", "beforehand"), ("hemem", "samples"), ("nimble-huge", "huge")]
+        {
+            let group = Group { name: "g".into(), policy: name.into(), ..Group::default() };
+            let error = group.build_policy().err().unwrap().to_string();
+            assert!(error.contains(reason) && error.contains("hotbox"), "{error}");
+        }
+        for name in [
+            "hotbox",
+            "indigo",
+            "tpp",
+            "autonuma",
+            "autotiering",
+            "nimble-base",
+            "multi-clock",
+            "first-touch",
+        ] {
+            assert!(is_live(registry::find(name).unwrap()), "{name}");
+        }
+    }
+
+    fn read(text: &str) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Config::read(file.path())
+    }
+
+    #[test]
+    fn several_groups_with_limits_of_their_own_are_read() {
+        let config = read(
+            r#"
+            slow = "1"
+            migration_per_s = "500M"
+            [[group]]
+            name = "db"
+            policy = "hotbox"
+            local = "4G"
+            cgroups = ["/sys/fs/cgroup/db"]
+            settings = { scan_period_us = 50000 }
+            [[group]]
+            name = "batch"
+            policy = "indigo"
+            local = "20%"
+            pids = [1]
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.group[1].local, Some(Budget::Pct(20.0)));
+        assert_eq!(config.slow, Some("1".parse().unwrap()));
+        assert_eq!(config.migration_bytes_per_s().unwrap(), 500 << 20);
+        assert_eq!(config.group[0].settings["scan_period_us"], 50000);
+    }
+
+    #[test]
+    fn hostile_values_are_each_refused_in_one_line_that_names_them() {
+        let group = "[[group]]\nname = 'g'\npolicy = 'hotbox'\n";
+        let cases = [
+            (String::new(), "[[group]]"),
+            ("[[group]".into(), "docs/tier.md"),
+            ("speed = 1".into(), "speed"),
+            ("slow = '5-1'".into(), "5-1"),
+            ("slow = [1]".into(), "slow"),
+            (format!("migration_per_s = '1'\n{group}"), "migration_per_s"),
+            (format!("migration_per_s = 'fast'\n{group}"), "'fast'"),
+            (format!("telemetry_cpu_pct = nan\n{group}"), "telemetry_cpu_pct"),
+            (format!("telemetry_cpu_pct = -1.0\n{group}"), "telemetry_cpu_pct"),
+            (format!("look_ms = 0\n{group}"), "look_ms"),
+            (format!("source = 'pebs'\n{group}"), "pebs"),
+            (format!("{group}{group}"), "'g'"),
+            (format!("{group}local = '0%'"), "'0%'"),
+            (format!("{group}local = '4K'"), "'4K'"),
+            (format!("{group}pids = [0]"), "process number"),
+            (format!("{group}pids = [-1]"), "-1"),
+            (format!("{group}pids = [4294967295]"), "process number"),
+            (format!("{group}cgroups = ['../etc']"), "../etc"),
+            (format!("{group}settings = {{ speed = 1 }}"), "'speed'"),
+            (format!("{group}settings = {{ scan_period_us = -1 }}"), "scan_period_us"),
+            ("[[group]]\nname = ''\npolicy = 'hotbox'".into(), "name"),
+            ("[[group]]\nname = \"a\\nb\"\npolicy = 'hotbox'".into(), "name"),
+            ("[[group]]\nname = 'g'\npolicy = 'hotbx'".into(), "'hotbx'"),
+        ];
+        for (text, names) in cases {
+            let error = read(&text).unwrap_err().to_string();
+            assert!(error.contains(names) && !error.contains('\n'), "{text}: {error}");
+        }
+        assert!(matches!(Config::read(Path::new("/none.toml")), Err(ConfigError::Unreadable { .. })));
+    }
+}

@@ -1,0 +1,599 @@
+//! The machine that policies act on here: pages of running processes, of which looks tell what is used.
+//!
+//! What differs from a machine that can be stopped at every access:
+//! - Bits of use are as old as the last look. A page that a policy asked about twice between two looks has no new answer:
+//!   a scan passes it over, and asking for the page alone gives the same answer again.
+//! - A marked page does not stop the program. The look that finds it accessed is its fault; only accesses after the mark
+//!   count, so it is the second look after the mark at the earliest.
+//! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes every CPU
+//!   empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a page at once where it
+//!   will be. A page that the kernel will not move is back where it was, and is announced to the policy again, once.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+use rustix::io::Errno;
+use serde::Serialize;
+use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
+
+use crate::group::Budget;
+use crate::history::{History, Reason};
+use crate::mover::{Mover, RateCap, Refusals};
+use crate::pages::{PAGES_PER_CHUNK, Pages, bit};
+use crate::room::NodeRoom;
+use crate::source::Seen;
+
+const PAGE_BYTES: u64 = 4096;
+/// Pages that are moved in one call, so that a call does not keep everything waiting.
+const MOST_PER_CALL: usize = 1024;
+
+/// What happened so far, in pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Moved to local memory.
+    pub promotions: u64,
+    /// Of these, seen in use there before they left or ended.
+    pub promotions_used: u64,
+    /// Moved to far memory.
+    pub demotions: u64,
+    /// Of these, because they came to lie local where the policy or the budget wanted them far.
+    pub placements: u64,
+    /// Not moved because more was wanted than the rate cap allows.
+    pub capped: u64,
+    /// Not moved, by the kernel's reason.
+    pub refused: Refusals,
+    /// Marked pages that were accessed.
+    pub hint_faults: u64,
+    /// Pages that looks found in use and local, each as often as it was found.
+    pub local_uses: u64,
+    /// The same, far.
+    pub far_uses: u64,
+    /// Pages that the kernel moved between tiers by itself.
+    pub moved_by_kernel: u64,
+}
+
+/// Something that the policy has to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A page is there that was not.
+    Appeared(PageIndex, Tier),
+    /// A page lies where the policy does not expect it.
+    Displaced(PageIndex, Tier),
+    /// A marked page was accessed.
+    Accessed(PageIndex),
+}
+
+/// Settings of a machine.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Most local memory, as it was asked for.
+    pub local: Budget,
+    /// Most local memory at present, in pages: never more than the nodes have.
+    pub local_pages: u32,
+    /// Far memory.
+    pub far_pages: u32,
+    /// Most bytes a second that are moved.
+    pub migration_bytes_per_s: u64,
+    /// What is known of the far tier's speed.
+    pub link: LinkTelemetry,
+}
+
+/// The machine.
+pub struct LiveMachine {
+    /// Its pages.
+    pub pages: Pages,
+    /// What happened.
+    pub counts: Counts,
+    /// What moved lately, and why.
+    pub history: History,
+    /// Why the policy is asked at present.
+    pub reason: Reason,
+    now_ns: u64,
+    limits: Limits,
+    /// By tier.
+    room: [NodeRoom; 2],
+    /// Local frames that count as free while the policy is asked where their page should lie.
+    frames_in_hand: u32,
+    mover: Box<dyn Mover>,
+    cap: RateCap,
+    timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    timers_set: u64,
+    window_ns: u64,
+    window_began_ns: u64,
+    accessed: [u64; 2],
+    samples_wanted: bool,
+    /// Accesses are told at once, so that a bit which was taken is clear.
+    told_at_once: bool,
+    events: VecDeque<Event>,
+    /// Pages on their way, and why.
+    moving: VecDeque<(PageIndex, Reason)>,
+    traffic_bytes: u64,
+}
+
+impl LiveMachine {
+    /// A machine with numbers for `pages` pages.
+    #[must_use]
+    pub fn new(pages: u32, limits: Limits, mover: Box<dyn Mover>) -> Self {
+        Self {
+            pages: Pages::new(pages),
+            counts: Counts::default(),
+            history: History::default(),
+            reason: Reason::Policy,
+            now_ns: 0,
+            cap: RateCap::new(limits.migration_bytes_per_s),
+            limits,
+            room: Default::default(),
+            frames_in_hand: 0,
+            mover,
+            timers: BinaryHeap::new(),
+            timers_set: 0,
+            window_ns: 0,
+            window_began_ns: 0,
+            accessed: [0; 2],
+            samples_wanted: false,
+            told_at_once: false,
+            events: VecDeque::new(),
+            moving: VecDeque::new(),
+            traffic_bytes: 0,
+        }
+    }
+
+    /// For a source that is looked at after every access: a bit that was taken is clear, as in a machine that is seen from
+    /// within.
+    #[must_use]
+    pub fn told_at_once(self) -> Self {
+        Self { told_at_once: true, ..self }
+    }
+
+    /// What nodes there are in a tier, and what is free on them, in pages.
+    pub fn set_room(&mut self, tier: Tier, room: NodeRoom) {
+        self.room[tier as usize] = room;
+    }
+
+    /// So many local frames count as free though a page lies in them.
+    pub fn set_frames_in_hand(&mut self, frames: u32) {
+        self.frames_in_hand = frames;
+    }
+
+    /// What the budget comes to, now that it is known how many pages there are: `most_pages` is what the nodes have.
+    pub fn settle_budget(&mut self, most_pages: u32) {
+        let appeared = |event: &Event| match event {
+            Event::Appeared(page, _) => self.pages.span(*page),
+            _ => 0,
+        };
+        let new: u32 = self.events.iter().map(appeared).sum();
+        let all = self.pages.used(Tier::Local) + self.pages.used(Tier::Far) + new;
+        let wanted = match self.limits.local {
+            Budget::Bytes(size) => u32::try_from(size.bytes() / PAGE_BYTES).unwrap_or(u32::MAX),
+            Budget::Pct(pct) => (f64::from(all) * pct / 100.0).ceil() as u32,
+        };
+        self.limits.local_pages = wanted.min(most_pages);
+    }
+
+    /// Time goes on; never back.
+    pub fn set_now_ns(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+    }
+
+    /// When the next timer of the policy is due.
+    #[must_use]
+    pub fn next_timer_ns(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((at_ns, ..))| *at_ns)
+    }
+
+    /// Takes a timer that is due.
+    pub fn take_timer(&mut self) -> Option<u32> {
+        let due = self.next_timer_ns()? <= self.now_ns;
+        if due { self.timers.pop().map(|Reverse((.., timer))| timer) } else { None }
+    }
+
+    /// Takes the next thing that the policy has to be told.
+    pub fn take_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether there is something that the policy has to be told.
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Pages seen in use since the window began, local and far, if it is over; then the next begins.
+    pub fn take_window(&mut self) -> Option<[u64; 2]> {
+        if self.window_ns == 0 || self.now_ns < self.window_began_ns + self.window_ns {
+            return None;
+        }
+        self.window_began_ns = self.now_ns;
+        Some(std::mem::take(&mut self.accessed))
+    }
+
+    /// Whether the policy asked for samples, which no source here takes.
+    #[must_use]
+    pub fn samples_wanted(&self) -> bool {
+        self.samples_wanted
+    }
+
+    /// Bytes in use of a tier.
+    #[must_use]
+    pub fn used_bytes(&self, tier: Tier) -> u64 {
+        u64::from(self.pages.used(tier)) * PAGE_BYTES
+    }
+
+    /// More numbers for pages; what the policy asked for is forgotten, as it has to be made anew.
+    pub fn grow(&mut self) {
+        self.pages.grow();
+        self.timers.clear();
+        self.events.clear();
+        self.window_ns = 0;
+        let gone = bit::MARKED | bit::ARMED | bit::REFUSED;
+        self.pages.bits.iter_mut().for_each(|bits| *bits &= !gone);
+    }
+
+    /// A look found a page of a process in a tier.
+    pub fn see(&mut self, process: u32, seen: Seen, tier: Tier) {
+        let Some(page) = self.pages.find_or_number(process, seen.address) else { return };
+        let huge = seen.pages >= PAGES_PER_CHUNK;
+        self.pages.remap(page, huge);
+        if let Some(chunk) = self.pages.chunk_mut(page) {
+            chunk.accessed |= seen.accessed;
+        }
+        self.pages.bits[page as usize] |= bit::SEEN;
+        match self.pages.tier_of(page) {
+            None => {
+                if seen.accessed {
+                    self.pages.bits[page as usize] |= bit::ACCESSED;
+                }
+                self.events.push_back(Event::Appeared(page, tier));
+                return;
+            }
+            // It is on its way, or has come there without us.
+            Some(known) if self.pages.bits[page as usize] & bit::MOVING != 0 => {
+                if known == tier {
+                    self.pages.bits[page as usize] &= !bit::MOVING;
+                }
+            }
+            Some(known) if known != tier => {
+                self.pages.relocate(page, tier);
+                self.pages.bits[page as usize] &= !bit::FRESH;
+                self.counts.moved_by_kernel += u64::from(self.pages.span(page));
+                self.events.push_back(Event::Displaced(page, tier));
+            }
+            Some(_) => {}
+        }
+        self.note_use(page, seen.accessed, tier);
+    }
+
+    fn note_use(&mut self, page: PageIndex, accessed: bool, tier: Tier) {
+        let span = u64::from(self.pages.span(page));
+        let bits = &mut self.pages.bits[page as usize];
+        if *bits & bit::TAKEN != 0 {
+            *bits &= !(bit::TAKEN | bit::ACCESSED);
+        }
+        if !accessed {
+            return;
+        }
+        self.accessed[tier as usize] += span;
+        match tier {
+            Tier::Local => self.counts.local_uses += span,
+            Tier::Far => self.counts.far_uses += span,
+        }
+        if *bits & bit::FRESH != 0 {
+            *bits &= !bit::FRESH;
+            self.counts.promotions_used += span;
+        }
+        if *bits & bit::ARMED != 0 {
+            // The access goes on when the policy has been told.
+            self.events.push_back(Event::Accessed(page));
+        } else {
+            *bits |= bit::ACCESSED;
+        }
+    }
+
+    /// A look at a process is over: pages of it that were not seen are gone, and marks count from now on.
+    pub fn end_look(&mut self, process: u32) {
+        for first in self.pages.chunks_of(process) {
+            for page in first..first + PAGES_PER_CHUNK {
+                let bits = self.pages.bits[page as usize];
+                if bits & bit::TOUCHED != 0 && bits & bit::SEEN == 0 {
+                    self.pages.vanish(page);
+                    continue;
+                }
+                let armed = if bits & bit::MARKED != 0 { bit::ARMED } else { 0 };
+                self.pages.bits[page as usize] = bits & !bit::SEEN | armed;
+            }
+        }
+    }
+
+    /// All pages of a process are gone.
+    pub fn forget(&mut self, process: u32) {
+        for first in self.pages.chunks_of(process) {
+            (first..first + PAGES_PER_CHUNK).for_each(|page| self.pages.vanish(page));
+            self.pages.release_if_empty(first);
+        }
+    }
+
+    /// Numbers of pages that are gone can be given anew, once the policy was told all.
+    pub fn release_numbers(&mut self, process: u32) {
+        for first in self.pages.chunks_of(process) {
+            self.pages.release_if_empty(first);
+        }
+    }
+
+    /// Whether a page that is new was accessed when it was seen. The access goes on when the policy knows of the page.
+    pub fn take_first_access(&mut self, page: PageIndex) -> bool {
+        let bits = &mut self.pages.bits[page as usize];
+        let accessed = *bits & bit::ACCESSED != 0;
+        *bits &= !bit::ACCESSED;
+        accessed
+    }
+
+    /// The access that a fault stopped at goes on, wherever the page lies now.
+    pub fn resume(&mut self, page: PageIndex) {
+        self.pages.bits[page as usize] |= bit::ACCESSED;
+    }
+
+    /// A page that could not be moved: the policy thinks that it is gone from where it is.
+    fn announce_again(&mut self, page: PageIndex, reason: Errno) {
+        let bits = &mut self.pages.bits[page as usize];
+        let refused_before = *bits & bit::REFUSED != 0;
+        if reason != Errno::AGAIN {
+            *bits |= bit::REFUSED;
+        }
+        if let (false, Some(tier)) = (refused_before, self.pages.tier_of(page)) {
+            self.events.push_back(Event::Displaced(page, tier));
+        }
+    }
+
+    /// A page did not move: it is where it was.
+    fn refuse(&mut self, page: PageIndex, reason: Errno) {
+        self.counts.refused.count(reason, self.pages.span(page));
+        if reason == Errno::NOENT {
+            return self.pages.vanish(page);
+        }
+        self.turn_back(page);
+        self.announce_again(page, reason);
+    }
+
+    fn turn_back(&mut self, page: PageIndex) {
+        if let Some(wanted) = self.pages.tier_of(page) {
+            self.pages.relocate(page, other(wanted));
+            self.pages.bits[page as usize] &= !bit::FRESH;
+        }
+    }
+
+    /// A page lies where it was to go.
+    fn arrive(&mut self, page: PageIndex, to: Tier, node: u32, reason: Reason) {
+        let span = self.pages.span(page);
+        self.pages.bits[page as usize] &= !bit::REFUSED;
+        self.room[to as usize].change(node, i64::from(span));
+        if let Some(from) = self.room[other(to) as usize].best() {
+            self.room[other(to) as usize].change(from, -i64::from(span));
+        }
+        self.traffic_bytes += u64::from(span) * PAGE_BYTES;
+        match to {
+            Tier::Local => self.counts.promotions += u64::from(span),
+            Tier::Far => self.counts.demotions += u64::from(span),
+        }
+        if reason == Reason::Placement {
+            self.counts.placements += u64::from(span);
+        }
+        if let Some((process, address)) = self.pages.place_of(page) {
+            self.history.push(self.now_ns, process, address, span, to, reason);
+        }
+    }
+
+    /// Sends a page on its way, or back if it had not gone yet. Whether it may go.
+    fn send(&mut self, page: PageIndex, to: Tier) -> bool {
+        let span = self.pages.span(page);
+        let backlog_bytes = self.moving.len() as u64 * PAGE_BYTES;
+        if backlog_bytes > self.limits.migration_bytes_per_s {
+            self.counts.capped += u64::from(span);
+            self.announce_again(page, Errno::AGAIN);
+            return false;
+        }
+        let was_moving = self.pages.bits[page as usize] & bit::MOVING != 0;
+        self.pages.relocate(page, to);
+        if !was_moving {
+            self.pages.bits[page as usize] |= bit::MOVING;
+            self.moving.push_back((page, self.reason));
+        }
+        true
+    }
+
+    /// A page that appeared in local memory is wanted far: it counts as far from now on.
+    pub fn place_far(&mut self, page: PageIndex) {
+        self.pages.appear(page, Tier::Far);
+        self.pages.bits[page as usize] |= bit::MOVING;
+        self.moving.push_back((page, Reason::Placement));
+    }
+
+    /// Moves what is on its way, as far as the rate cap allows.
+    pub fn flush(&mut self) {
+        let mut batches = BTreeMap::<(Reverse<u8>, u32), Vec<(PageIndex, Reason)>>::new();
+        while let Some(&(page, reason)) = self.moving.front() {
+            let to = self.pages.tier_of(page).filter(|_| self.pages.bits[page as usize] & bit::MOVING != 0);
+            if let (Some(to), Some((process, _))) = (to, self.pages.place_of(page)) {
+                if self.cap.take(self.now_ns, 1, u64::from(self.pages.span(page)) * PAGE_BYTES) == 0 {
+                    break;
+                }
+                // Where it stands in the queue twice, it goes once.
+                self.pages.bits[page as usize] &= !bit::MOVING;
+                batches.entry((Reverse(to as u8), process)).or_default().push((page, reason));
+            }
+            self.moving.pop_front();
+        }
+        // Demotions first: they make room.
+        for ((Reverse(to), process), pages) in batches {
+            let to = if to == Tier::Local as u8 { Tier::Local } else { Tier::Far };
+            pages.chunks(MOST_PER_CALL).for_each(|pages| self.move_batch(process, pages, to));
+        }
+    }
+
+    fn move_batch(&mut self, process: u32, pages: &[(PageIndex, Reason)], to: Tier) {
+        let Some(node) = self.room[to as usize].best() else {
+            return pages.iter().for_each(|&(page, _)| self.refuse(page, Errno::NODEV));
+        };
+        let places = pages.iter().filter_map(|&(page, _)| self.pages.place_of(page));
+        let addresses: Vec<u64> = places.map(|(_, address)| address).collect();
+        let results = match self.mover.move_pages(process, &addresses, node) {
+            Ok(results) => results,
+            Err(error) => vec![Err(error); pages.len()],
+        };
+        for (&(page, reason), result) in pages.iter().zip(results) {
+            match result {
+                Ok(now_on) if now_on == node => self.arrive(page, to, node, reason),
+                Ok(_) => self.refuse(page, Errno::AGAIN),
+                Err(error) => self.refuse(page, error),
+            }
+        }
+    }
+}
+
+fn other(tier: Tier) -> Tier {
+    if tier == Tier::Local { Tier::Far } else { Tier::Local }
+}
+
+impl Machine for LiveMachine {
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn page_count(&self) -> u32 {
+        self.pages.count()
+    }
+
+    fn page_bytes(&self) -> u64 {
+        PAGE_BYTES
+    }
+
+    fn pages_per_huge(&self) -> u32 {
+        PAGES_PER_CHUNK
+    }
+
+    fn capacity_pages(&self, tier: Tier) -> u32 {
+        if tier == Tier::Local { self.limits.local_pages } else { self.limits.far_pages }
+    }
+
+    fn free_pages(&self, tier: Tier) -> u32 {
+        let unused = self.capacity_pages(tier).saturating_sub(self.pages.used(tier));
+        let in_hand = if tier == Tier::Local { self.frames_in_hand } else { 0 };
+        unused.min(self.room[tier as usize].free().saturating_add(in_hand))
+    }
+
+    fn tier_of(&self, page: PageIndex) -> Option<Tier> {
+        self.pages.tier_of(page)
+    }
+
+    fn span(&self, page: PageIndex) -> u32 {
+        self.pages.span(page)
+    }
+
+    fn take_accessed(&mut self, page: PageIndex) -> bool {
+        let bits = &mut self.pages.bits[page as usize];
+        let accessed = *bits & bit::ACCESSED != 0;
+        if self.told_at_once {
+            *bits &= !bit::ACCESSED;
+        } else {
+            *bits |= bit::TAKEN;
+        }
+        accessed
+    }
+
+    fn scan(&mut self, scan: Scan, visit: &mut dyn FnMut(PageIndex, bool)) {
+        let end = scan.start.saturating_add(scan.pages).min(self.page_count());
+        let mut page = scan.start;
+        let mut chunk_end = page;
+        while page < end {
+            if page >= chunk_end {
+                chunk_end = (page / PAGES_PER_CHUNK + 1) * PAGES_PER_CHUNK;
+                let accessed = self.pages.chunk(page).is_some_and(|chunk| chunk.accessed);
+                if self.pages.chunk(page).is_none() || (scan.hierarchical && !accessed) {
+                    page = chunk_end;
+                    continue;
+                }
+                if let Some(chunk) = self.pages.chunk_mut(page).filter(|_| scan.hierarchical) {
+                    chunk.accessed = false;
+                }
+            }
+            let asked = self.pages.bits[page as usize] & bit::TAKEN != 0;
+            if !asked && self.pages.tier_of(page) == Some(scan.tier) {
+                let accessed = self.take_accessed(page);
+                visit(page, accessed);
+            }
+            page += self.pages.span(page);
+        }
+    }
+
+    fn mark(&mut self, pages: &[PageIndex]) {
+        for &page in pages {
+            let bits = &mut self.pages.bits[page as usize];
+            if *bits & bit::TOUCHED != 0 {
+                *bits |= bit::MARKED;
+            }
+        }
+    }
+
+    fn is_marked(&self, page: PageIndex) -> bool {
+        self.pages.bits[page as usize] & bit::MARKED != 0
+    }
+
+    fn unmark(&mut self, page: PageIndex) {
+        self.pages.bits[page as usize] &= !(bit::MARKED | bit::ARMED);
+    }
+
+    fn migrate(&mut self, pages: &[PageIndex], to: Tier, _call: Call) -> u32 {
+        let mut sent = 0;
+        for &page in pages {
+            let elsewhere = self.pages.tier_of(page).is_some_and(|tier| tier != to);
+            if elsewhere && self.free_pages(to) >= self.pages.span(page) && self.send(page, to) {
+                sent += 1;
+            }
+        }
+        sent
+    }
+
+    fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], call: Call) -> u32 {
+        let mut swapped = 0;
+        for &(far, local) in pairs {
+            if self.pages.span(far) == self.pages.span(local) && self.migrate(&[local], Tier::Far, call) == 1
+            {
+                swapped += self.migrate(&[far], Tier::Local, call);
+            }
+        }
+        swapped
+    }
+
+    fn write_back(&mut self, page: PageIndex) {
+        self.migrate(&[page], Tier::Far, Call::System);
+    }
+
+    /// Nothing is unmapped from outside a process; who fetches pages is refused before it starts.
+    fn unmap(&mut self, _pages: &[PageIndex]) {}
+
+    /// A huge mapping stays what it is: the kernel splits none for another process.
+    fn split(&mut self, _page: PageIndex) {}
+
+    fn sample_accesses(&mut self, period: u32) {
+        self.samples_wanted = period > 0;
+    }
+
+    fn take_samples(&mut self, _samples: &mut Vec<Sample>) {}
+
+    fn count_accesses(&mut self, window_ns: u64) {
+        self.window_ns = window_ns;
+        self.window_began_ns = self.now_ns;
+        self.accessed = [0; 2];
+    }
+
+    fn set_timer(&mut self, timer: u32, after_ns: u64) {
+        self.timers.push(Reverse((self.now_ns + after_ns.max(1), self.timers_set, timer)));
+        self.timers_set += 1;
+    }
+
+    fn link(&self) -> LinkTelemetry {
+        LinkTelemetry { traffic_bytes: self.traffic_bytes, ..self.limits.link }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,269 @@
+use super::*;
+use crate::fake_kernel::{EVERYWHERE, FakeKernel};
+use spillway_core::size::Size;
+
+const PROCESS: u32 = 7;
+
+/// A machine with room for `local` pages on node 0 and many on node 1.
+fn machine(kernel: &FakeKernel, local: u32) -> LiveMachine {
+    let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
+    let bytes = Size::from_bytes(u64::from(local) * 4096);
+    let limits = Limits {
+        local: Budget::Bytes(bytes),
+        local_pages: local,
+        far_pages: 10_000,
+        migration_bytes_per_s: 1 << 40,
+        link,
+    };
+    let mut machine = LiveMachine::new(1024, limits, Box::new(kernel.clone()));
+    machine.set_room(Tier::Local, NodeRoom(vec![(0, 10_000)]));
+    machine.set_room(Tier::Far, NodeRoom(vec![(1, 10_000)]));
+    machine
+}
+
+fn look(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
+    use crate::source::Source;
+    let mut kernel = kernel.clone();
+    kernel
+        .look(PROCESS, EVERYWHERE, &mut |seen| {
+            let tier = crate::fake_kernel::tier_of_frame(seen.frame).unwrap();
+            machine.see(PROCESS, seen, tier);
+        })
+        .unwrap();
+    machine.end_look(PROCESS);
+    std::iter::from_fn(|| machine.take_event()).collect()
+}
+
+/// Pages 0 to `pages` of the process, far, known and not accessed since.
+fn far_pages(local: u32, pages: u32) -> (FakeKernel, LiveMachine) {
+    let kernel = FakeKernel::default();
+    (0..pages).for_each(|page| kernel.access(PROCESS, u64::from(page) * 4096, 1));
+    let mut machine = machine(&kernel, local);
+    for event in look(&mut machine, &kernel) {
+        let Event::Appeared(page, tier) = event else { panic!("{event:?}") };
+        machine.pages.appear(page, tier);
+    }
+    (0..pages).for_each(|page| assert!(machine.take_accessed(page)));
+    look(&mut machine, &kernel);
+    (kernel, machine)
+}
+
+#[test]
+fn bits_of_use_are_new_with_each_look_and_the_same_in_between() {
+    let (kernel, mut machine) = far_pages(4, 3);
+    kernel.access(PROCESS, 4096, 1);
+    look(&mut machine, &kernel);
+    let scan = |machine: &mut LiveMachine| {
+        let mut found = Vec::new();
+        let scan = Scan { start: 0, pages: 1024, tier: Tier::Far, hierarchical: false };
+        machine.scan(scan, &mut |page, accessed| found.push((page, accessed)));
+        found
+    };
+    assert!(machine.take_accessed(1) && machine.take_accessed(1), "the same answer");
+    assert_eq!(scan(&mut machine), [(0, false), (2, false)], "no new answer for page 1");
+    assert!(scan(&mut machine).is_empty());
+    look(&mut machine, &kernel);
+    assert_eq!(scan(&mut machine), [(0, false), (1, false), (2, false)]);
+}
+
+#[test]
+fn a_hierarchical_scan_skips_chunks_without_an_access() {
+    let (kernel, mut machine) = far_pages(4, 600);
+    let looks = |machine: &mut LiveMachine| {
+        let mut count = 0;
+        let scan = Scan { start: 0, pages: 1024, tier: Tier::Far, hierarchical: true };
+        machine.scan(scan, &mut |_, _| count += 1);
+        count
+    };
+    assert_eq!(looks(&mut machine), 600, "all were accessed when they came");
+    look(&mut machine, &kernel);
+    assert_eq!(looks(&mut machine), 0);
+    kernel.access(PROCESS, 520 * 4096, 1);
+    look(&mut machine, &kernel);
+    assert_eq!(looks(&mut machine), 88);
+}
+
+#[test]
+fn only_an_access_after_the_mark_is_a_fault() {
+    let (kernel, mut machine) = far_pages(4, 3);
+    kernel.access(PROCESS, 0, 1);
+    machine.mark(&[0, 1]);
+    assert!(look(&mut machine, &kernel).is_empty(), "it may have been before the mark");
+    kernel.access(PROCESS, 4096, 1);
+    kernel.access(PROCESS, 8192, 1);
+    assert_eq!(look(&mut machine, &kernel), [Event::Accessed(1)]);
+    assert!(machine.is_marked(0));
+    machine.unmark(0);
+    kernel.access(PROCESS, 0, 1);
+    assert!(look(&mut machine, &kernel).is_empty(), "not marked");
+}
+
+/// Sends pages, and has them moved.
+fn migrate(machine: &mut LiveMachine, pages: &[PageIndex], to: Tier) -> u32 {
+    let sent = machine.migrate(pages, to, Call::System);
+    machine.flush();
+    sent
+}
+
+#[test]
+fn pages_move_as_long_as_there_are_frames_and_each_result_counts() {
+    let (kernel, mut machine) = far_pages(3, 6);
+    kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
+    kernel.state().pages.remove(&(PROCESS, 4096));
+    assert_eq!(migrate(&mut machine, &[0, 1, 2, 3, 4, 5, 900], Tier::Local), 3, "no more than the budget");
+    assert_eq!(kernel.state().calls, [3]);
+    assert_eq!(machine.counts.refused.of("pinned_or_busy"), 1);
+    assert_eq!(machine.counts.refused.of("not_there"), 1);
+    assert_eq!((machine.tier_of(0), machine.tier_of(1)), (Some(Tier::Far), None));
+    assert_eq!((machine.tier_of(2), kernel.node_of(PROCESS, 8192)), (Some(Tier::Local), Some(0)));
+    assert_eq!(machine.counts.promotions, 1);
+    assert_eq!(migrate(&mut machine, &[3, 4, 5], Tier::Local), 2);
+    assert_eq!(machine.free_pages(Tier::Local), 0);
+    assert_eq!(migrate(&mut machine, &[5], Tier::Local), 0);
+}
+
+#[test]
+fn a_page_that_cannot_move_is_announced_once() {
+    let (kernel, mut machine) = far_pages(3, 1);
+    kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
+    migrate(&mut machine, &[0], Tier::Local);
+    assert_eq!(machine.take_event(), Some(Event::Displaced(0, Tier::Far)));
+    migrate(&mut machine, &[0], Tier::Local);
+    assert_eq!(machine.take_event(), None);
+    kernel.state().refused.clear();
+    migrate(&mut machine, &[0], Tier::Local);
+    assert_eq!((machine.counts.promotions, machine.tier_of(0)), (1, Some(Tier::Local)));
+}
+
+#[test]
+fn a_page_that_has_not_gone_yet_can_come_back() {
+    let (kernel, mut machine) = far_pages(3, 2);
+    assert_eq!(machine.migrate(&[0, 1], Tier::Local, Call::Kernel), 2);
+    assert_eq!(machine.migrate(&[0], Tier::Far, Call::Kernel), 1);
+    assert!(look(&mut machine, &kernel).is_empty(), "where it is seen is no news");
+    machine.flush();
+    assert_eq!((kernel.node_of(PROCESS, 0), kernel.node_of(PROCESS, 4096)), (Some(1), Some(0)));
+    assert_eq!((machine.counts.promotions, machine.counts.demotions), (1, 0));
+}
+
+#[test]
+fn a_process_or_a_node_that_is_gone_is_a_refusal() {
+    let (kernel, mut machine) = far_pages(3, 2);
+    kernel.state().gone.insert(PROCESS);
+    migrate(&mut machine, &[0], Tier::Local);
+    assert_eq!(machine.counts.refused.of("process_gone"), 1);
+    kernel.state().gone.clear();
+    kernel.state().offline.insert(0);
+    migrate(&mut machine, &[1], Tier::Local);
+    assert_eq!(machine.counts.refused.of("node_offline"), 1);
+    assert_eq!((machine.tier_of(0), machine.pages.used(Tier::Local)), (Some(Tier::Far), 0));
+    machine.set_room(Tier::Local, NodeRoom(vec![]));
+    assert_eq!((machine.free_pages(Tier::Local), migrate(&mut machine, &[1], Tier::Local)), (0, 0));
+}
+
+#[test]
+fn the_rate_cap_holds_and_what_it_kept_back_is_announced() {
+    let (kernel, mut machine) = far_pages(500, 400);
+    machine.limits.migration_bytes_per_s = 4096 * 100;
+    machine.cap = RateCap::new(4096 * 100);
+    let pages: Vec<_> = (0..400).collect();
+    assert_eq!(migrate(&mut machine, &pages, Tier::Local), 101, "more than a second's work is not taken on");
+    assert_eq!(machine.counts.promotions, 10);
+    assert_eq!(machine.counts.capped, 299);
+    assert_eq!(std::iter::from_fn(|| machine.take_event()).count(), 299);
+    machine.set_now_ns(50_000_000);
+    machine.flush();
+    assert_eq!(machine.counts.promotions, 15);
+    assert_eq!(kernel.state().calls, [10, 5]);
+    assert!(look(&mut machine, &kernel).is_empty(), "the others are on their way");
+}
+
+#[test]
+fn pages_that_a_look_misses_are_gone_and_their_numbers_free() {
+    let (kernel, mut machine) = far_pages(3, 2);
+    kernel.state().pages.remove(&(PROCESS, 0));
+    look(&mut machine, &kernel);
+    assert_eq!((machine.tier_of(0), machine.tier_of(1)), (None, Some(Tier::Far)));
+    assert_eq!(machine.pages.used(Tier::Far), 1);
+    machine.forget(PROCESS);
+    assert_eq!((machine.pages.used(Tier::Far), machine.pages.find(PROCESS, 4096)), (0, None));
+}
+
+#[test]
+fn what_the_kernel_moves_itself_is_noticed() {
+    let (kernel, mut machine) = far_pages(3, 2);
+    kernel.state().pages.get_mut(&(PROCESS, 4096)).unwrap().node = 0;
+    assert_eq!(look(&mut machine, &kernel), [Event::Displaced(1, Tier::Local)]);
+    assert_eq!((machine.pages.used(Tier::Local), machine.counts.moved_by_kernel), (1, 1));
+}
+
+#[test]
+fn a_huge_page_moves_whole_and_only_where_it_fits() {
+    let (kernel, mut machine) = far_pages(600, 1);
+    let huge = crate::fake_kernel::FakePage { node: 1, accessed: false, pages: 512 };
+    kernel.state().pages.insert((PROCESS, 2 << 20), huge);
+    let events = look(&mut machine, &kernel);
+    assert_eq!(events, [Event::Appeared(512, Tier::Far)]);
+    machine.pages.appear(512, Tier::Far);
+    assert_eq!(machine.span(512), 512);
+    machine.settle_budget(511);
+    assert_eq!(migrate(&mut machine, &[512], Tier::Local), 0);
+    machine.settle_budget(10_000);
+    assert_eq!(migrate(&mut machine, &[512], Tier::Local), 1);
+    assert_eq!((machine.counts.promotions, machine.free_pages(Tier::Local)), (512, 88));
+}
+
+#[test]
+fn pairs_are_exchanged_without_a_frame_to_spare() {
+    let (kernel, mut machine) = far_pages(1, 3);
+    migrate(&mut machine, &[0], Tier::Local);
+    assert_eq!(machine.exchange(&[(1, 0), (2, 1)], Call::System), 2);
+    machine.flush();
+    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
+    assert_eq!((machine.counts.promotions, machine.counts.demotions), (2, 1), "page 1 never left");
+    assert_eq!(machine.exchange(&[(2, 0)], Call::System), 0, "neither lies where it should");
+}
+
+#[test]
+fn use_after_a_promotion_is_counted_once() {
+    let (kernel, mut machine) = far_pages(4, 2);
+    migrate(&mut machine, &[0, 1], Tier::Local);
+    kernel.access(PROCESS, 0, 0);
+    look(&mut machine, &kernel);
+    kernel.access(PROCESS, 0, 0);
+    look(&mut machine, &kernel);
+    assert_eq!((machine.counts.promotions, machine.counts.promotions_used), (2, 1));
+}
+
+#[test]
+fn windows_sum_up_what_looks_found() {
+    let (kernel, mut machine) = far_pages(4, 3);
+    migrate(&mut machine, &[0], Tier::Local);
+    machine.count_accesses(1000);
+    (0..3).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    look(&mut machine, &kernel);
+    assert_eq!(machine.take_window(), None);
+    machine.set_now_ns(1000);
+    assert_eq!(machine.take_window(), Some([1, 2]));
+    machine.set_now_ns(2000);
+    assert_eq!(machine.take_window(), Some([0, 0]));
+}
+
+#[test]
+fn a_share_of_memory_is_a_share_of_what_there_is() {
+    let (kernel, mut machine) = far_pages(4, 10);
+    machine.limits.local = Budget::Pct(25.0);
+    machine.settle_budget(10_000);
+    assert_eq!(machine.capacity_pages(Tier::Local), 3);
+    kernel.access(PROCESS, 100 * 4096, 0);
+    kernel.access(PROCESS, 101 * 4096, 0);
+    let mut source = kernel.clone();
+    crate::source::Source::look(&mut source, PROCESS, EVERYWHERE, &mut |seen| {
+        machine.see(PROCESS, seen, Tier::Far);
+    })
+    .unwrap();
+    machine.settle_budget(10_000);
+    assert_eq!(machine.capacity_pages(Tier::Local), 3, "a quarter of 12, with those that are new");
+    machine.settle_budget(2);
+    assert_eq!(machine.capacity_pages(Tier::Local), 2, "the nodes have no more");
+}

@@ -1,0 +1,186 @@
+//! Accessed bits through idle page tracking: a bit a frame, set by us, cleared by any access.
+//! Source: Linux `Documentation/admin-guide/mm/idle_page_tracking.rst` and `pagemap.rst`.
+
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::{Facts, Seen, Source, SourceError};
+
+/// What it is.
+pub(super) const FACTS: Facts = Facts {
+    name: "idle-pages",
+    precision: "every page; time to one look; accesses of every process that maps the page",
+    cost: "CPU time of the daemon: the kernel finds the mappings of each frame twice a look; no fault",
+};
+
+const BITMAP: &str = "sys/kernel/mm/page_idle/bitmap";
+const FRAMES_PER_WORD: u64 = 64;
+/// Page map entries read at once.
+const BATCH: usize = 4096;
+const PRESENT: u64 = 1 << 63;
+const FRAME: u64 = (1 << 55) - 1;
+
+/// The source.
+pub struct IdlePages {
+    root: PathBuf,
+    bitmap: File,
+}
+
+fn lost(error: std::io::Error) -> SourceError {
+    SourceError::Lost { name: FACTS.name, error: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
+}
+
+impl IdlePages {
+    /// Opens the bitmap below `root`.
+    ///
+    /// # Errors
+    /// The kernel has none, or does not let us.
+    pub fn open(root: &Path) -> Result<Self, SourceError> {
+        let path = root.join(BITMAP);
+        let bitmap = OpenOptions::new().read(true).write(true).open(&path).map_err(|error| {
+            let reason = match error.kind() {
+                std::io::ErrorKind::NotFound => "the kernel has no CONFIG_IDLE_PAGE_TRACKING".to_owned(),
+                _ => format!("{}: {error}", path.display()),
+            };
+            SourceError::Unavailable { name: FACTS.name, reason }
+        })?;
+        Ok(Self { root: root.to_owned(), bitmap })
+    }
+
+    fn word(&self, word: u64) -> Result<u64, SourceError> {
+        let mut bytes = [0; 8];
+        match self.bitmap.read_exact_at(&mut bytes, word * 8) {
+            Ok(()) => Ok(u64::from_ne_bytes(bytes)),
+            // Behind the last frame that the kernel knows.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
+            Err(error) => Err(lost(error)),
+        }
+    }
+
+    /// Whether each of these frames was accessed; then marks them idle.
+    fn accessed(&self, frames: &[u64]) -> Result<Vec<bool>, SourceError> {
+        let mut accessed = Vec::with_capacity(frames.len());
+        let mut at = 0;
+        while at < frames.len() {
+            let word = frames[at] / FRAMES_PER_WORD;
+            let idle = self.word(word)?;
+            let mut marks = 0;
+            while at < frames.len() && frames[at] / FRAMES_PER_WORD == word {
+                let bit = 1 << (frames[at] % FRAMES_PER_WORD);
+                accessed.push(idle & bit == 0);
+                marks |= bit;
+                at += 1;
+            }
+            // Bits that are 0 in what is written stay as they are.
+            self.bitmap.write_all_at(&marks.to_ne_bytes(), word * 8).map_err(lost)?;
+        }
+        Ok(accessed)
+    }
+}
+
+impl Source for IdlePages {
+    fn facts(&self) -> Facts {
+        FACTS
+    }
+
+    fn look(
+        &mut self,
+        process: u32,
+        ranges: &[Range<u64>],
+        visit: &mut dyn FnMut(Seen),
+    ) -> Result<(), SourceError> {
+        let map = File::open(self.root.join(format!("proc/{process}/pagemap")))
+            .map_err(|_| SourceError::Gone(process))?;
+        let mut bytes = vec![0; BATCH * 8];
+        for range in ranges {
+            let mut page = range.start / 4096;
+            let end = range.end / 4096;
+            while page < end {
+                let count = (end - page).min(BATCH as u64) as usize;
+                let read =
+                    map.read_at(&mut bytes[..count * 8], page * 8).map_err(|_| SourceError::Gone(process))?;
+                let entries = bytes[..read].as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry));
+                let (addresses, frames): (Vec<_>, Vec<_>) = (page..)
+                    .zip(entries)
+                    .filter(|(_, entry)| entry & PRESENT != 0 && entry & FRAME != 0)
+                    .map(|(page, entry)| (page * 4096, entry & FRAME))
+                    .unzip();
+                for ((address, &frame), accessed) in
+                    addresses.into_iter().zip(&frames).zip(self.accessed(&frames)?)
+                {
+                    visit(Seen { address, frame, pages: 1, accessed });
+                }
+                if read < count * 8 {
+                    break;
+                }
+                page += count as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    /// A process whose page `n` is in frame `frames[n]`; 0 for none.
+    fn machine(frames: &[u64]) -> Tree {
+        let tree = Tree::new();
+        tree.write("proc/7/pagemap", "");
+        tree.write(BITMAP, "");
+        let map: Vec<u8> = frames
+            .iter()
+            .flat_map(|&frame| if frame == 0 { 0 } else { PRESENT | frame }.to_ne_bytes())
+            .collect();
+        std::fs::write(tree.root().join("proc/7/pagemap"), map).unwrap();
+        std::fs::write(tree.root().join(BITMAP), [0; 64]).unwrap();
+        tree
+    }
+
+    fn look(source: &mut IdlePages, pages: Range<u64>) -> Vec<(u64, u64, bool)> {
+        let mut found = Vec::new();
+        source
+            .look(7, std::slice::from_ref(&(pages.start * 4096..pages.end * 4096)), &mut |seen| {
+                found.push((seen.address / 4096, seen.frame, seen.accessed));
+            })
+            .unwrap();
+        found
+    }
+
+    #[test]
+    fn frames_that_are_no_longer_idle_were_accessed() {
+        let tree = machine(&[5, 0, 6, 200, 64]);
+        let mut source = IdlePages::open(tree.root()).unwrap();
+        let all = [(0, 5, true), (2, 6, true), (3, 200, true), (4, 64, true)];
+        assert_eq!(look(&mut source, 0..5), all);
+        // The test's file keeps what is written, so all are idle now; an access clears the bit.
+        let path = tree.root().join(BITMAP);
+        let mut bitmap = std::fs::read(&path).unwrap();
+        assert_eq!(bitmap[0], 1 << 5 | 1 << 6, "and no other frame's");
+        bitmap[0] &= !(1 << 6);
+        std::fs::write(&path, bitmap).unwrap();
+        assert_eq!(look(&mut source, 0..4), [(0, 5, false), (2, 6, true), (3, 200, false)]);
+    }
+
+    #[test]
+    fn frames_behind_the_bitmap_and_ranges_behind_the_map_do_no_harm() {
+        let tree = machine(&[1 << 40, 3]);
+        let mut source = IdlePages::open(tree.root()).unwrap();
+        assert_eq!(look(&mut source, 0..100).len(), 2);
+    }
+
+    #[test]
+    fn a_kernel_without_it_and_a_process_that_is_gone_are_told_apart() {
+        let error = IdlePages::open(Tree::new().root()).err().unwrap();
+        assert!(error.to_string().contains("CONFIG_IDLE_PAGE_TRACKING"), "{error}");
+        let tree = machine(&[1]);
+        let mut source = IdlePages::open(tree.root()).unwrap();
+        assert!(matches!(source.look(8, &[], &mut |_| {}), Err(SourceError::Gone(8))));
+    }
+}

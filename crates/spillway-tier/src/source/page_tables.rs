@@ -1,0 +1,124 @@
+//! Accessed bits out of the page tables.
+
+use std::collections::HashMap;
+use std::fs;
+use std::ops::Range;
+
+use rustix::io::Errno;
+use spillway_sys::page_tables::{self, AddressSpace};
+
+use super::{Facts, Seen, Source, SourceError};
+
+/// What it is.
+pub(super) const FACTS: Facts = Facts {
+    name: "page-tables",
+    precision: "every page; time to one look; an access that hits the TLB in all of a look's interval is missed",
+    cost: "CPU time of the daemon: each table is read once a look, and its bits cleared by clear_refs; no fault",
+};
+
+/// The source.
+pub struct PageTables {
+    tables: page_tables::PageTables,
+    spaces: HashMap<u32, AddressSpace>,
+}
+
+impl PageTables {
+    /// Finds the kernel's tables.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn open() -> Result<Self, SourceError> {
+        Ok(Self { tables: page_tables::PageTables::open()?, spaces: HashMap::new() })
+    }
+
+    fn space(&mut self, process: u32) -> Result<AddressSpace, SourceError> {
+        if let Some(space) = self.spaces.get(&process) {
+            if self.tables.is_current(space) {
+                return Ok(*space);
+            }
+            self.spaces.remove(&process);
+        }
+        let space = self.tables.find(process)?;
+        self.spaces.insert(process, space);
+        Ok(space)
+    }
+}
+
+/// Clears the accessed bits of all of a process.
+fn clear(process: u32) -> Result<(), SourceError> {
+    fs::write(format!("/proc/{process}/clear_refs"), "1").map_err(|error| {
+        match Errno::from_io_error(&error) {
+            None | Some(Errno::NOENT | Errno::SRCH) => SourceError::Gone(process),
+            Some(error) => SourceError::Lost { name: FACTS.name, error },
+        }
+    })
+}
+
+impl Source for PageTables {
+    fn facts(&self) -> Facts {
+        FACTS
+    }
+
+    fn look(
+        &mut self,
+        process: u32,
+        ranges: &[Range<u64>],
+        visit: &mut dyn FnMut(Seen),
+    ) -> Result<(), SourceError> {
+        let space = self.space(process)?;
+        for range in ranges {
+            self.tables.walk(&space, range.clone(), &mut |entry| {
+                let page_tables::Entry { address, frame, pages, accessed } = entry;
+                visit(Seen { address, frame, pages, accessed });
+            });
+        }
+        clear(process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spillway_sys::memory::Area;
+
+    const PAGES: usize = 512;
+
+    #[test]
+    fn a_look_finds_what_was_accessed_since_the_look_before() {
+        let mut source = PageTables::open().unwrap();
+        let area = Area::new(PAGES * 4096).unwrap();
+        (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
+        let start = area.address() as u64;
+        let range = start..start + (PAGES * 4096) as u64;
+        let mut look = || {
+            let mut accessed = Vec::new();
+            source
+                .look(std::process::id(), std::slice::from_ref(&range), &mut |seen| {
+                    accessed.push(seen.accessed);
+                })
+                .unwrap();
+            assert_eq!(accessed.len(), PAGES);
+            // Another process in between makes this one's processor forget its translations.
+            std::process::Command::new("true").status().unwrap();
+            accessed
+        };
+        assert!(look().iter().all(|&accessed| accessed));
+        area.write(100 * 4096, &[2]);
+        let second = look();
+        assert!(second[100]);
+        let in_use = second.iter().filter(|&&accessed| accessed).count();
+        assert!(in_use < PAGES / 4, "{in_use}");
+    }
+
+    #[test]
+    fn a_process_that_ended_is_gone() {
+        let mut source = PageTables::open().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let process = child.id();
+        assert!(source.look(process, &[], &mut |_| {}).is_ok());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let error = source.look(process, &[], &mut |_| {}).unwrap_err();
+        assert!(matches!(error, SourceError::Gone(gone) if gone == process), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! What a daemon says of itself: the form of its reports.
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::{Move, Sum};
+use crate::live::Counts;
+use crate::process::Layout;
+use spillway_core::machine::Tier;
+
+/// The daemon.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its process.
+    pub pid: u32,
+    /// How long it has run, in seconds.
+    pub uptime_s: f64,
+    /// Nodes of local memory.
+    pub fast: String,
+    /// Nodes of far memory.
+    pub slow: String,
+    /// Where its knowledge comes from.
+    pub source: SourceStatus,
+    /// CPU time of all it does, of one core, since its start.
+    pub cpu_pct: f64,
+    /// Its groups.
+    pub groups: Vec<GroupStatus>,
+}
+
+/// A telemetry source.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceStatus {
+    /// Its name.
+    pub name: String,
+    /// To what it is exact.
+    pub precision: String,
+    /// What it costs.
+    pub cost: String,
+}
+
+/// A group.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: String,
+    /// Its policy.
+    pub policy: String,
+    /// Its processes.
+    pub processes: Vec<u32>,
+    /// Most local memory at present.
+    pub local_limit_bytes: u64,
+    /// Managed memory that is local.
+    pub local_bytes: u64,
+    /// Managed memory that is far.
+    pub far_bytes: u64,
+    /// Memory that is left alone.
+    pub left_alone: Layout,
+    /// Looks at its processes.
+    pub looks: u64,
+    /// Time between the last two, in milliseconds.
+    pub look_interval_ms: f64,
+    /// CPU time of looks, of one core, since the start.
+    pub telemetry_cpu_pct: f64,
+    /// Of the pages that looks found in use, the share that was local; none before the first.
+    pub local_use_ratio: Option<f64>,
+    /// What happened.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// What moved in the last minute, and why, in pages.
+    pub last_minute: Vec<Sum>,
+    /// Why migrations are paused, if they are.
+    pub paused: Option<String>,
+    /// How often the policy began anew because the processes had outgrown what it knew.
+    pub policy_restarts: u64,
+    /// Why it is no longer managed, if it is not.
+    pub ended: Option<String>,
+}
+
+/// What is known of a process, or of a page of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The process.
+    pub process: u32,
+    /// The group that it belongs to.
+    pub group: String,
+    /// The policy of the group.
+    pub policy: String,
+    /// Its managed memory that is local.
+    pub local_bytes: u64,
+    /// The same, far.
+    pub far_bytes: u64,
+    /// Its memory that is left alone.
+    pub left_alone: Layout,
+    /// Why migrations are paused, if they are.
+    pub paused: Option<String>,
+    /// The page that was asked about.
+    pub page: Option<PageExplanation>,
+}
+
+/// What is known of a page.
+#[derive(Clone, Debug, Serialize)]
+pub struct PageExplanation {
+    /// Its first address.
+    pub address: u64,
+    /// Where it lies; nowhere if it is not managed.
+    pub tier: Option<Tier>,
+    /// It is mapped as part of a huge page.
+    pub huge: bool,
+    /// It was in use when the policy or a look last found out.
+    pub accessed: bool,
+    /// The policy waits for its next access.
+    pub marked: bool,
+    /// The kernel refused to move it.
+    pub refused: bool,
+    /// Its moves of late.
+    pub moves: Vec<Move>,
+}
+
+/// What a daemon can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// For its [`Status`].
+    Status,
+    /// For an [`Explanation`].
+    Explain {
+        /// Of this process,
+        process: u32,
+        /// or of the page at this address.
+        address: Option<u64>,
+    },
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// What was asked for.
+    Ok(serde_json::Value),
+    /// Why there is nothing to tell.
+    Error(String),
+}
