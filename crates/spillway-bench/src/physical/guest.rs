@@ -33,9 +33,9 @@ fn does(stage: &Stage<'_>) -> String {
     )
 }
 
-/// All that can be spared: what was used already costs less, and nobody can tell where it lies.
+/// All that can be spared, unless in a hurry: what was used already costs less, and nobody can tell where it lies.
 fn bytes(stage: &Stage<'_>) -> u64 {
-    spare_bytes().min(stage.most_bytes) / HUGE_BYTES * HUGE_BYTES
+    spare_bytes().min(stage.most_bytes).min(stage.amount(4 << 30, u64::MAX)) / HUGE_BYTES * HUGE_BYTES
 }
 
 /// Processors tell guests that they are guests.

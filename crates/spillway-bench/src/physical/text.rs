@@ -34,7 +34,8 @@ pub fn percentiles(row: &Row, unit: &str) -> Option<[String; PERCENTILES.len()]>
 /// One experiment, in lines of 80 columns.
 #[must_use]
 pub fn experiment(report: &ExperimentReport) -> String {
-    let mut text = format!("\n{} ({}): {}\n", report.name, report.paper, report.about);
+    let mut text = "\n".to_owned();
+    text.push_str(&wrapped(&format!("{} ({}): {}", report.name, report.paper, report.about), ""));
     if let Some(method) = &report.method {
         text.push_str(&wrapped(method, "  "));
     }
@@ -147,7 +148,8 @@ mod tests {
         let mut panel = Panel::new("First touch", "ns");
         panel.distribution("on all CPUs", "hugetlb 1 GiB", &[], Distribution::of(vec![1_234_567; 3]));
         panel.value("alone", "4 KiB", &[], 12.0);
-        let mut report = ExperimentReport { panels: vec![panel], ..ExperimentReport::default() };
+        let about = "what the first touch of a page costs, by the size of the page, and so on".to_owned();
+        let mut report = ExperimentReport { about, panels: vec![panel], ..ExperimentReport::default() };
         report.beside("what was measured", Some("1x"), None, Some("2x".to_owned()));
         report.at_least("costs more", "1", Some(2.0), 1.0);
         report.leave_out(

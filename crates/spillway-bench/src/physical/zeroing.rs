@@ -115,7 +115,7 @@ fn node(stage: &Stage<'_>) -> Result<Counts, BenchError> {
     let mut command = Command::new("node");
     command.args([
         "-e",
-        "let a = []; for (let i = 0; i < 1e5; i++) a.push({ i }); process.exit(a.length != 1e5)",
+        "let a = []; for (let i = 0; i < 1e5; i++) a.push({ i }); if (a.length != 1e5) process.exit(1)",
     ]);
     profile(stage, Whose::Children, || runs(stage, command, node_runs(stage))).map(|(_, counts)| counts)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bench_common::{complaint, finish};
+use crate::bench_common::complaint;
 
 /// A setting that `khugepaged` changes.
 pub const SLEEP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
