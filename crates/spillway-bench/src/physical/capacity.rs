@@ -178,7 +178,8 @@ impl Taken {
             self.region.free(offset + base, HUGE_BYTES as usize - base)?;
             return Ok(HUGE_BYTES - BASE_BYTES);
         }
-        let given = (0..PAGES).filter(|page| page % pattern.one_in != 0).map(|page| offset + page * base);
+        let given =
+            (0..PAGES).filter(|page| !page.is_multiple_of(pattern.one_in)).map(|page| offset + page * base);
         let count = given.clone().count() as u64;
         if self.region.mapping.discard_pages(&self.process, given) {
             Ok(count * BASE_BYTES)

@@ -114,7 +114,7 @@ fn promote(stage: &Stage<'_>, bytes: u64, sleep_ms: u64) -> Result<Promoted, Ben
     let region = stage.tiers[0].map(Pages::Base, bytes)?;
     for offset in (0..bytes as usize).step_by(BASE_BYTES as usize) {
         region.mapping.touch(offset);
-        if offset % (64 << 20) == 0 {
+        if offset.is_multiple_of(64 << 20) {
             stage.check()?;
         }
     }
@@ -149,11 +149,11 @@ struct Daemon(u32);
 
 fn daemon() -> Result<Daemon, BenchError> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let is_it = |process: &u32| {
         fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim() == "khugepaged")
     };
-    let found = numbers.filter(is_it).next();
+    let found = numbers.find(is_it);
     let missing = || BenchError::setup("find khugepaged", "no such thread", "measure outside of a container");
     found.map(Daemon).ok_or_else(missing)
 }

@@ -44,7 +44,7 @@ impl Memcached {
         let directory = TempDir::new().map_err(failed)?;
         let socket = directory.path().join("socket");
         // A slab's chunks are larger than what lies in them.
-        let room_mib = (entries * ENTRY_BYTES * 3 / 2 >> 20) + 64;
+        let room_mib = ((entries * ENTRY_BYTES * 3 / 2) >> 20) + 64;
         let mut command = Command::new(PROGRAM);
         command.arg("-s").arg(&socket).args(["-U", "0", "-t", "1", "-m", &room_mib.to_string()]);
         if huge {
@@ -77,7 +77,7 @@ impl Memcached {
     pub fn fill(&mut self, stage: &Stage<'_>, entries: u64) -> Result<Vec<u64>, BenchError> {
         (0..entries)
             .map(|key| {
-                if key % 1024 == 0 {
+                if key.is_multiple_of(1024) {
                     stage.check()?;
                 }
                 let started = Instant::now();
@@ -91,7 +91,7 @@ impl Memcached {
     pub fn ask(&mut self, stage: &Stage<'_>, entries: u64, requests: u64) -> Result<Vec<u64>, BenchError> {
         (0..requests)
             .map(|request| {
-                if request % 1024 == 0 {
+                if request.is_multiple_of(1024) {
                     stage.check()?;
                 }
                 let random = mix(request + 1);
@@ -99,7 +99,8 @@ impl Memcached {
                 let is_hot = random % 100 < TO_HOT_PERCENT;
                 let key = (random >> 8) % if is_hot { hot } else { entries };
                 let started = Instant::now();
-                if request % WRITES_ONE_IN == 0 { self.set(key) } else { self.get(key) }.map_err(failed)?;
+                if request.is_multiple_of(WRITES_ONE_IN) { self.set(key) } else { self.get(key) }
+                    .map_err(failed)?;
                 Ok(started.elapsed().as_nanos() as u64)
             })
             .collect()

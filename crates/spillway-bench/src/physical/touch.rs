@@ -98,8 +98,7 @@ pub fn run(stage: &Stage<'_>, case: &Case<'_>) -> Result<Timed, BenchError> {
             .collect()
     });
     stage.check()?;
-    let mut timed = Timed::default();
-    timed.wall_ns = wall_ns(&threads);
+    let mut timed = Timed { wall_ns: wall_ns(&threads), ..Timed::default() };
     for thread in threads {
         timed.latencies_ns.extend(thread.latencies_ns?);
         timed.cpu_ns += thread.cpu_ns;

@@ -93,10 +93,10 @@ pub fn run(args: &PhysicalArgs) -> ExitCode {
 }
 
 fn finish(args: &PhysicalArgs, report: &PhysicalReport) -> ExitCode {
-    if let Some(path) = &args.html {
-        if let Err(error) = html::write(report, path) {
-            return failure(error);
-        }
+    if let Some(path) = &args.html
+        && let Err(error) = html::write(report, path)
+    {
+        return failure(error);
     }
     let printed = if args.json {
         print_json(report)
