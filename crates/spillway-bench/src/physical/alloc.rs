@@ -26,7 +26,7 @@ fn does(stage: &Stage<'_>) -> String {
     format!(
         "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size after the \
          other, and reserves huge pages meanwhile",
-        size(bytes_each(stage, Pages::Transparent(HUGE_BYTES)) * stage.cpus.len() as u64)
+        size(stage.allowed(bytes_each(stage, Pages::Transparent(HUGE_BYTES)) * stage.cpus.len() as u64))
     )
 }
 

@@ -60,6 +60,12 @@ impl Stage<'_> {
         if self.quick { quick } else { whole }
     }
 
+    /// As much of `bytes` as the user allows.
+    #[must_use]
+    pub fn allowed(&self, bytes: u64) -> u64 {
+        bytes.min(self.most_bytes)
+    }
+
     /// `wanted` bytes of memory for each of `shares` users, or less where others would have too little; a multiple of
     /// `unit`.
     ///
