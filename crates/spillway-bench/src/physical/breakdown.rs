@@ -32,7 +32,7 @@ fn does(stage: &Stage<'_>) -> String {
     format!(
         "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size after the \
          other; samples what the CPUs do meanwhile",
-        size(bytes_each(stage) * stage.cpus.len() as u64)
+        size(stage.allowed(bytes_each(stage) * stage.cpus.len() as u64))
     )
 }
 
@@ -84,7 +84,7 @@ fn sampled(stage: &Stage<'_>, pages: Pages, threads: usize) -> Result<[f64; 3], 
     let bytes = stage.memory(bytes_each(stage), threads as u64, pages.bytes())?;
     let case = Case { tier: &stage.tiers[0], pages, threads, bytes, action: Action::Touch, cpus: &[] };
     let mut touched = 0;
-    let least_ns = stage.amount(200_000_000, 2_000_000_000);
+    let least_ns = stage.amount(100_000_000, 2_000_000_000);
     let ((), counts) = profile(stage, Whose::Ours, || {
         let mut cpu_ns = 0;
         // Enough samples for shares of a hundredth.

@@ -8,7 +8,7 @@ use spillway_sys::mapping::Advise;
 use super::distribution::Distribution;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
-use super::stage::{Stage, meminfo, spare_bytes};
+use super::stage::{Stage, empty_bytes, meminfo};
 use super::tier::Region;
 use super::{Experiment, size};
 use crate::BenchError;
@@ -59,9 +59,9 @@ fn does(stage: &Stage<'_>) -> String {
 
 /// How much memory is not taken away, from little to all.
 fn capacities(stage: &Stage<'_>) -> Vec<u64> {
-    let spare = spare_bytes() / HUGE_BYTES * HUGE_BYTES;
+    let empty = empty_bytes() / HUGE_BYTES * HUGE_BYTES;
     let parts: &[u64] = if stage.quick { &[2, 4] } else { &[1, 2, 3, 4] };
-    parts.iter().map(|part| spare / 4 * part / HUGE_BYTES * HUGE_BYTES).collect()
+    parts.iter().map(|part| empty / 4 * part / HUGE_BYTES * HUGE_BYTES).collect()
 }
 
 fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), BenchError> {
@@ -103,7 +103,7 @@ fn one(stage: &Stage<'_>, capacity: u64, pattern: Option<Pattern>) -> Result<(Ve
     }
     stage.settings.set(format!("{DIRECTORY}/defrag"), "never")?;
     let mut taken = Taken::new(stage, meminfo("MemFree").unwrap_or(0))?;
-    taken.hold(stage, spare_bytes().saturating_sub(capacity))?;
+    taken.hold(stage, empty_bytes().saturating_sub(capacity))?;
     let free = match pattern {
         Some(pattern) => taken.break_all(stage, pattern)?,
         None => capacity,

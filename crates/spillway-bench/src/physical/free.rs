@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const CALL: &str = "nothing there";
 
 fn does(stage: &Stage<'_>) -> String {
-    let bytes = bytes_each(stage, Pages::Transparent(HUGE_BYTES)) * stage.cpus.len() as u64;
+    let bytes = stage.allowed(bytes_each(stage, Pages::Transparent(HUGE_BYTES)) * stage.cpus.len() as u64);
     format!(
         "fills up to {} of memory and frees it page by page; sets huge pages as 'alloc' does",
         size(bytes)

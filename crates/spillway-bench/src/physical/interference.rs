@@ -29,8 +29,8 @@ const MOST_WRITERS: usize = 4;
 fn does(stage: &Stage<'_>) -> String {
     format!(
         "takes {} of memory for up to {MOST_WRITERS} threads, which write it without pause for some seconds, and {} to touch",
-        size(writer_bytes(stage) * MOST_WRITERS as u64),
-        size(touched_bytes(stage) * stage.cpus.len() as u64)
+        size(stage.allowed(writer_bytes(stage) * MOST_WRITERS as u64)),
+        size(stage.allowed(touched_bytes(stage) * stage.cpus.len() as u64))
     )
 }
 

@@ -50,7 +50,7 @@ fn does(stage: &Stage<'_>) -> String {
     format!(
         "fills {} of memory with 4 KiB pages and has khugepaged promote them, at four scan rates: sets khugepaged and huge \
          pages for the whole machine for up to {} s",
-        size(region_bytes(stage)),
+        size(stage.allowed(region_bytes(stage))),
         RATES.iter().map(|&(_, sleep_ms, _)| limit(stage, sleep_ms).as_secs()).sum::<u64>()
     )
 }

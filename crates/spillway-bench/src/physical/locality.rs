@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const SIZES: [Pages; 2] = [Pages::Base, Pages::Transparent(HUGE_BYTES)];
 
 fn does(stage: &Stage<'_>) -> String {
-    let bytes = super::size(bytes_in_all(stage));
+    let bytes = super::size(stage.allowed(bytes_in_all(stage)));
     format!("takes {bytes} of memory on each node from the CPUs of each node, and gives it back")
 }
 

@@ -101,8 +101,17 @@ pub fn vmstat(key: &str) -> Option<u64> {
 /// Memory that can be taken while enough stays free for others.
 #[must_use]
 pub fn spare_bytes() -> u64 {
-    let kept = KEPT_FREE_BYTES.max(meminfo("MemTotal").unwrap_or(0) / 10);
-    meminfo("MemAvailable").unwrap_or(0).saturating_sub(kept)
+    meminfo("MemAvailable").unwrap_or(0).saturating_sub(kept_bytes())
+}
+
+/// The same of memory that holds nothing, not even files.
+#[must_use]
+pub fn empty_bytes() -> u64 {
+    meminfo("MemFree").unwrap_or(0).saturating_sub(kept_bytes())
+}
+
+fn kept_bytes() -> u64 {
+    KEPT_FREE_BYTES.max(meminfo("MemTotal").unwrap_or(0) / 10)
 }
 
 #[cfg(test)]

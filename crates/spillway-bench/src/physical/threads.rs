@@ -27,7 +27,7 @@ fn does(stage: &Stage<'_>) -> String {
     format!(
         "takes {} of memory, divided among up to {} threads, and gives it back; has the kernel offer huge pages of 2 MiB \
          where memory asks for them",
-        size(whole_bytes(stage)),
+        size(stage.allowed(whole_bytes(stage))),
         counts(stage.cpus.len()).last().copied().unwrap_or(1)
     )
 }
