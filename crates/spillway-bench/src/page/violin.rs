@@ -116,6 +116,9 @@ fn violin(plane: &mut Plane<'_, '_>, all: &Distribution, middle: f64, half: f64,
     let right = outline.iter().map(|&(value, width)| (middle + width, value));
     let left = outline.iter().rev().map(|&(value, width)| (middle - width, value));
     plane.draw_series([Polygon::new(right.chain(left).collect::<Vec<_>>(), colour.mix(0.75).filled())])?;
+    // To be seen also where the violin is thinner than a pixel.
+    let whole = [(middle, all.min.max(1.0)), (middle, all.max.max(1.0))];
+    plane.draw_series([PathElement::new(whole, colour.stroke_width(1))])?;
     let quarter =
         PathElement::new([(middle, all.p25.max(1.0)), (middle, all.p75.max(1.0))], INK.stroke_width(3));
     plane.draw_series([quarter])?;

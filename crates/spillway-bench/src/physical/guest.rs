@@ -1,7 +1,7 @@
 //! What memory costs inside a virtual machine when it is used for the first time, which the host zeroes too, and for the
 //! second.
 //!
-//! It runs in the guest, and before the others: what it has touched once, the host has given for good.
+//! It runs in the guest, and before the others, which then find memory that the host has given.
 
 use std::fs;
 
@@ -73,8 +73,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
     );
     report.at_least("the first use costs no less than a later one, times", "over 2", ratio, 0.8);
     report.notes.push(
-        "memory that this machine has used since it was started is the host's gift already: the first use is most telling \
-         soon after the start"
+        "the host's part is in the first use of memory that it has not given yet, or has taken back (free page reporting, \
+         balloons): soon after the start, and again some time after memory was freed"
             .to_owned(),
     );
     report.panels.push(panel);
