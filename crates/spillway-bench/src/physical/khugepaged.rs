@@ -36,6 +36,8 @@ pub const RATES: [(&str, u64, &str); 4] = [
 ];
 /// So much promoted is all: khugepaged leaves what is not aligned.
 const ALL: f64 = 0.98;
+/// From less nothing can be concluded.
+const LEAST: f64 = 0.05;
 
 fn region_bytes(stage: &Stage<'_>) -> u64 {
     stage.amount(256 << 20, 2 << 30)
@@ -74,8 +76,17 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         stage.step(name, at, RATES.len())?;
         let done = promote(stage, bytes, sleep_ms)?;
         stage.settings.restore();
+        if done.share < LEAST {
+            let reason = format!(
+                "{:.0}% promoted in {:.0} s: khugepaged scans the memory of all programs that ask for huge pages; end them",
+                done.share * 100.0,
+                done.seconds
+            );
+            report.leave_out(name, reason);
+            continue;
+        }
         let case = [("sleep_ms", sleep_ms), ("bytes", bytes)];
-        let whole = done.seconds / done.share.max(0.001);
+        let whole = done.seconds / done.share;
         time.value(HERE, name, &case, whole);
         cpu.value(HERE, name, &case, done.cpu_seconds * 100.0 / done.seconds.max(1e-9));
         if done.share < ALL {
