@@ -6,6 +6,7 @@
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
 //! - [`paging`]: both sides in turns
 //! - [`dcm`]: whole programs, as in dcm's evaluation
+//! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories measures it
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
 
@@ -18,6 +19,7 @@ pub mod machine;
 pub mod measured;
 pub mod page;
 pub mod paging;
+pub mod physical;
 pub mod rows;
 pub mod swap;
 pub mod table;

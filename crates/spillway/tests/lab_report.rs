@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod browser_common;
+
 use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use browser_common::shown_without_network;
 
 fn lab<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
@@ -42,38 +45,15 @@ fn reported() -> tempfile::TempDir {
     folder
 }
 
-/// What a browser makes of a page, and what it says of errors on its way.
-fn browse(page: &Path, profile: &Path) -> (String, String) {
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
-        // Names lead nowhere, so that a page that asks for anything outside fails to get it.
-        .arg("--host-resolver-rules=MAP * ~NOTFOUND")
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}", page.display()))
-        .stdin(Stdio::null())
-        .output()
-        .expect("chromium is not there: run scripts/install-test-tools");
-    assert!(output.status.success(), "{}", stderr(&output));
-    (String::from_utf8(output.stdout.clone()).unwrap(), stderr(&output))
-}
-
 #[test]
 fn a_browser_shows_the_report_without_error_or_network() {
     let folder = reported();
-    let profile = tempfile::tempdir().unwrap();
-    let (dom, log) = browse(&folder.path().join("report.html"), profile.path());
+    let dom = shown_without_network(&folder.path().join("report.html"));
     for text in ["Who wins where", "uniform-kv", "hotbox", "Where the time goes", "H99", "0 of 1"] {
         assert!(dom.contains(text), "'{text}' is not shown:\n{dom}");
     }
     // Two curves, four breakdowns, one figure: each still a drawing after the browser has read it.
     assert_eq!(dom.matches("</svg>").count(), 7);
-    let outside = dom.replace("http://www.w3.org/2000/svg", "");
-    for reference in ["http:", "https:", "src=", "<script"] {
-        assert!(!outside.contains(reference), "the page refers to '{reference}'");
-    }
-    for complaint in [":CONSOLE", "Failed to load", "ERR_"] {
-        assert!(!log.contains(complaint), "{log}");
-    }
 }
 
 #[test]

@@ -1,8 +1,11 @@
-//! Pages of Markdown and plots from the results of benchmarks.
+//! Pages of Markdown, HTML and plots from the results of benchmarks.
 
 mod dcm;
+pub mod html;
 mod paging;
+mod physical;
 pub mod plot;
+pub mod violin;
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +14,7 @@ use serde::Deserialize;
 
 use crate::BenchError;
 use crate::dcm::report::DcmReport;
+use crate::physical::report::PhysicalReport;
 use crate::rows::PagingReport;
 use plot::Bars;
 
@@ -22,6 +26,8 @@ pub enum Results {
     Paging(PagingReport),
     /// Of `bench dcm`.
     Dcm(DcmReport),
+    /// Of `bench physical`.
+    Physical(PhysicalReport),
 }
 
 impl Results {
@@ -49,10 +55,15 @@ impl Page {
     /// Adds a picture, unless there is nothing to see.
     fn picture(&mut self, name: &str, bars: &Bars) -> Result<(), BenchError> {
         if bars.has_bars() {
-            self.text.push_str(&format!("![{}]({}/{name}.svg)\n\n", bars.title, self.name));
-            self.pictures.push((name.to_owned(), bars.svg()?));
+            self.drawn(name, &bars.title, bars.svg()?);
         }
         Ok(())
+    }
+
+    /// Adds a picture that is drawn.
+    fn drawn(&mut self, name: &str, title: &str, svg: String) {
+        self.text.push_str(&format!("![{title}]({}/{name}.svg)\n\n", self.name));
+        self.pictures.push((name.to_owned(), svg));
     }
 
     fn write(&self, directory: &Path) -> Result<(), BenchError> {
@@ -76,10 +87,12 @@ impl Page {
 pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Result<(), BenchError> {
     let mut paging = Vec::new();
     let mut dcm = Vec::new();
+    let mut physical = Vec::new();
     for results in results {
         match results {
             Results::Paging(report) => paging.push(report),
             Results::Dcm(report) => dcm.push(report),
+            Results::Physical(report) => physical.push(report),
         }
     }
     if !paging.is_empty() {
@@ -87,6 +100,9 @@ pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Resul
     }
     if !dcm.is_empty() {
         dcm::page(&dcm, note)?.write(directory)?;
+    }
+    if !physical.is_empty() {
+        physical::page(&physical, note)?.write(directory)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use crate::BenchError;
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 380;
 /// Colours that people with any kind of colour vision tell apart.
-const COLOURS: [RGBColor; 7] = [
+pub(super) const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(213, 94, 0),

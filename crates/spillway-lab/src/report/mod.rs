@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::chart::ChartError;
 use crate::figures::Figure;
+pub use page::STYLE;
 
 /// The table of a sweep, in its directory.
 pub const RUNS: &str = "runs.parquet";

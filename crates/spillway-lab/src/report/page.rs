@@ -8,7 +8,8 @@ use super::table::Run;
 use crate::chart::{Chart, short};
 use crate::figures::Figure;
 
-const STYLE: &str = include_str!("style.css");
+/// How pages of reports look.
+pub const STYLE: &str = include_str!("style.css");
 
 /// Measures of the table of all numbers: their columns and their headings.
 const MEASURES: [(&str, &str); 9] = [

@@ -1,8 +1,9 @@
-//! `spillway bench`: Spillway beside what a user would take instead.
+//! `spillway bench`: Spillway beside what a user would take instead, and what memory itself costs.
 
 mod access;
 mod dcm;
 mod paging;
+mod physical;
 mod report;
 
 use std::io::Write;
@@ -19,9 +20,10 @@ use crate::complain;
 
 const EXAMPLE: &str = "\
 Example:
-  spillway bench paging --quick";
+  spillway bench paging --quick
+  spillway bench physical --quick --html memory.html";
 
-/// Measure Spillway beside Linux swap.
+/// Measure Spillway beside Linux swap, and what physical memory costs.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub struct BenchArgs {
@@ -33,6 +35,7 @@ pub struct BenchArgs {
 enum Bench {
     Paging(paging::PagingArgs),
     Dcm(dcm::DcmArgs),
+    Physical(physical::PhysicalArgs),
     Report(report::ReportArgs),
     #[command(hide = true)]
     Access(access::AccessArgs),
@@ -43,6 +46,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
     match args.bench {
         Bench::Paging(args) => paging::run(&args),
         Bench::Dcm(args) => dcm::run(&args),
+        Bench::Physical(args) => physical::run(&args),
         Bench::Report(args) => report::run(&args),
         Bench::Access(args) => access::run(&args),
     }

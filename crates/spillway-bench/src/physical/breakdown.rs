@@ -1,0 +1,178 @@
+//! What a first touch consists of: finding a page, zeroing it, the rest.
+
+use std::time::Instant;
+
+use super::alloc::{ALONE, ON_ALL};
+use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
+use super::profile::{Counts, Whose, profile};
+use super::report::{ExperimentReport, Panel, times};
+use super::stage::Stage;
+use super::touch::{Action, Case, run};
+use super::{Experiment, size};
+use crate::BenchError;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    paper: "4.2, Fig. 5, 6",
+    about: "what a first touch consists of: finding a page, zeroing it, the rest",
+    does,
+    run: measure,
+};
+
+/// What a first touch consists of.
+pub const PARTS: [&str; 3] = ["finding", "zeroing", "the rest"];
+
+const BY_SAMPLES: &str = "sampled: the kernel looks every 100 us of CPU time what it does (software clock of perf_event); \
+                          the call chain tells finding (page allocator), zeroing (clear_page) and the rest of the fault";
+const BY_DIFFERENCE: &str = "by difference of paired runs, for this user may not sample the kernel: zeroing is what writing \
+                             zeros to memory that is there takes, the rest is a fault that reads (it maps the page of \
+                             zeros that all share), and finding is what is left of the first touch";
+
+fn does(stage: &Stage<'_>) -> String {
+    format!(
+        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size after the \
+         other; samples what the CPUs do meanwhile",
+        size(stage.allowed(bytes_each(stage) * stage.cpus.len() as u64))
+    )
+}
+
+fn bytes_each(stage: &Stage<'_>) -> u64 {
+    stage.amount(128 << 20, 1 << 30)
+}
+
+/// Title of a panel.
+pub fn title(series: &str) -> String {
+    format!("A first touch, {series}")
+}
+
+fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), BenchError> {
+    let may_sample = profile(stage, Whose::Ours, || Ok(()));
+    let by_samples = report.attempt("sampling", may_sample)?.is_some();
+    report.method = Some(if by_samples { BY_SAMPLES } else { BY_DIFFERENCE }.to_owned());
+    let offered = Pages::offered();
+    let wanted: Vec<Pages> = offered
+        .into_iter()
+        .filter(|pages| !matches!(pages, Pages::Reserved(bytes) if *bytes > HUGE_BYTES))
+        .collect();
+    let scenarios = [(ALONE, 1), (ON_ALL, stage.cpus.len())];
+    let total = scenarios.len() * wanted.len();
+    for (which, (series, threads)) in scenarios.into_iter().enumerate() {
+        let mut panel = Panel { stacked: true, ..Panel::new(title(series), "ns per page") };
+        for (at, &pages) in wanted.iter().enumerate() {
+            stage.step(&pages.name(), which * wanted.len() + at, total)?;
+            let parts = if by_samples {
+                sampled(stage, pages, threads)
+            } else {
+                by_difference(stage, pages, threads)
+            };
+            stage.settings.restore();
+            if let Some(parts) = report.attempt(&pages.name(), parts)? {
+                let case = [("page_bytes", pages.bytes()), ("threads", threads as u64)];
+                for (part, ns) in PARTS.iter().zip(parts) {
+                    panel.value(part, &pages.name(), &case, ns);
+                }
+            }
+        }
+        report.panels.push(panel);
+    }
+    claim(report);
+    Ok(())
+}
+
+/// Nanoseconds a page for each of [`PARTS`].
+fn sampled(stage: &Stage<'_>, pages: Pages, threads: usize) -> Result<[f64; 3], BenchError> {
+    let bytes = stage.memory(bytes_each(stage), threads as u64, pages.bytes())?;
+    let case = Case { tier: &stage.tiers[0], pages, threads, bytes, action: Action::Touch, cpus: &[] };
+    let mut touched = 0;
+    let least_ns = stage.amount(100_000_000, 2_000_000_000);
+    let ((), counts) = profile(stage, Whose::Ours, || {
+        let mut cpu_ns = 0;
+        // Enough samples for shares of a hundredth.
+        while cpu_ns < least_ns {
+            let timed = run(stage, &case)?;
+            touched += timed.latencies_ns.len();
+            cpu_ns += timed.cpu_ns;
+        }
+        Ok(())
+    })?;
+    let per_page = |samples: u64| Counts::time_ns(samples) / touched.max(1) as f64;
+    Ok([counts.fault_finding, counts.fault_zeroing, counts.fault_rest].map(per_page))
+}
+
+fn by_difference(stage: &Stage<'_>, pages: Pages, threads: usize) -> Result<[f64; 3], BenchError> {
+    let tier = &stage.tiers[0];
+    let bytes = stage.memory(bytes_each(stage), threads as u64, pages.bytes())?;
+    let case = |action| Case { tier, pages, threads, bytes, action, cpus: &[] };
+    let whole = run(stage, &case(Action::Touch))?.cpu_ns_per_page();
+    let zeroing = zeroing_ns_per_byte(stage)? * pages.bytes() as f64;
+    let rest = mapping_ns(stage)?.min(whole);
+    Ok([(whole - zeroing - rest).max(0.0), zeroing.min(whole - rest), rest])
+}
+
+/// Zeroing memory that is there and not in a cache.
+fn zeroing_ns_per_byte(stage: &Stage<'_>) -> Result<f64, BenchError> {
+    let bytes = stage.memory(64 << 20, 1, BASE_BYTES)?;
+    let mut region = stage.tiers[0].map(Pages::Base, bytes)?;
+    region.mapping.bytes_mut().fill(1);
+    let started = Instant::now();
+    region.mapping.bytes_mut().fill(0);
+    Ok(started.elapsed().as_nanos() as f64 / bytes as f64)
+}
+
+/// A fault that maps the page of zeros that all share: nothing is found, nothing zeroed.
+fn mapping_ns(stage: &Stage<'_>) -> Result<f64, BenchError> {
+    let bytes = stage.memory(16 << 20, 1, BASE_BYTES)?;
+    let region = stage.tiers[0].map(Pages::Base, bytes)?;
+    let started = Instant::now();
+    for offset in (0..bytes as usize).step_by(BASE_BYTES as usize) {
+        std::hint::black_box(region.mapping.look(offset));
+    }
+    Ok(started.elapsed().as_nanos() as f64 / (bytes / BASE_BYTES) as f64)
+}
+
+fn claim(report: &mut ExperimentReport) {
+    let panel = |series: &str| report.panel(&title(series)).cloned();
+    let (Some(alone), Some(busy)) = (panel(ALONE), panel(ON_ALL)) else { return };
+    let share = |panel: &Panel, point: &str| {
+        let whole: f64 = PARTS.iter().filter_map(|part| panel.at(part, point)).sum();
+        times(panel.at("zeroing", point), Some(whole))
+    };
+    let (base, huge) = (size(BASE_BYTES), size(HUGE_BYTES));
+    report.at_least(
+        "zeroing's share of a first touch of 2 MiB",
+        "over 0.9 on Optane",
+        share(&alone, &huge),
+        0.5,
+    );
+    let more = times(share(&alone, &huge), share(&alone, &base));
+    report.at_least("zeroing's share of 2 MiB over that of 4 KiB, times", "Fig. 5", more, 1.0);
+    let percent = |share: Option<f64>| share.map(|share| format!("{:.0}%", share * 100.0));
+    report.beside(
+        "share of zeroing, 2 MiB, on all CPUs",
+        Some("less than finding's"),
+        Some("over 90%"),
+        percent(share(&busy, &huge)),
+    );
+    report.beside(
+        "share of zeroing, 4 KiB, on all CPUs",
+        Some("-"),
+        Some("most of it"),
+        percent(share(&busy, &base)),
+    );
+    let shared = share(&alone, &base);
+    report.beside("share of zeroing, 4 KiB, alone", None, None, percent(shared));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::tests::quick_stage;
+    use super::*;
+
+    #[test]
+    fn the_difference_of_runs_adds_up_and_has_no_negative_part() {
+        quick_stage(|stage| {
+            let parts = by_difference(stage, Pages::Base, 1).unwrap();
+            assert!(parts.iter().all(|&ns| ns >= 0.0) && parts[2] > 0.0, "{parts:?}");
+        });
+    }
+}

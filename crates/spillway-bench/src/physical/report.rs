@@ -1,0 +1,201 @@
+//! What comes out of the experiments.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+pub use spillway_lab::figures::Claim;
+
+use super::advice::Advice;
+use super::distribution::Distribution;
+use crate::machine::Machine;
+
+/// All of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PhysicalReport {
+    /// Where it was measured.
+    pub machine: Machine,
+    /// How the machine's memory management was set; it is so again.
+    pub settings: BTreeMap<String, String>,
+    /// The memory that was measured.
+    pub tiers: Vec<String>,
+    /// Whether little was measured.
+    pub quick: bool,
+    /// What reading the clock costs; it is in every latency twice or less, and not taken off.
+    pub clock_ns: f64,
+    /// In the order in which they ran.
+    pub experiments: Vec<ExperimentReport>,
+    /// Experiments that did not run at all, and why.
+    pub left_out: Vec<LeftOut>,
+    /// What to set on this machine.
+    pub advice: Vec<Advice>,
+}
+
+/// Something that was not measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What.
+    pub what: String,
+    /// Why, and what would help.
+    pub reason: String,
+}
+
+/// One experiment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ExperimentReport {
+    /// Its name on the command line.
+    pub name: String,
+    /// Where the paper has it.
+    pub paper: String,
+    /// What it measures.
+    pub about: String,
+    /// What it did to the machine.
+    pub does: String,
+    /// In which of several possible ways it was measured.
+    pub method: Option<String>,
+    /// How long it took.
+    pub wall_s: f64,
+    /// What was measured.
+    pub panels: Vec<Panel>,
+    /// What the paper says, and whether it is so here.
+    pub claims: Vec<Claim>,
+    /// Figures of the paper's text and tables beside this machine's.
+    pub beside: Vec<Beside>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+    /// Parts that were not measured.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What belongs on one scale.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Panel {
+    /// What it shows.
+    pub title: String,
+    /// What its values are: `ns`, `s`, `%`, ...
+    pub unit: String,
+    /// Whether the series of a point add up to a whole.
+    pub stacked: bool,
+    /// The values.
+    pub rows: Vec<Row>,
+}
+
+/// One case that was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The curve or colour.
+    pub series: String,
+    /// Where on it.
+    pub point: String,
+    /// What was varied, for programs: `page_bytes`, `threads`, `node`, ...
+    pub case: BTreeMap<String, u64>,
+    /// The value; of many, the median.
+    pub value: f64,
+    /// All of them.
+    pub distribution: Option<Distribution>,
+}
+
+/// A figure of the paper and ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// What was measured.
+    pub what: String,
+    /// The paper's figure on DRAM.
+    pub dram: Option<String>,
+    /// Its figure on Optane.
+    pub optane: Option<String>,
+    /// Ours.
+    pub here: String,
+}
+
+impl Panel {
+    /// One without rows.
+    #[must_use]
+    pub fn new(title: impl Into<String>, unit: &str) -> Self {
+        Self { title: title.into(), unit: unit.to_owned(), stacked: false, rows: Vec::new() }
+    }
+
+    /// Adds a single value.
+    pub fn value(&mut self, series: &str, point: &str, case: &[(&str, u64)], value: f64) {
+        self.push(series, point, case, value, None);
+    }
+
+    /// Adds many values.
+    pub fn distribution(&mut self, series: &str, point: &str, case: &[(&str, u64)], values: Distribution) {
+        self.push(series, point, case, values.p50, Some(values));
+    }
+
+    fn push(
+        &mut self,
+        series: &str,
+        point: &str,
+        case: &[(&str, u64)],
+        value: f64,
+        distribution: Option<Distribution>,
+    ) {
+        let case = case.iter().map(|&(key, value)| (key.to_owned(), value)).collect();
+        let (series, point) = (series.to_owned(), point.to_owned());
+        self.rows.push(Row { series, point, case, value, distribution });
+    }
+
+    /// The row of a series at a point.
+    #[must_use]
+    pub fn row(&self, series: &str, point: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.series == series && row.point == point)
+    }
+
+    /// The value of a series at a point.
+    #[must_use]
+    pub fn at(&self, series: &str, point: &str) -> Option<f64> {
+        self.row(series, point).map(|row| row.value)
+    }
+}
+
+impl ExperimentReport {
+    /// States that `measured` is at least `least`; says nothing where nothing was measured.
+    pub fn at_least(&mut self, text: &str, paper: &str, measured: Option<f64>, least: f64) {
+        self.claim(format!("{text}: at least {least}"), paper, measured, |measured| measured >= least);
+    }
+
+    /// States that `measured` is at most `most`.
+    pub fn at_most(&mut self, text: &str, paper: &str, measured: Option<f64>, most: f64) {
+        self.claim(format!("{text}: at most {most}"), paper, measured, |measured| measured <= most);
+    }
+
+    fn claim(&mut self, text: String, paper: &str, measured: Option<f64>, holds: impl Fn(f64) -> bool) {
+        if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
+            self.claims.push(Claim { text, paper: paper.to_owned(), measured, holds: holds(measured) });
+        }
+    }
+
+    /// Notes the paper's figures beside ours; says nothing where nothing was measured.
+    pub fn beside(&mut self, what: &str, dram: Option<&str>, optane: Option<&str>, here: Option<String>) {
+        if let Some(here) = here {
+            let (dram, optane) = (dram.map(str::to_owned), optane.map(str::to_owned));
+            self.beside.push(Beside { what: what.to_owned(), dram, optane, here });
+        }
+    }
+
+    /// Notes a part that was not measured.
+    pub fn leave_out(&mut self, what: impl Into<String>, reason: impl std::fmt::Display) {
+        self.left_out.push(LeftOut { what: what.into(), reason: reason.to_string() });
+    }
+
+    /// The panel of this title.
+    #[must_use]
+    pub fn panel(&self, title: &str) -> Option<&Panel> {
+        self.panels.iter().find(|panel| panel.title == title)
+    }
+}
+
+/// How many times `one` is `other`.
+#[must_use]
+pub fn times(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    let (one, other) = (one?, other?);
+    (other > 0.0).then(|| one / other)
+}
+
+/// As people write it: `1.79x`.
+#[must_use]
+pub fn in_times(ratio: Option<f64>) -> Option<String> {
+    ratio.map(|ratio| if ratio < 100.0 { format!("{ratio:.2}x") } else { format!("{ratio:.0}x") })
+}

@@ -1,0 +1,196 @@
+//! `spillway bench physical` with little memory: it measures, and the machine is set afterwards as it was before, whatever
+//! ends it. What costs more is in `full_physical.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bench_common;
+mod physical_common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use bench_common::{complaint, finish};
+use physical_common::{SLEEP, alone, distribution, is_root, physical, report, rows, settings};
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const LITTLE: [&str; 3] = ["--quick", "--memory", "8M"];
+
+#[test]
+fn each_size_of_page_has_its_distribution_and_2_mib_cost_more_than_4_kib() {
+    let _guard = alone();
+    let before = settings();
+    let report = report(physical(&["alloc", "free", "threads", "locality"]).args(LITTLE), PATIENCE);
+    assert_eq!(settings(), before);
+    let alloc = rows(&report, "alloc", "First touch of a page, node 0");
+    for row in &alloc {
+        distribution(row);
+    }
+    let median = |point: &str, series: &str| {
+        let row = alloc.iter().find(|row| row["point"] == point && row["series"] == series);
+        row.unwrap_or_else(|| panic!("no {point}, {series} in {report}"))["value"].as_f64().unwrap()
+    };
+    for series in ["alone", "on all CPUs"] {
+        assert!(median("4 KiB", series) > 0.0, "{report}");
+        if is_root() {
+            assert!(median("2 MiB", series) > 2.0 * median("4 KiB", series), "{report}");
+        }
+    }
+    let freed = rows(&report, "free", "Freeing a page, node 0");
+    assert!(freed.iter().any(|row| row["series"] == "nothing there"), "{report}");
+    freed.iter().for_each(distribution);
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let threads = rows(&report, "threads", "First touch by threads");
+    for count in [1, cpus, 2 * cpus] {
+        let is =
+            |row: &&serde_json::Value| row["case"]["threads"] == count && row["case"]["page_bytes"] == 4096;
+        assert!(threads.iter().any(|row| is(&row)), "no {count} threads in {report}");
+    }
+    // One node: a remote one is said to be missing; two: measured.
+    let remote = rows(&report, "locality", "First touch, from node to node");
+    let is_remote = remote.iter().any(|row| row["series"].as_str().unwrap().ends_with("remote"));
+    let left_out = report["experiments"][3]["left_out"].to_string();
+    assert!(is_remote || left_out.contains("the machine has one node"), "{report}");
+}
+
+#[test]
+fn zeroing_grows_with_the_page_and_exceeds_the_rest() {
+    let _guard = alone();
+    if !is_root() {
+        return;
+    }
+    let report = report(physical(&["breakdown"]).args(["--quick", "--memory", "32M"]), PATIENCE);
+    let parts = rows(&report, "breakdown", "A first touch, alone");
+    let part = |part: &str, point: &str| {
+        let row = parts.iter().find(|row| row["series"] == part && row["point"] == point);
+        row.unwrap_or_else(|| panic!("no {part} of {point} in {report}"))["value"].as_f64().unwrap()
+    };
+    // Finding takes longer only where memory is fragmented and must be compacted first.
+    assert!(part("zeroing", "2 MiB") > part("the rest", "2 MiB"), "{report}");
+    assert!(part("zeroing", "2 MiB") > 10.0 * part("zeroing", "4 KiB"), "{report}");
+    assert!(report["experiments"][0]["method"].as_str().unwrap().starts_with("sampled"), "{report}");
+}
+
+#[test]
+fn faults_cost_no_less_cpu_beside_writers() {
+    let _guard = alone();
+    let report = report(physical(&["interference"]).args(LITTLE), PATIENCE);
+    let latency = rows(&report, "interference", "First touch of 4 KiB beside writers");
+    for writers in 0..=4 {
+        let row = latency.iter().find(|row| row["case"]["writers"] == writers && row["case"]["threads"] == 1);
+        distribution(row.unwrap_or_else(|| panic!("no {writers} writers in {report}")));
+    }
+}
+
+/// Starts an experiment that changes settings, and waits until it has.
+fn changed() -> std::process::Child {
+    let mut child = physical(&["khugepaged"]).args(LITTLE).spawn().unwrap();
+    let before = fs::read_to_string(SLEEP).unwrap();
+    let started = Instant::now();
+    while fs::read_to_string(SLEEP).unwrap() == before {
+        assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "nothing is set");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+#[test]
+fn an_interrupt_sets_everything_back() {
+    let _guard = alone();
+    if !is_root() {
+        return;
+    }
+    let before = settings();
+    let child = changed();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = finish(child, PATIENCE);
+    assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn what_a_killed_run_has_left_the_next_one_sets_back() {
+    let _guard = alone();
+    if !is_root() {
+        return;
+    }
+    let before = settings();
+    let mut child = changed();
+    // Two runs would set each other's settings back.
+    let refused = physical(&["free"]).args(LITTLE).output().unwrap();
+    assert!(
+        !refused.status.success() && complaint(&refused).contains("is measuring"),
+        "{}",
+        complaint(&refused)
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(settings(), before);
+    let output = physical(&["locality"]).args(LITTLE).output().unwrap();
+    assert!(output.status.success() && complaint(&output).contains("set back"), "{}", complaint(&output));
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn an_ordinary_user_hears_what_is_left_out_and_why() {
+    let _guard = alone();
+    if !is_root() {
+        return;
+    }
+    // Where anybody may run it.
+    let directory =
+        tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().unwrap();
+    let program = directory.path().join("spillway");
+    fs::copy(env!("CARGO_BIN_EXE_spillway"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["bench", "physical", "alloc", "breakdown", "khugepaged", "--json"]).args(LITTLE);
+    let report = report(command.uid(65534).gid(65534), PATIENCE);
+    assert!(!rows(&report, "alloc", "First touch of a page, node 0").is_empty(), "{report}");
+    let left_out = report["experiments"][0]["left_out"].to_string();
+    assert!(left_out.contains("hugetlb 2 MiB") && left_out.contains("run it as root"), "{report}");
+    assert!(report["experiments"][1]["method"].as_str().unwrap().starts_with("by difference"), "{report}");
+    assert_eq!(report["left_out"][0]["what"], "khugepaged", "{report}");
+}
+
+#[test]
+fn a_mount_is_measured_beside_the_node_and_each_experiment_says_what_it_does() {
+    let _guard = alone();
+    let output = physical(&["alloc", "--path", "/dev/shm"]).args(LITTLE).output().unwrap();
+    let said = complaint(&output);
+    assert!(output.status.success() && said.starts_with("alloc takes up to"), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    rows(&report, "alloc", "First touch of a page, /dev/shm").iter().for_each(distribution);
+}
+
+#[test]
+fn tables_and_help_fit_80_columns() {
+    let _guard = alone();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    let output = command.args(["bench", "physical", "alloc"]).args(LITTLE).output().unwrap();
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && table.contains("p99.9") && table.contains("4 KiB, alone"), "{table}");
+    let help =
+        Command::new(env!("CARGO_BIN_EXE_spillway")).args(["bench", "physical", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    assert!(help.contains("khugepaged") && help.contains("spillway bench physical alloc"), "{help}");
+    for line in table.lines().chain(help.lines()) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
+#[test]
+fn what_is_not_there_is_refused_in_one_line() {
+    let _guard = alone();
+    for (wrong, status, word) in [
+        (&["no-such-experiment"][..], 2, "no-such-experiment"),
+        (&["alloc", "--node", "999"], 1, "node 999"),
+        (&["alloc", "--path", "/proc"], 1, "/proc"),
+    ] {
+        let output = physical(wrong).args(LITTLE).output().unwrap();
+        let said = complaint(&output);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(status), 1), "{said}");
+        assert!(said.contains(word), "{said}");
+    }
+}
