@@ -196,10 +196,11 @@ impl AltStacks {
         }
     }
 
-    /// A stack for a thread that [`Self::give`] names later.
-    pub fn claim(&self) -> Result<AltStack> {
+    /// A stack for a thread that [`Self::give`] names later. `may_reuse` those of threads that this process has not got any
+    /// more: a process that shares another's memory does not know that one's threads.
+    pub fn claim(&self, may_reuse: bool) -> Result<AltStack> {
         let used = self.next.load(Ordering::Relaxed).min(MOST_THREADS);
-        let old = (0..used).find(|&index| self.claim_unused(index));
+        let old = (0..used).find(|&index| may_reuse && self.claim_unused(index));
         let index = match old {
             Some(index) => index,
             None => {

@@ -33,7 +33,7 @@ pub fn enter() -> Result<(), String> {
         return Ok(());
     }
     dispatch::find_own_code().map_err(|error| format!("its own code was not found: {error}"))?;
-    let stack = ALT_STACKS.claim().map_err(|error| format!("no memory for signals: {error}"))?;
+    let stack = ALT_STACKS.claim(false).map_err(|error| format!("no memory for signals: {error}"))?;
     ALT_STACKS.give(stack, signal::own_thread());
     signal::use_alt_stack(stack);
     signals::take_over().map_err(|error| format!("the kernel refused a signal handler: {error}"))?;

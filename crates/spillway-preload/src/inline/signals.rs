@@ -91,6 +91,11 @@ pub fn in_child() {
     PROCESS.store(signal::own_process(), Ordering::Relaxed);
 }
 
+/// False in a child that shares this memory until it calls exec (posix_spawn).
+pub fn is_own_process() -> bool {
+    PROCESS.load(Ordering::Relaxed) == signal::own_process()
+}
+
 /// rt_sigaction(2).
 pub fn action(arguments: [usize; 6]) -> isize {
     let [number, new, old, bytes, ..] = arguments;
@@ -116,8 +121,8 @@ pub fn action(arguments: [usize; 6]) -> isize {
         // SAFETY: as above.
         unsafe { std::ptr::with_exposed_provenance_mut::<Action>(old).write_unaligned(wish.get()) };
     }
-    // A child that shares this memory until it calls exec (posix_spawn) means its own signals.
-    if let Some(new) = new.filter(|_| PROCESS.load(Ordering::Relaxed) == signal::own_process()) {
+    // A child that shares this memory means its own signals.
+    if let Some(new) = new.filter(|_| is_own_process()) {
         wish.set(new);
     }
     0

@@ -105,6 +105,10 @@ impl Caller<'_> {
             | libc::SYS_execveat
             | libc::SYS_exit
             | libc::SYS_exit_group
+            | libc::SYS_mprotect
+            | libc::SYS_pkey_mprotect
+            | libc::SYS_msync
+            | libc::SYS_mbind
             | libc::SYS_sched_yield
             | libc::SYS_getpid
             | libc::SYS_gettid
@@ -342,7 +346,7 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
 }
 
 fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), context: &Context<'_>) -> isize {
-    let Ok(own) = ALT_STACKS.claim() else { return -libc::EAGAIN as isize };
+    let Ok(own) = ALT_STACKS.claim(signals::is_own_process()) else { return -libc::EAGAIN as isize };
     let mask = signal::set_mask(u64::MAX);
     // SAFETY: the program's own call, its stack lower by what clone_onto needs.
     // A process of its own is served only once it has a pager of its own.

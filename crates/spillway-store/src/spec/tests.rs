@@ -1,0 +1,144 @@
+//! Store URIs are read and printed as documented.
+
+use super::*;
+use proptest::prelude::*;
+
+fn parse(uri: &str) -> Result<StoreSpec, String> {
+    uri.parse::<StoreSpec>().map_err(|error| error.to_string())
+}
+
+#[test]
+fn every_scheme_is_understood() {
+    let patience = Patience::default();
+    let gib = Size::from_bytes(1 << 30);
+    for (uri, spec) in [
+        ("compressed:", StoreSpec::Compressed { size: None }),
+        ("ram:?size=1G", StoreSpec::Ram { size: Some(gib), fabric: None }),
+        ("ram:?fabric=fdr", StoreSpec::Ram { size: None, fabric: Some(Fabric::Fdr) }),
+        ("file:/a%3Fb?size=1GiB", StoreSpec::File { path: "/a?b".into(), size: gib }),
+        (
+            "nbd://[::1]:7000/a/b%20c?timeout=1.5",
+            StoreSpec::Nbd {
+                host: "::1".into(),
+                port: 7000,
+                export: "a/b c".into(),
+                patience: Patience { timeout: Duration::from_millis(1500), ..patience },
+            },
+        ),
+        (
+            "nbd://donor",
+            StoreSpec::Nbd { host: "donor".into(), port: 10809, export: String::new(), patience },
+        ),
+        (
+            "nbd+unix:///x?socket=/run/a%20b&reconnect=0",
+            StoreSpec::NbdUnix {
+                socket: "/run/a b".into(),
+                export: "x".into(),
+                patience: Patience { reconnect: Duration::ZERO, ..patience },
+            },
+        ),
+        ("shm:near", StoreSpec::Shm { name: "near".into(), patience, fabric: None }),
+        ("shm:near?fabric=fdr", StoreSpec::Shm { name: "near".into(), patience, fabric: Some(Fabric::Fdr) }),
+    ] {
+        assert_eq!(parse(uri), Ok(spec), "{uri}");
+    }
+}
+
+#[test]
+fn errors_name_uri_reason_and_remedy() {
+    for (uri, reason, remedy) in [
+        ("", "is not a store", "write compressed:"),
+        ("/tmp/file", "is not a store", "write compressed:"),
+        ("zram:", "is not a store", "write compressed:"),
+        ("compressed:1G", "'1G' does not belong there", "compressed:?size=SIZE"),
+        ("ram:?size=0", "does not hold a page", "give it more"),
+        ("ram:?size=lots", "'lots' is not a size", "such as 64K"),
+        ("ram:?size=16P", "more than one store can hold", "at most 15T"),
+        ("ram:?colour=red", "no parameter 'colour'", "it takes size and fabric"),
+        ("ram:?size=1M&size=2M", "given twice", "give it once"),
+        ("ram:?fabric=token-ring", "no network 'token-ring'", "there is fdr"),
+        ("file:/x", "the size is missing", "file:PATH?size=SIZE"),
+        ("file:?size=1M", "the path is missing", "file:PATH?size=SIZE"),
+        ("file:/a%00?size=1M", "a zero byte", "file:PATH?size=SIZE"),
+        ("nbd:host", "'//' is missing", "nbd://HOST:PORT/EXPORT"),
+        ("nbd://", "names no host", "nbd://HOST:PORT/EXPORT"),
+        ("nbd://::1/x", "names no host", "nbd://HOST:PORT/EXPORT"),
+        ("nbd://host:0/x", "'0' is not a port", "from 1 to 65535"),
+        ("nbd://host:99999/x", "'99999' is not a port", "from 1 to 65535"),
+        ("nbd://host/%ff", "not UTF-8", "nbd://HOST:PORT/EXPORT"),
+        ("nbd://host/x?timeout=0", "give up at once", "0.001"),
+        ("nbd://host/x?reconnect=soon", "'soon' is not a number of seconds", "from 0 to 86400"),
+        ("nbd+unix:///x", "the socket's path is missing", "nbd+unix:///EXPORT?socket=PATH"),
+        ("nbd+unix://host/x?socket=/s", "makes no sense", "nbd+unix:///EXPORT?socket=PATH"),
+        ("shm:", "1 to 200 bytes", "spillway donor --shm NAME"),
+        ("shm:a/b", "no '/'", "spillway donor --shm NAME"),
+    ] {
+        let error = parse(uri).expect_err(uri);
+        for part in [&format!("'{uri}'"), reason, remedy] {
+            assert!(error.contains(part), "'{part}' is not in: {error}");
+        }
+    }
+}
+
+#[test]
+fn travels_as_a_string() {
+    let spec: StoreSpec = "file:/far?size=3M".parse().unwrap();
+    let json = serde_json::to_string(&spec).unwrap();
+    assert_eq!(json, r#""file:/far?size=3M""#);
+    assert_eq!(serde_json::from_str::<StoreSpec>(&json).unwrap(), spec);
+    assert!(serde_json::from_str::<StoreSpec>(r#""file:/far""#).is_err());
+}
+
+fn sizes() -> impl Strategy<Value = Size> {
+    prop_oneof![4096..=MAX_SIZE.bytes(), (12u32..43).prop_map(|shift| 1 << shift)].prop_map(Size::from_bytes)
+}
+
+fn patiences() -> impl Strategy<Value = Patience> {
+    (1u64..=86_400_000, 0u64..=86_400_000).prop_map(|(timeout_ms, reconnect_ms)| Patience {
+        timeout: Duration::from_millis(timeout_ms),
+        reconnect: Duration::from_millis(reconnect_ms),
+    })
+}
+
+fn fabrics() -> impl Strategy<Value = Option<Fabric>> {
+    prop::option::of(Just(Fabric::Fdr))
+}
+
+fn paths() -> impl Strategy<Value = PathBuf> {
+    prop::collection::vec(1..=255u8, 1..40).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
+}
+
+fn specs() -> impl Strategy<Value = StoreSpec> {
+    let host = prop_oneof!["[a-z0-9.-]{1,20}", Just("fe80::1".to_owned())];
+    prop_oneof![
+        prop::option::of(sizes()).prop_map(|size| StoreSpec::Compressed { size }),
+        (prop::option::of(sizes()), fabrics()).prop_map(|(size, fabric)| StoreSpec::Ram { size, fabric }),
+        (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
+        (host, 1..=u16::MAX, "\\PC{0,20}", patiences())
+            .prop_map(|(host, port, export, patience)| StoreSpec::Nbd { host, port, export, patience }),
+        (paths(), "\\PC{0,20}", patiences()).prop_map(|(socket, export, patience)| StoreSpec::NbdUnix {
+            socket,
+            export,
+            patience
+        }),
+        ("[^/\\x00]{1,20}", patiences(), fabrics()).prop_map(|(name, patience, fabric)| StoreSpec::Shm {
+            name,
+            patience,
+            fabric
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn display_gives_the_uri_back(spec in specs()) {
+        prop_assert_eq!(spec.to_string().parse::<StoreSpec>(), Ok(spec));
+    }
+
+    #[test]
+    fn nothing_panics(uri in "(compressed|ram|file|nbd|nbd\\+unix|shm)?:?\\PC{0,40}") {
+        if let Ok(spec) = uri.parse::<StoreSpec>() {
+            prop_assert_eq!(spec.to_string().parse::<StoreSpec>(), Ok(spec));
+        }
+    }
+}
