@@ -127,8 +127,13 @@ const USUAL: Setting = Setting { pattern: Pattern::Zipf, threads: 1, local_pct: 
 
 fn ratios(rows: &Rows<'_>) -> Bars {
     let patterns = rows.distinct(|row| row.pattern);
-    let series = [THREAD, INLINE].into_iter().flat_map(|mode| [SWAPS[1], SWAPS[3]].map(|swap| (mode, swap)));
-    let series = series.map(|(mode, swap)| {
+    let measured = rows.distinct(|row| (row.versus, row.page_cluster));
+    // Of each device the read-ahead that suits swap best, of those measured.
+    let swaps = [&SWAPS[..2], &SWAPS[2..]].map(|kind| kind.iter().rfind(|swap| measured.contains(swap)));
+    let ways = [THREAD, INLINE]
+        .into_iter()
+        .flat_map(|mode| swaps.into_iter().flatten().map(move |&swap| (mode, swap)));
+    let series = ways.map(|(mode, swap)| {
         let ratio = |&pattern: &Pattern| {
             let row = rows.find(Setting { pattern, ..USUAL }, (StoreKind::Ram, mode), swap);
             row.map(|row| row.ratio_median)
