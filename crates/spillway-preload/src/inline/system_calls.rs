@@ -19,12 +19,13 @@ const KVM_CREATE_VM: usize = 0xAE01;
 const TRIES: usize = 64;
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
-/// takes, and io_uring and KVM let the kernel use memory outside system calls.
+/// takes, and io_uring, Linux's AIO and KVM let the kernel use memory outside system calls.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
         libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
+        libc::SYS_io_setup => true,
         number => number == SYS_IO_URING_SETUP,
     }
 }
