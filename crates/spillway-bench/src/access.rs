@@ -332,19 +332,24 @@ pub fn measure(plan: &AccessPlan) -> AccessResult {
 
 fn run(memory: &Memory, walks: &mut [Walk], time: Duration) -> Duration {
     let started = Instant::now();
-    std::thread::scope(|scope| {
-        for walk in walks {
-            scope.spawn(move || {
-                // At least once, however long the thread waits for a processor.
-                loop {
-                    (0..64).for_each(|_| walk.step(memory));
-                    if started.elapsed() >= time {
-                        break;
-                    }
-                }
-            });
+    let walk_on = |walk: &mut Walk| {
+        // At least once, however long the thread waits for a processor.
+        loop {
+            (0..64).for_each(|_| walk.step(memory));
+            if started.elapsed() >= time {
+                break;
+            }
         }
-    });
+    };
+    match walks {
+        // A program of one thread.
+        [walk] => walk_on(walk),
+        walks => std::thread::scope(|scope| {
+            for walk in walks {
+                scope.spawn(|| walk_on(walk));
+            }
+        }),
+    }
     started.elapsed()
 }
 

@@ -202,8 +202,8 @@ pub enum RunError {
     Simulation(#[from] SimulationError),
 }
 
-/// Most page changes that are recorded for an offline policy: 1 GiB of them.
-const MAX_FUTURE: usize = 1 << 28;
+/// Most page changes that are recorded for an offline policy, which takes 4 GiB with what it makes of them.
+const MAX_FUTURE: usize = 1 << 29;
 
 /// The real platform's time between two counts of pages in use, in nanoseconds (HotBox 3.2.2: every second).
 const COUNT_INTERVAL_NS: f64 = 1e9;

@@ -381,11 +381,13 @@ impl Worker {
     fn bring_in(&mut self, page_number: u64, info: PageInfo) -> Result<bool, Failure> {
         match service(info) {
             Service::Fetch(slot) => {
-                if let Err(lost) = self.fetch(page_number, slot) {
-                    self.refuse(page_number, &lost);
-                    return Err(lost.into());
-                }
-                let from = self.bounce_address();
+                let from = match self.fetch(page_number, slot) {
+                    Ok(from) => from,
+                    Err(lost) => {
+                        self.refuse(page_number, &lost);
+                        return Err(lost.into());
+                    }
+                };
                 self.map_copy_charged(page_number, from, false)?;
                 Ok(false)
             }

@@ -12,7 +12,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
 use spillway_policy::dcm::Replacement;
 use spillway_store::{SharedParts, StoreError, StoreSpec};
-use spillway_sys::memory::{Area, PageMap, Pins};
+use spillway_sys::memory::{Area, PageMap, ProcessStatus};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
@@ -236,7 +236,7 @@ impl Birth {
             stores,
             control,
             readers: Readers::new(waits),
-            pins: Pins::open().ok().map(|pins| shared.share(pins)).transpose()?,
+            status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
             page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
             own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
             low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },

@@ -4,7 +4,7 @@
 //! protection before anything else. At eviction the pages that are still protected are dropped, a batch in one call.
 //!
 //! Invariant: a word whose page is clean in the present epoch speaks of a page whose table entry is protected, or missing
-//! since a system call past our hooks; the page map tells these apart. The locks of words keep writers' faults out
+//! since a system call past our hooks; the page map tells these apart, but in inline mode no call goes past them. The locks of words keep writers' faults out
 //! meanwhile, and the lock of the regions those who end a registration, which lifts protection. A forked child begins a new
 //! epoch: it inherits words, but no protection.
 
@@ -97,13 +97,15 @@ impl Worker {
         if !self.nothing_is_pinned() {
             return vec![false; clean.len()];
         }
+        let nothing_passes_our_hooks = self.at.is_inline();
         let regions = self.engine.regions();
         let may_go: Vec<bool> = clean
             .iter()
             .map(|(page_number, _)| {
                 let address = address_of(*page_number);
                 regions.contains(address)
-                    && page_map.entry(address).is_ok_and(memory::PageMapEntry::is_present_and_protected)
+                    && (nothing_passes_our_hooks
+                        || page_map.entry(address).is_ok_and(memory::PageMapEntry::is_present_and_protected))
             })
             .collect();
         let addresses: Vec<usize> = clean
@@ -122,14 +124,10 @@ impl Worker {
 
     /// After a call that failed half-way: what is still there was not dropped.
     fn none_that_is_left(&self, clean: &[(u64, PageInfo)], mut dropped: Vec<bool>) -> Vec<bool> {
-        let is_there = |page_number: u64| {
-            let entry = self.at.page_map.as_ref().and_then(|map| map.entry(address_of(page_number)).ok());
-            entry.is_none_or(memory::PageMapEntry::is_populated)
-        };
         dropped
             .iter_mut()
             .zip(clean)
-            .for_each(|(dropped, (page_number, _))| *dropped &= !is_there(*page_number));
+            .for_each(|(dropped, (page_number, _))| *dropped &= !self.is_populated(*page_number));
         dropped
     }
 }

@@ -14,7 +14,7 @@ use spillway_core::page::{PAGE_SHIFT, Page};
 use spillway_core::page_word::{Departures, MAX_FRAMES, PageInfo, PageWord, State};
 use spillway_policy::dcm::Replacement;
 use spillway_store::{Lane, Store, StoreError};
-use spillway_sys::memory::{Area, PageMap, Pins};
+use spillway_sys::memory::{Area, PageMap, ProcessStatus};
 use spillway_sys::uffd::Uffd;
 use thiserror::Error;
 
@@ -162,8 +162,8 @@ pub struct Attachment {
     pub readers: Readers,
     /// This process, to advise itself; without it no page is kept clean.
     pub own_process: Option<OwnedFd>,
-    /// What devices hold of it; without it nothing counts as free of them.
-    pub pins: Option<Pins>,
+    /// Who uses its memory; without it nothing counts as free of devices and debuggers.
+    pub status: Option<ProcessStatus>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
     /// Free pages below which the evictor works.
@@ -281,8 +281,12 @@ pub struct Worker {
     pub at: &'static Attachment,
     /// This thread's ways to the stores.
     pub lanes: Vec<Box<dyn Lane>>,
-    /// Where fetched pages land before they are mapped.
+    /// Where fetched pages land before they are mapped, if their store does not have them at hand.
     pub bounce: Vec<Bounce>,
+    /// Where the pages lie that were fetched last.
+    pub(crate) fetched_at: Vec<usize>,
+    /// While this worker serves a fault, no thread of the program runs: see [`crate::alone`].
+    pub(crate) is_alone: bool,
     /// Pages of the block fetched last: as many will be wanted next.
     pub(crate) last_block_pages: usize,
     /// Where the search for an empty slab goes on.
@@ -307,6 +311,8 @@ impl Worker {
             at,
             lanes,
             bounce,
+            fetched_at: Vec::with_capacity(at.max_block_pages),
+            is_alone: false,
             last_block_pages: 1,
             next_slab: 0,
             crowded: false,

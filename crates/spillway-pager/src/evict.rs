@@ -10,26 +10,52 @@ use spillway_core::slots::{Contents, SLAB_SLOTS};
 use spillway_core::transitions::{Finish, Queue, finish_writeback, is_current, unmapped};
 use spillway_policy::dcm::Step;
 use spillway_store::{StoreError, WriteRequest};
-use spillway_sys::memory;
+use spillway_sys::memory::{self, Outsiders};
 
 use crate::engine::{Worker, address_of};
 use crate::fetch::checksum;
+use crate::frames::Frames;
 use crate::message;
 use crate::run_state::Counter;
 
 /// Pages unmapped or written back together: MEASURED costs per page stop falling at 64.
 pub const BATCH_PAGES: usize = 64;
 
-/// A page that lies in its frame and must leave it.
-struct Leaving {
-    page_number: u64,
-    frame: u32,
+/// A page that must leave local memory.
+pub(crate) struct Leaving {
+    pub(crate) page_number: u64,
+    pub(crate) place: Place,
     /// The slot that it had.
-    old_slot: Option<u32>,
+    pub(crate) old_slot: Option<u32>,
     /// How it is kept from now on: a slot, or nothing for a page of zeros.
-    kept: Result<Option<u32>, StoreError>,
+    pub(crate) kept: Result<Option<u32>, StoreError>,
     checksum: u128,
     must_write: bool,
+}
+
+/// Where a leaving page lies.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// Unmapped, in Writeback.
+    Frame(u32),
+    /// Where the program has it; its word is locked. Only [`crate::alone`] makes such.
+    Mapped,
+}
+
+impl Leaving {
+    pub(crate) fn new(page_number: u64, place: Place, old_slot: Option<u32>) -> Self {
+        Self { page_number, place, old_slot, kept: Ok(None), checksum: 0, must_write: false }
+    }
+
+    /// What it holds. Nothing changes it while it leaves.
+    #[allow(unsafe_code)]
+    fn contents<'a>(&self, frames: &'a Frames) -> &'a Page {
+        match self.place {
+            Place::Frame(frame) => frames.page(frame),
+            // SAFETY: `alone` sees to it that it can be read and that nobody writes or unmaps it.
+            Place::Mapped => unsafe { memory::page_at(address_of(self.page_number)) },
+        }
+    }
 }
 
 impl Worker {
@@ -50,8 +76,8 @@ impl Worker {
         self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, BATCH_PAGES)
     }
 
-    /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many clean ones were
-    /// dropped at once.
+    /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many were
+    /// evicted at once.
     fn fill_inactive(&mut self) -> usize {
         let local = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
         let (length, target) = {
@@ -62,6 +88,9 @@ impl Worker {
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
         let dropped = self.drop_clean(&mut victims);
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);
+        if self.may_evict_in_place() {
+            return dropped + self.evict_in_place(&victims);
+        }
         for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
             self.unmap_run(run);
         }
@@ -170,7 +199,7 @@ impl Worker {
 
     /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go would
     /// be met again and again before one that can.
-    fn keep_mapped(&self, page_number: u64, info: PageInfo) {
+    pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
         let next = info.queued_as(State::Proactive);
         self.unlock(page_number, word, next);
@@ -216,7 +245,12 @@ impl Worker {
 
     /// No device holds memory of this process for long. False also when it cannot be known.
     pub(crate) fn nothing_is_pinned(&self) -> bool {
-        self.at.pins.as_ref().and_then(|pins| pins.bytes().ok()) == Some(0)
+        self.outsiders().is_some_and(|outsiders| outsiders.pinned_bytes == 0)
+    }
+
+    /// Who uses the memory of this process beside its threads; `None` when it cannot be known.
+    pub(crate) fn outsiders(&self) -> Option<Outsiders> {
+        self.at.status.as_ref()?.outsiders().ok()
     }
 
     /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to it or
@@ -241,9 +275,7 @@ impl Worker {
         if leaving.is_empty() {
             return 0;
         }
-        for page in &mut leaving {
-            self.look_at(page);
-        }
+        self.look_at(&mut leaving);
         self.write(&mut leaving);
         let mut freed = Vec::with_capacity(leaving.len());
         for page in leaving {
@@ -274,14 +306,7 @@ impl Worker {
                 continue;
             }
             self.unlock(page_number, word, PageInfo { state: State::Writeback, ..info });
-            leaving.push(Leaving {
-                page_number,
-                frame: info.frame,
-                old_slot: info.slot,
-                kept: Ok(None),
-                checksum: 0,
-                must_write: false,
-            });
+            leaving.push(Leaving::new(page_number, Place::Frame(info.frame), info.slot));
         }
         for entry in busy {
             let _ = replacement.enqueue(State::Inactive, entry);
@@ -289,9 +314,18 @@ impl Worker {
         leaving
     }
 
-    /// Decides how a page is kept: not at all when it is zeros, in its slot when it is unchanged.
-    fn look_at(&mut self, page: &mut Leaving) {
-        let contents = self.engine.frames.page(page.frame);
+    /// Decides how each page is kept: not at all when it is zeros, in its slot when it is unchanged.
+    pub(crate) fn look_at(&self, leaving: &mut [Leaving]) {
+        for index in 0..leaving.len() {
+            if let Some(next) = leaving.get(index + 1) {
+                memory::prefetch(next.contents(&self.engine.frames));
+            }
+            self.look_at_one(&mut leaving[index]);
+        }
+    }
+
+    fn look_at_one(&self, page: &mut Leaving) {
+        let contents = page.contents(&self.engine.frames);
         if is_zero(contents) {
             self.at.run.count(Counter::ZeroDrops, 1);
             return;
@@ -308,7 +342,7 @@ impl Worker {
     }
 
     /// Writes the pages that must be written to the first store that takes them.
-    fn write(&mut self, leaving: &mut [Leaving]) {
+    pub(crate) fn write(&mut self, leaving: &mut [Leaving]) {
         self.stores_are_crowded(leaving.len() as u32);
         for index in 0..self.at.stores.len() {
             self.choose_slots(index, leaving);
@@ -376,7 +410,7 @@ impl Worker {
             .filter(|page| mine(page))
             .filter_map(|page| {
                 let slot = page.kept.as_ref().ok().copied().flatten()? - range.start;
-                Some(WriteRequest { slot, page: self.engine.frames.page(page.frame), outcome: Ok(()) })
+                Some(WriteRequest { slot, page: page.contents(&self.engine.frames), outcome: Ok(()) })
             })
             .collect();
         if batch.is_empty() {
@@ -418,16 +452,17 @@ impl Worker {
 
     /// Settles what became of a page after its write-back.
     fn finish(&mut self, page: Leaving, freed: &mut Vec<u32>) {
+        let Place::Frame(frame) = page.place else { return };
         let Some(word) = self.engine.table.find(page.page_number) else { return };
         let info = self.lock(word);
         match page.kept {
             Ok(kept) => {
-                let (mut next, finish) = finish_writeback(info, page.frame, kept);
+                let (mut next, finish) = finish_writeback(info, frame, kept);
                 if finish == Finish::Stored && next.state == State::Far {
                     next.frame = self.engine.departures.now();
                 }
                 self.unlock(page.page_number, word, next);
-                freed.push(page.frame);
+                freed.push(frame);
                 if page.old_slot != kept {
                     self.drop_slot(page.old_slot);
                 }
@@ -438,11 +473,11 @@ impl Worker {
             }
             Err(error) => {
                 self.drop_slot(page.old_slot);
-                if info.state != State::Writeback || info.frame != page.frame {
+                if info.state != State::Writeback || info.frame != frame {
                     self.unlock(page.page_number, word, info);
-                    freed.push(page.frame);
+                    freed.push(frame);
                 } else {
-                    let mapped = self.remap(page.page_number, page.frame).is_ok();
+                    let mapped = self.remap(page.page_number, frame).is_ok();
                     let state = if mapped { State::Active } else { State::Inactive };
                     let next = PageInfo { slot: None, ..info.queued_as(state) };
                     self.unlock(page.page_number, word, next);
@@ -453,7 +488,7 @@ impl Worker {
         }
     }
 
-    fn note_store_error(&mut self, error: StoreError) {
+    pub(crate) fn note_store_error(&mut self, error: StoreError) {
         if let StoreError::Full { .. } = error
             && !self.engine.stores_full.swap(true, Ordering::Relaxed)
             && self.drop_clean_copies()

@@ -7,6 +7,7 @@ use spillway_core::page_word::{PageInfo, State};
 use spillway_core::slots::{CHECKSUM_BITS, Checksum};
 use spillway_core::transitions::{Service, served};
 use spillway_store::{ReadRequest, StoreError};
+use spillway_sys::memory;
 
 use crate::charge::Comes;
 use crate::engine::{Bounce, Failure, Lost, Worker, address_of};
@@ -17,7 +18,7 @@ use crate::settings::Block;
 /// Checksum of a page: xxh3, against accidents.
 #[must_use]
 pub fn checksum(page: &Page) -> Checksum {
-    xxhash_rust::xxh3::xxh3_128(page) >> (128 - CHECKSUM_BITS)
+    twox_hash::XxHash3_128::oneshot(page) >> (128 - CHECKSUM_BITS)
 }
 
 impl Worker {
@@ -32,6 +33,9 @@ impl Worker {
         let Some(store) = self.at.store_of(slot) else {
             return Err(Lost::Checksum { store: format!("of slot {slot}") }.into());
         };
+        if let Some(page) = self.lanes[store].page(slot - self.at.stores[store].range.start) {
+            memory::prefetch(page);
+        }
         let block = self.block(page_number);
         let wanted = (block.end - block.start) as usize;
         self.last_block_pages = wanted;
@@ -85,35 +89,35 @@ impl Worker {
         if copied == 0 {
             self.at.release_local(good as u64 - 1);
             self.leave_far(followers, 0);
-            return self.map_copy_charged(page_number, self.bounce_address(), true).map(|()| 0);
+            return self.map_copy_charged(page_number, self.fetched_at[0], true).map(|()| 0);
         }
         self.at.release_local((good - copied) as u64);
         self.leave_far(followers, copied - 1);
         Ok(epoch)
     }
 
-    /// Copies pages from the bounce pages to where they belong, a call for each run of neighbours. Returns how many went,
-    /// from the first on.
+    /// Copies pages from where they were fetched to where they belong, a call for each run of neighbours. Returns how many
+    /// went, from the first on.
     fn copy_in(&self, pages: &[(u64, u32)], protected: bool) -> usize {
         let mut copied = 0;
-        for chunk in pages.chunk_by(|(one, _), (next, _)| one + 1 == *next) {
-            let (to, from) = (address_of(chunk[0].0), self.bounce_address() + copied * PAGE_SIZE);
-            let pages = self
+        while let Some(&(first, _)) = pages.get(copied) {
+            let from = &self.fetched_at[copied..];
+            let run = (1..pages.len() - copied)
+                .find(|&i| {
+                    pages[copied + i].0 != first + i as u64 || from[i] != from[0] + i * PAGE_SIZE
+                })
+                .unwrap_or(pages.len() - copied);
+            let went = self
                 .at
                 .managed()
-                .copy_pages(to, from, chunk.len() * PAGE_SIZE, protected)
+                .copy_pages(address_of(first), from[0], run * PAGE_SIZE, protected)
                 .map_or(0, |bytes| bytes / PAGE_SIZE);
-            copied += pages;
-            if pages < chunk.len() {
+            copied += went;
+            if went < run {
                 break;
             }
         }
         copied
-    }
-
-    /// Where the first bounce page lies.
-    pub(crate) fn bounce_address(&self) -> usize {
-        self.bounce.as_ptr().expose_provenance()
     }
 
     /// A fetched page's word.
@@ -148,55 +152,65 @@ impl Worker {
         }
     }
 
-    /// Reads a page from its slot into the first bounce page and checks it.
-    pub(crate) fn fetch(&mut self, page_number: u64, slot: u32) -> Result<(), Lost> {
+    /// Fetches a page from its slot and checks it. Returns where it lies until the next is fetched.
+    pub(crate) fn fetch(&mut self, page_number: u64, slot: u32) -> Result<usize, Lost> {
         let Some(store) = self.at.store_of(slot) else {
             return Err(Lost::Checksum { store: format!("of slot {slot}") });
         };
         match self.read(store, &[(page_number, slot)]) {
-            (1, _) => Ok(()),
+            (1, _) => Ok(self.fetched_at[0]),
             (_, error) => Err(error.unwrap_or(Lost::EmptyFrame)),
         }
     }
 
-    /// Reads pages from their slots of one store into the bounce pages and checks them. Returns how many came right, from
-    /// the first on, and what is wrong with the next.
+    /// Fetches pages from their slots of one store and checks them; `fetched_at` says where they lie. Returns how many
+    /// came right, from the first on, and what is wrong with the next.
     fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<Lost>) {
         let at = self.at;
         let open = &at.stores[store];
-        self.bounce.resize_with(pages.len().max(self.bounce.len()), || Bounce([0; _]));
-        let mut batch: Vec<ReadRequest<'_>> = pages
-            .iter()
-            .zip(&mut self.bounce)
-            .map(|((_, slot), page)| ReadRequest {
-                slot: slot - open.range.start,
-                page: &mut page.0,
-                outcome: Ok(()),
-            })
-            .collect();
-        self.lanes[store].read(&mut batch);
-        let outcomes: Vec<Result<(), StoreError>> =
-            batch.into_iter().map(|request| request.outcome).collect();
-        let mut good = 0;
+        self.fetched_at.clear();
+        let in_place = pages.first().is_some_and(|(_, slot)| {
+            self.lanes[store].page(slot - open.range.start).is_some()
+        });
+        let outcomes = if in_place { Vec::new() } else { self.read_to_bounce(store, pages) };
+        let mut outcomes = outcomes.into_iter();
         let mut lost = None;
-        for ((outcome, page), &(page_number, slot)) in outcomes.into_iter().zip(&self.bounce).zip(pages) {
-            if let Err(error) = outcome {
+        for (i, &(page_number, slot)) in pages.iter().enumerate() {
+            if let Some(Err(error)) = outcomes.next() {
                 lost = Some(error.into());
                 break;
             }
+            // The slot is this page's while its word is locked, so nobody writes there.
+            let page = match in_place {
+                true => self.lanes[store].page(slot - open.range.start),
+                false => self.bounce.get(i).map(|bounce| &bounce.0),
+            };
             let contents = at.run.slots().contents(slot);
-            if checksum(&page.0) != contents.checksum {
+            let Some(page) = page.filter(|page| checksum(page) == contents.checksum) else {
                 lost = Some(Lost::Checksum { store: open.store.uri().to_owned() });
                 break;
-            }
+            };
             if !contents.is_of(page_number) {
                 lost = Some(Lost::ForeignSlot);
                 break;
             }
-            good += 1;
+            self.fetched_at.push(page.as_ptr().expose_provenance());
         }
+        let good = self.fetched_at.len();
         at.run.count(Counter::PagesFetched, good as u64);
         at.run.count(Counter::BytesIn, (good * PAGE_SIZE) as u64);
         (good, lost)
+    }
+
+    fn read_to_bounce(&mut self, store: usize, pages: &[(u64, u32)]) -> Vec<Result<(), StoreError>> {
+        let first_slot = self.at.stores[store].range.start;
+        self.bounce.resize_with(pages.len().max(self.bounce.len()), || Bounce([0; _]));
+        let mut batch: Vec<ReadRequest<'_>> = pages
+            .iter()
+            .zip(&mut self.bounce)
+            .map(|((_, slot), page)| ReadRequest { slot: slot - first_slot, page: &mut page.0, outcome: Ok(()) })
+            .collect();
+        self.lanes[store].read(&mut batch);
+        batch.into_iter().map(|request| request.outcome).collect()
     }
 }

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -22,7 +22,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::StoreError;
 use spillway_sys::raw_thread::control_block;
 use spillway_sys::uffd::Fault;
-use spillway_sys::{memory, process};
+use spillway_sys::{memory, process, signal};
 
 use crate::calls::Operation;
 use crate::engine::{Attachment, Engine, Worker, page_number_of};
@@ -38,6 +38,11 @@ pub struct Inline {
     engine: &'static Engine,
     at: &'static Attachment,
     workers: Vec<Mutex<Worker>>,
+    /// Others than the thread that serves a fault may use the program's memory: see [`crate::alone`].
+    has_company: AtomicBool,
+    serves_alone: AtomicBool,
+    /// Signals sent meanwhile, a bit each.
+    deferred: AtomicU64,
 }
 
 /// Why a process cannot serve its own faults.
@@ -85,7 +90,25 @@ impl Inline {
         let cpus = std::thread::available_parallelism().map_or(2, usize::from);
         let count = (limit_bytes / BYTES_OF_LIMIT_EACH).clamp(1, cpus);
         let workers = (0..count).map(|_| Worker::new(engine, at).map(Mutex::new));
-        Ok(Self { engine, at, workers: workers.collect::<std::result::Result<_, _>>()? })
+        let workers = workers.collect::<std::result::Result<_, _>>()?;
+        Ok(Self {
+            engine,
+            at,
+            workers,
+            has_company: AtomicBool::new(true),
+            serves_alone: AtomicBool::new(false),
+            deferred: AtomicU64::new(0),
+        })
+    }
+
+    /// The calling thread is the only one that uses the program's memory, until [`Self::note_company`].
+    pub fn note_alone(&self) {
+        self.has_company.store(false, Ordering::Release);
+    }
+
+    /// A thread, or a process that shares this memory, is about to be made; or managed memory not to be read.
+    pub fn note_company(&self) {
+        self.has_company.store(true, Ordering::Release);
     }
 
     /// In a forked child: gives up what its parent served faults with.
@@ -116,6 +139,39 @@ impl Inline {
     #[must_use]
     pub fn hold(&self, frame: usize) -> Option<Hold<'static>> {
         self.engine.holds.take(control_block(), frame)
+    }
+
+    /// Managed memory is about to become such as cannot be read.
+    pub fn note_unreadable(&self, range: Range<usize>) {
+        let is_ours = self.passing_gate(|| {
+            !self.engine.regions().within(&range).is_empty() || !self.engine.native_within(&range).is_empty()
+        });
+        if is_ours {
+            self.note_company();
+        }
+    }
+
+    /// Has a signal that was sent wait while a lone thread serves a fault: a handler of the program's might write to a page
+    /// that is leaving. False when nothing of the kind is under way.
+    #[must_use]
+    pub fn defer_signal(&self, number: i32) -> bool {
+        let is_lone = self.serves_alone.load(Ordering::Relaxed);
+        if is_lone {
+            self.deferred.fetch_or(signal::bit(number), Ordering::Relaxed);
+        }
+        is_lone
+    }
+
+    /// Serves a fault as the only thread of the program.
+    fn serve_alone(&self, worker: &mut Worker, fault: Fault) -> bool {
+        worker.is_alone = true;
+        self.serves_alone.store(true, Ordering::Relaxed);
+        let served = worker.serve_fault(fault);
+        self.serves_alone.store(false, Ordering::Relaxed);
+        worker.is_alone = false;
+        let deferred = self.deferred.swap(0, Ordering::Relaxed);
+        (1..=64).filter(|&number| deferred & signal::bit(number) != 0).for_each(signal::raise);
+        served
     }
 
     /// Whether a page of an address is under management, so that a signal there may be ours.
@@ -149,6 +205,9 @@ impl Inline {
             return true;
         }
         let served = match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
+            Some(mut worker) if !self.has_company.load(Ordering::Acquire) => {
+                self.serve_alone(&mut worker, fault)
+            }
             Some(mut worker) => worker.serve_fault(fault),
             None => {
                 let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;

@@ -82,6 +82,12 @@ pub trait Lane: Send {
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
 
+    /// The page in a slot that was written before, where the store keeps it as it is in memory of this process. Whoever holds
+    /// the slot sees to it that nobody writes there meanwhile.
+    fn page(&self, _slot: u32) -> Option<&Page> {
+        None
+    }
+
     /// Says that the contents of `slots` are no longer needed, so that their memory can be given back.
     /// Returns when it is safe to write these slots again. Failure is not an error: the slots can be reused.
     fn discard(&mut self, slots: &[u32]);

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use spillway_core::page::PAGE_SIZE;
+use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::size::Size;
 use spillway_sys::shared_memory::SharedMemory;
 
@@ -93,6 +93,10 @@ impl Lane for RamLane {
         }
     }
 
+    fn page(&self, slot: u32) -> Option<&Page> {
+        self.offset(slot).ok().map(|at| self.memory.page(at))
+    }
+
     fn discard(&mut self, slots: &[u32]) {
         for_each_run(slots, |first, count| {
             let count = count.min(self.slots.saturating_sub(first)) as usize;
@@ -122,6 +126,21 @@ mod tests {
         assert_eq!(store.stored_bytes(), 100 * 4096);
         lane.discard(&(0..100).step_by(2).chain([100, 255, 256, u32::MAX]).collect::<Vec<_>>());
         assert_eq!(store.stored_bytes(), 50 * 4096);
+    }
+
+    #[test]
+    fn pages_can_be_read_where_they_lie() {
+        let (_parts, store) = open_store("ram:?size=1M");
+        let mut lane = store.open_lane().unwrap();
+        let pages = pages(3, 1);
+        assert_eq!(fill(&mut *lane, &[0, 7, 255], &pages), 3);
+        for (slot, page) in [0, 7, 255].into_iter().zip(&pages) {
+            assert_eq!(lane.page(slot), Some(page));
+        }
+        assert_eq!(lane.page(256), None);
+        // What a modelled network delays is not at hand.
+        let (_parts, slow) = open_store("ram:?size=1M&fabric=fdr");
+        assert_eq!(slow.open_lane().unwrap().page(0), None);
     }
 
     #[test]

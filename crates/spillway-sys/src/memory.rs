@@ -161,43 +161,73 @@ pub unsafe fn make_anonymous(address: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// What devices hold in place of the memory of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on
-/// the way of a fault, and a program may go where there is no /proc.
-#[derive(Debug)]
-pub struct Pins(OwnedFd);
+/// The page at `address`, for reading.
+///
+/// # Safety
+/// It must be mapped for reading, and nobody may write or unmap it, while the reference lives.
+#[must_use]
+pub unsafe fn page_at<'a>(address: usize) -> &'a [u8; PAGE_SIZE] {
+    // SAFETY: by the caller's word.
+    unsafe { &*std::ptr::with_exposed_provenance(address) }
+}
 
-impl From<OwnedFd> for Pins {
+/// Has the CPU fetch the beginning of a page, from which its own prefetcher goes on.
+pub fn prefetch(page: &[u8; PAGE_SIZE]) {
+    const LINES: usize = 16;
+    for line in page.chunks(64).take(LINES) {
+        // SAFETY: only a hint.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) };
+    }
+}
+
+/// Who may use the memory of this process beside its threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outsiders {
+    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked for one
+    /// (`VmLck`: VFIO).
+    pub pinned_bytes: u64,
+    /// A debugger is attached.
+    pub is_traced: bool,
+}
+
+/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of a fault, and a
+/// program may go where there is no /proc.
+#[derive(Debug)]
+pub struct ProcessStatus(OwnedFd);
+
+impl From<OwnedFd> for ProcessStatus {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
 }
 
-impl AsFd for Pins {
+impl AsFd for ProcessStatus {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Pins {
-    /// Those of the calling process.
+impl ProcessStatus {
+    /// That of the calling process.
     pub fn open() -> Result<Self> {
         rustix::fs::open("/proc/self/status", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map(Self)
     }
 
-    /// Bytes held for long (`VmPin`: registered buffers of io_uring, RDMA) or locked for a device (`VmLck`: VFIO).
-    pub fn bytes(&self) -> Result<u64> {
+    /// Who uses its memory.
+    pub fn outsiders(&self) -> Result<Outsiders> {
         let mut text = [0; 4096];
         let length = rustix::io::pread(&self.0, &mut text, 0)?;
-        let text = String::from_utf8_lossy(&text[..length]);
-        let kib_of = |key: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(key))?;
-            line.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        match (kib_of("VmPin:"), kib_of("VmLck:")) {
-            (Some(pinned), Some(locked)) => Ok((pinned + locked) << 10),
-            _ => Err(Errno::NODATA),
-        }
+        outsiders_in(&text[..length]).ok_or(Errno::NODATA)
     }
+}
+
+fn outsiders_in(status: &[u8]) -> Option<Outsiders> {
+    let number = |key: &[u8]| {
+        let line = status.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(key))?;
+        std::str::from_utf8(line).ok()?.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let pinned_kib = number(b"VmPin:")? + number(b"VmLck:")?;
+    Some(Outsiders { pinned_bytes: pinned_kib << 10, is_traced: number(b"TracerPid:")? != 0 })
 }
 
 /// The kernel's page map of this process (`Documentation/admin-guide/mm/pagemap.rst`).
@@ -295,13 +325,21 @@ mod tests {
 
     #[test]
     fn nothing_is_pinned_but_what_is_locked() {
-        let pins = Pins::open().unwrap();
-        let before = pins.bytes().unwrap();
+        let status = ProcessStatus::open().unwrap();
+        let before = status.outsiders().unwrap().pinned_bytes;
         let area = Area::new(4 * PAGE_SIZE).unwrap();
         // SAFETY: locking does not change memory.
         unsafe { rustix::mm::mlock(std::ptr::with_exposed_provenance_mut(area.address()), 4 * PAGE_SIZE) }
             .unwrap();
-        assert!(pins.bytes().unwrap() >= before + 4 * PAGE_SIZE as u64);
+        assert!(status.outsiders().unwrap().pinned_bytes >= before + 4 * PAGE_SIZE as u64);
+    }
+
+    #[test]
+    fn the_status_tells_of_debuggers_and_devices() {
+        let text = b"Name:\tcat\nTracerPid:\t17\nVmLck:\t      4 kB\nVmPin:\t       8 kB\n";
+        assert_eq!(outsiders_in(text), Some(Outsiders { pinned_bytes: 12 << 10, is_traced: true }));
+        assert_eq!(outsiders_in(b"Name:\tcat\nVmLck:\t4 kB\nVmPin:\t8 kB\n"), None);
+        assert!(!ProcessStatus::open().unwrap().outsiders().unwrap().is_traced);
     }
 
     #[test]

@@ -270,6 +270,13 @@ pub fn own_thread() -> u32 {
     unsafe { raw::syscall(libc::SYS_gettid as usize, [0; 6]) as u32 }
 }
 
+/// Sends a signal to the calling thread.
+pub fn raise(number: i32) {
+    let arguments = [own_process() as usize, own_thread() as usize, number as usize, 0, 0, 0];
+    // SAFETY: takes no address.
+    unsafe { raw::syscall(libc::SYS_tgkill as usize, arguments) };
+}
+
 /// The calling process.
 #[must_use]
 pub fn own_process() -> u32 {

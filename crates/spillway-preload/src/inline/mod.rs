@@ -29,8 +29,9 @@ pub fn pager() -> Option<&'static Inline> {
 
 /// Has the calling thread, the only one of the program, serve its faults from now on.
 pub fn enter() -> Result<(), String> {
-    if pager().is_none() {
-        return Ok(());
+    let Some(pager) = pager() else { return Ok(()) };
+    if is_single_threaded() {
+        pager.note_alone();
     }
     dispatch::find_own_code().map_err(|error| format!("its own code was not found: {error}"))?;
     let stack = ALT_STACKS.claim(false).map_err(|error| format!("no memory for signals: {error}"))?;
@@ -58,9 +59,8 @@ pub fn leave() -> bool {
 
 /// The same in a forked child, which has inherited the handlers.
 pub fn enter_child() {
-    if pager().is_none() {
-        return;
-    }
+    let Some(pager) = pager() else { return };
+    pager.note_alone();
     ALT_STACKS.keep_own_alone();
     signals::in_child();
     if let Err(error) = dispatch::enable() {
@@ -97,8 +97,14 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
                 signals::to_program(number, info, &mut context);
             }
         }
+        Some(pager) if is_sent(info) && pager.defer_signal(number) => {}
         _ => signals::to_program(number, info, &mut context),
     }
+}
+
+/// Somebody has sent the signal; it is not of the kernel's making (sigaction(2)).
+fn is_sent(info: &libc::siginfo_t) -> bool {
+    info.si_code <= 0
 }
 
 /// SIGSYS.
@@ -106,6 +112,9 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
     let _errno = KeptErrno::new();
     let mut context = Context(context);
     if info.si_code != dispatch::SYS_USER_DISPATCH {
+        if is_sent(info) && pager().is_some_and(|pager| pager.defer_signal(number)) {
+            return;
+        }
         return signals::to_program(number, info, &mut context);
     }
     let (call_number, arguments) = context.system_call();

@@ -81,6 +81,14 @@ impl Caller<'_> {
                 // SAFETY: the program's own call.
                 unsafe { raw::syscall(number, a) }
             }
+            libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+                let key = if number as i64 == libc::SYS_mprotect { 0 } else { a[3] };
+                let is_readable = a[2] & (libc::PROT_READ | libc::PROT_WRITE) as usize != 0 && key == 0;
+                if !is_readable {
+                    pager.note_unreadable(a[0]..a[0].saturating_add(a[1]));
+                }
+                self.call(number, a)
+            }
             libc::SYS_rt_sigaction => signals::action(a),
             libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
             // The stacks that our handlers need are the only ones; the program's run there too.
@@ -106,8 +114,6 @@ impl Caller<'_> {
             | libc::SYS_execveat
             | libc::SYS_exit
             | libc::SYS_exit_group
-            | libc::SYS_mprotect
-            | libc::SYS_pkey_mprotect
             | libc::SYS_msync
             | libc::SYS_mbind
             | libc::SYS_sched_yield
@@ -348,13 +354,21 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
 
 fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), context: &Context<'_>) -> isize {
     let Ok(own) = ALT_STACKS.claim(signals::is_own_process()) else { return -libc::EAGAIN as isize };
+    let shares_memory = flags & libc::CLONE_VM as usize != 0;
+    // After vfork(2) the parent waits until its memory is its own again.
+    if let Some(pager) = pager()
+        && shares_memory
+        && flags & libc::CLONE_VFORK as usize == 0
+    {
+        pager.note_company();
+    }
     let mask = signal::set_mask(u64::MAX);
     // SAFETY: the program's own call, its stack lower by what clone_onto needs.
     // A process of its own is served only once it has a pager of its own.
     let result =
-        unsafe { dispatch::clone_onto(number, a, stack, context, own, flags & libc::CLONE_VM as usize != 0) };
+        unsafe { dispatch::clone_onto(number, a, stack, context, own, shares_memory) };
     let is_thread = flags & libc::CLONE_THREAD as usize != 0;
-    let has_ended = flags & libc::CLONE_VFORK as usize != 0 || flags & libc::CLONE_VM as usize == 0;
+    let has_ended = flags & libc::CLONE_VFORK as usize != 0 || !shares_memory;
     match result {
         ..0 => ALT_STACKS.give(own, 0),
         thread if is_thread => ALT_STACKS.give(own, thread as u32),
