@@ -25,7 +25,7 @@ use crate::registry::{OpenError, Registry, Visitor};
 use crate::stream::{Stream, StreamError};
 
 /// Watches the doorbell for this long at most after the last request before sleeping.
-const WATCH: Duration = Duration::from_micros(50);
+const WATCH: Duration = Duration::from_micros(250);
 /// How often a sleeping lane looks whether its client is alive, or the donor is to end.
 const ALIVE_CHECK: Duration = Duration::from_millis(500);
 /// The doorbell is rung after this many requests of a batch, so that the client works while more are served.

@@ -14,6 +14,7 @@ use spillway_sys::memory::{self, Outsiders};
 
 use crate::engine::{Worker, address_of};
 use crate::evict::{Leaving, Place};
+use crate::run_state::Counter;
 
 impl Worker {
     /// Nobody can write to the program's memory meanwhile.
@@ -23,12 +24,16 @@ impl Worker {
 
     /// Stores locked mapped pages and drops them. Returns how many went.
     pub(crate) fn evict_in_place(&mut self, victims: &[(u64, PageInfo)]) -> usize {
-        let place = |&(page_number, info): &(u64, PageInfo)| Leaving::new(page_number, Place::Mapped, info.slot);
+        let place =
+            |&(page_number, info): &(u64, PageInfo)| Leaving::new(page_number, Place::Mapped, info.slot);
         let mut leaving: Vec<Leaving> = victims.iter().map(place).collect();
         self.look_at(&mut leaving);
         self.write(&mut leaving);
-        let stored: Vec<usize> =
-            leaving.iter().filter(|page| page.kept.is_ok()).map(|page| address_of(page.page_number)).collect();
+        let stored: Vec<usize> = leaving
+            .iter()
+            .filter(|page| page.kept.is_ok())
+            .map(|page| address_of(page.page_number))
+            .collect();
         let all_gone =
             self.at.own_process.as_ref().is_some_and(|process| memory::discard_pages(process, &stored));
         let mut count = 0;
@@ -41,6 +46,7 @@ impl Worker {
                 self.settle_kept(page, info);
             }
         }
+        self.at.run.count(Counter::PagesEvictedInPlace, count as u64);
         self.engine.departures.add(count as u64);
         self.at.release_local(count as u64);
         count
@@ -49,7 +55,9 @@ impl Worker {
     fn settle_gone(&mut self, page: &Leaving, info: PageInfo) {
         let kept = page.kept.as_ref().ok().copied().flatten();
         let next = match kept {
-            Some(_) => PageInfo { state: State::Far, slot: kept, frame: self.engine.departures.now(), ..info },
+            Some(_) => {
+                PageInfo { state: State::Far, slot: kept, frame: self.engine.departures.now(), ..info }
+            }
             None => PageInfo { state: State::Absent, slot: None, frame: 0, ..info },
         };
         if page.old_slot != kept {

@@ -17,6 +17,7 @@ use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
 
+use crate::ahead::WrittenShare;
 use crate::block::max_block_pages;
 use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
@@ -225,7 +226,10 @@ impl Birth {
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
         // cost more than it takes over.
-        let waits = stores.iter().any(|open| is_remote(open.store.uri()));
+        let waits = stores.iter().any(|open| is_slow(open.store.uri()));
+        let has_donor = stores.iter().any(|open| is_remote(open.store.uri()));
+        let writes_long = stores.iter().any(|open| open.store.uri().starts_with("compressed:"));
+        let headroom_pages = (limit_pages / 64).clamp(16, 512);
         let own_process = pidfd_open(getpid(), PidfdFlags::empty());
         let at = Box::leak(Box::new(Attachment {
             uffd: shared.share(uffd)?,
@@ -235,11 +239,13 @@ impl Birth {
             entry: welcome.entry,
             stores,
             control,
-            readers: Readers::new(waits),
+            readers: Readers::new(has_donor),
+            writes_long,
             status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
             page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
             own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
-            low_headroom_pages: if waits { (limit_pages / 64).clamp(16, 512) } else { 0 },
+            low_headroom_pages: if waits { headroom_pages } else { 0 },
+            headroom_pages,
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
             settings: welcome.settings,
             descriptors: shared.numbers,
@@ -293,6 +299,7 @@ impl Birth {
             calls: Calls::new().map_err(&out_of_memory)?,
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
+            written_share: WrittenShare::default(),
             zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
@@ -303,7 +310,7 @@ impl Birth {
 
     fn start_handlers(&'static self, worker: &Worker) -> Result<(), AttachError> {
         let cpus = threads::allowed_cpus();
-        let wanted = if worker.at.stores.iter().any(|open| is_remote(open.store.uri())) {
+        let wanted = if worker.at.stores.iter().any(|open| is_slow(open.store.uri())) {
             (2 * cpus.len()).max(4)
         } else {
             cpus.len().max(2)
@@ -320,8 +327,15 @@ impl Birth {
     }
 }
 
+/// Whether a store is another process's.
 pub(crate) fn is_remote(uri: &str) -> bool {
     !(uri.starts_with("compressed:") || uri.starts_with("ram:"))
+}
+
+/// Whether a store takes so long that it is worth another thread. A donor of this machine answers within microseconds, and
+/// its threads for two of ours would be in each other's way; a modelled network is as slow as a real one.
+fn is_slow(uri: &str) -> bool {
+    is_remote(uri) && (!uri.starts_with("shm:") || uri.contains("fabric="))
 }
 
 fn missing_fd() -> AttachError {

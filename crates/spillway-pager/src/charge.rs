@@ -104,7 +104,11 @@ impl Worker {
 
     /// Little can be charged at once.
     pub(crate) fn is_short(&self) -> bool {
-        self.at.run.budget().headroom_pages() < self.at.low_headroom_pages
+        let headroom_pages = self.at.run.budget().headroom_pages();
+        headroom_pages < self.at.low_headroom_pages
+            || (self.at.writes_long
+                && headroom_pages < self.at.headroom_pages
+                && self.engine.written_share.is_most())
     }
 
     fn holds_less_than_its_share(&self) -> bool {

@@ -82,6 +82,7 @@ impl Worker {
                 victims.push((page_number, self.unprotect(page_number, info)));
             }
         }
+        self.engine.written_share.note(0, count);
         self.at.run.count(Counter::CleanDrops, count as u64);
         self.engine.departures.add(count as u64);
         self.at.release_local(count as u64);

@@ -18,6 +18,7 @@ use spillway_sys::memory::{Area, PageMap, ProcessStatus};
 use spillway_sys::uffd::Uffd;
 use thiserror::Error;
 
+use crate::ahead::WrittenShare;
 use crate::calls::Calls;
 use crate::frames::Frames;
 use crate::gate::Gate;
@@ -117,6 +118,8 @@ pub struct Engine {
     pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.
     pub holds: Holds,
+    /// Whether evictions are writes, lately.
+    pub(crate) written_share: WrittenShare,
     /// A page of zeros.
     pub zeros: Area,
     /// The last failure of a store, for the message when memory runs out because of it.
@@ -166,8 +169,12 @@ pub struct Attachment {
     pub status: Option<ProcessStatus>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
-    /// Free pages below which the evictor works.
+    /// Free pages below which the evictor always works.
     pub low_headroom_pages: u64,
+    /// Free pages below which it works while that pays: see [`crate::ahead`].
+    pub headroom_pages: u64,
+    /// Writing to a store takes longer than waking the evictor.
+    pub writes_long: bool,
     /// The largest block.
     pub max_block_pages: usize,
 }

@@ -344,6 +344,8 @@ impl Worker {
     /// Writes the pages that must be written to the first store that takes them.
     pub(crate) fn write(&mut self, leaving: &mut [Leaving]) {
         self.stores_are_crowded(leaving.len() as u32);
+        let written = leaving.iter().filter(|page| page.must_write).count();
+        self.engine.written_share.note(written, leaving.len());
         for index in 0..self.at.stores.len() {
             self.choose_slots(index, leaving);
             self.write_to(index, leaving);

@@ -103,9 +103,7 @@ impl Worker {
         while let Some(&(first, _)) = pages.get(copied) {
             let from = &self.fetched_at[copied..];
             let run = (1..pages.len() - copied)
-                .find(|&i| {
-                    pages[copied + i].0 != first + i as u64 || from[i] != from[0] + i * PAGE_SIZE
-                })
+                .find(|&i| pages[copied + i].0 != first + i as u64 || from[i] != from[0] + i * PAGE_SIZE)
                 .unwrap_or(pages.len() - copied);
             let went = self
                 .at
@@ -169,9 +167,8 @@ impl Worker {
         let at = self.at;
         let open = &at.stores[store];
         self.fetched_at.clear();
-        let in_place = pages.first().is_some_and(|(_, slot)| {
-            self.lanes[store].page(slot - open.range.start).is_some()
-        });
+        let in_place =
+            pages.first().is_some_and(|(_, slot)| self.lanes[store].page(slot - open.range.start).is_some());
         let outcomes = if in_place { Vec::new() } else { self.read_to_bounce(store, pages) };
         let mut outcomes = outcomes.into_iter();
         let mut lost = None;
@@ -208,7 +205,11 @@ impl Worker {
         let mut batch: Vec<ReadRequest<'_>> = pages
             .iter()
             .zip(&mut self.bounce)
-            .map(|((_, slot), page)| ReadRequest { slot: slot - first_slot, page: &mut page.0, outcome: Ok(()) })
+            .map(|((_, slot), page)| ReadRequest {
+                slot: slot - first_slot,
+                page: &mut page.0,
+                outcome: Ok(()),
+            })
             .collect();
         self.lanes[store].read(&mut batch);
         batch.into_iter().map(|request| request.outcome).collect()

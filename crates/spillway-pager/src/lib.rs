@@ -16,6 +16,7 @@
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run.
 
 mod address_space;
+mod ahead;
 mod alone;
 pub mod attach;
 mod block;

@@ -22,6 +22,9 @@ const SOLO: u32 = 1;
 const ALONE_FAULTS: u32 = 256;
 /// Faults between two looks at what the leader should do.
 const LOOK_EVERY: u32 = 32;
+/// The same for where a thread runs that has stayed where it was for as many looks: a look takes as long as a fault.
+const STAYED_LOOKS: u32 = 8;
+const FOLLOW_EVERY: u32 = 4 * LOOK_EVERY;
 /// Faults of other threads between two looks that make a crowd.
 const STRANGERS: u32 = 3;
 /// How long a crowd stays together at least; twice as long each time that the leader got no turn again within a second.
@@ -51,6 +54,8 @@ pub struct Readers {
 pub struct Lead {
     faults: u32,
     cpu: Option<usize>,
+    /// Looks in a row at which the faulting thread was where it had been.
+    stayed: u32,
 }
 
 impl Readers {
@@ -121,10 +126,16 @@ impl Readers {
     }
 
     fn follow(&self, lead: &mut Lead) {
+        if lead.stayed >= STAYED_LOOKS && !lead.faults.is_multiple_of(FOLLOW_EVERY) {
+            return;
+        }
         let cpu = status_of(self.last_thread.load(Ordering::Relaxed)).map(|status| status.cpu);
         if cpu.is_some() && cpu != lead.cpu {
             go_to(cpu);
             lead.cpu = cpu;
+            lead.stayed = 0;
+        } else {
+            lead.stayed = lead.stayed.saturating_add(1);
         }
     }
 

@@ -67,6 +67,8 @@ pub struct Report {
     pub pages_found_gone: u64,
     /// Pages written to stores.
     pub pages_written_back: u64,
+    /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode inline`).
+    pub pages_evicted_in_place: u64,
     /// Pages evicted without a write because a store held the same contents.
     pub clean_drops: u64,
     /// Pages of zeros evicted without a write.
@@ -140,6 +142,7 @@ impl Report {
             prefetch_accuracy: prefetch_accuracy(run, settings),
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
+            pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),
             writebacks_cancelled: count(Counter::WritebacksCancelled),

@@ -44,6 +44,8 @@ pub enum Counter {
     PagesFetched,
     /// Pages written to stores.
     PagesWrittenBack,
+    /// Pages evicted from where they lay: see [`crate::alone`].
+    PagesEvictedInPlace,
     /// Pages evicted without a write, because a store held the same contents.
     CleanDrops,
     /// Pages of zeros evicted without a write.

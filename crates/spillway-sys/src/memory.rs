@@ -176,7 +176,9 @@ pub fn prefetch(page: &[u8; PAGE_SIZE]) {
     const LINES: usize = 16;
     for line in page.chunks(64).take(LINES) {
         // SAFETY: only a hint.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast()) };
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.as_ptr().cast())
+        };
     }
 }
 

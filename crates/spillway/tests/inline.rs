@@ -39,6 +39,22 @@ fn the_kernel_finds_far_memory_in_either_mode() {
 }
 
 #[test]
+fn a_lone_threads_pages_leave_from_where_they_lie() {
+    let program = c_program("lone");
+    // What compressed: keeps is mostly taken out by the evictor, which is another thread.
+    for (store, in_place_least) in [("ram:", 10_000), ("compressed:", 1)] {
+        let launch = Launch::limited(8 << 20, store);
+        let finished = run_in("inline", &launch, &program, &["24"]);
+        assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""), "{store}");
+        let stats = launch.stats();
+        assert!(stats.count("pages_evicted_in_place") >= in_place_least, "{store}: {}", stats.0);
+    }
+    let launch = Launch::local_mib(8);
+    assert_eq!(run_in("thread", &launch, &program, &["24"]).success(), "whole\n");
+    assert_eq!(launch.stats().count("pages_evicted_in_place"), 0);
+}
+
+#[test]
 fn threads_that_fork_serve_their_own_faults() {
     whole_inline(8, &c_program("fork_storm"), &["24", "20"]);
     whole_inline(16, &c_program("families"), &["thread", "24"]);

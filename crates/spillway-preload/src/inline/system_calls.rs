@@ -365,8 +365,7 @@ fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), cont
     let mask = signal::set_mask(u64::MAX);
     // SAFETY: the program's own call, its stack lower by what clone_onto needs.
     // A process of its own is served only once it has a pager of its own.
-    let result =
-        unsafe { dispatch::clone_onto(number, a, stack, context, own, shares_memory) };
+    let result = unsafe { dispatch::clone_onto(number, a, stack, context, own, shares_memory) };
     let is_thread = flags & libc::CLONE_THREAD as usize != 0;
     let has_ended = flags & libc::CLONE_VFORK as usize != 0 || !shares_memory;
     match result {

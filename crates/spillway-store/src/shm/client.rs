@@ -28,7 +28,7 @@ use crate::nbd::private::derived_token;
 use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Watches the doorbell for this long at most before sleeping.
-const WATCH: Duration = Duration::from_micros(20);
+const WATCH: Duration = Duration::from_micros(60);
 /// The doorbell is rung after this many requests of a batch, so that the donor works while more are written.
 const REQUESTS_A_RING: usize = 4;
 /// How often a sleeping lane looks whether its donor is alive.
