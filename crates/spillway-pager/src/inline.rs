@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -22,11 +22,12 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::StoreError;
 use spillway_sys::raw_thread::control_block;
 use spillway_sys::uffd::Fault;
-use spillway_sys::{memory, process, signal};
+use spillway_sys::{memory, process};
 
 use crate::calls::Operation;
 use crate::engine::{Attachment, Engine, Worker, page_number_of};
 use crate::holds::Hold;
+use crate::undisturbed::{self, undisturbed};
 
 /// A place to serve faults for so much of the local limit.
 const BYTES_OF_LIMIT_EACH: usize = 32 << 20;
@@ -40,9 +41,6 @@ pub struct Inline {
     workers: Vec<Mutex<Worker>>,
     /// Others than the thread that serves a fault may use the program's memory: see [`crate::alone`].
     has_company: AtomicBool,
-    serves_alone: AtomicBool,
-    /// Signals sent meanwhile, a bit each.
-    deferred: AtomicU64,
 }
 
 /// Why a process cannot serve its own faults.
@@ -91,14 +89,8 @@ impl Inline {
         let count = (limit_bytes / BYTES_OF_LIMIT_EACH).clamp(1, cpus);
         let workers = (0..count).map(|_| Worker::new(engine, at).map(Mutex::new));
         let workers = workers.collect::<std::result::Result<_, _>>()?;
-        Ok(Self {
-            engine,
-            at,
-            workers,
-            has_company: AtomicBool::new(true),
-            serves_alone: AtomicBool::new(false),
-            deferred: AtomicU64::new(0),
-        })
+        undisturbed::reset();
+        Ok(Self { engine, at, workers, has_company: AtomicBool::new(true) })
     }
 
     /// The calling thread is the only one that uses the program's memory, until [`Self::note_company`].
@@ -151,29 +143,6 @@ impl Inline {
         }
     }
 
-    /// Has a signal that was sent wait while a lone thread serves a fault: a handler of the program's might write to a page
-    /// that is leaving. False when nothing of the kind is under way.
-    #[must_use]
-    pub fn defer_signal(&self, number: i32) -> bool {
-        let is_lone = self.serves_alone.load(Ordering::Relaxed);
-        if is_lone {
-            self.deferred.fetch_or(signal::bit(number), Ordering::Relaxed);
-        }
-        is_lone
-    }
-
-    /// Serves a fault as the only thread of the program.
-    fn serve_alone(&self, worker: &mut Worker, fault: Fault) -> bool {
-        worker.is_alone = true;
-        self.serves_alone.store(true, Ordering::Relaxed);
-        let served = worker.serve_fault(fault);
-        self.serves_alone.store(false, Ordering::Relaxed);
-        worker.is_alone = false;
-        let deferred = self.deferred.swap(0, Ordering::Relaxed);
-        (1..=64).filter(|&number| deferred & signal::bit(number) != 0).for_each(signal::raise);
-        served
-    }
-
     /// Whether a page of an address is under management, so that a signal there may be ours.
     #[must_use]
     pub fn manages(&self, address: usize) -> bool {
@@ -182,17 +151,23 @@ impl Inline {
 
     /// Takes locks only while no fork can be on its way, which would leave them locked in the child.
     fn passing_gate<T>(&self, look: impl FnOnce() -> T) -> T {
-        loop {
-            if let Some(_pass) = self.engine.gate.enter() {
-                return look();
+        undisturbed(|| {
+            loop {
+                if let Some(_pass) = self.engine.gate.enter() {
+                    return look();
+                }
+                Self::pause();
             }
-            Self::pause();
-        }
+        })
     }
 
     /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot be had.
     #[must_use]
     pub fn serve(&self, address: usize, write: bool, was_there: bool) -> bool {
+        undisturbed(|| self.serve_now(address, write, was_there))
+    }
+
+    fn serve_now(&self, address: usize, write: bool, was_there: bool) -> bool {
         let fault = Fault {
             address: address & !(PAGE_SIZE - 1),
             write,
@@ -205,10 +180,10 @@ impl Inline {
             return true;
         }
         let served = match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
-            Some(mut worker) if !self.has_company.load(Ordering::Acquire) => {
-                self.serve_alone(&mut worker, fault)
+            Some(mut worker) => {
+                worker.is_alone = !self.has_company.load(Ordering::Acquire);
+                worker.serve_fault(fault)
             }
-            Some(mut worker) => worker.serve_fault(fault),
             None => {
                 let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;
                 self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]) == 0

@@ -44,3 +44,4 @@ pub mod run_state;
 pub mod settings;
 pub mod supervisor;
 mod threads;
+pub mod undisturbed;

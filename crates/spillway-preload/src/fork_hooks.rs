@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_void};
 
 use spillway_pager::calls::Operation;
+use spillway_pager::undisturbed::undisturbed;
 use spillway_sys::raw;
 use spillway_sys::raw_thread::SignalsBlocked;
 use spillway_sys::signal::bit;
@@ -12,8 +13,14 @@ use crate::inline::system_calls::forking;
 use crate::install::{ORIGINAL_CLONE, ORIGINAL_FORK};
 use crate::{BIRTH, call, heap, inline, set_errno, stop};
 
-/// In inline mode libc's own fork raises them.
-const INLINE_SIGNALS: u64 = bit(libc::SIGBUS) | bit(libc::SIGSYS);
+/// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the fork's end. In inline
+/// mode two cannot be blocked, since libc's own fork raises them; those that somebody sends wait.
+fn without_signals<T>(work: impl FnOnce(&SignalsBlocked) -> T) -> T {
+    if inline::pager().is_none() {
+        return work(&SignalsBlocked::but(0));
+    }
+    undisturbed(|| work(&SignalsBlocked::but(bit(libc::SIGBUS) | bit(libc::SIGSYS))))
+}
 
 /// libc's `_Fork`, on which fork(3) stands.
 pub unsafe extern "C" fn fork() -> c_int {
@@ -42,19 +49,19 @@ pub fn by_system_call(number: usize, arguments: [usize; 6]) -> isize {
 /// room for the child.
 fn around_fork(fork: impl FnOnce() -> c_int) -> Option<c_int> {
     // No handler may run in the child before its memory is whole.
-    let signals = SignalsBlocked::but(INLINE_SIGNALS);
-    let here = std::ptr::from_ref(&signals).expose_provenance();
-    let entry = call(Operation::ForkBegin, [here, 0, 0, 0]).checked_sub(1)?;
-    let heap = heap::hold();
-    let pid = fork();
-    drop(heap);
-    if pid == 0 {
-        attach_child(entry);
-    } else {
-        call(Operation::ForkEnd, [pid.max(0) as usize, entry, 0, 0]);
-    }
-    drop(signals);
-    Some(pid)
+    without_signals(|signals| {
+        let here = std::ptr::from_ref(signals).expose_provenance();
+        let entry = call(Operation::ForkBegin, [here, 0, 0, 0]).checked_sub(1)?;
+        let heap = heap::hold();
+        let pid = fork();
+        drop(heap);
+        if pid == 0 {
+            attach_child(entry);
+        } else {
+            call(Operation::ForkEnd, [pid.max(0) as usize, entry, 0, 0]);
+        }
+        Some(pid)
+    })
 }
 
 fn attach_child(entry: usize) {
@@ -112,21 +119,20 @@ pub unsafe extern "C" fn clone(
         // SAFETY: the program's own call.
         return unsafe { original(function, stack, flags, argument, parent_tid, tls, child_tid) };
     }
-    let signals = SignalsBlocked::but(INLINE_SIGNALS);
-    let here = std::ptr::from_ref(&signals).expose_provenance();
-    let Some(entry) = call(Operation::ForkBegin, [here, stack.expose_provenance(), 0, 0]).checked_sub(1)
-    else {
-        drop(signals);
-        set_errno(libc::ENOMEM);
-        return -1;
-    };
-    let mut start = CloneStart { function, argument, entry, heap: heap::hold() };
-    let start_at = std::ptr::from_mut(&mut start).cast();
-    // SAFETY: the program's own call, with a child that attaches first.
-    let pid =
-        forking(|| unsafe { original(clone_child, stack, flags, start_at, parent_tid, tls, child_tid) });
-    drop(start);
-    call(Operation::ForkEnd, [pid.max(0) as usize, entry, 0, 0]);
-    drop(signals);
-    pid
+    without_signals(|signals| {
+        let here = std::ptr::from_ref(signals).expose_provenance();
+        let begun = call(Operation::ForkBegin, [here, stack.expose_provenance(), 0, 0]);
+        let Some(entry) = begun.checked_sub(1) else {
+            set_errno(libc::ENOMEM);
+            return -1;
+        };
+        let mut start = CloneStart { function, argument, entry, heap: heap::hold() };
+        let start_at = std::ptr::from_mut(&mut start).cast();
+        // SAFETY: the program's own call, with a child that attaches first.
+        let pid =
+            forking(|| unsafe { original(clone_child, stack, flags, start_at, parent_tid, tls, child_tid) });
+        drop(start);
+        call(Operation::ForkEnd, [pid.max(0) as usize, entry, 0, 0]);
+        pid
+    })
 }

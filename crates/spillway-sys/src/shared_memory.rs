@@ -46,7 +46,10 @@ impl SharedMemory {
                 0,
             )?
         };
-        let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
+        let base = NonNull::<u8>::new(base.cast()).ok_or(Errno::FAULT)?;
+        // A core dump would read it whole, and so take memory for what was never written.
+        // SAFETY: changes no contents.
+        let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
         Ok(Self { base, bytes })
     }
 

@@ -11,6 +11,7 @@ pub mod system_calls;
 use spillway_pager::attach::Birth;
 use spillway_pager::calls::Operation;
 use spillway_pager::inline::Inline;
+use spillway_pager::undisturbed::defer_signal;
 use spillway_sys::dispatch;
 use spillway_sys::signal::{self, AltStacks, Context};
 
@@ -97,7 +98,7 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
                 signals::to_program(number, info, &mut context);
             }
         }
-        Some(pager) if is_sent(info) && pager.defer_signal(number) => {}
+        Some(_) if is_sent(info) && defer_signal(number) => {}
         _ => signals::to_program(number, info, &mut context),
     }
 }
@@ -112,7 +113,7 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
     let _errno = KeptErrno::new();
     let mut context = Context(context);
     if info.si_code != dispatch::SYS_USER_DISPATCH {
-        if is_sent(info) && pager().is_some_and(|pager| pager.defer_signal(number)) {
+        if is_sent(info) && defer_signal(number) {
             return;
         }
         return signals::to_program(number, info, &mut context);
