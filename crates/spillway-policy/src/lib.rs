@@ -29,11 +29,22 @@ pub mod swap;
 mod testing;
 pub mod tpp;
 pub mod two_list;
+#[cfg(test)]
+mod walk_through;
 
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
+
+    /// `docs/lab/a-new-policy.md` shows the file, the line of the registry, and the test: the first and the last are compiled here.
+    #[test]
+    fn the_walk_through_shows_code_that_runs() {
+        let page = include_str!("../../../docs/lab/a-new-policy.md");
+        let blocks: Vec<_> =
+            page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(format!("{}\n{}", blocks[0], blocks[2]), include_str!("walk_through.rs"));
+    }
 
     /// Neither policies nor the seam that they are written to say a word of what might run them.
     #[test]
