@@ -32,7 +32,8 @@ fn stdout(output: &Output) -> String {
 
 /// `lab run` of a small scan under swap, with more arguments.
 fn run(more: &[&str]) -> Output {
-    lab(&[&["run", "--workload", "scan", "--policy", "swap", "--size", "2M"], more].concat())
+    let size: &[&str] = if more.contains(&"--size") { &[] } else { &["--size", "2M"] };
+    lab(&[&["run", "--workload", "scan", "--policy", "swap"][..], size, more].concat())
 }
 
 #[test]
