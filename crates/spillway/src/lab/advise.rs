@@ -65,7 +65,7 @@ pub fn run(args: &AdviseArgs) -> ExitCode {
 
 fn print(out: &mut impl Write, advice: &Advice) -> io::Result<()> {
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
-    writeln!(out, "Local memory, as a share of the working set, at which a policy loses no more than")?;
+    writeln!(out, "Least local memory, of the working set, at which a policy loses no more than")?;
     writeln!(out, "  {:<14} {:>6} {:>6} {:>6}", "", "5%", "10%", "20%")?;
     for policy in &advice.policies {
         let cells = policy.least_local.iter().map(|(_, share)| share.map_or("-".into(), percent));
@@ -77,5 +77,9 @@ fn print(out: &mut impl Write, advice: &Advice) -> io::Result<()> {
     writeln!(out, "At {} local, {best} is best: it loses {}", percent(advice.local), loss(advice.slowdown))?;
     writeln!(out, "  with 10 points more local memory  {}", loss(advice.slowdown_more_local))?;
     writeln!(out, "  with half the latency             {}", loss(advice.slowdown_half_latency))?;
-    writeln!(out, "  with twice the bandwidth          {}", loss(advice.slowdown_double_bandwidth))
+    writeln!(out, "  with twice the bandwidth          {}", loss(advice.slowdown_double_bandwidth))?;
+    if advice.slowdown < 1.0 {
+        writeln!(out, "Below 0: its huge pages are faster than base pages, all local")?;
+    }
+    Ok(())
 }
