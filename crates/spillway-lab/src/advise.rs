@@ -11,8 +11,21 @@ const SHARES: [f64; 8] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.95];
 /// Losses that are asked about.
 const LOSSES: [f64; 3] = [0.05, 0.10, 0.20];
 
-/// Policies that can run live and are advised among.
-const POLICIES: [&str; 8] = ["hotbox", "indigo", "tpp", "nimble-base", "hemem", "memtis", "swap", "dcm"];
+/// Policies that are advised among: all that can run live, once each.
+const POLICIES: [&str; 12] = [
+    "hotbox",
+    "indigo",
+    "tpp",
+    "autonuma",
+    "autotiering",
+    "nimble-base",
+    "nimble-huge",
+    "multi-clock",
+    "hemem",
+    "memtis",
+    "swap",
+    "dcm",
+];
 
 /// How one policy does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,7 +72,8 @@ fn least_local(slowdowns: &[(f64, f64)], loss: f64) -> Option<f64> {
     least
 }
 
-/// Advice for the workload and platform of `spec`, whose local memory is the one asked about.
+/// Advice for the workload and platform of `spec`, whose local memory is the one asked about. Tells `progress` how many of how many
+/// policies are through.
 ///
 /// # Errors
 /// A run failed.
@@ -69,11 +83,13 @@ pub fn advise(
     local: f64,
     far_ns: f64,
     link_bytes_per_s: f64,
+    progress: &dyn Fn(usize, usize),
 ) -> Result<Advice, RunError> {
     let with = |policy: &str, share: f64| RunSpec { policy: policy.into(), ..spec.clone() }.local(share);
     let base_s = lab.times(&[with("all-local", 1.0)])?[0];
     let mut policies = Vec::new();
-    for policy in POLICIES {
+    for (done, policy) in POLICIES.into_iter().enumerate() {
+        progress(done, POLICIES.len());
         let specs = SHARES.map(|share| with(policy, share));
         let times = lab.times(&specs)?;
         let slowdowns: Vec<_> =
@@ -81,6 +97,7 @@ pub fn advise(
         let least_local = LOSSES.map(|loss| (loss, least_local(&slowdowns, loss))).to_vec();
         policies.push(PolicyAdvice { policy, slowdowns, least_local });
     }
+    progress(POLICIES.len(), POLICIES.len());
     let here = POLICIES.map(|policy| with(policy, local));
     let times = lab.times(&here)?;
     let mut order: Vec<usize> = (0..POLICIES.len()).collect();
@@ -104,6 +121,9 @@ pub fn advise(
 
 #[cfg(test)]
 mod tests {
+    use spillway_policy::knowledge::Needs;
+    use spillway_policy::registry;
+
     use super::*;
 
     #[test]
@@ -119,8 +139,12 @@ mod tests {
     fn advice_orders_policies_by_run_time() {
         let mut lab = Lab::new(2 << 20, 2);
         let spec = lab.spec("uniform-kv", "");
-        let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9).unwrap();
+        let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9, &|_, _| {}).unwrap();
         assert_eq!(advice.policies.len(), POLICIES.len());
+        let live = |name: &&str| {
+            registry::find(name).is_ok_and(|entry| entry.needs == Needs::Nothing && !entry.unlimited)
+        };
+        assert!(POLICIES.iter().all(live));
         let at = |policy: &PolicyAdvice| policy.slowdowns[2].1;
         assert!(advice.policies.windows(2).all(|pair| at(&pair[0]) <= at(&pair[1])));
         assert!((at(&advice.policies[0]) - advice.slowdown).abs() < 1e-9);

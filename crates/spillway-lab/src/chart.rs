@@ -73,6 +73,9 @@ const FONT_PX: i32 = 13;
 const TITLE_PX: i32 = 16;
 /// Width of a character of the font, on average.
 const CHARACTER_PX: i32 = 7;
+/// The same of the title's.
+const TITLE_CHARACTER_PX: i32 = 9;
+const MARGIN_PX: i32 = 12;
 const HEIGHT_PX: u32 = 320;
 /// Share of a point's room that bars fill.
 const BARS_SHARE: f64 = 0.8;
@@ -124,13 +127,15 @@ impl Chart {
 
     fn draw(&self, svg: &mut String) -> Drawn {
         let (plot_px, legend_px) = (self.plot_px(), self.legend_px());
-        let root = SVGBackend::with_string(svg, (plot_px + legend_px, HEIGHT_PX + self.labels_px()))
-            .into_drawing_area();
+        let width_px = (plot_px + legend_px).max(self.title_px());
+        let root = SVGBackend::with_string(svg, (width_px, HEIGHT_PX + self.labels_px())).into_drawing_area();
         root.fill(&WHITE)?;
+        let title_style = (FONT, TITLE_PX).into_font().color(&INK);
+        root.draw_text(&self.title, &title_style, (MARGIN_PX, MARGIN_PX))?;
         let (left, right) = root.split_horizontally(plot_px);
         let mut plane = ChartBuilder::on(&left)
-            .margin(12)
-            .caption(&self.title, (FONT, TITLE_PX).into_font().color(&INK))
+            .margin(MARGIN_PX)
+            .margin_top(MARGIN_PX + 2 * TITLE_PX)
             .x_label_area_size(self.labels_px())
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..self.points.len() as f64, 0.0..self.top())?;
@@ -233,6 +238,10 @@ impl Chart {
         (self.points.len() * (18 + 12 * bars) + 130).clamp(460, 1100) as u32
     }
 
+    fn title_px(&self) -> u32 {
+        (self.title.chars().count() as i32 * TITLE_CHARACTER_PX + 2 * MARGIN_PX) as u32
+    }
+
     fn legend_px(&self) -> u32 {
         longest(self.series.iter().map(|series| series.name.as_str())) as u32 + 40
     }
@@ -292,6 +301,16 @@ pub fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_title_has_room() {
+        let title =
+            "a workload by local memory (a platform, 1500 ns, 50% of the link taken) and more than that";
+        let chart = Chart::of(title, "s", false, [("a", "1%", 1.0), ("a", "2%", 2.0)].into_iter());
+        assert!(chart.title_px() > chart.plot_px() + chart.legend_px());
+        let width = format!("width=\"{}\"", chart.title_px());
+        assert!(chart.svg().unwrap().contains(&width), "{width}");
+    }
 
     fn chart(values: &[(&str, &str, f64)]) -> Chart {
         Chart::of("A <title>", "seconds", false, values.iter().copied())

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spillway_core::machine::PageIndex;
-use spillway_core::policy::Policy;
+use spillway_core::policy::{AccessModel, Policy};
+use spillway_core::size::Size;
 use spillway_policy::knowledge::{Knowledge, Needs};
 use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
 use thiserror::Error;
 
 use crate::access::{Accesses, Action};
-use crate::simulator::metrics::{Point, Work, ratio};
+use crate::simulator::metrics::{Point, TimeSplit, ratio};
 use crate::simulator::pages::AddressMap;
-use crate::simulator::platform::{Platform, PlatformError};
+use crate::simulator::platform::{self, Platform, PlatformError};
 use crate::simulator::{Interleave, LOCKSTEP_ACCESSES, Outcome, Setup, Simulation, SimulationError, Tenant};
 use crate::workload::Workload;
 use crate::workloads::{self, WorkloadError};
@@ -79,30 +80,15 @@ impl Default for RunSpec {
     }
 }
 
-/// Where the time of a program's cores went, in seconds; daemons on a core of their own apart.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TimeSplit {
-    /// The program itself, its memory accesses included.
-    pub app_s: f64,
-    /// Scanning accessed bits of local pages.
-    pub scan_local_s: f64,
-    /// Scanning accessed bits of far pages.
-    pub scan_far_s: f64,
-    /// Faults.
-    pub fault_s: f64,
-    /// Moving pages.
-    pub migration_s: f64,
-    /// Daemons on a spare core.
-    pub spare_s: f64,
-}
-
 /// What came of a run. Rates are a second of the run's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// What was run.
     pub spec: RunSpec,
-    /// Working set, in pages.
+    /// Memory that it was given, in pages: whole huge pages.
     pub pages: u32,
+    /// What it uses of that, in pages; shares of local memory are shares of this.
+    pub working_set_pages: u32,
     /// Local memory, in pages.
     pub local_pages: u32,
     /// Run time after loading, in seconds.
@@ -187,6 +173,22 @@ pub enum RunError {
         /// What it may be.
         range: &'static str,
     },
+    /// The working set is larger than can be simulated.
+    #[error("a working set of {asked} is more than can be simulated ({most}): choose a smaller size")]
+    TooLarge {
+        /// What was asked for.
+        asked: Size,
+        /// The most there may be.
+        most: Size,
+    },
+    /// Pages must be brought in to be read, and there is no room for any.
+    #[error(
+        "policy '{policy}' brings a page in to read it, and local memory holds none: give it more local memory"
+    )]
+    NoLocal {
+        /// Which.
+        policy: String,
+    },
     /// The offline policy's future is too long.
     #[error(
         "policy '{policy}' would have to know more than {limit} accesses beforehand: choose a smaller working set"
@@ -205,6 +207,12 @@ pub enum RunError {
 /// Most page changes that are recorded for an offline policy, which takes 4 GiB with what it makes of them.
 const MAX_FUTURE: usize = 1 << 29;
 
+/// Most memory of a workload: 128 GiB.
+const MOST_BYTES: u64 = 128 << 30;
+
+/// Least share of the real platform's working set; caches have their least size long before.
+const LEAST_SCALE: f64 = 1e-6;
+
 /// The real platform's time between two counts of pages in use, in nanoseconds (HotBox 3.2.2: every second).
 const COUNT_INTERVAL_NS: f64 = 1e9;
 
@@ -222,13 +230,14 @@ pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
 /// # Errors
 /// Something in it does not exist or makes no sense.
 pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -> Result<Report, RunError> {
-    let (platform, factor) = platform(spec)?;
     let workload = workload(spec)?;
-    let local_pages = local_pages(spec, &platform, workload.as_ref())?;
+    let (platform, factor) = platform(spec, workload.working_set_bytes())?;
+    let used_pages = used_pages(&platform, workload.as_ref());
+    let local_pages = local_pages(spec, &platform, used_pages);
     let tenants = vec![Tenant { workload, policy: make(factor), local_pages }];
     let setup = setup(platform, factor, spec.contention, spec.lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
-    outcomes.first().map(|outcome| report(spec, outcome)).ok_or(NO_PROGRAM)
+    outcomes.first().map(|outcome| report(spec, used_pages, outcome)).ok_or(NO_PROGRAM)
 }
 
 /// What there is to say where nothing ran.
@@ -253,26 +262,55 @@ fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenan
 /// Something in one of them does not exist or makes no sense.
 pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
     let Some(first) = specs.first() else { return Ok(Vec::new()) };
-    within("contention", first.contention, 0.0, 0.99, "between 0 and 0.99")?;
-    let (platform, factor) = platform(first)?;
-    let mut entries = Vec::new();
+    specs.iter().try_for_each(check)?;
+    let workloads = specs.iter().map(workload).collect::<Result<Vec<_>, _>>()?;
+    let (platform, factor) = platform(first, workloads[0].working_set_bytes())?;
+    let mut lockstep = specs.iter().any(|spec| spec.lockstep);
+    let mut used = Vec::new();
     let mut tenants = Vec::new();
-    for spec in specs {
+    for (spec, workload) in specs.iter().zip(workloads) {
         let entry = registry::find(&spec.policy)?;
-        let workload = workload(spec)?;
         let map = AddressMap::new(workload.regions(), platform.page_bytes)
             .ok_or(SimulationError::Regions(workload.name()))?;
         let knowledge = knowledge(spec, entry, &platform, &map)?;
         let policy = entry.build(factor, &spec.policy_settings, spec.seed, &knowledge)?;
+        let used_pages = used_pages(&platform, workload.as_ref());
         let local_pages =
-            if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, workload.as_ref())? };
+            if entry.unlimited { map.page_count() } else { local_pages(spec, &platform, used_pages) };
+        if local_pages == 0 && policy.access_model() == AccessModel::PageFetch {
+            return Err(RunError::NoLocal { policy: spec.policy.clone() });
+        }
         tenants.push(Tenant { workload, policy, local_pages });
-        entries.push(entry);
+        used.push(used_pages);
+        lockstep |= entry.needs == Needs::Future;
     }
-    let lockstep = specs.iter().any(|spec| spec.lockstep) || entries.iter().any(|e| e.needs == Needs::Future);
     let setup = setup(platform, factor, first.contention, lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
-    Ok(specs.iter().zip(outcomes).map(|(spec, outcome)| report(spec, &outcome)).collect())
+    let reports = specs.iter().zip(used).zip(outcomes);
+    Ok(reports.map(|((spec, used_pages), outcome)| report(spec, used_pages, &outcome)).collect())
+}
+
+/// What can be told to be wrong with a run before anything is done for it.
+///
+/// # Errors
+/// Something in it does not exist or makes no sense.
+pub fn check(spec: &RunSpec) -> Result<(), RunError> {
+    within("contention", spec.contention, 0.0, 0.99, "between 0 and 0.99")?;
+    if let LocalSize::Share(share) = spec.local {
+        within("local memory", share, 0.0, 1.0, "a share between 0 and 1 of the working set")?;
+    }
+    if let Some(scale) = spec.scale {
+        within("scale", scale, LEAST_SCALE, 1.0, "between 0.000001 and 1")?;
+    }
+    if spec.bytes > MOST_BYTES {
+        let [asked, most] = [spec.bytes, MOST_BYTES].map(Size::from_bytes);
+        return Err(RunError::TooLarge { asked, most });
+    }
+    workloads::find(&spec.workload)?;
+    let (_, factor) = platform(spec, None)?;
+    let entry = registry::find(&spec.policy)?;
+    entry.build(factor, &spec.policy_settings, spec.seed, &Knowledge::default())?;
+    Ok(())
 }
 
 fn within(
@@ -285,8 +323,8 @@ fn within(
     if (least..=most).contains(&value) { Ok(()) } else { Err(RunError::Range { what, value, range }) }
 }
 
-/// The platform at the size of this run, and what the run is of the real one.
-fn platform(spec: &RunSpec) -> Result<(Platform, f64), RunError> {
+/// The platform at the size of this run, and what the run is of the real one. A trace brings its own size.
+fn platform(spec: &RunSpec, working_set_bytes: Option<u64>) -> Result<(Platform, f64), RunError> {
     let preset = Platform::named(&spec.platform)?;
     let wrong = |reason: String| RunError::PlatformSetting { name: spec.platform.clone(), reason };
     let mut value = serde_json::to_value(&preset).map_err(|error| wrong(error.to_string()))?;
@@ -295,6 +333,9 @@ fn platform(spec: &RunSpec) -> Result<(Platform, f64), RunError> {
             settings.insert(key.clone(), given.clone());
         }
     }
+    if let Some(reason) = value.as_object().and_then(platform::nonsense) {
+        return Err(wrong(reason));
+    }
     let platform: Platform = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
     if !platform.page_bytes.is_power_of_two() || !(4096..=2 << 20).contains(&platform.page_bytes) {
         return Err(wrong(format!(
@@ -302,8 +343,9 @@ fn platform(spec: &RunSpec) -> Result<(Platform, f64), RunError> {
             platform.page_bytes
         )));
     }
-    let factor = spec.scale.unwrap_or(spec.bytes as f64 / platform.working_set_bytes as f64).min(1.0);
-    within("scale", factor, 1e-6, 1.0, "between 0.000001 and 1")?;
+    let bytes = working_set_bytes.unwrap_or(spec.bytes);
+    let factor = spec.scale.unwrap_or(bytes as f64 / platform.working_set_bytes.max(1) as f64);
+    let factor = factor.clamp(LEAST_SCALE, 1.0);
     Ok((platform.scaled(factor), factor))
 }
 
@@ -311,17 +353,21 @@ fn workload(spec: &RunSpec) -> Result<Box<dyn Workload>, WorkloadError> {
     workloads::build(&spec.workload, spec.bytes, spec.seed, &spec.workload_settings)
 }
 
-/// Shares are of what the workload uses, not of the whole huge pages that its regions are rounded up to.
-fn local_pages(spec: &RunSpec, platform: &Platform, workload: &dyn Workload) -> Result<u32, RunError> {
-    let used: u64 = workload.regions().iter().map(|region| region.bytes.div_ceil(platform.page_bytes)).sum();
+/// Pages that the workload uses: not all of the whole huge pages that its regions are rounded up to.
+fn used_pages(platform: &Platform, workload: &dyn Workload) -> u32 {
+    let of_regions =
+        || workload.regions().iter().map(|region| region.bytes.div_ceil(platform.page_bytes)).sum();
+    let pages =
+        workload.working_set_bytes().map_or_else(of_regions, |bytes| bytes.div_ceil(platform.page_bytes));
+    u32::try_from(pages).unwrap_or(u32::MAX)
+}
+
+fn local_pages(spec: &RunSpec, platform: &Platform, used_pages: u32) -> u32 {
     let pages = match spec.local {
         LocalSize::Bytes(bytes) => bytes / platform.page_bytes,
-        LocalSize::Share(share) => {
-            within("local memory", share, 0.0, 1.0, "a share between 0 and 1 of the working set")?;
-            (used as f64 * share).round() as u64
-        }
+        LocalSize::Share(share) => (f64::from(used_pages) * share).round() as u64,
     };
-    Ok(pages.min(u64::from(u32::MAX)) as u32)
+    pages.min(u64::from(u32::MAX)) as u32
 }
 
 /// What the policy must know beforehand, from a run of its own.
@@ -399,15 +445,15 @@ fn future(spec: &RunSpec, map: &AddressMap) -> Result<Knowledge, RunError> {
     Ok(Knowledge { future: Arc::new(future), ..Knowledge::default() })
 }
 
-fn report(spec: &RunSpec, outcome: &Outcome) -> Report {
+fn report(spec: &RunSpec, working_set_pages: u32, outcome: &Outcome) -> Report {
     let counts = &outcome.counts;
     let run_s = outcome.run_ps as f64 / 1e12;
     let per_s = |count: u64| if run_s > 0.0 { count as f64 / run_s } else { 0.0 };
-    let seconds = |ps: u64| ps as f64 / 1e12;
     let misses = counts.local_misses + counts.far_misses;
     Report {
         spec: spec.clone(),
         pages: outcome.page_count,
+        working_set_pages,
         local_pages: outcome.local_pages,
         run_s,
         accesses: counts.accesses,
@@ -432,14 +478,7 @@ fn report(spec: &RunSpec, outcome: &Outcome) -> Report {
         hint_faults: counts.hint_faults,
         missing_faults: counts.missing_faults,
         minor_faults: counts.minor_faults,
-        time: TimeSplit {
-            app_s: seconds(outcome.core_ps.saturating_sub(outcome.bill.total_ps())),
-            scan_local_s: seconds(outcome.bill.of(Work::ScanLocal)),
-            scan_far_s: seconds(outcome.bill.of(Work::ScanFar)),
-            fault_s: seconds(outcome.bill.of(Work::Fault)),
-            migration_s: seconds(outcome.bill.of(Work::Migration)),
-            spare_s: seconds(outcome.spare_bill.total_ps()),
-        },
+        time: outcome.spent.split(),
         series: outcome.series.points(outcome.page_bytes),
     }
 }
@@ -498,6 +537,41 @@ mod tests {
         assert_eq!(reports[0], run());
     }
 
+    /// What the totals say, the points of the series say in pieces.
+    #[test]
+    fn the_series_adds_up_to_the_totals() {
+        for (workload, policy) in
+            [("memcached-etc", "hotbox"), ("ligra-bfs", "swap"), ("tpcc", "nimble-base")]
+        {
+            let report = execute(&spec(workload, policy)).unwrap();
+            let points = &report.series;
+            assert!(points.len() > 3, "{workload} {}", points.len());
+            let starts = std::iter::once(0.0).chain(points.iter().map(|point| point.time_s));
+            let windows: Vec<(f64, &Point)> =
+                starts.zip(points).map(|(start, point)| (point.time_s - start, point)).collect();
+            let sum = |rate: fn(&Point) -> f64| windows.iter().map(|(s, point)| s * rate(point)).sum::<f64>();
+            let time =
+                |part: fn(&TimeSplit) -> f64| points.iter().map(|point| part(&point.time)).sum::<f64>();
+            let parts = [
+                (sum(|point| point.promotions_per_s), report.promotions as f64),
+                (sum(|point| point.demotions_per_s), report.demotions as f64),
+                (sum(|point| point.access_bytes_per_s), report.access_bytes as f64),
+                (sum(|point| point.migration_bytes_per_s), report.migration_bytes as f64),
+                (time(|time| time.app_s), report.time.app_s),
+                (time(|time| time.scan_local_s), report.time.scan_local_s),
+                (time(|time| time.scan_far_s), report.time.scan_far_s),
+                (time(|time| time.fault_s), report.time.fault_s),
+                (time(|time| time.migration_s), report.time.migration_s),
+            ];
+            for (at, (series, total)) in parts.into_iter().enumerate() {
+                assert!((series - total).abs() <= 1e-3 * total + 1e-9, "{policy} {at}: {series} of {total}");
+            }
+            let last = points.last().unwrap();
+            assert_eq!((last.time_s, last.good_put), (report.run_s, report.good_put));
+            assert!(points.iter().all(|point| (0.0..=1.0).contains(&point.good_put)));
+        }
+    }
+
     #[test]
     fn tenants_share_the_link_and_slow_each_other_down() {
         let mut one = spec("uniform-kv", "all-remote");
@@ -510,11 +584,27 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
+        let setting = |key: &str, value: f64| RunSpec {
+            platform_settings: Map::from_iter([(key.to_owned(), value.into())]),
+            ..spec("scan", "swap")
+        };
         let wrong = [
             RunSpec { contention: 1.5, ..spec("scan", "swap") },
             RunSpec { local: LocalSize::Share(2.0), ..spec("scan", "swap") },
             RunSpec { platform: "abacus".into(), ..spec("scan", "swap") },
             RunSpec { scale: Some(0.0), ..spec("scan", "swap") },
+            RunSpec { scale: Some(f64::NAN), ..spec("scan", "swap") },
+            RunSpec { bytes: 0, ..spec("scan", "swap") },
+            RunSpec { bytes: 100 << 40, ..spec("scan", "swap") },
+            RunSpec { local: LocalSize::Bytes(0), ..spec("scan", "swap") },
+            RunSpec { local: LocalSize::Share(f64::NAN), ..spec("scan", "swap") },
+            RunSpec { workload: "nonsense".into(), ..spec("scan", "swap") },
+            RunSpec { policy: "nonsense".into(), ..spec("scan", "swap") },
+            setting("link_bytes_per_s", 0.0),
+            setting("far_ns", -1.0),
+            setting("far_ns", 1e300),
+            setting("swap_locked_share", 2.0),
+            setting("llc_bytes", 1e14),
             RunSpec {
                 platform_settings: Map::from_iter([("page_bytes".to_owned(), 5000.into())]),
                 ..spec("scan", "swap")

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::run::{LocalSize, Report, RunError, RunSpec, execute};
+use crate::run::{LocalSize, Report, RunError, RunSpec, check, execute};
+
+/// The table of runs, in the directory of the results.
+pub const TABLE: &str = "runs.parquet";
 
 /// A grid. Each list is one dimension.
 #[derive(Clone, Debug, Deserialize)]
@@ -102,6 +105,31 @@ impl Grid {
         runs
     }
 
+    /// What can be told to be wrong with it before the first run: better now than after hours of others.
+    fn check(&self, runs: &[RunSpec]) -> Result<(), SweepError> {
+        let lists = [
+            ("workloads", self.workloads.is_empty()),
+            ("policies", self.policies.is_empty()),
+            ("local", self.local.is_empty()),
+            ("contention", self.contention.is_empty()),
+            ("seeds", self.seeds.is_empty()),
+        ];
+        if let Some((list, _)) = lists.into_iter().find(|(_, is_empty)| *is_empty) {
+            return Err(SweepError::Grid { what: format!("'{list}' is empty"), remedy: "name at least one" });
+        }
+        let of = |list: &'static str, names: &[String], settings: &BTreeMap<String, Map<String, Value>>| {
+            let stray = settings.keys().find(|name| !names.contains(name))?;
+            let what = format!("it has settings for '{stray}', which is not among its {list}");
+            Some(SweepError::Grid { what, remedy: "correct the name, or leave the settings out" })
+        };
+        let stray = of("workloads", &self.workloads, &self.workload_settings)
+            .or_else(|| of("policies", &self.policies, &self.policy_settings));
+        if let Some(error) = stray {
+            return Err(error);
+        }
+        runs.iter().try_for_each(|spec| check(spec).map_err(run_error(spec)))
+    }
+
     fn run(
         &self,
         workload: &str,
@@ -137,6 +165,14 @@ pub enum SweepError {
         path: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// The grid.
+    #[error("the grid cannot be run: {what}; {remedy}")]
+    Grid {
+        /// What is wrong with it.
+        what: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A run.
     #[error("the run of '{workload}' under '{policy}' failed: {source}")]
@@ -175,6 +211,10 @@ fn file_error(path: &Path) -> impl Fn(std::io::Error) -> SweepError {
     move |source| SweepError::File { path: path.clone(), source }
 }
 
+fn run_error(spec: &RunSpec) -> impl Fn(RunError) -> SweepError {
+    move |source| SweepError::Run { workload: spec.workload.clone(), policy: spec.policy.clone(), source }
+}
+
 /// Makes the runs of `grid` that `out` does not hold yet, and writes the table. Tells `progress` how many of how many are
 /// done after each.
 ///
@@ -186,10 +226,11 @@ pub fn sweep(
     threads: usize,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<(), SweepError> {
+    let runs = grid.runs();
+    grid.check(&runs)?;
     fs::create_dir_all(out).map_err(file_error(out))?;
     let lines_path = out.join("runs.jsonl");
     let done = read_lines(&lines_path)?;
-    let runs = grid.runs();
     let missing: Vec<&RunSpec> = runs.iter().filter(|spec| !done.contains_key(&key(spec))).collect();
     let lines =
         OpenOptions::new().create(true).append(true).open(&lines_path).map_err(file_error(&lines_path))?;
@@ -218,7 +259,7 @@ pub fn sweep(
     let (_, done, failed) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match failed {
         Some(error) => Err(error),
-        None => write_table(&out.join("runs.parquet"), runs.iter().filter_map(|spec| done.get(&key(spec)))),
+        None => write_table(&out.join(TABLE), runs.iter().filter_map(|spec| done.get(&key(spec)))),
     }
 }
 
@@ -227,11 +268,7 @@ fn key(spec: &RunSpec) -> String {
 }
 
 fn row(spec: &RunSpec) -> Result<Row, SweepError> {
-    let report = execute(spec).map_err(|source| SweepError::Run {
-        workload: spec.workload.clone(),
-        policy: spec.policy.clone(),
-        source,
-    })?;
+    let report = execute(spec).map_err(run_error(spec))?;
     Ok(Row { spec: spec.clone(), measures: measures(&report) })
 }
 
@@ -256,13 +293,21 @@ fn collect(fields: &Map<String, Value>, measures: &mut BTreeMap<String, f64>) {
 fn write_line(lines: &mut File, path: &Path, row: &Row) -> Result<(), SweepError> {
     let mut line = serde_json::to_string(row).unwrap_or_default();
     line.push('\n');
+    let before_bytes = lines.metadata().map_err(file_error(path))?.len();
     // One write: an interruption leaves at most the last line unfinished.
-    lines.write_all(line.as_bytes()).map_err(file_error(path))
+    lines.write_all(line.as_bytes()).map_err(|error| {
+        // A full disk takes a part of it, behind which another run's line would be lost.
+        let _ = lines.set_len(before_bytes);
+        file_error(path)(error)
+    })
 }
 
 fn read_lines(path: &Path) -> Result<BTreeMap<String, Row>, SweepError> {
     let mut rows = BTreeMap::new();
-    let Ok(file) = File::open(path) else { return Ok(rows) };
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(rows),
+        opened => opened.map_err(file_error(path))?,
+    };
     let mut whole_bytes = 0;
     let mut reader = BufReader::new(file);
     let mut line = String::new();
@@ -399,13 +444,58 @@ mod tests {
     }
 
     #[test]
+    fn any_number_of_threads_comes_to_the_same_table() {
+        let table = |threads| {
+            let out = tempfile::tempdir().unwrap();
+            sweep(&grid(), out.path(), threads, &|_, _| {}).unwrap();
+            fs::read(out.path().join("runs.parquet")).unwrap()
+        };
+        let alone = table(1);
+        assert!(alone == table(2) && alone == table(7));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_leaves_whole_lines() {
+        let path = Path::new("/dev/full");
+        let mut lines = OpenOptions::new().append(true).open(path).unwrap();
+        let row = Row { spec: RunSpec::default(), measures: BTreeMap::new() };
+        let error = write_line(&mut lines, path, &row).unwrap_err().to_string();
+        assert!(error.contains("No space left") && error.contains("/dev/full"), "{error}");
+    }
+
+    /// Before any run is made, and before anything is written.
+    #[test]
+    fn a_grid_that_makes_no_sense_is_refused_at_once() {
+        let settings = |name: &str, key: &str| {
+            BTreeMap::from([(name.to_owned(), Map::from_iter([(key.to_owned(), 1.into())]))])
+        };
+        let wrong = [
+            (Grid { policies: Vec::new(), ..grid() }, "'policies' is empty"),
+            (Grid { local: Vec::new(), ..grid() }, "'local' is empty"),
+            (Grid { policies: vec!["hotbox".into(), "nonsense".into()], ..grid() }, "'nonsense'"),
+            (Grid { workloads: vec!["uniform-kv".into(), "nonsense".into()], ..grid() }, "'nonsense'"),
+            (Grid { platform: "abacus".into(), ..grid() }, "'abacus'"),
+            (Grid { local: vec![0.2, 5.0], ..grid() }, "local memory is 5"),
+            (Grid { contention: vec![0.0, 1.0], ..grid() }, "contention is 1"),
+            (Grid { far_ns: vec![750.0, -1.0], ..grid() }, "'far_ns' is -1"),
+            (Grid { policy_settings: settings("hotbx", "throttle"), ..grid() }, "'hotbx'"),
+            (Grid { policy_settings: settings("hotbox", "throtle"), ..grid() }, "'throtle'"),
+            (Grid { workload_settings: settings("scan", "passes"), ..grid() }, "'scan'"),
+        ];
+        for (grid, told) in wrong {
+            let folder = tempfile::tempdir().unwrap();
+            let out = folder.path().join("out");
+            let error = sweep(&grid, &out, 1, &|_, _| panic!("a run was made")).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+            assert!(!out.exists(), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_no_sweep_is_refused() {
         let out = tempfile::tempdir().unwrap();
         fs::write(out.path().join("runs.jsonl"), "{}\n").unwrap();
         let error = sweep(&grid(), out.path(), 1, &|_, _| {}).unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");
-        let wrong = Grid { policies: vec!["nonsense".into()], ..grid() };
-        let out = tempfile::tempdir().unwrap();
-        assert!(sweep(&wrong, out.path(), 1, &|_, _| {}).unwrap_err().to_string().contains("nonsense"));
     }
 }

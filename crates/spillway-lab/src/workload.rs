@@ -22,6 +22,11 @@ pub trait Workload: Send {
     /// The memory that it uses, all of it, from the start.
     fn regions(&self) -> &[Region];
 
+    /// How much of its regions it uses, in bytes, where that is not all of them: shares of local memory are shares of this.
+    fn working_set_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// How many tasks (threads) it runs; they may be stepped in any order, each until it is done.
     fn tasks(&self) -> usize {
         1

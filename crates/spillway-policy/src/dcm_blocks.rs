@@ -392,6 +392,48 @@ mod tests {
         assert!(machine.calls.is_empty(), "nothing is fetched");
     }
 
+    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims follow.
+    #[test]
+    fn the_fetch_begins_before_any_victim_is_chosen() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
+        let far = machine.pages_in(Tier::Far);
+        machine.run(&mut policy, far[0]);
+        machine.moves.clear();
+        machine.run(&mut policy, far[1]);
+        machine.run(&mut policy, far[2]);
+        let to: Vec<_> = machine.moves.iter().map(|&(_, tier)| tier).collect();
+        assert_eq!(to, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
+    }
+
+    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to go.
+    #[test]
+    fn a_stretched_block_takes_its_buddys_state_and_place() {
+        for (state, queue) in [(State::Active, Queue::Active), (State::Proactive, Queue::Proactive)] {
+            let (mut policy, mut machine) = dcm(BlockSize::Elastic, 64, 16);
+            policy.blocks = Blocks::new(64, 0, MAX_ORDER);
+            let buddy = machine.pages_in(Tier::Far).into_iter().find(|page| page.is_multiple_of(2)).unwrap();
+            policy.config.inactive_share = 0.0;
+            machine.run(&mut policy, buddy);
+            policy.enqueue(buddy, state);
+            machine.run(&mut policy, buddy + 1);
+            assert_eq!(policy.blocks.pages(buddy), buddy..buddy + 2);
+            assert_eq!(policy.pages[buddy as usize].queue, queue);
+            assert_eq!(policy.pages[buddy as usize + 1].queue, Queue::None, "the head stands for both");
+        }
+    }
+
+    #[test]
+    fn one_newcomer_in_ten_is_proactive_at_once() {
+        let config = Config { blocks: BlockSize::Pages1, ..Config::default() };
+        assert_eq!(config.random_promotion, 0.1);
+        let mut policy = Dcm::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(4096, 4096);
+        policy.start(&mut machine);
+        machine.touch(&mut policy, 0..4000);
+        let proactive = policy.pages.iter().filter(|page| page.queue == Queue::Proactive).count();
+        assert!((320..480).contains(&proactive), "{proactive}");
+    }
+
     #[test]
     fn frames_are_free_before_the_next_fault() {
         let (mut policy, mut machine) = dcm(BlockSize::Pages4, 64, 16);

@@ -277,6 +277,44 @@ mod tests {
         assert_eq!(machine.pages_in(Tier::Local), [5]);
     }
 
+    /// Section 4, goal 1: nothing but base pages; and section 4.1: far memory block by block, one a period, round and round.
+    #[test]
+    fn base_pages_are_scanned_in_blocks_at_a_fixed_rate() {
+        let (mut policy, mut machine) = hotbox(0);
+        assert_eq!(policy.mapping(), spillway_core::policy::Mapping::Base);
+        policy.config.scan_block_bytes = 8 * 4096;
+        far_pages(&mut policy, &mut machine, 0);
+        for block in [0, 1, 2, 3, 0] {
+            (0..32).for_each(|page| machine.access(page));
+            machine.pass_ns(&mut policy, PERIOD_NS);
+            let looked_at: Vec<_> = (0..32).filter(|&page| !machine.accessed[page]).collect();
+            assert_eq!(looked_at, (8 * block..8 * block + 8).collect::<Vec<_>>());
+        }
+    }
+
+    /// Section 4.1: local accessed bits are read as often as frames are wanted, and not at all while there are enough.
+    #[test]
+    fn local_memory_is_scanned_the_more_the_higher_the_pressure() {
+        let looks = |touched: u32| {
+            let (mut policy, mut machine) = hotbox(16);
+            (policy.config.low_share, policy.config.high_share) = (0.25, 0.5);
+            machine.touch(&mut policy, 0..touched);
+            machine.pass_ns(&mut policy, 10);
+            machine.looks
+        };
+        let (none, some, more) = (looks(8), looks(13), looks(16));
+        assert!(none == 0 && some > 0 && more > some, "{none} {some} {more}");
+    }
+
+    #[test]
+    fn an_evicted_page_begins_cold() {
+        let (mut policy, mut machine) = hotbox(8);
+        machine.touch(&mut policy, 0..8);
+        policy.heat[0] = HOT;
+        policy.evict(&mut machine);
+        assert_eq!((machine.tier_of(0), policy.heat[0]), (Some(Tier::Far), COLD));
+    }
+
     #[test]
     fn a_page_cools_when_a_scan_finds_it_unused() {
         let (mut policy, mut machine) = hotbox(4);
@@ -340,10 +378,25 @@ mod tests {
         let looks = machine.upper_looks;
         machine.pass_ns(&mut policy, 3 * PERIOD_NS);
         assert_eq!(machine.upper_looks, looks, "no scans");
+        machine.local_capacity = 4;
+        (machine.marked[5], policy.heat[5]) = (true, HOT);
+        assert!(machine.run(&mut policy, 5) && machine.moves.is_empty(), "no migrations");
         window(&mut policy, &mut machine, 460);
         assert!(policy.is_paused());
         window(&mut policy, &mut machine, 480);
         assert!(!policy.is_paused());
+    }
+
+    #[test]
+    fn without_throttling_nothing_is_counted_and_nothing_pauses() {
+        let config = Config { throttle: false, ..Config::default() };
+        let mut policy = HotBox::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(32, 4);
+        policy.start(&mut machine);
+        assert_eq!(machine.counter_window_ns, 0);
+        let (mut policy, mut machine) = hotbox(4);
+        policy.start(&mut machine);
+        assert_eq!(machine.counter_window_ns, 1_000_000_000);
     }
 
     #[test]

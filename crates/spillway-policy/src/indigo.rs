@@ -119,7 +119,7 @@ struct Telemetry {
     burst: u16,
 }
 
-/// Nanoseconds in a tick.
+/// Nanoseconds in a tick. Ticks are counted in 32 bits, which wrap after 73 minutes; what is told apart is much less.
 const TICK_NS: u64 = 1 << 10;
 /// Ticks in a unit of burst duration.
 const BURST_TICKS: u32 = 64;
@@ -129,6 +129,10 @@ fn pack_rate(rate_hz: f64) -> u16 {
     let bits = rate_hz.max(1e-3).to_bits();
     // The exponent and the first mantissa bits of a float are its logarithm, nearly.
     ((bits >> 44) - (1013 << 8)).min(u64::from(u16::MAX)) as u16
+}
+
+fn tick(now_ns: u64) -> u32 {
+    (now_ns / TICK_NS) as u32
 }
 
 fn unpack_rate(rate: u16) -> f64 {
@@ -190,7 +194,7 @@ impl Indigo {
     /// Algorithm 1, one measurement: returns the rate and the burst duration, in nanoseconds.
     fn measure(&mut self, page: PageIndex, now_ns: u64) -> (f64, u64) {
         let telemetry = &mut self.telemetry[page as usize];
-        let waited_ns = (now_ns / TICK_NS).saturating_sub(u64::from(telemetry.marked_at)).max(1) * TICK_NS;
+        let waited_ns = u64::from(tick(now_ns).wrapping_sub(telemetry.marked_at).max(1)) * TICK_NS;
         let rate_hz = 1e9 / waited_ns as f64;
         let before_hz = unpack_rate(telemetry.rate);
         let close =
@@ -219,14 +223,14 @@ impl Indigo {
 
     /// Marks every page that is not marked already.
     fn mark_all(&mut self, machine: &mut dyn Machine) {
-        let tick = (machine.now_ns() / TICK_NS) as u32;
+        let tick = tick(machine.now_ns());
         let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
         let mut marks = Vec::new();
         let mut page = 0;
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
                 let telemetry = &mut self.telemetry[page as usize];
-                let gap = tick.saturating_sub(telemetry.marked_at);
+                let gap = tick.wrapping_sub(telemetry.marked_at);
                 let grown = u32::from(telemetry.burst) + gap / BURST_TICKS;
                 telemetry.burst =
                     if gap <= adjacent_ticks { grown.min(u32::from(u16::MAX)) as u16 } else { 0 };
@@ -347,6 +351,25 @@ mod tests {
         let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
         assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
         assert_eq!(burst_ns, 0, "one measurement is no burst");
+    }
+
+    /// The counter of ticks wraps after 73 minutes; rates and bursts go on over it.
+    #[test]
+    fn hours_of_running_change_no_rate() {
+        let wrap_ns = TICK_NS << 32;
+        let (mut policy, mut machine) = indigo(Config { rule: Rule::Thresholds, ..Config::default() }, 4);
+        machine.now_ns = wrap_ns - 3 * PERIOD_NS / 2;
+        for round in 0..4 {
+            machine.pass_ns(&mut policy, PERIOD_NS / 2);
+            let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
+            machine.marked[3] = false;
+            if round > 0 {
+                assert!((rate_hz - 2.0).abs() < 0.05, "{rate_hz} in round {round}");
+                assert!(burst_ns + PERIOD_NS / 10 >= (round - 1) * PERIOD_NS, "{burst_ns} in round {round}");
+            }
+            machine.pass_ns(&mut policy, PERIOD_NS / 2);
+        }
+        assert!(machine.now_ns > wrap_ns);
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Policies: which pages stay local. One file a policy, each with its own configuration; none knows whether it
-//! runs in a pager, in a daemon or in a simulation.
+//! Policies: which pages stay local. One file a policy, each with its own configuration; none knows what runs it.
 //!
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 //! - [`hotbox`], [`indigo`], [`dcm`] with [`dcm_blocks`]: the papers' own
@@ -30,3 +29,38 @@ pub mod swap;
 mod testing;
 pub mod tpp;
 pub mod two_list;
+#[cfg(test)]
+mod walk_through;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// `docs/lab/a-new-policy.md` shows the file, the line of the registry, and the test: the first and the last are compiled here.
+    #[test]
+    fn the_walk_through_shows_code_that_runs() {
+        let page = include_str!("../../../docs/lab/a-new-policy.md");
+        let blocks: Vec<_> =
+            page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+        assert_eq!(format!("{}\n{}", blocks[0], blocks[2]), include_str!("walk_through.rs"));
+    }
+
+    /// Neither policies nor the seam that they are written to say a word of what might run them.
+    #[test]
+    fn no_policy_says_what_runs_it() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let policies =
+            fs::read_dir(crates.join("spillway-policy/src")).unwrap().map(|entry| entry.unwrap().path());
+        let seam = ["policy.rs", "machine.rs"].map(|file| crates.join("spillway-core/src").join(file));
+        let mut files = 0;
+        for path in policies.chain(seam) {
+            let text = fs::read_to_string(&path).unwrap().to_lowercase();
+            for word in [concat!("simu", "lat"), concat!("spillway", "_lab"), concat!("spillway", "_tier")] {
+                assert!(!text.contains(word), "{} says '{word}'", path.display());
+            }
+            files += 1;
+        }
+        assert!(files > 20, "{files}");
+    }
+}

@@ -7,7 +7,7 @@ use spillway_core::policy::Policy;
 use thiserror::Error;
 
 use crate::knowledge::{Knowledge, Needs};
-use crate::scale::scale_config;
+use crate::scale::{nonsense, scale_config};
 use crate::{
     auto_numa, auto_tiering, belady, dcm_blocks, fixed, hemem, hotbox, indigo, memtis, multi_clock, nimble,
     oracle, swap, tpp,
@@ -150,6 +150,9 @@ impl PolicyEntry {
             }
             settings.insert(key.clone(), value.clone());
         }
+        if let Some(reason) = nonsense(&settings) {
+            return Err(self.wrong(reason, &known));
+        }
         (self.build)(Value::Object(settings), seed, knowledge)
             .map_err(|error| self.wrong(error.to_string(), &known))
     }
@@ -161,7 +164,7 @@ static ENTRIES: &[PolicyEntry] = &[
         .without_limit(),
     entry::<fixed::Fixed>("all-remote", "Every page far, no migration")
         .with(&[("tier", Preset::Choice("far"))]),
-    entry::<fixed::Fixed>("first-touch", "Pages stay where they came to lie: local while there was room")
+    entry::<fixed::Fixed>("first-touch", "Pages stay where they came to lie, local first")
         .with(&[("tier", Preset::Choice("local"))]),
     entry::<fixed::Fixed>("all-local-huge", "Every page local, in huge pages")
         .with(&[("tier", Preset::Choice("local")), ("mapping", Preset::Choice("huge"))])
@@ -173,15 +176,12 @@ static ENTRIES: &[PolicyEntry] = &[
     entry::<oracle::Oracle>("oracle-huge", "The hottest huge pages of an earlier run stay local")
         .knowing(Needs::Profile)
         .with(&[("mapping", Preset::Choice("huge"))]),
-    entry::<hotbox::HotBox>("hotbox", "HotBox: base pages, migrated on demand, throttled by their use"),
+    entry::<hotbox::HotBox>("hotbox", "HotBox: base pages, on demand, throttled by their use"),
     entry::<hotbox::HotBox>("hotbox-unthrottled", "HotBox without throttling")
         .with(&[("throttle", Preset::Flag(false))]),
-    entry::<indigo::Indigo>("indigo", "INDIGO without training: promotes where Equation 1 says that it pays"),
-    entry::<indigo::Indigo>(
-        "indigo-thresholds",
-        "INDIGO with fixed thresholds of burst duration and access rate",
-    )
-    .with(&[("rule", Preset::Choice("thresholds"))]),
+    entry::<indigo::Indigo>("indigo", "INDIGO without training: promotes what pays (Equation 1)"),
+    entry::<indigo::Indigo>("indigo-thresholds", "INDIGO with fixed thresholds of burst and access rate")
+        .with(&[("rule", Preset::Choice("thresholds"))]),
     entry::<dcm_blocks::Dcm>("dcm", "dcm: page fetch with elastic blocks"),
     entry::<dcm_blocks::Dcm>("dcm-4k", "dcm with blocks of 4 KiB").with(&[("blocks", Preset::Choice("4k"))]),
     entry::<dcm_blocks::Dcm>("dcm-8k", "dcm with blocks of 8 KiB").with(&[("blocks", Preset::Choice("8k"))]),
@@ -198,7 +198,7 @@ static ENTRIES: &[PolicyEntry] = &[
         "autotiering",
         "AutoTiering: history of hint faults, demotes to make room",
     ),
-    entry::<tpp::Tpp>("tpp", "TPP: keeps headroom, promotes active pages on a hint fault"),
+    entry::<tpp::Tpp>("tpp", "TPP: keeps headroom, hint faults promote active pages"),
     entry::<nimble::Nimble>("nimble-base", "Nimble: exchanges batches of base pages"),
     entry::<nimble::Nimble>("nimble-huge", "Nimble with huge pages")
         .with(&[("mapping", Preset::Choice("huge"))]),
@@ -245,7 +245,13 @@ mod tests {
     fn wrong_names_and_settings_are_answered_with_the_right_ones() {
         let error = find("hotbx").err().unwrap().to_string();
         assert!(error.contains("'hotbx'") && error.contains("hotbox"), "{error}");
-        for (key, value) in [("speed", Value::from(1)), ("scan_period_us", Value::from("soon"))] {
+        let wrong = [
+            ("speed", Value::from(1)),
+            ("scan_period_us", Value::from("soon")),
+            ("scan_period_us", Value::from(0)),
+            ("low_share", Value::from(5)),
+        ];
+        for (key, value) in wrong {
             let given = Settings::from_iter([(key.to_owned(), value)]);
             let error = find("hotbox")
                 .unwrap()

@@ -166,6 +166,33 @@ mod tests {
         assert_eq!(machine.pages_in(Tier::Local), [3]);
     }
 
+    /// What allocation must leave free is there for promotion.
+    #[test]
+    fn promotion_takes_frames_that_allocation_may_not() {
+        let config = Config { allocation_share: 0.5, demotion_share: 0.0, ..Config::default() };
+        let (mut policy, mut machine) = tpp(16, 8, config);
+        machine.touch(&mut policy, 0..16);
+        assert_eq!(machine.free_pages(Tier::Local), 4, "allocation stops");
+        for _ in 0..2 {
+            machine.pass_ns(&mut policy, 1000);
+            machine.run(&mut policy, 9);
+        }
+        assert_eq!((machine.tier_of(9), machine.free_pages(Tier::Local)), (Some(Tier::Local), 3));
+    }
+
+    #[test]
+    fn a_demoted_page_has_to_be_activated_anew() {
+        let (mut policy, mut machine) = tpp(16, 8, Config { demotion_share: 0.0, ..Config::default() });
+        machine.touch(&mut policy, 0..8);
+        policy.far_active[0] = true;
+        policy.config.demotion_share = 0.5;
+        policy.demote(&mut machine);
+        assert_eq!(machine.tier_of(0), Some(Tier::Far));
+        machine.pass_ns(&mut policy, 1000);
+        assert!(machine.run(&mut policy, 0));
+        assert_eq!(machine.tier_of(0), Some(Tier::Far), "activated only");
+    }
+
     #[test]
     fn only_far_pages_are_marked() {
         let (mut policy, mut machine) = tpp(16, 8, Config { demotion_share: 0.0, ..Config::default() });

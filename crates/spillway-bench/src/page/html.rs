@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 use spillway_lab::chart::Chart;
-use spillway_lab::report::STYLE;
+use spillway_lab::report::document::{claim_row, claims_head, document};
 
 use super::violin;
 use crate::BenchError;
@@ -24,29 +24,13 @@ pub fn write(report: &PhysicalReport, path: &Path) -> Result<(), BenchError> {
 /// The page.
 pub fn page(report: &PhysicalReport) -> Result<String, BenchError> {
     let experiments = report.experiments.iter().map(experiment).collect::<Result<Vec<_>, _>>()?;
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                // An icon of nothing: a browser would ask for one.
-                link rel="icon" href="data:,";
-                title { "What physical memory costs" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                (header(report))
-                main {
-                    (advice(report))
-                    @for experiment in &experiments { (experiment) }
-                    (left_out_wholly(&report.left_out))
-                    (settings(report))
-                }
-            }
-        }
+    let sections = html! {
+        (advice(report))
+        @for experiment in &experiments { (experiment) }
+        (left_out_wholly(&report.left_out))
+        (settings(report))
     };
-    Ok(page.into_string())
+    Ok(document("What physical memory costs", &header(report), &sections))
 }
 
 fn header(report: &PhysicalReport) -> Markup {
@@ -152,15 +136,10 @@ fn claims(claims: &[Claim]) -> Markup {
     html! {
         div.card {
             table {
-                thead { tr { th { "claim" } th { "the paper" } th.number { "here" } th {} } }
+                (claims_head())
                 tbody {
                     @for claim in claims {
-                        tr {
-                            td { (claim.text) }
-                            td { (claim.paper) }
-                            td.number { (format!("{:.2}", claim.measured)) }
-                            td { @if claim.holds { span.tag.holds { "holds" } } @else { span.tag.differs { "differs" } } }
-                        }
+                        (claim_row(&claim.text, &claim.paper, &format!("{:.2}", claim.measured), claim.holds))
                     }
                 }
             }

@@ -142,6 +142,11 @@ pub fn markdown(figures: &[Figure]) -> String {
     table
 }
 
+/// Working set of a figure, in bytes.
+pub const FULL_BYTES: u64 = 128 << 20;
+/// The same of `--quick`: minutes instead of an hour.
+pub const QUICK_BYTES: u64 = 16 << 20;
+
 type Make = fn(&mut Lab) -> Result<Figure, RunError>;
 
 static FIGURES: &[(&str, Make)] = &[

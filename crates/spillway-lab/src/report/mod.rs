@@ -4,9 +4,11 @@
 //!
 //! - [`table`]: the runs of a sweep
 //! - [`compare`]: who wins where, curves and breakdowns
+//! - [`document`]: what this page and those of measurements have in common
 //! - `page`: how it looks
 
 pub mod compare;
+pub mod document;
 mod page;
 pub mod table;
 
@@ -18,10 +20,9 @@ use thiserror::Error;
 
 use crate::chart::ChartError;
 use crate::figures::Figure;
-pub use page::STYLE;
 
 /// The table of a sweep, in its directory.
-pub const RUNS: &str = "runs.parquet";
+pub const RUNS: &str = crate::sweep::TABLE;
 /// Figures, as `spillway lab figure --json` prints them, in the same directory.
 pub const FIGURES: &str = "figures.json";
 

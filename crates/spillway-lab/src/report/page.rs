@@ -1,15 +1,13 @@
 //! The page itself.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::ReportError;
 use super::compare::{Group, breakdown, by_latency, by_local_memory, groups, policies};
+use super::document::{claim_row, claims_head, document};
 use super::table::Run;
 use crate::chart::{Chart, short};
 use crate::figures::Figure;
-
-/// How pages of reports look.
-pub const STYLE: &str = include_str!("style.css");
 
 /// Measures of the table of all numbers: their columns and their headings.
 const MEASURES: [(&str, &str); 9] = [
@@ -30,32 +28,16 @@ const WORST_SLOWDOWN: f64 = 3.0;
 /// The page for these runs and figures.
 pub(super) fn page(runs: &[Run], figures: &[Figure]) -> Result<String, ReportError> {
     let groups = groups(runs);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                // An icon of nothing: a browser would ask for one.
-                link rel="icon" href="data:,";
-                title { "Spillway lab" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                (header(runs, figures))
-                main {
-                    @if !runs.is_empty() {
-                        (winners(&groups))
-                        (curves(&groups)?)
-                        (breakdowns(&groups)?)
-                    }
-                    @if !figures.is_empty() { (papers(figures)?) }
-                    @if !runs.is_empty() { (numbers(&groups)) }
-                }
-            }
+    let sections = html! {
+        @if !runs.is_empty() {
+            (winners(&groups))
+            (curves(&groups)?)
+            (breakdowns(&groups)?)
         }
+        @if !figures.is_empty() { (papers(figures)?) }
+        @if !runs.is_empty() { (numbers(&groups)) }
     };
-    Ok(page.into_string())
+    Ok(document("Spillway lab", &header(runs, figures), &sections))
 }
 
 fn header(runs: &[Run], figures: &[Figure]) -> Markup {
@@ -201,17 +183,10 @@ fn paper(figure: &Figure) -> Result<Markup, ReportError> {
             p.note { (figure.source) }
             (cards(&figure.charts())?)
             table {
-                thead { tr { th { "claim" } th { "the paper" } th.number { "here" } th {} } }
+                (claims_head())
                 tbody {
                     @for claim in &figure.claims {
-                        tr {
-                            td { (claim.text) }
-                            td { (claim.paper) }
-                            td.number { (format!("{:.3}", claim.measured)) }
-                            td {
-                                @if claim.holds { span.tag.holds { "holds" } } @else { span.tag.differs { "differs" } }
-                            }
-                        }
+                        (claim_row(&claim.text, &claim.paper, &format!("{:.3}", claim.measured), claim.holds))
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! What a run is measured by: totals, and the same over time.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::link::Traffic;
 
@@ -51,6 +51,60 @@ impl Bill {
     pub fn total_ps(&self) -> u64 {
         self.0.iter().sum()
     }
+}
+
+/// What the cores of a program spent, in picoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Sum over its cores' clocks.
+    pub core_ps: u64,
+    /// What of it was not the program's own.
+    pub bill: Bill,
+    /// Daemons on a core of their own.
+    pub spare_bill: Bill,
+}
+
+impl Spent {
+    /// What was spent since it was `before`.
+    #[must_use]
+    pub fn since(&self, before: &Spent) -> Spent {
+        Spent {
+            core_ps: self.core_ps - before.core_ps,
+            bill: self.bill.since(&before.bill),
+            spare_bill: self.spare_bill.since(&before.spare_bill),
+        }
+    }
+
+    /// The same in seconds, by what it was spent on.
+    #[must_use]
+    pub fn split(&self) -> TimeSplit {
+        let seconds = |ps: u64| ps as f64 / 1e12;
+        TimeSplit {
+            app_s: seconds(self.core_ps.saturating_sub(self.bill.total_ps())),
+            scan_local_s: seconds(self.bill.of(Work::ScanLocal)),
+            scan_far_s: seconds(self.bill.of(Work::ScanFar)),
+            fault_s: seconds(self.bill.of(Work::Fault)),
+            migration_s: seconds(self.bill.of(Work::Migration)),
+            spare_s: seconds(self.spare_bill.total_ps()),
+        }
+    }
+}
+
+/// Where the time of a program's cores went, in seconds; daemons on a core of their own apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimeSplit {
+    /// The program itself, its memory accesses included.
+    pub app_s: f64,
+    /// Scanning accessed bits of local pages.
+    pub scan_local_s: f64,
+    /// Scanning accessed bits of far pages.
+    pub scan_far_s: f64,
+    /// Faults.
+    pub fault_s: f64,
+    /// Moving pages.
+    pub migration_s: f64,
+    /// Daemons on a spare core.
+    pub spare_s: f64,
 }
 
 /// Counts since the start of a run.
@@ -129,8 +183,14 @@ pub struct Point {
     pub migration_bytes_per_s: f64,
     /// Cache lines on the link, in bytes per second.
     pub access_bytes_per_s: f64,
-    /// Local pages accessed within the window, as a share of local pages.
+    /// Of all pages promoted so far, those that were accessed before they were demoted, as a share.
+    pub good_put: f64,
+    /// Local base pages accessed within the window: N of hotness fragmentation.
+    pub local_pages_in_use: u32,
+    /// The same, as a share of local pages.
     pub local_in_use: f64,
+    /// Where the time went.
+    pub time: TimeSplit,
 }
 
 /// Most points that a series keeps: when there are more, pairs become one.
@@ -139,6 +199,7 @@ const MAX_POINTS: usize = 512;
 struct Mark {
     time_ps: u64,
     counts: Counts,
+    spent: Spent,
     in_use: u32,
     local: u32,
 }
@@ -166,8 +227,8 @@ impl Series {
     }
 
     /// Adds a point.
-    pub fn push(&mut self, time_ps: u64, counts: Counts, in_use: u32, local: u32) {
-        self.marks.push(Mark { time_ps, counts, in_use, local });
+    pub fn push(&mut self, time_ps: u64, counts: Counts, spent: Spent, in_use: u32, local: u32) {
+        self.marks.push(Mark { time_ps, counts, spent, in_use, local });
         if self.marks.len() == MAX_POINTS {
             let mut keep = true;
             self.marks.retain(|_| {
@@ -182,36 +243,39 @@ impl Series {
     /// The points, each the difference to the one before; `page_bytes` turns pages into bytes.
     #[must_use]
     pub fn points(&self, page_bytes: u64) -> Vec<Point> {
-        let mut before_ps = self.start_ps;
-        let mut before = Counts::default();
-        let mut points = Vec::with_capacity(self.marks.len());
-        for mark in &self.marks {
-            let mut point = point(before_ps, &before, mark, page_bytes);
-            point.time_s = (mark.time_ps - self.start_ps) as f64 / 1e12;
-            points.push(point);
-            before_ps = mark.time_ps;
-            before = mark.counts;
-        }
-        points
+        let zero = Mark {
+            time_ps: self.start_ps,
+            counts: Counts::default(),
+            spent: Spent::default(),
+            in_use: 0,
+            local: 0,
+        };
+        let before = std::iter::once(&zero).chain(&self.marks);
+        let points = before.zip(&self.marks).map(|(before, mark)| Point {
+            time_s: (mark.time_ps - self.start_ps) as f64 / 1e12,
+            ..point(before, mark, page_bytes)
+        });
+        points.collect()
     }
 }
 
-fn point(before_ps: u64, before: &Counts, mark: &Mark, page_bytes: u64) -> Point {
-    let now = &mark.counts;
-    let seconds = ratio(mark.time_ps - before_ps, 1_000_000_000_000);
-    let local = now.local_misses - before.local_misses;
-    let far = now.far_misses - before.far_misses;
+fn point(before: &Mark, mark: &Mark, page_bytes: u64) -> Point {
+    let window = mark.counts.since(&before.counts);
+    let seconds = ratio(mark.time_ps - before.time_ps, 1_000_000_000_000);
+    let misses = window.local_misses + window.far_misses;
     let per_s = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-    let (promotions, demotions) = (now.promotions - before.promotions, now.demotions - before.demotions);
     Point {
         time_s: 0.0,
-        local_ratio: if local + far == 0 { 1.0 } else { ratio(local, local + far) },
-        amat_ns: ratio(now.memory_ps - before.memory_ps, now.accesses - before.accesses) / 1e3,
-        promotions_per_s: per_s(promotions),
-        demotions_per_s: per_s(demotions),
-        migration_bytes_per_s: per_s((promotions + demotions) * page_bytes),
-        access_bytes_per_s: per_s(now.traffic.access_bytes - before.traffic.access_bytes),
+        local_ratio: if misses == 0 { 1.0 } else { ratio(window.local_misses, misses) },
+        amat_ns: ratio(window.memory_ps, window.accesses) / 1e3,
+        promotions_per_s: per_s(window.promotions),
+        demotions_per_s: per_s(window.demotions),
+        migration_bytes_per_s: per_s((window.promotions + window.demotions) * page_bytes),
+        access_bytes_per_s: per_s(window.traffic.access_bytes),
+        good_put: ratio(mark.counts.promotions_used, mark.counts.promotions),
+        local_pages_in_use: mark.in_use,
         local_in_use: ratio(u64::from(mark.in_use), u64::from(mark.local)),
+        time: mark.spent.since(&before.spent).split(),
     }
 }
 
@@ -231,7 +295,8 @@ mod tests {
         let mut time = 0;
         for step in 1..=5000_u64 {
             time = series.next_ps().max(time + 10);
-            series.push(time, Counts { promotions: step, ..Counts::default() }, 1, 2);
+            let counts = Counts { promotions: step, ..Counts::default() };
+            series.push(time, counts, Spent::default(), 1, 2);
         }
         let points = series.points(4096);
         assert!(points.len() < MAX_POINTS);

@@ -28,7 +28,7 @@ use thiserror::Error;
 use crate::access::Access;
 use crate::workload::Workload;
 use link::{Link, PS_PER_NS};
-use metrics::{Bill, Counts, Series, Work};
+use metrics::{Bill, Counts, Series, Spent, Work};
 use node::{Node, Stop};
 use pages::AddressMap;
 use platform::{DaemonCore, Platform};
@@ -37,6 +37,9 @@ use view::View;
 
 /// How far a task may run ahead of the others, in picoseconds: a few far accesses.
 const QUANTUM_PS: u64 = 4_000_000;
+
+/// Longest time that can be simulated: a day. Clocks are far from their end then.
+const LONGEST_PS: u64 = 24 * 3600 * 1_000_000_000_000;
 
 /// Accesses that each task makes in turn under [`Interleave::Lockstep`].
 pub const LOCKSTEP_ACCESSES: usize = 64;
@@ -58,7 +61,9 @@ pub enum Interleave {
 #[derive(Debug, Error)]
 pub enum SimulationError {
     /// Nothing to simulate.
-    #[error("the workload '{0}' names no memory, or more than 8 TiB of addresses: choose another size")]
+    #[error(
+        "the workload '{0}' touches no memory, or its addresses lie more than 8 TiB apart: choose another"
+    )]
     Regions(&'static str),
     /// Too large.
     #[error("the workload '{0}' has more memory than can be simulated (128 GiB): choose a smaller size")]
@@ -69,6 +74,11 @@ pub enum SimulationError {
     /// The policy broke its word.
     #[error("the policy left page {0} far after a fault that asked for it: this is a bug in it")]
     NotFetched(u32),
+    /// It goes on for too long.
+    #[error(
+        "the workload '{0}' works for more than a day of simulated time: choose a shorter one, or see whether its trace is sound"
+    )]
+    TooLong(&'static str),
     /// The algorithm is wrong.
     #[error("the workload '{0}' came to a wrong result: {1}; this is a bug in it")]
     WrongResult(&'static str, String),
@@ -106,12 +116,8 @@ pub struct Outcome {
     pub workload: &'static str,
     /// From the end of loading until its last task was done, in picoseconds.
     pub run_ps: u64,
-    /// Sum over its tasks' clocks, in picoseconds.
-    pub core_ps: u64,
-    /// Time on the program's cores that was not its own.
-    pub bill: Bill,
-    /// Time of daemons on a core of their own.
-    pub spare_bill: Bill,
+    /// What its cores spent.
+    pub spent: Spent,
     /// Counts.
     pub counts: Counts,
     /// Local pages in use a window, on average, and local pages.
@@ -150,9 +156,7 @@ struct Running {
 #[derive(Clone, Copy, Default)]
 struct Start {
     time_ps: u64,
-    core_ps: u64,
-    bill: Bill,
-    spare_bill: Bill,
+    spent: Spent,
     counts: Counts,
 }
 
@@ -269,6 +273,9 @@ impl Simulation {
             let before = running.node.cores[core].next;
             let stop = running.node.run(core, until_ps, accesses, &mut self.link);
             accesses -= running.node.cores[core].next - before;
+            if running.node.cores[core].clock_ps > LONGEST_PS {
+                return Err(SimulationError::TooLong(running.workload.name()));
+            }
             match stop {
                 Stop::Time if self.interleave == Interleave::Lockstep && accesses > 0 => {
                     self.events(tenant, core);
@@ -324,13 +331,7 @@ impl Running {
         for core in &mut self.node.cores {
             core.clock_ps = time_ps;
         }
-        self.start = Some(Start {
-            time_ps,
-            core_ps: self.node.core_ps(),
-            bill: self.node.bill,
-            spare_bill: self.spare_bill,
-            counts: self.node.counts,
-        });
+        self.start = Some(Start { time_ps, spent: self.spent(), counts: self.node.counts });
         self.node.pages.count_in_use();
         self.node.profile.fill(0);
         self.series = Series::new(time_ps, self.series_ps);
@@ -445,10 +446,15 @@ impl Running {
         CounterWindow { local_accesses: counts.local_misses - local, far_accesses: counts.far_misses - far }
     }
 
+    fn spent(&self) -> Spent {
+        Spent { core_ps: self.node.core_ps(), bill: self.node.bill, spare_bill: self.spare_bill }
+    }
+
     fn take_point(&mut self, now_ps: u64) {
         let (in_use, local) = self.node.pages.count_in_use();
-        let before = self.start.unwrap_or_default().counts;
-        self.series.push(now_ps, self.node.counts.since(&before), in_use, local);
+        let start = self.start.unwrap_or_default();
+        let (counts, spent) = (self.node.counts.since(&start.counts), self.spent().since(&start.spent));
+        self.series.push(now_ps, counts, spent, in_use, local);
         self.in_use.0 += u64::from(in_use);
         self.in_use.1 += u64::from(local);
         self.in_use.2 += 1;
@@ -464,9 +470,7 @@ impl Running {
         Ok(Outcome {
             workload: name,
             run_ps: end_ps - start.time_ps,
-            core_ps: self.node.core_ps() - start.core_ps,
-            bill: self.node.bill.since(&start.bill),
-            spare_bill: self.spare_bill.since(&start.spare_bill),
+            spent: self.spent().since(&start.spent),
             counts: self.node.counts.since(&start.counts),
             pages_in_use: self.in_use.0 as f64 / points,
             pages_local: self.in_use.1 as f64 / points,

@@ -4,6 +4,7 @@
 //! (2 virtual CPUs, Linux 6.18); "chosen" means that no source was found, and that the value is our estimate.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 /// Bytes in a cache line.
@@ -106,6 +107,25 @@ pub struct PlatformError {
 
 /// Names of the presets.
 pub const NAMES: [&str; 6] = ["hotbox", "indigo", "dcm", "cxl", "nvmm", "numa"];
+
+/// What is wrong with the first setting of a platform whose value makes no sense, if any does not.
+#[must_use]
+pub fn nonsense(settings: &Map<String, Value>) -> Option<String> {
+    settings.iter().find_map(|(name, value)| {
+        let range = match name.as_str() {
+            "working_set_bytes" => 1.0..=1e18,
+            "stream_overlap" => 1.0..=1024.0,
+            name if name.ends_with("_bytes_per_s") => 1e3..=1e15,
+            name if name.ends_with("_bytes") => 0.0..=f64::from(1 << 30),
+            name if name.ends_with("_entries") => 0.0..=f64::from(1 << 20),
+            name if name.ends_with("_share") => 0.0..=1.0,
+            name if name.ends_with("_ns") => 0.0..=1e9,
+            _ => return None,
+        };
+        let wrong = value.as_f64().is_some_and(|number| !range.contains(&number));
+        wrong.then(|| format!("'{name}' is {value}, not within {} to {}", range.start(), range.end()))
+    })
+}
 
 impl Platform {
     /// The preset of this name.
@@ -274,7 +294,10 @@ mod tests {
     #[test]
     fn every_preset_is_found_by_its_name() {
         for name in NAMES {
-            assert_eq!(Platform::named(name).unwrap().name, name);
+            let platform = Platform::named(name).unwrap();
+            assert_eq!(platform.name, name);
+            let settings = serde_json::to_value(&platform).unwrap();
+            assert_eq!(nonsense(settings.as_object().unwrap()), None, "{name}");
         }
         let error = Platform::named("abacus").unwrap_err().to_string();
         assert!(error.contains("'abacus'") && error.contains("hotbox"), "{error}");

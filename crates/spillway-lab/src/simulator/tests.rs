@@ -165,7 +165,7 @@ fn a_far_access_costs_what_the_platform_says() {
 fn one_seed_gives_one_result() {
     let run = || {
         let outcome = simulate(Stride::new(8 * MIB, 64, 3, 3), Box::new(Fifo::default()), 500, 0.3);
-        (outcome.run_ps, outcome.core_ps, outcome.counts, outcome.series.points(4096))
+        (outcome.run_ps, outcome.spent, outcome.counts, outcome.series.points(4096))
     };
     assert_eq!(run(), run());
 }
@@ -195,7 +195,7 @@ fn a_daemon_does_no_more_than_its_core_can() {
     let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Busy::of(u32::MAX), 4096, 0.0);
     setup.platform.daemon_core = DaemonCore::Spare;
     let outcome = Simulation::new(setup).unwrap().run().unwrap().remove(0);
-    let worked_ps = outcome.spare_bill.total_ps();
+    let worked_ps = outcome.spent.spare_bill.total_ps();
     assert!(outcome.counts.promotions > 10);
     assert!(worked_ps < outcome.run_ps + outcome.run_ps / 10, "{worked_ps} in {}", outcome.run_ps);
 }
@@ -216,6 +216,46 @@ fn tasks_share_what_a_page_table_and_a_cache_hold() {
     let outcome = simulate(Stride::new(2 * MIB, 64, 2, 4), Box::new(Fixed(Tier::Local)), 1024, 0.0);
     assert_eq!(outcome.counts.accesses, 4 * 2 * 2 * MIB / 64);
     assert_eq!(outcome.counts.local_misses, 2 * MIB / 64, "each line once, for all four");
+}
+
+/// Works for as long as it is told to, in one piece.
+struct Worker {
+    regions: [Region; 1],
+    ns: Option<u64>,
+}
+
+impl Workload for Worker {
+    fn name(&self) -> &'static str {
+        "worker"
+    }
+
+    fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    fn step(&mut self, _task: usize, accesses: &mut Accesses) -> bool {
+        accesses.extend(self.ns.take().map(Access::compute_ns));
+        !accesses.is_empty()
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What a trace may say, up to the longest time that fits into a record.
+#[test]
+fn work_without_end_is_an_error() {
+    for (ns, ends) in [(1_000_000_000, true), (1 << 50, false), ((1 << 56) - 1, false)] {
+        for interleave in [Interleave::Clock, Interleave::Lockstep] {
+            let regions = [Region { name: "page", start: START, bytes: 4096 }];
+            let workload = Box::new(Worker { regions, ns: Some(ns) });
+            let setup = Setup { interleave, ..setup(workload, Box::new(Fixed(Tier::Far)), 0, 0.0) };
+            let result = Simulation::new(setup).unwrap().run();
+            assert_eq!(result.is_ok(), ends, "{ns}");
+            assert!(result.err().is_none_or(|error| error.to_string().contains("more than a day")));
+        }
+    }
 }
 
 #[test]

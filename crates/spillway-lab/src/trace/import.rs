@@ -28,7 +28,7 @@ pub enum TextFormat {
 /// Turns a text trace of one task into a trace.
 ///
 /// # Errors
-/// A line that is not understood, or `source` or `out` fail.
+/// A line that is not understood, no access in any line, or `source` or `out` fail.
 pub fn import(
     format: TextFormat,
     mut source: impl BufRead,
@@ -49,7 +49,8 @@ pub fn import(
         understood.map_err(bad)?;
     }
     importer.work()?;
-    importer.writer.finish()
+    let summary = importer.writer.finish()?;
+    if summary.touched_pages == 0 { Err(TraceError::Empty) } else { Ok(summary) }
 }
 
 struct Importer<W: Write> {

@@ -32,6 +32,9 @@ const PART_HEADER_BYTES: usize = 1 + 4 + 4 + 4 + 4 + 8;
 /// Where the index starts, and the magic once more.
 const TRAILER_BYTES: usize = 16;
 
+/// Pages that an index counts, in bytes.
+const PAGE_BYTES: u64 = 4096;
+
 /// Records of a chunk at most.
 pub const CHUNK_RECORDS: usize = 1 << 16;
 /// Raw bytes of a chunk at most: no record is longer than ten bytes.
@@ -90,6 +93,9 @@ pub enum TraceError {
         /// What was wanted.
         wanted: &'static str,
     },
+    /// Nothing to make a trace of.
+    #[error("trace: there is no access in what was given; give it at least one")]
+    Empty,
     /// A program cannot be recorded.
     #[error("recording: {thing}: {reason}; {remedy}")]
     Record {

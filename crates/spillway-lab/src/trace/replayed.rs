@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use super::reader::{Part, read_part};
-use super::{Chunk, MAGIC, PART_HEADER_BYTES, TRAILER_BYTES, TraceError, TraceSummary};
+use super::{Chunk, MAGIC, PAGE_BYTES, PART_HEADER_BYTES, TRAILER_BYTES, TraceError, TraceSummary};
 use crate::access::{Access, Accesses, Action};
 use crate::workload::{Region, Workload};
 
@@ -133,6 +133,12 @@ impl<S: Read + Seek + Send> Workload for TraceWorkload<S> {
 
     fn regions(&self) -> &[Region] {
         &self.regions
+    }
+
+    /// The pages that it touches; its regions are whole huge pages.
+    fn working_set_bytes(&self) -> Option<u64> {
+        let held = self.regions.iter().map(|region| region.bytes).sum();
+        Some(self.summary.touched_pages.saturating_mul(PAGE_BYTES).min(held))
     }
 
     fn tasks(&self) -> usize {

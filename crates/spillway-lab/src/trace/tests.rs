@@ -47,6 +47,7 @@ fn a_trace_is_a_workload() {
     let mut workload = TraceWorkload::new(Cursor::new(bytes)).unwrap();
     assert_eq!(workload.summary(), &summary);
     assert_eq!((workload.tasks(), workload.regions().len()), (2, 1));
+    assert_eq!(workload.working_set_bytes(), Some(100_000_u64.div_ceil(64) * 4096));
     for (task, expected) in tasks.iter().enumerate() {
         let mut accesses = Accesses::new();
         while workload.step(task, &mut accesses) {}
@@ -126,6 +127,14 @@ fn lackey_output_is_imported() {
 fn plain_text_is_imported() {
     let text = "address,rw\n# a comment\n4096,r\n0x2000, W\n\n";
     assert_eq!(imported(TextFormat::Plain, text).unwrap(), [Access::read(4096), Access::write(0x2000)]);
+}
+
+#[test]
+fn text_without_an_access_is_no_trace() {
+    for text in ["", "# nothing\n", "address,rw\n"] {
+        assert!(matches!(imported(TextFormat::Plain, text), Err(TraceError::Empty)), "{text:?}");
+    }
+    assert!(matches!(imported(TextFormat::Lackey, "I  04001000,3\n"), Err(TraceError::Empty)));
 }
 
 #[test]

@@ -7,14 +7,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::codec::Encoder;
 use super::{
-    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES,
-    TraceError,
+    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PAGE_BYTES, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS,
+    TRAILER_BYTES, TraceError,
 };
 use crate::access::{Access, Action};
 
 const ZSTD_LEVEL: i32 = 3;
 const HUGE_BYTES: u64 = 2 << 20;
-const PAGE_BYTES: u64 = 4096;
 const PAGES_PER_HUGE: usize = 512;
 const WORD_BITS: usize = 64;
 

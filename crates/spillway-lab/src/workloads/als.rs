@@ -234,8 +234,7 @@ fn solve(mut matrix: [Factors; RANK], mut right: Factors) -> Factors {
 impl Registered for Als {
     type Config = AlsConfig;
     const NAME: &'static str = "als";
-    const ABOUT: &'static str =
-        "collaborative filtering by alternating least squares, MovieLens-like ratings";
+    const ABOUT: &'static str = "collaborative filtering by alternating least squares";
 
     fn new(config: AlsConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;

@@ -114,7 +114,7 @@ fn draw(rng: &mut WorkloadRng, hot_reads: f64, hot: &[u32], cold: &[u32]) -> usi
 impl Registered for Bimodal {
     type Config = BimodalConfig;
     const NAME: &'static str = "bimodal";
-    const ABOUT: &'static str = "random reads, nine in ten to hot pages that huge pages share with cold ones";
+    const ABOUT: &'static str = "random reads, 90% to pages that huge pages share with cold";
 
     fn new(mut config: BimodalConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;

@@ -132,7 +132,7 @@ fn payload(key: u32) -> u32 {
 impl Registered for HashJoin {
     type Config = HashJoinConfig;
     const NAME: &'static str = "hash-join";
-    const ABOUT: &'static str = "hash join: builds on the smaller table, probes with the larger";
+    const ABOUT: &'static str = "builds on the smaller table, probes with the larger";
 
     fn new(config: HashJoinConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;

@@ -34,6 +34,10 @@ impl Workload for Loading {
         self.workload.regions()
     }
 
+    fn working_set_bytes(&self) -> Option<u64> {
+        self.workload.working_set_bytes()
+    }
+
     fn tasks(&self) -> usize {
         self.workload.tasks()
     }

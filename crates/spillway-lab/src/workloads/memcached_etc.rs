@@ -67,7 +67,7 @@ pub struct MemcachedEtc {
 impl Registered for MemcachedEtc {
     type Config = MemcachedEtcConfig;
     const NAME: &'static str = "memcached-etc";
-    const ABOUT: &'static str = "memcached, nine requests in ten to a tenth of its keys, scattered";
+    const ABOUT: &'static str = "memcached, 90% of requests to 10% of its keys, scattered";
 
     fn new(config: MemcachedEtcConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;

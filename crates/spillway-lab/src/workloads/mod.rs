@@ -65,7 +65,7 @@ pub use ligra_pagerank::{LigraPageRank, LigraPageRankConfig};
 pub use memcached_etc::{MemcachedEtc, MemcachedEtcConfig};
 pub use pagerank::{PageRank, PageRankConfig};
 pub use redis::{Redis, RedisConfig};
-pub use registry::{Overrides, TRACE, WorkloadEntry, WorkloadError, build, entries};
+pub use registry::{Overrides, TRACE, WorkloadEntry, WorkloadError, build, entries, find};
 pub use scan::{Scan, ScanConfig};
 pub use snap::{Snap, SnapConfig};
 pub use stream::{Stream, StreamConfig};

@@ -116,6 +116,21 @@ pub fn entries() -> &'static [WorkloadEntry] {
     ENTRIES
 }
 
+/// Whether there is a workload of this name.
+///
+/// # Errors
+/// There is none.
+pub fn find(name: &str) -> Result<(), WorkloadError> {
+    if name == TRACE { Ok(()) } else { entry_of(name).map(|_| ()) }
+}
+
+fn entry_of(name: &str) -> Result<&'static WorkloadEntry, WorkloadError> {
+    ENTRIES.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let known = ENTRIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
+        WorkloadError::Unknown { name: name.to_owned(), known }
+    })
+}
+
 /// Makes a workload with a working set of about `bytes`, behind its load phase.
 ///
 /// # Errors
@@ -129,10 +144,7 @@ pub fn build(
     if name == TRACE {
         return open_trace(overrides);
     }
-    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == name) else {
-        let known = ENTRIES.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ");
-        return Err(WorkloadError::Unknown { name: name.to_owned(), known });
-    };
+    let entry = entry_of(name)?;
     let mut settings = overrides.clone();
     settings.insert("bytes".to_owned(), bytes.into());
     settings.insert("seed".to_owned(), seed.into());
@@ -271,6 +283,7 @@ mod tests {
         assert!(matches!(build(TRACE, 0, 0, &overrides), Err(WorkloadError::Setting { .. })));
         overrides.insert("file".to_owned(), path.to_str().unwrap().into());
         let mut workload = build(TRACE, 0, 0, &overrides).unwrap();
+        assert_eq!(workload.working_set_bytes(), Some(8192));
         assert_eq!(run(workload.as_mut()).accesses, 2);
         std::fs::write(&path, "no trace").unwrap();
         assert!(matches!(build(TRACE, 0, 0, &overrides), Err(WorkloadError::Trace { .. })));

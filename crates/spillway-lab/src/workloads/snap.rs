@@ -224,7 +224,7 @@ fn hash(seed: &[u8]) -> u64 {
 impl Registered for Snap {
     type Config = SnapConfig;
     const NAME: &'static str = "snap";
-    const ABOUT: &'static str = "sequence alignment: a sequential load phase, then a random align phase";
+    const ABOUT: &'static str = "sequence alignment: loads in order, then aligns at random";
     const PRELOAD: bool = false;
 
     fn new(mut config: SnapConfig) -> Result<Self, WorkloadError> {

@@ -158,7 +158,7 @@ impl Tpcc {
 impl Registered for Tpcc {
     type Config = TpccConfig;
     const NAME: &'static str = "tpcc";
-    const ABOUT: &'static str = "TPC-C on an in-memory row store with 8 KB records and hot run-time data";
+    const ABOUT: &'static str = "TPC-C on rows of 8 KB in memory, with hot run-time data";
 
     fn new(config: TpccConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;

@@ -336,7 +336,7 @@ fn attention(query: &[f32], cache: &[f32], output: &mut [f32]) {
 impl Registered for Transformer {
     type Config = TransformerConfig;
     const NAME: &'static str = "transformer";
-    const ABOUT: &'static str = "layer-by-layer transformer inference for a batch of sequences";
+    const ABOUT: &'static str = "transformer inference, layer by layer, for a batch";
 
     fn new(config: TransformerConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;

@@ -11,6 +11,7 @@ use spillway_lab::run::LocalSize;
 use spillway_lab::simulator::platform::Platform;
 
 use super::arguments::{Percent, Simulated};
+use super::progress_bar;
 use super::run::{ended, print_json};
 use crate::complain;
 
@@ -39,10 +40,17 @@ pub fn run(args: &AdviseArgs) -> ExitCode {
     let share = args.local.0;
     let spec = args.simulated.spec("hotbox", LocalSize::Share(share));
     let mut lab = Lab::new(spec.bytes, thread::available_parallelism().map_or(1, usize::from));
+    let bar = progress_bar(0, "policies");
+    let progress = |done: usize, all: usize| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    };
     let advice = Platform::named(&spec.platform).map_err(Into::into).and_then(|platform| {
         let far_ns = spec.platform_settings.get("far_ns").and_then(serde_json::Value::as_f64);
-        advise(&mut lab, &spec, share, far_ns.unwrap_or(platform.far_ns), platform.link_bytes_per_s)
+        let (far_ns, link_bytes_per_s) = (far_ns.unwrap_or(platform.far_ns), platform.link_bytes_per_s);
+        advise(&mut lab, &spec, share, far_ns, link_bytes_per_s, &progress)
     });
+    bar.finish_and_clear();
     match advice {
         Ok(advice) => {
             let mut out = io::stdout().lock();
@@ -57,7 +65,7 @@ pub fn run(args: &AdviseArgs) -> ExitCode {
 
 fn print(out: &mut impl Write, advice: &Advice) -> io::Result<()> {
     let percent = |share: f64| format!("{:.0}%", share * 100.0);
-    writeln!(out, "Local memory, as a share of the working set, at which a policy loses no more than")?;
+    writeln!(out, "Least local memory, of the working set, at which a policy loses no more than")?;
     writeln!(out, "  {:<14} {:>6} {:>6} {:>6}", "", "5%", "10%", "20%")?;
     for policy in &advice.policies {
         let cells = policy.least_local.iter().map(|(_, share)| share.map_or("-".into(), percent));
@@ -69,5 +77,9 @@ fn print(out: &mut impl Write, advice: &Advice) -> io::Result<()> {
     writeln!(out, "At {} local, {best} is best: it loses {}", percent(advice.local), loss(advice.slowdown))?;
     writeln!(out, "  with 10 points more local memory  {}", loss(advice.slowdown_more_local))?;
     writeln!(out, "  with half the latency             {}", loss(advice.slowdown_half_latency))?;
-    writeln!(out, "  with twice the bandwidth          {}", loss(advice.slowdown_double_bandwidth))
+    writeln!(out, "  with twice the bandwidth          {}", loss(advice.slowdown_double_bandwidth))?;
+    if advice.slowdown < 1.0 {
+        writeln!(out, "Below 0: its huge pages are faster than base pages, all local")?;
+    }
+    Ok(())
 }

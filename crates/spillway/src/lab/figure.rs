@@ -9,16 +9,11 @@ use std::thread;
 use clap::Args;
 use serde::Serialize;
 use spillway_lab::figures::lab::Lab;
-use spillway_lab::figures::{self, Figure};
+use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES};
 
 use super::progress_bar;
 use super::run::{ended, print_json};
 use crate::complain;
-
-/// Working set of a figure, in bytes.
-const FULL_BYTES: u64 = 128 << 20;
-/// The same with `--quick`.
-const QUICK_BYTES: u64 = 16 << 20;
 
 const EXAMPLE: &str = "\
 Examples:

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -30,7 +30,7 @@ pub struct ImportArgs {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 
-    /// Where the accesses stand; otherwise on standard input
+    /// Where the accesses stand; otherwise, and for '-', on standard input
     #[arg(value_name = "INPUT")]
     input: Option<PathBuf>,
 }
@@ -62,7 +62,7 @@ fn import_file(args: &ImportArgs) -> Result<TraceSummary, String> {
         Format::Lackey => TextFormat::Lackey,
         Format::Plain => TextFormat::Plain,
     };
-    let Some(input) = &args.input else {
+    let Some(input) = args.input.as_ref().filter(|input| *input != Path::new("-")) else {
         return write_trace(&args.output, |out| import(format, io::stdin().lock(), out));
     };
     let file = File::open(input).map_err(|error| format!("{}: {error}; check its path", input.display()))?;

@@ -100,7 +100,8 @@ fn print_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
         + report.time.migration_s;
     let of_time = |seconds: f64| percent(if cores_s > 0.0 { seconds / cores_s } else { 0.0 });
     writeln!(out, "{workload} under {policy} on {platform}, seed {seed}")?;
-    writeln!(out, "  memory            {}, {} of it local", size(report.pages), size(report.local_pages))?;
+    let (used, local) = (report.working_set_pages, report.local_pages.min(report.working_set_pages));
+    writeln!(out, "  memory            {}, {} of it local", size(used), size(local))?;
     writeln!(out, "  run time          {:.6} s", report.run_s)?;
     writeln!(out, "  accesses          {}, {:.1} ns on average", report.accesses, report.amat_ns)?;
     writeln!(out, "  cache misses      {}, {} local", report.llc_misses, percent(report.local_hit_ratio))?;
@@ -127,12 +128,16 @@ fn print_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "  local in use      {} of local pages in a window", percent(report.local_in_use))?;
     writeln!(
         out,
-        "  time              app {}, scan local {}, scan far {}, faults {}, migration {}",
+        "  time              app {}, faults {}, migration {}",
         of_time(report.time.app_s),
-        of_time(report.time.scan_local_s),
-        of_time(report.time.scan_far_s),
         of_time(report.time.fault_s),
         of_time(report.time.migration_s)
+    )?;
+    writeln!(
+        out,
+        "  scans             local {}, far {} of the time",
+        of_time(report.time.scan_local_s),
+        of_time(report.time.scan_far_s)
     )
 }
 
@@ -164,7 +169,7 @@ fn print_listing(out: &mut impl Write, listing: &Listing) -> io::Result<()> {
     for (title, entries) in [("policies", &listing.policies), ("workloads", &listing.workloads)] {
         writeln!(out, "{title}")?;
         for Named { name, about } in entries {
-            writeln!(out, "  {name:<20} {about}")?;
+            writeln!(out, "  {name:<18} {about}")?;
         }
     }
     writeln!(out, "platforms\n  {}", listing.platforms.join(", "))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::{fs, thread};
 
 use clap::Args;
-use spillway_lab::sweep::{Grid, sweep};
+use spillway_lab::sweep::{Grid, TABLE, sweep};
 
 use super::progress_bar;
 use crate::complain;
@@ -56,7 +56,11 @@ pub fn run(args: &SweepArgs) -> ExitCode {
     let result = sweep(&grid, &args.output, threads, &progress);
     bar.finish();
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            let runs = grid.runs().len();
+            complain(format_args!("{}: {runs} runs", args.output.join(TABLE).display()));
+            ExitCode::SUCCESS
+        }
         Err(error) => {
             complain(error);
             ExitCode::FAILURE
