@@ -9,12 +9,15 @@
 //! - [`blocks`]: pages that are fetched and evicted as one;
 //! - [`fifo`]: the queues that a replacement policy keeps pages in;
 //! - [`slots`]: who uses which slot of a store, which page it holds, and its checksum;
+//! - [`frame_pool`], [`fragmentation`]: which frames are free, and how broken memory is;
 //! - [`budget`]: the local limit that all processes of a run share;
 //! - [`latency`]: a histogram of latencies.
 
 pub mod blocks;
 pub mod budget;
 pub mod fifo;
+pub mod fragmentation;
+pub mod frame_pool;
 pub mod latency;
 pub mod machine;
 pub mod page;

@@ -8,6 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 use rustix::thread::futex;
+use spillway_core::frame_pool::RANGE_FRAMES;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
 use spillway_policy::dcm::Replacement;
@@ -83,6 +84,9 @@ const READY: u32 = 1;
 const FAILED: u32 = 2;
 
 const MAX_HANDLERS: usize = 16;
+
+/// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
+const FREE_RANGES: usize = 4;
 
 impl Birth {
     /// Prepares the threads of a process of the run `run_variable` (see [`crate::settings::RUN_VARIABLE`]).
@@ -278,7 +282,7 @@ impl Birth {
         let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
         let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed());
-        let frames = replacement.inactive_target(limit_pages) + crate::evict::BATCH_PAGES * 8;
+        let frames = replacement.inactive_target(limit_pages) + FREE_RANGES * RANGE_FRAMES;
         let frames = frames.min(spillway_core::page_word::MAX_FRAMES / 2);
         let engine = Engine {
             table: PageTable::new().map_err(&out_of_memory)?,

@@ -117,7 +117,7 @@ impl Worker {
                 Ok(moved) => moved,
                 Err(error) => {
                     self.unmap_by_other_means(run[0], frame, error);
-                    self.give_back_frames(frame + 1, count - 1);
+                    self.engine.frames.give_back(frame + 1, count - 1);
                     run = &run[1..];
                     continue;
                 }
@@ -125,7 +125,7 @@ impl Worker {
             for (i, &(page_number, info)) in run[..moved].iter().enumerate() {
                 self.to_inactive(page_number, info, frame + i as u32);
             }
-            self.give_back_frames(frame + moved as u32, count - moved);
+            self.engine.frames.give_back(frame + moved as u32, count - moved);
             run = &run[moved..];
         }
     }
@@ -156,11 +156,6 @@ impl Worker {
         Ok(moved / PAGE_SIZE)
     }
 
-    fn give_back_frames(&self, first: u32, count: usize) {
-        let frames: Vec<u32> = (first..first + count as u32).collect();
-        self.engine.frames.give_back(&frames);
-    }
-
     fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
         let Some(word) = self.engine.table.find(page_number) else { return };
         let next = unmapped(info, frame);
@@ -184,7 +179,7 @@ impl Worker {
             // Nothing is there: the program discarded the page past our hooks. It reads zeros from now on.
             Errno::NOENT => {
                 self.at.run.count(Counter::PagesFoundGone, 1);
-                self.engine.frames.give_back(&[frame]);
+                self.engine.frames.give_back(frame, 1);
                 self.drop_slot(info.slot);
                 self.at.release_local(1);
                 self.at.remove_managed(1);
@@ -203,7 +198,7 @@ impl Worker {
                 }
             }
             _ => {
-                self.engine.frames.give_back(&[frame]);
+                self.engine.frames.give_back(frame, 1);
                 self.refuse_eviction(page_number, info);
             }
         }

@@ -170,7 +170,7 @@ impl Worker {
         let (to, from) = (address_of(page_number), self.engine.frames.address(frame));
         match self.at.managed().move_from_frame(to, from) {
             Ok(()) => {
-                self.engine.frames.give_back(&[frame]);
+                self.engine.frames.give_back(frame, 1);
                 Ok(())
             }
             // Shared with a forked process, or protections differ: a copy will do. Two copies for a moment.
