@@ -18,7 +18,7 @@ use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
 
-use crate::block::max_block_pages;
+use crate::block::{MAX_BLOCK_PAGES, max_block_pages};
 use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
@@ -30,6 +30,7 @@ use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::reserve::Reserve;
 use crate::run_state::{Counter, RunState, slot_ranges};
 use crate::settings::FaultMode;
 use crate::threads;
@@ -281,7 +282,9 @@ impl Birth {
         // No more can be local than the machine and its swap hold; queues for more would only take time and memory.
         let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
-        let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed());
+        let pool = welcome.settings.pool;
+        let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed())
+            .with_victim_window(pool.victim_window_pages);
         let frames = replacement.inactive_target(limit_pages) + FREE_RANGES * RANGE_FRAMES;
         let frames = frames.min(spillway_core::page_word::MAX_FRAMES / 2);
         let engine = Engine {
@@ -297,7 +300,8 @@ impl Birth {
             calls: Calls::new().map_err(&out_of_memory)?,
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
-            zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
+            zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,
+            reserve: Reserve::new(pool.reserve_bytes.bytes(), limit_pages).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(crate::engine::UNNEEDED_SLOTS)),

@@ -25,6 +25,7 @@ use crate::holds::Holds;
 use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
+use crate::reserve::Reserve;
 use crate::run_state::{Process, RunState};
 use crate::settings::Settings;
 
@@ -117,8 +118,10 @@ pub struct Engine {
     pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.
     pub holds: Holds,
-    /// A page of zeros.
+    /// Zeros, as many as are copied at once.
     pub zeros: Area,
+    /// Zeros that are ready to be moved.
+    pub reserve: Reserve,
     /// The last failure of a store, for the message when memory runs out because of it.
     pub last_store_error: Mutex<Option<StoreError>>,
     /// A store has refused a page for want of room, and no room was seen since: slots are for far pages alone.

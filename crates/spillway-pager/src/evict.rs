@@ -35,6 +35,10 @@ struct Leaving {
 impl Worker {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
     pub(crate) fn evict_batch(&mut self) -> usize {
+        let freed = self.give_up_reserve();
+        if freed > 0 {
+            return freed;
+        }
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
@@ -289,6 +293,7 @@ impl Worker {
         let contents = self.engine.frames.page(page.frame);
         if is_zero(contents) {
             self.at.run.count(Counter::ZeroDrops, 1);
+            self.note_unwritten(page.frame);
             return;
         }
         page.checksum = checksum(contents);
@@ -418,8 +423,10 @@ impl Worker {
         match page.kept {
             Ok(kept) => {
                 let (mut next, finish) = finish_writeback(info, page.frame, kept);
-                if finish == Finish::Stored && next.state == State::Far {
-                    next.frame = self.engine.departures.now();
+                match (finish, next.state) {
+                    (Finish::Stored, State::Far) => next.frame = self.engine.departures.now(),
+                    (Finish::Stored, _) => self.at.remove_managed(1),
+                    _ => {}
                 }
                 self.unlock(page.page_number, word, next);
                 freed.push(page.frame);
