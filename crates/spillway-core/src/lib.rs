@@ -8,13 +8,19 @@
 //! - [`page_lists`]: the lists that scanning policies keep pages on;
 //! - [`blocks`]: pages that are fetched and evicted as one;
 //! - [`fifo`]: the queues that a replacement policy keeps pages in;
+//! - [`victims`]: which of the oldest pages leave first;
 //! - [`slots`]: who uses which slot of a store, which page it holds, and its checksum;
+//! - [`frame_pool`], [`fragmentation`]: which frames are free, and how broken memory is;
 //! - [`budget`]: the local limit that all processes of a run share;
+//! - [`background`]: what is done in the background, and when it yields;
 //! - [`latency`]: a histogram of latencies.
 
+pub mod background;
 pub mod blocks;
 pub mod budget;
 pub mod fifo;
+pub mod fragmentation;
+pub mod frame_pool;
 pub mod latency;
 pub mod machine;
 pub mod page;
@@ -24,3 +30,4 @@ pub mod policy;
 pub mod size;
 pub mod slots;
 pub mod transitions;
+pub mod victims;

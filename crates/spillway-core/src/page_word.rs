@@ -85,6 +85,12 @@ impl Departures {
         self.0.fetch_add(pages, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// Pages that have left.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// What a page that leaves now keeps in place of its frame.
     #[must_use]
     pub fn now(&self) -> u32 {

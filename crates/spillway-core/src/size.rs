@@ -8,9 +8,35 @@ use thiserror::Error;
 
 /// A number of bytes. Parsed from `4096`, `64K`, `512MiB`, `1.5G`; a unit is always a power of 1024,
 /// as for other memory tools. Printed with the largest unit that keeps at least one whole digit.
+/// Serialised as a number of bytes, and read as that or as text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(into = "u64", try_from = "Written")]
 pub struct Size(u64);
+
+/// A size as files have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Bytes(u64),
+    Text(String),
+}
+
+impl TryFrom<Written> for Size {
+    type Error = SizeError;
+
+    fn try_from(written: Written) -> Result<Self, SizeError> {
+        match written {
+            Written::Bytes(bytes) => Ok(Self(bytes)),
+            Written::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Size> for u64 {
+    fn from(size: Size) -> Self {
+        size.0
+    }
+}
 
 /// Why a size was not understood.
 #[derive(Debug, Error, PartialEq, Eq)]

@@ -60,6 +60,9 @@ impl Worker {
             }
             None => PageInfo { state: State::Absent, slot: None, frame: 0, ..info },
         };
+        if kept.is_none() {
+            self.at.remove_managed(1);
+        }
         if page.old_slot != kept {
             self.drop_slot(page.old_slot);
         }

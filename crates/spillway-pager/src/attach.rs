@@ -8,6 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 use rustix::thread::futex;
+use spillway_core::frame_pool::RANGE_FRAMES;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Departures;
 use spillway_policy::dcm::Replacement;
@@ -18,7 +19,7 @@ use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 use thiserror::Error;
 
 use crate::ahead::WrittenShare;
-use crate::block::max_block_pages;
+use crate::block::{MAX_BLOCK_PAGES, max_block_pages};
 use crate::calls::Calls;
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
@@ -30,6 +31,7 @@ use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::reserve::Reserve;
 use crate::run_state::{Counter, RunState, slot_ranges};
 use crate::settings::FaultMode;
 use crate::threads;
@@ -84,6 +86,9 @@ const READY: u32 = 1;
 const FAILED: u32 = 2;
 
 const MAX_HANDLERS: usize = 16;
+
+/// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
+const FREE_RANGES: usize = 4;
 
 impl Birth {
     /// Prepares the threads of a process of the run `run_variable` (see [`crate::settings::RUN_VARIABLE`]).
@@ -283,8 +288,10 @@ impl Birth {
         // No more can be local than the machine and its swap hold; queues for more would only take time and memory.
         let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
-        let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed());
-        let frames = replacement.inactive_target(limit_pages) + crate::evict::BATCH_PAGES * 8;
+        let pool = welcome.settings.pool;
+        let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed())
+            .with_victim_window(pool.victim_window_pages);
+        let frames = replacement.inactive_target(limit_pages) + FREE_RANGES * RANGE_FRAMES;
         let frames = frames.min(spillway_core::page_word::MAX_FRAMES / 2);
         let engine = Engine {
             table: PageTable::new().map_err(&out_of_memory)?,
@@ -300,7 +307,8 @@ impl Birth {
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
             written_share: WrittenShare::default(),
-            zeros: Area::new(PAGE_SIZE).map_err(&out_of_memory)?,
+            zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,
+            reserve: Reserve::new(pool.reserve_bytes.bytes(), limit_pages).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(crate::engine::UNNEEDED_SLOTS)),

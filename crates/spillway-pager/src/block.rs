@@ -23,8 +23,9 @@ const LEAF_PAGES: u64 = 512;
 const PART_MASK: u64 = 0xFFFF;
 const PAGES_SHIFT: u32 = 16;
 const AHEAD_SHIFT: u32 = 32;
+const ZEROS_SHIFT: u32 = 48;
 
-/// Where the last block fetched in a leaf ended, and how long it was.
+/// Where the last block in a leaf ended, and how long it was: fetched, or mapped for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stream {
     /// Pages from the leaf's start.
@@ -32,16 +33,20 @@ struct Stream {
     block_pages: u64,
     /// Pages of the block that no fault had asked for.
     ahead_pages: u64,
+    /// They were never written: see [`crate::zeros`].
+    is_zeros: bool,
 }
 
 impl Stream {
     fn unpack(word: u64) -> Self {
         let part = |shift: u32| word >> shift & PART_MASK;
-        Self { end: part(0), block_pages: part(PAGES_SHIFT), ahead_pages: part(AHEAD_SHIFT) }
+        let is_zeros = part(ZEROS_SHIFT) != 0;
+        Self { end: part(0), block_pages: part(PAGES_SHIFT), ahead_pages: part(AHEAD_SHIFT), is_zeros }
     }
 
     fn pack(self) -> u64 {
-        self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT
+        let is_zeros = u64::from(self.is_zeros) << ZEROS_SHIFT;
+        self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT | is_zeros
     }
 
     /// The block to fetch for a fault at page `within` the leaf, at most `most` pages.
@@ -75,7 +80,8 @@ impl Worker {
         }
     }
 
-    fn elastic_pages(&self, page_number: u64) -> usize {
+    /// How many pages from this one on a fault may ask for at once.
+    pub(crate) fn elastic_pages(&self, page_number: u64) -> usize {
         let within = page_number % LEAF_PAGES;
         let stream = if within == 0 && page_number > 0 {
             // A stream that comes from the leaf before.
@@ -86,7 +92,8 @@ impl Worker {
         };
         let pages = stream.next_block_pages(within, self.at.max_block_pages as u64);
         if stream.block_pages > 0 && stream.end == within {
-            self.at.run.count(Counter::PagesAheadUsed, stream.ahead_pages);
+            let used = if stream.is_zeros { Counter::ZerosAheadUsed } else { Counter::PagesAheadUsed };
+            self.at.run.count(used, stream.ahead_pages);
         }
         pages.min(LEAF_PAGES - within) as usize
     }
@@ -106,7 +113,18 @@ impl Worker {
             end += 1;
         }
         if let Some(word) = self.engine.table.stream_of(page_number) {
-            let stream = Stream { end, block_pages: wanted as u64, ahead_pages: followers.len() as u64 };
+            let ahead_pages = followers.len() as u64;
+            let stream = Stream { end, block_pages: wanted as u64, ahead_pages, is_zeros: false };
+            word.store(stream.pack(), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` came.
+    pub(crate) fn note_zeros(&self, page_number: u64, wanted: usize, mapped: usize) {
+        if let Some(word) = self.engine.table.stream_of(page_number) {
+            let end = page_number % LEAF_PAGES + mapped as u64;
+            let ahead_pages = mapped as u64 - 1;
+            let stream = Stream { end, block_pages: wanted as u64, ahead_pages, is_zeros: true };
             word.store(stream.pack(), Ordering::Relaxed);
         }
     }
@@ -162,9 +180,10 @@ mod tests {
         let mut blocks = Vec::new();
         for _ in 0..9 {
             let pages = stream.next_block_pages(at, 64);
-            stream =
-                Stream::unpack(Stream { end: at + pages, block_pages: pages, ahead_pages: pages - 1 }.pack());
-            assert_eq!(stream.ahead_pages, pages - 1);
+            let is_zeros = pages % 4 == 0;
+            let noted = Stream { end: at + pages, block_pages: pages, ahead_pages: pages - 1, is_zeros };
+            stream = Stream::unpack(noted.pack());
+            assert_eq!(stream, noted);
             blocks.push(pages);
             at += pages;
         }

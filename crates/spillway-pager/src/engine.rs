@@ -26,6 +26,7 @@ use crate::holds::Holds;
 use crate::page_table::PageTable;
 use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
+use crate::reserve::Reserve;
 use crate::run_state::{Process, RunState};
 use crate::settings::Settings;
 
@@ -120,8 +121,10 @@ pub struct Engine {
     pub holds: Holds,
     /// Whether evictions are writes, lately.
     pub(crate) written_share: WrittenShare,
-    /// A page of zeros.
+    /// Zeros, as many as are copied at once.
     pub zeros: Area,
+    /// Zeros that are ready to be moved.
+    pub reserve: Reserve,
     /// The last failure of a store, for the message when memory runs out because of it.
     pub last_store_error: Mutex<Option<StoreError>>,
     /// A store has refused a page for want of room, and no room was seen since: slots are for far pages alone.

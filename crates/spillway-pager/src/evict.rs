@@ -47,6 +47,13 @@ impl Leaving {
         Self { page_number, place, old_slot, kept: Ok(None), checksum: 0, must_write: false }
     }
 
+    fn address(&self, frames: &Frames) -> usize {
+        match self.place {
+            Place::Frame(frame) => frames.address(frame),
+            Place::Mapped => address_of(self.page_number),
+        }
+    }
+
     /// What it holds. Nothing changes it while it leaves.
     #[allow(unsafe_code)]
     fn contents<'a>(&self, frames: &'a Frames) -> &'a Page {
@@ -61,6 +68,10 @@ impl Leaving {
 impl Worker {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
     pub(crate) fn evict_batch(&mut self) -> usize {
+        let freed = self.give_up_reserve();
+        if freed > 0 {
+            return freed;
+        }
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
@@ -146,7 +157,7 @@ impl Worker {
                 Ok(moved) => moved,
                 Err(error) => {
                     self.unmap_by_other_means(run[0], frame, error);
-                    self.give_back_frames(frame + 1, count - 1);
+                    self.engine.frames.give_back(frame + 1, count - 1);
                     run = &run[1..];
                     continue;
                 }
@@ -154,7 +165,7 @@ impl Worker {
             for (i, &(page_number, info)) in run[..moved].iter().enumerate() {
                 self.to_inactive(page_number, info, frame + i as u32);
             }
-            self.give_back_frames(frame + moved as u32, count - moved);
+            self.engine.frames.give_back(frame + moved as u32, count - moved);
             run = &run[moved..];
         }
     }
@@ -185,11 +196,6 @@ impl Worker {
         Ok(moved / PAGE_SIZE)
     }
 
-    fn give_back_frames(&self, first: u32, count: usize) {
-        let frames: Vec<u32> = (first..first + count as u32).collect();
-        self.engine.frames.give_back(&frames);
-    }
-
     fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
         let Some(word) = self.engine.table.find(page_number) else { return };
         let next = unmapped(info, frame);
@@ -213,7 +219,7 @@ impl Worker {
             // Nothing is there: the program discarded the page past our hooks. It reads zeros from now on.
             Errno::NOENT => {
                 self.at.run.count(Counter::PagesFoundGone, 1);
-                self.engine.frames.give_back(&[frame]);
+                self.engine.frames.give_back(frame, 1);
                 self.drop_slot(info.slot);
                 self.at.release_local(1);
                 self.at.remove_managed(1);
@@ -232,7 +238,7 @@ impl Worker {
                 }
             }
             _ => {
-                self.engine.frames.give_back(&[frame]);
+                self.engine.frames.give_back(frame, 1);
                 self.refuse_eviction(page_number, info);
             }
         }
@@ -328,6 +334,7 @@ impl Worker {
         let contents = page.contents(&self.engine.frames);
         if is_zero(contents) {
             self.at.run.count(Counter::ZeroDrops, 1);
+            self.note_unwritten(page.address(&self.engine.frames));
             return;
         }
         page.checksum = checksum(contents);
@@ -460,8 +467,10 @@ impl Worker {
         match page.kept {
             Ok(kept) => {
                 let (mut next, finish) = finish_writeback(info, frame, kept);
-                if finish == Finish::Stored && next.state == State::Far {
-                    next.frame = self.engine.departures.now();
+                match (finish, next.state) {
+                    (Finish::Stored, State::Far) => next.frame = self.engine.departures.now(),
+                    (Finish::Stored, _) => self.at.remove_managed(1),
+                    _ => {}
                 }
                 self.unlock(page.page_number, word, next);
                 freed.push(frame);

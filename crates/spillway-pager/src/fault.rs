@@ -7,7 +7,6 @@ use spillway_sys::uffd::Fault;
 
 use rustix::io::Errno;
 
-use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Worker, address_of, now_ns, page_number_of};
 use crate::message;
 use crate::run_state::Counter;
@@ -94,20 +93,12 @@ impl Worker {
         service: Service,
         access: Access,
     ) -> Result<PageInfo, Failure> {
-        let state = match service {
-            Service::MapZeros => self.engine.replacement().state_of_newcomer(),
-            _ => State::Proactive,
-        };
-        let mut next = served(info, service, state);
+        let mut next = served(info, service, State::Proactive);
         let run = self.at.run;
         match service {
             Service::MapZeros => {
                 run.count(Counter::FaultsFirstTouch, 1);
-                self.charge(1, Comes::New)?;
-                self.map_copy_charged(page_number, self.engine.zeros.address(), true)?;
-                if info.state == State::Absent {
-                    self.at.add_managed(1);
-                }
+                return self.first_touch(page_number, info, access);
             }
             Service::Fetch(slot) => {
                 run.count(Counter::FaultsFetch, 1);
@@ -145,7 +136,18 @@ impl Worker {
         from: usize,
         charged: bool,
     ) -> Result<(), Failure> {
-        match self.at.managed().copy(address_of(page_number), from, PAGE_SIZE) {
+        let outcome = self.at.managed().copy(address_of(page_number), from, PAGE_SIZE);
+        self.settle_mapping(page_number, outcome, charged)
+    }
+
+    /// What to do when a page was mapped, or could not be.
+    pub(crate) fn settle_mapping(
+        &self,
+        page_number: u64,
+        outcome: rustix::io::Result<()>,
+        charged: bool,
+    ) -> Result<(), Failure> {
+        match outcome {
             Ok(()) => Ok(()),
             // There already, unmanaged until now: it counts from here on.
             Err(Errno::EXIST) => {
@@ -170,7 +172,7 @@ impl Worker {
         let (to, from) = (address_of(page_number), self.engine.frames.address(frame));
         match self.at.managed().move_from_frame(to, from) {
             Ok(()) => {
-                self.engine.frames.give_back(&[frame]);
+                self.engine.frames.give_back(frame, 1);
                 Ok(())
             }
             // Shared with a forked process, or protections differ: a copy will do. Two copies for a moment.
@@ -188,7 +190,7 @@ impl Worker {
         if access == Access::Protected {
             return Ok(self.unprotect(page_number, info));
         }
-        match self.at.managed().copy(address, self.engine.zeros.address(), PAGE_SIZE) {
+        match self.map_zeros(page_number, access) {
             // Nothing was there: the program has discarded the page past our hooks, and reads zeros.
             Ok(()) => {
                 self.at.run.count(Counter::PagesFoundGone, 1);

@@ -142,7 +142,7 @@ impl Worker {
     }
 
     /// Unlocks all but the first `kept` followers as they were.
-    fn leave_far(&self, followers: &mut Vec<(u64, PageInfo)>, kept: usize) {
+    pub(crate) fn leave_far(&self, followers: &mut Vec<(u64, PageInfo)>, kept: usize) {
         for (page_number, info) in followers.drain(kept.min(followers.len())..) {
             if let Some(word) = self.engine.table.find(page_number) {
                 self.unlock(page_number, word, info);

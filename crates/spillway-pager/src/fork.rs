@@ -31,6 +31,8 @@ impl Worker {
             self.thaw();
             return TRY_AGAIN;
         }
+        // Shared with the child, it could not be moved.
+        self.give_up_reserve();
         // What the child inherits is managed on both sides.
         while self.manage_piece().is_some() {}
         stacks.iter().for_each(|&stack| self.make_local(stack));

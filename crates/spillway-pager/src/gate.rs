@@ -28,6 +28,12 @@ impl Gate {
         Some(pass)
     }
 
+    /// Somebody else than the caller, who has a pass, is at work: a fault is being served, say.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.0.load(Ordering::Acquire) & !FROZEN > 1
+    }
+
     /// Somebody wants all work to stop.
     #[must_use]
     pub fn is_frozen(&self) -> bool {

@@ -7,6 +7,8 @@
 //! - `threads`: fault handlers and the evictor; [`gate`] stops them for a fork;
 //! - [`engine`]: the state they share, made of [`page_table`], [`frames`] and [`regions`];
 //! - `fault`, `evict`, `charge`: a page comes in, a page goes out, a frame under the limit;
+//! - `zeros`, `reserve`: what a page that was never written is made of;
+//! - `background`, `density`: what is done ahead of need, under one budget;
 //! - [`calls`], `address_space`, `fork`: what the program's threads ask for, and how it is done;
 //! - [`message`]: one line to the user.
 //!
@@ -19,10 +21,12 @@ mod address_space;
 mod ahead;
 mod alone;
 pub mod attach;
+mod background;
 mod block;
 pub mod calls;
 mod charge;
 mod clean;
+mod density;
 pub mod engine;
 mod evict;
 mod fault;
@@ -40,8 +44,10 @@ pub mod readers;
 pub mod regions;
 pub mod rendezvous;
 pub mod report;
+mod reserve;
 pub mod run_state;
 pub mod settings;
 pub mod supervisor;
 mod threads;
 pub mod undisturbed;
+mod zeros;

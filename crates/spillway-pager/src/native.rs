@@ -51,6 +51,10 @@ impl Worker {
             return false;
         }
         self.engine.native().insert(range.clone(), OnFork::Keep);
+        if self.at.settings.pool.huge_pages {
+            // It is charged whole, so that a page that the program never touches costs nothing more.
+            let _ = memory::ask_for_huge_pages(range.start, range.len());
+        }
         self.at.run.count(Counter::NativeBytes, range.len() as u64);
         true
     }

@@ -116,6 +116,12 @@ impl PageTable {
         Some(&self.leaf(page_number)?[LEAF_PAGES + 2])
     }
 
+    /// When these 2 MiB were last made a huge page, or could not be; see [`crate::density`].
+    #[must_use]
+    pub fn huge_try_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 3])
+    }
+
     /// The words of the pages `from..to` that were ever touched or lie near one that was.
     pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, PageWord<'_>)> {
         let first_leaf = from >> LEAF_SHIFT;

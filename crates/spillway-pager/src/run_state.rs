@@ -78,6 +78,24 @@ pub enum Counter {
     NativeBytes,
     /// Of the pages fetched ahead, those of blocks behind whose end the next fault of their stream came.
     PagesAheadUsed,
+    /// Pages of zeros made, by copying or for the reserve.
+    ZeroedPages,
+    /// Pages mapped from the shared page of zeros, by their first read.
+    ZeroPageMaps,
+    /// Of these, those that nobody had written when they left.
+    ZeroPagesUnwritten,
+    /// Of the pages mapped ahead of their first touch, those of runs behind whose end the next fault of their stream came.
+    ZerosAheadUsed,
+    /// Times that background work made way for faults.
+    BackgroundPauses,
+    /// Pages that came out of the reserve of zeros.
+    ReservePagesUsed,
+    /// Ranges that were made huge pages again.
+    HugePagesFormed,
+    /// Local pages, summed over the looks at them.
+    LocalPagesSeen,
+    /// Of these, those in ranges of 2 MiB that were local as a whole.
+    WholePagesSeen,
     /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
     Blocks,
 }

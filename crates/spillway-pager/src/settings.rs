@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use spillway_core::background;
 use spillway_core::size::Size;
 use spillway_policy::dcm;
 use thiserror::Error;
@@ -75,6 +76,33 @@ impl FaultMode {
     }
 }
 
+/// Settings of the frames of one tier; local memory is the pager's only one whose frames are its own. Differential
+/// management: "Physical memory management on NVMM", section 5.5.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolSettings {
+    /// Pages of zeros kept ready while first writes form streams: at most so many bytes, and a sixteenth of the local limit;
+    /// 0 for none.
+    pub reserve_bytes: Size,
+    /// Of so many of the oldest pages those leave first that lie together in a range of 2 MiB; 0 for their order alone.
+    pub victim_window_pages: usize,
+    /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while nothing is evicted.
+    pub huge_pages: bool,
+    /// What may be done in the background, and when it yields.
+    pub background: background::Config,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            reserve_bytes: Size::from_bytes(4 << 20),
+            victim_window_pages: 256,
+            huge_pages: false,
+            background: background::Config::default(),
+        }
+    }
+}
+
 /// Settings of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
@@ -92,6 +120,8 @@ pub struct Settings {
     pub fault_mode_reason: String,
     /// Replacement.
     pub replacement: dcm::Config,
+    /// Local frames.
+    pub pool: PoolSettings,
 }
 
 /// The smallest `--local`: enough for the pages that one system call or instruction needs at a time, for the

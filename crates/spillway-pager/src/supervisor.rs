@@ -322,7 +322,7 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Block, FaultMode};
+    use crate::settings::{Block, FaultMode, PoolSettings};
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
@@ -335,6 +335,7 @@ mod tests {
             fault_mode: FaultMode::default(),
             fault_mode_reason: String::new(),
             replacement: dcm::Config::default(),
+            pool: PoolSettings::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use spillway_sys::uffd::RawMessage;
 
 use crate::address_space::fault_mode;
 use crate::attach::AttachError;
+use crate::background::Background;
 use crate::engine::{Worker, now_ns};
 use crate::message;
 use crate::readers::Lead;
@@ -131,14 +132,18 @@ impl Worker {
     pub(crate) fn evict_forever(&mut self) -> ! {
         let run = self.at.run;
         let mut supervised_ns = now_ns();
+        let mut background = Background::new(self.at);
         loop {
             if now_ns() - supervised_ns > SUPERVISION_NS {
                 self.stop_without_supervisor();
+                self.review_in_background(&mut background);
                 supervised_ns = now_ns();
             }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
             let short = self.is_short();
-            if (requested > 0 || short) && self.evict_passing_gate() > 0 {
+            if (requested > 0 || short && self.may_evict_ahead(&mut background))
+                && self.evict_passing_gate() > 0
+            {
                 continue;
             }
             let word = run.evictor_futex(self.at.entry);
@@ -148,6 +153,7 @@ impl Worker {
             {
                 self.flush_slots();
             }
+            self.work_in_background(&mut background);
             self.sleep_and_watch(word);
             word.store(0, Ordering::Release);
         }

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
 use spillway_core::page_word::State;
+use spillway_core::victims::VictimWindow;
 
 /// Settings of dcm's replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +47,7 @@ pub struct Replacement {
     active: Fifo,
     proactive: Fifo,
     inactive: Fifo,
+    window: VictimWindow,
     random: u64,
 }
 
@@ -56,7 +58,14 @@ impl Replacement {
         // A quarter more than can be local, for entries of pages that have left.
         let pool = Pool::new(local_pages + local_pages / 4 + 1024, 3);
         let (active, proactive, inactive) = (Fifo::new(), Fifo::new(), Fifo::new());
-        Self { config, pool, active, proactive, inactive, random: seed | 1 }
+        let window = VictimWindow::new(0);
+        Self { config, pool, active, proactive, inactive, window, random: seed | 1 }
+    }
+
+    /// The same, but of the `pages` oldest active pages those leave first that lie together. Not the paper's.
+    #[must_use]
+    pub fn with_victim_window(self, pages: usize) -> Self {
+        Self { window: VictimWindow::new(pages), ..self }
     }
 
     /// The state in which a page that was fetched or first touched begins.
@@ -91,12 +100,17 @@ impl Replacement {
 
     /// The next page to move down among the mapped ones.
     pub fn next_mapped(&mut self) -> Option<Step> {
-        let mapped = self.active.len() + self.proactive.len();
+        let leaving = self.active.len() + self.window.len();
+        let mapped = leaving + self.proactive.len();
         let crowded = self.proactive.len() as f64 > self.config.proactive_share * mapped as f64;
-        if crowded || self.active.is_empty() {
+        if crowded || leaving == 0 {
             return self.proactive.pop(&mut self.pool).map(Step::ToActive);
         }
-        self.active.pop(&mut self.pool).map(Step::ToInactive)
+        while self.window.has_room() {
+            let Some(entry) = self.active.pop(&mut self.pool) else { break };
+            self.window.offer(entry);
+        }
+        self.window.take().map(Step::ToInactive)
     }
 
     /// The next page to write back.
@@ -118,6 +132,7 @@ impl Replacement {
 
     /// Drops the entries that no longer speak of a page in the queue's state.
     pub fn drop_stale(&mut self, mut is_current: impl FnMut(Entry, State) -> bool) {
+        self.window.retain(|entry| is_current(entry, State::Active));
         self.active.retain(&mut self.pool, |entry| is_current(entry, State::Active));
         self.proactive.retain(&mut self.pool, |entry| is_current(entry, State::Proactive));
         self.inactive.retain(&mut self.pool, |entry| is_current(entry, State::Inactive));
@@ -125,6 +140,10 @@ impl Replacement {
 
     /// Calls `visit` with every entry of the mapped pages, oldest first in each queue.
     pub fn for_each_mapped(&mut self, mut visit: impl FnMut(Entry)) {
+        self.window.retain(|entry| {
+            visit(entry);
+            true
+        });
         for queue in [&mut self.active, &mut self.proactive] {
             queue.retain(&mut self.pool, |entry| {
                 visit(entry);

@@ -138,6 +138,33 @@ pub fn make_own(address: usize, bytes: usize) -> Result<()> {
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxPopulateWrite) }
 }
 
+/// Takes memory of the machine for a range of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).
+pub fn populate(address: usize, bytes: usize) -> Result<()> {
+    make_own(address, bytes)
+}
+
+/// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere (`MADV_NOHUGEPAGE`).
+pub fn refuse_huge_pages(address: usize, bytes: usize) -> Result<()> {
+    // SAFETY: changes no contents.
+    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxNoHugepage) }
+}
+
+/// Has the kernel take huge pages for a range where it can (`MADV_HUGEPAGE`).
+pub fn ask_for_huge_pages(address: usize, bytes: usize) -> Result<()> {
+    // SAFETY: changes no contents.
+    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxHugepage) }
+}
+
+/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it must be whole;
+/// EBUSY or EINVAL where it is not, EAGAIN and ENOMEM where the machine has no such page to give.
+pub fn collapse(address: usize, bytes: usize) -> Result<()> {
+    const SYS_MADVISE: usize = 28;
+    const MADV_COLLAPSE: usize = 25;
+    // SAFETY: changes no contents.
+    let result = unsafe { crate::raw::syscall(SYS_MADVISE, [address, bytes, MADV_COLLAPSE, 0, 0, 0]) };
+    if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
+}
+
 /// Says whether a forked child gets this range of the target's memory (`MADV_DOFORK`, `MADV_DONTFORK`).
 pub fn inherit(address: usize, bytes: usize, inherited: bool) -> Result<()> {
     let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
@@ -263,6 +290,12 @@ impl PageMapEntry {
     #[must_use]
     pub fn is_present_and_protected(self) -> bool {
         self.0 >> 63 != 0 && self.0 >> 57 & 1 != 0
+    }
+
+    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared since a fork.
+    #[must_use]
+    pub fn is_present_and_shared(self) -> bool {
+        self.0 >> 63 != 0 && !self.is_exclusive()
     }
 
     /// No other process maps the frame.

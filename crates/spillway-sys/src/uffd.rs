@@ -347,10 +347,28 @@ impl Uffd {
 
     /// Maps the shared zero page where no page is, and wakes who waits for it.
     pub fn zero_page(&self, start: usize, bytes: usize) -> Result<()> {
+        self.zero_pages(start, bytes).map(|_| ())
+    }
+
+    /// As [`Self::zero_page`] for neighbouring pages. Returns the bytes mapped: fewer than asked when a page cannot go. The
+    /// kernel gives a page a frame of its own at the first write, and tells nobody.
+    pub fn zero_pages(&self, start: usize, bytes: usize) -> Result<usize> {
         let range = Range { start: start as u64, bytes: bytes as u64 };
         let mut zero = OnRange { range, mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure.
-        unsafe { ioctl(&self.fd, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut zero)) }
+        match unsafe { ioctl(&self.fd, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut zero)) } {
+            Ok(()) => Ok(bytes),
+            Err(_) if zero.done > 0 => Ok(zero.done as usize),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves pages of an area of the pager's own, which nobody uses, to where no pages are, and wakes who waits for them.
+    /// Returns what the kernel says that it moved, which may be too little: see [`Self::move_to_frames`]. EINVAL where the
+    /// program may not write, or may execute.
+    pub fn move_pages(&self, to: usize, from: usize, bytes: usize) -> usize {
+        let (counted, outcome) = self.move_counted(to, from, bytes, 0);
+        if outcome.is_ok() { bytes } else { counted }
     }
 
     /// Write-protects a range (`on`), or lifts that and wakes who waits.

@@ -2,6 +2,7 @@
 //! crates below.
 
 mod bench;
+mod configuration;
 mod doctor;
 mod donor;
 mod explain;

@@ -24,6 +24,7 @@ use spillway_policy::dcm;
 use spillway_sys::{machine, process};
 
 use crate::complain;
+use crate::configuration::Configuration;
 
 const EXIT_CANNOT_START: u8 = 125;
 const EXIT_CANNOT_EXECUTE: u8 = 126;
@@ -57,6 +58,15 @@ Stores, filled in the order given:
   shm:NAME                           a donor on this machine
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
 
+Configuration file, with what is so without it:
+  [pool.local]
+  reserve_bytes = \"4M\"            zeros kept ready for streams of first writes
+  victim_window_pages = 256       oldest pages of which neighbours leave first
+  huge_pages = false              ask for huge pages, and re-form them
+  [pool.local.background]
+  bytes_per_s = \"1G\"              most that is moved ahead of need; 0: no bound
+  yield_ratio = 1.5               faults so much slower pause it; 0: never
+
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
 cannot be executed, 127 if it was not found.";
 
@@ -77,6 +87,9 @@ pub struct RunArgs {
     /// [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
+    /// Settings of each tier's frames (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -157,6 +170,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     if let Some(failure) = machine::essential_failures().first() {
         return Err(refuse(failure));
     }
+    let configuration = args.config.as_deref().map(Configuration::read).transpose().map_err(refuse)?;
+    let configuration = configuration.unwrap_or_default();
     let stats = args.stats.as_deref().map(check_stats_file).transpose()?;
     let library = machine::preload_library()
         .ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;
@@ -177,6 +192,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         fault_mode,
         fault_mode_reason,
         replacement: dcm::Config::default(),
+        pool: configuration.pool.local,
     };
     let token = token().map_err(refuse)?;
     let supervisor = Supervisor::new(settings, token).map_err(refuse)?;

@@ -61,6 +61,11 @@ fn threads_that_fork_serve_their_own_faults() {
 }
 
 #[test]
+fn what_was_read_first_is_written_by_the_kernel_too() {
+    whole_inline(8, &c_program("zeros"), &["24"]);
+}
+
+#[test]
 fn a_program_that_forbids_system_calls_leaves_inline_mode() {
     whole_inline(8, &c_program("seccomp"), &["32"]);
 }
