@@ -31,8 +31,8 @@ fn boot(sources: &[&str]) -> String {
     let (init, workload) =
         (c_program_with("guest_sources", &["-static"]), c_program_with("hot_tenth", &["-static"]));
     let spillway = Path::new(env!("CARGO_BIN_EXE_spillway"));
-    fs::write(&files, initial_files(&[("init", &init), ("hot_tenth", &workload), ("spillway", spillway)]))
-        .unwrap();
+    let programs = [("init", init.as_path()), ("hot_tenth", workload.as_path()), ("spillway", spillway)];
+    fs::write(&files, initial_files(&programs)).unwrap();
     let mut command = Command::new(tool("qemu-system-x86_64", "qemu-system-x86"));
     command.args(["-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     // QEMU 7.2 sets wrong flags after an instruction (cmpxchg16b) that this kernel takes where it can.
