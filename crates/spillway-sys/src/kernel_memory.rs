@@ -2,70 +2,20 @@
 //! Nothing is written, and an address where nothing lies is an error. Needs CAP_BPF and CAP_PERFMON (or root).
 //! Source: Linux `include/uapi/linux/bpf.h`.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 
 use rustix::io::{Errno, Result};
 
+use crate::bpf::{self, instruction, last_error};
+
 /// Most bytes read at once: a page.
 pub const MOST_BYTES: usize = 4096;
-
-const MAP_CREATE: usize = 0;
-const PROG_LOAD: usize = 5;
-const PROG_TEST_RUN: usize = 10;
 
 const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_MMAPABLE: u32 = 1 << 10;
 const PROG_TYPE_SYSCALL: u32 = 31;
 const PROG_SLEEPABLE: u32 = 1 << 4;
-
-/// What the kernel's helpers ask of a program that calls them.
-const LICENCE: &std::ffi::CStr = c"Dual BSD/GPL";
-
-#[repr(C)]
-#[derive(Default)]
-struct MapCreate {
-    map_type: u32,
-    key_bytes: u32,
-    value_bytes: u32,
-    entries: u32,
-    flags: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct ProgLoad {
-    prog_type: u32,
-    instruction_count: u32,
-    instructions: u64,
-    licence: u64,
-    log_level: u32,
-    log_bytes: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct TestRun {
-    program: u32,
-    result: u32,
-    data_in_bytes: u32,
-    data_out_bytes: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-    context_in_bytes: u32,
-    context_out_bytes: u32,
-    context_in: u64,
-    context_out: u64,
-    flags: u32,
-    cpu: u32,
-    batch_size: u32,
-    padding: u32,
-}
 
 /// What the program is told. Address 0 asks for the address of the caller's task.
 #[repr(C)]
@@ -85,27 +35,6 @@ pub struct KernelMemory {
 
 // SAFETY: the window belongs to this value alone.
 unsafe impl Send for KernelMemory {}
-
-/// Calls bpf(2).
-fn bpf<T>(command: usize, attributes: &mut T) -> Result<i32> {
-    // SAFETY: the attributes are of the command's form, and what they point to lives through the call.
-    let result =
-        unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
-    if result < 0 { Err(last_error()) } else { Ok(result as i32) }
-}
-
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
-fn owned(descriptor: i32) -> OwnedFd {
-    // SAFETY: the kernel has just opened it for us.
-    unsafe { OwnedFd::from_raw_fd(descriptor) }
-}
-
-const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
-    code as u64 | ((to | from << 4) as u64) << 8 | (offset as u16 as u64) << 16 | (value as u32 as u64) << 32
-}
 
 /// The program: the request in r1.
 fn instructions(map: i32) -> [u64; 22] {
@@ -141,24 +70,8 @@ impl KernelMemory {
     /// # Errors
     /// EPERM without the right to; others where the kernel lacks BPF or is locked down.
     pub fn open() -> Result<Self> {
-        let mut map = MapCreate {
-            map_type: MAP_TYPE_ARRAY,
-            key_bytes: 4,
-            value_bytes: MOST_BYTES as u32,
-            entries: 1,
-            flags: MAP_MMAPABLE,
-        };
-        let map = owned(bpf(MAP_CREATE, &mut map)?);
-        let instructions = instructions(map.as_raw_fd());
-        let mut load = ProgLoad {
-            prog_type: PROG_TYPE_SYSCALL,
-            instruction_count: instructions.len() as u32,
-            instructions: instructions.as_ptr().expose_provenance() as u64,
-            licence: LICENCE.as_ptr().expose_provenance() as u64,
-            flags: PROG_SLEEPABLE,
-            ..ProgLoad::default()
-        };
-        let program = owned(bpf(PROG_LOAD, &mut load)?);
+        let map = bpf::map(MAP_TYPE_ARRAY, 4, MOST_BYTES as u32, 1, MAP_MMAPABLE)?;
+        let program = bpf::load(PROG_TYPE_SYSCALL, PROG_SLEEPABLE, &instructions(map.as_raw_fd()))?;
         // SAFETY: a new mapping, at a place of the kernel's choice.
         let window = unsafe {
             libc::mmap(null_mut(), MOST_BYTES, libc::PROT_READ, libc::MAP_SHARED, map.as_raw_fd(), 0)
@@ -172,14 +85,10 @@ impl KernelMemory {
 
     fn ask(&mut self, mut request: Request) -> Result<()> {
         // The kernel writes the request back.
-        let mut run = TestRun {
-            program: self.program.as_raw_fd() as u32,
-            context_in_bytes: size_of::<Request>() as u32,
-            context_in: std::ptr::from_mut(&mut request).expose_provenance() as u64,
-            ..TestRun::default()
-        };
-        bpf(PROG_TEST_RUN, &mut run)?;
-        if run.result == 0 { Ok(()) } else { Err(Errno::FAULT) }
+        let context = std::ptr::from_mut(&mut request);
+        // SAFETY: the context is a request, as the program expects, and lives through the call.
+        let result = unsafe { bpf::run(&self.program, context.cast(), size_of::<Request>() as u32)? };
+        if result == 0 { Ok(()) } else { Err(Errno::FAULT) }
     }
 
     /// What lies at a kernel address; at most [`MOST_BYTES`], and valid until the next call.

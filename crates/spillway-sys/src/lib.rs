@@ -1,8 +1,10 @@
 //! The kernel ABI that Spillway stands on, behind safe types: memory files and mappings, userfaultfd,
-//! page-map scans, raw threads, samples of what CPUs do. The one crate where `unsafe` is at home; no policy here.
+//! page-map scans, raw threads, samples of what CPUs do and of what memory is accessed. The one crate where `unsafe` is at home; no policy here.
 #![allow(unsafe_code)]
 
+pub mod access_events;
 pub mod arena;
+mod bpf;
 pub mod btf;
 pub mod code_patch;
 pub mod dispatch;
@@ -14,7 +16,9 @@ pub mod memory;
 pub mod migration;
 pub mod node_speed;
 pub mod page_tables;
+mod perf;
 pub mod process;
+mod process_filter;
 pub mod raw;
 pub mod raw_thread;
 pub mod ring;

@@ -264,7 +264,9 @@ mod tests {
         let mut tables = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
         (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
-        assert!(entries(&mut tables, &area).iter().all(|entry| entry.accessed));
+        // Reclaim and DAMON clear bits too, of a page here and there.
+        let used = entries(&mut tables, &area).iter().filter(|entry| entry.accessed).count();
+        assert!(used > PAGES * 9 / 10, "{used} of {PAGES} are in use");
         std::fs::write("/proc/self/clear_refs", "1").unwrap();
         let used = entries(&mut tables, &area).iter().filter(|entry| entry.accessed).count();
         assert!(used < PAGES / 10, "{used} of {PAGES} are in use");

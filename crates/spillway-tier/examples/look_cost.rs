@@ -66,7 +66,7 @@ fn main() {
 }
 
 fn measure(choice: Choice, mib: usize, busy_start: u64) {
-    let mut source = source::open(choice).unwrap();
+    let mut source = source::open(choice).unwrap().source;
     let mut memory = vec![1_u8; mib << 20];
     let process = std::process::id();
     let ranges = process::layout(Path::new("/"), process).unwrap().managed;

@@ -7,7 +7,7 @@ use spillway_sys::machine::{Check, Status};
 
 use crate::nodes::{Node, Nodes, NodesError, Tiers};
 use crate::settings;
-use crate::source;
+use crate::source::{self, SourceError};
 
 fn check(name: &'static str, status: Status, found: String, meaning: &'static str) -> Check {
     Check { name, status, essential: false, found, meaning, remedy: None }
@@ -75,15 +75,19 @@ fn telemetry() -> Check {
     let (mut works, mut fails) = (Vec::new(), Vec::new());
     for (facts, error) in source::available() {
         match error {
-            None => works.push(facts.name),
+            None => works.push(facts.name.to_owned()),
+            Some(SourceError::Unavailable { name, reason }) => fails.push(format!("{name}: {reason}")),
             Some(error) => fails.push(error.to_string()),
         }
     }
     if works.is_empty() {
-        check(NAME, Status::Missing, fails.join("; "), "'tier' cannot know which pages are used")
-    } else {
-        check(NAME, Status::Ok, works.join(", "), "'tier' knows which pages are used")
+        return check(NAME, Status::Missing, fails.join("; "), "'tier' cannot know which pages are used");
     }
+    let mut found = works.join(", ");
+    if !fails.is_empty() {
+        found = format!("{found}; not here: {}", fails.join("; "));
+    }
+    check(NAME, Status::Ok, found, "'tier' knows which pages are used")
 }
 
 fn conflicts(root: &Path) -> Check {

@@ -16,8 +16,8 @@ use crate::nodes::{Nodes, NodesError, Tiers};
 use crate::pages::{PAGES_PER_CHUNK, bit};
 use crate::process::{self, Layout, Layouts, Process, ProcessError};
 use crate::room::NodeRoom;
-use crate::settings::{self, Conflict};
-use crate::source::{self, Source, SourceError};
+use crate::settings::{self, Conflict, Settings, SettingsError};
+use crate::source::{self, Chosen, Source, SourceError};
 use crate::speed;
 use crate::status::{Answer, Explanation, GroupStatus, PageExplanation, Request, SourceStatus, Status};
 
@@ -29,6 +29,8 @@ const RESERVE_PAGES: u64 = 16_384;
 const RESERVE_PART: u64 = 64;
 /// Looks come at least so often, whatever they cost: what is older says nothing.
 const LONGEST_INTERVAL_NS: u64 = 10_000_000_000;
+/// What CPU time is given for.
+const TEN_GIB: f64 = (10_u64 << 30) as f64;
 /// It never sleeps less, so that work that is put off again and again does not keep a core busy.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 /// It never sleeps longer, so that a group whose processes are gone is noticed.
@@ -46,6 +48,9 @@ pub enum DaemonError {
     /// No telemetry.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// A setting that telemetry needs cannot be changed.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
     /// A process or a control group is not there.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -70,7 +75,10 @@ struct Running {
     last_look_ns: u64,
     look_interval_ns: u64,
     looks: u64,
+    /// CPU time of looks.
     look_cpu_ns: u64,
+    /// CPU time of looks, policy and moves since the last look began.
+    busy_ns: u64,
     left_alone: BTreeMap<u32, Layout>,
     ended: Option<String>,
 }
@@ -81,13 +89,17 @@ pub struct Daemon {
     nodes: Nodes,
     tiers: Tiers,
     source: Box<dyn Source>,
+    /// Why this source.
+    source_why: String,
     layouts: Layouts,
     groups: Vec<Running>,
     began: Instant,
+    /// The same moment, on CLOCK_MONOTONIC.
+    began_ns: u64,
     root: PathBuf,
 }
 
-fn cpu_ns(clock: ClockId) -> u64 {
+fn clock_ns(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -101,7 +113,7 @@ impl Daemon {
         Self::prepare(config).map(|_| ())
     }
 
-    fn prepare(config: &Config) -> Result<(Nodes, Tiers, Box<dyn Source>), DaemonError> {
+    fn prepare(config: &Config) -> Result<(Nodes, Tiers, Chosen), DaemonError> {
         config.check()?;
         let root = Path::new("/");
         if let Some(conflict) = settings::conflicts(root).into_iter().next().filter(|_| !config.beside_kernel)
@@ -116,20 +128,38 @@ impl Daemon {
         Ok((nodes, tiers, source::open(config.source)?))
     }
 
-    /// Starts to manage what a configuration names. `program` is one that was started for the first group.
+    /// Starts to manage what a configuration names. `program` is one that was started for the first group. What the
+    /// telemetry source needs changed is changed through `settings`.
     ///
     /// # Errors
-    /// As [`Self::check`], or a process or control group is not there.
-    pub fn start(config: Config, program: Option<u32>) -> Result<Self, DaemonError> {
-        let (nodes, tiers, source) = Self::prepare(&config)?;
-        Self::with(config, nodes, tiers, source, &|| Box::new(KernelMover), program)
+    /// As [`Self::check`], or a process or control group is not there, or a setting cannot be changed.
+    pub fn start(config: Config, program: Option<u32>, settings: &mut Settings) -> Result<Self, DaemonError> {
+        let (nodes, tiers, chosen) = Self::prepare(&config)?;
+        let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(KernelMover), program)?;
+        daemon.source.begin(settings)?;
+        Ok(daemon)
+    }
+
+    /// The same on a machine of one node, half of which is pretended to be slow. `root` is an empty directory.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    #[cfg(any(test, feature = "testing"))]
+    pub fn pretend(config: Config, root: &Path, settings: &mut Settings) -> Result<Self, DaemonError> {
+        use crate::pretended_nodes::{PretendingMover, nodes};
+        config.check()?;
+        let nodes = nodes(root).map_err(|_| NodesError::NoNodes(root.to_owned()))?;
+        let (tiers, chosen) = (nodes.tiers(None, None)?, source::open(config.source)?);
+        let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(PretendingMover), None)?;
+        daemon.source.begin(settings)?;
+        Ok(daemon)
     }
 
     fn with(
         config: Config,
         nodes: Nodes,
         tiers: Tiers,
-        source: Box<dyn Source>,
+        chosen: Chosen,
         mover: &dyn Fn() -> Box<dyn Mover>,
         program: Option<u32>,
     ) -> Result<Self, DaemonError> {
@@ -151,8 +181,19 @@ impl Daemon {
             let program = program.filter(|_| at == 0);
             groups.push(Running::new(group.clone(), driver, program)?);
         }
-        let (root, layouts) = (PathBuf::from("/"), Layouts::default());
-        Ok(Self { config, nodes, tiers, source, layouts, groups, began: Instant::now(), root })
+        let Chosen { source, why: source_why } = chosen;
+        Ok(Self {
+            config,
+            nodes,
+            tiers,
+            source,
+            source_why,
+            layouts: Layouts::default(),
+            groups,
+            began: Instant::now(),
+            began_ns: clock_ns(ClockId::Monotonic),
+            root: PathBuf::from("/"),
+        })
     }
 
     fn now_ns(&self) -> u64 {
@@ -164,13 +205,16 @@ impl Daemon {
     /// # Errors
     /// The telemetry source has disappeared.
     pub fn turn(&mut self) -> Result<Option<Duration>, DaemonError> {
+        self.tell_accesses();
         for at in 0..self.groups.len() {
             let now_ns = self.now_ns();
             let group = &mut self.groups[at];
             if group.ended.is_some() {
                 continue;
             }
+            let began_ns = clock_ns(ClockId::ThreadCPUTime);
             group.driver.advance(now_ns);
+            group.busy_ns += clock_ns(ClockId::ThreadCPUTime) - began_ns;
             if now_ns >= group.next_look_ns {
                 self.look(at)?;
             }
@@ -189,13 +233,26 @@ impl Daemon {
             .min();
         let now_ns = self.now_ns();
         Ok(next_ns.map(|next_ns| {
-            Duration::from_nanos(next_ns.saturating_sub(now_ns)).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+            let longest = self.source.longest_wait().unwrap_or(LONGEST_WAIT);
+            Duration::from_nanos(next_ns.saturating_sub(now_ns)).clamp(SHORTEST_WAIT, longest)
         }))
+    }
+
+    /// Tells the groups of accesses that the source was told of, each at its time.
+    fn tell_accesses(&mut self) {
+        for access in self.source.take_accesses() {
+            let of_process = |group: &&mut Running| group.processes.contains_key(&access.process);
+            if let Some(group) = self.groups.iter_mut().find(of_process) {
+                let at_ns = access.time_ns.saturating_sub(self.began_ns);
+                group.driver.accessed(access.process, access.address, at_ns);
+            }
+        }
     }
 
     /// Looks at all processes of a group.
     fn look(&mut self, at: usize) -> Result<(), DaemonError> {
-        let mut cost_ns = 0;
+        let mut look_cpu_ns = 0;
+        let look_began_ns = clock_ns(ClockId::ThreadCPUTime);
         self.nodes.refresh();
         let local_room = room(&self.nodes, &self.tiers, Tier::Local);
         let far_room = room(&self.nodes, &self.tiers, Tier::Far);
@@ -206,14 +263,17 @@ impl Daemon {
         let group = &mut self.groups[at];
         group.driver.machine.set_room(Tier::Local, local_room);
         group.driver.machine.set_room(Tier::Far, far_room);
-        group.find_processes();
+        for gone in group.find_processes() {
+            self.source.forget(gone);
+            self.layouts.forget(gone);
+        }
         for id in group.processes.keys().copied().collect::<Vec<_>>() {
-            let began_ns = cpu_ns(ClockId::ThreadCPUTime);
+            let began_ns = clock_ns(ClockId::ThreadCPUTime);
             let Some(layout) = self.layouts.of(&self.root, id, now_ns).cloned() else { continue };
             let looked =
                 group.driver.look(id, &layout.managed, self.source.as_mut(), &tier_of, most_local_pages);
             // What policy and moves cost is not the telemetry's.
-            cost_ns += cpu_ns(ClockId::ThreadCPUTime) - began_ns;
+            look_cpu_ns += clock_ns(ClockId::ThreadCPUTime) - began_ns;
             match looked {
                 Ok(()) => group.driver.act(id),
                 Err(SourceError::Gone(_)) => {}
@@ -223,7 +283,9 @@ impl Daemon {
         }
         group.driver.end_round();
         let ended_ns = self.began.elapsed().as_nanos() as u64;
-        group.note_look(now_ns, ended_ns, cost_ns, &self.config);
+        group.look_cpu_ns += look_cpu_ns;
+        group.busy_ns += clock_ns(ClockId::ThreadCPUTime) - look_began_ns;
+        group.note_look(now_ns, ended_ns, &self.config, self.source.least_interval());
         Ok(())
     }
 
@@ -249,6 +311,9 @@ impl Daemon {
     pub fn status(&self) -> Status {
         let facts = self.source.facts();
         let uptime_s = self.began.elapsed().as_secs_f64();
+        let cpu_pct = clock_ns(ClockId::ProcessCPUTime) as f64 / 1e7 / uptime_s.max(1e-3);
+        let groups: Vec<_> = self.groups.iter().map(|group| group.status(uptime_s)).collect();
+        let managed_bytes = groups.iter().map(|group| group.local_bytes + group.far_bytes).sum();
         Status {
             pid: std::process::id(),
             uptime_s,
@@ -256,11 +321,15 @@ impl Daemon {
             slow: self.tiers.slow.to_string(),
             source: SourceStatus {
                 name: facts.name.to_owned(),
-                precision: facts.precision.to_owned(),
+                why: self.source_why.clone(),
+                precision: self.source.precision(),
                 cost: facts.cost.to_owned(),
+                counts: self.source.counts(),
             },
-            cpu_pct: cpu_ns(ClockId::ProcessCPUTime) as f64 / 1e7 / uptime_s.max(1e-3),
-            groups: self.groups.iter().map(|group| group.status(uptime_s)).collect(),
+            managed_bytes,
+            cpu_pct,
+            cpu_pct_per_10_gib: (managed_bytes > 0).then(|| cpu_pct * TEN_GIB / managed_bytes as f64),
+            groups,
         }
     }
 
@@ -338,19 +407,20 @@ impl Running {
             look_interval_ns: 0,
             looks: 0,
             look_cpu_ns: 0,
+            busy_ns: 0,
             left_alone: BTreeMap::new(),
             ended: None,
         })
     }
 
-    /// Lets go of processes that have ended, and takes up those that have come.
-    fn find_processes(&mut self) {
+    /// Lets go of processes that have ended, and takes up those that have come. Returns the former.
+    fn find_processes(&mut self) -> Vec<u32> {
         let gone: Vec<u32> =
             self.processes.values().filter(|process| !process.is_alive()).map(|process| process.id).collect();
-        for id in gone {
-            self.processes.remove(&id);
-            self.left_alone.remove(&id);
-            self.driver.forget(id);
+        for id in &gone {
+            self.processes.remove(id);
+            self.left_alone.remove(id);
+            self.driver.forget(*id);
         }
         let of_program = self.program.map(process::with_descendants).unwrap_or_default();
         let mut ended = "all of its processes have ended";
@@ -373,16 +443,18 @@ impl Running {
         if self.processes.is_empty() && !waiting {
             self.ended = Some(ended.to_owned());
         }
+        gone
     }
 
-    /// A look took `cost_ns`: the next one comes so late that looks keep to their share of a core.
-    fn note_look(&mut self, began_ns: u64, ended_ns: u64, cost_ns: u64, config: &Config) {
+    /// A look was had: the next one comes so late that all that was done since the one before keeps to its share of a core.
+    fn note_look(&mut self, began_ns: u64, ended_ns: u64, config: &Config, least_interval: Duration) {
+        let cost_ns = std::mem::take(&mut self.busy_ns);
         self.looks += 1;
-        self.look_cpu_ns += cost_ns;
         self.look_interval_ns = began_ns - self.last_look_ns;
         self.last_look_ns = began_ns;
         let by_share_ns = (cost_ns as f64 / (config.telemetry_cpu_pct / 100.0)) as u64;
-        let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(config.look_ms * 1_000_000);
+        let least_ns = (config.look_ms * 1_000_000).max(least_interval.as_nanos() as u64);
+        let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(least_ns);
         self.next_look_ns = ended_ns + interval_ns;
     }
 

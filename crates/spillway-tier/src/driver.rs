@@ -117,12 +117,29 @@ impl Driver {
 
     /// Lets time pass up to `now_ns`, with the timers that are due then, and those of them that are due at once.
     pub fn advance(&mut self, now_ns: u64) {
+        self.pass_time(now_ns);
+        self.tell_events();
+    }
+
+    fn pass_time(&mut self, now_ns: u64) {
         self.machine.set_now_ns(now_ns);
         // A timer set while this runs is due later: time stands still.
         while let Some(timer) = self.machine.take_timer() {
             self.ask(Reason::Policy, |policy, machine| policy.on_timer(timer, machine));
         }
-        self.tell_events();
+    }
+
+    /// A process accessed an address at `at_ns`, as its source was told. What the policy wants moved for it moves at the next
+    /// [`Self::advance`].
+    pub fn accessed(&mut self, process: u32, address: u64, at_ns: u64) {
+        self.pass_time(at_ns);
+        // One that no look has seen yet is announced by the next.
+        let Some(page) = self.machine.pages.find_mapped(process, address) else { return };
+        if self.machine.is_marked(page) {
+            self.fault(page);
+        } else {
+            self.machine.resume(page);
+        }
     }
 
     /// A window of the counters is over.

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 use spillway_core::machine::Tier;
+use spillway_sys::access_events::Access;
 use spillway_sys::migration::PageResult;
 
 use crate::mover::Mover;
-use crate::source::{Facts, Seen, Source, SourceError};
+use crate::source::{Facts, Seen, Source, SourceCounts, SourceError};
 
 /// A page of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,12 @@ pub struct State {
     pub source_lost: bool,
     /// How many pages each call was to move.
     pub calls: Vec<usize>,
+    /// Accesses that the source is told of.
+    pub told: Vec<Access>,
+    /// How many it has handed on.
+    pub told_count: u64,
+    /// Processes that are looked at no longer.
+    pub forgotten: Vec<u32>,
 }
 
 /// The kernel; its copies are the same kernel.
@@ -131,5 +138,20 @@ impl Source for FakeKernel {
             }
         }
         Ok(())
+    }
+
+    fn take_accesses(&mut self) -> Vec<Access> {
+        let mut state = self.state();
+        let told = std::mem::take(&mut state.told);
+        state.told_count += told.len() as u64;
+        told
+    }
+
+    fn forget(&mut self, process: u32) {
+        self.state().forgotten.push(process);
+    }
+
+    fn counts(&self) -> SourceCounts {
+        SourceCounts { accesses: self.state().told_count, lost: 0 }
     }
 }

@@ -104,7 +104,7 @@ pub struct Config {
     pub source: source::Choice,
     /// Most bytes a second that are moved for each group.
     pub migration_per_s: String,
-    /// Most of one core that looks may take, in percent; they come at longer intervals otherwise.
+    /// Most of one core that looks, policy and moves may take, in percent; looks come at longer intervals otherwise.
     pub telemetry_cpu_pct: f64,
     /// Least time between two looks.
     pub look_ms: u64,
@@ -379,6 +379,15 @@ mod tests {
             (format!("telemetry_cpu_pct = -1.0\n{group}"), "telemetry_cpu_pct"),
             (format!("look_ms = 0\n{group}"), "look_ms"),
             (format!("source = 'pebs'\n{group}"), "pebs"),
+            (format!("source = 3\n{group}"), "source"),
+            (format!("look_ms = 18446744073709551616\n{group}"), "look_ms"),
+            (format!("look_ms = 60001\n{group}"), "look_ms"),
+            (format!("telemetry_cpu_pct = 101\n{group}"), "telemetry_cpu_pct"),
+            (format!("telemetry_cpu_pct = inf\n{group}"), "telemetry_cpu_pct"),
+            (format!("migration_per_s = '-1M'\n{group}"), "-1M"),
+            (format!("slow = '0-4294967295'\n{group}"), "0-4294967295"),
+            (format!("{group}cgroups = ['']"), "cgroup"),
+            (format!("{group}policy = 'tpp'"), "policy"),
             (format!("{group}{group}"), "'g'"),
             (format!("{group}local = '0%'"), "'0%'"),
             (format!("{group}local = '4K'"), "'4K'"),

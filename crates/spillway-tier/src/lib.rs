@@ -22,6 +22,8 @@ pub mod live;
 pub mod mover;
 pub mod nodes;
 pub mod pages;
+#[cfg(any(test, feature = "testing"))]
+pub mod pretended_nodes;
 pub mod process;
 pub mod room;
 pub mod service;

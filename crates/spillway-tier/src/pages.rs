@@ -115,6 +115,15 @@ impl Pages {
         self.chunks.get_mut((page / PAGES_PER_CHUNK) as usize)?.as_mut()
     }
 
+    /// The page that is there at an address: a huge one, where the address lies in one.
+    #[must_use]
+    pub fn find_mapped(&self, process: u32, address: u64) -> Option<PageIndex> {
+        let page = self.find(process, address)?;
+        let huge = self.chunk(page).is_some_and(|chunk| chunk.huge);
+        let page = if huge { page / PAGES_PER_CHUNK * PAGES_PER_CHUNK } else { page };
+        self.tier_of(page).map(|_| page)
+    }
+
     /// Whose page it is, and at what address.
     #[must_use]
     pub fn place_of(&self, page: PageIndex) -> Option<(u32, u64)> {

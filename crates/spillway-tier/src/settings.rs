@@ -6,6 +6,8 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -134,6 +136,22 @@ struct Original {
     value: String,
 }
 
+/// How long putting back waits for settings that are busy: DAMON's are while its thread answers.
+const MOST_BUSY: Duration = Duration::from_secs(10);
+const BUSY_WAIT: Duration = Duration::from_millis(50);
+
+/// Writes a setting, and waits until `deadline` where the kernel says that it is busy.
+fn write_until(deadline: Instant, path: &Path, value: &str) -> std::io::Result<()> {
+    loop {
+        match fs::write(path, value) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                sleep(BUSY_WAIT);
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Changes settings, and puts them back when it is dropped.
 #[derive(Debug)]
 pub struct Settings {
@@ -200,8 +218,9 @@ impl Settings {
     pub fn restore(&mut self) -> Result<(), SettingsError> {
         let mut failure = None;
         let mut kept = Vec::new();
+        let deadline = Instant::now() + MOST_BUSY;
         for original in std::mem::take(&mut self.originals).into_iter().rev() {
-            match fs::write(&original.path, &original.value) {
+            match write_until(deadline, &original.path, &original.value) {
                 // A setting that is gone went with what it was about.
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     failure = Some(SettingsError::Setting { path: original.path.clone(), error });

@@ -9,24 +9,43 @@
 //! - [`IdlePages`]: the same bits through idle page tracking, by frame. The kernel walks back from each frame to the
 //!   tables that map it, so it costs more, but counts what other processes access, and needs no BPF. Few
 //!   kernels are built with it.
+//! - [`HardwareSamples`]: some of the loads, as the processor samples them. Needs PEBS or IBS, which few guests have.
+//! - [`Damon`]: whole regions of frames, as the kernel samples a page of each.
+//! - [`HintFaults`]: faults on the pages that NUMA balancing marks, with their time, beside the accessed bits.
 //!
-//! Neither loses an access but those in the moment between a look's reading and clearing. Neither is notified: that a
-//! marked page was accessed is known at the next look.
+//! That is also the order in which they are tried where none is named: what is exact to the page comes first, and last what makes
+//! the program fault and the kernel's own balancing go on.
+//!
+//! Those that read accessed bits lose no access but those in the moment between a look's reading and clearing; that a marked page was
+//! accessed is known at the next look. Hint faults and samples are told of by themselves, with their time.
 
+mod damon;
+mod frames_only;
+mod hardware_samples;
+mod hint_faults;
 mod idle_pages;
+mod notified;
+mod page_map;
 mod page_tables;
 
 use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use spillway_sys::access_events::Access;
 use spillway_sys::page_tables::PageTablesError;
 use thiserror::Error;
 
+pub use damon::Damon;
+pub use hardware_samples::HardwareSamples;
+pub use hint_faults::HintFaults;
 pub use idle_pages::IdlePages;
 pub use page_tables::PageTables;
+
+use crate::settings::{Settings, SettingsError};
 
 /// A page as a look found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +86,7 @@ pub enum SourceError {
         reason: String,
     },
     /// No source works.
-    #[error(
-        "telemetry: no source works here: {0}; run as root, or on a kernel with BTF and BPF or with CONFIG_IDLE_PAGE_TRACKING"
-    )]
+    #[error("telemetry: no source works here: {0}; run as root, or on a kernel with BTF and BPF")]
     None(String),
     /// It worked before, and does no longer.
     #[error("telemetry source {name}: {error}; it worked before, so the machine has changed")]
@@ -79,6 +96,27 @@ pub enum SourceError {
         /// What the kernel said.
         error: Errno,
     },
+    /// A setting that it needs is no longer what it was set to.
+    #[error(
+        "telemetry source {name}: {setting} is '{value}' now, set by another; leave it while this runs, or take another source"
+    )]
+    Changed {
+        /// Which.
+        name: &'static str,
+        /// The setting.
+        setting: String,
+        /// What it is.
+        value: String,
+    },
+}
+
+/// What a source was told, since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SourceCounts {
+    /// Accesses that it was told of by themselves: faults or samples.
+    pub accesses: u64,
+    /// The same, lost because there was no room for them.
+    pub lost: u64,
 }
 
 impl From<PageTablesError> for SourceError {
@@ -95,6 +133,19 @@ pub trait Source: Send {
     /// What it is.
     fn facts(&self) -> Facts;
 
+    /// To what its knowledge is exact, with what is known only here and now.
+    fn precision(&self) -> String {
+        self.facts().precision.to_owned()
+    }
+
+    /// Changes what settings of the kernel it needs changed.
+    ///
+    /// # Errors
+    /// One cannot be.
+    fn begin(&mut self, _settings: &mut Settings) -> Result<(), SettingsError> {
+        Ok(())
+    }
+
     /// Tells `visit` of every page with a frame in these ranges of a process's addresses, in order of address within a
     /// range, and begins anew.
     ///
@@ -106,6 +157,29 @@ pub trait Source: Send {
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError>;
+
+    /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next look counts them too.
+    fn take_accesses(&mut self) -> Vec<Access> {
+        Vec::new()
+    }
+
+    /// How long accesses may wait to be taken; none where there are none.
+    fn longest_wait(&self) -> Option<Duration> {
+        None
+    }
+
+    /// How long it knows nothing new after a look.
+    fn least_interval(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// A process is looked at no longer.
+    fn forget(&mut self, _process: u32) {}
+
+    /// What it was told.
+    fn counts(&self) -> SourceCounts {
+        SourceCounts::default()
+    }
 }
 
 /// Which source to take.
@@ -119,45 +193,101 @@ pub enum Choice {
     PageTables,
     /// [`IdlePages`].
     IdlePages,
+    /// [`HardwareSamples`].
+    HardwareSamples,
+    /// [`Damon`].
+    Damon,
+    /// [`HintFaults`].
+    HintFaults,
 }
 
-/// The names of the sources, in order of preference.
-const NAMES: [(&str, Choice); 3] =
-    [("auto", Choice::Auto), ("page-tables", Choice::PageTables), ("idle-pages", Choice::IdlePages)];
+/// A source by name, and how it is opened.
+struct Entry {
+    choice: Choice,
+    facts: Facts,
+    open: fn() -> Result<Box<dyn Source>, SourceError>,
+}
+
+fn boxed<S: Source + 'static>(source: Result<S, SourceError>) -> Result<Box<dyn Source>, SourceError> {
+    source.map(|source| Box::new(source) as Box<dyn Source>)
+}
+
+/// The sources, in order of preference.
+const SOURCES: [Entry; 5] = [
+    Entry { choice: Choice::PageTables, facts: page_tables::FACTS, open: || boxed(PageTables::open()) },
+    Entry {
+        choice: Choice::IdlePages,
+        facts: idle_pages::FACTS,
+        open: || boxed(IdlePages::open(Path::new("/"))),
+    },
+    Entry {
+        choice: Choice::HardwareSamples,
+        facts: hardware_samples::FACTS,
+        open: || boxed(HardwareSamples::open()),
+    },
+    Entry { choice: Choice::Damon, facts: damon::FACTS, open: || boxed(Damon::open(Path::new("/"))) },
+    Entry { choice: Choice::HintFaults, facts: hint_faults::FACTS, open: || boxed(HintFaults::open()) },
+];
+
+/// What stands for the first that works.
+const AUTO: &str = "auto";
 
 impl FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        NAMES.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice).ok_or_else(|| {
-            let names = NAMES.map(|(name, _)| name).join(", ");
-            format!("'{text}' is no telemetry source; take one of {names}")
+        let named = SOURCES.iter().find(|entry| entry.facts.name == text).map(|entry| entry.choice);
+        named.or((text == AUTO).then_some(Self::Auto)).ok_or_else(|| {
+            let names = SOURCES.map(|entry| entry.facts.name).join(", ");
+            format!("'{text}' is no telemetry source; take {AUTO} or one of {names}")
         })
     }
 }
 
-/// Opens a source.
+/// A source, and why it is this one.
+pub struct Chosen {
+    /// The source.
+    pub source: Box<dyn Source>,
+    /// Why.
+    pub why: String,
+}
+
+/// Opens a source. Changes nothing yet: [`Source::begin`] does.
 ///
 /// # Errors
 /// It does not work here.
-pub fn open(choice: Choice) -> Result<Box<dyn Source>, SourceError> {
-    let page_tables = || PageTables::open().map(|source| Box::new(source) as Box<dyn Source>);
-    let idle_pages = || IdlePages::open(Path::new("/")).map(|source| Box::new(source) as Box<dyn Source>);
-    match choice {
-        Choice::PageTables => page_tables(),
-        Choice::IdlePages => idle_pages(),
-        Choice::Auto => page_tables()
-            .or_else(|first| idle_pages().map_err(|second| SourceError::None(format!("{first}; {second}")))),
+pub fn open(choice: Choice) -> Result<Chosen, SourceError> {
+    if let Some(entry) = SOURCES.iter().find(|entry| entry.choice == choice) {
+        return Ok(Chosen { source: (entry.open)()?, why: "it was named".to_owned() });
     }
+    first_of(SOURCES.iter().map(|entry| entry.open))
+}
+
+/// The first that works.
+fn first_of(
+    sources: impl Iterator<Item = fn() -> Result<Box<dyn Source>, SourceError>>,
+) -> Result<Chosen, SourceError> {
+    let mut failed = Vec::new();
+    for open in sources {
+        match open() {
+            Ok(source) => {
+                let why = ["the first in order of preference that works here".to_owned()];
+                return Ok(Chosen {
+                    source,
+                    why: why.into_iter().chain(failed).collect::<Vec<_>>().join("; "),
+                });
+            }
+            Err(SourceError::Unavailable { name, reason }) => failed.push(format!("{name}: {reason}")),
+            Err(error) => failed.push(error.to_string()),
+        }
+    }
+    Err(SourceError::None(failed.join("; ")))
 }
 
 /// Each source, with why it does not work here if it does not.
 #[must_use]
 pub fn available() -> Vec<(Facts, Option<SourceError>)> {
-    vec![
-        (page_tables::FACTS, PageTables::open().err()),
-        (idle_pages::FACTS, IdlePages::open(Path::new("/")).err()),
-    ]
+    SOURCES.iter().map(|entry| (entry.facts, (entry.open)().err())).collect()
 }
 
 #[cfg(test)]
@@ -166,18 +296,40 @@ mod tests {
 
     #[test]
     fn sources_are_chosen_by_name() {
-        assert_eq!("idle-pages".parse(), Ok(Choice::IdlePages));
+        for entry in SOURCES {
+            assert_eq!(entry.facts.name.parse(), Ok(entry.choice));
+            let written = serde_json::to_value(entry.choice).unwrap();
+            assert_eq!(written, entry.facts.name, "in a file as on the command line");
+        }
+        assert_eq!("auto".parse(), Ok(Choice::Auto));
         let error = "pebs".parse::<Choice>().unwrap_err();
-        assert!(error.contains("'pebs'") && error.contains("page-tables"), "{error}");
+        assert!(
+            error.contains("'pebs'") && SOURCES.iter().all(|entry| error.contains(entry.facts.name)),
+            "{error}"
+        );
     }
 
     #[test]
-    fn a_kernel_that_offers_anything_is_used() {
+    fn a_kernel_that_offers_anything_is_used_and_the_reason_told() {
         let works: Vec<_> =
             available().into_iter().filter(|(_, error)| error.is_none()).map(|(facts, _)| facts).collect();
         match open(Choice::Auto) {
-            Ok(source) => assert_eq!(source.facts(), works[0]),
+            Ok(chosen) => {
+                assert_eq!(chosen.source.facts(), works[0]);
+                assert!(chosen.why.contains("order of preference"), "{}", chosen.why);
+            }
             Err(error) => assert!(works.is_empty(), "{error}"),
         }
+    }
+
+    #[test]
+    fn those_passed_over_are_named_with_their_reason() {
+        type Open = fn() -> Result<Box<dyn Source>, SourceError>;
+        let refused: Open = || Err(SourceError::Unavailable { name: "one", reason: "not built in".into() });
+        let works: Open = || Ok(Box::new(crate::fake_kernel::FakeKernel::default()));
+        let chosen = first_of([refused, works].into_iter()).unwrap();
+        assert!(chosen.why.contains("one: not built in"), "{}", chosen.why);
+        let error = first_of([refused, refused].into_iter()).err().unwrap().to_string();
+        assert!(error.contains("one: not built in") && error.contains("run as root"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::{Move, Sum};
 use crate::live::Counts;
 use crate::process::Layout;
+use crate::source::SourceCounts;
 use spillway_core::machine::Tier;
 
 /// The daemon.
@@ -20,8 +21,12 @@ pub struct Status {
     pub slow: String,
     /// Where its knowledge comes from.
     pub source: SourceStatus,
+    /// Memory that it manages.
+    pub managed_bytes: u64,
     /// CPU time of all it does, of one core, since its start.
     pub cpu_pct: f64,
+    /// The same for 10 GiB managed; none where nothing is managed.
+    pub cpu_pct_per_10_gib: Option<f64>,
     /// Its groups.
     pub groups: Vec<GroupStatus>,
 }
@@ -31,10 +36,15 @@ pub struct Status {
 pub struct SourceStatus {
     /// Its name.
     pub name: String,
+    /// Why it was chosen.
+    pub why: String,
     /// To what it is exact.
     pub precision: String,
     /// What it costs.
     pub cost: String,
+    /// What it was told.
+    #[serde(flatten)]
+    pub counts: SourceCounts,
 }
 
 /// A group.

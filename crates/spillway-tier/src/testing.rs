@@ -1,7 +1,32 @@
-//! What tests of this crate bring along: directory trees in place of `/sys` and `/proc`.
+//! What tests of this crate bring along: directory trees in place of `/sys` and `/proc`, machines on a kernel for tests.
 
 use std::fs;
 use std::path::Path;
+
+use spillway_core::machine::{LinkTelemetry, Tier};
+use spillway_core::size::Size;
+
+use crate::fake_kernel::FakeKernel;
+use crate::group::Budget;
+use crate::live::{Limits, LiveMachine};
+use crate::room::NodeRoom;
+
+/// A machine with numbers for `pages` pages, and room for `local` of them on node 0 and many on node 1.
+pub fn machine(kernel: &FakeKernel, pages: u32, local: u32) -> LiveMachine {
+    let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
+    let bytes = Size::from_bytes(u64::from(local) * 4096);
+    let limits = Limits {
+        local: Budget::Bytes(bytes),
+        local_pages: local,
+        far_pages: 10_000,
+        migration_bytes_per_s: 1 << 40,
+        link,
+    };
+    let mut machine = LiveMachine::new(pages, limits, Box::new(kernel.clone()));
+    machine.set_room(Tier::Local, NodeRoom(vec![(0, 10_000)]));
+    machine.set_room(Tier::Far, NodeRoom(vec![(1, 10_000)]));
+    machine
+}
 
 /// A directory that stands for `/`.
 pub struct Tree(tempfile::TempDir);

@@ -82,13 +82,13 @@ pub struct TierArgs {
     /// Groups and their limits from a TOML file [default: /etc/spillway/tier.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "program", "local", "settings"])]
     config: Option<PathBuf>,
-    /// Where knowledge of use comes from: auto, page-tables or idle-pages
+    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
     /// Most memory to move in a second
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     rate: Size,
-    /// Most of one core that telemetry may take, in percent
+    /// Most of one core that telemetry, policy and moves may take, in percent
     #[arg(long, value_name = "PCT", default_value_t = 2.0)]
     telemetry_cpu: f64,
     /// Least time between two looks, in milliseconds
@@ -233,14 +233,14 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
     }
     config.check().map_err(refuse)?;
     let service = Service::open(&args.state).map_err(refuse)?;
-    let settings = settle_kernel(args, &config)?;
+    let mut settings = settle_kernel(args, &config)?;
     Daemon::check(&config).map_err(refuse)?;
     let signal = ending_signal()?;
     let mut program = match args.program.as_slice() {
         [] => None,
         words => Some(start_program(words)?),
     };
-    let started = Daemon::start(config, program.as_ref().map(Child::id)).map_err(refuse);
+    let started = Daemon::start(config, program.as_ref().map(Child::id), &mut settings).map_err(refuse);
     let managed = started.and_then(|mut daemon| {
         announce(&daemon);
         let managed = serve(&mut daemon, &service, &signal, program.as_mut());
@@ -369,8 +369,10 @@ fn describe(status: &Value) -> String {
     let cpu_pct = status["cpu_pct"].as_f64().unwrap_or(0.0);
     let _ = writeln!(
         text,
-        "telemetry from {}; CPU {cpu_pct:.1}% of a core",
-        status["source"]["name"].as_str().unwrap_or_default()
+        "telemetry from {} ({}); {} managed, CPU {cpu_pct:.1}% of a core",
+        status["source"]["name"].as_str().unwrap_or_default(),
+        status["source"]["why"].as_str().unwrap_or_default(),
+        bytes(&status["managed_bytes"])
     );
     for group in status["groups"].as_array().into_iter().flatten() {
         describe_group(&mut text, group);

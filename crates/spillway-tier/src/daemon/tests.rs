@@ -1,5 +1,7 @@
 use std::process::{Child, Command};
 
+use spillway_sys::access_events::Access;
+
 use super::*;
 use crate::fake_kernel::{FakeKernel, NODE_SHIFT};
 use crate::testing::Tree;
@@ -59,8 +61,8 @@ fn daemon(kernel: &FakeKernel, groups: Vec<Group>) -> Result<Daemon, DaemonError
     let nodes = Nodes::read(tree.root()).unwrap();
     let tiers = nodes.tiers(None, None).unwrap();
     let config = Config { group: groups, look_ms: 1, telemetry_cpu_pct: 100.0, ..Config::default() };
-    let source = Box::new(kernel.clone());
-    let daemon = Daemon::with(config, nodes, tiers, source, &|| Box::new(kernel.clone()), None)?;
+    let chosen = Chosen { source: Box::new(kernel.clone()), why: "a test".into() };
+    let daemon = Daemon::with(config, nodes, tiers, chosen, &|| Box::new(kernel.clone()), None)?;
     // What is free is read again from the tree at each look.
     std::mem::forget(tree);
     Ok(daemon)
@@ -163,17 +165,52 @@ fn a_source_that_disappears_ends_the_daemon_with_a_reason() {
 }
 
 #[test]
+fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    let (id, address) = (sleeper.id(), sleeper.address());
+    kernel.access(id, address, 1);
+    let mut daemon = daemon(&kernel, vec![group("g", &[id])]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].looks > 1);
+    kernel.state().told.push(Access { process: id, address, time_ns: clock_ns(ClockId::Monotonic) });
+    kernel.state().told.push(Access { process: 1, address, time_ns: 5 });
+    turn_until(&mut daemon, |daemon| daemon.status().source.counts.accesses == 2);
+    let status = serde_json::to_value(daemon.status()).unwrap();
+    assert_eq!(status["managed_bytes"], 4096);
+    let (cpu_pct, of_10_gib) = (&status["cpu_pct"], &status["cpu_pct_per_10_gib"]);
+    assert!(cpu_pct.as_f64() <= of_10_gib.as_f64(), "{status}");
+    let source = &status["source"];
+    assert_eq!(
+        (&source["why"], &source["accesses"], &source["lost"]),
+        (&"a test".into(), &2.into(), &0.into())
+    );
+    assert!(daemon.explain(id, Some(address)).unwrap().page.unwrap().accessed);
+    kernel.state().gone.insert(id);
+    drop(sleeper);
+    turn_until(&mut daemon, |_| false);
+    assert_eq!(kernel.state().forgotten, [id]);
+}
+
+#[test]
 fn looks_keep_to_their_share_of_a_core() {
     let kernel = FakeKernel::default();
     let sleeper = Sleeper::start();
     let mut daemon = daemon(&kernel, vec![group("g", &[sleeper.id()])]).unwrap();
     let config = Config { telemetry_cpu_pct: 2.0, look_ms: 100, ..Config::default() };
     let running = &mut daemon.groups[0];
-    running.note_look(1_000, 2_000, 1_000_000, &config);
-    assert_eq!(running.next_look_ns, 100_002_000, "not more often than asked for");
-    running.note_look(5_000, 10_000, 10_000_000, &config);
-    assert_eq!(running.next_look_ns, 500_010_000, "10 ms every 500 ms are 2%");
-    assert_eq!(running.look_interval_ns, 4_000);
-    running.note_look(6_000, 10_000, 1_000_000_000, &config);
-    assert_eq!(running.next_look_ns, 10_000_010_000, "but every 10 s");
+    let mut note_look = |began_ns, ended_ns, busy_ns, least| {
+        running.busy_ns = busy_ns;
+        running.note_look(began_ns, ended_ns, &config, least);
+        running.next_look_ns
+    };
+    let zero = Duration::ZERO;
+    assert_eq!(note_look(1_000, 2_000, 1_000_000, zero), 100_002_000, "not more often than asked for");
+    assert_eq!(note_look(5_000, 10_000, 10_000_000, zero), 500_010_000, "10 ms every 500 ms are 2%");
+    assert_eq!(note_look(6_000, 10_000, 1_000_000_000, zero), 10_000_010_000, "but every 10 s");
+    let least = Duration::from_secs(2);
+    assert_eq!(note_look(7_000, 10_000, 0, least), 2_000_010_000, "not before the source knows more");
+    assert_eq!(running.look_interval_ns, 1_000);
+    assert_eq!(running.busy_ns, 0, "it counts once");
 }
+
+mod killed;

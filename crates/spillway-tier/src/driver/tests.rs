@@ -1,32 +1,12 @@
 use super::*;
 use crate::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
-use crate::group::Budget;
-use crate::live::Limits;
-use crate::room::NodeRoom;
+use crate::testing::machine;
 use rustix::io::Errno;
-use spillway_core::machine::LinkTelemetry;
-use spillway_core::size::Size;
 use spillway_policy::knowledge::Knowledge;
 use spillway_policy::registry::{self, Settings};
 
 const PROCESS: u32 = 7;
 const PERIOD_NS: u64 = 1_000_000;
-
-fn machine(kernel: &FakeKernel, pages: u32, local: u32) -> LiveMachine {
-    let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
-    let bytes = Size::from_bytes(u64::from(local) * 4096);
-    let limits = Limits {
-        local: Budget::Bytes(bytes),
-        local_pages: local,
-        far_pages: 10_000,
-        migration_bytes_per_s: 1 << 40,
-        link,
-    };
-    let mut machine = LiveMachine::new(pages, limits, Box::new(kernel.clone()));
-    machine.set_room(Tier::Local, NodeRoom(vec![(0, 10_000)]));
-    machine.set_room(Tier::Far, NodeRoom(vec![(1, 10_000)]));
-    machine
-}
 
 fn driver(kernel: &FakeKernel, policy: &'static str, settings: &str, pages: u32, local: u32) -> Driver {
     let settings: Settings = serde_json::from_str(settings).unwrap();
@@ -164,4 +144,58 @@ fn every_policy_that_can_run_live_runs_a_while() {
         let local = kernel.state().pages.values().filter(|page| page.node == 0).count() as u32;
         assert_eq!(local, driver.machine.pages.used(Tier::Local), "{}", entry.name);
     }
+}
+
+/// Notes when it was told of which fault.
+struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<(PageIndex, u64)>>>);
+
+impl Policy for Recorder {
+    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn Machine) {
+        machine.mark(&[page]);
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+        self.0.lock().unwrap().push((fault.page, machine.now_ns()));
+    }
+}
+
+#[test]
+fn a_fault_that_the_source_was_told_of_counts_at_its_own_time_and_once() {
+    let kernel = FakeKernel::default();
+    let faults = std::sync::Arc::default();
+    let policy = Box::new(Recorder(std::sync::Arc::clone(&faults)));
+    let mut driver = Driver::new(machine(&kernel, 512, 8), policy, Box::new(|| None));
+    (0..3).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    look(&mut driver, &kernel);
+    driver.advance(1_000);
+    driver.accessed(PROCESS, 4096 + 17, 1_234);
+    driver.accessed(PROCESS, 4096, 1_500);
+    driver.accessed(PROCESS, 0, 1_100);
+    driver.accessed(PROCESS, 1 << 40, 1_600);
+    driver.accessed(PROCESS + 1, 0, 1_600);
+    driver.advance(2_000);
+    let told = [(1, 1_234), (0, 1_500)];
+    assert_eq!(*faults.lock().unwrap(), told, "time never goes back, and a mark is used up");
+    // The look finds the same accesses by their bits.
+    (0..2).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    look(&mut driver, &kernel);
+    look(&mut driver, &kernel);
+    assert_eq!(*faults.lock().unwrap(), told);
+    assert_eq!(driver.machine.counts.hint_faults, 2);
+    assert!(driver.machine.take_accessed(1));
+}
+
+#[test]
+fn a_hot_page_moves_when_its_fault_is_told_before_any_look() {
+    let kernel = FakeKernel::default();
+    let mut driver = hotbox(&kernel, 8);
+    (0..4).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    for _ in 0..3 {
+        round(&mut driver, &kernel, &[2]);
+    }
+    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(1), "hot, and marked");
+    let now_ns = driver.machine.now_ns();
+    driver.accessed(PROCESS, 2 * 4096, now_ns + 10);
+    driver.advance(now_ns + 20);
+    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
 }

@@ -1,25 +1,8 @@
 use super::*;
 use crate::fake_kernel::{EVERYWHERE, FakeKernel};
-use spillway_core::size::Size;
+use crate::testing::machine;
 
 const PROCESS: u32 = 7;
-
-/// A machine with room for `local` pages on node 0 and many on node 1.
-fn machine(kernel: &FakeKernel, local: u32) -> LiveMachine {
-    let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
-    let bytes = Size::from_bytes(u64::from(local) * 4096);
-    let limits = Limits {
-        local: Budget::Bytes(bytes),
-        local_pages: local,
-        far_pages: 10_000,
-        migration_bytes_per_s: 1 << 40,
-        link,
-    };
-    let mut machine = LiveMachine::new(1024, limits, Box::new(kernel.clone()));
-    machine.set_room(Tier::Local, NodeRoom(vec![(0, 10_000)]));
-    machine.set_room(Tier::Far, NodeRoom(vec![(1, 10_000)]));
-    machine
-}
 
 fn look(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
     use crate::source::Source;
@@ -38,7 +21,7 @@ fn look(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
 fn far_pages(local: u32, pages: u32) -> (FakeKernel, LiveMachine) {
     let kernel = FakeKernel::default();
     (0..pages).for_each(|page| kernel.access(PROCESS, u64::from(page) * 4096, 1));
-    let mut machine = machine(&kernel, local);
+    let mut machine = machine(&kernel, 1024, local);
     for event in look(&mut machine, &kernel) {
         let Event::Appeared(page, tier) = event else { panic!("{event:?}") };
         machine.pages.appear(page, tier);
@@ -159,6 +142,49 @@ fn a_process_or_a_node_that_is_gone_is_a_refusal() {
     assert_eq!((machine.tier_of(0), machine.pages.used(Tier::Local)), (Some(Tier::Far), 0));
     machine.set_room(Tier::Local, NodeRoom(vec![]));
     assert_eq!((machine.free_pages(Tier::Local), migrate(&mut machine, &[1], Tier::Local)), (0, 0));
+}
+
+#[test]
+fn a_node_that_fills_up_amid_a_batch_keeps_what_came_and_the_rest_stays_where_it_was() {
+    let (kernel, mut machine) = far_pages(8, 4);
+    kernel.state().refused.insert((PROCESS, 4096), Errno::NOMEM);
+    // The kernel stopped before it came to this one.
+    kernel.state().refused.insert((PROCESS, 3 * 4096), Errno::AGAIN);
+    assert_eq!(migrate(&mut machine, &[0, 1, 2, 3], Tier::Local), 4);
+    let tiers: Vec<_> = (0..4).map(|page| machine.tier_of(page).unwrap()).collect();
+    assert_eq!(tiers, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
+    assert_eq!((machine.pages.used(Tier::Local), machine.counts.promotions), (2, 2));
+    assert_eq!(machine.counts.refused.of("no_free_frame"), 1);
+    assert_eq!(machine.counts.refused.of("not_tried"), 1);
+    let events: Vec<_> = std::iter::from_fn(|| machine.take_event()).collect();
+    assert_eq!(events, [Event::Displaced(1, Tier::Far), Event::Displaced(3, Tier::Far)]);
+    machine.set_room(Tier::Local, NodeRoom(vec![(0, 0)]));
+    assert_eq!(migrate(&mut machine, &[1], Tier::Local), 0, "known to be full");
+    kernel.state().refused.clear();
+    machine.set_room(Tier::Local, NodeRoom(vec![(0, 100)]));
+    assert_eq!(migrate(&mut machine, &[1, 3], Tier::Local), 2);
+    assert!(look(&mut machine, &kernel).is_empty(), "all lie where they are said to");
+}
+
+#[test]
+fn a_process_that_ends_or_executes_with_pages_on_their_way_leaves_nothing_behind() {
+    let (kernel, mut machine) = far_pages(8, 4);
+    assert_eq!(machine.migrate(&[0, 1], Tier::Local, Call::System), 2);
+    machine.forget(PROCESS);
+    machine.flush();
+    assert!(kernel.state().calls.is_empty(), "nobody's pages are moved");
+    assert_eq!((machine.pages.used(Tier::Local), machine.pages.used(Tier::Far)), (0, 0));
+
+    let (kernel, mut machine) = far_pages(8, 4);
+    // It executed another program between the look and the call: its old addresses are no memory, or other memory.
+    kernel.state().refused.insert((PROCESS, 0), Errno::FAULT);
+    kernel.state().pages.remove(&(PROCESS, 4096));
+    assert_eq!(migrate(&mut machine, &[0, 1, 2], Tier::Local), 3);
+    assert_eq!(machine.counts.refused.of("not_there"), 2);
+    kernel.state().pages.clear();
+    while machine.take_event().is_some() {}
+    look(&mut machine, &kernel);
+    assert_eq!((machine.pages.used(Tier::Local), machine.pages.used(Tier::Far)), (0, 0));
 }
 
 #[test]

@@ -4,10 +4,11 @@
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::io::Errno;
 
+use super::page_map::{Mapped, PageMap};
 use super::{Facts, Seen, Source, SourceError};
 
 /// What it is.
@@ -19,16 +20,15 @@ pub(super) const FACTS: Facts = Facts {
 
 const BITMAP: &str = "sys/kernel/mm/page_idle/bitmap";
 const FRAMES_PER_WORD: u64 = 64;
-/// Page map entries read at once.
-const BATCH: usize = 4096;
-const PRESENT: u64 = 1 << 63;
-const FRAME: u64 = (1 << 55) - 1;
 
 /// The source.
 pub struct IdlePages {
-    root: PathBuf,
-    bitmap: File,
+    map: PageMap,
+    bitmap: Bitmap,
 }
+
+/// A bit a frame, set while it is idle.
+struct Bitmap(File);
 
 fn lost(error: std::io::Error) -> SourceError {
     SourceError::Lost { name: FACTS.name, error: Errno::from_io_error(&error).unwrap_or(Errno::IO) }
@@ -48,12 +48,14 @@ impl IdlePages {
             };
             SourceError::Unavailable { name: FACTS.name, reason }
         })?;
-        Ok(Self { root: root.to_owned(), bitmap })
+        Ok(Self { map: PageMap::new(root), bitmap: Bitmap(bitmap) })
     }
+}
 
+impl Bitmap {
     fn word(&self, word: u64) -> Result<u64, SourceError> {
         let mut bytes = [0; 8];
-        match self.bitmap.read_exact_at(&mut bytes, word * 8) {
+        match self.0.read_exact_at(&mut bytes, word * 8) {
             Ok(()) => Ok(u64::from_ne_bytes(bytes)),
             // Behind the last frame that the kernel knows.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(0),
@@ -61,24 +63,21 @@ impl IdlePages {
         }
     }
 
-    /// Whether each of these frames was accessed; then marks them idle.
-    fn accessed(&self, frames: &[u64]) -> Result<Vec<bool>, SourceError> {
-        let mut accessed = Vec::with_capacity(frames.len());
-        let mut at = 0;
-        while at < frames.len() {
-            let word = frames[at] / FRAMES_PER_WORD;
+    /// Tells `visit` of these pages and whether they were accessed; then marks their frames idle.
+    fn look(&self, pages: &[Mapped], visit: &mut dyn FnMut(Seen)) -> Result<(), SourceError> {
+        for of_word in pages.chunk_by(|a, b| a.frame / FRAMES_PER_WORD == b.frame / FRAMES_PER_WORD) {
+            let word = of_word[0].frame / FRAMES_PER_WORD;
             let idle = self.word(word)?;
             let mut marks = 0;
-            while at < frames.len() && frames[at] / FRAMES_PER_WORD == word {
-                let bit = 1 << (frames[at] % FRAMES_PER_WORD);
-                accessed.push(idle & bit == 0);
+            for &Mapped { address, frame } in of_word {
+                let bit = 1 << (frame % FRAMES_PER_WORD);
+                visit(Seen { address, frame, pages: 1, accessed: idle & bit == 0 });
                 marks |= bit;
-                at += 1;
             }
             // Bits that are 0 in what is written stay as they are.
-            self.bitmap.write_all_at(&marks.to_ne_bytes(), word * 8).map_err(lost)?;
+            self.0.write_all_at(&marks.to_ne_bytes(), word * 8).map_err(lost)?;
         }
-        Ok(accessed)
+        Ok(())
     }
 }
 
@@ -93,40 +92,15 @@ impl Source for IdlePages {
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError> {
-        let map = File::open(self.root.join(format!("proc/{process}/pagemap")))
-            .map_err(|_| SourceError::Gone(process))?;
-        let mut bytes = vec![0; BATCH * 8];
-        for range in ranges {
-            let mut page = range.start / 4096;
-            let end = range.end / 4096;
-            while page < end {
-                let count = (end - page).min(BATCH as u64) as usize;
-                let read =
-                    map.read_at(&mut bytes[..count * 8], page * 8).map_err(|_| SourceError::Gone(process))?;
-                let entries = bytes[..read].as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry));
-                let (addresses, frames): (Vec<_>, Vec<_>) = (page..)
-                    .zip(entries)
-                    .filter(|(_, entry)| entry & PRESENT != 0 && entry & FRAME != 0)
-                    .map(|(page, entry)| (page * 4096, entry & FRAME))
-                    .unzip();
-                for ((address, &frame), accessed) in
-                    addresses.into_iter().zip(&frames).zip(self.accessed(&frames)?)
-                {
-                    visit(Seen { address, frame, pages: 1, accessed });
-                }
-                if read < count * 8 {
-                    break;
-                }
-                page += count as u64;
-            }
-        }
-        Ok(())
+        let bitmap = &self.bitmap;
+        self.map.walk(process, ranges, &mut |pages| bitmap.look(pages, visit))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::page_map::PRESENT;
     use crate::testing::Tree;
 
     /// A process whose page `n` is in frame `frames[n]`; 0 for none.

@@ -74,6 +74,10 @@ impl Source for PageTables {
         }
         clear(process)
     }
+
+    fn forget(&mut self, process: u32) {
+        self.spaces.remove(&process);
+    }
 }
 
 #[cfg(test)]
