@@ -170,12 +170,8 @@ int main(void) {
     find_counters();
     set("/proc/sys/kernel/numa_balancing", by_kernel ? "2" : "0");
     set("/sys/kernel/mm/numa/demotion_enabled", by_kernel ? "true" : "false");
-    // What the kernel keeps free it does not give to programs.
-    if (by_kernel) {
-        uint64_t high = zone_pages("\n        high"), low = zone_pages("\n        low");
-        take_all_but(local_pages + high + (high - low));
-    }
-    if (nobody) take_all_but(local_pages + zone_pages("\n        low"));
+    // Below its low watermark the kernel gives programs no more of a node.
+    if (by_kernel || nobody) take_all_but(local_pages + zone_pages("\n        low"));
 
     char *arguments[64] = {0}, local[16], *setting = getenv("rig_settings");
     int count = 0;

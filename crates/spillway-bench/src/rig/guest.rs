@@ -215,7 +215,7 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     let Case { workload, policy, local_pct, latency_ns } = case;
     // What would make runs differ, and what takes long and has no bearing here.
     let quick = "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable nokaslr norandmaps cryptomgr.notests \
-                 initcall_blacklist=load_system_certificate_list";
+                 transparent_hugepage=never rootfstype=ramfs initcall_blacklist=load_system_certificate_list";
     // Node 1 is for a device, and node 0's first memory, a zone of its own, for nobody.
     let memory = format!(
         "memmap=15M$0x100000 memmap={FAR_BYTES}%{LOCAL_BYTES:#x}-1+0xefffffff memmap={REST_BYTES}${:#x}",
