@@ -9,10 +9,14 @@ run: setup
 	cargo build --locked --release --workspace
 	scripts/main-job "$(CARGO_TARGET_DIR)/release/spillway"
 
-# A guest with a fast and a slow memory node runs a workload under several policies; results in target/rig/results.json.
+# Guests with a fast and a slow memory node run workloads under each policy; results in target/rig/results.json. RIG="--quick" for
+# less of it.
 rig: setup
-	scripts/install-packages qemu-system-x86=qemu-system-x86_64
-	cargo test --locked -p spillway --features full-tests --test full_tier -- --nocapture
+	scripts/install-packages qemu-system-x86=qemu-system-x86_64 gcc libc6-dev
+	cargo build --locked --release -p spillway
+	scripts/guest-kernel "$(CARGO_TARGET_DIR)/guest-kernel" >/dev/null
+	"$(CARGO_TARGET_DIR)/release/spillway" bench rig --kernel "$(CARGO_TARGET_DIR)/guest-kernel" \
+		--to "$(CARGO_TARGET_DIR)/rig" $(RIG)
 
 # Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
 test: setup test-tools

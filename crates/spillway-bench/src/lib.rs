@@ -7,6 +7,7 @@
 //! - [`paging`]: both sides in turns
 //! - [`dcm`]: whole programs, as in dcm's evaluation
 //! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories measures it
+//! - [`rig`]: guests with two memory nodes, under the policies for them
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
 
@@ -20,6 +21,7 @@ pub mod measured;
 pub mod page;
 pub mod paging;
 pub mod physical;
+pub mod rig;
 pub mod rows;
 pub mod swap;
 pub mod table;

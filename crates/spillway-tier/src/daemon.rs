@@ -8,6 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use spillway_core::machine::{Machine, Tier};
 use thiserror::Error;
 
+use crate::counters::{Counters, CountersError};
 use crate::driver::Driver;
 use crate::group::{Budget, Config, ConfigError, Group};
 use crate::live::{Limits, LiveMachine};
@@ -51,6 +52,9 @@ pub enum DaemonError {
     /// A setting that telemetry needs cannot be changed.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// No counters where some were named.
+    #[error(transparent)]
+    Counters(#[from] CountersError),
     /// A process or a control group is not there.
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -122,6 +126,7 @@ impl Daemon {
         }
         let nodes = Nodes::read(root)?;
         let tiers = nodes.tiers(config.fast.as_ref(), config.slow.as_ref())?;
+        config.counters.as_deref().map(Counters::open).transpose()?;
         if !nodes.know_frames() {
             return Err(DaemonError::NoFrames);
         }
@@ -173,7 +178,8 @@ impl Daemon {
                 migration_bytes_per_s: config.migration_bytes_per_s()?,
                 link,
             };
-            let machine = LiveMachine::new(FIRST_PAGES, limits, mover());
+            let counters = config.counters.as_deref().map(Counters::open).transpose()?;
+            let machine = LiveMachine::new(FIRST_PAGES, limits, mover()).counted_by(counters);
             // It was built once already, so it can be built again.
             let first = group.build_policy()?;
             let again = group.clone();

@@ -145,6 +145,8 @@ impl Driver {
     /// A window of the counters is over.
     pub fn window(&mut self, window: CounterWindow) {
         self.ask(Reason::Policy, |policy, machine| policy.on_counters(window, machine));
+        self.machine.counts.windows += 1;
+        self.machine.counts.paused_windows += u64::from(self.paused().is_some());
     }
 
     /// Looks at a process: which pages are there, and which of them are used. [`Self::act`] tells the policy. `tier_of` names the tier of a frame, and

@@ -102,6 +102,8 @@ pub struct Config {
     pub slow: Option<NodeSet>,
     /// Where knowledge of use comes from.
     pub source: source::Choice,
+    /// Counters of accesses by node, for policies that ask for them; what looks find in use, where nothing is said.
+    pub counters: Option<PathBuf>,
     /// Most bytes a second that are moved for each group.
     pub migration_per_s: String,
     /// Most of one core that looks, policy and moves may take, in percent; looks come at longer intervals otherwise.
@@ -122,6 +124,7 @@ impl Default for Config {
             fast: None,
             slow: None,
             source: source::Choice::Auto,
+            counters: None,
             migration_per_s: "1G".to_owned(),
             telemetry_cpu_pct: 2.0,
             look_ms: 100,

@@ -4,7 +4,7 @@
 //! - [`nodes`]: which memory nodes there are, and which are fast; [`settings`]: what the kernel does by itself, and
 //!   settings that are put back
 //! - [`process`]: processes, and which of their memory may move
-//! - [`source`]: telemetry, which pages are used; [`mover`]: moving them
+//! - [`source`]: telemetry, which pages are used; [`counters`]: which node serves accesses; [`mover`]: moving them
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work
@@ -12,6 +12,7 @@
 //! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor` tells
 
 pub mod checks;
+pub mod counters;
 pub mod daemon;
 pub mod driver;
 #[cfg(any(test, feature = "testing"))]

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
 
+use crate::counters::Counters;
 use crate::group::Budget;
 use crate::history::{History, Reason};
 use crate::mover::{Mover, RateCap, Refusals};
@@ -50,6 +51,10 @@ pub struct Counts {
     pub far_uses: u64,
     /// Pages that the kernel moved between tiers by itself.
     pub moved_by_kernel: u64,
+    /// Windows of the policy's counters that ended.
+    pub windows: u64,
+    /// Of these, with migrations paused at their end.
+    pub paused_windows: u64,
 }
 
 /// Something that the policy has to be told.
@@ -101,6 +106,7 @@ pub struct LiveMachine {
     window_ns: u64,
     window_began_ns: u64,
     accessed: [u64; 2],
+    counters: Option<Counters>,
     samples_wanted: bool,
     /// Accesses are told at once, so that a bit which was taken is clear.
     told_at_once: bool,
@@ -130,6 +136,7 @@ impl LiveMachine {
             window_ns: 0,
             window_began_ns: 0,
             accessed: [0; 2],
+            counters: None,
             samples_wanted: false,
             told_at_once: false,
             events: VecDeque::new(),
@@ -143,6 +150,12 @@ impl LiveMachine {
     #[must_use]
     pub fn told_at_once(self) -> Self {
         Self { told_at_once: true, ..self }
+    }
+
+    /// Accesses are counted by the machine; without, a window's accesses are the pages that looks find in use.
+    #[must_use]
+    pub fn counted_by(self, counters: Option<Counters>) -> Self {
+        Self { counters, ..self }
     }
 
     /// What nodes there are in a tier, and what is free on them, in pages.
@@ -198,13 +211,18 @@ impl LiveMachine {
         !self.events.is_empty()
     }
 
-    /// Pages seen in use since the window began, local and far, if it is over; then the next begins.
+    /// Accesses since the window began, local and far, if it is over; then the next begins.
     pub fn take_window(&mut self) -> Option<[u64; 2]> {
         if self.window_ns == 0 || self.now_ns < self.window_began_ns + self.window_ns {
             return None;
         }
         self.window_began_ns = self.now_ns;
-        Some(std::mem::take(&mut self.accessed))
+        Some(self.take_accesses())
+    }
+
+    fn take_accesses(&mut self) -> [u64; 2] {
+        let seen = std::mem::take(&mut self.accessed);
+        self.counters.as_mut().map_or(seen, Counters::take)
     }
 
     /// Whether the policy asked for samples, which no source here takes.
@@ -582,7 +600,7 @@ impl Machine for LiveMachine {
     fn count_accesses(&mut self, window_ns: u64) {
         self.window_ns = window_ns;
         self.window_began_ns = self.now_ns;
-        self.accessed = [0; 2];
+        self.take_accesses();
     }
 
     fn set_timer(&mut self, timer: u32, after_ns: u64) {

@@ -85,6 +85,9 @@ pub struct TierArgs {
     /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
+    /// Counters of accesses by node for HotBox's pauses, as a file that can be mapped [default: telemetry]
+    #[arg(long, value_name = "FILE")]
+    counters: Option<PathBuf>,
     /// Most memory to move in a second
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     rate: Size,
@@ -195,6 +198,7 @@ impl TierArgs {
         };
         config.fast = self.fast.clone().or(config.fast);
         config.slow = self.slow.clone().or(config.slow);
+        config.counters = self.counters.clone().or(config.counters);
         config.beside_kernel |= self.beside_kernel;
         config.pause_kernel |= self.pause_kernel;
         Ok(config)

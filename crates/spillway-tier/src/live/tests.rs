@@ -293,3 +293,20 @@ fn a_share_of_memory_is_a_share_of_what_there_is() {
     machine.settle_budget(2);
     assert_eq!(machine.capacity_pages(Tier::Local), 2, "the nodes have no more");
 }
+
+#[test]
+fn counters_tell_windows_where_there_are_some() {
+    use crate::counters::{Counters, tests::file};
+    use std::sync::atomic::Ordering;
+    let (kernel, machine) = far_pages(4, 3);
+    let (file, memory) = file();
+    let mut machine = machine.counted_by(Some(Counters::open(file.path()).unwrap()));
+    machine.count_accesses(1000);
+    kernel.access(PROCESS, 0, 1);
+    look(&mut machine, &kernel);
+    memory.atomics_u64(8, 2)[0].store(40, Ordering::Relaxed);
+    memory.atomics_u64(8, 2)[1].store(2, Ordering::Relaxed);
+    machine.set_now_ns(1000);
+    assert_eq!(machine.take_window(), Some([40, 2]), "not what the look found");
+    assert_eq!(machine.counts.far_uses, 1, "which still counts as use");
+}

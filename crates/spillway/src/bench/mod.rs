@@ -5,6 +5,7 @@ mod dcm;
 mod paging;
 mod physical;
 mod report;
+mod rig;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ enum Bench {
     Paging(paging::PagingArgs),
     Dcm(dcm::DcmArgs),
     Physical(physical::PhysicalArgs),
+    Rig(rig::RigArgs),
     Report(report::ReportArgs),
     #[command(hide = true)]
     Access(access::AccessArgs),
@@ -47,6 +49,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Bench::Paging(args) => paging::run(&args),
         Bench::Dcm(args) => dcm::run(&args),
         Bench::Physical(args) => physical::run(&args),
+        Bench::Rig(args) => rig::run(&args),
         Bench::Report(args) => report::run(&args),
         Bench::Access(args) => access::run(&args),
     }

@@ -1,0 +1,189 @@
+//! `spillway bench rig`: the daemon's policies, the kernel's own tiering and no migration, on a real kernel with two
+//! memory nodes, without special hardware.
+//!
+//! An emulator without hardware support boots a kernel with a fast and a slow node; a plugin of its translator models
+//! the last-level cache and counts, by physical address, which node serves each miss. Time in the guest passes with
+//! its instructions, so that results do not depend on how fast or busy this machine is.
+//!
+//! - [`guest`]: the guest and the emulator's command line, with [`archive`] for the guest's first files; the programs in
+//!   C lie under `rig/`
+//! - [`outcome`]: what a guest left; [`report`]: rows and goals
+//! - [`page`]: the results for people
+
+pub mod archive;
+pub mod guest;
+pub mod outcome;
+pub mod page;
+pub mod report;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use crate::BenchError;
+use guest::Guest;
+use report::Row;
+
+/// The workloads, by the names that `rig/workload.c` knows.
+pub const WORKLOADS: [&str; 5] = ["bfs", "pagerank", "kv-hot-tenth", "phases", "uniform"];
+/// The policies: the daemon's, and what else `rig/init.c` knows.
+pub const POLICIES: [&str; 6] = ["hotbox", "indigo", "tpp", KERNEL, NONE, ALL_LOCAL];
+const KERNEL: &str = "kernel";
+const NONE: &str = "none";
+const ALL_LOCAL: &str = "all-local";
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Directory of the guest's kernel.
+    pub kernel: PathBuf,
+    /// The workloads.
+    pub workloads: Vec<String>,
+    /// The policies.
+    pub policies: Vec<String>,
+    /// Local memory, in percent of the workload's.
+    pub local_pct: Vec<u32>,
+    /// Latencies of far memory.
+    pub latency_ns: Vec<u32>,
+    /// Memory of a workload.
+    pub memory_mib: u32,
+    /// Seconds of the guest before those that are measured.
+    pub warm_s: u32,
+    /// Seconds of the guest that are measured.
+    pub measured_s: u32,
+    /// Guests at a time.
+    pub jobs: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            kernel: PathBuf::from("guest-kernel"),
+            workloads: WORKLOADS.map(str::to_owned).to_vec(),
+            policies: POLICIES.map(str::to_owned).to_vec(),
+            local_pct: vec![20, 40],
+            latency_ns: vec![750, 1500],
+            memory_mib: 64,
+            warm_s: 8,
+            measured_s: 8,
+            jobs: 1,
+        }
+    }
+}
+
+/// One guest's work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The workload.
+    pub workload: String,
+    /// The policy.
+    pub policy: String,
+    /// Local memory, in percent of the workload's.
+    pub local_pct: u32,
+    /// Latency of far memory.
+    pub latency_ns: u32,
+}
+
+impl Plan {
+    /// Its runs. Where all memory is local, neither share nor latency matter.
+    #[must_use]
+    pub fn cases(&self) -> VecDeque<Case> {
+        let mut cases = VecDeque::new();
+        for workload in &self.workloads {
+            for (at, latency_ns) in self.latency_ns.iter().enumerate() {
+                for (nth, local_pct) in self.local_pct.iter().enumerate() {
+                    for policy in
+                        self.policies.iter().filter(|policy| *policy != ALL_LOCAL || (at, nth) == (0, 0))
+                    {
+                        let local_pct = if policy == ALL_LOCAL { 100 } else { *local_pct };
+                        cases.push_back(Case {
+                            workload: workload.clone(),
+                            policy: policy.clone(),
+                            local_pct,
+                            latency_ns: *latency_ns,
+                        });
+                    }
+                }
+            }
+        }
+        cases
+    }
+}
+
+/// What happens meanwhile.
+pub enum Progress<'a> {
+    /// So many runs are to be made.
+    Begins(usize),
+    /// One is done, after so many seconds.
+    Ended(&'a Row, f64),
+    /// One failed.
+    Failed(&'a Case, &'a str),
+}
+
+/// Makes the runs; rows in the order of the cases, and how many runs failed. `spillway` is the daemon's command.
+///
+/// # Errors
+/// Nothing can be run, or the user interrupts.
+pub fn measure(
+    plan: &Plan,
+    spillway: &std::path::Path,
+    interrupted: &AtomicBool,
+    tell: &mut (dyn FnMut(Progress<'_>) + Send),
+) -> Result<(Vec<Row>, usize), BenchError> {
+    let guest = Guest::prepare(spillway, &plan.kernel)?;
+    let cases = plan.cases();
+    tell(Progress::Begins(cases.len()));
+    let left = Mutex::new(cases.into_iter().enumerate().collect::<VecDeque<_>>());
+    let done = Mutex::new((Vec::new(), 0, tell));
+    let work = || -> Result<(), BenchError> {
+        loop {
+            let next = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
+            let Some((at, case)) = next else { return Ok(()) };
+            let began = Instant::now();
+            let outcome = guest.boot(plan, &case, interrupted);
+            let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (rows, failed, tell) = &mut *done;
+            match outcome {
+                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                Err(error) => {
+                    *failed += 1;
+                    tell(Progress::Failed(&case, &error.to_string()));
+                }
+                Ok((console, counters)) => match outcome::row(plan, &case, &console, &counters) {
+                    Some(row) => {
+                        tell(Progress::Ended(&row, began.elapsed().as_secs_f64()));
+                        rows.push((at, row));
+                    }
+                    None => {
+                        *failed += 1;
+                        tell(Progress::Failed(&case, &format!("the guest printed:\n{console}")));
+                    }
+                },
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..plan.jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Err(BenchError::Interrupted)))
+    })?;
+    let (mut rows, failed, _) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    rows.sort_by_key(|(at, _)| *at);
+    Ok((rows.into_iter().map(|(_, row)| row).collect(), failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_local_runs_once_a_workload() {
+        let plan = Plan { workloads: vec!["bfs".into(), "uniform".into()], ..Plan::default() };
+        let cases = plan.cases();
+        assert_eq!(cases.len(), 2 * (5 * 2 * 2 + 1));
+        let all_local: Vec<_> = cases.iter().filter(|case| case.policy == ALL_LOCAL).collect();
+        assert_eq!(all_local.len(), 2);
+        assert!(all_local.iter().all(|case| case.local_pct == 100));
+    }
+}

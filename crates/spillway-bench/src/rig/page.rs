@@ -1,0 +1,208 @@
+//! The rig's results for people: as a page, and as Markdown.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, PreEscaped, html};
+use spillway_lab::report::document::document;
+
+use super::Plan;
+use super::report::{Goal, Row};
+use crate::BenchError;
+use crate::machine::Machine;
+use crate::page::plot::Bars;
+
+const COLUMNS: [&str; 11] = [
+    "workload",
+    "local",
+    "far, ns",
+    "policy",
+    "local hit ratio",
+    "static oracle",
+    "AMAT, ns",
+    "promotions",
+    "demotions",
+    "good-put",
+    "windows paused",
+];
+
+fn cells(row: &Row) -> [String; 11] {
+    let share = |share: f64| format!("{:.1}%", share * 100.0);
+    let windows = row.windows.zip(row.paused_windows).filter(|(windows, _)| *windows > 0);
+    [
+        row.workload.clone(),
+        format!("{}%", row.local_pct),
+        row.latency_ns.to_string(),
+        row.policy.clone(),
+        share(row.local_hit_ratio),
+        share(row.oracle_local_hit_ratio),
+        format!("{:.1}", row.amat_ns),
+        row.promotions.to_string(),
+        row.demotions.to_string(),
+        row.good_put.map_or("-".to_owned(), share),
+        windows.map_or("-".to_owned(), |(windows, paused)| format!("{paused} of {windows}")),
+    ]
+}
+
+/// All rows as a Markdown table.
+#[must_use]
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text = format!("| {} |\n|{}\n", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", cells(row).join(" | "));
+    }
+    text
+}
+
+/// Local hit ratios of every policy, workload by workload, as a short Markdown table for one latency.
+#[must_use]
+pub fn short_markdown(rows: &[Row], latency_ns: u32) -> String {
+    let rows: Vec<&Row> =
+        rows.iter().filter(|row| row.latency_ns == latency_ns && row.local_pct < 100).collect();
+    let policies = in_order(rows.iter().map(|row| row.policy.as_str()));
+    let mut text = format!("| workload, local memory | {} | static oracle |\n|---|", policies.join(" | "));
+    text.push_str(&"---|".repeat(policies.len() + 1));
+    for (workload, local_pct) in in_order(rows.iter().map(|row| (row.workload.as_str(), row.local_pct))) {
+        let _ = write!(text, "\n| {workload}, {local_pct}% |");
+        let of_case = || rows.iter().filter(|row| row.workload == workload && row.local_pct == local_pct);
+        for policy in &policies {
+            let row = of_case().find(|row| row.policy == *policy);
+            let ratio = row.map_or("-".to_owned(), |row| format!("{:.0}%", row.local_hit_ratio * 100.0));
+            let _ = write!(text, " {ratio} |");
+        }
+        let oracle = of_case().map(|row| row.oracle_local_hit_ratio).fold(0.0, f64::max);
+        let _ = write!(text, " {:.0}% |", oracle * 100.0);
+    }
+    text + "\n"
+}
+
+fn in_order<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for one in all {
+        if !found.contains(&one) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+fn picture(rows: &[Row], workload: &str, latency_ns: u32) -> Result<String, BenchError> {
+    let of_case: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.workload == workload && row.latency_ns == latency_ns && row.local_pct < 100)
+        .collect();
+    let shares = in_order(of_case.iter().map(|row| row.local_pct));
+    let ratio = |policy: &str, local_pct: u32| {
+        let row = of_case.iter().find(|row| row.policy == policy && row.local_pct == local_pct);
+        row.map(|row| row.local_hit_ratio * 100.0)
+    };
+    let policies = in_order(of_case.iter().map(|row| row.policy.clone()));
+    let series = policies.into_iter().map(|policy| {
+        let values = shares.iter().map(|&local_pct| ratio(&policy, local_pct)).collect();
+        (policy, values)
+    });
+    Bars {
+        title: format!("{workload}: misses that local memory served, {latency_ns} ns"),
+        unit: "%".into(),
+        categories: shares.iter().map(|share| format!("{share}% local")).collect(),
+        series: series.collect(),
+        line_at: None,
+    }
+    .svg()
+}
+
+/// The page.
+///
+/// # Errors
+/// A picture cannot be drawn.
+pub fn page(rows: &[Row], goals: &[Goal], plan: &Plan) -> Result<String, BenchError> {
+    let machine = Machine::this();
+    let mut pictures = Vec::new();
+    for (workload, latency_ns) in in_order(rows.iter().map(|row| (row.workload.as_str(), row.latency_ns))) {
+        pictures.push(picture(rows, workload, latency_ns)?);
+    }
+    let header = html! {
+        header {
+            h1 { "Hybrid memory on a real kernel" }
+            p {
+                "Spillway " (machine.spillway) "; guests of two memory nodes under QEMU without KVM, " (plan.memory_mib)
+                " MiB a workload, " (plan.warm_s) " s of the guest's time to settle and " (plan.measured_s) " s measured"
+            }
+            nav { a href="#goals" { "Goals" } a href="#pictures" { "Local hit ratios" } a href="#rows" { "All numbers" } }
+        }
+    };
+    let sections = html! {
+        (goals_section(goals))
+        section #pictures {
+            h2 { "Local hit ratios" }
+            div.charts { @for svg in &pictures { div.card { (PreEscaped(svg)) } } }
+        }
+        (rows_section(rows))
+    };
+    Ok(document("Hybrid memory on a real kernel", &header, &sections))
+}
+
+fn goals_section(goals: &[Goal]) -> Markup {
+    html! {
+        section #goals {
+            h2 { "Goals: " (goals.iter().filter(|goal| goal.met).count()) " of " (goals.len()) " met" }
+            div.card {
+                table {
+                    thead { tr { th { "wanted" } th { "found" } th { "met" } } }
+                    tbody {
+                        @for goal in goals {
+                            tr { td { (goal.wanted) } td { (goal.found) } td { @if goal.met { "yes" } @else { b { "no" } } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn rows_section(rows: &[Row]) -> Markup {
+    html! {
+        section #rows {
+            h2 { "All numbers" }
+            p.note {
+                "AMAT is 11.5 ns an access, 70 ns more where local memory serves it, and the latency of far memory where that does. "
+                "The static oracle is the best fixed choice of pages, known afterwards."
+            }
+            div.card {
+                table {
+                    thead { tr { @for column in COLUMNS { th { (column) } } } }
+                    tbody { @for row in rows { tr { @for cell in cells(row) { td { (cell) } } } } }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::report::{blank, goals};
+
+    #[test]
+    fn every_run_is_in_the_table_and_on_the_page() {
+        let rows = [
+            blank("bfs", "hotbox"),
+            blank("bfs", "kernel"),
+            Row { local_pct: 40, ..blank("uniform", "hotbox") },
+        ];
+        let text = markdown(&rows);
+        assert_eq!(text.lines().count(), 2 + rows.len());
+        assert!(
+            text.contains("| bfs | 20% | 750 | kernel | 50.0% |") && text.contains("| 8 of 10 |"),
+            "{text}"
+        );
+        let short = short_markdown(&rows, 750);
+        assert!(short.contains("| workload, local memory | hotbox | kernel | static oracle |"), "{short}");
+        assert!(short.contains("| uniform, 40% | 50% | - | 50% |") && short.ends_with("|\n"), "{short}");
+        let page = page(&rows, &goals(&rows), &Plan::default()).unwrap();
+        assert!(
+            page.contains("bfs: misses that local memory served") && page.contains("3 of 3 met"),
+            "{page}"
+        );
+        assert!(!page.contains("<script") && !page.contains("=\"https"), "fetches nothing");
+    }
+}

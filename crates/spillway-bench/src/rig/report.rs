@@ -1,0 +1,190 @@
+//! What comes out of the rig: a row a run, and whether the goals are met.
+
+use serde::{Deserialize, Serialize};
+
+/// One workload under one policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The workload.
+    pub workload: String,
+    /// The policy: one of the daemon's, `kernel` for NUMA balancing with demotion, `none`, or `all-local`.
+    pub policy: String,
+    /// Local memory, in percent of the workload's.
+    pub local_pct: u32,
+    /// Latency of far memory.
+    pub latency_ns: u32,
+    /// Share of the misses of the last-level cache that local memory served.
+    pub local_hit_ratio: f64,
+    /// The same for the best fixed choice of pages, known afterwards.
+    pub oracle_local_hit_ratio: f64,
+    /// Share of the accesses that hit the last-level cache.
+    pub llc_hit_ratio: f64,
+    /// Average time of an access.
+    pub amat_ns: f64,
+    /// Promoted pages that were used before they were demoted, of those promoted; none where nobody counts it.
+    pub good_put: Option<f64>,
+    /// Pages moved to local memory.
+    pub promotions: u64,
+    /// Pages moved to far memory, without those that were placed there at first sight.
+    pub demotions: u64,
+    /// Windows of the policy's counters.
+    pub windows: Option<u64>,
+    /// Of these, with migrations paused at their end.
+    pub paused_windows: Option<u64>,
+    /// Speed of the workload, its waiting for memory included, in steps of its own.
+    pub steps_per_s: f64,
+    /// Share of its pages that were local at the end.
+    pub pages_local_ratio: f64,
+    /// CPU time of looks, of the guest's processor.
+    pub telemetry_cpu_pct: Option<f64>,
+    /// Time between the last two looks.
+    pub look_interval_ms: Option<f64>,
+}
+
+/// Whether something holds that the project wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// What is wanted.
+    pub wanted: String,
+    /// In which run, and what came out.
+    pub found: String,
+    /// Whether it holds.
+    pub met: bool,
+}
+
+/// Share of the static oracle's local hit ratio that HotBox is to reach.
+const OF_ORACLE: f64 = 0.9;
+/// Windows after which migrations of no use are to be paused.
+const WINDOWS_TO_PAUSE: u64 = 3;
+
+/// Which goals the rows meet, as far as the runs for them were made.
+#[must_use]
+pub fn goals(rows: &[Row]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for row in rows {
+        let of = |policy: &str| {
+            rows.iter().find(|other| {
+                other.policy == policy
+                    && (&other.workload, other.local_pct, other.latency_ns)
+                        == (&row.workload, row.local_pct, row.latency_ns)
+            })
+        };
+        let uniform = row.workload == "uniform";
+        match row.policy.as_str() {
+            "hotbox" if uniform => goals.extend(pauses(row)),
+            "hotbox" => {
+                goals.extend(of("kernel").map(|kernel| at_least(row, kernel)));
+                goals.extend((row.workload != "phases").then(|| near_oracle(row)));
+            }
+            "indigo" if !uniform => goals.extend(of("kernel").map(|kernel| fewer_promotions(row, kernel))),
+            _ => {}
+        }
+    }
+    goals.sort_by(|a, b| a.wanted.cmp(&b.wanted));
+    goals
+}
+
+fn case(row: &Row) -> String {
+    format!("{}, {}% local, {} ns", row.workload, row.local_pct, row.latency_ns)
+}
+
+fn at_least(row: &Row, kernel: &Row) -> Goal {
+    Goal {
+        wanted: "HotBox: local hit ratio at or above the kernel's own tiering".into(),
+        found: format!("{}: {:.3} against {:.3}", case(row), row.local_hit_ratio, kernel.local_hit_ratio),
+        met: row.local_hit_ratio >= kernel.local_hit_ratio,
+    }
+}
+
+fn near_oracle(row: &Row) -> Goal {
+    Goal {
+        wanted: "HotBox: local hit ratio within 10% of the static oracle's".into(),
+        found: format!("{}: {:.3} against {:.3}", case(row), row.local_hit_ratio, row.oracle_local_hit_ratio),
+        met: row.local_hit_ratio >= OF_ORACLE * row.oracle_local_hit_ratio,
+    }
+}
+
+fn pauses(row: &Row) -> Option<Goal> {
+    let active = row.windows?.checked_sub(row.paused_windows?)?;
+    Some(Goal {
+        wanted: "HotBox: migrations paused within three windows on uniform access".into(),
+        found: format!("{}: {active} windows without a pause, of {}", case(row), row.windows?),
+        met: active <= WINDOWS_TO_PAUSE,
+    })
+}
+
+fn fewer_promotions(row: &Row, kernel: &Row) -> Goal {
+    Goal {
+        wanted: "INDIGO: fewer promotions than the kernel's tiering at equal or better AMAT".into(),
+        found: format!(
+            "{}: {} against {} promotions, {:.0} against {:.0} ns",
+            case(row),
+            row.promotions,
+            kernel.promotions,
+            row.amat_ns,
+            kernel.amat_ns
+        ),
+        met: row.promotions < kernel.promotions && row.amat_ns <= kernel.amat_ns,
+    }
+}
+
+/// A row of nothing, for tests.
+#[cfg(test)]
+pub(super) fn blank(workload: &str, policy: &str) -> Row {
+    Row {
+        workload: workload.into(),
+        policy: policy.into(),
+        local_pct: 20,
+        latency_ns: 750,
+        local_hit_ratio: 0.5,
+        oracle_local_hit_ratio: 0.5,
+        llc_hit_ratio: 0.9,
+        amat_ns: 100.0,
+        good_put: None,
+        promotions: 10,
+        demotions: 10,
+        windows: Some(10),
+        paused_windows: Some(8),
+        steps_per_s: 1.0,
+        pages_local_ratio: 0.2,
+        telemetry_cpu_pct: None,
+        look_interval_ms: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(rows: &[Row]) -> Vec<bool> {
+        goals(rows).iter().map(|goal| goal.met).collect()
+    }
+
+    #[test]
+    fn goals_compare_runs_of_the_same_case() {
+        let (hotbox, mut kernel) = (blank("bfs", "hotbox"), blank("bfs", "kernel"));
+        assert_eq!(met(&[hotbox.clone(), kernel.clone()]), [true, true]);
+        kernel.local_hit_ratio = 0.6;
+        assert_eq!(met(&[hotbox.clone(), kernel.clone()]), [false, true]);
+        kernel.local_pct = 40;
+        assert_eq!(goals(&[hotbox, kernel]).len(), 1, "another case");
+        let far_off = Row { local_hit_ratio: 0.44, ..blank("bfs", "hotbox") };
+        assert_eq!(met(&[far_off.clone()]), [false]);
+        assert!(
+            met(&[Row { workload: "phases".into(), ..far_off }]).is_empty(),
+            "no fixed choice is right there"
+        );
+    }
+
+    #[test]
+    fn a_pause_must_come_within_three_windows_and_indigo_must_gain() {
+        let uniform = blank("uniform", "hotbox");
+        assert_eq!(met(&[uniform.clone()]), [true]);
+        assert_eq!(met(&[Row { paused_windows: Some(6), ..uniform }]), [false]);
+        let (kernel, indigo) = (blank("bfs", "kernel"), blank("bfs", "indigo"));
+        assert_eq!(met(&[kernel.clone(), indigo.clone()]), [false], "as many promotions");
+        let fewer = Row { promotions: 9, ..indigo };
+        assert_eq!(met(&[kernel.clone(), fewer.clone()]), [true]);
+        assert_eq!(met(&[kernel, Row { amat_ns: 101.0, ..fewer }]), [false]);
+    }
+}

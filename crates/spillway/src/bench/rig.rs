@@ -1,0 +1,149 @@
+//! `spillway bench rig`.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use spillway_bench::rig::report::{Row, goals};
+use spillway_bench::rig::{POLICIES, Plan, Progress, WORKLOADS, measure, page};
+
+use super::{failure, interruption, this_command};
+
+const EXAMPLE: &str = "\
+Example:
+  spillway bench rig --kernel target/guest-kernel --to target/rig --quick
+
+Writes results.json, results.md and index.html. 'make rig' fetches the guest's
+kernel (scripts/guest-kernel) and the emulator first.";
+
+/// Measure 'tier' in guests that have two memory nodes, beside the kernel's own tiering.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
+pub struct RigArgs {
+    /// Where vmlinuz and modules/ of the guest's kernel lie
+    #[arg(long, value_name = "DIRECTORY")]
+    kernel: PathBuf,
+    /// Where the results go
+    #[arg(long, value_name = "DIRECTORY")]
+    to: PathBuf,
+    /// Only this workload; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(WORKLOADS))]
+    workload: Vec<String>,
+    /// Only this policy; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(POLICIES))]
+    policy: Vec<String>,
+    /// Local memory, in percent of the workload's [default: 20,40]
+    #[arg(long, value_name = "PCT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(5..=95))]
+    local: Vec<u32>,
+    /// Latencies of far memory, in nanoseconds [default: 750,1500]
+    #[arg(long, value_name = "NS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(71..=10_000))]
+    latency: Vec<u32>,
+    /// Guests at a time [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    jobs: Option<u32>,
+    /// Little memory for a short time, at one latency
+    #[arg(long)]
+    quick: bool,
+}
+
+impl RigArgs {
+    fn plan(&self) -> Plan {
+        let mut plan = Plan { kernel: self.kernel.clone(), ..Plan::default() };
+        if self.quick {
+            (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
+            plan.latency_ns.truncate(1);
+        }
+        let jobs = self.jobs.and_then(|jobs| usize::try_from(jobs).ok());
+        plan.jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        for (asked, planned) in [(&self.workload, &mut plan.workloads), (&self.policy, &mut plan.policies)] {
+            if !asked.is_empty() {
+                planned.clone_from(asked);
+            }
+        }
+        for (asked, planned) in [(&self.local, &mut plan.local_pct), (&self.latency, &mut plan.latency_ns)] {
+            if !asked.is_empty() {
+                planned.clone_from(asked);
+            }
+        }
+        plan
+    }
+}
+
+/// Runs it.
+pub fn run(args: &RigArgs) -> ExitCode {
+    let plan = args.plan();
+    let spillway = match this_command() {
+        Ok(path) => path,
+        Err(error) => return failure(error),
+    };
+    let (mut all, mut done) = (0, 0);
+    let mut tell = |progress: Progress<'_>| {
+        let text = match progress {
+            Progress::Begins(runs) => {
+                all = runs;
+                format!("{runs} runs, {} at a time", plan.jobs)
+            }
+            Progress::Ended(row, wall_s) => {
+                done += 1;
+                format!("{done} of {all}: {}, {wall_s:.0} s", describe(row))
+            }
+            Progress::Failed(case, why) => {
+                done += 1;
+                format!("{done} of {all}: {} under {} failed: {why}", case.workload, case.policy)
+            }
+        };
+        let _ = writeln!(std::io::stderr(), "rig: {text}");
+    };
+    let (rows, failed) = match measure(&plan, &spillway, &interruption(), &mut tell) {
+        Ok(measured) => measured,
+        Err(error) => return failure(error),
+    };
+    if let Err(error) = write(&args.to, &rows, &plan) {
+        return failure(error);
+    }
+    if failed > 0 {
+        return failure(format!("{failed} of {all} runs failed; see above"));
+    }
+    ExitCode::SUCCESS
+}
+
+fn describe(row: &Row) -> String {
+    let Row { workload, policy, local_pct, latency_ns, .. } = row;
+    format!(
+        "{workload} under {policy}, {local_pct}% local, {latency_ns} ns: local hit ratio {:.3}, AMAT {:.1} ns, {} promotions",
+        row.local_hit_ratio, row.amat_ns, row.promotions
+    )
+}
+
+/// Writes the results, and prints which goals they meet.
+fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
+    let goals = goals(rows);
+    let json = serde_json::to_string_pretty(rows).map_err(|error| error.to_string())?;
+    let short: Vec<String> = plan
+        .latency_ns
+        .iter()
+        .map(|&latency_ns| {
+            format!("Far memory of {latency_ns} ns:\n\n{}\n", page::short_markdown(rows, latency_ns))
+        })
+        .collect();
+    let markdown = format!("{}{}", short.concat(), page::markdown(rows));
+    let page = page::page(rows, &goals, plan).map_err(|error| error.to_string())?;
+    fs::create_dir_all(to).map_err(|error| format!("cannot make {}: {error}; check --to", to.display()))?;
+    for (name, text) in
+        [("results.json", json + "\n"), ("results.md", markdown.clone()), ("index.html", page)]
+    {
+        let path = to.join(name);
+        fs::write(&path, text)
+            .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
+    }
+    let mut out = std::io::stdout();
+    let printed = writeln!(out, "{markdown}").and_then(|()| {
+        goals.iter().try_for_each(|goal| {
+            writeln!(out, "{}: {}: {}", if goal.met { "met" } else { "NOT met" }, goal.wanted, goal.found)
+        })
+    });
+    printed.map_err(|error| format!("cannot print: {error}"))
+}
