@@ -169,7 +169,7 @@ mod tests {
         kernel.local_pct = 40;
         assert_eq!(goals(&[hotbox, kernel]).len(), 1, "another case");
         let far_off = Row { local_hit_ratio: 0.44, ..blank("bfs", "hotbox") };
-        assert_eq!(met(&[far_off.clone()]), [false]);
+        assert_eq!(met(std::slice::from_ref(&far_off)), [false]);
         assert!(
             met(&[Row { workload: "phases".into(), ..far_off }]).is_empty(),
             "no fixed choice is right there"
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_pause_must_come_within_three_windows_and_indigo_must_gain() {
         let uniform = blank("uniform", "hotbox");
-        assert_eq!(met(&[uniform.clone()]), [true]);
+        assert_eq!(met(std::slice::from_ref(&uniform)), [true]);
         assert_eq!(met(&[Row { paused_windows: Some(6), ..uniform }]), [false]);
         let (kernel, indigo) = (blank("bfs", "kernel"), blank("bfs", "indigo"));
         assert_eq!(met(&[kernel.clone(), indigo.clone()]), [false], "as many promotions");
