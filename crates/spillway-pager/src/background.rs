@@ -54,7 +54,9 @@ impl Worker {
     /// Whether the evictor may go on making room ahead of need. When little of it is left, faults are about to wait for it
     /// anyway.
     pub(crate) fn may_evict_ahead(&self, background: &mut Background) -> bool {
-        if self.at.run.budget().headroom_pages() < self.at.low_headroom_pages / 2 {
+        // Where writing takes long the fault would have to do it: that is no work ahead of need.
+        let headroom_pages = self.at.run.budget().headroom_pages();
+        if self.at.writes_long || headroom_pages < self.at.low_headroom_pages / 2 {
             return true;
         }
         match background.ask(self.at, BATCH_PAGES * PAGE_SIZE) {
