@@ -13,7 +13,7 @@ use spillway_core::page_word::{PageInfo, State};
 use spillway_sys::memory::{self, Outsiders};
 
 use crate::engine::{Worker, address_of};
-use crate::evict::{Leaving, Place};
+use crate::leaving::{Leaving, Place};
 use crate::run_state::Counter;
 
 impl Worker {

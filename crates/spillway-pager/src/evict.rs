@@ -14,56 +14,12 @@ use spillway_sys::memory::{self, Outsiders};
 
 use crate::engine::{Worker, address_of};
 use crate::fetch::checksum;
-use crate::frames::Frames;
+use crate::leaving::{Leaving, Place};
 use crate::message;
 use crate::run_state::Counter;
 
 /// Pages unmapped or written back together: MEASURED costs per page stop falling at 64.
 pub const BATCH_PAGES: usize = 64;
-
-/// A page that must leave local memory.
-pub(crate) struct Leaving {
-    pub(crate) page_number: u64,
-    pub(crate) place: Place,
-    /// The slot that it had.
-    pub(crate) old_slot: Option<u32>,
-    /// How it is kept from now on: a slot, or nothing for a page of zeros.
-    pub(crate) kept: Result<Option<u32>, StoreError>,
-    checksum: u128,
-    must_write: bool,
-}
-
-/// Where a leaving page lies.
-#[derive(Clone, Copy)]
-pub(crate) enum Place {
-    /// Unmapped, in Writeback.
-    Frame(u32),
-    /// Where the program has it; its word is locked. Only [`crate::alone`] makes such.
-    Mapped,
-}
-
-impl Leaving {
-    pub(crate) fn new(page_number: u64, place: Place, old_slot: Option<u32>) -> Self {
-        Self { page_number, place, old_slot, kept: Ok(None), checksum: 0, must_write: false }
-    }
-
-    fn address(&self, frames: &Frames) -> usize {
-        match self.place {
-            Place::Frame(frame) => frames.address(frame),
-            Place::Mapped => address_of(self.page_number),
-        }
-    }
-
-    /// What it holds. Nothing changes it while it leaves.
-    #[allow(unsafe_code)]
-    fn contents<'a>(&self, frames: &'a Frames) -> &'a Page {
-        match self.place {
-            Place::Frame(frame) => frames.page(frame),
-            // SAFETY: `alone` sees to it that it can be read and that nobody writes or unmaps it.
-            Place::Mapped => unsafe { memory::page_at(address_of(self.page_number)) },
-        }
-    }
-}
 
 impl Worker {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.

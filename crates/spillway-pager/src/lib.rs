@@ -36,6 +36,7 @@ pub mod frames;
 pub mod gate;
 pub mod holds;
 pub mod inline;
+mod leaving;
 pub mod message;
 mod native;
 pub mod page_table;
