@@ -62,7 +62,9 @@ static void check_scribbled(void) {
     sigfillset(&all);
     NEED(sigprocmask(SIG_BLOCK, &all, &before) == 0);
     for (uint32_t count = scribbles > SCRIBBLED ? scribbles - SCRIBBLED + 1 : 1; count <= scribbles; count++)
-        if (!page_holds(scribbled + count % SCRIBBLED * PAGE_BYTES, page_seed(2, count % SCRIBBLED, count)))
+        // In inline mode two of the signals still come, and a later one may have written over this one's page by right.
+        if (!page_holds(scribbled + count % SCRIBBLED * PAGE_BYTES, page_seed(2, count % SCRIBBLED, count)) &&
+            scribbles < count + SCRIBBLED)
             FAIL("what signal %u of %u wrote is lost", count, scribbles);
     NEED(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
 }
