@@ -2,9 +2,10 @@
 //!
 //! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it was used,
 //! which it learns from accessed bits. A process cannot see these. So a block stretches where a fault says that the last
-//! one was used up to its end: the next fault comes exactly behind it. Each such fault doubles the block; any other
-//! fault reduces it to a page. What was fetched for nothing is thereby at most what was fetched for use. Static blocks,
-//! as the paper's systems of comparison have them, are always fetched whole.
+//! one was used up to its end: the next fault comes behind it, past nothing but what is local. Each such fault doubles the
+//! block; any other fault reduces it to a page, but for one amid the last block, whose page left before its turn. What was
+//! fetched for nothing is thereby at most what was fetched for use. Static blocks, as the paper's systems of comparison
+//! have them, are always fetched whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,9 @@ use crate::settings::Block;
 /// Pages in the largest block: 256 KiB.
 pub const MAX_BLOCK_PAGES: usize = 64;
 
+/// A stream is looked for so many blocks behind its last one.
+const STAYED_BLOCKS: u64 = 4;
+
 const LEAF_PAGES: u64 = 512;
 const PART_MASK: u64 = 0xFFFF;
 const PAGES_SHIFT: u32 = 16;
@@ -28,7 +32,7 @@ const ZEROS_SHIFT: u32 = 48;
 /// Where the last block in a leaf ended, and how long it was: fetched, or mapped for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Stream {
-    /// Pages from the leaf's start.
+    /// Pages from the leaf's start; it may lie in the next leaf.
     end: u64,
     block_pages: u64,
     /// Pages of the block that no fault had asked for.
@@ -49,9 +53,20 @@ impl Stream {
         self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT | is_zeros
     }
 
-    /// The block to fetch for a fault at page `within` the leaf, at most `most` pages.
-    fn next_block_pages(self, within: u64, most: u64) -> u64 {
-        if self.block_pages > 0 && self.end == within { (self.block_pages * 2).min(most) } else { 1 }
+    /// The block that goes on with this stream, at most `most` pages.
+    fn next_block_pages(self, most: u64) -> u64 {
+        (self.block_pages * 2).min(most)
+    }
+
+    /// How far behind the last block's end a page lies, if not too far for what happened to stay local in between.
+    fn gap(self, within: u64) -> Option<u64> {
+        let longest = self.block_pages.checked_sub(1)? * STAYED_BLOCKS;
+        within.checked_sub(self.end).filter(|&gap| gap <= longest)
+    }
+
+    /// Whether the last block holds a page.
+    fn holds(self, within: u64) -> bool {
+        within < self.end && self.end - within <= self.block_pages
     }
 }
 
@@ -82,20 +97,24 @@ impl Worker {
 
     /// How many pages from this one on a fault may ask for at once.
     pub(crate) fn elastic_pages(&self, page_number: u64) -> usize {
-        let within = page_number % LEAF_PAGES;
-        let stream = if within == 0 && page_number > 0 {
-            // A stream that comes from the leaf before.
-            let before = self.stream(page_number - 1);
-            Stream { end: if before.end == LEAF_PAGES { 0 } else { LEAF_PAGES }, ..before }
-        } else {
-            self.stream(page_number)
+        let Some(stream) = self.stream_before(page_number) else { return 1 };
+        let used = if stream.is_zeros { Counter::ZerosAheadUsed } else { Counter::PagesAheadUsed };
+        self.at.run.count(used, stream.ahead_pages);
+        stream.next_block_pages(self.at.max_block_pages as u64) as usize
+    }
+
+    /// The stream that a fault at this page goes on with: what is not far between it and the last block did not fault.
+    fn stream_before(&self, page_number: u64) -> Option<Stream> {
+        let goes_on = |stream: Stream, within: u64| {
+            let gap = stream.gap(within)?;
+            let stayed = (page_number - gap..page_number).all(|between| !self.is_far(between));
+            stayed.then_some(stream)
         };
-        let pages = stream.next_block_pages(within, self.at.max_block_pages as u64);
-        if stream.block_pages > 0 && stream.end == within {
-            let used = if stream.is_zeros { Counter::ZerosAheadUsed } else { Counter::PagesAheadUsed };
-            self.at.run.count(used, stream.ahead_pages);
-        }
-        pages.min(LEAF_PAGES - within) as usize
+        let within = page_number % LEAF_PAGES;
+        goes_on(self.stream(page_number), within).or_else(|| {
+            // From the leaf before.
+            goes_on(self.stream(page_number.checked_sub(LEAF_PAGES)?), within + LEAF_PAGES)
+        })
     }
 
     fn stream(&self, page_number: u64) -> Stream {
@@ -103,30 +122,28 @@ impl Worker {
         word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` were fetched.
+    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` are fetched. Before
+    /// the fault is answered: the next one may be served by another thread at once.
     pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) {
         let last = followers.last().map_or(page_number, |(last, _)| *last);
-        let start = page_number - page_number % LEAF_PAGES;
-        // What is local already does not fault: the stream will fault behind it.
-        let mut end = last + 1 - start;
-        while end < LEAF_PAGES && start + end < page_number + wanted as u64 && !self.is_far(start + end) {
-            end += 1;
-        }
-        if let Some(word) = self.engine.table.stream_of(page_number) {
-            let ahead_pages = followers.len() as u64;
-            let stream = Stream { end, block_pages: wanted as u64, ahead_pages, is_zeros: false };
-            word.store(stream.pack(), Ordering::Relaxed);
-        }
+        self.note(page_number, wanted, last + 1 - page_number, followers.len(), false);
     }
 
-    /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` came.
+    /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` come.
     pub(crate) fn note_zeros(&self, page_number: u64, wanted: usize, mapped: usize) {
-        if let Some(word) = self.engine.table.stream_of(page_number) {
-            let end = page_number % LEAF_PAGES + mapped as u64;
-            let ahead_pages = mapped as u64 - 1;
-            let stream = Stream { end, block_pages: wanted as u64, ahead_pages, is_zeros: true };
-            word.store(stream.pack(), Ordering::Relaxed);
+        self.note(page_number, wanted, mapped as u64, mapped - 1, true);
+    }
+
+    fn note(&self, page_number: u64, wanted: usize, span_pages: u64, ahead_pages: usize, is_zeros: bool) {
+        let Some(word) = self.engine.table.stream_of(page_number) else { return };
+        let within = page_number % LEAF_PAGES;
+        // A page of the last block that left before its turn breaks no stream.
+        if wanted == 1 && Stream::unpack(word.load(Ordering::Relaxed)).holds(within) {
+            return;
         }
+        let (end, block_pages, ahead_pages) = (within + span_pages, wanted as u64, ahead_pages as u64);
+        let stream = Stream { end, block_pages, ahead_pages, is_zeros };
+        word.store(stream.pack(), Ordering::Relaxed);
     }
 
     fn is_far(&self, page_number: u64) -> bool {
@@ -179,7 +196,7 @@ mod tests {
         let mut at = 7;
         let mut blocks = Vec::new();
         for _ in 0..9 {
-            let pages = stream.next_block_pages(at, 64);
+            let pages = stream.gap(at).map_or(1, |_| stream.next_block_pages(64));
             let is_zeros = pages % 4 == 0;
             let noted = Stream { end: at + pages, block_pages: pages, ahead_pages: pages - 1, is_zeros };
             stream = Stream::unpack(noted.pack());
@@ -188,7 +205,11 @@ mod tests {
             at += pages;
         }
         assert_eq!(blocks, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
-        assert_eq!(stream.next_block_pages(at + 1, 64), 1);
-        assert_eq!(stream.next_block_pages(at - 1, 64), 1);
+        let gap = |within| stream.gap(within);
+        assert_eq!((gap(at - 1), gap(at), gap(at + 252), gap(at + 253)), (None, Some(0), Some(252), None));
+        let single = Stream { end: 8, block_pages: 1, ahead_pages: 0, is_zeros: false };
+        assert_eq!((single.gap(8), single.gap(9), Stream::default().gap(0)), (Some(0), None, None));
+        let holds = |within| stream.holds(within);
+        assert!(holds(at - 1) && holds(at - 64) && !holds(at) && !holds(at - 65));
     }
 }

@@ -45,7 +45,12 @@ impl Worker {
         let mut followers = self.lock_followers(page_number, store, &block);
         let ahead = self.charge_ahead(followers.len());
         self.leave_far(&mut followers, ahead);
+        let is_elastic = self.at.settings.block == Block::Elastic;
+        if is_elastic {
+            self.note_block(page_number, wanted, &followers);
+        }
         let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());
+        let expected = followers.len();
         let epoch = match self.fetch_pages(page_number, slot, store, &mut followers, epoch) {
             Ok(epoch) => epoch,
             Err(failure) => {
@@ -53,7 +58,7 @@ impl Worker {
                 return Err(failure);
             }
         };
-        if self.at.settings.block == Block::Elastic {
+        if is_elastic && followers.len() < expected {
             self.note_block(page_number, wanted, &followers);
         }
         self.at.run.count_block(1 + followers.len());

@@ -33,12 +33,15 @@ impl Worker {
     ) -> Result<PageInfo, Failure> {
         let wanted = self.zero_run_pages(page_number);
         self.last_block_pages = wanted;
+        self.note_zeros(page_number, wanted, wanted);
         let mut followers = Vec::new();
         let mapped = match self.map_reserved(page_number, wanted, access, &mut followers) {
             0 => self.map_charged_run(page_number, wanted, access, &mut followers)?,
             mapped => mapped,
         };
-        self.note_zeros(page_number, wanted, mapped);
+        if mapped < wanted {
+            self.note_zeros(page_number, wanted, mapped);
+        }
         self.at.add_managed(followers.len() as u64 + u64::from(info.state == State::Absent));
         // As a block that is fetched: promoted as a whole.
         let state = self.engine.replacement().state_of_newcomer();
