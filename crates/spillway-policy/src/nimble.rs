@@ -4,7 +4,8 @@
 //! pages and cold local ones are exchanged in batches by a system call; a batch is as large as the larger of
 //! the two counts, so that it takes in pages that are not hot, or not cold; at most 2 GB/s. Simplified: a page is hot
 //! when two scans in a row found it accessed (inactive, referenced, active), cold when two did not; migration by
-//! several threads is off, as in HotBox 6.2. The period (1 s) is our choice.
+//! several threads is off, as in HotBox 6.2. The period is what Nimble's launcher does by itself (1 s); the scripts of its
+//! evaluation set 5 s, HotBox names none. `docs/figures.md` tells what depends on it.
 
 use serde::{Deserialize, Serialize};
 use spillway_core::machine::{Call, Machine, PageIndex, Scan, Tier};

@@ -98,17 +98,9 @@ impl LineFilter {
         self.entries[(line & self.mask) as usize] = line << 1 | u64::from(write);
     }
 
-    /// Drops `lines` lines from `first` on.
-    pub fn drop_lines(&mut self, first: u64, lines: u64) {
-        if lines > self.mask {
-            return self.entries.fill(NO_LINE);
-        }
-        for line in first..first + lines {
-            let entry = &mut self.entries[(line & self.mask) as usize];
-            if *entry >> 1 == line {
-                *entry = NO_LINE;
-            }
-        }
+    /// Drops all lines.
+    pub fn clear(&mut self) {
+        self.entries.fill(NO_LINE);
     }
 }
 
@@ -150,7 +142,7 @@ mod tests {
         assert!(filter.has(5, false) && !filter.has(5, true));
         filter.fill(5, true);
         assert!(filter.has(5, false) && filter.has(5, true));
-        filter.drop_lines(4, 2);
+        filter.clear();
         assert!(!filter.has(5, false));
     }
 }

@@ -285,7 +285,15 @@ impl Node {
         // Lines are filtered by address, which page numbers do not tell: all of them go.
         for core in &mut self.cores {
             core.tlb.invalidate(key);
-            core.lines.drop_lines(0, u64::MAX);
+            core.lines.clear();
+        }
+    }
+
+    /// Forgets all translations and cached lines on all cores, as one flush of the whole TLB does.
+    pub fn forget_all(&mut self) {
+        for core in &mut self.cores {
+            core.tlb.flush();
+            core.lines.clear();
         }
     }
 

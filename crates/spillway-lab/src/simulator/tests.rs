@@ -211,6 +211,42 @@ fn a_daemon_interrupts_the_cores_that_it_is_not_on() {
     assert!(run_ps(DaemonCore::Spare, 1e6) > run_ps(DaemonCore::Spare, 0.0));
 }
 
+/// Marks or unmaps the first `pages` pages once, when all of them have long been touched.
+struct MarkOnce {
+    pages: u32,
+    unmap: bool,
+}
+
+impl Policy for MarkOnce {
+    fn start(&mut self, machine: &mut dyn Machine) {
+        machine.set_timer(0, 200_000);
+    }
+
+    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+        Tier::Local
+    }
+
+    fn on_timer(&mut self, _timer: u32, machine: &mut dyn Machine) {
+        let pages: Vec<u32> = (0..self.pages).collect();
+        if self.unmap { machine.unmap(&pages) } else { machine.mark(&pages) }
+    }
+}
+
+/// A kernel flushes single translations up to 33, and the whole TLB for more.
+#[test]
+fn marking_many_pages_at_once_flushes_the_whole_tlb() {
+    const PAGES: u64 = 64;
+    for unmap in [false, true] {
+        let walks = |pages| {
+            let workload = Stride::new(PAGES * 4096, 4096, 1000, 1);
+            simulate(workload, Box::new(MarkOnce { pages, unmap }), 512, 0.0).counts.walks
+        };
+        assert_eq!(walks(0), PAGES);
+        assert_eq!(walks(33), PAGES + 33);
+        assert_eq!(walks(34), 2 * PAGES);
+    }
+}
+
 #[test]
 fn tasks_share_what_a_page_table_and_a_cache_hold() {
     let outcome = simulate(Stride::new(2 * MIB, 64, 2, 4), Box::new(Fixed(Tier::Local)), 1024, 0.0);

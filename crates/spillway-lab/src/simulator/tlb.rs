@@ -68,6 +68,11 @@ impl Tlb {
         matches != 0
     }
 
+    /// Drops every translation. A TLB is small, so that this costs no more than a generation in each entry would.
+    pub fn flush(&mut self) {
+        self.sets.fill(Set::default());
+    }
+
     /// Drops a translation.
     pub fn invalidate(&mut self, key: u32) {
         if let Some(slot) = self.set(key).entries.iter_mut().find(|slot| **slot == key + 1) {
@@ -110,5 +115,14 @@ mod tests {
         assert!(tlb.access(huge_key(4)), "base pages do not push it out");
         tlb.invalidate(huge_key(4));
         assert!(!tlb.access(huge_key(4)));
+    }
+
+    #[test]
+    fn a_flush_drops_base_and_huge_translations() {
+        let mut tlb = Tlb::new(64, 4);
+        let keys = || (0..64).map(base_key).chain((0..4).map(huge_key));
+        keys().for_each(|key| assert!(!tlb.access(key)));
+        tlb.flush();
+        keys().for_each(|key| assert!(!tlb.access(key)));
     }
 }

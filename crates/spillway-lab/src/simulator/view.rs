@@ -10,7 +10,7 @@ use super::node::Node;
 use super::pages::{bit, region_bit};
 use super::timers::Timers;
 
-/// More pages than this are marked with one flush of the whole TLB (Linux: `tlb_single_page_flush_ceiling`).
+/// More pages than this are marked or unmapped with one flush of the whole TLB (Linux: `tlb_single_page_flush_ceiling`).
 const FLUSH_CEILING: usize = 33;
 
 /// A node, as the policy sees it during one event.
@@ -66,6 +66,15 @@ impl View<'_> {
             }
         }
         self.charge(Work::Migration, interrupted.saturating_sub(1) * self.node.costs.interrupt);
+    }
+
+    /// The cores forget the translations of pages that changed together.
+    fn forget(&mut self, pages: &[PageIndex]) {
+        if pages.len() > FLUSH_CEILING {
+            self.node.forget_all();
+        } else {
+            pages.iter().for_each(|&page| self.node.forget(page));
+        }
     }
 
     /// Whether a page can move to a tier.
@@ -294,8 +303,7 @@ impl Machine for View<'_> {
         let per_page = self.node.costs.mark_page * pages.len() as u64;
         self.charge(Work::Fault, per_page + self.node.costs.shootdown);
         self.shoot_down();
-        let forgotten = &pages[..pages.len().min(FLUSH_CEILING)];
-        forgotten.iter().for_each(|&page| self.node.forget(page));
+        self.forget(pages);
     }
 
     fn is_marked(&self, page: PageIndex) -> bool {
@@ -355,9 +363,9 @@ impl Machine for View<'_> {
             if self.tier_of(page) == Some(Tier::Local) {
                 self.set_mapped(page, false, false);
                 self.charge(Work::Migration, self.node.costs.mark_page);
-                self.node.forget(page);
             }
         }
+        self.forget(pages);
         self.charge(Work::Migration, self.node.costs.shootdown);
         self.shoot_down();
     }

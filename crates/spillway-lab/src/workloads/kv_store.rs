@@ -17,10 +17,13 @@ const SLAB_PAGE_LEAST_BYTES: u64 = 16 << 10;
 const SLAB_PAGES: u64 = 256;
 /// The longest value that every store takes.
 pub const VALUE_MAX_BYTES: u64 = 16000;
-/// Next in chain, key, length, version.
-const HEADER_BYTES: u64 = 32;
+/// An item before its key: links, times, lengths and its version (memcached's `item` with CAS).
+const HEADER_BYTES: u64 = 56;
+/// What text takes beside key and value: the key's end, flags and length, the value's end.
+const TEXT_BYTES: u64 = 10;
 const BUCKET_BYTES: u64 = 8;
-const CLASS_LEAST_BYTES: u64 = 64;
+/// memcached's smallest chunk: an item's header without CAS and 48 bytes.
+const CLASS_LEAST_BYTES: u64 = 96;
 const CLASS_GROWTH: f64 = 1.25;
 const NO_ITEM: u32 = u32::MAX;
 
@@ -40,7 +43,8 @@ struct Item {
     version: u32,
     /// Where in the slab it lies, in units of 8 bytes.
     place: u32,
-    value_bytes: u32,
+    /// All of it: header, key, value.
+    bytes: u32,
 }
 
 impl Item {
@@ -49,13 +53,29 @@ impl Item {
     }
 }
 
+/// How long an item's key and its value are, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct ItemSize {
+    /// Its key.
+    pub key_bytes: u64,
+    /// Its value.
+    pub value_bytes: u64,
+}
+
+impl ItemSize {
+    /// What memcached keeps for it, before its class of sizes.
+    pub fn item_bytes(self) -> u64 {
+        HEADER_BYTES + self.key_bytes + TEXT_BYTES + self.value_bytes
+    }
+}
+
 impl KvStore {
-    /// Fills a store of about `bytes`: keys 0, 1, ... with values of `value_bytes(key)`.
+    /// Fills a store of about `bytes`: keys 0, 1, ... with items of `size(key)`.
     pub fn fill(
         space: &mut AddressSpace,
         bytes: u64,
         mean_item_bytes: u64,
-        mut value_bytes: impl FnMut(u64) -> u64,
+        mut size: impl FnMut(u64) -> ItemSize,
     ) -> Self {
         let heads = (bytes / mean_item_bytes.max(1)).next_power_of_two() / 2;
         let heads_bytes = BUCKET_BYTES * heads.max(1);
@@ -67,12 +87,12 @@ impl KvStore {
             slab_start: 0,
         };
         while let Some(key) = u32::try_from(store.items.len()).ok().filter(|&key| key != NO_ITEM) {
-            let value_bytes = value_bytes(key.into()).max(1);
-            let Some(place) = slab.allocate(HEADER_BYTES + value_bytes) else { break };
+            let item_bytes = size(key.into()).item_bytes();
+            let Some(place) = slab.allocate(item_bytes) else { break };
             let bucket = store.bucket(key.into());
             let next = std::mem::replace(&mut store.heads[bucket], key);
-            let (place, value_bytes) = ((place / 8) as u32, value_bytes as u32);
-            store.items.push(Item { next, version: 0, place, value_bytes });
+            let (place, bytes) = ((place / 8) as u32, item_bytes as u32);
+            store.items.push(Item { next, version: 0, place, bytes });
         }
         store.slab_start = space.reserve("slab", slab.used_bytes);
         store
@@ -86,7 +106,7 @@ impl KvStore {
     /// Finds a key and reads its value: answers its version.
     pub fn get(&self, key: u64, accesses: &mut Accesses) -> Option<u32> {
         let item = self.items[self.find(key, accesses)?];
-        self.note_value(item, Access::read, accesses);
+        self.note_item(item, Access::read, accesses);
         Some(item.version)
     }
 
@@ -94,14 +114,13 @@ impl KvStore {
     pub fn set(&mut self, key: u64, version: u32, accesses: &mut Accesses) -> bool {
         let Some(at) = self.find(key, accesses) else { return false };
         self.items[at].version = version;
-        accesses.push(Access::write(self.slab_start + self.items[at].place_bytes()));
-        self.note_value(self.items[at], Access::write, accesses);
+        self.note_item(self.items[at], Access::write, accesses);
         true
     }
 
-    fn note_value(&self, item: Item, access: fn(u64) -> Access, accesses: &mut Accesses) {
-        let start = self.slab_start + item.place_bytes() + HEADER_BYTES;
-        note_lines(start, start + u64::from(item.value_bytes), access, accesses);
+    fn note_item(&self, item: Item, access: fn(u64) -> Access, accesses: &mut Accesses) {
+        let start = self.slab_start + item.place_bytes();
+        note_lines(start, start + u64::from(item.bytes), access, accesses);
     }
 
     fn find(&self, key: u64, accesses: &mut Accesses) -> Option<usize> {
@@ -169,8 +188,12 @@ impl Slab {
 mod tests {
     use super::*;
 
+    fn size(key: u64) -> ItemSize {
+        ItemSize { key_bytes: 16, value_bytes: mix(key) % 600 }
+    }
+
     fn store(bytes: u64) -> KvStore {
-        KvStore::fill(&mut AddressSpace::default(), bytes, 300, |key| 8 + mix(key) % 600)
+        KvStore::fill(&mut AddressSpace::default(), bytes, 380, size)
     }
 
     #[test]
@@ -189,15 +212,15 @@ mod tests {
     #[test]
     fn items_do_not_overlap_and_lie_in_their_slab() {
         let mut space = AddressSpace::default();
-        let store = KvStore::fill(&mut space, 4 << 20, 300, |key| 8 + mix(key) % 600);
+        let store = KvStore::fill(&mut space, 4 << 20, 380, size);
         let mut items = store.items.clone();
         items.sort_by_key(|item| item.place);
-        let end = |item: Item| item.place_bytes() + HEADER_BYTES + u64::from(item.value_bytes);
+        let end = |item: Item| item.place_bytes() + u64::from(item.bytes);
         assert!(items.windows(2).all(|pair| end(pair[0]) <= pair[1].place_bytes()));
         let regions = space.into_regions();
         assert!(end(items[items.len() - 1]) <= regions[1].bytes);
         // Size classes are a quarter apart, and each has a page that is not full.
-        let used: u64 = items.iter().map(|item| HEADER_BYTES + u64::from(item.value_bytes)).sum();
+        let used: u64 = items.iter().map(|item| u64::from(item.bytes)).sum();
         assert!(used * 10 > regions[1].bytes * 8, "{used} of {}", regions[1].bytes);
     }
 

@@ -1,24 +1,56 @@
 //! memcached under Facebook's ETC traffic (HotBox section 6.2: 90% of requests to 10% of the keys, whose
 //! places in memory are random; one task).
 //!
-//! Value sizes are ETC's as the load generator Mutilate draws them: generalised Pareto with location 0, scale
-//! 214.476, shape 0.348238; one request in 31 sets (Atikoglu et al., SIGMETRICS 2012, section 5.3).
-//! Simplified: keys are numbers, and the one value in ten thousand that is longer than 16 KB is cut there.
+//! Sizes are ETC's as the load generator Mutilate draws them (`fb_key`, `fb_value`; Atikoglu et al., SIGMETRICS
+//! 2012, sections 5.2 to 5.4): keys of a generalised extreme value distribution, values of up to 14 bytes by a table and the
+//! others of a generalised Pareto distribution from 15 bytes on; one request in 31 sets. An item then takes 332 bytes
+//! on average, so 30 million of them are the 10 GB of the paper. Simplified: keys are numbers that are not compared byte by
+//! byte, and the one value in ten thousand that is longer than 16 KB is cut there.
 
 use rand::RngExt;
 use serde::Deserialize;
 
-use super::kv_store::{KvStore, VALUE_MAX_BYTES};
+use super::kv_store::{ItemSize, KvStore, VALUE_MAX_BYTES};
 use super::kv_traffic::{Traffic, TrafficConfig};
-use super::random::rng;
+use super::random::{WorkloadRng, rng};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::Accesses;
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
 
+const KEY_LOCATION: f64 = 30.7984;
+const KEY_SCALE: f64 = 8.20449;
+const KEY_SHAPE: f64 = 0.078_688;
+/// memcached's longest key.
+const KEY_MAX_BYTES: f64 = 250.0;
+
+/// How likely values of 0, 1, 2, ... bytes are (Atikoglu et al., Table 5, as rounded by Mutilate).
+const SHORT_VALUES: [f64; 15] = [
+    0.00536, 0.00047, 0.1782, 0.09239, 0.00018, 0.0274, 0.00065, 0.00606, 0.00023, 0.00837, 0.00837, 0.08989,
+    0.00092, 0.00326, 0.0198,
+];
+const VALUE_LOCATION: f64 = 15.0;
 const VALUE_SCALE: f64 = 214.476;
 const VALUE_SHAPE: f64 = 0.348_238;
-const MEAN_ITEM_BYTES: u64 = 400;
+/// With its share of the hash table.
+const MEAN_ITEM_BYTES: u64 = 340;
+
+/// The sizes of the next item.
+fn item_size(rng: &mut WorkloadRng) -> ItemSize {
+    // Above 0, so that the logarithm is finite.
+    let spread = libm::pow(-libm::log(1.0 - rng.random::<f64>()), -KEY_SHAPE);
+    let key_bytes = (KEY_LOCATION + KEY_SCALE / KEY_SHAPE * (spread - 1.0)).clamp(1.0, KEY_MAX_BYTES) as u64;
+    let mut left = rng.random::<f64>();
+    for (bytes, share) in (0..).zip(SHORT_VALUES) {
+        if left < share {
+            return ItemSize { key_bytes, value_bytes: bytes };
+        }
+        left -= share;
+    }
+    let tail = libm::pow(1.0 - rng.random::<f64>(), -VALUE_SHAPE);
+    let value_bytes = VALUE_LOCATION + VALUE_SCALE / VALUE_SHAPE * (tail - 1.0);
+    ItemSize { key_bytes, value_bytes: value_bytes.min(VALUE_MAX_BYTES as f64) as u64 }
+}
 
 /// Settings of [`MemcachedEtc`].
 #[derive(Clone, Debug, Deserialize)]
@@ -77,11 +109,7 @@ impl Registered for MemcachedEtc {
         at_least(name, config.bytes, 1 << 20)?;
         let mut space = AddressSpace::default();
         let mut sizes = rng(config.seed, 0);
-        let value_bytes = |_| {
-            let tail = libm::pow(1.0 - sizes.random::<f64>(), -VALUE_SHAPE);
-            (VALUE_SCALE / VALUE_SHAPE * (tail - 1.0)).clamp(1.0, VALUE_MAX_BYTES as f64) as u64
-        };
-        let store = KvStore::fill(&mut space, config.bytes, MEAN_ITEM_BYTES, value_bytes);
+        let store = KvStore::fill(&mut space, config.bytes, MEAN_ITEM_BYTES, |_| item_size(&mut sizes));
         let requests = if config.requests == 0 { 8 * store.keys() as u64 } else { config.requests };
         let traffic = TrafficConfig {
             seed: config.seed,
@@ -132,6 +160,17 @@ mod tests {
         let mut workload = MemcachedEtc::new(config).unwrap();
         run(&mut workload);
         assert_eq!(workload.verify(), Ok(()));
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_etc_pool() {
+        let mut rng = rng(1, 0);
+        let sizes: Vec<_> = (0..100_000).map(|_| item_size(&mut rng)).collect();
+        let mean = |of: fn(&ItemSize) -> u64| sizes.iter().map(of).sum::<u64>() as f64 / sizes.len() as f64;
+        assert!((34.0..38.0).contains(&mean(|size| size.key_bytes)));
+        assert!((185.0..200.0).contains(&mean(|size| size.value_bytes)));
+        let short = sizes.iter().filter(|size| size.value_bytes < 15).count();
+        assert!((43_000..45_000).contains(&short), "{short}");
     }
 
     #[test]

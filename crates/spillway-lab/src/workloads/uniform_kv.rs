@@ -2,12 +2,15 @@
 
 use serde::Deserialize;
 
-use super::kv_store::{KvStore, VALUE_MAX_BYTES};
+use super::kv_store::{ItemSize, KvStore, VALUE_MAX_BYTES};
 use super::kv_traffic::{Traffic, TrafficConfig};
 use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::Accesses;
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
+
+/// A key (Mutilate's default: 30 bytes, as its default value of 200).
+const KEY_BYTES: u64 = 30;
 
 /// Settings of [`UniformKv`].
 #[derive(Clone, Debug, Deserialize)]
@@ -53,8 +56,8 @@ impl Registered for UniformKv {
         within(name, "value_bytes", config.value_bytes, 1..=VALUE_MAX_BYTES)?;
         at_least(name, config.bytes, 1 << 20)?;
         let mut space = AddressSpace::default();
-        let item_bytes = config.value_bytes + 40;
-        let store = KvStore::fill(&mut space, config.bytes, item_bytes, |_| config.value_bytes);
+        let size = ItemSize { key_bytes: KEY_BYTES, value_bytes: config.value_bytes };
+        let store = KvStore::fill(&mut space, config.bytes, size.item_bytes(), |_| size);
         let requests = if config.requests == 0 { 8 * store.keys() as u64 } else { config.requests };
         let traffic = TrafficConfig {
             seed: config.seed,
