@@ -28,6 +28,7 @@ use crate::holds::Holds;
 use crate::inline::Inline;
 use crate::message;
 use crate::page_table::PageTable;
+use crate::read_ahead::ReadAhead;
 use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
@@ -307,6 +308,7 @@ impl Birth {
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
             written_share: WrittenShare::default(),
+            read_ahead: ReadAhead::new(threads::allowed_cpus().len()),
             zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,
             reserve: Reserve::new(pool.reserve_bytes.bytes(), limit_pages).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),

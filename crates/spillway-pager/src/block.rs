@@ -70,11 +70,12 @@ impl Stream {
     }
 }
 
-/// Pages in the largest block under a limit. Several blocks must fit, or one would push out what it brings.
+/// Pages in the largest block under a limit. Several blocks must fit, or one would push out what it brings; and each thread of
+/// the pager has room for one.
 #[must_use]
 pub fn max_block_pages(block: Block, limit_pages: u64) -> usize {
     match block {
-        Block::Elastic => (limit_pages / 64).clamp(1, MAX_BLOCK_PAGES as u64) as usize,
+        Block::Elastic => (limit_pages / 128).clamp(1, MAX_BLOCK_PAGES as u64) as usize,
         Block::Static(size) => {
             let most = (limit_pages / 16).max(1);
             (size.bytes() >> PAGE_SHIFT).min(1 << most.ilog2()) as usize
@@ -123,10 +124,11 @@ impl Worker {
     }
 
     /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` are fetched. Before
-    /// the fault is answered: the next one may be served by another thread at once.
-    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) {
+    /// the fault is answered: the next one may be served by another thread at once. Returns the block's end.
+    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) -> u64 {
         let last = followers.last().map_or(page_number, |(last, _)| *last);
         self.note(page_number, wanted, last + 1 - page_number, followers.len(), false);
+        last + 1
     }
 
     /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` come.
@@ -146,7 +148,7 @@ impl Worker {
         word.store(stream.pack(), Ordering::Relaxed);
     }
 
-    fn is_far(&self, page_number: u64) -> bool {
+    pub(crate) fn is_far(&self, page_number: u64) -> bool {
         self.engine.table.find(page_number).is_some_and(|word| word.peek().state == State::Far)
     }
 

@@ -24,6 +24,7 @@ use crate::frames::Frames;
 use crate::gate::Gate;
 use crate::holds::Holds;
 use crate::page_table::PageTable;
+use crate::read_ahead::ReadAhead;
 use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
 use crate::reserve::Reserve;
@@ -121,6 +122,8 @@ pub struct Engine {
     pub holds: Holds,
     /// Whether evictions are writes, lately.
     pub(crate) written_share: WrittenShare,
+    /// What the evictor is to fetch.
+    pub read_ahead: ReadAhead,
     /// Zeros, as many as are copied at once.
     pub zeros: Area,
     /// Zeros that are ready to be moved.
@@ -297,6 +300,8 @@ pub struct Worker {
     pub(crate) fetched_at: Vec<usize>,
     /// While this worker serves a fault, no thread of the program runs: see [`crate::alone`].
     pub(crate) is_alone: bool,
+    /// Whose fault is served, as far as it tells threads apart.
+    pub(crate) faulting_thread: u32,
     /// Pages of the block fetched last: as many will be wanted next.
     pub(crate) last_block_pages: usize,
     /// Where the search for an empty slab goes on.
@@ -323,6 +328,7 @@ impl Worker {
             bounce,
             fetched_at: Vec::with_capacity(at.max_block_pages),
             is_alone: false,
+            faulting_thread: 0,
             last_block_pages: 1,
             next_slab: 0,
             crowded: false,

@@ -43,6 +43,7 @@ impl Worker {
             return false;
         }
         let page_number = page_number_of(fault.address);
+        self.faulting_thread = fault.thread_id;
         self.make_room_ahead();
         let served = match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),

@@ -38,16 +38,18 @@ impl Worker {
         }
         let block = self.block(page_number);
         let wanted = (block.end - block.start) as usize;
-        self.last_block_pages = wanted;
         // The page itself may have to wait for room; its followers are locked only after that, and never wait: an eviction
         // locks pages too.
         self.charge(1, Comes::Stored)?;
         let mut followers = self.lock_followers(page_number, store, &block);
+        // What is read ahead has its room made by the evictor.
+        self.last_block_pages = 1 + followers.len();
         let ahead = self.charge_ahead(followers.len());
         self.leave_far(&mut followers, ahead);
         let is_elastic = self.at.settings.block == Block::Elastic;
         if is_elastic {
-            self.note_block(page_number, wanted, &followers);
+            let end = self.note_block(page_number, wanted, &followers);
+            self.ask_ahead(page_number, end, wanted, access);
         }
         let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());
         let expected = followers.len();
@@ -63,16 +65,21 @@ impl Worker {
         }
         self.at.run.count_block(1 + followers.len());
         // A block is promoted as a whole, or its pages would leave one by one later.
-        let away_pages = self.engine.departures.since(info.frame);
-        let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);
-        let state = self.engine.replacement().state_of_returner(away_pages, local_pages);
+        let state = self.state_of_returner(info);
         self.settle_followers(&followers, state, epoch);
         Ok(self.fetched(page_number, info, slot, state, epoch))
     }
 
+    /// The state in which a far page comes back.
+    pub(crate) fn state_of_returner(&self, info: PageInfo) -> State {
+        let away_pages = self.engine.departures.since(info.frame);
+        let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);
+        self.engine.replacement().state_of_returner(away_pages, local_pages)
+    }
+
     /// Fetches the page and its followers, all charged; those that do not come are left far. They are mapped protected
     /// unless `epoch` is 0; returns in which epoch they were. An error speaks of the first page.
-    fn fetch_pages(
+    pub(crate) fn fetch_pages(
         &mut self,
         page_number: u64,
         slot: u32,
@@ -136,7 +143,7 @@ impl Worker {
         next
     }
 
-    fn settle_followers(&mut self, followers: &[(u64, PageInfo)], state: State, epoch: u32) {
+    pub(crate) fn settle_followers(&mut self, followers: &[(u64, PageInfo)], state: State, epoch: u32) {
         self.at.run.count(Counter::PagesFetchedAhead, followers.len() as u64);
         for &(page_number, info) in followers {
             let (Some(slot), Some(word)) = (info.slot, self.engine.table.find(page_number)) else { continue };

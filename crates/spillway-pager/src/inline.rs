@@ -172,7 +172,8 @@ impl Inline {
             address: address & !(PAGE_SIZE - 1),
             write,
             write_protected: was_there && write,
-            thread_id: 0,
+            // Its control block tells it apart from others.
+            thread_id: (control_block() >> 6) as u32,
         };
         if self.engine.gate.is_frozen() {
             // Another thread forks.

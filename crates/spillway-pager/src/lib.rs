@@ -41,6 +41,7 @@ pub mod message;
 mod native;
 pub mod page_table;
 pub mod program;
+mod read_ahead;
 pub mod readers;
 pub mod regions;
 pub mod rendezvous;

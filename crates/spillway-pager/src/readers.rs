@@ -10,7 +10,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::{CapabilitySet, CpuSet, capabilities, futex, sched_setaffinity};
+use rustix::process::Pid;
+use rustix::thread::{CapabilitySet, CpuSet, capabilities, futex, sched_getaffinity, sched_setaffinity};
 use spillway_sys::process::set_idle_class;
 
 use crate::engine::now_ns;
@@ -47,6 +48,10 @@ pub struct Readers {
     run_time: AtomicU64,
     starved_looks: AtomicU32,
     leads_since_ns: AtomicU64,
+    /// Where this process may run.
+    cpus: CpuSet,
+    /// 0 until it is known.
+    evictor: AtomicU32,
 }
 
 /// What the leader knows of its place.
@@ -76,7 +81,14 @@ impl Readers {
             run_time: AtomicU64::new(0),
             starved_looks: AtomicU32::new(0),
             leads_since_ns: AtomicU64::new(0),
+            cpus: sched_getaffinity(None).unwrap_or_default(),
+            evictor: AtomicU32::new(0),
         }
+    }
+
+    /// The calling thread is the evictor.
+    pub fn note_evictor(&self) {
+        self.evictor.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
     }
 
     /// Notes whose fault was read.
@@ -132,6 +144,7 @@ impl Readers {
         let cpu = status_of(self.last_thread.load(Ordering::Relaxed)).map(|status| status.cpu);
         if cpu.is_some() && cpu != lead.cpu {
             go_to(cpu);
+            self.keep_evictor_off(cpu);
             lead.cpu = cpu;
             lead.stayed = 0;
         } else {
@@ -142,6 +155,7 @@ impl Readers {
     /// All handlers read from now on, for `dwell_ns` at least.
     fn gather(&self, dwell_ns: u64) {
         let _ = set_idle_class(self.leader.load(Ordering::Relaxed), false);
+        self.keep_evictor_off(None);
         self.in_a_row.store(0, Ordering::Relaxed);
         self.crowd_until_ns.store(now_ns() + dwell_ns, Ordering::Relaxed);
         self.mode.store(CROWD, Ordering::Release);
@@ -177,6 +191,21 @@ impl Readers {
             return None;
         }
         Some(LATER_NS)
+    }
+}
+
+impl Readers {
+    /// The evictor, woken by the leader, would be put on its CPU, since that counts as idle, and the leader would wait for it.
+    fn keep_evictor_off(&self, cpu: Option<usize>) {
+        let mut set = self.cpus;
+        if let Some(cpu) = cpu {
+            set.unset(cpu);
+        }
+        if let Some(evictor) = Pid::from_raw(self.evictor.load(Ordering::Relaxed) as i32)
+            && set.count() > 0
+        {
+            let _ = sched_setaffinity(Some(evictor), &set);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The pager's threads: fault handlers, one pinned to each CPU, and the evictor.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
@@ -127,10 +127,11 @@ impl Worker {
         }
     }
 
-    /// Keeps some of the local limit free, so that faults need not wait for evictions, and evicts when other
+    /// Reads ahead, keeps some of the local limit free, so that faults need not wait for evictions, and evicts when other
     /// processes ask for it.
     pub(crate) fn evict_forever(&mut self) -> ! {
         let run = self.at.run;
+        self.at.readers.note_evictor();
         let mut supervised_ns = now_ns();
         let mut background = Background::new(self.at);
         loop {
@@ -138,6 +139,9 @@ impl Worker {
                 self.stop_without_supervisor();
                 self.review_in_background(&mut background);
                 supervised_ns = now_ns();
+            }
+            if self.read_ahead() {
+                continue;
             }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
             let short = self.is_short();
@@ -148,6 +152,11 @@ impl Worker {
             }
             let word = run.evictor_futex(self.at.entry);
             word.store(1, Ordering::Release);
+            // Either this sees what is asked, or who asks sees that the evictor sleeps.
+            fence(Ordering::SeqCst);
+            if self.engine.read_ahead.is_asked() {
+                continue;
+            }
             if let Some(_pass) = self.engine.gate.enter()
                 && !self.engine.stores_full.load(Ordering::Relaxed)
             {

@@ -1,0 +1,238 @@
+//! Reading ahead: while the program uses one block of a stream, the evictor fetches the next, on another CPU.
+//!
+//! The first far page of such a block, its *marker*, stays far. The fault that it raises tells that the stream has come so
+//! far, and has the block after that one read ahead (Linux marks a page of its read-ahead for the same purpose). Pages that
+//! are on their way are locked: who touches one waits for it, as for any block.
+//!
+//! Nothing is promised: pages are locked, charged and checked as those that a fault brings along, and one that cannot be
+//! had stays far, for its own fault to say why. A request that nobody had time for is replaced by its stream's next.
+//!
+//! It pays where a CPU is to spare. So nothing is read ahead while as many threads as there are CPUs have streams.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::charge::wake_evictor;
+use crate::engine::Worker;
+use crate::fault::Access;
+use crate::run_state::Counter;
+
+/// Shorter blocks are no stream yet, and sooner fetched than another thread is woken.
+const LEAST_PAGES: usize = 32;
+/// Streams that are followed at a time.
+const STREAMS: usize = 4;
+/// Requests that are looked at for who makes them.
+const RECENT: usize = 8;
+
+const PAGES_BITS: u32 = 8;
+const WRITE_BIT: u32 = PAGES_BITS;
+const PAGE_NUMBER_SHIFT: u32 = PAGES_BITS + 1;
+
+/// A block to read ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Request {
+    pages: Range<u64>,
+    write: bool,
+}
+
+impl Request {
+    fn unpack(packed: u64) -> Self {
+        let start = packed >> PAGE_NUMBER_SHIFT;
+        let count = packed & ((1 << PAGES_BITS) - 1);
+        Self { pages: start..start + count, write: packed >> WRITE_BIT & 1 != 0 }
+    }
+
+    fn pack(&self) -> u64 {
+        let count = (self.pages.end - self.pages.start).min((1 << PAGES_BITS) - 1);
+        self.pages.start << PAGE_NUMBER_SHIFT | u64::from(self.write) << WRITE_BIT | count
+    }
+}
+
+/// One stream. Several threads may change it at once, which costs time and nothing else.
+#[derive(Debug, Default)]
+struct Ahead {
+    /// What nobody has taken up yet; 0 if nothing.
+    open: AtomicU64,
+    /// What was asked for last.
+    last: AtomicU64,
+    /// Pages that came ahead since the last marker.
+    came_pages: AtomicU64,
+    /// Pages that came ahead before that: in use now, by what the markers say.
+    in_use_pages: AtomicU64,
+}
+
+impl Ahead {
+    fn last_pages(&self) -> Range<u64> {
+        Request::unpack(self.last.load(Ordering::Relaxed)).pages
+    }
+
+    /// Asks for the block behind the one that a fault at `page_number` goes on with, which ends at `block_end`. Returns how
+    /// many pages read ahead were used since the last time.
+    fn ask(&self, page_number: u64, block_end: u64, pages: u64, write: bool) -> u64 {
+        let last = self.last_pages();
+        let goes_on = last.contains(&page_number);
+        let start = if goes_on { last.end } else { block_end };
+        let came_pages = self.came_pages.swap(0, Ordering::Relaxed);
+        let used_pages = self.in_use_pages.swap(if goes_on { came_pages } else { 0 }, Ordering::Relaxed);
+        let packed = Request { pages: start..start + pages, write }.pack();
+        self.last.store(packed, Ordering::Relaxed);
+        self.open.store(packed, Ordering::Release);
+        if goes_on { used_pages } else { 0 }
+    }
+
+    fn take(&self) -> Option<Request> {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let packed = self.open.swap(0, Ordering::AcqRel);
+        (packed != 0).then(|| Request::unpack(packed))
+    }
+}
+
+/// What the faults of a process and its evictor know of each other.
+#[derive(Debug)]
+pub struct ReadAhead {
+    cpus: usize,
+    streams: [Ahead; STREAMS],
+    /// The stream that is given up for a new one next.
+    oldest: AtomicU32,
+    /// Threads whose faults went on with a stream lately; 0 where there were none yet.
+    threads: [AtomicU32; RECENT],
+    next_thread: AtomicU32,
+}
+
+impl ReadAhead {
+    /// For a process that may run on so many CPUs.
+    #[must_use]
+    pub fn new(cpus: usize) -> Self {
+        Self {
+            cpus,
+            streams: Default::default(),
+            oldest: AtomicU32::new(0),
+            threads: Default::default(),
+            next_thread: AtomicU32::new(0),
+        }
+    }
+
+    /// Notes who has a stream; whether a CPU is to spare.
+    fn note_thread(&self, thread: u32) -> bool {
+        let next = self.next_thread.fetch_add(1, Ordering::Relaxed) as usize % RECENT;
+        self.threads[next].store(thread, Ordering::Relaxed);
+        let thread_at = |index: usize| self.threads[index].load(Ordering::Relaxed);
+        let is_first = |index: &usize| {
+            thread_at(*index) != 0 && (0..*index).all(|before| thread_at(before) != thread_at(*index))
+        };
+        (0..RECENT).filter(is_first).count() < self.cpus
+    }
+
+    /// The stream that a page belongs to, or the place for a new one.
+    fn stream_of(&self, page_number: u64) -> &Ahead {
+        let known = self.streams.iter().find(|stream| stream.last_pages().contains(&page_number));
+        known.unwrap_or_else(|| &self.streams[self.oldest.fetch_add(1, Ordering::Relaxed) as usize % STREAMS])
+    }
+
+    /// Something is to be read ahead.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.streams.iter().any(|stream| stream.open.load(Ordering::Acquire) != 0)
+    }
+}
+
+impl Worker {
+    /// Has the next block of a stream read ahead, whose fault at `page_number` brings `pages` up to `block_end`.
+    pub(crate) fn ask_ahead(&self, page_number: u64, block_end: u64, pages: usize, access: Access) {
+        if pages < LEAST_PAGES.min(self.at.max_block_pages) || pages == 1 {
+            return;
+        }
+        let ahead = &self.engine.read_ahead;
+        if !ahead.note_thread(self.faulting_thread) {
+            return;
+        }
+        let stream = ahead.stream_of(page_number);
+        let used_pages = stream.ask(page_number, block_end, pages as u64, access != Access::Read);
+        self.at.run.count(Counter::PagesAheadUsed, used_pages);
+        fence(Ordering::SeqCst);
+        wake_evictor(self.at, self.at.entry);
+    }
+
+    /// Reads ahead what was asked for; false where nothing was.
+    pub(crate) fn read_ahead(&mut self) -> bool {
+        let engine = self.engine;
+        let mut was_asked = false;
+        for stream in &engine.read_ahead.streams {
+            let Some(request) = stream.take() else { continue };
+            was_asked = true;
+            let Some(_pass) = engine.gate.enter() else { continue };
+            // As much again stays free, or the marker's fault would have to evict.
+            self.last_block_pages = 2 * (request.pages.end - request.pages.start) as usize;
+            self.make_room_ahead();
+            let came_pages = self.bring_ahead(&request).unwrap_or(0);
+            stream.came_pages.fetch_add(came_pages as u64, Ordering::Relaxed);
+        }
+        was_asked
+    }
+
+    /// Brings in the far pages of a block but for the first. Returns how many.
+    fn bring_ahead(&mut self, request: &Request) -> Option<usize> {
+        let marker = request.pages.clone().find(|&page_number| self.is_far(page_number))?;
+        let store = self.at.store_of(self.engine.table.find(marker)?.peek().slot?)?;
+        let mut pages = self.lock_followers(marker, store, &(marker..request.pages.end));
+        let room = self.charge_ahead(pages.len());
+        self.leave_far(&mut pages, room);
+        let &(first, info) = pages.first()?;
+        let slot = info.slot?;
+        let mut followers = pages.split_off(1);
+        let epoch = self.protection(first, request.write, 1 + followers.len());
+        let Ok(epoch) = self.fetch_pages(first, slot, store, &mut followers, epoch) else {
+            pages.append(&mut followers);
+            self.leave_far(&mut pages, 0);
+            return None;
+        };
+        pages.append(&mut followers);
+        self.at.run.count_block(pages.len());
+        let state = self.state_of_returner(info);
+        self.settle_followers(&pages, state, epoch);
+        Some(pages.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_marker_asks_for_the_block_behind_the_one_that_was_read_ahead() {
+        let ahead = Ahead::default();
+        assert_eq!((ahead.take(), ahead.ask(1000, 1064, 64, false)), (None, 0));
+        assert_eq!(ahead.take(), Some(Request { pages: 1064..1128, write: false }));
+        ahead.came_pages.fetch_add(63, Ordering::Relaxed);
+        // The marker's fault finds the rest of its block local, or on its way.
+        assert_eq!(ahead.ask(1064, 1065, 64, true), 0);
+        ahead.came_pages.fetch_add(60, Ordering::Relaxed);
+        assert_eq!(ahead.take(), Some(Request { pages: 1128..1192, write: true }));
+        assert_eq!(ahead.ask(1131, 1132, 64, false), 63);
+        assert_eq!(ahead.take(), Some(Request { pages: 1192..1256, write: false }));
+        // Another stream: what came for the first may not have been used.
+        assert_eq!(ahead.ask(5, 69, 64, false), 0);
+        assert_eq!(ahead.take(), Some(Request { pages: 69..133, write: false }));
+        assert_eq!(ahead.take(), None);
+    }
+
+    #[test]
+    fn streams_are_told_apart_and_a_cpu_must_be_to_spare() {
+        let ahead = ReadAhead::new(2);
+        let (one, other) = (1 << 20, 1 << 30);
+        for round in 0..4 {
+            for base in [one, other] {
+                let page_number = base + 64 * round;
+                ahead.stream_of(page_number).ask(page_number, page_number + 64, 64, false);
+            }
+        }
+        let open = |base: u64| ahead.stream_of(base + 256).last_pages() == (base + 256..base + 320);
+        assert!(open(one) && open(other) && ahead.is_asked());
+        assert!((0..8).all(|_| ahead.note_thread(7)));
+        assert!(!ahead.note_thread(8) && !ahead.note_thread(7));
+        assert!((0..RECENT).fold(false, |_, _| ahead.note_thread(7)));
+        assert!(!ReadAhead::new(1).note_thread(7));
+    }
+}
