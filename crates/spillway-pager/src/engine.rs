@@ -3,6 +3,7 @@
 //! [`Engine`] is memory that a forked child inherits as it is; [`Attachment`] is what it must make anew: descriptors
 //! and its place in the run. Each pager thread works with a [`Worker`], its own ways to the stores included.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -300,6 +301,8 @@ pub struct Worker {
     pub(crate) fetched_at: Vec<usize>,
     /// While this worker serves a fault, no thread of the program runs: see [`crate::alone`].
     pub(crate) is_alone: bool,
+    /// When the fault was answered that is being served, where that must be noted.
+    pub(crate) answered_ns: Cell<Option<u64>>,
     /// Whose fault is served, as far as it tells threads apart.
     pub(crate) faulting_thread: u32,
     /// Pages of the block fetched last: as many will be wanted next.
@@ -328,6 +331,7 @@ impl Worker {
             bounce,
             fetched_at: Vec::with_capacity(at.max_block_pages),
             is_alone: false,
+            answered_ns: Cell::new(None),
             faulting_thread: 0,
             last_block_pages: 1,
             next_slab: 0,

@@ -97,6 +97,7 @@ impl Worker {
         }
         self.at.release_local((charged - good) as u64);
         self.leave_far(followers, good - 1);
+        self.note_answer();
         let copied = self.copy_in(&pages[..good], epoch != 0);
         if copied == 0 {
             self.at.release_local(good as u64 - 1);

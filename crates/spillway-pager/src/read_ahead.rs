@@ -168,6 +168,7 @@ impl Worker {
             self.make_room_ahead();
             let came_pages = self.bring_ahead(&request).unwrap_or(0);
             stream.came_pages.fetch_add(came_pages as u64, Ordering::Relaxed);
+            self.at.run.count(Counter::PagesReadAhead, came_pages as u64);
         }
         was_asked
     }

@@ -91,6 +91,12 @@ impl Readers {
         self.evictor.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
     }
 
+    /// A leader serves, and gives way to the thread that it wakes.
+    #[must_use]
+    pub fn are_led(&self) -> bool {
+        self.mode.load(Ordering::Relaxed) == SOLO
+    }
+
     /// Notes whose fault was read.
     pub fn note(&self, thread: u32) {
         if self.last_thread.swap(thread, Ordering::Relaxed) == thread {

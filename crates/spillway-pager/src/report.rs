@@ -66,6 +66,8 @@ pub struct Report {
     pub prefetch_accuracy: Option<f64>,
     /// Pages that the program discarded by system calls of its own, past libc.
     pub pages_found_gone: u64,
+    /// Of the pages fetched ahead, those that came while the program used the block before.
+    pub pages_read_ahead: u64,
     /// Pages written to stores.
     pub pages_written_back: u64,
     /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode inline`).
@@ -179,6 +181,7 @@ impl Report {
             prefetch_accuracy: prefetch_accuracy(run, settings),
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
+            pages_read_ahead: count(Counter::PagesReadAhead),
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),

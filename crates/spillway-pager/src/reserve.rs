@@ -100,6 +100,7 @@ impl Worker {
         let reserve = &self.engine.reserve;
         let asked = Reserved { pages: run.pages.min(wanted), ..run };
         let bytes = asked.pages * PAGE_SIZE;
+        self.note_answer();
         let counted =
             self.at.managed().move_pages(address_of(page_number), reserve.address(run.first), bytes)
                 / PAGE_SIZE;

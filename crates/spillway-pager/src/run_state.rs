@@ -42,6 +42,8 @@ pub enum Counter {
     FaultsRefused,
     /// Pages read from stores.
     PagesFetched,
+    /// Pages read ahead by an evictor: see [`crate::read_ahead`].
+    PagesReadAhead,
     /// Pages written to stores.
     PagesWrittenBack,
     /// Pages evicted from where they lay: see [`crate::alone`].

@@ -142,6 +142,7 @@ impl Worker {
 
     fn map_zeros_at(&self, page_number: u64, pages: usize, access: Access) -> KernelResult<usize> {
         let (to, bytes) = (address_of(page_number), pages * PAGE_SIZE);
+        self.note_answer();
         if access == Access::Read {
             match self.at.managed().zero_pages(to, bytes) {
                 // No shared page of zeros for this process, as on some machines.

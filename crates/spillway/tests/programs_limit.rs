@@ -252,6 +252,8 @@ fn every_block_brings_the_right_pages() {
         assert!(fetched > 0 && (ahead > 0) == (block != "4K"), "{block}: {}", stats.0);
         let blocks = stats.0["blocks"].as_object().unwrap();
         assert_eq!(blocks.keys().all(|size| size == "4096"), block == "4K", "{block}: {}", stats.0);
+        let may_read_ahead = block == "elastic" && std::thread::available_parallelism().unwrap().get() > 1;
+        assert_eq!(stats.count("pages_read_ahead") > 0, may_read_ahead, "{block}: {}", stats.0);
         // Its memory is read from end to end at first.
         assert!(block != "elastic" || stats.number("prefetch_accuracy") > 0.5, "{block}: {}", stats.0);
     }
