@@ -1,6 +1,7 @@
 use super::*;
 use crate::fake_kernel::{EVERYWHERE, FakeKernel};
 use crate::testing::machine;
+use rustix::io::Errno;
 
 const PROCESS: u32 = 7;
 
