@@ -2,7 +2,8 @@
 //!
 //! What differs from a machine that can be stopped at every access:
 //! - Bits of use are as old as the last look. A page that a policy asked about twice between two looks has no new answer:
-//!   a scan passes it over, and asking for the page alone gives the same answer again.
+//!   a scan passes it over. Asked for the page alone again, what counts is the time between the last two looks: who goes round
+//!   local memory twice wants to know what was used in the short time since the first round.
 //! - A marked page does not stop the program. The look that finds it accessed is its fault; only accesses after the mark
 //!   count, so it is the second look after the mark at the earliest.
 //! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes every CPU
@@ -264,7 +265,7 @@ impl LiveMachine {
         match self.pages.tier_of(page) {
             None => {
                 if seen.accessed {
-                    self.pages.bits[page as usize] |= bit::ACCESSED;
+                    self.pages.bits[page as usize] |= bit::ACCESSED | bit::RECENT;
                 }
                 self.events.push_back(Event::Appeared(page, tier));
                 return;
@@ -292,9 +293,11 @@ impl LiveMachine {
         if *bits & bit::TAKEN != 0 {
             *bits &= !(bit::TAKEN | bit::ACCESSED);
         }
+        *bits &= !bit::RECENT;
         if !accessed {
             return;
         }
+        *bits |= bit::RECENT;
         self.accessed[tier as usize] += span;
         match tier {
             Tier::Local => self.counts.local_uses += span,
@@ -352,7 +355,7 @@ impl LiveMachine {
 
     /// The access that a fault stopped at goes on, wherever the page lies now.
     pub fn resume(&mut self, page: PageIndex) {
-        self.pages.bits[page as usize] |= bit::ACCESSED;
+        self.pages.bits[page as usize] |= bit::ACCESSED | bit::RECENT;
     }
 }
 
@@ -393,7 +396,8 @@ impl Machine for LiveMachine {
 
     fn take_accessed(&mut self, page: PageIndex) -> bool {
         let bits = &mut self.pages.bits[page as usize];
-        let accessed = *bits & bit::ACCESSED != 0;
+        let asked_before = *bits & bit::TAKEN != 0;
+        let accessed = *bits & if asked_before { bit::RECENT } else { bit::ACCESSED } != 0;
         if self.told_at_once {
             *bits &= !bit::ACCESSED;
         } else {
