@@ -53,6 +53,12 @@ pub struct Plan {
     pub warm_s: u32,
     /// Seconds of the guest that are measured.
     pub measured_s: u32,
+    /// Least time between two looks of the daemon.
+    pub look_ms: u32,
+    /// More settings of the daemon's policies, as KEY=VALUE.
+    pub settings: Vec<String>,
+    /// Where what each guest printed goes.
+    pub consoles: Option<PathBuf>,
     /// Guests at a time.
     pub jobs: usize,
 }
@@ -68,6 +74,9 @@ impl Default for Plan {
             memory_mib: 64,
             warm_s: 8,
             measured_s: 8,
+            look_ms: 20,
+            settings: Vec::new(),
+            consoles: None,
             jobs: 1,
         }
     }
@@ -122,6 +131,14 @@ pub enum Progress<'a> {
     Failed(&'a Case, &'a str),
 }
 
+fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), BenchError> {
+    let Case { workload, policy, local_pct, latency_ns } = case;
+    let path = directory.join(format!("{workload}-{policy}-{local_pct}-{latency_ns}.txt"));
+    std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, console)).map_err(|error| {
+        BenchError::setup(&format!("write {}", path.display()), error, "name another directory")
+    })
+}
+
 /// Makes the runs; rows in the order of the cases, and how many runs failed. `spillway` is the daemon's command.
 ///
 /// # Errors
@@ -143,6 +160,9 @@ pub fn measure(
             let Some((at, case)) = next else { return Ok(()) };
             let began = Instant::now();
             let outcome = guest.boot(plan, &case, interrupted);
+            if let (Some(directory), Ok((console, _))) = (&plan.consoles, &outcome) {
+                keep(console, directory, &case)?;
+            }
             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (rows, failed, tell) = &mut *done;
             match outcome {

@@ -44,6 +44,15 @@ pub struct RigArgs {
     /// Guests at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: Option<u32>,
+    /// Least time between two looks of the daemon, in milliseconds [default: 20]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    look: Option<u32>,
+    /// A setting of the daemon's policies, as of 'spillway tier --set'; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Where what each guest printed goes
+    #[arg(long, value_name = "DIRECTORY")]
+    consoles: Option<PathBuf>,
     /// Little memory for a short time, at one latency
     #[arg(long)]
     quick: bool,
@@ -56,6 +65,9 @@ impl RigArgs {
             (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
             plan.latency_ns.truncate(1);
         }
+        plan.look_ms = self.look.unwrap_or(plan.look_ms);
+        plan.settings.clone_from(&self.set);
+        plan.consoles.clone_from(&self.consoles);
         let jobs = self.jobs.and_then(|jobs| usize::try_from(jobs).ok());
         plan.jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         for (asked, planned) in [(&self.workload, &mut plan.workloads), (&self.policy, &mut plan.policies)] {
