@@ -157,15 +157,15 @@ static void print_counts(const char *when) {
     printf("END\n");
 }
 
-// NUMA balancing counts the time that a program runs, and the workload sleeps while it would wait for memory, some nine
-// tenths of its time: the kernel's times are a tenth of their defaults. A scan is no larger than the memory here, so that
-// the least period is not raised.
+// NUMA balancing counts the time that a program runs, and the workloads sleep while they would wait for memory: they run
+// 5 to 23% of the time. The kernel's times are a twentieth of their defaults, so that no workload is scanned less often than
+// on a server. A scan is no larger than the memory here, so that the least period is not raised.
 static void scale_scans(void) {
     NEED(mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL) == 0);
     set("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "64");
-    set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "100");
-    set("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "100");
-    set("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "6000");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "50");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "50");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "3000");
 }
 
 int main(void) {

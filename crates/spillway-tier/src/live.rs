@@ -396,8 +396,8 @@ impl Machine for LiveMachine {
 
     fn take_accessed(&mut self, page: PageIndex) -> bool {
         let bits = &mut self.pages.bits[page as usize];
-        let asked_before = *bits & bit::TAKEN != 0;
-        let accessed = *bits & if asked_before { bit::RECENT } else { bit::ACCESSED } != 0;
+        let use_bit = if *bits & bit::TAKEN == 0 { bit::ACCESSED } else { bit::RECENT };
+        let accessed = *bits & use_bit != 0;
         if self.told_at_once {
             *bits &= !bit::ACCESSED;
         } else {

@@ -71,9 +71,9 @@ impl Default for Plan {
             policies: POLICIES.map(str::to_owned).to_vec(),
             local_pct: vec![20, 40],
             latency_ns: vec![750, 1500],
-            memory_mib: 64,
-            warm_s: 8,
-            measured_s: 8,
+            memory_mib: 32,
+            warm_s: 4,
+            measured_s: 4,
             look_ms: 20,
             settings: Vec::new(),
             consoles: None,
@@ -96,24 +96,22 @@ pub struct Case {
 }
 
 impl Plan {
-    /// Its runs. Where all memory is local, neither share nor latency matter.
+    /// Its runs. Latencies after the first are run with the first share of local memory only. Where all memory is local, neither
+    /// matters.
     #[must_use]
     pub fn cases(&self) -> VecDeque<Case> {
+        let more =
+            self.latency_ns.iter().skip(1).map(|&latency_ns| (self.local_pct.first().copied(), latency_ns));
+        let first = self.latency_ns.first().copied().unwrap_or_default();
+        let platforms = self.local_pct.iter().map(|&local_pct| (Some(local_pct), first)).chain(more);
+        let platforms: Vec<_> = platforms.filter_map(|(local_pct, ns)| Some((local_pct?, ns))).collect();
         let mut cases = VecDeque::new();
         for workload in &self.workloads {
-            for (at, latency_ns) in self.latency_ns.iter().enumerate() {
-                for (nth, local_pct) in self.local_pct.iter().enumerate() {
-                    for policy in
-                        self.policies.iter().filter(|policy| *policy != ALL_LOCAL || (at, nth) == (0, 0))
-                    {
-                        let local_pct = if policy == ALL_LOCAL { 100 } else { *local_pct };
-                        cases.push_back(Case {
-                            workload: workload.clone(),
-                            policy: policy.clone(),
-                            local_pct,
-                            latency_ns: *latency_ns,
-                        });
-                    }
+            for (at, &(local_pct, latency_ns)) in platforms.iter().enumerate() {
+                for policy in self.policies.iter().filter(|policy| *policy != ALL_LOCAL || at == 0) {
+                    let local_pct = if policy == ALL_LOCAL { 100 } else { local_pct };
+                    let (workload, policy) = (workload.clone(), policy.clone());
+                    cases.push_back(Case { workload, policy, local_pct, latency_ns });
                 }
             }
         }
@@ -198,12 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_local_runs_once_a_workload() {
+    fn all_local_runs_once_a_workload_and_more_latencies_with_one_share() {
         let plan = Plan { workloads: vec!["bfs".into(), "uniform".into()], ..Plan::default() };
         let cases = plan.cases();
-        assert_eq!(cases.len(), 2 * (5 * 2 * 2 + 1));
+        assert_eq!(cases.len(), 2 * (5 * 3 + 1));
         let all_local: Vec<_> = cases.iter().filter(|case| case.policy == ALL_LOCAL).collect();
         assert_eq!(all_local.len(), 2);
         assert!(all_local.iter().all(|case| case.local_pct == 100));
+        assert!(cases.iter().all(|case| case.local_pct != 40 || case.latency_ns == 750));
+        assert!(cases.iter().any(|case| case.local_pct == 20 && case.latency_ns == 1500));
     }
 }

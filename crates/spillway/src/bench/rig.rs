@@ -38,7 +38,8 @@ pub struct RigArgs {
     /// Local memory, in percent of the workload's [default: 20,40]
     #[arg(long, value_name = "PCT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(5..=95))]
     local: Vec<u32>,
-    /// Latencies of far memory, in nanoseconds [default: 750,1500]
+    /// Latencies of far memory, in nanoseconds, those after the first with the first share of local memory only
+    /// [default: 750,1500]
     #[arg(long, value_name = "NS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(71..=10_000))]
     latency: Vec<u32>,
     /// Guests at a time [default: as many as there are processors]
@@ -53,7 +54,7 @@ pub struct RigArgs {
     /// Where what each guest printed goes
     #[arg(long, value_name = "DIRECTORY")]
     consoles: Option<PathBuf>,
-    /// Little memory for a short time, at one latency
+    /// A shorter time, at one latency and one share of local memory
     #[arg(long)]
     quick: bool,
 }
@@ -64,6 +65,7 @@ impl RigArgs {
         if self.quick {
             (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
             plan.latency_ns.truncate(1);
+            plan.local_pct.truncate(1);
         }
         plan.look_ms = self.look.unwrap_or(plan.look_ms);
         plan.settings.clone_from(&self.set);
