@@ -157,15 +157,17 @@ static void print_counts(const char *when) {
     printf("END\n");
 }
 
-// NUMA balancing counts the time that a program runs, and the workloads sleep while they would wait for memory: they run
-// 5 to 23% of the time. The kernel's times are a twentieth of their defaults, so that no workload is scanned less often than
-// on a server. A scan is no larger than the memory here, so that the least period is not raised.
+// The kernel's times in proportion. By default it marks 256 MiB in each second that a program runs: 10 GiB in 40 s, so 32 MiB in
+// an eighth of a second. The workloads run 5 to 23% of the time, as they sleep while they would wait for memory, so that is
+// about a hundredth of a second of their running: the least period that the kernel takes for a scan of this size. A page is hot
+// when it is used within a second of its mark; of 10 GiB, so within 3 ms of 32 MiB.
 static void scale_scans(void) {
     NEED(mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL) == 0);
-    set("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "64");
-    set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "50");
-    set("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "50");
-    set("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "3000");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "32");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "12");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "12");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "750");
+    set("/sys/kernel/debug/sched/numa_balancing/hot_threshold_ms", "3");
 }
 
 int main(void) {

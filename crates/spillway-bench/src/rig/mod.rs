@@ -133,7 +133,7 @@ fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), B
     let Case { workload, policy, local_pct, latency_ns } = case;
     let path = directory.join(format!("{workload}-{policy}-{local_pct}-{latency_ns}.txt"));
     std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, console)).map_err(|error| {
-        BenchError::setup(&format!("write {}", path.display()), error, "name another directory")
+        BenchError::setup(format!("write {}", path.display()), error, "name another directory")
     })
 }
 
