@@ -2,13 +2,9 @@
 // named, kills daemons at moments of chance while a program checks its memory, prints what became of it all, and powers off.
 // usage, as the kernel's parameters: sources=NAME,... sources_mib=MIB sources_seconds=SECONDS sources_kills=COUNT
 // usage, as a program: guest_sources again COUNT   fills memory, checks it, and executes itself COUNT times
-#include "pattern.h"
+#include "guest.h"
 
 #include <signal.h>
-#include <sys/mount.h>
-#include <sys/reboot.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 
 enum { AGAIN_PAGES = 2048, AGAIN_ROUNDS = 30, PAUSE_MS = 20, AWAITED = 4 };
@@ -16,23 +12,6 @@ enum { AGAIN_PAGES = 2048, AGAIN_ROUNDS = 30, PAUSE_MS = 20, AWAITED = 4 };
 static void wait_ms(long milliseconds) {
     struct timespec pause = {milliseconds / 1000, milliseconds % 1000 * 1000000};
     nanosleep(&pause, NULL);
-}
-
-static pid_t start(char *const arguments[]) {
-    fflush(stdout);
-    pid_t child = fork();
-    NEED(child >= 0);
-    if (child == 0) {
-        execv(arguments[0], arguments);
-        _exit(127);
-    }
-    return child;
-}
-
-static int end_of(pid_t child) {
-    int status = 0;
-    NEED(waitpid(child, &status, 0) == child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 // What a file holds, on one line; nothing where it is not there.
@@ -44,18 +23,6 @@ static const char *value_of(const char *path) {
     fclose(file);
     text[strcspn(text, "\n")] = '\0';
     return text;
-}
-
-static void print_file(const char *path) {
-    FILE *file = fopen(path, "r");
-    NEED(file != NULL);
-    for (int c; (c = getc(file)) != EOF;) putchar(c);
-    fclose(file);
-}
-
-static void set(const char *path, const char *value) {
-    FILE *file = fopen(path, "w");
-    NEED(file != NULL && fputs(value, file) >= 0 && fclose(file) == 0);
 }
 
 #define BALANCING "/proc/sys/kernel/numa_balancing"
@@ -145,12 +112,7 @@ static int again(int count) {
 
 int main(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "again") == 0) return again(atoi(argv[2]));
-    static const char *const directories[] = {"/proc", "/sys", "/run"};
-    static const char *const types[] = {"proc", "sysfs", "tmpfs"};
-    for (int i = 0; i < 3; i++) {
-        mkdir(directories[i], 0755);
-        NEED(mount(types[i], directories[i], types[i], 0, NULL) == 0);
-    }
+    mount_file_systems();
     // The kernel's scan goes by the CPU time of the program, of which a guest without KVM has little to give.
     NEED(mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL) == 0);
     set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "50");

@@ -1,7 +1,8 @@
 // The first program of the rig's guest: makes the far node slower memory for the kernel, runs one workload under one
 // policy, prints what became of it, and powers off.
 // usage, as the kernel's parameters: rig_workload=NAME rig_policy=NAME rig_local_pct=N rig_mib=N rig_warm_s=N
-//   rig_measured_s=N rig_far_ns=N rig_settings=KEY=VALUE[,...]   policies beyond the daemon's: none, kernel, all-local
+//   rig_measured_s=N rig_far_ns=N rig_look_ms=N rig_settings=KEY=VALUE[,...]
+//   policies beyond the daemon's: none, kernel, all-local
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <dirent.h>
@@ -156,6 +157,19 @@ static void print_counts(const char *when) {
     printf("END\n");
 }
 
+// The kernel's times in proportion. By default it marks 256 MiB in each second that a program runs: 10 GiB in 40 s, so 32 MiB in
+// an eighth of a second. The workloads run 5 to 23% of the time, as they sleep while they would wait for memory, so that is
+// about a hundredth of a second of their running: the least period that the kernel takes for a scan of this size. A page is hot
+// when it is used within a second of its mark; of 10 GiB, so within 3 ms of 32 MiB.
+static void scale_scans(void) {
+    NEED(mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL) == 0);
+    set("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "32");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "12");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "12");
+    set("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", "750");
+    set("/sys/kernel/debug/sched/numa_balancing/hot_threshold_ms", "3");
+}
+
 int main(void) {
     static const char *const directories[] = {"/proc", "/sys", "/run"};
     static const char *const types[] = {"proc", "sysfs", "tmpfs"};
@@ -170,6 +184,7 @@ int main(void) {
     find_counters();
     set("/proc/sys/kernel/numa_balancing", by_kernel ? "2" : "0");
     set("/sys/kernel/mm/numa/demotion_enabled", by_kernel ? "true" : "false");
+    if (by_kernel) scale_scans();
     // Below its low watermark the kernel gives programs no more of a node.
     if (by_kernel || nobody) take_all_but(local_pages + zone_pages("\n        low"));
 
@@ -178,8 +193,8 @@ int main(void) {
     int daemon = !by_kernel && !nobody && strcmp(policy, "all-local") != 0;
     if (daemon) {
         snprintf(local, sizeof local, "%s%%", getenv("rig_local_pct"));
-        char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--look", "100",
-                       "--telemetry-cpu", "20", "--counters", "/run/counters", "--stats", "/run/stats.json"};
+        char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--look", getenv("rig_look_ms"),
+                       "--telemetry-cpu", "80", "--counters", "/run/counters", "--stats", "/run/stats.json"};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) arguments[count++] = own[i];
         for (setting = setting ? strtok(setting, ",") : NULL; setting != NULL; setting = strtok(NULL, ",")) {
             arguments[count++] = "--set";

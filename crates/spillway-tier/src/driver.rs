@@ -43,15 +43,30 @@ impl Driver {
 
     /// Tells the policy of everything that a look found, and moves what it wants moved.
     fn tell_events(&mut self) {
+        // A source that tells of each access at its time lets time pass by itself.
+        let mut room_is_made = !self.machine.is_told_at_once();
         loop {
             while let Some(event) = self.machine.take_event() {
                 self.tell(event);
+                if room_is_made && matches!(event, Event::Accessed(_)) {
+                    room_is_made = self.let_a_moment_pass();
+                }
             }
             self.machine.flush();
             if !self.machine.has_events() {
                 return;
             }
         }
+    }
+
+    /// The accesses that one look found came one by one, and what the policy put off after one, such as making room, would
+    /// have come before the next. Whether to go on so: where that made no room, all local memory was in use, and no more
+    /// is known before the next look.
+    fn let_a_moment_pass(&mut self) -> bool {
+        let due = self.machine.next_timer_ns().is_some_and(|at_ns| at_ns <= self.machine.now_ns() + 1);
+        let free_before = self.machine.free_pages(Tier::Local);
+        self.pass_time(self.machine.now_ns() + 1);
+        !due || self.machine.free_pages(Tier::Local) > free_before
     }
 
     fn tell(&mut self, event: Event) {

@@ -1,5 +1,6 @@
 //! Moves pages between nodes, under a cap on bytes a second, and counts why pages did not move.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
@@ -27,7 +28,7 @@ impl Mover for KernelMover {
 
 /// Why pages did not move, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Refusals(BTreeMap<&'static str, u64>);
+pub struct Refusals(BTreeMap<Cow<'static, str>, u64>);
 
 impl Refusals {
     /// Counts one.
@@ -49,8 +50,8 @@ impl Refusals {
 }
 
 /// What a refusal is called in the statistics.
-fn name(reason: Errno) -> &'static str {
-    match reason {
+fn name(reason: Errno) -> Cow<'static, str> {
+    Cow::Borrowed(match reason {
         Errno::BUSY => "pinned_or_busy",
         Errno::ACCESS => "shared_with_another_process",
         Errno::NOENT | Errno::FAULT => "not_there",
@@ -59,8 +60,8 @@ fn name(reason: Errno) -> &'static str {
         Errno::SRCH => "process_gone",
         Errno::PERM => "not_permitted",
         Errno::NODEV => "node_offline",
-        _ => "other",
-    }
+        other => return Cow::Owned(format!("errno_{}", other.raw_os_error())),
+    })
 }
 
 /// A cap on bytes a second. What was not used is saved for a tenth of a second.
@@ -128,6 +129,7 @@ mod tests {
         assert_eq!(refusals.of("not_permitted"), 1);
         assert_eq!(refusals.of("no_free_frame"), 512);
         assert_eq!(refusals.of("shared_with_another_process"), 0);
+        assert_eq!(refusals.of("errno_7"), 1, "E2BIG, for which there is no name");
         assert_eq!(refusals.total(), 517);
     }
 }

@@ -32,6 +32,8 @@ pub mod bit {
     pub const REFUSED: u16 = 1 << 8;
     /// It is on its way to the tier where it is said to lie.
     pub const MOVING: u16 = 1 << 9;
+    /// The last look found it accessed.
+    pub const RECENT: u16 = 1 << 10;
 }
 
 /// Addresses that have numbers.

@@ -140,12 +140,17 @@ struct Original {
 const MOST_BUSY: Duration = Duration::from_secs(10);
 const BUSY_WAIT: Duration = Duration::from_millis(50);
 
-/// Writes a setting, and waits until `deadline` where the kernel says that it is busy.
+/// Writes a setting, and waits until `deadline` where the kernel says that it is busy. A setting that the kernel will not take
+/// because it is so already is as good: DAMON is not stopped twice, as by a daemon that was killed while it put back.
 fn write_until(deadline: Instant, path: &Path, value: &str) -> std::io::Result<()> {
     loop {
         match fs::write(path, value) {
             Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 sleep(BUSY_WAIT);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let now = fs::read_to_string(path).unwrap_or_default();
+                return if now.trim() == value { Ok(()) } else { Err(error) };
             }
             result => return result,
         }
@@ -299,6 +304,16 @@ mod tests {
         assert!(conflicts(tree.root()).is_empty());
         drop(settings);
         assert_eq!((tree.read(NUMA_BALANCING), tree.read(DEMOTION)), ("2".into(), "1".into()));
+    }
+
+    #[test]
+    fn what_is_so_already_need_not_be_taken_again() {
+        // The kernel lets nobody write it.
+        let path = Path::new("/proc/sys/kernel/ngroups_max");
+        let now = fs::read_to_string(path).unwrap();
+        write_until(Instant::now(), path, now.trim()).unwrap();
+        let refused = write_until(Instant::now(), path, "1").unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied);
     }
 
     #[test]

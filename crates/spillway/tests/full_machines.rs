@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use donor_common::Donor;
 use support::MIB;
-use support::guest::{archived, kernel};
+use support::guest::{initial_files, kernel};
 use support::launch::Launch;
 use support::tools::{c_program_with, tool};
 
@@ -25,19 +25,15 @@ const LONGEST: Duration = Duration::from_secs(15 * 60);
 /// Each guest wants a CPU for itself.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// A file system with nothing but the memory test as its first program.
-fn initial_files() -> Vec<u8> {
-    let program = fs::read(c_program_with("guest_init", &["-static"])).unwrap();
-    [archived("init", 0o100_755, &program), archived("TRAILER!!!", 0, &[])].concat()
-}
-
 fn a_guest_tests_its_memory(store: &str, cpus: u32) {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let kernel = kernel();
     let local_bytes = GUEST_MIB / 2 * MIB;
     let launch = Launch::limited(local_bytes, store).with_patience(LONGEST);
     let files = launch.work().join("initial-files");
-    fs::write(&files, initial_files()).unwrap();
+    // Nothing but the memory test.
+    let init = c_program_with("guest_init", &["-static"]);
+    fs::write(&files, initial_files(&[("init", init.as_path())])).unwrap();
 
     let mut command = launch.command(tool("qemu-system-x86_64", "qemu-system-x86"));
     command.args(["-accel", "tcg", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);

@@ -23,8 +23,8 @@ const WAYS: u64 = 8;
 const LINE_BYTES: u64 = 64;
 /// One cache line of so many is modelled.
 const SAMPLE: u64 = 4;
-/// Nanoseconds of an instruction, as a power of two: 250 million a second.
-const SHIFT: u32 = 2;
+/// Nanoseconds of an instruction, as a power of two: 1000 million a second.
+const SHIFT: u32 = 0;
 /// A guest that takes longer has gone wrong.
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
@@ -221,11 +221,25 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
         "memmap=15M$0x100000 memmap={FAR_BYTES}%{LOCAL_BYTES:#x}-1+0xefffffff memmap={REST_BYTES}${:#x}",
         LOCAL_BYTES + FAR_BYTES
     );
+    let mut settings = scaled_settings(policy, plan.memory_mib);
+    settings.extend(plan.settings.iter().cloned());
+    let settings = settings.join(",");
     format!(
         "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} rig_far_ns={latency_ns} \
-         rig_mib={} rig_warm_s={} rig_measured_s={}",
-        plan.memory_mib, plan.warm_s, plan.measured_s
+         rig_mib={} rig_warm_s={} rig_measured_s={} rig_look_ms={} rig_settings={settings}",
+        plan.memory_mib, plan.warm_s, plan.measured_s, plan.look_ms
     )
+}
+
+/// Settings that are sizes, in proportion to the workload's memory.
+fn scaled_settings(policy: &str, memory_mib: u32) -> Vec<String> {
+    match policy {
+        // A pass over all that the daemon has numbers for, 4 GiB, in each period.
+        "hotbox" => vec![format!("scan_block_bytes={}", 4_u64 << 30)],
+        // 10 MiB of 10 GiB.
+        "indigo" => vec![format!("slack_bytes={}", u64::from(memory_mib) << 10)],
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,12 @@ pub struct Plan {
     pub warm_s: u32,
     /// Seconds of the guest that are measured.
     pub measured_s: u32,
+    /// Least time between two looks of the daemon.
+    pub look_ms: u32,
+    /// More settings of the daemon's policies, as KEY=VALUE.
+    pub settings: Vec<String>,
+    /// Where what each guest printed goes.
+    pub consoles: Option<PathBuf>,
     /// Guests at a time.
     pub jobs: usize,
 }
@@ -65,9 +71,12 @@ impl Default for Plan {
             policies: POLICIES.map(str::to_owned).to_vec(),
             local_pct: vec![20, 40],
             latency_ns: vec![750, 1500],
-            memory_mib: 64,
-            warm_s: 8,
-            measured_s: 8,
+            memory_mib: 32,
+            warm_s: 4,
+            measured_s: 4,
+            look_ms: 20,
+            settings: Vec::new(),
+            consoles: None,
             jobs: 1,
         }
     }
@@ -87,24 +96,22 @@ pub struct Case {
 }
 
 impl Plan {
-    /// Its runs. Where all memory is local, neither share nor latency matter.
+    /// Its runs. Latencies after the first are run with the first share of local memory only. Where all memory is local, neither
+    /// matters.
     #[must_use]
     pub fn cases(&self) -> VecDeque<Case> {
+        let more =
+            self.latency_ns.iter().skip(1).map(|&latency_ns| (self.local_pct.first().copied(), latency_ns));
+        let first = self.latency_ns.first().copied().unwrap_or_default();
+        let platforms = self.local_pct.iter().map(|&local_pct| (Some(local_pct), first)).chain(more);
+        let platforms: Vec<_> = platforms.filter_map(|(local_pct, ns)| Some((local_pct?, ns))).collect();
         let mut cases = VecDeque::new();
         for workload in &self.workloads {
-            for (at, latency_ns) in self.latency_ns.iter().enumerate() {
-                for (nth, local_pct) in self.local_pct.iter().enumerate() {
-                    for policy in
-                        self.policies.iter().filter(|policy| *policy != ALL_LOCAL || (at, nth) == (0, 0))
-                    {
-                        let local_pct = if policy == ALL_LOCAL { 100 } else { *local_pct };
-                        cases.push_back(Case {
-                            workload: workload.clone(),
-                            policy: policy.clone(),
-                            local_pct,
-                            latency_ns: *latency_ns,
-                        });
-                    }
+            for (at, &(local_pct, latency_ns)) in platforms.iter().enumerate() {
+                for policy in self.policies.iter().filter(|policy| *policy != ALL_LOCAL || at == 0) {
+                    let local_pct = if policy == ALL_LOCAL { 100 } else { local_pct };
+                    let (workload, policy) = (workload.clone(), policy.clone());
+                    cases.push_back(Case { workload, policy, local_pct, latency_ns });
                 }
             }
         }
@@ -120,6 +127,14 @@ pub enum Progress<'a> {
     Ended(&'a Row, f64),
     /// One failed.
     Failed(&'a Case, &'a str),
+}
+
+fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), BenchError> {
+    let Case { workload, policy, local_pct, latency_ns } = case;
+    let path = directory.join(format!("{workload}-{policy}-{local_pct}-{latency_ns}.txt"));
+    std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, console)).map_err(|error| {
+        BenchError::setup(format!("write {}", path.display()), error, "name another directory")
+    })
 }
 
 /// Makes the runs; rows in the order of the cases, and how many runs failed. `spillway` is the daemon's command.
@@ -143,6 +158,9 @@ pub fn measure(
             let Some((at, case)) = next else { return Ok(()) };
             let began = Instant::now();
             let outcome = guest.boot(plan, &case, interrupted);
+            if let (Some(directory), Ok((console, _))) = (&plan.consoles, &outcome) {
+                keep(console, directory, &case)?;
+            }
             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (rows, failed, tell) = &mut *done;
             match outcome {
@@ -178,12 +196,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_local_runs_once_a_workload() {
+    fn all_local_runs_once_a_workload_and_more_latencies_with_one_share() {
         let plan = Plan { workloads: vec!["bfs".into(), "uniform".into()], ..Plan::default() };
         let cases = plan.cases();
-        assert_eq!(cases.len(), 2 * (5 * 2 * 2 + 1));
+        assert_eq!(cases.len(), 2 * (5 * 3 + 1));
         let all_local: Vec<_> = cases.iter().filter(|case| case.policy == ALL_LOCAL).collect();
         assert_eq!(all_local.len(), 2);
         assert!(all_local.iter().all(|case| case.local_pct == 100));
+        assert!(cases.iter().all(|case| case.local_pct != 40 || case.latency_ns == 750));
+        assert!(cases.iter().any(|case| case.local_pct == 20 && case.latency_ns == 1500));
     }
 }

@@ -199,3 +199,35 @@ fn a_hot_page_moves_when_its_fault_is_told_before_any_look() {
     driver.advance(now_ns + 20);
     assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
 }
+
+#[test]
+fn a_policy_makes_room_between_the_accesses_that_one_look_found() {
+    let kernel = FakeKernel::default();
+    // One frame of eight is kept free.
+    let settings = r#"{"scan_period_us": 1000, "low_share": 0.1, "high_share": 0.125, "throttle": false}"#;
+    let mut driver = driver(&kernel, "hotbox", settings, 512, 8);
+    round(&mut driver, &kernel, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let hot: Vec<u64> = (100..106).collect();
+    hot.iter().for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    (0..3).for_each(|_| round(&mut driver, &kernel, &hot));
+    assert_eq!(driver.machine.counts.promotions, 0);
+    round(&mut driver, &kernel, &hot);
+    let arrived = hot.iter().filter(|&&page| kernel.node_of(PROCESS, page * 4096) == Some(0)).count();
+    assert_eq!(arrived, 5, "all but the first, which finds no frame free: {:?}", driver.machine.counts);
+}
+
+#[test]
+fn room_is_not_asked_for_again_while_all_local_memory_is_in_use() {
+    let kernel = FakeKernel::default();
+    let settings = r#"{"scan_period_us": 1000, "low_share": 0.1, "high_share": 0.125, "throttle": false}"#;
+    let mut driver = driver(&kernel, "hotbox", settings, 512, 8);
+    (0..6).for_each(|page| kernel.access(PROCESS, page * 4096, 0));
+    (100..200).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    let all: Vec<u64> = (0..6).chain(100..200).collect();
+    (0..6).for_each(|_| round(&mut driver, &kernel, &all));
+    let local: Vec<u64> =
+        all.iter().copied().filter(|page| kernel.node_of(PROCESS, page * 4096) == Some(0)).collect();
+    assert_eq!(local.len(), 8, "what was free is taken, and the first stay: {local:?}");
+    assert!((0..6).all(|page| local.contains(&page)), "{local:?}");
+    assert_eq!(driver.machine.counts.demotions, 0);
+}

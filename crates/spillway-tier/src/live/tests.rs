@@ -1,6 +1,7 @@
 use super::*;
 use crate::fake_kernel::{EVERYWHERE, FakeKernel};
 use crate::testing::machine;
+use rustix::io::Errno;
 
 const PROCESS: u32 = 7;
 
@@ -42,11 +43,23 @@ fn bits_of_use_are_new_with_each_look_and_the_same_in_between() {
         machine.scan(scan, &mut |page, accessed| found.push((page, accessed)));
         found
     };
-    assert!(machine.take_accessed(1) && machine.take_accessed(1), "the same answer");
+    assert!(machine.take_accessed(1) && machine.take_accessed(1), "the last look found it in use");
     assert_eq!(scan(&mut machine), [(0, false), (2, false)], "no new answer for page 1");
     assert!(scan(&mut machine).is_empty());
     look(&mut machine, &kernel);
     assert_eq!(scan(&mut machine), [(0, false), (1, false), (2, false)]);
+}
+
+#[test]
+fn asked_again_a_page_was_used_only_if_the_last_look_found_it_so() {
+    let (kernel, mut machine) = far_pages(4, 2);
+    kernel.access(PROCESS, 0, 1);
+    kernel.access(PROCESS, 4096, 1);
+    look(&mut machine, &kernel);
+    kernel.access(PROCESS, 4096, 1);
+    look(&mut machine, &kernel);
+    assert!(machine.take_accessed(0) && machine.take_accessed(1), "since they were asked about");
+    assert!(!machine.take_accessed(0) && machine.take_accessed(1), "since the look before the last");
 }
 
 #[test]

@@ -38,13 +38,23 @@ pub struct RigArgs {
     /// Local memory, in percent of the workload's [default: 20,40]
     #[arg(long, value_name = "PCT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(5..=95))]
     local: Vec<u32>,
-    /// Latencies of far memory, in nanoseconds [default: 750,1500]
+    /// Latencies of far memory, in nanoseconds, those after the first with the first share of local memory only
+    /// [default: 750,1500]
     #[arg(long, value_name = "NS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(71..=10_000))]
     latency: Vec<u32>,
     /// Guests at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: Option<u32>,
-    /// Little memory for a short time, at one latency
+    /// Least time between two looks of the daemon, in milliseconds [default: 20]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    look: Option<u32>,
+    /// A setting of the daemon's policies, as of 'spillway tier --set'; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Where what each guest printed goes
+    #[arg(long, value_name = "DIRECTORY")]
+    consoles: Option<PathBuf>,
+    /// A shorter time, at one latency and one share of local memory
     #[arg(long)]
     quick: bool,
 }
@@ -55,7 +65,11 @@ impl RigArgs {
         if self.quick {
             (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
             plan.latency_ns.truncate(1);
+            plan.local_pct.truncate(1);
         }
+        plan.look_ms = self.look.unwrap_or(plan.look_ms);
+        plan.settings.clone_from(&self.set);
+        plan.consoles.clone_from(&self.consoles);
         let jobs = self.jobs.and_then(|jobs| usize::try_from(jobs).ok());
         plan.jobs = jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         for (asked, planned) in [(&self.workload, &mut plan.workloads), (&self.policy, &mut plan.policies)] {

@@ -40,8 +40,8 @@ pub fn c_program_with(name: &str, flags: &[&str]) -> PathBuf {
     let compiler = tool("cc", "gcc");
     let source = source(&format!("{name}.c"));
     let mut hasher = DefaultHasher::new();
-    (fs::read(&source).unwrap(), fs::read(source.with_file_name("pattern.h")).unwrap(), flags)
-        .hash(&mut hasher);
+    let headers = ["pattern.h", "guest.h"].map(|name| fs::read(source.with_file_name(name)).unwrap());
+    (fs::read(&source).unwrap(), headers, flags).hash(&mut hasher);
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{:016x}", hasher.finish()));
     if program.exists() {
         return program;
