@@ -31,14 +31,22 @@ pub static ORIGINAL_CLONE: OnceLock<usize> = OnceLock::new();
 /// libc's `__curbrk`, which sbrk reads.
 pub static CURRENT_BREAK: OnceLock<usize> = OnceLock::new();
 
-/// Redirects libc's functions. Before the program's main, while there is one thread.
+/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
+/// stopped amid its first bytes would go on amid the jump.
+pub fn install_syscall() -> Result<(), InstallError> {
+    // SAFETY: as below, and there is one thread.
+    unsafe { code_patch::redirect(find(c"syscall")?, memory_hooks::syscall as *const () as usize)? };
+    Ok(())
+}
+
+/// Redirects libc's other functions, of which the pager's threads call none. Before the program's main.
 pub fn install() -> Result<(), InstallError> {
     CURRENT_BREAK.get_or_init(|| find(c"__curbrk").unwrap_or(0));
     let fork = move_beginning(c"_Fork")?;
     ORIGINAL_FORK.get_or_init(|| fork);
     let clone = move_beginning(c"clone")?;
     ORIGINAL_CLONE.get_or_init(|| clone);
-    let hooks: [(&CStr, usize); 15] = [
+    let hooks: [(&CStr, usize); 14] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
@@ -48,7 +56,6 @@ pub fn install() -> Result<(), InstallError> {
         (c"mlock2", memory_hooks::mlock2 as *const () as usize),
         (c"mlockall", memory_hooks::mlockall as *const () as usize),
         (c"munlockall", memory_hooks::munlockall as *const () as usize),
-        (c"syscall", memory_hooks::syscall as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),

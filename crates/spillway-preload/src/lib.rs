@@ -85,6 +85,7 @@ extern "C" fn start() {
     }
     let begun = Birth::new(&run).map_err(|error| error.to_string()).and_then(|birth| {
         let birth = BIRTH.get_or_init(|| birth);
+        install::install_syscall().map_err(|error| error.to_string())?;
         birth.attach()?;
         install::install().map_err(|error| error.to_string())?;
         inline::enter()?;
