@@ -28,6 +28,7 @@ use crate::holds::Holds;
 use crate::inline::Inline;
 use crate::message;
 use crate::page_table::PageTable;
+use crate::placement::Placement;
 use crate::read_ahead::ReadAhead;
 use crate::readers::Readers;
 use crate::regions::Regions;
@@ -246,6 +247,7 @@ impl Birth {
             stores,
             control,
             readers: Readers::new(has_donor),
+            placement: Placement::of_machine(),
             writes_long,
             status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
             page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
@@ -290,6 +292,9 @@ impl Birth {
         let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
         let pool = welcome.settings.pool;
+        // What lies ready lies on one node, and may be wanted on another.
+        let has_nodes = Placement::of_machine().is_some();
+        let reserve_bytes = if has_nodes { 0 } else { pool.reserve_bytes.bytes() };
         let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed())
             .with_victim_window(pool.victim_window_pages);
         let frames = replacement.inactive_target(limit_pages) + FREE_RANGES * RANGE_FRAMES;
@@ -310,7 +315,7 @@ impl Birth {
             written_share: WrittenShare::default(),
             read_ahead: ReadAhead::new(threads::allowed_cpus().len()),
             zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,
-            reserve: Reserve::new(pool.reserve_bytes.bytes(), limit_pages).map_err(&out_of_memory)?,
+            reserve: Reserve::new(reserve_bytes, limit_pages).map_err(&out_of_memory)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(crate::engine::UNNEEDED_SLOTS)),

@@ -25,6 +25,7 @@ use crate::frames::Frames;
 use crate::gate::Gate;
 use crate::holds::Holds;
 use crate::page_table::PageTable;
+use crate::placement::Placement;
 use crate::read_ahead::ReadAhead;
 use crate::readers::Readers;
 use crate::regions::{OnFork, Regions};
@@ -170,6 +171,8 @@ pub struct Attachment {
     pub settings: Settings,
     /// Which handlers read faults.
     pub readers: Readers,
+    /// Where the machine has several memory nodes.
+    pub placement: Option<Placement>,
     /// This process, to advise itself; without it no page is kept clean.
     pub own_process: Option<OwnedFd>,
     /// Who uses its memory; without it nothing counts as free of devices and debuggers.
@@ -303,6 +306,8 @@ pub struct Worker {
     pub(crate) is_alone: bool,
     /// When the fault was answered that is being served, where that must be noted.
     pub(crate) answered_ns: Cell<Option<u64>>,
+    /// The node that this thread's frames come from, where one was chosen.
+    pub(crate) placed_on: Option<u16>,
     /// Whose fault is served, as far as it tells threads apart.
     pub(crate) faulting_thread: u32,
     /// Pages of the block fetched last: as many will be wanted next.
@@ -332,6 +337,7 @@ impl Worker {
             fetched_at: Vec::with_capacity(at.max_block_pages),
             is_alone: false,
             answered_ns: Cell::new(None),
+            placed_on: None,
             faulting_thread: 0,
             last_block_pages: 1,
             next_slab: 0,

@@ -8,6 +8,7 @@
 //! - [`engine`]: the state they share, made of [`page_table`], [`frames`] and [`regions`];
 //! - `fault`, `evict`, `charge`: a page comes in, a page goes out, a frame under the limit;
 //! - `zeros`, `reserve`: what a page that was never written is made of;
+//! - [`placement`]: from which memory node a frame comes;
 //! - `background`, `density`: what is done ahead of need, under one budget;
 //! - [`calls`], `address_space`, `fork`: what the program's threads ask for, and how it is done;
 //! - [`message`]: one line to the user.
@@ -40,6 +41,7 @@ mod leaving;
 pub mod message;
 mod native;
 pub mod page_table;
+pub mod placement;
 pub mod program;
 mod read_ahead;
 pub mod readers;

@@ -24,6 +24,9 @@ const STREAMS: usize = 4;
 /// Requests that are looked at for who makes them.
 const RECENT: usize = 8;
 
+/// No node in particular.
+const ANYWHERE: u32 = u32::MAX;
+
 const PAGES_BITS: u32 = 8;
 const WRITE_BIT: u32 = PAGES_BITS;
 const PAGE_NUMBER_SHIFT: u32 = PAGES_BITS + 1;
@@ -57,6 +60,8 @@ struct Ahead {
     last: AtomicU64,
     /// Pages that came ahead since the last marker.
     came_pages: AtomicU64,
+    /// Whose CPU the last fault was raised on, as far as nodes are told apart; [`ANYWHERE`] otherwise.
+    node: AtomicU32,
     /// Pages that came ahead before that: in use now, by what the markers say.
     in_use_pages: AtomicU64,
 }
@@ -149,6 +154,7 @@ impl Worker {
             return;
         }
         let stream = ahead.stream_of(page_number);
+        stream.node.store(self.node_served().map_or(ANYWHERE, u32::from), Ordering::Relaxed);
         let used_pages = stream.ask(page_number, block_end, pages as u64, access != Access::Read);
         self.at.run.count(Counter::PagesAheadUsed, used_pages);
         fence(Ordering::SeqCst);
@@ -163,6 +169,9 @@ impl Worker {
             let Some(request) = stream.take() else { continue };
             was_asked = true;
             let Some(_pass) = engine.gate.enter() else { continue };
+            if let Ok(node) = stream.node.load(Ordering::Relaxed).try_into() {
+                self.place_on(node);
+            }
             // As much again stays free, or the marker's fault would have to evict.
             self.last_block_pages = 2 * (request.pages.end - request.pages.start) as usize;
             self.make_room_ahead();

@@ -147,7 +147,7 @@ impl Readers {
         if lead.stayed >= STAYED_LOOKS && !lead.faults.is_multiple_of(FOLLOW_EVERY) {
             return;
         }
-        let cpu = status_of(self.last_thread.load(Ordering::Relaxed)).map(|status| status.cpu);
+        let cpu = cpu_of(self.last_thread.load(Ordering::Relaxed));
         if cpu.is_some() && cpu != lead.cpu {
             go_to(cpu);
             self.keep_evictor_off(cpu);
@@ -166,6 +166,19 @@ impl Readers {
         self.crowd_until_ns.store(now_ns() + dwell_ns, Ordering::Relaxed);
         self.mode.store(CROWD, Ordering::Release);
         let _ = futex::wake(&self.mode, futex::Flags::PRIVATE, u32::MAX);
+    }
+
+    /// The evictor, woken by the leader, would be put on its CPU, since that counts as idle, and the leader would wait for it.
+    fn keep_evictor_off(&self, cpu: Option<usize>) {
+        let mut set = self.cpus;
+        if let Some(cpu) = cpu {
+            set.unset(cpu);
+        }
+        if let Some(evictor) = Pid::from_raw(self.evictor.load(Ordering::Relaxed) as i32)
+            && set.count() > 0
+        {
+            let _ = sched_setaffinity(Some(evictor), &set);
+        }
     }
 
     /// Somebody else's turn to see to it that the leader gets its own: a thread of the idle class may wait for long.
@@ -200,27 +213,17 @@ impl Readers {
     }
 }
 
-impl Readers {
-    /// The evictor, woken by the leader, would be put on its CPU, since that counts as idle, and the leader would wait for it.
-    fn keep_evictor_off(&self, cpu: Option<usize>) {
-        let mut set = self.cpus;
-        if let Some(cpu) = cpu {
-            set.unset(cpu);
-        }
-        if let Some(evictor) = Pid::from_raw(self.evictor.load(Ordering::Relaxed) as i32)
-            && set.count() > 0
-        {
-            let _ = sched_setaffinity(Some(evictor), &set);
-        }
-    }
-}
-
 fn go_to(cpu: Option<usize>) {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         set.set(cpu);
         let _ = sched_setaffinity(None, &set);
     }
+}
+
+/// The CPU on which a thread ran last.
+pub(crate) fn cpu_of(thread: u32) -> Option<usize> {
+    status_of(thread).map(|status| status.cpu)
 }
 
 struct Status {

@@ -98,6 +98,7 @@ extern "C" fn handler_main(handler: usize) -> ! {
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
                         None => {
+                            worker.place_near(fault.thread_id);
                             worker.serve_fault(fault);
                         }
                     }

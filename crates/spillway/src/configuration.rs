@@ -1,5 +1,6 @@
 //! The configuration file of `spillway run`: what is set for each tier's frames.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -23,20 +24,40 @@ pub struct Pools {
     pub local: PoolSettings,
 }
 
+/// The file that is read where none is named, if it is there. `spillway bench physical --pool` makes one for a machine.
+pub const USUAL_PATH: &str = "/etc/spillway/run.toml";
+
 /// Why a configuration file cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigurationError {
     /// It cannot be read.
-    #[error("--config {0}: {1}; name a file that can be read")]
+    #[error("configuration file {0}: {1}; name one that can be read with --config")]
     Unreadable(PathBuf, std::io::Error),
     /// It says what makes no sense.
-    #[error("--config {0}: {1}")]
+    #[error("configuration file {0}: {1}")]
     Nonsense(PathBuf, String),
 }
 
 impl Configuration {
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, ConfigurationError> {
+    /// The file that is named, or else the usual one, if there is one.
+    pub fn find(named: Option<&Path>) -> Result<Self, ConfigurationError> {
+        Self::first_of(named, Path::new(USUAL_PATH))
+    }
+
+    fn first_of(named: Option<&Path>, usual: &Path) -> Result<Self, ConfigurationError> {
+        match named {
+            Some(path) => Self::read(path),
+            // What is there and cannot be read is no reason to go on without it.
+            None => match Self::read(usual) {
+                Err(ConfigurationError::Unreadable(_, error)) if error.kind() == ErrorKind::NotFound => {
+                    Ok(Self::default())
+                }
+                read => read,
+            },
+        }
+    }
+
+    fn read(path: &Path) -> Result<Self, ConfigurationError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| ConfigurationError::Unreadable(path.to_owned(), error))?;
         Self::parse(&text).map_err(|reason| ConfigurationError::Nonsense(path.to_owned(), reason))
@@ -75,6 +96,25 @@ mod tests {
         assert_eq!((local.victim_window_pages, local.huge_pages), (0, true));
         let (rate, ratio) = (local.background.bytes_per_s, local.background.yield_ratio);
         assert_eq!((rate, ratio), (Size::from_bytes(3 << 29), 0.0));
+    }
+
+    #[test]
+    fn a_named_file_goes_before_the_usual_one_which_need_not_be_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let (named, usual) = (directory.path().join("named"), directory.path().join("usual"));
+        let window = |named: Option<&Path>| {
+            Configuration::first_of(named, &usual).map(|found| found.pool.local.victim_window_pages)
+        };
+        let without = PoolSettings::default().victim_window_pages;
+        assert_eq!(window(None).unwrap(), without);
+        assert!(
+            matches!(window(Some(&named)), Err(ConfigurationError::Unreadable(path, _)) if path == named)
+        );
+        std::fs::write(&usual, "[pool.local]\nvictim_window_pages = 7").unwrap();
+        std::fs::write(&named, "").unwrap();
+        assert_eq!((window(None).unwrap(), window(Some(&named)).unwrap()), (7, without));
+        std::fs::write(&usual, "nonsense").unwrap();
+        assert!(matches!(window(None), Err(ConfigurationError::Nonsense(path, _)) if path == usual));
     }
 
     #[test]

@@ -58,7 +58,8 @@ Stores, filled in the order given:
   shm:NAME                           a donor on this machine
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
 
-Configuration file, with what is so without it:
+Configuration file, with what is so without it ('bench physical --pool' makes
+one of what it measures):
   [pool.local]
   reserve_bytes = \"4M\"            zeros kept ready for streams of first writes
   victim_window_pages = 256       oldest pages of which neighbours leave first
@@ -87,7 +88,7 @@ pub struct RunArgs {
     /// [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
-    /// Settings of each tier's frames (TOML)
+    /// Settings of each tier's frames (TOML) [default: /etc/spillway/run.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Write a JSON summary to this file when the program ends
@@ -170,8 +171,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     if let Some(failure) = machine::essential_failures().first() {
         return Err(refuse(failure));
     }
-    let configuration = args.config.as_deref().map(Configuration::read).transpose().map_err(refuse)?;
-    let configuration = configuration.unwrap_or_default();
+    let configuration = Configuration::find(args.config.as_deref()).map_err(refuse)?;
     let stats = args.stats.as_deref().map(check_stats_file).transpose()?;
     let library = machine::preload_library()
         .ok_or_else(|| refuse("the preload library is missing; reinstall Spillway"))?;

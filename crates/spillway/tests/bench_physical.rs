@@ -84,6 +84,29 @@ fn faults_cost_no_less_cpu_beside_writers() {
     }
 }
 
+#[test]
+fn what_was_measured_makes_a_configuration_that_run_takes() {
+    let _guard = alone();
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("run.toml");
+    let output =
+        physical(&["threads", "interference"]).args(LITTLE).arg("--pool").arg(&pool).output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    let text = fs::read_to_string(&pool).unwrap();
+    for name in ["reserve_bytes", "background.bytes_per_s", "background.yield_ratio"] {
+        assert!(text.lines().any(|line| line.starts_with(&format!("{name} = "))), "{text}");
+    }
+    // 'thp' and 'capacity' were not measured.
+    assert!(!text.contains("huge_pages = "), "{text}");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    let run = run.args(["run", "--local", "16M", "--json", "--config"]).arg(&pool).args(["--", "true"]);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    let stats: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    let ratio = stats["settings"]["pool"]["background"]["yield_ratio"].as_f64().unwrap();
+    assert!(text.contains(&format!("background.yield_ratio = {ratio:.2}")), "{stats} {text}");
+}
+
 /// Starts an experiment that changes settings, and waits until it has.
 fn changed() -> std::process::Child {
     let mut child = physical(&["khugepaged"]).args(LITTLE).spawn().unwrap();

@@ -47,7 +47,7 @@ fn experiment<'a>(report: &'a PhysicalReport, name: &str) -> Option<&'a Experime
     report.experiments.iter().find(|experiment| experiment.name == name)
 }
 
-fn panel<'a>(report: &'a PhysicalReport, name: &str, title: &str) -> Option<&'a Panel> {
+pub(super) fn panel<'a>(report: &'a PhysicalReport, name: &str, title: &str) -> Option<&'a Panel> {
     experiment(report, name)?.panel(title)
 }
 

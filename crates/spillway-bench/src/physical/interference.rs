@@ -126,7 +126,8 @@ fn panels(report: &mut ExperimentReport, cases: Vec<(usize, usize, Timed)>) {
     report.panels.extend([latency, cpu]);
 }
 
-fn series(faulting: usize) -> String {
+/// Name of the series in which so many threads fault.
+pub(super) fn series(faulting: usize) -> String {
     if faulting == 1 { "1 thread faults".to_owned() } else { format!("{faulting} threads fault") }
 }
 

@@ -8,7 +8,7 @@
 //! - [`tier`], [`pages`], [`touch`]: memory in pages of a size, touched and freed
 //! - [`profile`]: where the time goes, by samples
 //! - [`bfs`], [`memcached`]: the programs
-//! - [`report`], [`distribution`], [`advice`], [`text`]: what comes out
+//! - [`report`], [`distribution`], [`advice`], [`pool`], [`text`]: what comes out
 
 pub mod advice;
 pub mod alloc;
@@ -23,6 +23,7 @@ pub mod khugepaged;
 pub mod locality;
 pub mod memcached;
 pub mod pages;
+pub mod pool;
 pub mod profile;
 pub mod report;
 pub mod settings;

@@ -1,15 +1,15 @@
 //! The memory that is measured: a NUMA node, or a mount whose files are memory (DAX, tmpfs).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use spillway_sys::mapping::{Advise, Backing, Mapping};
+use spillway_sys::nodes;
 
 use super::pages::Pages;
 use crate::BenchError;
 
-const NODES: &str = "/sys/devices/system/node";
 const REMEDY: &str = "choose a node that 'ls /sys/devices/system/node' has, or a mount of tmpfs or DAX";
 
 /// Memory of one kind.
@@ -40,7 +40,7 @@ impl Tier {
     /// # Errors
     /// A node that is asked for is not there or has no memory.
     pub fn nodes(wanted: &[u32]) -> Result<Vec<Self>, BenchError> {
-        let there = nodes_with_memory();
+        let there = nodes::with_memory();
         let allowed = allowed_cpus();
         let missing = wanted.iter().find(|node| !there.contains(node));
         if let Some(node) = missing {
@@ -50,9 +50,8 @@ impl Tier {
         }
         let chosen = if wanted.is_empty() { &there } else { wanted };
         let tier = |&node: &u32| {
-            let path = format!("{NODES}/node{node}/cpulist");
             // A kernel without NUMA has one node and does not say so.
-            let cpus = fs::read_to_string(path).map_or_else(|_| allowed.clone(), |text| list(&text));
+            let cpus = nodes::cpus(node).unwrap_or_else(|| allowed.clone());
             let cpus = cpus.into_iter().filter(|cpu| allowed.contains(cpu)).collect();
             Self::Node { node, cpus }
         };
@@ -108,7 +107,7 @@ impl Tier {
                 };
                 let mapping = map(backing)?;
                 // A kernel without NUMA has nothing to choose from.
-                if nodes_with_memory().len() > 1 {
+                if nodes::with_memory().len() > 1 {
                     mapping.bind(*node).map_err(|error| failed(&error))?;
                 }
                 (mapping, None)
@@ -154,29 +153,9 @@ pub fn pin(cpu: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-fn nodes_with_memory() -> Vec<u32> {
-    fs::read_to_string(format!("{NODES}/has_memory"))
-        .map_or_else(|_| vec![0], |text| list(&text).into_iter().map(|node| node as u32).collect())
-}
-
-/// Numbers as the kernel lists them: `0-2,5`.
-fn list(text: &str) -> Vec<usize> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?)
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_the_kernel_are_read() {
-        assert_eq!(list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(list("\n"), Vec::<usize>::new());
-    }
 
     #[test]
     fn every_node_has_its_number_and_others_are_refused() {

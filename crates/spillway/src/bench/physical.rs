@@ -8,7 +8,7 @@ use clap::Args;
 use spillway_bench::page::html;
 use spillway_bench::physical::report::PhysicalReport;
 use spillway_bench::physical::stage::Progress;
-use spillway_bench::physical::{Kind, Plan, measure, text};
+use spillway_bench::physical::{Kind, Plan, measure, pool, text};
 use spillway_core::size::Size;
 
 use super::{failure, interruption, print_json, progress_bar};
@@ -17,6 +17,7 @@ const EXAMPLE: &str = "\
 Example:
   spillway bench physical alloc free --quick
   spillway bench physical --html memory.html
+  spillway bench physical --pool /etc/spillway/run.toml
 
 Each experiment says what it will do to the machine, leaves a tenth of the
 memory to others, and sets everything back, also when it is interrupted.
@@ -41,6 +42,9 @@ pub struct PhysicalArgs {
     /// Write a page with all results into this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write what follows for the frames of 'spillway run' into this file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pool: Option<PathBuf>,
     /// Measure little
     #[arg(long)]
     quick: bool,
@@ -97,6 +101,11 @@ fn finish(args: &PhysicalArgs, report: &PhysicalReport) -> ExitCode {
         && let Err(error) = html::write(report, path)
     {
         return failure(error);
+    }
+    if let Some(path) = &args.pool
+        && let Err(error) = std::fs::write(path, pool::toml(report))
+    {
+        return failure(format!("cannot write {}: {error}; name a file that can be written", path.display()));
     }
     let printed = if args.json {
         print_json(report)
