@@ -157,6 +157,7 @@ impl Worker {
         stream.node.store(self.node_served().map_or(ANYWHERE, u32::from), Ordering::Relaxed);
         let used_pages = stream.ask(page_number, block_end, pages as u64, access != Access::Read);
         self.at.run.count(Counter::PagesAheadUsed, used_pages);
+        self.at.readers.note_stream();
         fence(Ordering::SeqCst);
         wake_evictor(self.at, self.at.entry);
     }

@@ -7,7 +7,7 @@
 //! gives way to it at once. With several faulting threads, or where the leader does not get its turn, all handlers read
 //! (the *crowd*).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
@@ -26,6 +26,8 @@ const LOOK_EVERY: u32 = 32;
 /// The same for where a thread runs that has stayed where it was for as many looks: a look takes as long as a fault.
 const STAYED_LOOKS: u32 = 8;
 const FOLLOW_EVERY: u32 = 4 * LOOK_EVERY;
+/// Looks without one after which a stream has ended.
+const STREAM_LOOKS: u32 = 8;
 /// Faults of other threads between two looks that make a crowd.
 const STRANGERS: u32 = 3;
 /// How long a crowd stays together at least; twice as long each time that the leader got no turn again within a second.
@@ -52,6 +54,10 @@ pub struct Readers {
     cpus: CpuSet,
     /// 0 until it is known.
     evictor: AtomicU32,
+    /// The CPU that the evictor is kept off, from 1 on; 0 for none.
+    evictor_off: AtomicU32,
+    /// Something was to be read ahead since the leader looked last.
+    has_streams: AtomicBool,
 }
 
 /// What the leader knows of its place.
@@ -61,6 +67,8 @@ pub struct Lead {
     cpu: Option<usize>,
     /// Looks in a row at which the faulting thread was where it had been.
     stayed: u32,
+    /// Looks for which streams are expected to go on.
+    stream_looks: u32,
 }
 
 impl Readers {
@@ -83,12 +91,19 @@ impl Readers {
             leads_since_ns: AtomicU64::new(0),
             cpus: sched_getaffinity(None).unwrap_or_default(),
             evictor: AtomicU32::new(0),
+            evictor_off: AtomicU32::new(0),
+            has_streams: AtomicBool::new(false),
         }
     }
 
     /// The calling thread is the evictor.
     pub fn note_evictor(&self) {
         self.evictor.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
+    }
+
+    /// The evictor has something to read ahead.
+    pub fn note_stream(&self) {
+        self.has_streams.store(true, Ordering::Relaxed);
     }
 
     /// A leader serves, and gives way to the thread that it wakes.
@@ -129,6 +144,7 @@ impl Readers {
                 lead.cpu = None;
             } else {
                 self.follow(lead);
+                self.place_evictor(lead);
             }
         } else if self.in_a_row.load(Ordering::Relaxed) >= ALONE_FAULTS
             && now_ns() >= self.crowd_until_ns.load(Ordering::Relaxed)
@@ -150,7 +166,6 @@ impl Readers {
         let cpu = cpu_of(self.last_thread.load(Ordering::Relaxed));
         if cpu.is_some() && cpu != lead.cpu {
             go_to(cpu);
-            self.keep_evictor_off(cpu);
             lead.cpu = cpu;
             lead.stayed = 0;
         } else {
@@ -168,8 +183,22 @@ impl Readers {
         let _ = futex::wake(&self.mode, futex::Flags::PRIVATE, u32::MAX);
     }
 
-    /// The evictor, woken by the leader, would be put on its CPU, since that counts as idle, and the leader would wait for it.
+    /// An evictor that reads ahead and is woken by the leader would be put on its CPU, since that counts as idle, and the
+    /// leader would wait for it. Without streams it is better there: on another CPU its looks at the leader cost more, and
+    /// each eviction has to flush that CPU's TLB too.
+    fn place_evictor(&self, lead: &mut Lead) {
+        lead.stream_looks = match self.has_streams.swap(false, Ordering::Relaxed) {
+            true => STREAM_LOOKS,
+            false => lead.stream_looks.saturating_sub(1),
+        };
+        self.keep_evictor_off(lead.cpu.filter(|_| lead.stream_looks > 0));
+    }
+
     fn keep_evictor_off(&self, cpu: Option<usize>) {
+        let off = cpu.map_or(0, |cpu| cpu as u32 + 1);
+        if self.evictor_off.swap(off, Ordering::Relaxed) == off {
+            return;
+        }
         let mut set = self.cpus;
         if let Some(cpu) = cpu {
             set.unset(cpu);
