@@ -24,16 +24,18 @@ const CHUNK_ENTRIES: usize = 63;
 const NONE: u32 = u32::MAX;
 const RETAIN_RESERVE: usize = 1;
 
-#[derive(Clone)]
-struct Chunk {
-    next: u32,
-    entries: [u64; CHUNK_ENTRIES],
-}
+/// Entries, and behind them the number of the next chunk. An array of words, so that a pool of zeros takes memory only where
+/// it is used: local limits are large.
+type Chunk = [u64; CHUNK_ENTRIES + 1];
+const NEXT: usize = CHUNK_ENTRIES;
 
 /// The memory of a set of queues.
 pub struct Pool {
     chunks: Vec<Chunk>,
+    /// The first of those that were given back.
     free: u32,
+    /// From here on none was ever taken.
+    fresh: u32,
     free_count: usize,
 }
 
@@ -42,13 +44,7 @@ impl Pool {
     #[must_use]
     pub fn new(entries: usize, queues: usize) -> Self {
         let count = entries.div_ceil(CHUNK_ENTRIES) + 2 * queues + RETAIN_RESERVE;
-        let chunks = (0..count)
-            .map(|i| Chunk {
-                next: if i + 1 == count { NONE } else { (i + 1) as u32 },
-                entries: [0; CHUNK_ENTRIES],
-            })
-            .collect();
-        Self { chunks, free: 0, free_count: count }
+        Self { chunks: vec![[0; CHUNK_ENTRIES + 1]; count], free: NONE, fresh: 0, free_count: count }
     }
 
     /// Ordinary entries leave `RETAIN_RESERVE` chunks, so that [`Fifo::retain`] always has room to move.
@@ -56,17 +52,31 @@ impl Pool {
         if self.free_count <= reserve {
             return None;
         }
-        let taken = self.free;
-        self.free = self.chunks.get(taken as usize)?.next;
+        let taken = if self.free == NONE {
+            self.fresh += 1;
+            self.fresh - 1
+        } else {
+            let taken = self.free;
+            self.free = self.next(taken);
+            taken
+        };
         self.free_count -= 1;
-        self.chunks[taken as usize].next = NONE;
+        self.set_next(taken, NONE);
         Some(taken)
     }
 
     fn give_back(&mut self, chunk: u32) {
-        self.chunks[chunk as usize].next = self.free;
+        self.set_next(chunk, self.free);
         self.free = chunk;
         self.free_count += 1;
+    }
+
+    fn next(&self, chunk: u32) -> u32 {
+        self.chunks[chunk as usize][NEXT] as u32
+    }
+
+    fn set_next(&mut self, chunk: u32, next: u32) {
+        self.chunks[chunk as usize][NEXT] = u64::from(next);
     }
 }
 
@@ -114,11 +124,11 @@ impl Fifo {
             if self.tail == NONE {
                 (self.head, self.head_at) = (chunk, 0);
             } else {
-                pool.chunks[self.tail as usize].next = chunk;
+                pool.set_next(self.tail, chunk);
             }
             (self.tail, self.tail_at) = (chunk, 0);
         }
-        pool.chunks[self.tail as usize].entries[self.tail_at] = entry.encode();
+        pool.chunks[self.tail as usize][self.tail_at] = entry.encode();
         self.tail_at += 1;
         self.len += 1;
         Ok(())
@@ -129,7 +139,7 @@ impl Fifo {
         if self.len == 0 {
             return None;
         }
-        let word = pool.chunks[self.head as usize].entries[self.head_at];
+        let word = pool.chunks[self.head as usize][self.head_at];
         self.head_at += 1;
         self.len -= 1;
         if self.len == 0 {
@@ -137,7 +147,7 @@ impl Fifo {
             *self = Self::new();
         } else if self.head_at == CHUNK_ENTRIES {
             let spent = self.head;
-            (self.head, self.head_at) = (pool.chunks[spent as usize].next, 0);
+            (self.head, self.head_at) = (pool.next(spent), 0);
             pool.give_back(spent);
         }
         Some(Entry::decode(word))

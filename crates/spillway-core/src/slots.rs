@@ -14,6 +14,9 @@ pub const SLAB_SHIFT: u32 = 9;
 /// Slots in a slab.
 pub const SLAB_SLOTS: u32 = 1 << SLAB_SHIFT;
 
+/// Words of [`Held`] for a slab.
+const SLAB_WORDS: usize = SLAB_SLOTS as usize / 64;
+
 /// Guards a stored page against accidents: [`CHECKSUM_BITS`] bits.
 pub type Checksum = u128;
 
@@ -76,10 +79,11 @@ impl Held<'_> {
         self.0[slot as usize / 64].fetch_and(!bit, Ordering::Relaxed) & bit != 0
     }
 
-    /// The slots held, in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.iter().enumerate().flat_map(|(index, word)| {
-            let mut bits = word.load(Ordering::Relaxed);
+    /// The slots held among those of one slab, in ascending order.
+    fn in_slab(&self, slab: usize) -> impl Iterator<Item = u32> + '_ {
+        let words = slab * SLAB_WORDS..((slab + 1) * SLAB_WORDS).min(self.0.len());
+        words.flat_map(|index| {
+            let mut bits = self.0[index].load(Ordering::Relaxed);
             std::iter::from_fn(move || {
                 let bit = (bits != 0).then(|| bits.trailing_zeros())?;
                 bits &= bits - 1;
@@ -169,9 +173,16 @@ impl SlotTable<'_> {
         self.slab_used[(slot >> SLAB_SHIFT) as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The slots that a process holds, in ascending order. A slot is counted in its slab before its holder notes it, so slabs of
+    /// which nothing is in use are passed over: there are far more of them, and nobody has touched their memory yet.
+    pub fn held_by<'a>(&'a self, held: &'a Held<'_>) -> impl Iterator<Item = u32> + 'a {
+        let is_used = |slab: &usize| self.slab_used[*slab].load(Ordering::Relaxed) > 0;
+        (0..self.slab_used.len()).filter(is_used).flat_map(|slab| held.in_slab(slab))
+    }
+
     /// Gives a forked child a reference to every slot that its parent holds.
     pub fn share(&self, parent: Held<'_>, child: Held<'_>) {
-        for slot in parent.iter() {
+        for slot in self.held_by(&parent) {
             self.references[slot as usize].fetch_add(1, Ordering::AcqRel);
             child.note(slot);
         }
@@ -277,7 +288,7 @@ mod tests {
                         }
                     }
                     _ => {
-                        if held[1 - who].iter().next().is_none() {
+                        if table.held_by(&held[1 - who]).next().is_none() {
                             table.share(held[who], held[1 - who]);
                             for holders in model.values_mut() { *holders = [true; 2]; }
                         }
@@ -287,7 +298,7 @@ mod tests {
                 for who in 0..2 {
                     let expected: Vec<u32> =
                         model.iter().filter(|(_, holders)| holders[who]).map(|(slot, _)| *slot).collect();
-                    prop_assert_eq!(held[who].iter().collect::<Vec<_>>(), expected);
+                    prop_assert_eq!(table.held_by(&held[who]).collect::<Vec<_>>(), expected);
                 }
                 for (&slot, holders) in &model {
                     prop_assert_eq!(table.is_shared(slot), *holders == [true; 2]);

@@ -318,7 +318,7 @@ impl RunState {
     /// that nobody else holds), its share of the local limit, and its entry.
     pub fn reap(&self, entry: usize, mut discard: impl FnMut(&[u32])) {
         let (slots, held, process) = (self.slots(), self.held(entry), self.process(entry));
-        let mut all = held.iter();
+        let mut all = slots.held_by(&held);
         loop {
             let batch: Vec<u32> = all.by_ref().take(SLOTS_REAPED_AT_ONCE).collect();
             if batch.is_empty() {
