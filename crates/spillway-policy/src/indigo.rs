@@ -11,8 +11,8 @@
 //!
 //! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold, which the paper found by
 //! trying (5.1), was tried here too, by run time over the paper's seven applications: a page size, the least that Equation 1
-//! knows, its k being 0 (`docs/figures.md`). access_d is a moving average over the last rates of demoted pages: stale, as
-//! the paper says (5.1).
+//! knows, its k being 0 (`docs/figures.md`). access_d is a moving average over the rates of demoted pages, as they were at their
+//! demotion: stale, as the paper says (5.1).
 
 use serde::{Deserialize, Serialize};
 use spillway_core::machine::{Call, Machine, PageIndex, Tier};
@@ -212,6 +212,16 @@ impl Indigo {
         (rate_hz, u64::from(telemetry.burst) * u64::from(BURST_TICKS) * TICK_NS)
     }
 
+    /// The last rate of a page, or the most that it can be now where its mark has been waiting for longer (4.2).
+    fn rate_now(&self, machine: &dyn Machine, page: PageIndex) -> f64 {
+        let telemetry = &self.telemetry[page as usize];
+        let rate_hz = unpack_rate(telemetry.rate);
+        if !machine.is_marked(page) {
+            return rate_hz;
+        }
+        rate_hz.min(rate_of(tick(machine.now_ns()).wrapping_sub(telemetry.marked_at)))
+    }
+
     /// Whether a far page is worth its transfer.
     fn pays(&self, machine: &dyn Machine, page: PageIndex, rate_hz: f64, burst_ns: u64) -> bool {
         match self.config.rule {
@@ -262,7 +272,7 @@ impl Indigo {
         let want = self.high_pages(machine).saturating_sub(machine.free_pages(Tier::Local));
         let cold = self.lists.take_cold(machine, want);
         for &page in &cold {
-            let rate_hz = unpack_rate(self.telemetry[page as usize].rate);
+            let rate_hz = self.rate_now(machine, page);
             self.demoted_hz += (rate_hz - self.demoted_hz) * WEIGHT;
         }
         machine.migrate(&cold, Tier::Far, Call::Kernel);
@@ -446,6 +456,20 @@ mod tests {
         assert!(!comes(0.2e9, 1000.0, 0.0));
         assert!(!comes(0.43e9, 100.0, 0.0));
         assert!(!comes(0.43e9, 1000.0, 9.0));
+    }
+
+    /// A page that came for its many accesses and gets none any more is no reason to keep others out.
+    #[test]
+    fn a_page_whose_mark_waits_is_demoted_at_the_rate_that_it_has_now() {
+        let (mut policy, mut machine) = indigo(Config { slack_bytes: 4096, ..Config::default() }, 4);
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        machine.pass_ns(&mut policy, PERIOD_NS / 1000);
+        machine.run(&mut policy, 3);
+        assert_eq!(machine.tier_of(3), Some(Tier::Local));
+        assert!((policy.rate_now(&machine, 3) - 1000.0).abs() < 10.0, "measured, and not marked again");
+        machine.pass_ns(&mut policy, 10 * PERIOD_NS);
+        let rate_hz = policy.rate_now(&machine, 3);
+        assert!((rate_hz - 0.11).abs() < 0.01, "marked again 9 s ago: {rate_hz}");
     }
 
     #[test]
