@@ -9,10 +9,10 @@
 //! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context (5.2, 5.3);
 //! - no promotion below LOW_WATERMARK, demotion by LRU below HIGH_WATERMARK, 10 MB above (5.4).
 //!
-//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold, which the paper found by
-//! trying (5.1), was tried here too, by run time over the paper's seven applications: a page size, the least that Equation 1
-//! knows, its k being 0 (`docs/figures.md`). access_d is a moving average over the rates of demoted pages, as they were at their
-//! demotion: stale, as the paper says (5.1).
+//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold, which the
+//! paper found by trying (5.1), was tried here too, by run time over the paper's seven applications: a page size, the
+//! least that Equation 1 knows, its k being 0 (`docs/figures.md`). access_d is a moving average over the rates of
+//! demoted pages, as they were at their demotion: stale, as the paper says (5.1).
 
 use serde::{Deserialize, Serialize};
 use spillway_core::machine::{Call, Machine, PageIndex, Tier};

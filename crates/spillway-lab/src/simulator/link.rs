@@ -4,8 +4,8 @@
 //! both wait, as fair switches do: a line never waits for a whole page, and a page is slowed by lines. A neighbour
 //! takes a fixed share of the bandwidth and delays every message by what it has under way (M/D/1).
 //!
-//! A daemon works through a batch in one event, so it sends pages at times that the cores have yet to come to. Such pages enter the
-//! queue when that time has come: lines that are sent before it do not wait for them.
+//! A daemon works through a batch in one event, so it sends pages at times that the cores have yet to come to. Such
+//! pages enter the queue when that time has come: lines that are sent before it do not wait for them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -157,7 +157,7 @@ impl Link {
         wait_ps
     }
 
-    /// The same at `at_ps`, a time that the cores have yet to come to, which are at `now_ps`: as far as can be told before.
+    /// The same at `at_ps`, which the cores, now at `now_ps`, have yet to come to: as far as can be told before.
     pub fn pages_later(&mut self, direction: Direction, now_ps: u64, at_ps: u64, bytes: u64) -> u64 {
         let queue = &mut self.queues[direction as usize];
         let sent_bytes = queue.advance(now_ps, self.ps_per_kib);
@@ -181,7 +181,7 @@ impl Link {
         (self.latency_ps + self.neighbour_wait_ps + queue.line_ps) as f64 / PS_PER_NS as f64
     }
 
-    /// Bandwidth that neither the neighbour nor we ourselves use for what comes in, in bytes per second; at least a hundredth.
+    /// Bandwidth for what comes in that neither the neighbour nor we use, in bytes per second; at least a hundredth.
     #[must_use]
     pub fn available_bytes_per_s(&self) -> f64 {
         (self.bytes_per_s - self.own_bytes_per_s).max(self.bytes_per_s / 100.0)
