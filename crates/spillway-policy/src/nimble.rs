@@ -5,7 +5,8 @@
 //! the two counts, so that it takes in pages that are not hot, or not cold; at most 2 GB/s. Simplified: a page is hot
 //! when two scans in a row found it accessed (inactive, referenced, active), cold when two did not; migration by
 //! several threads is off, as in HotBox 6.2. The period is what Nimble's launcher does by itself (1 s); the scripts of its
-//! evaluation set 5 s, HotBox names none. `docs/figures.md` tells what depends on it.
+//! evaluation set 5 s. HotBox names none, but that it had to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no
+//! more than 0.4 GB could come in a second with 5. `docs/figures.md` tells what depends on it.
 
 use serde::{Deserialize, Serialize};
 use spillway_core::machine::{Call, Machine, PageIndex, Scan, Tier};

@@ -3,6 +3,12 @@
 //! Each direction is a queue that drains at the link's bandwidth. Lines and pages share it half and half while
 //! both wait, as fair switches do: a line never waits for a whole page, and a page is slowed by lines. A neighbour
 //! takes a fixed share of the bandwidth and delays every message by what it has under way (M/D/1).
+//!
+//! A daemon works through a batch in one event, so it sends pages at times that the cores have yet to come to. Such
+//! pages enter the queue when that time has come: lines that are sent before it do not wait for them.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use super::platform::LINE_MESSAGE_BYTES;
 
@@ -38,15 +44,35 @@ impl Traffic {
     }
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Queue {
     /// Work of lines and of pages that is still to be done.
     line_ps: u64,
     page_ps: u64,
     last_ps: u64,
+    /// Pages that are sent later: when, and their bytes.
+    later: BinaryHeap<Reverse<(u64, u64)>>,
+    /// When the last of those will be through.
+    later_end_ps: u64,
 }
 
 impl Queue {
+    /// Comes to `now_ps`, with the pages that are sent until then. Returns their bytes.
+    fn advance(&mut self, now_ps: u64, ps_per_kib: u64) -> u64 {
+        let mut sent_bytes = 0;
+        while let Some(&Reverse((at_ps, bytes))) = self.later.peek() {
+            if at_ps > now_ps {
+                break;
+            }
+            self.later.pop();
+            self.drain(at_ps);
+            self.page_ps += work_ps(bytes, ps_per_kib);
+            sent_bytes += bytes;
+        }
+        self.drain(now_ps);
+        sent_bytes
+    }
+
     /// Takes off what was done up to `now_ps`.
     fn drain(&mut self, now_ps: u64) {
         let elapsed = now_ps.saturating_sub(self.last_ps);
@@ -57,6 +83,10 @@ impl Queue {
         let for_pages = if self.page_ps > 0 { elapsed - lines / 2 } else { 0 };
         self.page_ps = self.page_ps.saturating_sub(for_pages);
     }
+}
+
+fn work_ps(bytes: u64, ps_per_kib: u64) -> u64 {
+    (bytes * ps_per_kib) >> 10
 }
 
 /// The link.
@@ -84,18 +114,18 @@ impl Link {
             latency_ps: (latency_ns * PS_PER_NS as f64).round() as u64,
             neighbour_wait_ps: (wait_ns * PS_PER_NS as f64).round() as u64,
             bytes_per_s: left,
-            queues: [Queue::default(); 2],
+            queues: Default::default(),
             window_end_ps: USE_WINDOW_PS,
             window_bytes: 0,
             own_bytes_per_s: 0.0,
         }
     }
 
-    fn work_ps(&self, bytes: u64) -> u64 {
-        (bytes * self.ps_per_kib) >> 10
-    }
-
-    fn count(&mut self, now_ps: u64, bytes: u64) {
+    /// Counts what comes in, for telemetry.
+    fn count(&mut self, direction: Direction, now_ps: u64, bytes: u64) {
+        if direction == Direction::Out {
+            return;
+        }
         if now_ps >= self.window_end_ps {
             self.own_bytes_per_s = self.window_bytes as f64 / (USE_WINDOW_PS as f64 / 1e12);
             self.window_bytes = 0;
@@ -107,23 +137,35 @@ impl Link {
     /// Sends a cache line at `now_ps`. Returns when it is through, from then, in picoseconds, latency included.
     #[inline]
     pub fn line(&mut self, direction: Direction, now_ps: u64) -> u64 {
-        self.count(now_ps, LINE_MESSAGE_BYTES);
-        let work = self.work_ps(LINE_MESSAGE_BYTES);
+        let work = work_ps(LINE_MESSAGE_BYTES, self.ps_per_kib);
         let queue = &mut self.queues[direction as usize];
-        queue.drain(now_ps);
+        let sent_bytes = queue.advance(now_ps, self.ps_per_kib);
         queue.line_ps += if queue.page_ps > 0 { 2 * work } else { work };
-        self.latency_ps + self.neighbour_wait_ps + queue.line_ps
+        let wait_ps = self.latency_ps + self.neighbour_wait_ps + queue.line_ps;
+        self.count(direction, now_ps, sent_bytes + LINE_MESSAGE_BYTES);
+        wait_ps
     }
 
     /// Sends pages as one message of `bytes` at `now_ps`. Returns when they are through, from then, in
     /// picoseconds, without the latency.
     pub fn pages(&mut self, direction: Direction, now_ps: u64, bytes: u64) -> u64 {
-        self.count(now_ps, bytes);
-        let work = self.work_ps(bytes);
         let queue = &mut self.queues[direction as usize];
-        queue.drain(now_ps);
-        queue.page_ps += work;
-        self.neighbour_wait_ps + queue.page_ps + queue.line_ps / 2
+        let sent_bytes = queue.advance(now_ps, self.ps_per_kib);
+        queue.page_ps += work_ps(bytes, self.ps_per_kib);
+        let wait_ps = self.neighbour_wait_ps + queue.page_ps + queue.line_ps / 2;
+        self.count(direction, now_ps, sent_bytes + bytes);
+        wait_ps
+    }
+
+    /// The same at `at_ps`, which the cores, now at `now_ps`, have yet to come to: as far as can be told before.
+    pub fn pages_later(&mut self, direction: Direction, now_ps: u64, at_ps: u64, bytes: u64) -> u64 {
+        let queue = &mut self.queues[direction as usize];
+        let sent_bytes = queue.advance(now_ps, self.ps_per_kib);
+        queue.later.push(Reverse((at_ps, bytes)));
+        queue.later_end_ps = queue.later_end_ps.max(at_ps) + work_ps(bytes, self.ps_per_kib);
+        let wait_ps = self.neighbour_wait_ps + (queue.later_end_ps - at_ps) + queue.line_ps / 2;
+        self.count(direction, now_ps, sent_bytes);
+        wait_ps
     }
 
     /// Latency of the idle link, in picoseconds.
@@ -139,7 +181,7 @@ impl Link {
         (self.latency_ps + self.neighbour_wait_ps + queue.line_ps) as f64 / PS_PER_NS as f64
     }
 
-    /// Bandwidth that neither the neighbour nor we ourselves use, in bytes per second; at least a hundredth.
+    /// Bandwidth for what comes in that neither the neighbour nor we use, in bytes per second; at least a hundredth.
     #[must_use]
     pub fn available_bytes_per_s(&self) -> f64 {
         (self.bytes_per_s - self.own_bytes_per_s).max(self.bytes_per_s / 100.0)
@@ -176,6 +218,27 @@ mod tests {
         assert_eq!(link.line(Direction::In, 0), 160_000, "twice the time, not 2 ms");
         let mut alone = Link::new(GB_PER_S, 0.0, 0.0);
         assert!(link.pages(Direction::In, 0, 4096) > alone.pages(Direction::In, 0, 4096) + 2_000_000_000);
+    }
+
+    #[test]
+    fn pages_that_are_sent_later_delay_nobody_before_and_somebody_then() {
+        let mut link = Link::new(GB_PER_S, 0.0, 0.0);
+        for at in 0..1000 {
+            assert_eq!(link.pages_later(Direction::In, 0, 10_000_000 * (at + 1), 4096), 4_096_000);
+        }
+        for at in 0..100 {
+            assert_eq!(link.line(Direction::In, 90_000 * at), 80_000, "no page is under way before 10 us");
+        }
+        assert_eq!(link.line(Direction::In, 10_000_000), 160_000, "shared with the first page");
+        assert_eq!(link.line(Direction::In, 16_000_000), 80_000, "which is through by then");
+        assert_eq!(link.line(Direction::In, 10_010_000_000), 80_000, "after the last one");
+    }
+
+    #[test]
+    fn pages_that_are_sent_later_follow_each_other() {
+        let mut link = Link::new(GB_PER_S, 0.0, 0.0);
+        assert_eq!(link.pages_later(Direction::Out, 0, 1000, 4096), 4_096_000);
+        assert_eq!(link.pages_later(Direction::Out, 0, 1000, 4096), 2 * 4_096_000);
     }
 
     #[test]

@@ -145,8 +145,17 @@ impl View<'_> {
         }
         self.charge(Work::Migration, self.node.costs.fetch);
         let now_ps = self.now_ps();
-        let arrival_ps = now_ps + self.link.latency_ps() + self.link.pages(Direction::In, now_ps, bytes);
+        let arrival_ps = now_ps + self.link.latency_ps() + self.send_pages(Direction::In, bytes);
         self.arrival_ps = self.arrival_ps.max(arrival_ps);
+    }
+
+    /// Sends pages now, or, for a daemon, when the cores have come to where it is in its batch.
+    fn send_pages(&mut self, direction: Direction, bytes: u64) -> u64 {
+        let now_ps = self.now_ps();
+        match self.core {
+            Some(_) => self.link.pages(direction, now_ps, bytes),
+            None => self.link.pages_later(direction, self.start_ps, now_ps, bytes),
+        }
     }
 
     /// One page of a migration: unmap, copy, map.
@@ -157,10 +166,9 @@ impl View<'_> {
     }
 
     fn copy_page(&mut self, bytes: u64, to: Tier) {
-        let now_ps = self.now_ps();
         let transfer_ps = match to {
-            Tier::Local => self.link.latency_ps() + self.link.pages(Direction::In, now_ps, bytes),
-            Tier::Far => self.link.pages(Direction::Out, now_ps, bytes),
+            Tier::Local => self.link.latency_ps() + self.send_pages(Direction::In, bytes),
+            Tier::Far => self.send_pages(Direction::Out, bytes),
         };
         self.charge(Work::Migration, self.node.costs.migrate_page + transfer_ps);
         self.shoot_down();
@@ -353,8 +361,7 @@ impl Machine for View<'_> {
         }
         let bytes = self.bytes_of(page);
         self.relocate(page, Tier::Far);
-        let now_ps = self.now_ps();
-        self.link.pages(Direction::Out, now_ps, bytes);
+        self.send_pages(Direction::Out, bytes);
         self.charge(Work::Migration, self.node.costs.mark_page);
     }
 
