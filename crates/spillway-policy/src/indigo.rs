@@ -192,9 +192,12 @@ impl Indigo {
     }
 
     /// Algorithm 1, one measurement: returns the rate and the burst duration, in nanoseconds.
-    fn measure(&mut self, page: PageIndex, now_ns: u64) -> (f64, u64) {
+    fn measure(&mut self, page: PageIndex, machine: &dyn Machine) -> (f64, u64) {
+        let now_ns = machine.now_ns();
         let telemetry = &mut self.telemetry[page as usize];
-        let waited_ns = u64::from(tick(now_ns).wrapping_sub(telemetry.marked_at).max(1)) * TICK_NS;
+        let asked_ns =
+            now_ns.saturating_sub(u64::from(tick(now_ns).wrapping_sub(telemetry.marked_at)) * TICK_NS);
+        let waited_ns = now_ns.saturating_sub(machine.marked_from_ns(page, asked_ns)).max(TICK_NS);
         let rate_hz = 1e9 / waited_ns as f64;
         let before_hz = unpack_rate(telemetry.rate);
         let close =
@@ -226,7 +229,7 @@ impl Indigo {
         let tick = tick(machine.now_ns());
         let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
         let mut marks = Vec::new();
-        let mut page = 0;
+        let mut page = machine.next_touched(0);
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
                 let telemetry = &mut self.telemetry[page as usize];
@@ -237,7 +240,7 @@ impl Indigo {
                 telemetry.marked_at = tick;
                 marks.push(page);
             }
-            page += machine.span(page);
+            page = machine.next_touched(page + machine.span(page));
         }
         if !marks.is_empty() {
             machine.mark(&marks);
@@ -294,7 +297,7 @@ impl Policy for Indigo {
         if fault.kind != FaultKind::Hint {
             return;
         }
-        let (rate_hz, burst_ns) = self.measure(fault.page, machine.now_ns());
+        let (rate_hz, burst_ns) = self.measure(fault.page, machine);
         if machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
@@ -348,9 +351,20 @@ mod tests {
         machine.pass_ns(&mut policy, PERIOD_NS);
         assert!(machine.marked.iter().all(|&marked| marked));
         machine.pass_ns(&mut policy, PERIOD_NS / 4);
-        let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
+        let (rate_hz, burst_ns) = policy.measure(3, &machine);
         assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
         assert_eq!(burst_ns, 0, "one measurement is no burst");
+    }
+
+    /// Where the kernel marks at times of its own, the time to the access begins then.
+    #[test]
+    fn a_mark_that_took_effect_later_counts_from_then() {
+        let (mut policy, mut machine) = indigo(Config::default(), 4);
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        machine.marked_from_ns = Some(machine.now_ns + PERIOD_NS / 2);
+        machine.pass_ns(&mut policy, PERIOD_NS * 3 / 4);
+        let (rate_hz, _) = policy.measure(3, &machine);
+        assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
     }
 
     /// The counter of ticks wraps after 73 minutes; rates and bursts go on over it.
@@ -361,7 +375,7 @@ mod tests {
         machine.now_ns = wrap_ns - 3 * PERIOD_NS / 2;
         for round in 0..4 {
             machine.pass_ns(&mut policy, PERIOD_NS / 2);
-            let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
+            let (rate_hz, burst_ns) = policy.measure(3, &machine);
             machine.marked[3] = false;
             if round > 0 {
                 assert!((rate_hz - 2.0).abs() < 0.05, "{rate_hz} in round {round}");
@@ -376,7 +390,7 @@ mod tests {
     fn a_page_that_was_not_accessed_keeps_its_mark_and_its_time() {
         let (mut policy, mut machine) = indigo(Config::default(), 4);
         machine.pass_ns(&mut policy, 3 * PERIOD_NS + PERIOD_NS / 2);
-        let (rate_hz, _) = policy.measure(3, machine.now_ns);
+        let (rate_hz, _) = policy.measure(3, &machine);
         assert!((rate_hz - 0.4).abs() < 0.01, "{rate_hz}");
     }
 
