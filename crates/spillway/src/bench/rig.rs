@@ -54,7 +54,8 @@ pub struct RigArgs {
     /// Least time between two looks of the daemon, in milliseconds [default: 20]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     look: Option<u32>,
-    /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto]
+    /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
+    /// hint-faults]
     #[arg(long, value_name = "NAME", value_parser = source_name)]
     source: Option<String>,
     /// A setting of the daemon's policies, as of 'spillway tier --set'; may be repeated
