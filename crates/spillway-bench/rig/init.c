@@ -1,7 +1,7 @@
 // The first program of the rig's guest: makes the far node slower memory for the kernel, runs one workload under one
 // policy, prints what became of it, and powers off.
 // usage, as the kernel's parameters: rig_workload=NAME rig_policy=NAME rig_local_pct=N rig_mib=N rig_warm_s=N
-//   rig_measured_s=N rig_far_ns=N rig_look_ms=N rig_settings=KEY=VALUE[,...]
+//   rig_measured_s=N rig_far_ns=N rig_look_ms=N rig_source=NAME rig_settings=KEY=VALUE[,...]
 //   policies beyond the daemon's: none, kernel, all-local
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -184,7 +184,7 @@ int main(void) {
     find_counters();
     set("/proc/sys/kernel/numa_balancing", by_kernel ? "2" : "0");
     set("/sys/kernel/mm/numa/demotion_enabled", by_kernel ? "true" : "false");
-    if (by_kernel) scale_scans();
+    if (by_kernel || strcmp(getenv("rig_source"), "hint-faults") == 0) scale_scans();
     // Below its low watermark the kernel gives programs no more of a node.
     if (by_kernel || nobody) take_all_but(local_pages + zone_pages("\n        low"));
 
@@ -194,7 +194,8 @@ int main(void) {
     if (daemon) {
         snprintf(local, sizeof local, "%s%%", getenv("rig_local_pct"));
         char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--look", getenv("rig_look_ms"),
-                       "--telemetry-cpu", "80", "--counters", "/run/counters", "--stats", "/run/stats.json"};
+                       "--telemetry-cpu", "80", "--counters", "/run/counters", "--stats", "/run/stats.json",
+                       "--source", getenv("rig_source")};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) arguments[count++] = own[i];
         for (setting = setting ? strtok(setting, ",") : NULL; setting != NULL; setting = strtok(NULL, ",")) {
             arguments[count++] = "--set";

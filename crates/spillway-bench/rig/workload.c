@@ -1,5 +1,6 @@
 // The workloads of the rig: real algorithms on real memory, all of it in one area, whose results are checked.
 // usage: workload NAME MIB WARM_S MEASURED_S [FAR_NS COUNTERS]   prints one line of JSON
+//        workload NAME MIB WARM_S MEASURED_S steps=N   time passes with its steps, N a second; to be recorded
 //
 // Time passes with the instructions that the guest's processor carries out, so that a run is the same on any host. The
 // processor waits for no memory; so the program sleeps as long as the modelled memory would have kept it waiting.
@@ -311,6 +312,7 @@ static void count_pages(uint64_t *pages, uint64_t *local_pages) {
 }
 
 int main(int argc, char **argv) {
+    double steps_per_s = 0;
     if (argc < 5) FAIL("usage: workload NAME MIB WARM_S MEASURED_S [FAR_NS COUNTERS]");
     size_t at = 0;
     while (at < sizeof workloads / sizeof *workloads && strcmp(workloads[at].name, argv[1]) != 0) at++;
@@ -318,7 +320,10 @@ int main(int argc, char **argv) {
     area_bytes = strtoull(argv[2], NULL, 10) << 20;
     double warm_s = strtod(argv[3], NULL), measured_s = strtod(argv[4], NULL);
     phase_s = measured_s / 2;
-    if (argc > 5) far_ns = strtod(argv[5], NULL);
+    if (argc > 5 && strncmp(argv[5], "steps=", 6) == 0)
+        steps_per_s = strtod(argv[5] + 6, NULL);
+    else if (argc > 5)
+        far_ns = strtod(argv[5], NULL);
     counters = open_counters(argc > 6 ? argv[6] : NULL);
     prctl(PR_SET_TIMERSLACK, 1);
     void *area = mmap((void *)AREA_START, area_bytes, PROT_READ | PROT_WRITE,
@@ -327,6 +332,11 @@ int main(int argc, char **argv) {
     madvise(area, area_bytes, MADV_NOHUGEPAGE);
     double began_s = now_s();
     workloads[at].fill();
+    if (steps_per_s > 0) {
+        double steps = (warm_s + measured_s) * steps_per_s;
+        for (double step = 0; step < steps; step++) workloads[at].step(step / steps_per_s);
+        return 0;
+    }
     double filled_s = now_s();
     counters->control = CONTROL_COUNT;
     struct counters before = {0}, after;

@@ -90,6 +90,12 @@ pub trait Machine {
     /// Where a page lies; nowhere before its first touch.
     fn tier_of(&self, page: PageIndex) -> Option<Tier>;
 
+    /// The first page from `page` on that may have been touched; the number of pages where there is none. Who goes through all pages
+    /// need not look at the many that were not.
+    fn next_touched(&self, page: PageIndex) -> PageIndex {
+        page
+    }
+
     /// How many pages are mapped as one with this first one.
     fn span(&self, page: PageIndex) -> u32;
 
@@ -104,6 +110,12 @@ pub trait Machine {
 
     /// Whether a page is marked.
     fn is_marked(&self, page: PageIndex) -> bool;
+
+    /// From when on an access to this marked page would have faulted, of a mark that was asked for at `asked_ns`: at once, but
+    /// for machines whose kernel marks at times of its own.
+    fn marked_from_ns(&self, _page: PageIndex, asked_ns: u64) -> u64 {
+        asked_ns
+    }
 
     /// Maps a local or readable page again that was marked or unmapped, without the fault.
     fn unmark(&mut self, page: PageIndex);

@@ -137,9 +137,9 @@ fn tick(now_ns: u64) -> u32 {
     (now_ns / TICK_NS) as u32
 }
 
-/// The rate that so many ticks from a mark to an access stand for (Equation 2).
-fn rate_of(ticks: u32) -> f64 {
-    1e9 / (u64::from(ticks.max(1)) * TICK_NS) as f64
+/// The rate that so much time from a mark to an access stands for (Equation 2).
+fn rate_of(waited_ns: u64) -> f64 {
+    1e9 / waited_ns.max(TICK_NS) as f64
 }
 
 fn unpack_rate(rate: u16) -> f64 {
@@ -198,10 +198,18 @@ impl Indigo {
         self.low_pages(machine) + slack.min(machine.capacity_pages(Tier::Local).div_ceil(4))
     }
 
+    /// The time since a page's last mark took effect.
+    fn waited_ns(&self, machine: &dyn Machine, page: PageIndex) -> u64 {
+        let now_ns = machine.now_ns();
+        let ticks = tick(now_ns).wrapping_sub(self.telemetry[page as usize].marked_at);
+        let asked_ns = now_ns.saturating_sub(u64::from(ticks) * TICK_NS);
+        now_ns.saturating_sub(machine.marked_from_ns(page, asked_ns))
+    }
+
     /// Algorithm 1, one measurement: returns the rate and the burst duration, in nanoseconds.
-    fn measure(&mut self, page: PageIndex, now_ns: u64) -> (f64, u64) {
+    fn measure(&mut self, page: PageIndex, machine: &dyn Machine) -> (f64, u64) {
+        let rate_hz = rate_of(self.waited_ns(machine, page));
         let telemetry = &mut self.telemetry[page as usize];
-        let rate_hz = rate_of(tick(now_ns).wrapping_sub(telemetry.marked_at));
         let before_hz = unpack_rate(telemetry.rate);
         let close =
             rate_hz <= before_hz * self.config.closeness && before_hz <= rate_hz * self.config.closeness;
@@ -219,7 +227,7 @@ impl Indigo {
         if !machine.is_marked(page) {
             return rate_hz;
         }
-        rate_hz.min(rate_of(tick(machine.now_ns()).wrapping_sub(telemetry.marked_at)))
+        rate_hz.min(rate_of(self.waited_ns(machine, page)))
     }
 
     /// Whether a far page is worth its transfer.
@@ -242,7 +250,7 @@ impl Indigo {
         let tick = tick(machine.now_ns());
         let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
         let mut marks = Vec::new();
-        let mut page = 0;
+        let mut page = machine.next_touched(0);
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
                 let telemetry = &mut self.telemetry[page as usize];
@@ -253,7 +261,7 @@ impl Indigo {
                 telemetry.marked_at = tick;
                 marks.push(page);
             }
-            page += machine.span(page);
+            page = machine.next_touched(page + machine.span(page));
         }
         if !marks.is_empty() {
             machine.mark(&marks);
@@ -310,7 +318,7 @@ impl Policy for Indigo {
         if fault.kind != FaultKind::Hint {
             return;
         }
-        let (rate_hz, burst_ns) = self.measure(fault.page, machine.now_ns());
+        let (rate_hz, burst_ns) = self.measure(fault.page, machine);
         if machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
@@ -364,9 +372,20 @@ mod tests {
         machine.pass_ns(&mut policy, PERIOD_NS);
         assert!(machine.marked.iter().all(|&marked| marked));
         machine.pass_ns(&mut policy, PERIOD_NS / 4);
-        let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
+        let (rate_hz, burst_ns) = policy.measure(3, &machine);
         assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
         assert_eq!(burst_ns, 0, "one measurement is no burst");
+    }
+
+    /// Where the kernel marks at times of its own, the time to the access begins then.
+    #[test]
+    fn a_mark_that_took_effect_later_counts_from_then() {
+        let (mut policy, mut machine) = indigo(Config::default(), 4);
+        machine.pass_ns(&mut policy, PERIOD_NS);
+        machine.marked_from_ns = Some(machine.now_ns + PERIOD_NS / 2);
+        machine.pass_ns(&mut policy, PERIOD_NS * 3 / 4);
+        let (rate_hz, _) = policy.measure(3, &machine);
+        assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
     }
 
     /// The counter of ticks wraps after 73 minutes; rates and bursts go on over it.
@@ -377,7 +396,7 @@ mod tests {
         machine.now_ns = wrap_ns - 3 * PERIOD_NS / 2;
         for round in 0..4 {
             machine.pass_ns(&mut policy, PERIOD_NS / 2);
-            let (rate_hz, burst_ns) = policy.measure(3, machine.now_ns);
+            let (rate_hz, burst_ns) = policy.measure(3, &machine);
             machine.marked[3] = false;
             if round > 0 {
                 assert!((rate_hz - 2.0).abs() < 0.05, "{rate_hz} in round {round}");
@@ -392,7 +411,7 @@ mod tests {
     fn a_page_that_was_not_accessed_keeps_its_mark_and_its_time() {
         let (mut policy, mut machine) = indigo(Config::default(), 4);
         machine.pass_ns(&mut policy, 3 * PERIOD_NS + PERIOD_NS / 2);
-        let (rate_hz, _) = policy.measure(3, machine.now_ns);
+        let (rate_hz, _) = policy.measure(3, &machine);
         assert!((rate_hz - 0.4).abs() < 0.01, "{rate_hz}");
     }
 

@@ -15,6 +15,8 @@ pub struct TestMachine {
     pub accessed: Vec<bool>,
     pub upper_accessed: Vec<bool>,
     pub marked: Vec<bool>,
+    /// When marks took effect, where that is not at once.
+    pub marked_from_ns: Option<u64>,
     pub unmapped: Vec<bool>,
     pub huge: Vec<bool>,
     pub local_capacity: u32,
@@ -47,6 +49,7 @@ impl TestMachine {
             accessed: vec![false; count],
             upper_accessed: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             marked: vec![false; count],
+            marked_from_ns: None,
             unmapped: vec![false; count],
             huge: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             local_capacity,
@@ -210,6 +213,10 @@ impl Machine for TestMachine {
 
     fn is_marked(&self, page: PageIndex) -> bool {
         self.marked[page as usize]
+    }
+
+    fn marked_from_ns(&self, _page: PageIndex, asked_ns: u64) -> u64 {
+        self.marked_from_ns.unwrap_or(asked_ns)
     }
 
     fn unmark(&mut self, page: PageIndex) {

@@ -12,6 +12,7 @@ pub mod kernel_memory;
 pub mod machine;
 pub mod mapping;
 pub mod maps;
+pub mod mark_events;
 pub mod memory;
 pub mod memory_policy;
 pub mod migration;

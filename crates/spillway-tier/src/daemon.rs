@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use spillway_core::machine::{Machine, Tier};
+use spillway_sys::mark_events::Marked;
 use thiserror::Error;
 
 use crate::counters::{Counters, CountersError};
@@ -180,6 +181,7 @@ impl Daemon {
             };
             let counters = config.counters.as_deref().map(Counters::open).transpose()?;
             let machine = LiveMachine::new(FIRST_PAGES, limits, mover()).counted_by(counters);
+            let machine = machine.marked_by_kernel(chosen.source.tells_marks());
             // It was built once already, so it can be built again.
             let first = group.build_policy()?;
             let again = group.clone();
@@ -246,7 +248,15 @@ impl Daemon {
 
     /// Tells the groups of accesses that the source was told of, each at its time.
     fn tell_accesses(&mut self) {
-        for access in self.source.take_accesses() {
+        let accesses = self.source.take_accesses();
+        for marked in self.source.take_marks() {
+            let of_process = |group: &&mut Running| group.processes.contains_key(&marked.process);
+            if let Some(group) = self.groups.iter_mut().find(of_process) {
+                let time_ns = marked.time_ns.saturating_sub(self.began_ns);
+                group.driver.machine.passes.push(Marked { time_ns, ..marked });
+            }
+        }
+        for access in accesses {
             let of_process = |group: &&mut Running| group.processes.contains_key(&access.process);
             if let Some(group) = self.groups.iter_mut().find(of_process) {
                 let at_ns = access.time_ns.saturating_sub(self.began_ns);

@@ -48,7 +48,7 @@ impl Driver {
         loop {
             while let Some(event) = self.machine.take_event() {
                 self.tell(event);
-                if room_is_made && matches!(event, Event::Accessed(_)) {
+                if room_is_made && matches!(event, Event::Accessed(_) | Event::Appeared(..)) {
                     room_is_made = self.let_a_moment_pass();
                 }
             }
@@ -59,8 +59,8 @@ impl Driver {
         }
     }
 
-    /// The accesses that one look found came one by one, and what the policy put off after one, such as making room, would
-    /// have come before the next. Whether to go on so: where that made no room, all local memory was in use, and no more
+    /// What one look found came one by one, and what the policy put off after an access or a new page, such as making room, would
+    /// have come before the next: new pages are local as long as others are cold. Whether to go on so: where that made no room, all local memory was in use, and no more
     /// is known before the next look.
     fn let_a_moment_pass(&mut self) -> bool {
         let due = self.machine.next_timer_ns().is_some_and(|at_ns| at_ns <= self.machine.now_ns() + 1);

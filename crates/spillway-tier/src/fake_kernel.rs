@@ -152,6 +152,6 @@ impl Source for FakeKernel {
     }
 
     fn counts(&self) -> SourceCounts {
-        SourceCounts { accesses: self.state().told_count, lost: 0 }
+        SourceCounts { accesses: self.state().told_count, ..SourceCounts::default() }
     }
 }

@@ -23,6 +23,7 @@ pub mod live;
 pub mod mover;
 pub mod nodes;
 pub mod pages;
+pub mod passes;
 #[cfg(any(test, feature = "testing"))]
 pub mod pretended_nodes;
 pub mod process;

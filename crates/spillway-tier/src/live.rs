@@ -15,12 +15,14 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use serde::Serialize;
 use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
+use spillway_sys::mark_events::Marked;
 
 use crate::counters::Counters;
 use crate::group::Budget;
 use crate::history::{History, Reason};
 use crate::mover::{Mover, RateCap, Refusals};
 use crate::pages::{PAGES_PER_CHUNK, Pages, bit};
+use crate::passes::Passes;
 use crate::room::NodeRoom;
 use crate::source::Seen;
 
@@ -93,6 +95,10 @@ pub struct LiveMachine {
     pub history: History,
     /// Why the policy is asked at present.
     pub reason: Reason,
+    /// When the kernel marked memory, where it does.
+    pub passes: Passes,
+    /// When looks were had: a mark counts from the first after it.
+    looks: Passes,
     now_ns: u64,
     limits: Limits,
     /// By tier.
@@ -110,6 +116,8 @@ pub struct LiveMachine {
     samples_wanted: bool,
     /// Accesses are told at once, so that a bit which was taken is clear.
     told_at_once: bool,
+    /// The kernel marks far pages, and their faults are told.
+    kernel_marks_far: bool,
     events: VecDeque<Event>,
     /// Pages on their way, and why.
     moving: VecDeque<(PageIndex, Reason)>,
@@ -125,6 +133,8 @@ impl LiveMachine {
             counts: Counts::default(),
             history: History::default(),
             reason: Reason::Policy,
+            passes: Passes::default(),
+            looks: Passes::default(),
             now_ns: 0,
             cap: RateCap::new(limits.migration_bytes_per_s),
             limits,
@@ -139,6 +149,7 @@ impl LiveMachine {
             counters: None,
             samples_wanted: false,
             told_at_once: false,
+            kernel_marks_far: false,
             events: VecDeque::new(),
             moving: VecDeque::new(),
             traffic_bytes: 0,
@@ -150,6 +161,13 @@ impl LiveMachine {
     #[must_use]
     pub fn told_at_once(self) -> Self {
         Self { told_at_once: true, ..self }
+    }
+
+    /// Faults on far pages are told: a look that finds a marked far page in use may have found an access before the kernel's
+    /// mark, and counts as no fault.
+    #[must_use]
+    pub fn marked_by_kernel(self, far: bool) -> Self {
+        Self { kernel_marks_far: far, ..self }
     }
 
     /// Accesses are counted by the machine; without, a window's accesses are the pages that looks find in use.
@@ -307,7 +325,7 @@ impl LiveMachine {
             *bits &= !bit::FRESH;
             self.counts.promotions_used += span;
         }
-        if *bits & bit::ARMED != 0 {
+        if *bits & bit::ARMED != 0 && !(self.kernel_marks_far && tier == Tier::Far) {
             // The access goes on when the policy has been told.
             self.events.push_back(Event::Accessed(page));
         } else {
@@ -317,6 +335,7 @@ impl LiveMachine {
 
     /// A look at a process is over: pages of it that were not seen are gone, and marks count from now on.
     pub fn end_look(&mut self, process: u32) {
+        self.looks.push(Marked { process, range: 0..u64::MAX, time_ns: self.now_ns });
         for first in self.pages.chunks_of(process) {
             for page in first..first + PAGES_PER_CHUNK {
                 let bits = self.pages.bits[page as usize];
@@ -332,6 +351,8 @@ impl LiveMachine {
 
     /// All pages of a process are gone.
     pub fn forget(&mut self, process: u32) {
+        self.passes.forget(process);
+        self.looks.forget(process);
         for first in self.pages.chunks_of(process) {
             (first..first + PAGES_PER_CHUNK).for_each(|page| self.pages.vanish(page));
             self.pages.release_if_empty(first);
@@ -390,6 +411,12 @@ impl Machine for LiveMachine {
         self.pages.tier_of(page)
     }
 
+    fn next_touched(&self, page: PageIndex) -> PageIndex {
+        let mut chunks = page / PAGES_PER_CHUNK..self.page_count() / PAGES_PER_CHUNK;
+        let first = chunks.find(|chunk| self.pages.chunk(chunk * PAGES_PER_CHUNK).is_some());
+        first.map_or(self.page_count(), |chunk| page.max(chunk * PAGES_PER_CHUNK))
+    }
+
     fn span(&self, page: PageIndex) -> u32 {
         self.pages.span(page)
     }
@@ -442,6 +469,15 @@ impl Machine for LiveMachine {
 
     fn is_marked(&self, page: PageIndex) -> bool {
         self.pages.bits[page as usize] & bit::MARKED != 0
+    }
+
+    fn marked_from_ns(&self, page: PageIndex, asked_ns: u64) -> u64 {
+        let by_kernel = self.kernel_marks_far && self.pages.tier_of(page) == Some(Tier::Far);
+        let passes = if by_kernel { &self.passes } else { &self.looks };
+        let place = self.pages.place_of(page).filter(|_| !self.told_at_once);
+        let pass =
+            place.and_then(|(process, address)| passes.first_over(process, address, asked_ns, self.now_ns));
+        pass.unwrap_or(asked_ns)
     }
 
     fn unmark(&mut self, page: PageIndex) {

@@ -36,6 +36,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use spillway_sys::access_events::Access;
+use spillway_sys::mark_events::Marked;
 use spillway_sys::page_tables::PageTablesError;
 use thiserror::Error;
 
@@ -117,6 +118,8 @@ pub struct SourceCounts {
     pub accesses: u64,
     /// The same, lost because there was no room for them.
     pub lost: u64,
+    /// Times that the kernel was seen to mark a range of memory.
+    pub marks: u64,
 }
 
 impl From<PageTablesError> for SourceError {
@@ -161,6 +164,17 @@ pub trait Source: Send {
     /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next look counts them too.
     fn take_accesses(&mut self) -> Vec<Access> {
         Vec::new()
+    }
+
+    /// When the kernel marked memory, since this was last asked. Asked after [`Self::take_accesses`], it knows of every mark that led
+    /// to one of those.
+    fn take_marks(&mut self) -> Vec<Marked> {
+        Vec::new()
+    }
+
+    /// Whether the kernel marks far pages, and this tells when, and of the faults.
+    fn tells_marks(&self) -> bool {
+        false
     }
 
     /// How long accesses may wait to be taken; none where there are none.

@@ -89,6 +89,7 @@ fn hint_faults_and_damon_work_and_daemons_that_are_killed_do_no_harm() {
     assert_eq!((&source["name"], &source["why"]), (&"hint-faults".into(), &"it was named".into()));
     assert!(source["precision"].as_str().unwrap().contains("256 MiB in 50 ms"), "{status}");
     assert!(count(&source["accesses"]) > 0 && count(&group["hint_faults"]) > 0, "{status}");
+    assert!(count(&source["marks"]) > 0, "Debian's kernel has kprobes: {status}");
     assert!(count(&group["promotions"]) > 0, "{status}");
     // The node has no 1 GiB to spare, so the kernel promotes nothing by itself.
     assert_eq!(count(&group["moved_by_kernel"]), 0, "{status}");

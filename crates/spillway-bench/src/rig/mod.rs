@@ -8,10 +8,12 @@
 //! - [`guest`]: the guest and the emulator's command line, with [`archive`] for the guest's first files; the programs in
 //!   C lie under `rig/`
 //! - [`outcome`]: what a guest left; [`report`]: rows and goals
+//! - [`lab`]: the same runs in the lab, beside those of the rig
 //! - [`page`]: the results for people
 
 pub mod archive;
 pub mod guest;
+pub mod lab;
 pub mod outcome;
 pub mod page;
 pub mod report;
@@ -30,6 +32,8 @@ use report::Row;
 pub const WORKLOADS: [&str; 5] = ["bfs", "pagerank", "kv-hot-tenth", "phases", "uniform"];
 /// The policies: the daemon's, and what else `rig/init.c` knows.
 pub const POLICIES: [&str; 6] = ["hotbox", "indigo", "tpp", KERNEL, NONE, ALL_LOCAL];
+/// Those of [`POLICIES`] that the daemon runs.
+pub const DAEMONS: [&str; 3] = ["hotbox", "indigo", "tpp"];
 const KERNEL: &str = "kernel";
 const NONE: &str = "none";
 const ALL_LOCAL: &str = "all-local";
@@ -55,6 +59,8 @@ pub struct Plan {
     pub measured_s: u32,
     /// Least time between two looks of the daemon.
     pub look_ms: u32,
+    /// Telemetry source of the daemon, where one is named.
+    pub source: Option<String>,
     /// More settings of the daemon's policies, as KEY=VALUE.
     pub settings: Vec<String>,
     /// Where what each guest printed goes.
@@ -75,6 +81,7 @@ impl Default for Plan {
             warm_s: 4,
             measured_s: 4,
             look_ms: 20,
+            source: None,
             settings: Vec::new(),
             consoles: None,
             jobs: 1,

@@ -4,6 +4,7 @@ use crate::testing::machine;
 use rustix::io::Errno;
 use spillway_policy::knowledge::Knowledge;
 use spillway_policy::registry::{self, Settings};
+use spillway_sys::mark_events::Marked;
 
 const PROCESS: u32 = 7;
 const PERIOD_NS: u64 = 1_000_000;
@@ -186,6 +187,31 @@ fn a_fault_that_the_source_was_told_of_counts_at_its_own_time_and_once() {
 }
 
 #[test]
+fn where_the_kernel_marks_far_pages_only_its_faults_count_and_marks_begin_with_its_pass() {
+    let kernel = FakeKernel::default();
+    let faults = std::sync::Arc::default();
+    let policy = Box::new(Recorder(std::sync::Arc::clone(&faults)));
+    let machine = machine(&kernel, 512, 8).marked_by_kernel(true);
+    let mut driver = Driver::new(machine, policy, Box::new(|| None));
+    kernel.access(PROCESS, 0, 0);
+    kernel.access(PROCESS, 4096, 1);
+    look(&mut driver, &kernel);
+    // In use all the time: before the kernel's mark as after it.
+    for _ in 0..3 {
+        (0..2).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+        look(&mut driver, &kernel);
+    }
+    let pages: Vec<_> = faults.lock().unwrap().iter().map(|&(page, _)| page).collect();
+    assert_eq!(pages, [0], "the local page, which the kernel does not mark");
+    driver.machine.passes.push(Marked { process: PROCESS, range: 0..8192, time_ns: 5_000 });
+    driver.accessed(PROCESS, 4096, 5_700);
+    assert_eq!(faults.lock().unwrap().last(), Some(&(1, 5_700)));
+    assert_eq!(driver.machine.marked_from_ns(1, 1_000), 5_000);
+    assert_eq!(driver.machine.marked_from_ns(1, 5_500), 5_500, "no pass since");
+    assert_eq!(driver.machine.marked_from_ns(0, 1_000), 1_000, "local, and no look since");
+}
+
+#[test]
 fn a_hot_page_moves_when_its_fault_is_told_before_any_look() {
     let kernel = FakeKernel::default();
     let mut driver = hotbox(&kernel, 8);
@@ -214,6 +240,22 @@ fn a_policy_makes_room_between_the_accesses_that_one_look_found() {
     round(&mut driver, &kernel, &hot);
     let arrived = hot.iter().filter(|&&page| kernel.node_of(PROCESS, page * 4096) == Some(0)).count();
     assert_eq!(arrived, 5, "all but the first, which finds no frame free: {:?}", driver.machine.counts);
+}
+
+/// As with the kernel's own demotion: a program that goes on to new memory has that local.
+#[test]
+fn new_pages_are_local_and_push_out_those_that_are_no_longer_used() {
+    let kernel = FakeKernel::default();
+    let settings = r#"{"slack_bytes": 4096, "low_share": 0.0}"#;
+    let mut driver = driver(&kernel, "indigo", settings, 512, 8);
+    // One frame of eight is kept free.
+    for first in [0, 7, 14] {
+        let pages: Vec<u64> = (first..first + 7).collect();
+        round(&mut driver, &kernel, &pages);
+        round(&mut driver, &kernel, &pages);
+    }
+    let local: Vec<_> = (0..21).filter(|page| kernel.node_of(PROCESS, page * 4096) == Some(0)).collect();
+    assert!(local.len() >= 6 && local.iter().all(|&page| page >= 14), "{local:?}");
 }
 
 #[test]

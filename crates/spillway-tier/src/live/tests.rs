@@ -63,6 +63,29 @@ fn asked_again_a_page_was_used_only_if_the_last_look_found_it_so() {
 }
 
 #[test]
+fn numbers_that_no_page_has_are_passed_over() {
+    let (_, machine) = far_pages(4, 3);
+    assert_eq!(machine.page_count(), 1024);
+    let touched: Vec<_> = [0, 2, 511, 512, 1023].map(|page| machine.next_touched(page)).into();
+    assert_eq!(touched, [0, 2, 511, 1024, 1024], "to the chunk");
+}
+
+/// What a look finds accessed it cannot tell from accesses before the mark, unless a look came in between.
+#[test]
+fn a_mark_counts_from_the_first_look_after_it() {
+    let (kernel, mut machine) = far_pages(4, 2);
+    machine.set_now_ns(1_000);
+    machine.mark(&[0]);
+    for now_ns in [1_500, 1_900] {
+        machine.set_now_ns(now_ns);
+        kernel.access(PROCESS, 0, 1);
+        let events = look(&mut machine, &kernel);
+        assert_eq!(events.is_empty(), now_ns == 1_500, "{events:?}");
+    }
+    assert_eq!(machine.marked_from_ns(0, 1_000), 1_500);
+}
+
+#[test]
 fn a_hierarchical_scan_skips_chunks_without_an_access() {
     let (kernel, mut machine) = far_pages(4, 600);
     let looks = |machine: &mut LiveMachine| {

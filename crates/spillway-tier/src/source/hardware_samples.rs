@@ -164,7 +164,7 @@ impl Source for HardwareSamples {
 
     fn counts(&self) -> SourceCounts {
         let (accesses, lost) = self.0.counts();
-        SourceCounts { accesses, lost }
+        SourceCounts { accesses, lost, ..SourceCounts::default() }
     }
 }
 

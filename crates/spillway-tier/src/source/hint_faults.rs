@@ -3,8 +3,8 @@
 //!
 //! Nothing outside the kernel can mark another process's pages but NUMA balancing, and it marks what it will: mode 2 marks the
 //! pages of nodes in a slower tier than those with CPUs, some MiB in each period, whether a policy asked for it or not. A
-//! fault on a page that the policy marked is its hint fault; where the kernel's mark came later than the policy's, it
-//! may not be the first access. Mode 2 also promotes; the cap on that is set to nothing meanwhile, which holds unless the
+//! fault on a page that the policy marked is its hint fault; where the kernel's mark came later than the policy's, a kprobe
+//! tells when, so that the time from mark to access is known. Mode 2 also promotes; the cap on that is set to nothing meanwhile, which holds unless the
 //! fast node has more than 1 GiB (or 1/16 of it) to spare: status counts what the kernel moved.
 //! Source: Linux `kernel/sched/fair.c` (`should_numa_migrate_memory`, `task_numa_work`), `mm/memory-tiers.c`.
 
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use spillway_sys::access_events::{Access, AccessEvents, Kind};
+use spillway_sys::mark_events::{MarkEvents, Marked};
 
 use super::frames_only::FramesOnly;
 use super::notified::Notified;
@@ -25,7 +26,7 @@ use crate::settings::{Settings, SettingsError};
 pub(super) const FACTS: Facts = Facts {
     name: "hint-faults",
     precision: "every page; an access to a marked far page is known by itself, with its time; \
-                the time of a mark to one pass of the kernel's scan; all else as page-tables",
+                the time of its mark by a kprobe, else to one pass of the kernel's scan; all else as page-tables",
     cost: "a fault of the program for each access to a marked page, and the kernel's scan in its time; \
            CPU time of the daemon as page-tables, and a record for each of its faults",
 };
@@ -44,6 +45,9 @@ const WAIT: Duration = Duration::from_millis(10);
 pub struct HintFaults {
     root: PathBuf,
     notified: Notified,
+    /// None where the kernel has no kprobes: the time of a mark is known to one pass then.
+    mark_events: Option<MarkEvents>,
+    marks: u64,
 }
 
 fn unavailable(reason: impl Into<String>) -> SourceError {
@@ -92,7 +96,8 @@ impl HintFaults {
             Ok(tables) => Box::new(tables),
             Err(_) => Box::new(FramesOnly::new(root)),
         };
-        Ok(Self { root: root.to_owned(), notified: Notified::new(Box::new(events), pages) })
+        let notified = Notified::new(Box::new(events), pages);
+        Ok(Self { root: root.to_owned(), notified, mark_events: MarkEvents::open().ok(), marks: 0 })
     }
 
     fn mode(&self) -> String {
@@ -114,9 +119,14 @@ impl Source for HintFaults {
         let mib = scan_setting(&self.root, "scan_size_mb").unwrap_or(SCAN_MIB);
         let period_ms = scan_setting(&self.root, "scan_period_min_ms").unwrap_or(SCAN_PERIOD_MS);
         let rest = self.notified.pages().facts().name;
+        let mark = if self.tells_marks() {
+            "its mark by a kprobe on the kernel's scan"
+        } else {
+            "the time of a mark to one pass of the kernel's scan"
+        };
         format!(
-            "every page; an access to a marked far page by itself, with its time; the time of a mark to one pass of the \
-             kernel's scan, at most {mib} MiB in {period_ms} ms of each thread's CPU time; all else as {rest}"
+            "every page; an access to a marked far page by itself, with its time; {mark}, which covers at most {mib} MiB \
+             in {period_ms} ms of each thread's CPU time; all else as {rest}"
         )
     }
 
@@ -147,6 +157,19 @@ impl Source for HintFaults {
         self.notified.take()
     }
 
+    fn take_marks(&mut self) -> Vec<Marked> {
+        let mut marks = Vec::new();
+        if let Some(events) = &mut self.mark_events {
+            events.drain(|marked| marks.push(marked));
+        }
+        self.marks += marks.len() as u64;
+        marks
+    }
+
+    fn tells_marks(&self) -> bool {
+        self.mark_events.is_some()
+    }
+
     fn longest_wait(&self) -> Option<Duration> {
         Some(WAIT)
     }
@@ -157,7 +180,7 @@ impl Source for HintFaults {
 
     fn counts(&self) -> SourceCounts {
         let (accesses, lost) = self.notified.counts();
-        SourceCounts { accesses, lost }
+        SourceCounts { accesses, lost, marks: self.marks }
     }
 }
 
@@ -182,7 +205,7 @@ mod tests {
 
     fn source(tree: &Tree) -> HintFaults {
         let notified = Notified::new(Box::new(Silence), Box::new(FakeKernel::default()));
-        HintFaults { root: tree.root().to_owned(), notified }
+        HintFaults { root: tree.root().to_owned(), notified, mark_events: None, marks: 0 }
     }
 
     #[test]

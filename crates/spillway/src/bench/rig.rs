@@ -8,24 +8,30 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use spillway_bench::rig::report::{Row, goals};
-use spillway_bench::rig::{POLICIES, Plan, Progress, WORKLOADS, measure, page};
+use spillway_bench::rig::{POLICIES, Plan, Progress, WORKLOADS, lab, measure, page};
+use spillway_tier::source::Choice;
 
 use super::{failure, interruption, this_command};
 
 const EXAMPLE: &str = "\
 Example:
   spillway bench rig --kernel target/guest-kernel --to target/rig --quick
+  spillway bench rig --lab target/rig/results.json --to target/rig
 
 Writes results.json, results.md and index.html. 'make rig' fetches the guest's
-kernel (scripts/guest-kernel) and the emulator first.";
+kernel (scripts/guest-kernel) and the emulator first. With --lab it writes lab.json.";
 
 /// Measure 'tier' in guests that have two memory nodes, beside the kernel's own tiering.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub struct RigArgs {
     /// Where vmlinuz and modules/ of the guest's kernel lie
-    #[arg(long, value_name = "DIRECTORY")]
-    kernel: PathBuf,
+    #[arg(long, value_name = "DIRECTORY", required_unless_present = "lab")]
+    kernel: Option<PathBuf>,
+    /// Instead of guests, run in the lab what the daemon's policies did in these results, at one share of local memory
+    /// and one latency, and print both
+    #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
+    lab: Option<PathBuf>,
     /// Where the results go
     #[arg(long, value_name = "DIRECTORY")]
     to: PathBuf,
@@ -48,6 +54,10 @@ pub struct RigArgs {
     /// Least time between two looks of the daemon, in milliseconds [default: 20]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     look: Option<u32>,
+    /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
+    /// hint-faults]
+    #[arg(long, value_name = "NAME", value_parser = source_name)]
+    source: Option<String>,
     /// A setting of the daemon's policies, as of 'spillway tier --set'; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -59,15 +69,22 @@ pub struct RigArgs {
     quick: bool,
 }
 
+fn source_name(text: &str) -> Result<String, String> {
+    text.parse::<Choice>().map(|_| text.to_owned())
+}
+
 impl RigArgs {
     fn plan(&self) -> Plan {
-        let mut plan = Plan { kernel: self.kernel.clone(), ..Plan::default() };
-        if self.quick {
-            (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
+        let mut plan = Plan { kernel: self.kernel.clone().unwrap_or_default(), ..Plan::default() };
+        if self.quick || self.lab.is_some() {
             plan.latency_ns.truncate(1);
             plan.local_pct.truncate(1);
         }
+        if self.quick {
+            (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
+        }
         plan.look_ms = self.look.unwrap_or(plan.look_ms);
+        plan.source.clone_from(&self.source);
         plan.settings.clone_from(&self.set);
         plan.consoles.clone_from(&self.consoles);
         let jobs = self.jobs.and_then(|jobs| usize::try_from(jobs).ok());
@@ -89,6 +106,9 @@ impl RigArgs {
 /// Runs it.
 pub fn run(args: &RigArgs) -> ExitCode {
     let plan = args.plan();
+    if let Some(results) = &args.lab {
+        return compare_with_lab(results, &args.to, &plan).map_or_else(failure, |()| ExitCode::SUCCESS);
+    }
     let spillway = match this_command() {
         Ok(path) => path,
         Err(error) => return failure(error),
@@ -122,6 +142,25 @@ pub fn run(args: &RigArgs) -> ExitCode {
         return failure(format!("{failed} of {all} runs failed; see above"));
     }
     ExitCode::SUCCESS
+}
+
+/// Runs in the lab what the rig's results say, prints both, and writes lab.json.
+fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String> {
+    let text = fs::read(results)
+        .map_err(|error| format!("cannot read {}: {error}; name a rig's results.json", results.display()))?;
+    let rows: Vec<Row> = serde_json::from_slice(&text)
+        .map_err(|error| format!("{}: {error}; name a rig's results.json", results.display()))?;
+    let pairs = lab::compare(plan, &rows, &mut |pair| {
+        let text = format!("{} under {}: {:+.1} points apart", pair.workload, pair.policy, pair.points());
+        let _ = writeln!(std::io::stderr(), "rig: {text}");
+    });
+    let pairs = pairs.map_err(|error| error.to_string())?;
+    let json = serde_json::to_string_pretty(&pairs).map_err(|error| error.to_string())?;
+    let path = to.join("lab.json");
+    fs::create_dir_all(to)
+        .and_then(|()| fs::write(&path, json + "\n"))
+        .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
+    writeln!(std::io::stdout(), "{}", lab::markdown(&pairs)).map_err(|error| format!("cannot print: {error}"))
 }
 
 fn describe(row: &Row) -> String {
