@@ -371,7 +371,7 @@ fn a_device_that_fails_ends_the_program() {
     let scene = Scene::new();
     let mut hold = Hold::start(&scene, 24, &[&uri]);
     hold.goes_on(2);
-    device.fail();
+    hold.while_stopped(|| device.fail());
     hold.ends_by_sigbus(&uri, "nput/output error");
 }
 

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::child::{Finished, PATIENCE, Running, until};
 use crate::support::launch::{Installation, Stats, open_directory};
 use crate::support::tools::c_program;
+use crate::support::watch::child_of;
 
 /// How long a program may take to end once its memory is lost.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -151,6 +152,23 @@ impl Hold {
             assert!(!self.running.has_ended(), "it has ended: {}", self.running.complaint());
             (self.steps() >= enough).then_some(())
         });
+    }
+
+    /// Does something while no thread of the program runs, so that it sees all of it or nothing.
+    pub fn while_stopped(&self, action: impl FnOnce()) {
+        let program = child_of(self.running.pid());
+        kill_process(program, Signal::STOP).unwrap();
+        let tasks = format!("/proc/{}/task", program.as_raw_nonzero());
+        until(SOON, "the program to stop", || {
+            let mut threads = fs::read_dir(&tasks).unwrap().flatten();
+            let stopped = threads.all(|thread| {
+                let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('T'))
+            });
+            stopped.then_some(())
+        });
+        action();
+        kill_process(program, Signal::CONT).unwrap();
     }
 
     /// Tells it to end: everything must be right.
