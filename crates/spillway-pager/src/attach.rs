@@ -217,7 +217,8 @@ impl Birth {
         let mut fds = fds.into_iter();
         let run_fd = fds.next().ok_or_else(missing_fd)?;
         let run = self.map_run(run_fd)?;
-        let engine = self.engine_for(&welcome)?;
+        let placement = Placement::of_machine();
+        let engine = self.engine_for(&welcome, placement.is_some())?;
         let served_by_handlers = engine.served_by_handlers.clone();
         let is_inline =
             welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
@@ -247,7 +248,7 @@ impl Birth {
             stores,
             control,
             readers: Readers::new(has_donor),
-            placement: Placement::of_machine(),
+            placement,
             writes_long,
             status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
             page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
@@ -283,7 +284,7 @@ impl Birth {
         Ok(self.run.get_or_init(|| Box::leak(Box::new(run))))
     }
 
-    fn engine_for(&self, welcome: &Welcome) -> Result<&'static Engine, AttachError> {
+    fn engine_for(&self, welcome: &Welcome, has_nodes: bool) -> Result<&'static Engine, AttachError> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
@@ -293,7 +294,6 @@ impl Birth {
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
         let pool = welcome.settings.pool;
         // What lies ready lies on one node, and may be wanted on another.
-        let has_nodes = Placement::of_machine().is_some();
         let reserve_bytes = if has_nodes { 0 } else { pool.reserve_bytes.bytes() };
         let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed())
             .with_victim_window(pool.victim_window_pages);

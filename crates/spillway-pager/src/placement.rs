@@ -25,10 +25,10 @@ const USES: u64 = 64;
 const THREAD_SHIFT: u32 = 32;
 const NODE_SHIFT: u32 = 16;
 
-/// The nodes of a machine that has several.
+/// The nodes of a machine on several of which threads run. Memory without CPUs, as CXL has it, is nobody's own.
 #[derive(Debug)]
 pub struct Placement {
-    node_of_cpu: Vec<u16>,
+    node_of_cpu: Vec<Option<u16>>,
     threads: [AtomicU64; THREADS],
 }
 
@@ -36,26 +36,22 @@ impl Placement {
     /// `None` where there is nothing to choose: one node, or a policy that somebody has set.
     #[must_use]
     pub fn of_machine() -> Option<Self> {
-        let with_memory = nodes::with_memory();
-        if with_memory.len() < 2 || !memory_policy::is_default().unwrap_or(false) {
-            return None;
-        }
-        let cpus: Vec<_> =
-            with_memory.iter().map(|&node| (node, nodes::cpus(node).unwrap_or_default())).collect();
-        Some(Self::new(&cpus))
+        let own_cpus = |node| Some((node, nodes::cpus(node)?)).filter(|(_, cpus)| !cpus.is_empty());
+        let nodes: Vec<_> = nodes::with_memory().into_iter().filter_map(own_cpus).collect();
+        (nodes.len() > 1 && memory_policy::is_default().unwrap_or(false)).then(|| Self::new(&nodes))
     }
 
     fn new(cpus: &[(u32, Vec<usize>)]) -> Self {
         let count = cpus.iter().flat_map(|(_, cpus)| cpus).max().map_or(0, |&last| last + 1);
-        let mut node_of_cpu = vec![0; count];
+        let mut node_of_cpu = vec![None; count];
         for (node, cpus) in cpus {
-            cpus.iter().for_each(|&cpu| node_of_cpu[cpu] = *node as u16);
+            cpus.iter().for_each(|&cpu| node_of_cpu[cpu] = Some(*node as u16));
         }
         Self { node_of_cpu, threads: [const { AtomicU64::new(0) }; THREADS] }
     }
 
     fn node_of(&self, cpu: usize) -> Option<u16> {
-        self.node_of_cpu.get(cpu).copied()
+        self.node_of_cpu.get(cpu).copied().flatten()
     }
 
     /// The node that a thread ran on when it was looked for last. Several handlers may look at once, which costs time and
@@ -104,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_looked_for_again_after_some_faults() {
-        let placement = Placement::new(&[(0, vec![0, 2]), (3, vec![1])]);
+        let placement = Placement::new(&[(0, vec![0, 2]), (3, vec![1, 5])]);
         let mut looks = 0;
         for fault in 0..3 * USES {
             let cpu = if fault < USES { 2 } else { 1 };
@@ -118,6 +114,8 @@ mod tests {
         // Another thread in the same place, one that is gone, and a CPU that came later.
         assert_eq!(placement.node_of_thread(77 + THREADS as u32, |_| Some(1)), Some(3));
         assert_eq!(placement.node_of_thread(5, |_| None), None);
-        assert_eq!(placement.node_of_thread(5, |_| Some(3)), None);
+        assert_eq!(placement.node_of_thread(5, |_| Some(6)), None);
+        // One of a node without memory.
+        assert_eq!(placement.node_of_thread(5, |_| Some(4)), None);
     }
 }
