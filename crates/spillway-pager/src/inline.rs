@@ -135,12 +135,17 @@ impl Inline {
 
     /// Managed memory is about to become such as cannot be read.
     pub fn note_unreadable(&self, range: Range<usize>) {
-        let is_ours = self.passing_gate(|| {
-            !self.engine.regions().within(&range).is_empty() || !self.engine.native_within(&range).is_empty()
-        });
-        if is_ours {
+        if self.may_leave(&range) {
             self.note_company();
         }
+    }
+
+    /// Whether some of a range is under management, or will be once there is less room.
+    #[must_use]
+    pub fn may_leave(&self, range: &Range<usize>) -> bool {
+        self.passing_gate(|| {
+            !self.engine.regions().within(range).is_empty() || !self.engine.native_within(range).is_empty()
+        })
     }
 
     /// Whether a page of an address is under management, so that a signal there may be ours.

@@ -3,6 +3,7 @@
 use spillway_pager::calls::Operation;
 use spillway_sys::maps::{self, Mapping};
 use spillway_sys::memory;
+use spillway_sys::objects::{self, ZeroedData};
 
 use crate::call;
 
@@ -15,19 +16,19 @@ const OWN_LIBRARIES: [&str; 4] = ["libspillway_preload", "libc.so", "ld-linux", 
 /// Brings what there is under management.
 pub fn adopt_existing() {
     let Ok(mappings) = maps::read() else { return };
-    let mut previous: Option<&Mapping> = None;
     for mapping in &mappings {
-        if is_heap(mapping) || is_bss(mapping, previous) {
-            adopt(mapping);
+        if is_heap(mapping) {
+            call(Operation::Adopt, [mapping.start, mapping.bytes(), 0, 0]);
         } else if is_data(mapping) {
             adopt_data(mapping);
         }
-        previous = Some(mapping);
     }
-}
-
-fn adopt(mapping: &Mapping) {
-    call(Operation::Adopt, [mapping.start, mapping.bytes(), 0, 0]);
+    // Not by its mapping, which may go on into thread-local storage: there the kernel writes whenever the thread has
+    // changed its CPU (rseq(2)), and ends it where it cannot.
+    for data in objects::zeroed_data().into_iter().filter(|data| is_large(data) && is_plain(data, &mappings))
+    {
+        call(Operation::Adopt, [data.pages.start, data.pages.len(), 0, 0]);
+    }
 }
 
 /// Piece by piece, so that no more than a piece is local before it counts against the limit.
@@ -46,27 +47,26 @@ fn is_heap(mapping: &Mapping) -> bool {
     mapping.name == "[heap]" && mapping.is_private_writable()
 }
 
-fn is_own(mapping: &Mapping) -> bool {
-    OWN_LIBRARIES.iter().any(|name| mapping.name.contains(name))
+fn is_own(name: &str) -> bool {
+    OWN_LIBRARIES.iter().any(|own| name.contains(own))
 }
 
-/// Anonymous memory right behind a file's: the rest of a data segment.
-fn is_bss(mapping: &Mapping, previous: Option<&Mapping>) -> bool {
-    let follows = previous.is_some_and(|file| {
-        file.end == mapping.start && file.inode != 0 && file.is_private_writable() && !is_own(file)
-    });
-    let here = std::ptr::from_ref(&mapping).expose_provenance();
-    follows
-        && mapping.inode == 0
-        && mapping.name.is_empty()
-        && mapping.is_private_writable()
-        && mapping.bytes() >= MIN_DATA_BYTES
-        && !(mapping.start..mapping.end).contains(&here)
+fn is_large(data: &ZeroedData) -> bool {
+    data.pages.len() >= MIN_DATA_BYTES && !is_own(&data.name)
+}
+
+/// Whole in one anonymous mapping, and not the heap's, which the kernel may have merged with it.
+fn is_plain(data: &ZeroedData, mappings: &[Mapping]) -> bool {
+    let around = |mapping: &&Mapping| mapping.start <= data.pages.start && data.pages.end <= mapping.end;
+    mappings
+        .iter()
+        .find(around)
+        .is_some_and(|mapping| mapping.inode == 0 && mapping.name.is_empty() && mapping.is_private_writable())
 }
 
 fn is_data(mapping: &Mapping) -> bool {
     mapping.inode != 0
         && mapping.is_private_writable()
         && mapping.bytes() >= MIN_DATA_BYTES
-        && !is_own(mapping)
+        && !is_own(&mapping.name)
 }

@@ -18,6 +18,7 @@ pub mod memory_policy;
 pub mod migration;
 pub mod node_speed;
 pub mod nodes;
+pub mod objects;
 pub mod page_tables;
 mod perf;
 pub mod process;

@@ -66,6 +66,11 @@ fn what_was_read_first_is_written_by_the_kernel_too() {
 }
 
 #[test]
+fn threads_may_keep_their_stacks_in_far_memory() {
+    whole_inline(8, &c_program("own_stacks"), &["24", "4"]);
+}
+
+#[test]
 fn a_program_that_forbids_system_calls_leaves_inline_mode() {
     whole_inline(8, &c_program("seccomp"), &["32"]);
 }

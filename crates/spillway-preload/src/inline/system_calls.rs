@@ -2,12 +2,14 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use spillway_core::page::PAGE_SIZE;
+use spillway_pager::calls::Operation;
 use spillway_pager::inline::Inline;
 use spillway_sys::signal::{self, Context};
 use spillway_sys::{dispatch, raw};
 
 use super::{ALT_STACKS, arguments, pager, signals};
-use crate::{complain, fork_hooks, memory_hooks};
+use crate::{call, complain, fork_hooks, memory_hooks};
 
 const SYS_CLONE3: i64 = 435;
 const SYS_CLOSE_RANGE: i64 = 436;
@@ -105,6 +107,9 @@ impl Caller<'_> {
             {
                 self.in_parts(number, a)
             }
+            // What the kernel writes to between system calls, or while the thread ends, must stay local.
+            libc::SYS_rseq | libc::SYS_set_robust_list => self.at_home(number, a, a[1]),
+            libc::SYS_set_tid_address => self.at_home(number, a, size_of::<u32>()),
             // Nothing of the program's memory, or what costs nothing to look at again. After an exec nobody lets go of a
             // hold, and the pager itself waits and sleeps, with locks.
             libc::SYS_futex
@@ -188,6 +193,12 @@ impl Caller<'_> {
         done as isize
     }
 
+    /// Makes a call whose first argument is where the kernel may write at any time.
+    fn at_home(&self, number: usize, a: [usize; 6], bytes: usize) -> isize {
+        keep_local(self.pager, a[0], bytes);
+        self.call(number, a)
+    }
+
     /// A call with a mask of blocked signals as its argument `index`: a copy without ours.
     fn with_mask(&self, number: usize, mut a: [usize; 6], index: usize) -> isize {
         let mut mask = 0;
@@ -258,6 +269,36 @@ fn report(number: usize) {
     }
 }
 
+/// Brings a range in for good, where it is managed or may come to be.
+fn keep_local(pager: &Inline, start: usize, bytes: usize) {
+    let first_page = start / PAGE_SIZE * PAGE_SIZE;
+    let pages = first_page..start.saturating_add(bytes).div_ceil(PAGE_SIZE).saturating_mul(PAGE_SIZE);
+    if pager.may_leave(&pages) {
+        call(Operation::Unmanage, [pages.start, pages.len(), 0, 0]);
+    }
+}
+
+/// Where a new thread starts and what it needs before it can serve a fault: its first words on its stack, and its
+/// thread-local storage, which threading libraries put above the stack (handlers use errno).
+fn keep_thread_local(pager: &Inline, flags: usize, stack_top: usize, tls: usize, child_tid: usize) {
+    /// Of static thread-local storage. More is not taken for such.
+    const MOST_STATIC_BYTES: usize = 64 << 20;
+    let has = |bits: i32| flags & bits as usize != 0;
+    let start = stack_top.saturating_sub(dispatch::CHILD_BYTES);
+    if !has(libc::CLONE_SETTLS) {
+        keep_local(pager, start, dispatch::CHILD_BYTES);
+    } else if (stack_top..stack_top.saturating_add(MOST_STATIC_BYTES)).contains(&tls) {
+        keep_local(pager, start, tls - start + PAGE_SIZE);
+    } else {
+        keep_local(pager, start, dispatch::CHILD_BYTES);
+        keep_local(pager, tls.saturating_sub(PAGE_SIZE), 2 * PAGE_SIZE);
+    }
+    // Written when the thread starts or ends, and not again where that fails.
+    if has(libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) {
+        keep_local(pager, child_tid, size_of::<u32>());
+    }
+}
+
 fn read_word(address: usize) -> u64 {
     // SAFETY: memory that the program passes to the kernel; a wrong address gives a signal in the thread that passes it.
     unsafe { std::ptr::with_exposed_provenance::<u64>(address).read_unaligned() }
@@ -316,8 +357,10 @@ pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
 fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
     /// Fields of `struct clone_args`.
     const FLAGS: usize = 0;
+    const CHILD_TID: usize = 2;
     const STACK: usize = 5;
     const STACK_BYTES: usize = 6;
+    const TLS: usize = 7;
     /// `sizeof(struct clone_args)` of Linux 5.7.
     const LONGEST: usize = 11;
     let mut extended = [0_usize; LONGEST];
@@ -330,10 +373,10 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
         }
         (0..words).for_each(|index| extended[index] = read_word(a[0] + index * 8) as usize);
     }
-    let (flags, stack) = match number as i64 {
-        SYS_CLONE3 => (extended[FLAGS], extended[STACK] + extended[STACK_BYTES]),
-        libc::SYS_clone => (a[0], a[1]),
-        _ => (0, 0),
+    let (flags, stack, child_tid) = match number as i64 {
+        SYS_CLONE3 => (extended[FLAGS], extended[STACK] + extended[STACK_BYTES], extended[CHILD_TID]),
+        libc::SYS_clone => (a[0], a[1], a[3]),
+        _ => (0, 0, 0),
     };
     let shares_memory = flags & libc::CLONE_VM as usize != 0;
     if stack == 0 || (context.is_none() && !shares_memory) {
@@ -343,6 +386,10 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
         return -libc::ENOSYS as isize;
     }
     let Some(context) = context else { return -libc::ENOSYS as isize };
+    let tls = if is_extended { extended[TLS] } else { a[4] };
+    if let Some(pager) = pager().filter(|_| !is_forking()) {
+        keep_thread_local(pager, flags, stack, tls, child_tid);
+    }
     if is_extended {
         extended[STACK_BYTES] -= dispatch::CHILD_BYTES;
         a[0] = extended.as_ptr().expose_provenance();
