@@ -348,6 +348,7 @@ impl Worker {
     fn unmanage(&mut self, range: Range<usize>) -> usize {
         // What is native is in already; managed for a moment, it is counted like the rest.
         self.manage_native(&range);
+        self.engine.leaving_ranges.fetch_add(1, Ordering::AcqRel);
         let parts = self.engine.regions().take(&range);
         for (part, on_fork) in parts {
             let engine = self.engine;
@@ -374,6 +375,7 @@ impl Worker {
             }
             self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
         }
+        self.engine.leaving_ranges.fetch_sub(1, Ordering::AcqRel);
         0
     }
 

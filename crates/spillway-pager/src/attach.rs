@@ -310,6 +310,7 @@ impl Birth {
             remaps: Mutex::new(Vec::new()),
             gate: Gate::new(),
             calls: Calls::new().map_err(&out_of_memory)?,
+            leaving_ranges: AtomicU32::new(0),
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
             written_share: WrittenShare::default(),

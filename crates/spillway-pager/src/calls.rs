@@ -13,6 +13,8 @@ use spillway_sys::memory::Area;
 use spillway_sys::uffd::Uffd;
 
 const SLOTS: usize = 64;
+/// So often a thread rings by itself before it makes sure that its doorbell rings at all.
+const MOST_RINGS: u32 = 8;
 
 /// What is asked for. Arguments are addresses and lengths in bytes, on page boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,8 +131,8 @@ impl Calls {
         (self.doorbells.address(), self.doorbells.bytes())
     }
 
-    /// Asks and waits for the answer. Makes no system call but sched_yield(2), and that only when 64 threads ask
-    /// at once.
+    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only when 64
+    /// threads ask at once.
     pub fn call(&self, operation: Operation, arguments: [usize; 4]) -> usize {
         loop {
             let result = self.call_once(operation, arguments);
@@ -149,9 +151,15 @@ impl Calls {
             to.store(from, Ordering::Relaxed);
         }
         slot.state.store(PENDING, Ordering::Release);
+        let mut rings = 0_u32;
         while slot.state.load(Ordering::Acquire) != DONE {
             // Faults until the answer is there. A signal may interrupt the wait, hence the loop.
             std::hint::black_box(self.doorbells.words(index * PAGE_SIZE, 1)[0].load(Ordering::Relaxed));
+            rings += 1;
+            if rings.is_multiple_of(MOST_RINGS) {
+                // Who let go a ring for the slot's last request may have come late, and mapped the doorbell for good.
+                let _ = self.doorbells.discard(index * PAGE_SIZE, PAGE_SIZE);
+            }
         }
         let result = slot.result.load(Ordering::Relaxed);
         slot.state.store(SPENT, Ordering::Release);
@@ -169,6 +177,8 @@ impl Calls {
             if let Some(index) = free {
                 return index;
             }
+            // All may be spent, and then no answer is under way after which a handler would see to it.
+            self.reset_spent();
             std::thread::yield_now();
         }
     }
@@ -239,5 +249,32 @@ impl Calls {
         self.spent.store(0, Ordering::Relaxed);
         let _ = self.doorbells.discard(0, self.doorbells.bytes());
         self.slots.iter().for_each(|slot| slot.state.store(FREE, Ordering::Release));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_found_when_all_are_spent() {
+        let calls = Calls::new().unwrap();
+        for slot in &calls.slots {
+            slot.state.store(SPENT, Ordering::Release);
+        }
+        calls.spent.store(u64::MAX, Ordering::Release);
+        let claimed: Vec<usize> = (0..SLOTS).map(|_| calls.claim()).collect();
+        assert_eq!(claimed, (0..SLOTS).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn those_that_wait_for_an_answer_are_not_reset() {
+        let calls = Calls::new().unwrap();
+        for (index, slot) in calls.slots.iter().enumerate() {
+            slot.state.store(if index % 3 == 0 { SPENT } else { PENDING }, Ordering::Release);
+        }
+        calls.spent.store((0..SLOTS).step_by(3).fold(0, |bits, index| bits | 1 << index), Ordering::Release);
+        let claimed: Vec<usize> = (0..SLOTS.div_ceil(3)).map(|_| calls.claim()).collect();
+        assert_eq!(claimed, (0..SLOTS).step_by(3).collect::<Vec<_>>());
     }
 }

@@ -118,6 +118,8 @@ pub struct Engine {
     pub gate: Gate,
     /// How the program's threads ask for something.
     pub calls: Calls,
+    /// Ranges that are being given up: no region has them any more, but the kernel may still ask us for their pages.
+    pub(crate) leaving_ranges: AtomicU32,
     /// Inline mode was left for good, by this process or one that it was forked from.
     pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.

@@ -154,6 +154,25 @@ impl Inline {
         self.passing_gate(|| self.engine.regions().contains(address))
     }
 
+    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in another thread):
+    /// then the access is to be made again.
+    #[must_use]
+    pub fn was_given_up(&self, address: usize) -> bool {
+        // Before the look at the page: what is over by then has left the page to the kernel.
+        let is_under_way = self.is_giving_up();
+        if memory::is_readable(address) {
+            return true;
+        }
+        if is_under_way {
+            Self::pause();
+        }
+        is_under_way
+    }
+
+    fn is_giving_up(&self) -> bool {
+        self.engine.leaving_ranges.load(Ordering::Acquire) > 0
+    }
+
     /// Takes locks only while no fork can be on its way, which would leave them locked in the child.
     fn passing_gate<T>(&self, look: impl FnOnce() -> T) -> T {
         undisturbed(|| {
@@ -221,7 +240,8 @@ impl Inline {
     }
 
     fn make_page_ready(&self, page: usize) -> Page {
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        while tries < TRIES {
             let mut was_there = false;
             if let Some(word) = self.engine.table.find(page_number_of(page)) {
                 while word.is_locked() || self.engine.gate.is_frozen() {
@@ -235,8 +255,13 @@ impl Inline {
                 }
             }
             if !was_there && !self.manages(page) {
+                if self.is_giving_up() && !memory::is_readable(page) {
+                    Self::pause();
+                    continue;
+                }
                 return Page::NotOurs;
             }
+            tries += 1;
             if !self.serve(page, true, was_there) {
                 return Page::Lost;
             }

@@ -138,6 +138,14 @@ pub fn make_own(address: usize, bytes: usize) -> Result<()> {
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxPopulateWrite) }
 }
 
+/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in (`MADV_POPULATE_READ`).
+#[must_use]
+pub fn is_readable(address: usize) -> bool {
+    let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
+    // SAFETY: changes no contents.
+    unsafe { madvise(page, PAGE_SIZE, Advice::LinuxPopulateRead) }.is_ok()
+}
+
 /// Takes memory of the machine for a range of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).
 pub fn populate(address: usize, bytes: usize) -> Result<()> {
     make_own(address, bytes)

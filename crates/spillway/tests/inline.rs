@@ -71,6 +71,11 @@ fn threads_may_keep_their_stacks_in_far_memory() {
 }
 
 #[test]
+fn memory_may_be_locked_while_threads_write_to_it() {
+    whole_inline(8, &c_program("lock_amid"), &["32", "4"]);
+}
+
+#[test]
 fn a_program_that_forbids_system_calls_leaves_inline_mode() {
     whole_inline(8, &c_program("seccomp"), &["32"]);
 }

@@ -271,6 +271,11 @@ fn locked_memory_is_left_alone_and_counted() {
 }
 
 #[test]
+fn memory_may_be_locked_while_threads_write_to_it() {
+    assert_was_far(&whole(8, "lock_amid", &["32", "4"]));
+}
+
+#[test]
 fn a_program_may_lock_everything() {
     let launch = whole(16, "locked", &["8", "32", "all"]);
     assert_was_far(&launch);

@@ -98,6 +98,7 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
                 signals::to_program(number, info, &mut context);
             }
         }
+        Some(pager) if info.si_code == BUS_ADRERR && pager.was_given_up(address) => {}
         Some(_) if is_sent(info) && defer_signal(number) => {}
         _ => signals::to_program(number, info, &mut context),
     }

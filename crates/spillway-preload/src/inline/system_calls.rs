@@ -283,15 +283,17 @@ fn keep_local(pager: &Inline, start: usize, bytes: usize) {
 fn keep_thread_local(pager: &Inline, flags: usize, stack_top: usize, tls: usize, child_tid: usize) {
     /// Of static thread-local storage. More is not taken for such.
     const MOST_STATIC_BYTES: usize = 64 << 20;
+    /// Behind the thread pointer: its own address and what the compiler expects there.
+    const HEADER_BYTES: usize = 64;
     let has = |bits: i32| flags & bits as usize != 0;
     let start = stack_top.saturating_sub(dispatch::CHILD_BYTES);
     if !has(libc::CLONE_SETTLS) {
         keep_local(pager, start, dispatch::CHILD_BYTES);
     } else if (stack_top..stack_top.saturating_add(MOST_STATIC_BYTES)).contains(&tls) {
-        keep_local(pager, start, tls - start + PAGE_SIZE);
+        keep_local(pager, start, tls - start + HEADER_BYTES);
     } else {
         keep_local(pager, start, dispatch::CHILD_BYTES);
-        keep_local(pager, tls.saturating_sub(PAGE_SIZE), 2 * PAGE_SIZE);
+        keep_local(pager, tls.saturating_sub(PAGE_SIZE), PAGE_SIZE + HEADER_BYTES);
     }
     // Written when the thread starts or ends, and not again where that fails.
     if has(libc::CLONE_CHILD_SETTID | libc::CLONE_CHILD_CLEARTID) {
