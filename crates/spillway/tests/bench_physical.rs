@@ -180,11 +180,20 @@ fn an_ordinary_user_hears_what_is_left_out_and_why() {
 #[test]
 fn a_mount_is_measured_beside_the_node_and_each_experiment_says_what_it_does() {
     let _guard = alone();
-    let output = physical(&["alloc", "--path", "/dev/shm"]).args(LITTLE).output().unwrap();
+    let output =
+        physical(&["alloc", "threads", "interference", "--path", "/dev/shm"]).args(LITTLE).output().unwrap();
     let said = complaint(&output);
     assert!(output.status.success() && said.starts_with("alloc takes up to"), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    rows(&report, "alloc", "First touch of a page, /dev/shm").iter().for_each(distribution);
+    for (experiment, title) in [
+        ("alloc", "First touch of a page, /dev/shm"),
+        ("threads", "First touch by threads, /dev/shm"),
+        ("interference", "First touch of 4 KiB beside writers, /dev/shm"),
+    ] {
+        let rows = rows(&report, experiment, title);
+        assert!(!rows.is_empty(), "{experiment}: {report}");
+        rows.iter().for_each(distribution);
+    }
 }
 
 #[test]

@@ -58,14 +58,6 @@ fn title(tier: &Tier) -> String {
     format!("First touch of a page, {}", tier.name())
 }
 
-/// Pages that a tier can have: files have those of their mount.
-fn pages_of(tier: &Tier) -> Vec<Pages> {
-    match tier {
-        Tier::Node { .. } => Pages::offered(),
-        Tier::Mount(_) => vec![Pages::Base],
-    }
-}
-
 /// One action in pages of all sizes, alone and on all CPUs.
 pub(super) fn by_size(
     stage: &Stage<'_>,
@@ -75,7 +67,7 @@ pub(super) fn by_size(
     title: &str,
 ) -> Result<Panel, BenchError> {
     let mut cases: Vec<(Pages, usize, Timed)> = Vec::new();
-    for pages in pages_of(tier) {
+    for pages in tier.has(&Pages::offered()) {
         cases.push((pages, 1, Timed::default()));
         cases.push((pages, stage.cpus.len(), Timed::default()));
     }

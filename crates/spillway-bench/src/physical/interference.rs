@@ -6,7 +6,7 @@ use super::distribution::Distribution;
 use super::pages::{BASE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
-use super::tier::pin;
+use super::tier::{Tier, pin};
 use super::touch::{Action, Case, Timed, run};
 use super::{Experiment, size};
 use crate::BenchError;
@@ -48,10 +48,19 @@ fn writer_cpus(cpus: &[usize], measured: usize) -> &[usize] {
 }
 
 fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), BenchError> {
+    for tier in &stage.tiers {
+        of_tier(stage, tier, report)?;
+    }
+    claim(report, stage.cpus.len());
+    Ok(())
+}
+
+/// Who writes and who faults has memory of the same tier.
+fn of_tier(stage: &Stage<'_>, tier: &Tier, report: &mut ExperimentReport) -> Result<(), BenchError> {
     let bytes = stage.memory(writer_bytes(stage), 2 * MOST_WRITERS as u64, BASE_BYTES)?;
     // There before anything is timed.
     let memories = (0..MOST_WRITERS).map(|_| {
-        let mut region = stage.tiers[0].map(Pages::Base, bytes)?;
+        let mut region = tier.map(Pages::Base, bytes)?;
         region.mapping.bytes_mut().fill(1);
         Ok(region)
     });
@@ -68,7 +77,7 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
             stage.step(&format!("{writers} writers"), pass * (total / passes) + at, total)?;
             let bytes = stage.memory(touched_bytes(stage), *faulting as u64, BASE_BYTES)?;
             let case = Case {
-                tier: &stage.tiers[0],
+                tier,
                 pages: Pages::Base,
                 threads: *faulting,
                 bytes,
@@ -79,8 +88,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
             timed.add(beside(&mut memories[..*writers], cpus, || run(stage, &case))?);
         }
     }
-    panels(report, cases);
-    claim(report, stage.cpus.len());
+    let panel = |title| Panel::new(stage.title(title, tier), "ns");
+    panels(report, (panel(LATENCY), panel(CPU)), cases);
     Ok(())
 }
 
@@ -115,8 +124,11 @@ fn beside<T>(memories: &mut [super::tier::Region], cpus: &[usize], work: impl Fn
     })
 }
 
-fn panels(report: &mut ExperimentReport, cases: Vec<(usize, usize, Timed)>) {
-    let (mut latency, mut cpu) = (Panel::new(LATENCY, "ns"), Panel::new(CPU, "ns"));
+fn panels(
+    report: &mut ExperimentReport,
+    (mut latency, mut cpu): (Panel, Panel),
+    cases: Vec<(usize, usize, Timed)>,
+) {
     for (faulting, writers, timed) in cases {
         let case = [("page_bytes", BASE_BYTES), ("threads", faulting as u64), ("writers", writers as u64)];
         let (series, point) = (series(faulting), format!("{writers}"));

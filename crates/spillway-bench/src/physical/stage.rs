@@ -54,6 +54,12 @@ impl Stage<'_> {
         self.check()
     }
 
+    /// Title of a tier's panel: the first tier's is plain.
+    #[must_use]
+    pub fn title(&self, what: &str, tier: &Tier) -> String {
+        if self.tiers.first() == Some(tier) { what.to_owned() } else { format!("{what}, {}", tier.name()) }
+    }
+
     /// One value for a quick run, another for a whole one.
     #[must_use]
     pub fn amount(&self, quick: u64, whole: u64) -> u64 {

@@ -4,6 +4,7 @@ use super::distribution::Distribution;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
+use super::tier::Tier;
 use super::touch::{Action, Case, Timed, run};
 use super::{Experiment, size};
 use crate::BenchError;
@@ -45,10 +46,18 @@ fn counts(cpus: usize) -> Vec<usize> {
 }
 
 fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), BenchError> {
-    let tier = &stage.tiers[0];
-    let mut cases: Vec<(Pages, usize, Timed)> = SIZES
-        .iter()
-        .flat_map(|&pages| {
+    for tier in &stage.tiers {
+        of_tier(stage, tier, report)?;
+    }
+    claim(report, stage.cpus.len());
+    Ok(())
+}
+
+fn of_tier(stage: &Stage<'_>, tier: &Tier, report: &mut ExperimentReport) -> Result<(), BenchError> {
+    let mut cases: Vec<(Pages, usize, Timed)> = tier
+        .has(&SIZES)
+        .into_iter()
+        .flat_map(|pages| {
             counts(stage.cpus.len()).into_iter().map(move |count| (pages, count, Timed::default()))
         })
         .collect();
@@ -68,13 +77,16 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
             stage.settings.restore();
         }
     }
-    panels(report, cases);
-    claim(report, stage.cpus.len());
+    let panel = |title, unit| Panel::new(stage.title(title, tier), unit);
+    panels(report, (panel(COST, "ns"), panel(RATE, "GB/s")), cases);
     Ok(())
 }
 
-fn panels(report: &mut ExperimentReport, cases: Vec<(Pages, usize, Timed)>) {
-    let (mut cost, mut rate) = (Panel::new(COST, "ns"), Panel::new(RATE, "GB/s"));
+fn panels(
+    report: &mut ExperimentReport,
+    (mut cost, mut rate): (Panel, Panel),
+    cases: Vec<(Pages, usize, Timed)>,
+) {
     for (pages, threads, timed) in cases.into_iter().filter(|case| !case.2.latencies_ns.is_empty()) {
         let case = [("page_bytes", pages.bytes()), ("threads", threads as u64)];
         let (name, point) = (pages.name(), threads.to_string());

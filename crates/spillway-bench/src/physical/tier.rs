@@ -87,6 +87,13 @@ impl Tier {
         }
     }
 
+    /// Of these pages, those that it can have: files have the pages of their mount.
+    #[must_use]
+    pub fn has(&self, wanted: &[Pages]) -> Vec<Pages> {
+        let is_had = |pages: &&Pages| matches!(self, Self::Node { .. }) || **pages == Pages::Base;
+        wanted.iter().filter(is_had).copied().collect()
+    }
+
     /// Maps memory of it that is not there before it is touched.
     pub fn map(&self, pages: Pages, bytes: u64) -> Result<Region, BenchError> {
         let failed = |error: &dyn std::fmt::Display| {
