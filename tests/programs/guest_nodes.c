@@ -1,5 +1,5 @@
-// The first program of a guest with two memory nodes, each with a CPU: measures the first touch from node to node, and prints where
-// the frames of a program come to lie whose memory is mostly far.
+// The first program of a guest with two memory nodes, each with a CPU: measures memory that the host has not given yet, and the first
+// touch from node to node, and prints where the frames of a program come to lie whose memory is mostly far.
 #include "guest.h"
 
 static void section(const char *name, char *const arguments[]) {
@@ -17,6 +17,8 @@ static void place(const char *name, char *mode, char *first_cpu, char *second_cp
 
 int main(void) {
     mount_file_systems();
+    char *uses[] = {"/spillway", "bench", "physical", "guest", "--quick", "--memory", "256M", "--json", NULL};
+    section("uses", uses);
     char *locality[] = {"/spillway", "bench", "physical", "locality", "--quick", "--memory", "16M", "--json", NULL};
     section("locality", locality);
     place("placement thread", "thread", "1", NULL);

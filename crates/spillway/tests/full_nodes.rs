@@ -1,5 +1,6 @@
-//! Two memory nodes with a CPU each, in a guest that QEMU boots from a Debian kernel: what the first touch costs from node to
-//! node, and from which node the pager takes frames. Run by `make test-full`.
+//! Two memory nodes with a CPU each, in a guest that QEMU boots from a Debian kernel: what memory costs that the host has not
+//! given yet, what the first touch costs from node to node, and from which node the pager takes frames. Run by `make
+//! test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -71,17 +72,27 @@ fn placed(console: &str, name: &str) -> Vec<(usize, [u64; 2])> {
     threads
 }
 
+/// The only panel's rows of the report in a section of the console.
+fn rows(console: &str, name: &str) -> Vec<serde_json::Value> {
+    let section = section(console, name);
+    // Progress comes before it, as on any terminal.
+    let report = parsed(&section[section.find('{').unwrap()..]);
+    report["experiments"][0]["panels"][0]["rows"].as_array().unwrap_or_else(|| panic!("{report}")).clone()
+}
+
 #[test]
 fn frames_come_from_the_node_of_the_thread_that_faults() {
     let console = boot();
     println!("{console}");
-    let locality = section(&console, "locality");
-    // Progress comes before it, as on any terminal.
-    let report = parsed(&locality[locality.find('{').unwrap()..]);
-    let rows = report["experiments"][0]["panels"][0]["rows"].as_array().unwrap();
+    let uses = rows(&console, "uses");
+    let mean = |at: usize| uses[at]["distribution"]["mean"].as_f64().unwrap();
+    assert_eq!((uses.len(), uses[0]["point"].as_str()), (3, Some("first use")));
+    assert!(mean(0) > 0.9 * mean(2), "memory that the host zeroes too costs less: {uses:?}");
+
+    let rows = rows(&console, "locality");
     for point in ["0 to 0", "0 to 1", "1 to 0", "1 to 1"] {
         let is_there = |row: &&serde_json::Value| row["point"] == point && row["case"]["page_bytes"] == 4096;
-        let row = rows.iter().find(is_there).unwrap_or_else(|| panic!("no {point} in {report}"));
+        let row = rows.iter().find(is_there).unwrap_or_else(|| panic!("no {point} in {rows:?}"));
         assert!(row["distribution"]["count"].as_u64().unwrap() > 1000, "{row}");
     }
 
