@@ -10,8 +10,10 @@
 //! - no promotion below LOW_WATERMARK, demotion by LRU below HIGH_WATERMARK, 10 MB above (5.4).
 //!
 //! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold, which the
-//! paper found by trying (5.1), was tried here too, by run time over the paper's seven applications: a page size, the
-//! least that Equation 1 knows, its k being 0 (`docs/figures.md`). access_d is a moving average over the rates of
+//! paper found by trying (5.1), was tried here too, by run time over the paper's applications: a page size within 50
+//! marking intervals, since Equation 1 counts what is saved until a page is swapped again, and pages stay for tens of
+//! intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a few pages, at most 2% of local memory: cores
+//! promote at the same time, however small memory is. access_d is a moving average over the rates of
 //! demoted pages, as they were at their demotion: stale, as the paper says (5.1).
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +46,7 @@ pub struct Config {
     pub closeness: f64,
     /// Most time between two marks of one burst (delta2: the marking interval).
     pub adjacent_us: u64,
-    /// Pages' worth of traffic that a promotion must save within a marking interval; 1 where Equation 1's k is 0.
+    /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals that it stays.
     pub benefit_pages: f64,
     /// Burst duration that a page must reach.
     pub burst_threshold_us: u64,
@@ -65,7 +67,7 @@ impl Default for Config {
             marking_period_us: 1_000_000,
             closeness: 2.0,
             adjacent_us: 1_500_000,
-            benefit_pages: 1.0,
+            benefit_pages: 0.02,
             burst_threshold_us: 1_000_000,
             rate_threshold_hz: 10.0,
             low_share: 0.002,
@@ -146,6 +148,11 @@ fn unpack_rate(rate: u16) -> f64 {
     f64::from_bits((u64::from(rate) + (1013 << 8)) << 44)
 }
 
+/// Least slack, in pages, however little the slack in bytes comes to: what a few cores promote at the same time.
+const FEW_PAGES: u32 = 4;
+/// Most of local memory that this least slack may be (TPP's headroom).
+const MOST_SHARE_OF_FEW: f64 = 0.02;
+
 const MARK: u32 = 0;
 const DEMOTE: u32 = 1;
 
@@ -193,9 +200,12 @@ impl Indigo {
     }
 
     fn high_pages(&self, machine: &dyn Machine) -> u32 {
-        let slack = (self.config.slack_bytes / machine.page_bytes()).max(1) as u32;
+        let local_pages = machine.capacity_pages(Tier::Local);
+        let few = FEW_PAGES.min((f64::from(local_pages) * MOST_SHARE_OF_FEW) as u32).max(1);
+        let slack =
+            u32::try_from(self.config.slack_bytes / machine.page_bytes()).unwrap_or(u32::MAX).max(few);
         // Never more than a quarter: the slack is meant for tens of gigabytes.
-        self.low_pages(machine) + slack.min(machine.capacity_pages(Tier::Local).div_ceil(4))
+        self.low_pages(machine) + slack.min(local_pages.div_ceil(4))
     }
 
     /// The time since a page's last mark took effect.
@@ -461,7 +471,7 @@ mod tests {
     #[test]
     fn the_network_rule_weighs_saving_against_transfer() {
         let comes = |bytes_per_s: f64, delta_ns: f64, demoted_hz: f64| {
-            let (mut policy, mut machine) = indigo(Config::default(), 8);
+            let (mut policy, mut machine) = indigo(Config { benefit_pages: 1.0, ..Config::default() }, 8);
             policy.demoted_hz = demoted_hz;
             machine.link.available_bytes_per_s = bytes_per_s;
             machine.link.delta_latency_ns = delta_ns;
@@ -508,6 +518,22 @@ mod tests {
         policy.wake_demotion(&mut machine);
         machine.pass_ns(&mut policy, 10);
         assert_eq!(machine.free_pages(Tier::Local), 3);
+    }
+
+    #[test]
+    fn the_slack_is_a_few_pages_where_its_bytes_are_less_than_one() {
+        for (local_pages, slack_bytes, expected) in
+            [(8, 1, 1), (100, 1, 2), (1000, 1, 4), (1000, 10 * 4096, 10)]
+        {
+            let config = Config { slack_bytes, low_share: 0.001, ..Config::default() };
+            let (policy, machine) =
+                (Indigo::build(config, 1, &Knowledge::default()), TestMachine::new(8, local_pages));
+            assert_eq!(
+                policy.high_pages(&machine) - policy.low_pages(&machine),
+                expected,
+                "{local_pages} {slack_bytes}"
+            );
+        }
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Platform {
             page_bytes: 4096,
             l1_bytes: 32 << 10,        // Ivy Bridge
             l1_ns: 1.5,                // 4 cycles of 2.6 GHz
-            llc_bytes: 6 << 20,        // HotBox Table 1
+            llc_bytes: 20 << 20,       // Xeon E5-4620 v2, HotBox Table 2; 6 MB are its simulator's, Table 1
             llc_ns: 11.5,              // HotBox Table 1: 30 cycles of 2.6 GHz
             tlb_entries: 512,          // Ivy Bridge, second level: pages of 4 KiB only
             tlb_huge_entries: 32,      // Ivy Bridge, first level
@@ -161,7 +161,7 @@ impl Platform {
             local_ns: 70.0,            // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
             far_ns: 750.0,             // HotBox 6.3
             link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
-            stream_overlap: 4.0,       // chosen: hardware prefetchers; the simulator of HotBox 3.1 has none
+            stream_overlap: 10.0,      // Ivy Bridge: line fill buffers of a core; the simulator of HotBox 3.1 has none
             first_touch_ns: 740.0,     // measured: anonymous first touch, read
             fault_ns: 1000.0,          // measured: a fault that the kernel resolves alone
             fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
@@ -191,6 +191,7 @@ impl Platform {
             tlb_entries: 1024,           // POWER9
             tlb_huge_entries: 0,
             local_ns: 85.0,           // chosen: POWER9 with 8 channels of DDR4
+            stream_overlap: 4.0,      // chosen
             far_ns: 900.0,            // INDIGO 6.1
             link_bytes_per_s: 12.5e9, // INDIGO 6.1: 100 Gb/s
             migrate_page_ns: 3700.0,  // as HotBox's; the 64 KiB pay on the link
