@@ -48,6 +48,7 @@ pub fn used(number: usize, a: [usize; 6], mut uses: impl FnMut(Range<usize>)) {
             libc::SYS_syslog => part(1, a[2]),
             libc::SYS_sched_getaffinity | libc::SYS_sched_setaffinity => part(2, a[1]),
             libc::SYS_setsockopt => part(3, a[4]),
+            libc::SYS_ioctl => part(2, control_bytes(a[1]).max(ANY_BYTES)),
             libc::SYS_readv
             | libc::SYS_writev
             | libc::SYS_preadv
@@ -78,6 +79,12 @@ fn word(address: usize) -> usize {
     unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
 }
 
+/// What most requests of ioctl(2) say of their argument's length (`_IOC_SIZE`, `asm-generic/ioctl.h`).
+fn control_bytes(request: usize) -> usize {
+    const SIZE_BITS: u32 = 14;
+    request >> 16 & ((1 << SIZE_BITS) - 1)
+}
+
 /// What the structures that a call is given point to.
 fn within(number: usize, a: [usize; 6], uses: &mut impl FnMut(Range<usize>)) {
     match number as i64 {
@@ -91,6 +98,11 @@ fn within(number: usize, a: [usize; 6], uses: &mut impl FnMut(Range<usize>)) {
         | libc::SYS_process_vm_readv
         | libc::SYS_process_vm_writev => vectors(a[1], a[2], uses),
         libc::SYS_sendmsg | libc::SYS_recvmsg => message(a[1], uses),
+        libc::SYS_getsockopt if ADDRESSES.contains(&a[4]) => {
+            // SAFETY: as in `word`; a length of options has four bytes.
+            let bytes = unsafe { std::ptr::with_exposed_provenance::<u32>(a[4]).read_unaligned() };
+            use_range(a[3], bytes as usize, uses);
+        }
         libc::SYS_sendmmsg | libc::SYS_recvmmsg => {
             const MESSAGE_BYTES: usize = 64;
             use_range(a[1], a[2].saturating_mul(MESSAGE_BYTES), uses);
@@ -140,6 +152,12 @@ mod tests {
         assert_eq!(ranges(libc::SYS_poll, [at, 3, 5, 0, 0, 0]), [(at, at + 24)]);
         assert_eq!(ranges(libc::SYS_openat, [usize::MAX - 99, at, 0, 0, 0, 0]), [(at, at + 4096)]);
         assert_eq!(ranges(libc::SYS_getpid, [0; 6]), []);
+        let long_request = 0x8000_0000 | 8192 << 16 | 0x6601;
+        assert_eq!(ranges(libc::SYS_ioctl, [0, long_request, at, 0, 0, 0])[0], (at, at + 8192));
+        assert_eq!(ranges(libc::SYS_ioctl, [0, 0x5401, at, 0, 0, 0])[0], (at, at + 4096));
+        let length = 9000_u32;
+        let found = ranges(libc::SYS_getsockopt, [0, 1, 2, at, (&raw const length).expose_provenance(), 0]);
+        assert!(found.contains(&(at, at + 9000)), "{found:x?}");
     }
 
     #[test]
