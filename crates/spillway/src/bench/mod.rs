@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::complain;
@@ -86,9 +86,16 @@ fn this_command() -> Result<PathBuf, String> {
 
 /// How much is done and how long the rest takes, where somebody looks.
 fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len}, {eta} left {msg}") {
-        bar.set_style(style);
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {done}{msg}") {
+        bar.set_style(style.with_key("done", write_done));
     }
     bar
+}
+
+/// Nothing before it is known how much there is to do.
+fn write_done(state: &ProgressState, to: &mut dyn std::fmt::Write) {
+    if let Some(all) = state.len().filter(|&all| all > 0) {
+        let _ = write!(to, "{} of {all}, {:#} left ", state.pos(), HumanDuration(state.eta()));
+    }
 }
