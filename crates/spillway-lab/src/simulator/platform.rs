@@ -161,7 +161,7 @@ impl Platform {
             local_ns: 70.0,            // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
             far_ns: 750.0,             // HotBox 6.3
             link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
-            stream_overlap: 10.0,      // Ivy Bridge: line fill buffers of a core; the simulator of HotBox 3.1 has none
+            stream_overlap: 10.0,      // Ivy Bridge: line fill buffers; the simulator of 3.1 has none
             first_touch_ns: 740.0,     // measured: anonymous first touch, read
             fault_ns: 1000.0,          // measured: a fault that the kernel resolves alone
             fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
