@@ -308,7 +308,7 @@ mod tests {
     fn scaling_shrinks_caches_and_nothing_else() {
         let platform = Platform::hotbox();
         let scaled = platform.scaled(1.0 / 64.0);
-        assert_eq!(scaled.llc_bytes, 64 << 10);
+        assert_eq!(scaled.llc_bytes, 256 << 10);
         assert_eq!(scaled.tlb_entries, MIN_TLB_ENTRIES);
         assert_eq!(scaled.far_ns, platform.far_ns);
         assert_eq!(platform.scaled(2.0).tlb_entries, platform.tlb_entries);
