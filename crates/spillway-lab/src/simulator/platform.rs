@@ -161,9 +161,9 @@ impl Platform {
             local_ns: 70.0,            // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
             far_ns: 750.0,             // HotBox 6.3
             link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
-            stream_overlap: 10.0, // Ivy Bridge: line fill buffers of a core; the simulator of HotBox 3.1 has none
-            first_touch_ns: 740.0, // measured: anonymous first touch, read
-            fault_ns: 1000.0,     // measured: a fault that the kernel resolves alone
+            stream_overlap: 10.0,      // Ivy Bridge: line fill buffers; the simulator of 3.1 has none
+            first_touch_ns: 740.0,     // measured: anonymous first touch, read
+            fault_ns: 1000.0,          // measured: a fault that the kernel resolves alone
             fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
             migrate_page_ns: 3700.0,   // HotBox 3.3: 4 us, of which 0.3 us on the link
             migrate_call_ns: 26_000.0, // HotBox 3.3
@@ -308,7 +308,7 @@ mod tests {
     fn scaling_shrinks_caches_and_nothing_else() {
         let platform = Platform::hotbox();
         let scaled = platform.scaled(1.0 / 64.0);
-        assert_eq!(scaled.llc_bytes, 64 << 10);
+        assert_eq!(scaled.llc_bytes, 256 << 10);
         assert_eq!(scaled.tlb_entries, MIN_TLB_ENTRIES);
         assert_eq!(scaled.far_ns, platform.far_ns);
         assert_eq!(platform.scaled(2.0).tlb_entries, platform.tlb_entries);
