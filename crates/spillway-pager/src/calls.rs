@@ -13,8 +13,9 @@ use spillway_sys::memory::Area;
 use spillway_sys::uffd::Uffd;
 
 const SLOTS: usize = 64;
-/// So often a thread rings by itself before it makes sure that its doorbell rings at all.
-const MOST_RINGS: u32 = 8;
+/// So often a thread looks before it makes sure that its doorbell rings at all: far more than signals interrupt a call, and less
+/// than a millisecond where nothing stops it.
+const MOST_LOOKS: u32 = 1 << 16;
 
 /// What is asked for. Arguments are addresses and lengths in bytes, on page boundaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +133,7 @@ impl Calls {
     }
 
     /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only when 64
-    /// threads ask at once.
+    /// threads ask at once, or its doorbell does not ring.
     pub fn call(&self, operation: Operation, arguments: [usize; 4]) -> usize {
         loop {
             let result = self.call_once(operation, arguments);
@@ -151,12 +152,12 @@ impl Calls {
             to.store(from, Ordering::Relaxed);
         }
         slot.state.store(PENDING, Ordering::Release);
-        let mut rings = 0_u32;
+        let mut looks = 0_u32;
         while slot.state.load(Ordering::Acquire) != DONE {
             // Faults until the answer is there. A signal may interrupt the wait, hence the loop.
             std::hint::black_box(self.doorbells.words(index * PAGE_SIZE, 1)[0].load(Ordering::Relaxed));
-            rings += 1;
-            if rings.is_multiple_of(MOST_RINGS) {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(MOST_LOOKS) {
                 // Who let go a ring for the slot's last request may have come late, and mapped the doorbell for good.
                 let _ = self.doorbells.discard(index * PAGE_SIZE, PAGE_SIZE);
             }

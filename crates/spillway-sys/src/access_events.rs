@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::{Errno, Result};
 
+use crate::nodes;
 use crate::perf::{
     self, Attributes, RECORD_LOST, RECORD_SAMPLE, Ring, SAMPLE_ADDR, SAMPLE_TID, SAMPLE_TIME, flag,
 };
@@ -216,13 +217,7 @@ impl AccessEvents {
 
 pub(crate) fn online_cpus() -> Vec<u32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>()) {
-            cpus.extend(first..=last);
-        }
-    }
+    let cpus: Vec<u32> = nodes::list(&text).into_iter().map(|cpu| cpu as u32).collect();
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 

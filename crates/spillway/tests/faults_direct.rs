@@ -1,0 +1,44 @@
+//! What devices and pipes read from a program's memory and write to it arrives, whatever is evicted meanwhile.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod donor_common;
+mod fault_common;
+mod support;
+
+use fault_common::Scene;
+use support::child::{PATIENCE, Running};
+use support::tools::c_program;
+
+fn works_directly(how: &str, mib: u64, answer: &str) -> u64 {
+    let scene = Scene::new();
+    let mut command = scene.run("8M", &["ram:"], c_program("fault_direct"));
+    command.arg(how).arg(scene.work()).args([mib.to_string(), "24".to_owned()]);
+    let finished = Running::start(&mut command).finish(PATIENCE);
+    assert_eq!(finished.success(), format!("{answer}\n"), "{finished:?}");
+    scene.stats().count("evictions_refused")
+}
+
+#[test]
+fn direct_reads_arrive_under_eviction() {
+    works_directly("direct", 8, "right");
+}
+
+#[test]
+fn pinned_pages_stay_where_they_are() {
+    assert!(works_directly("registered", 4, "right") > 0);
+}
+
+#[test]
+fn pinned_pages_stay_where_they_are_when_made_read_only() {
+    works_directly("protected", 4, "right");
+}
+
+#[test]
+fn pages_in_a_pipe_arrive_under_eviction() {
+    works_directly("splice", 1, "right");
+}
+
+#[test]
+fn more_pinned_pages_than_local_memory_are_refused() {
+    works_directly("registered", 16, "refused");
+}
