@@ -87,7 +87,7 @@ fn frames_come_from_the_node_of_the_thread_that_faults() {
     let uses = rows(&console, "uses");
     let mean = |at: usize| uses[at]["distribution"]["mean"].as_f64().unwrap();
     assert_eq!((uses.len(), uses[0]["point"].as_str()), (3, Some("first use")));
-    assert!(mean(0) > 0.9 * mean(2), "memory that the host zeroes too costs less: {uses:?}");
+    assert!(mean(0) > mean(2), "memory that the host zeroes too costs no more: {uses:?}");
 
     let rows = rows(&console, "locality");
     for point in ["0 to 0", "0 to 1", "1 to 0", "1 to 1"] {
