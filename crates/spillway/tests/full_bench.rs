@@ -97,3 +97,24 @@ fn an_interrupt_leaves_no_server_behind() {
     assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
     assert_eq!((set_up(), servers()), (before, others));
 }
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_up();
+    let mut child = dcm("sequential");
+    let started = Instant::now();
+    // Swap comes last at each share.
+    while set_up() == before || !fs::read_to_string("/proc/swaps").unwrap().contains("loop") {
+        assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "it never comes to swap");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let output = finish(child, PATIENCE);
+    assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
+    assert_eq!(set_up(), before);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["interrupted"], true);
+    let rows = report["workloads"][0]["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["far"] == "nbd_tcp" && row["local_pct"] == 75), "{report}");
+}

@@ -85,7 +85,8 @@ fn store_uri(far: Far, donor: &Donor) -> String {
     }
 }
 
-/// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on.
+/// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on. After an interruption
+/// what was measured is reported; an error only where that is nothing.
 pub fn evaluate(
     spillway: &Path,
     extent: &Extent,
@@ -106,16 +107,26 @@ pub fn evaluate(
         blocks: blocks.iter().map(|&block| block.to_owned()).collect(),
         workloads: Vec::new(),
         failures: Vec::new(),
+        interrupted: false,
     };
     for kind in &extent.workloads {
         let mut workload = kind.workload();
         match measure(&site, workload.as_mut(), extent, blocks, progress) {
-            Ok(measured) => report.workloads.push(measured),
-            Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+            Ok((measured, was_interrupted)) => {
+                report.workloads.push(measured);
+                report.interrupted = was_interrupted;
+            }
+            Err(BenchError::Interrupted) if report.workloads.is_empty() => {
+                return Err(BenchError::Interrupted);
+            }
+            Err(BenchError::Interrupted) => report.interrupted = true,
             Err(error) => {
                 progress(Progress::Failed(workload.name(), &error));
                 report.failures.push(format!("{}: {error}", workload.name()));
             }
+        }
+        if report.interrupted {
+            break;
         }
     }
     Ok(report)
@@ -130,14 +141,14 @@ struct Measuring<'a, 'b> {
     progress: &'b mut dyn FnMut(Progress<'_>),
 }
 
-/// All runs of one program.
+/// All runs of one program, or those before an interruption (`true`).
 fn measure(
     site: &Site<'_>,
     workload: &mut dyn Workload,
     extent: &Extent,
     blocks: &[&'static str],
     progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<WorkloadReport, BenchError> {
+) -> Result<(WorkloadReport, bool), BenchError> {
     progress(Progress::Preparing(workload.name()));
     workload.prepare(site)?;
     let blocks: Vec<_> =
@@ -151,12 +162,12 @@ fn measure(
 }
 
 impl Measuring<'_, '_> {
-    /// On these kinds of far memory with these blocks, and on swap.
+    /// On these kinds of far memory with these blocks, and on swap; what there is of it after an interruption (`true`).
     fn all(
         &mut self,
         runs: &[(Far, Option<&'static str>)],
         shares: &[u64],
-    ) -> Result<WorkloadReport, BenchError> {
+    ) -> Result<(WorkloadReport, bool), BenchError> {
         let unlimited = MemoryGroup::new()?;
         let alone = self.run(&Conditions::Unlimited { group: &unlimited })?;
         let anonymous_bytes = alone.most.anonymous_bytes;
@@ -170,10 +181,37 @@ impl Measuring<'_, '_> {
         // With more local memory than it wants; what Spillway keeps of its own grows with the limit.
         let (local_bytes, uri) = (anonymous_bytes * 4 + (1 << 30), "ram:".to_owned());
         let all_local = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
+        let mut rows = Vec::new();
+        let was_interrupted = match self.with_little_local(&alone, runs, shares, &mut rows) {
+            Ok(()) => false,
+            Err(BenchError::Interrupted) => true,
+            Err(error) => return Err(error),
+        };
+        let report = WorkloadReport {
+            name: self.workload.name().to_owned(),
+            about: self.workload.about(self.site),
+            measure: self.workload.measure(),
+            unlimited: alone.value,
+            anonymous_bytes,
+            shared_bytes: alone.most.shared_bytes,
+            all_local: self.workload.measure().normalised(alone.value, all_local.value),
+            rows,
+        };
+        Ok((report, was_interrupted))
+    }
+
+    /// Each share of local memory; a row for each run.
+    fn with_little_local(
+        &mut self,
+        alone: &workload::Run,
+        runs: &[(Far, Option<&'static str>)],
+        shares: &[u64],
+        rows: &mut Vec<Row>,
+    ) -> Result<(), BenchError> {
+        let anonymous_bytes = alone.most.anonymous_bytes;
         // The run before may be there for a moment yet.
         let lent_bytes = anonymous_bytes * 3 + (64 << 20);
         let donor = Donor::start(self.site.spillway, lent_bytes, self.site.scratch())?;
-        let mut rows = Vec::new();
         for &local_pct in shares {
             let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
             for &(far, block) in runs {
@@ -191,16 +229,7 @@ impl Measuring<'_, '_> {
                 rows.push(Row::new(Far::SwapRamdisk, local_pct, None, None, alone.value, &run, measure));
             }
         }
-        Ok(WorkloadReport {
-            name: self.workload.name().to_owned(),
-            about: self.workload.about(self.site),
-            measure: self.workload.measure(),
-            unlimited: alone.value,
-            anonymous_bytes,
-            shared_bytes: alone.most.shared_bytes,
-            all_local: self.workload.measure().normalised(alone.value, all_local.value),
-            rows,
-        })
+        Ok(())
     }
 
     /// Under a limit the kernel sometimes kills a program rather than wait for its swap device. Where it does so every

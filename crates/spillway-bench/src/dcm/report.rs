@@ -201,6 +201,9 @@ pub struct DcmReport {
     pub workloads: Vec<WorkloadReport>,
     /// Programs that could not be measured, and why.
     pub failures: Vec<String>,
+    /// The user ended it before all was measured.
+    #[serde(default)]
+    pub interrupted: bool,
 }
 
 impl DcmReport {
@@ -210,6 +213,7 @@ impl DcmReport {
     pub fn merged(reports: &[&Self]) -> Option<Self> {
         let mut merged = (*reports.last()?).clone();
         merged.quick = reports.iter().any(|report| report.quick);
+        merged.interrupted = reports.iter().any(|report| report.interrupted);
         merged.failures = reports.iter().flat_map(|report| report.failures.clone()).collect();
         merged.workloads = Vec::new();
         for workload in reports.iter().flat_map(|report| &report.workloads) {
@@ -268,6 +272,7 @@ pub(crate) mod tests {
             blocks,
             workloads: vec![workload],
             failures: vec!["postgres: not installed".to_owned()],
+            interrupted: false,
         }
     }
 

@@ -7,6 +7,7 @@ use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::profile::{Counts, Whose, profile};
 use super::report::{ExperimentReport, Panel, times};
 use super::stage::Stage;
+use super::tier::Tier;
 use super::touch::{Action, Case, run};
 use super::{Experiment, size};
 use crate::BenchError;
@@ -26,7 +27,8 @@ const BY_SAMPLES: &str = "sampled: the kernel looks every 100 us of CPU time wha
                           the call chain tells finding (page allocator), zeroing (clear_page) and the rest of the fault";
 const BY_DIFFERENCE: &str = "by difference of paired runs, for this user may not sample the kernel: zeroing is what writing \
                              zeros to memory that is there takes, the rest is a fault that reads (it maps the page of \
-                             zeros that all share), and finding is what is left of the first touch";
+                             zeros that all share, or a page that the file has), and finding is what is left of the \
+                             first touch";
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
@@ -49,21 +51,35 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
     let may_sample = profile(stage, Whose::Ours, || Ok(()));
     let by_samples = report.attempt("sampling", may_sample)?.is_some();
     report.method = Some(if by_samples { BY_SAMPLES } else { BY_DIFFERENCE }.to_owned());
-    let offered = Pages::offered();
-    let wanted: Vec<Pages> = offered
+    for tier in &stage.tiers {
+        of_tier(stage, tier, by_samples, report)?;
+    }
+    claim(report);
+    Ok(())
+}
+
+fn of_tier(
+    stage: &Stage<'_>,
+    tier: &Tier,
+    by_samples: bool,
+    report: &mut ExperimentReport,
+) -> Result<(), BenchError> {
+    let wanted: Vec<Pages> = tier
+        .has(&Pages::offered())
         .into_iter()
         .filter(|pages| !matches!(pages, Pages::Reserved(bytes) if *bytes > HUGE_BYTES))
         .collect();
     let scenarios = [(ALONE, 1), (ON_ALL, stage.cpus.len())];
     let total = scenarios.len() * wanted.len();
     for (which, (series, threads)) in scenarios.into_iter().enumerate() {
-        let mut panel = Panel { stacked: true, ..Panel::new(title(series), "ns per page") };
+        let name = stage.title(&title(series), tier);
+        let mut panel = Panel { stacked: true, ..Panel::new(name, "ns per page") };
         for (at, &pages) in wanted.iter().enumerate() {
             stage.step(&pages.name(), which * wanted.len() + at, total)?;
             let parts = if by_samples {
-                sampled(stage, pages, threads)
+                sampled(stage, tier, pages, threads)
             } else {
-                by_difference(stage, pages, threads)
+                by_difference(stage, tier, pages, threads)
             };
             stage.settings.restore();
             if let Some(parts) = report.attempt(&pages.name(), parts)? {
@@ -75,14 +91,13 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         }
         report.panels.push(panel);
     }
-    claim(report);
     Ok(())
 }
 
 /// Nanoseconds a page for each of [`PARTS`].
-fn sampled(stage: &Stage<'_>, pages: Pages, threads: usize) -> Result<[f64; 3], BenchError> {
+fn sampled(stage: &Stage<'_>, tier: &Tier, pages: Pages, threads: usize) -> Result<[f64; 3], BenchError> {
     let bytes = stage.memory(bytes_each(stage), threads as u64, pages.bytes())?;
-    let case = Case { tier: &stage.tiers[0], pages, threads, bytes, action: Action::Touch, cpus: &[] };
+    let case = Case { tier, pages, threads, bytes, action: Action::Touch, cpus: &[] };
     let mut touched = 0;
     let least_ns = stage.amount(100_000_000, 2_000_000_000);
     let ((), counts) = profile(stage, Whose::Ours, || {
@@ -99,33 +114,48 @@ fn sampled(stage: &Stage<'_>, pages: Pages, threads: usize) -> Result<[f64; 3], 
     Ok([counts.fault_finding, counts.fault_zeroing, counts.fault_rest].map(per_page))
 }
 
-fn by_difference(stage: &Stage<'_>, pages: Pages, threads: usize) -> Result<[f64; 3], BenchError> {
-    let tier = &stage.tiers[0];
+fn by_difference(
+    stage: &Stage<'_>,
+    tier: &Tier,
+    pages: Pages,
+    threads: usize,
+) -> Result<[f64; 3], BenchError> {
     let bytes = stage.memory(bytes_each(stage), threads as u64, pages.bytes())?;
     let case = |action| Case { tier, pages, threads, bytes, action, cpus: &[] };
     let whole = run(stage, &case(Action::Touch))?.cpu_ns_per_page();
-    let zeroing = zeroing_ns_per_byte(stage)? * pages.bytes() as f64;
-    let rest = mapping_ns(stage)?.min(whole);
+    let zeroing = zeroing_ns_per_byte(stage, tier)? * pages.bytes() as f64;
+    let rest = mapping_ns(stage, tier)?.min(whole);
     Ok([(whole - zeroing - rest).max(0.0), zeroing.min(whole - rest), rest])
 }
 
 /// Zeroing memory that is there and not in a cache.
-fn zeroing_ns_per_byte(stage: &Stage<'_>) -> Result<f64, BenchError> {
+fn zeroing_ns_per_byte(stage: &Stage<'_>, tier: &Tier) -> Result<f64, BenchError> {
     let bytes = stage.memory(64 << 20, 1, BASE_BYTES)?;
-    let mut region = stage.tiers[0].map(Pages::Base, bytes)?;
+    let mut region = tier.map(Pages::Base, bytes)?;
     region.mapping.bytes_mut().fill(1);
     let started = Instant::now();
     region.mapping.bytes_mut().fill(0);
     Ok(started.elapsed().as_nanos() as f64 / bytes as f64)
 }
 
-/// A fault that maps the page of zeros that all share: nothing is found, nothing zeroed.
-fn mapping_ns(stage: &Stage<'_>) -> Result<f64, BenchError> {
+/// A fault that finds nothing and zeroes nothing: it maps the page of zeros that all share, or one that a file has already.
+fn mapping_ns(stage: &Stage<'_>, tier: &Tier) -> Result<f64, BenchError> {
     let bytes = stage.memory(16 << 20, 1, BASE_BYTES)?;
-    let region = stage.tiers[0].map(Pages::Base, bytes)?;
+    let mut region = tier.map(Pages::Base, bytes)?;
+    let is_file = matches!(tier, Tier::Mount(_));
+    if is_file {
+        region.mapping.bytes_mut().fill(1);
+        let unmapped = region.mapping.discard(0, bytes as usize);
+        unmapped.map_err(|error| BenchError::setup("unmap pages of a file", error, "see what 'dmesg' says"))?;
+    }
     let started = Instant::now();
     for offset in (0..bytes as usize).step_by(BASE_BYTES as usize) {
-        std::hint::black_box(region.mapping.look(offset));
+        // A fault that reads a file maps its neighbours, too.
+        if is_file {
+            region.mapping.touch(offset);
+        } else {
+            std::hint::black_box(region.mapping.look(offset));
+        }
     }
     Ok(started.elapsed().as_nanos() as f64 / (bytes / BASE_BYTES) as f64)
 }
@@ -171,8 +201,11 @@ mod tests {
     #[test]
     fn the_difference_of_runs_adds_up_and_has_no_negative_part() {
         quick_stage(|stage| {
-            let parts = by_difference(stage, Pages::Base, 1).unwrap();
-            assert!(parts.iter().all(|&ns| ns >= 0.0) && parts[2] > 0.0, "{parts:?}");
+            let directory = tempfile::tempdir().unwrap();
+            for tier in [&stage.tiers[0], &Tier::mount(directory.path()).unwrap()] {
+                let parts = by_difference(stage, tier, Pages::Base, 1).unwrap();
+                assert!(parts.iter().all(|&ns| ns >= 0.0) && parts[2] > 0.0, "{parts:?}");
+            }
         });
     }
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use spillway_bench::BenchError;
 use spillway_bench::dcm::workload::WorkloadKind;
 use spillway_bench::dcm::{Extent, Progress, SHARES, evaluate, tables};
 
@@ -19,7 +20,8 @@ Each program runs unlimited, then with 75%, 50% and 25% of its memory local:
 on a donor by shared memory and on RAM, both as over InfiniBand FDR, on a donor
 by TCP, with blocks of each size (--quick: on the first only), and on Linux
 swap on a RAM disk. 'bench report' makes one page of several results, so that
-programs and shares can be measured one at a time.
+programs and shares can be measured one at a time. Interrupted, it prints what
+it has measured so far.
 
 It needs root, and the programs:
 apt-get install snap-aligner postgresql python3-venv openjdk-17-jre-headless
@@ -91,5 +93,8 @@ pub fn run(args: &DcmArgs) -> ExitCode {
             Err(error) => failure(format!("cannot print: {error}")),
         }
     };
+    if report.interrupted {
+        return failure(BenchError::Interrupted);
+    }
     if report.workloads.is_empty() { ExitCode::FAILURE } else { printed }
 }
