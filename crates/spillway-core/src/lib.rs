@@ -12,12 +12,14 @@
 //! - [`slots`]: who uses which slot of a store, which page it holds, and its checksum;
 //! - [`frame_pool`], [`fragmentation`]: which frames are free, and how broken memory is;
 //! - [`budget`]: the local limit that all processes of a run share;
+//! - [`call_slots`]: how a thread asks for something, and gets its answer;
 //! - [`background`]: what is done in the background, and when it yields;
 //! - [`latency`]: a histogram of latencies.
 
 pub mod background;
 pub mod blocks;
 pub mod budget;
+pub mod call_slots;
 pub mod fifo;
 pub mod fragmentation;
 pub mod frame_pool;

@@ -180,8 +180,10 @@ fn an_ordinary_user_hears_what_is_left_out_and_why() {
 #[test]
 fn a_mount_is_measured_beside_the_node_and_each_experiment_says_what_it_does() {
     let _guard = alone();
-    let output =
-        physical(&["alloc", "threads", "interference", "--path", "/dev/shm"]).args(LITTLE).output().unwrap();
+    let output = physical(&["alloc", "threads", "interference", "breakdown", "--path", "/dev/shm"])
+        .args(LITTLE)
+        .output()
+        .unwrap();
     let said = complaint(&output);
     assert!(output.status.success() && said.contains("alloc takes up to"), "{said}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -194,6 +196,9 @@ fn a_mount_is_measured_beside_the_node_and_each_experiment_says_what_it_does() {
         assert!(!rows.is_empty(), "{experiment}: {report}");
         rows.iter().for_each(distribution);
     }
+    let parts = rows(&report, "breakdown", "A first touch, alone, /dev/shm");
+    assert_eq!(parts.len(), 3, "{report}");
+    assert!(parts.iter().any(|part| part["value"].as_f64() > Some(0.0)), "{parts:?}");
 }
 
 #[test]

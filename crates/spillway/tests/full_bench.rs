@@ -106,7 +106,10 @@ fn an_interrupt_keeps_what_was_measured() {
     let started = Instant::now();
     // Swap comes last at each share.
     while set_up() == before || !fs::read_to_string("/proc/swaps").unwrap().contains("loop") {
-        assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "it never comes to swap");
+        assert!(
+            started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(),
+            "it never comes to swap"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();

@@ -146,7 +146,8 @@ fn mapping_ns(stage: &Stage<'_>, tier: &Tier) -> Result<f64, BenchError> {
     if is_file {
         region.mapping.bytes_mut().fill(1);
         let unmapped = region.mapping.discard(0, bytes as usize);
-        unmapped.map_err(|error| BenchError::setup("unmap pages of a file", error, "see what 'dmesg' says"))?;
+        unmapped
+            .map_err(|error| BenchError::setup("unmap pages of a file", error, "see what 'dmesg' says"))?;
     }
     let started = Instant::now();
     for offset in (0..bytes as usize).step_by(BASE_BYTES as usize) {
