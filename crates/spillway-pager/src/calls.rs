@@ -91,29 +91,32 @@ pub struct Request {
 /// The slots of one process and their doorbells.
 pub struct Calls {
     slots: Slots,
-    doorbells: Area,
+    doorbells: Pages,
 }
 
-impl Doorbells for Area {
+/// A page for each slot, registered and never there.
+struct Pages(Area);
+
+impl Doorbells for Pages {
     fn touch(&self, slot: usize) {
-        std::hint::black_box(self.words(slot * PAGE_SIZE, 1)[0].load(Ordering::Relaxed));
+        std::hint::black_box(self.0.words(slot * PAGE_SIZE, 1)[0].load(Ordering::Relaxed));
     }
 
     fn unmap(&self, slots: Range<usize>) {
-        let _ = self.discard(slots.start * PAGE_SIZE, slots.len() * PAGE_SIZE);
+        let _ = self.0.discard(slots.start * PAGE_SIZE, slots.len() * PAGE_SIZE);
     }
 }
 
 impl Calls {
     /// Free slots.
     pub fn new() -> Result<Self> {
-        Ok(Self { slots: Slots::new(), doorbells: Area::new(SLOTS * PAGE_SIZE)? })
+        Ok(Self { slots: Slots::new(), doorbells: Pages(Area::new(SLOTS * PAGE_SIZE)?) })
     }
 
     /// First address and length of the doorbells.
     #[must_use]
     pub fn doorbells(&self) -> (usize, usize) {
-        (self.doorbells.address(), self.doorbells.bytes())
+        (self.doorbells.0.address(), self.doorbells.0.bytes())
     }
 
     /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only when 64
@@ -131,7 +134,7 @@ impl Calls {
     /// The slot whose doorbell lies at `address`.
     #[must_use]
     pub fn slot_at(&self, address: usize) -> Option<usize> {
-        let index = address.checked_sub(self.doorbells.address())? / PAGE_SIZE;
+        let index = address.checked_sub(self.doorbells.0.address())? / PAGE_SIZE;
         (index < SLOTS).then_some(index)
     }
 
@@ -153,7 +156,7 @@ impl Calls {
     }
 
     fn map(&self, uffd: &Uffd, index: usize) {
-        let address = self.doorbells.address() + index * PAGE_SIZE;
+        let address = self.doorbells.0.address() + index * PAGE_SIZE;
         if uffd.zero_page(address, PAGE_SIZE).is_err() {
             let _ = uffd.wake(address, PAGE_SIZE);
         }
