@@ -21,7 +21,7 @@ pub mod report;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::BenchError;
@@ -144,10 +144,11 @@ fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), B
     })
 }
 
-/// Makes the runs; rows in the order of the cases, and how many runs failed. `spillway` is the daemon's command.
+/// Makes the runs; rows in the order of the cases, and how many runs failed. `spillway` is the daemon's command. After an
+/// interruption there are the rows of the runs before.
 ///
 /// # Errors
-/// Nothing can be run, or the user interrupts.
+/// Nothing can be run, or the user interrupts before the first run is done.
 pub fn measure(
     plan: &Plan,
     spillway: &std::path::Path,
@@ -171,7 +172,8 @@ pub fn measure(
             let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (rows, failed, tell) = &mut *done;
             match outcome {
-                Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                // What is done is kept.
+                Err(BenchError::Interrupted) => return Ok(()),
                 Err(error) => {
                     *failed += 1;
                     tell(Progress::Failed(&case, &error.to_string()));
@@ -194,6 +196,9 @@ pub fn measure(
         workers.into_iter().try_for_each(|worker| worker.join().unwrap_or(Err(BenchError::Interrupted)))
     })?;
     let (mut rows, failed, _) = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if rows.is_empty() && interrupted.load(Ordering::Relaxed) {
+        return Err(BenchError::Interrupted);
+    }
     rows.sort_by_key(|(at, _)| *at);
     Ok((rows.into_iter().map(|(_, row)| row).collect(), failed))
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -131,12 +132,17 @@ pub fn run(args: &RigArgs) -> ExitCode {
         };
         let _ = writeln!(std::io::stderr(), "rig: {text}");
     };
-    let (rows, failed) = match measure(&plan, &spillway, &interruption(), &mut tell) {
+    let interrupted = interruption();
+    let (rows, failed) = match measure(&plan, &spillway, &interrupted, &mut tell) {
         Ok(measured) => measured,
         Err(error) => return failure(error),
     };
     if let Err(error) = write(&args.to, &rows, &plan) {
         return failure(error);
+    }
+    if interrupted.load(Ordering::Relaxed) {
+        let made = rows.len();
+        return failure(format!("interrupted; {made} of {all} runs are in {}", args.to.display()));
     }
     if failed > 0 {
         return failure(format!("{failed} of {all} runs failed; see above"));
