@@ -127,11 +127,11 @@ impl Worker {
         }
     }
 
-    fn last_store_error(&self) -> Option<StoreError> {
+    pub(crate) fn last_store_error(&self) -> Option<StoreError> {
         self.engine.last_store_error.lock().ok().and_then(|error| error.clone())
     }
 
-    fn why_no_room(&self) -> Lost {
+    pub(crate) fn why_no_room(&self) -> Lost {
         let reason = match self.last_store_error() {
             Some(error) => error.to_string(),
             None => "all local pages are pinned, or the local limit is too small for the program".to_owned(),

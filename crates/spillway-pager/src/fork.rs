@@ -18,6 +18,8 @@ use crate::regions::OnFork;
 use crate::run_state::Counter;
 
 const PATIENCE_NS: u64 = 60_000_000_000;
+/// Where a store takes nothing, only the end of other processes makes room.
+const STORE_FAILED_PATIENCE_NS: u64 = 1_000_000_000;
 
 impl Worker {
     /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus one,
@@ -87,10 +89,13 @@ impl Worker {
                 return true;
             }
             if self.evict_batch() == 0 {
-                if now_ns() - started_ns > PATIENCE_NS {
-                    message::to_program(
-                        "fork failed: the local limit has no room for a second process; give more --local",
-                    );
+                let store_failed = self.last_store_error().is_some();
+                let patience_ns = if store_failed { STORE_FAILED_PATIENCE_NS } else { PATIENCE_NS };
+                if now_ns() - started_ns > patience_ns {
+                    message::to_program(&format!(
+                        "fork failed, for a second process finds no room: {}",
+                        self.why_no_room()
+                    ));
                     run.reap(child, |_| {});
                     return false;
                 }
