@@ -165,9 +165,9 @@ impl Platform {
             far_ns: 750.0,             // HotBox 6.3
             link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
             stream_overlap: 10.0,      // Ivy Bridge: line fill buffers; the simulator of 3.1 has none
-            copy_overlap: 10.0,        // the same: far memory is another node's (HotBox 6.1), so cores copy its pages
-            first_touch_ns: 740.0,     // measured: anonymous first touch, read
-            fault_ns: 1000.0,          // measured: a fault that the kernel resolves alone
+            copy_overlap: 10.0, // the same: far memory is another node's (HotBox 6.1), so cores copy its pages
+            first_touch_ns: 740.0, // measured: anonymous first touch, read
+            fault_ns: 1000.0,   // measured: a fault that the kernel resolves alone
             fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
             migrate_page_ns: 3700.0,   // HotBox 3.3: 4 us, of which 0.3 us on the link
             migrate_call_ns: 26_000.0, // HotBox 3.3
