@@ -104,8 +104,9 @@ fn spec(plan: &Plan, row: &Row, trace: &Path) -> RunSpec {
         ("far_ns", Value::from(row.latency_ns)),
         // The lab makes it a power of two.
         ("llc_bytes", cache_bytes(plan.memory_mib).into()),
-        // Nothing is prefetched.
+        // Nothing is prefetched, and pages are copied within this machine's memory, which has no far lines to wait for.
         ("stream_overlap", 1.into()),
+        ("copy_overlap", 0.into()),
     ];
     RunSpec {
         workload: TRACE.to_owned(),

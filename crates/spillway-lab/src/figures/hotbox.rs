@@ -1,14 +1,15 @@
 //! Figures of HotBox.
 
 use super::lab::{Change, Lab};
-use super::{Figure, least, most};
+use super::{Figure, least, mean, most};
 use crate::run::{Report, RunError, RunSpec};
 
 /// HotBox's benchmarks (6.2).
 const BENCHMARKS: [&str; 5] = ["graph500-bfs", "ligra-bfs", "ligra-pagerank", "tpcc", "memcached-etc"];
 
 /// The paper's own simulator knows latencies only (3.1): of what software costs, only the 4 us of a page (3.3) are left, for
-/// one that comes in as for one that goes out. Its last-level cache is Table 1's, which stands beside 1 GB of local memory: 20% of the
+/// one that comes in as for one that goes out, and its copy by a core, since the parameters are "to match [...] a real system
+/// that we use for evaluation". Its last-level cache is Table 1's, which stands beside 1 GB of local memory: 20% of the
 /// working set.
 fn latencies_only(spec: RunSpec) -> RunSpec {
     let costs = [
@@ -163,13 +164,16 @@ pub(super) fn h5c(lab: &mut Lab) -> Result<Figure, RunError> {
     for fragmentation in [0.0, 0.1, 0.2, 0.3, 0.5] {
         for ns in [250.0, 750.0, 1000.0] {
             let spec = |policy| {
-                // 64 huge pages, 12 of them hot; a TLB that holds all of them and hardly any base page.
+                // 64 huge pages, 12 of them hot; a TLB that holds all of them and hardly any base page; the least cache, since
+                // "all memory accesses result in an LLC miss" (3.2.2): those of page walks too, for huge pages would not be twice
+                // as fast if they saved no more than the cache's latency.
                 RunSpec { bytes: 128 << 20, ..lab.spec("bimodal", policy) }
                     .with("fragmentation", fragmentation)
                     .with("hot_share", 0.1875)
                     .with("reads", 2_000_000)
                     .at("tlb_entries", 16_384)
                     .at("tlb_huge_entries", 0)
+                    .at("llc_bytes", 0)
                     .local(0.1875)
                     .far_ns(ns)
             };
@@ -220,6 +224,8 @@ pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
     Ok(figure)
 }
 
+/// The four benchmarks of Fig. 8: those that ended under swap, which Graph500 did not (Fig. 10). "The average migration rate of
+/// Nimble is considerably higher than on-demand page migration" (3.3) is one claim, over all of them.
 pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure = Figure::new(
         "H8",
@@ -228,17 +234,20 @@ pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
         "good-put; pages migrated a second",
     );
     let mut runs = Vec::new();
-    for (workload, paper, limit) in [("tpcc", "0.27", 0.27), ("ligra-bfs", "0.46", 0.46)] {
-        let reports = lab.all(&[lab.spec(workload, "nimble-base"), lab.spec(workload, "swap")])?;
-        figure.at_most(&format!("{workload}: good-put of batches"), paper, reports[0].good_put, limit);
-        figure.at_least(
-            &format!("{workload}: pages a second, batches over on-demand"),
-            "considerably higher",
-            reports[0].promotions_per_s / reports[1].promotions_per_s.max(1.0),
-            1.0,
-        );
-        runs.push((workload, reports));
+    for workload in ["tpcc", "ligra-bfs", "ligra-pagerank", "memcached-etc"] {
+        runs.push((workload, lab.all(&[lab.spec(workload, "nimble-base"), lab.spec(workload, "swap")])?));
     }
+    for ((workload, reports), (paper, limit)) in runs.iter().zip([("0.27", 0.27), ("0.46", 0.46)]) {
+        figure.at_most(&format!("{workload}: good-put of batches"), paper, reports[0].good_put, limit);
+    }
+    let average =
+        |at: usize| mean(&runs.iter().map(|(_, reports)| reports[at].promotions_per_s).collect::<Vec<_>>());
+    figure.at_least(
+        "Pages a second, average of four benchmarks, batches over on-demand",
+        "considerably higher",
+        average(0) / average(1).max(1.0),
+        1.0,
+    );
     figure.panel("good-put of batches", "pages used of pages migrated");
     for (workload, reports) in &runs {
         figure.value("Nimble", *workload, reports[0].good_put);

@@ -320,6 +320,7 @@ impl Running {
             faulting,
             bill: Bill::default(),
             arrival_ps: 0,
+            copied_ps: 0,
         };
         act(self.policy.as_mut(), &mut view);
         view.settle()

@@ -25,6 +25,8 @@ pub struct Costs {
     local: u64,
     /// By what the latency of a line is divided that follows a missed one, in 1/256.
     stream_overlap: u64,
+    /// Lines that a core has under way while it copies a page, in 1/256; 0 where no core copies.
+    copy_overlap: u64,
     /// First touch.
     pub first_touch: u64,
     /// A fault without a fetch.
@@ -69,6 +71,7 @@ impl Costs {
             walk: ps(platform.walk_ns),
             local: ps(platform.local_ns),
             stream_overlap: (platform.stream_overlap.max(1.0) * 256.0) as u64,
+            copy_overlap: (platform.copy_overlap * 256.0) as u64,
             first_touch: ps(platform.first_touch_ns),
             fault: ps(platform.fault_ns),
             fetch: ps(platform.fetch_software_ns),
@@ -84,6 +87,28 @@ impl Costs {
             interrupt: ps(platform.interrupt_ns),
             sample: ps(platform.sample_ns),
         }
+    }
+}
+
+impl Costs {
+    /// Whether pages come and go by the hands of a core.
+    #[must_use]
+    pub fn core_copies(&self) -> bool {
+        self.copy_overlap > 0
+    }
+
+    /// How long a core takes to read `bytes` of a page whose lines take `line_ps` each, from its first line on, since it waits
+    /// for so many at once; nothing where no core copies.
+    #[must_use]
+    pub fn copy_ps(&self, bytes: u64, line_ps: u64) -> u64 {
+        let lines = (bytes / LINE_BYTES).saturating_sub(1);
+        (lines * line_ps * 256).checked_div(self.copy_overlap).unwrap_or(0)
+    }
+
+    /// The same of a page in local memory.
+    #[must_use]
+    pub fn copy_out_ps(&self, bytes: u64) -> u64 {
+        self.copy_ps(bytes, self.llc + self.local)
     }
 }
 

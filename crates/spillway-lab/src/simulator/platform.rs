@@ -66,6 +66,8 @@ pub struct Platform {
     pub link_bytes_per_s: f64,
     /// Misses that overlap when a core runs through memory line by line, local or far; 1 for none.
     pub stream_overlap: f64,
+    /// Lines under way at once while a core copies a page from one tier to the other; 0 where the link moves pages by itself.
+    pub copy_overlap: f64,
     /// First touch of a page, in nanoseconds.
     pub first_touch_ns: f64,
     /// A fault that needs no page: hint or minor, in nanoseconds.
@@ -115,6 +117,7 @@ pub fn nonsense(settings: &Map<String, Value>) -> Option<String> {
         let range = match name.as_str() {
             "working_set_bytes" => 1.0..=1e18,
             "stream_overlap" => 1.0..=1024.0,
+            "copy_overlap" => 0.0..=1024.0,
             name if name.ends_with("_bytes_per_s") => 1e3..=1e15,
             name if name.ends_with("_bytes") => 0.0..=f64::from(1 << 30),
             name if name.ends_with("_entries") => 0.0..=f64::from(1 << 20),
@@ -162,8 +165,9 @@ impl Platform {
             far_ns: 750.0,             // HotBox 6.3
             link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
             stream_overlap: 10.0,      // Ivy Bridge: line fill buffers; the simulator of 3.1 has none
-            first_touch_ns: 740.0,     // measured: anonymous first touch, read
-            fault_ns: 1000.0,          // measured: a fault that the kernel resolves alone
+            copy_overlap: 10.0, // the same: far memory is another node's (HotBox 6.1), so cores copy its pages
+            first_touch_ns: 740.0, // measured: anonymous first touch, read
+            fault_ns: 1000.0,   // measured: a fault that the kernel resolves alone
             fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
             migrate_page_ns: 3700.0,   // HotBox 3.3: 4 us, of which 0.3 us on the link
             migrate_call_ns: 26_000.0, // HotBox 3.3
@@ -192,6 +196,7 @@ impl Platform {
             tlb_huge_entries: 0,
             local_ns: 85.0,           // chosen: POWER9 with 8 channels of DDR4
             stream_overlap: 4.0,      // chosen
+            copy_overlap: 0.0,        // INDIGO Equation 1: a page costs its size by the bandwidth
             far_ns: 900.0,            // INDIGO 6.1
             link_bytes_per_s: 12.5e9, // INDIGO 6.1: 100 Gb/s
             migrate_page_ns: 3700.0,  // as HotBox's; the 64 KiB pay on the link
@@ -212,6 +217,7 @@ impl Platform {
             local_ns: 80.0,           // chosen
             far_ns: 2840.0,           // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
             link_bytes_per_s: 5.4e9,  // dcm 2.2 and the same fit
+            copy_overlap: 0.0,        // dcm 5.1: RDMA
             fetch_software_ns: 500.0, // chosen: an EPT violation and its handler take 1.5 us, of which 1 us is the fault
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()

@@ -90,6 +90,63 @@ impl Policy for Fifo {
     }
 }
 
+/// Fetches what is missing by the kernel's swap path; pages begin far.
+struct Locked;
+
+impl Policy for Locked {
+    fn access_model(&self) -> AccessModel {
+        AccessModel::PageFetch
+    }
+
+    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+        Tier::Far
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+        machine.migrate(&[fault.page], Tier::Local, spillway_core::machine::Call::Locked);
+    }
+}
+
+/// Reads 1024 pages once, each task its part of them.
+struct Halves {
+    regions: [Region; 1],
+    tasks: u64,
+    left: Vec<bool>,
+}
+
+impl Halves {
+    fn of(tasks: u64) -> Box<Self> {
+        let regions = [Region { name: "array", start: START, bytes: 1024 * 4096 }];
+        Box::new(Self { regions, tasks, left: vec![true; tasks as usize] })
+    }
+}
+
+impl Workload for Halves {
+    fn name(&self) -> &'static str {
+        "halves"
+    }
+
+    fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    fn tasks(&self) -> usize {
+        self.left.len()
+    }
+
+    fn step(&mut self, task: usize, accesses: &mut Accesses) -> bool {
+        let bytes = self.regions[0].bytes / self.tasks;
+        let first = START + task as u64 * bytes;
+        let left = std::mem::take(&mut self.left[task]);
+        accesses.extend((first..first + bytes).step_by(4096).filter(|_| left).map(Access::read));
+        left
+    }
+
+    fn verify(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// A daemon that moves a page in each round, and wants to begin two more at once, while it has `rounds` left.
 struct Busy {
     round: u32,
@@ -183,10 +240,43 @@ fn page_fetch_brings_every_missing_page_in() {
 
 #[test]
 fn a_contending_neighbour_slows_page_fetches() {
-    let run =
-        |contention| simulate(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, contention);
+    let run = |contention| {
+        let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, contention);
+        setup.platform.copy_overlap = 0.0;
+        Simulation::new(setup).unwrap().run().unwrap().remove(0)
+    };
     let (free, contended) = (run(0.0), run(0.8));
     assert!(contended.run_ps > free.run_ps + 4096 * 1_000_000);
+}
+
+/// 63 lines of a page follow its first one, so many at once, in place of a message that waits for the link alone; of a page that
+/// leaves likewise, from local memory.
+#[test]
+fn a_page_that_a_core_copies_takes_as_long_as_its_lines() {
+    let run = |copy_overlap| {
+        let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, 0.0);
+        setup.platform.copy_overlap = copy_overlap;
+        Simulation::new(setup).unwrap().run().unwrap().remove(0)
+    };
+    let platform = Platform::hotbox();
+    let (messages, copies) = (run(0.0), run(10.0));
+    let in_ns = 63.0 * platform.far_ns / 10.0 - 4096.0 / platform.link_bytes_per_s * 1e9;
+    let out_ns = 63.0 * (platform.llc_ns + platform.local_ns) / 10.0;
+    let counts = copies.counts;
+    let expected_ns = counts.promotions as f64 * in_ns + counts.demotions as f64 * out_ns;
+    let found_ns = (copies.run_ps - messages.run_ps) as f64 / 1e3;
+    assert!((found_ns / expected_ns - 1.0).abs() < 0.02, "{found_ns} against {expected_ns}");
+}
+
+/// Two tasks that wait for the same lock while pages are copied would take as long as both, one after the other.
+#[test]
+fn a_page_is_copied_with_no_lock_held() {
+    let run_ps = |tasks| {
+        let mut setup = setup(Halves::of(tasks), Box::new(Locked), 4096, 0.0);
+        setup.platform.copy_overlap = 0.1;
+        Simulation::new(setup).unwrap().run().unwrap().remove(0).run_ps
+    };
+    assert!(run_ps(2) < run_ps(1) * 6 / 10, "{} of {}", run_ps(2), run_ps(1));
 }
 
 /// However many rounds it is asked for, its core does one after the other, and what it moves is moved when it has come to it.

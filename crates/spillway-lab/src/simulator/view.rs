@@ -31,6 +31,8 @@ pub struct View<'a> {
     pub bill: Bill,
     /// When the last fetched page arrives; work until then is hidden behind the transfer (dcm 3.3).
     pub arrival_ps: u64,
+    /// What of `bill` was transfers.
+    pub copied_ps: u64,
 }
 
 impl View<'_> {
@@ -144,9 +146,12 @@ impl View<'_> {
             return;
         }
         self.charge(Work::Migration, self.node.costs.fetch);
-        let now_ps = self.now_ps();
-        let arrival_ps = now_ps + self.link.latency_ps() + self.send_pages(Direction::In, bytes);
-        self.arrival_ps = self.arrival_ps.max(arrival_ps);
+        let transfer_ps = self.transfer_ps(bytes, Tier::Local);
+        if self.node.costs.core_copies() {
+            self.copy(transfer_ps);
+        } else {
+            self.arrival_ps = self.arrival_ps.max(self.now_ps() + transfer_ps);
+        }
     }
 
     /// Sends pages now, or, for a daemon, when the cores have come to where it is in its batch.
@@ -166,12 +171,31 @@ impl View<'_> {
     }
 
     fn copy_page(&mut self, bytes: u64, to: Tier) {
-        let transfer_ps = match to {
-            Tier::Local => self.link.latency_ps() + self.send_pages(Direction::In, bytes),
-            Tier::Far => self.send_pages(Direction::Out, bytes),
-        };
-        self.charge(Work::Migration, self.node.costs.migrate_page + transfer_ps);
+        let transfer_ps = self.transfer_ps(bytes, to);
+        self.charge(Work::Migration, self.node.costs.migrate_page);
+        self.copy(transfer_ps);
         self.shoot_down();
+    }
+
+    /// How long a page is on its way: as long as the link takes, or the core that copies it, which waits for its lines.
+    fn transfer_ps(&mut self, bytes: u64, to: Tier) -> u64 {
+        match to {
+            Tier::Local => {
+                let latency_ps = self.link.latency_ps();
+                let copy_ps = self.node.costs.copy_ps(bytes, latency_ps);
+                latency_ps + self.send_pages(Direction::In, bytes).max(copy_ps)
+            }
+            Tier::Far => {
+                let copy_ps = self.node.costs.copy_out_ps(bytes);
+                self.send_pages(Direction::Out, bytes).max(copy_ps)
+            }
+        }
+    }
+
+    /// Works at, or waits for, a transfer: with no lock held.
+    fn copy(&mut self, transfer_ps: u64) {
+        self.charge(Work::Migration, transfer_ps);
+        self.copied_ps += transfer_ps;
     }
 
     fn move_pages(&mut self, pages: &[PageIndex], to: Tier) -> u32 {
@@ -192,9 +216,10 @@ impl View<'_> {
     }
 
     /// Waits as long as the locks were others' that the work since `start_ps` needed.
-    fn end_call(&mut self, call: Call, start_ps: u64) {
+    fn end_call(&mut self, call: Call, start_ps: u64, copied_ps: u64) {
         if call == Call::Locked && self.node.costs.swap_locked > 0 {
-            let hold_ps = (self.now_ps() - start_ps) * self.node.costs.swap_locked / 256;
+            let software_ps = self.now_ps() - start_ps - (self.copied_ps - copied_ps);
+            let hold_ps = software_ps * self.node.costs.swap_locked / 256;
             let waiting_ps = self.node.swap_lock.hold(start_ps, hold_ps, self.core.is_some());
             self.charge(Work::Migration, waiting_ps);
         }
@@ -326,13 +351,13 @@ impl Machine for View<'_> {
 
     fn migrate(&mut self, pages: &[PageIndex], to: Tier, call: Call) -> u32 {
         self.begin_call(call);
-        let start_ps = self.now_ps();
+        let (start_ps, copied_ps) = (self.now_ps(), self.copied_ps);
         let moved = if to == Tier::Local && self.node.model == AccessModel::PageFetch {
             self.fetch(pages)
         } else {
             self.move_pages(pages, to)
         };
-        self.end_call(call, start_ps);
+        self.end_call(call, start_ps, copied_ps);
         moved
     }
 
@@ -362,7 +387,9 @@ impl Machine for View<'_> {
         let bytes = self.bytes_of(page);
         self.relocate(page, Tier::Far);
         self.send_pages(Direction::Out, bytes);
-        self.charge(Work::Migration, self.node.costs.mark_page);
+        // Nobody waits for the link, but a core that copies is busy.
+        let copy_ps = self.node.costs.copy_out_ps(bytes);
+        self.charge(Work::Migration, self.node.costs.mark_page + copy_ps);
     }
 
     fn unmap(&mut self, pages: &[PageIndex]) {
