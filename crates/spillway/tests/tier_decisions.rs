@@ -270,6 +270,7 @@ impl Lab {
             faulting: None,
             bill: Bill::default(),
             arrival_ps: 0,
+            copied_ps: 0,
         };
         let done = act(&mut view);
         assert_eq!(view.settle().total_ps(), 0, "nothing costs anything here");
