@@ -348,8 +348,9 @@ fn a_full_ram_store_keeps_what_it_has() {
 fn a_fork_for_which_there_is_no_room_fails_and_says_why() {
     let scene = Scene::new();
     let mut command = scene.run("8M", &["ram:?size=8M"], c_program("fault_hold"));
-    let finished = Running::start(command.args(["14", "1"])).finish(PATIENCE);
-    let complaint = finished.complaint();
+    let mut hold = Hold::start_by(command.args(["14", "1"]));
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
     assert!(complaint.contains("fork failed") && complaint.contains("ram:?size=8M"), "{complaint}");
     assert!(complaint.contains("Cannot allocate memory"), "what fork(2) returns: {complaint}");
 }
