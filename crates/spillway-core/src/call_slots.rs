@@ -295,10 +295,10 @@ mod model {
         }
     }
 
-    /// `askers` threads ask so many times each, while signals come if `interrupted`.
-    fn model(askers: usize, times: usize, interrupted: bool) {
+    /// The first of `askers` threads asks so many times, the others once each, while signals come if `interrupted`.
+    fn model(askers: usize, times: usize, interrupted: bool, preemptions: usize) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = Some(2);
+        builder.preemption_bound = Some(preemptions);
         builder.check(move || {
             let shared = Arc::new((Slots::new(), Modelled::new()));
             let start = |run: Box<dyn Fn(&Slots, &Modelled) + Send>| {
@@ -307,11 +307,7 @@ mod model {
             };
             let handler = start(Box::new(serve));
             let mut others: Vec<_> = (1..askers)
-                .map(|asker| {
-                    start(Box::new(move |slots, doorbells| {
-                        (0..times).for_each(|time| ask(slots, doorbells, asker * 10 + time));
-                    }))
-                })
+                .map(|asker| start(Box::new(move |slots, doorbells| ask(slots, doorbells, asker * 10))))
                 .collect();
             if interrupted {
                 others.push(start(Box::new(|_, doorbells| doorbells.interrupt(0))));
@@ -325,16 +321,22 @@ mod model {
 
     #[test]
     fn loom_one_thread_asks_more_often_than_there_are_slots() {
-        model(1, 3, false);
+        model(1, 3, false, 2);
     }
 
     #[test]
     fn loom_threads_that_ask_at_once_get_each_their_own_answer() {
-        model(2, 1, false);
+        model(2, 1, false, 2);
+    }
+
+    /// Both slots are spent, and no answer is under way after which a handler would free them.
+    #[test]
+    fn loom_who_finds_all_slots_spent_goes_on() {
+        model(2, 2, false, 1);
     }
 
     #[test]
     fn loom_a_signal_while_it_waits_loses_no_answer() {
-        model(1, 3, true);
+        model(1, 3, true, 2);
     }
 }
