@@ -1,8 +1,8 @@
 //! AutoNUMA: the kernel's NUMA balancing (Corbet 2012; Linux `kernel/sched/fair.c`, `mm/mempolicy.c`).
 //!
-//! From the kernel: a window of 256 MiB is made inaccessible at a period between 1 and 60 seconds that adapts to the
-//! share of local faults; the second hint fault at a page from the same task migrates it; there is no demotion.
-//! Simplified: tasks are not moved; 16 threads scan, each at its period, as one scanner at a sixteenth of it.
+//! From the kernel: a window of 256 MiB is made inaccessible at a period that adapts to the share of local faults, one for
+//! all threads of a process (`task_numa_work`); the second hint fault at a page from the same task migrates it; there is
+//! no demotion. Simplified: tasks are not moved.
 
 use serde::{Deserialize, Serialize};
 use spillway_core::machine::{Call, Machine, Tier};
@@ -18,9 +18,9 @@ use crate::registry::Registered;
 pub struct Config {
     /// Memory marked at once (Linux: `scan_size_mb`).
     pub scan_bytes: u64,
-    /// Shortest period (Linux: 1 s a thread).
+    /// Shortest period (Linux: 1 s a pass, but at most 2,560 MiB a second: `task_scan_min`).
     pub least_period_us: u64,
-    /// Longest period (Linux: 60 s a thread).
+    /// Longest period (Linux: 60 s a pass, `task_scan_max`; here over 48 GiB).
     pub most_period_us: u64,
     /// Share of local faults from which on the period grows (Linux: 7 in 10).
     pub local_share: f64,
@@ -28,7 +28,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { scan_bytes: 256 << 20, least_period_us: 62_500, most_period_us: 3_750_000, local_share: 0.7 }
+        Self { scan_bytes: 256 << 20, least_period_us: 100_000, most_period_us: 312_500, local_share: 0.7 }
     }
 }
 

@@ -30,7 +30,7 @@ pub enum Promotion {
 pub struct Config {
     /// Memory marked at once.
     pub scan_bytes: u64,
-    /// Time between two windows: a second, shared by 16 threads.
+    /// Time between two windows: the least that Linux takes for windows of 256 MiB (`task_scan_min`).
     pub scan_period_us: u64,
     /// How pages come.
     pub promotion: Promotion,
@@ -42,7 +42,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             scan_bytes: 256 << 20,
-            scan_period_us: 62_500,
+            scan_period_us: 100_000,
             promotion: Promotion::Opportunistic,
             free_share: 0.01,
         }

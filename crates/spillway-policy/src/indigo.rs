@@ -48,6 +48,9 @@ pub struct Config {
     pub adjacent_us: u64,
     /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals that it stays.
     pub benefit_pages: f64,
+    /// Marks in a row at which a promotion must pay by the network's rule. Of many pages that are accessed seldom some are
+    /// accessed soon after a mark by chance, but seldom soon after several.
+    pub marks_in_a_row: u16,
     /// Burst duration that a page must reach.
     pub burst_threshold_us: u64,
     /// Access rate that a page must reach.
@@ -68,6 +71,7 @@ impl Default for Config {
             closeness: 2.0,
             adjacent_us: 1_500_000,
             benefit_pages: 0.02,
+            marks_in_a_row: 1,
             burst_threshold_us: 1_000_000,
             rate_threshold_hz: 10.0,
             low_share: 0.002,
@@ -119,7 +123,7 @@ struct Telemetry {
     marked_at: u32,
     /// Its last rate, as the power of 2 times 256; 0 for none yet.
     rate: u16,
-    /// How long its burst has lasted, in ticks of 64.
+    /// How long its burst has lasted, in ticks of 64; under the network's rule, at how many marks in a row it paid.
     burst: u16,
 }
 
@@ -223,7 +227,7 @@ impl Indigo {
         let before_hz = unpack_rate(telemetry.rate);
         let close =
             rate_hz <= before_hz * self.config.closeness && before_hz <= rate_hz * self.config.closeness;
-        if telemetry.rate == 0 || !close {
+        if self.config.rule == Rule::Thresholds && (telemetry.rate == 0 || !close) {
             telemetry.burst = 0;
         }
         telemetry.rate = pack_rate(rate_hz);
@@ -241,7 +245,7 @@ impl Indigo {
     }
 
     /// Whether a far page is worth its transfer.
-    fn pays(&self, machine: &dyn Machine, page: PageIndex, rate_hz: f64, burst_ns: u64) -> bool {
+    fn pays(&mut self, machine: &dyn Machine, page: PageIndex, rate_hz: f64, burst_ns: u64) -> bool {
         match self.config.rule {
             Rule::Thresholds => burst_ns >= self.thresholds.burst_ns && rate_hz >= self.thresholds.rate_hz,
             Rule::Network => {
@@ -250,7 +254,10 @@ impl Indigo {
                 let saved = (rate_hz - self.demoted_hz) * interval_s;
                 let transfer_bytes = saved * link.available_bytes_per_s * link.delta_latency_ns / 1e9;
                 let page_bytes = (machine.page_bytes() * u64::from(machine.span(page))) as f64;
-                transfer_bytes > self.config.benefit_pages * page_bytes
+                let marks = &mut self.telemetry[page as usize].burst;
+                let pays = transfer_bytes > self.config.benefit_pages * page_bytes;
+                *marks = if pays { marks.saturating_add(1) } else { 0 };
+                *marks >= self.config.marks_in_a_row.max(1)
             }
         }
     }
@@ -264,10 +271,12 @@ impl Indigo {
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
                 let telemetry = &mut self.telemetry[page as usize];
-                let gap = tick.wrapping_sub(telemetry.marked_at);
-                let grown = u32::from(telemetry.burst) + gap / BURST_TICKS;
-                telemetry.burst =
-                    if gap <= adjacent_ticks { grown.min(u32::from(u16::MAX)) as u16 } else { 0 };
+                if self.config.rule == Rule::Thresholds {
+                    let gap = tick.wrapping_sub(telemetry.marked_at);
+                    let grown = u32::from(telemetry.burst) + gap / BURST_TICKS;
+                    telemetry.burst =
+                        if gap <= adjacent_ticks { grown.min(u32::from(u16::MAX)) as u16 } else { 0 };
+                }
                 telemetry.marked_at = tick;
                 marks.push(page);
             }
@@ -332,8 +341,9 @@ impl Policy for Indigo {
         if machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
+        let pays = self.pays(machine, fault.page, rate_hz, burst_ns);
         let room = machine.free_pages(Tier::Local) >= self.low_pages(machine) + machine.span(fault.page);
-        if room && self.pays(machine, fault.page, rate_hz, burst_ns) {
+        if pays && room {
             machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
             self.lists.insert(fault.page, true);
         }
@@ -485,6 +495,32 @@ mod tests {
         assert!(!comes(0.2e9, 1000.0, 0.0));
         assert!(!comes(0.43e9, 100.0, 0.0));
         assert!(!comes(0.43e9, 1000.0, 9.0));
+    }
+
+    /// One access soon after a mark may be chance; several in a row seldom are.
+    #[test]
+    fn a_promotion_must_pay_at_as_many_marks_in_a_row_as_are_asked_for() {
+        for (marks_in_a_row, waits_ms, comes) in [
+            (1, [900, 900, 10], true),
+            (2, [900, 900, 10], false),
+            (2, [10, 900, 10], false),
+            (2, [900, 10, 10], true),
+            (3, [900, 10, 10], false),
+            (3, [10, 10, 10], true),
+        ] {
+            let config = Config { benefit_pages: 1.0, marks_in_a_row, ..Config::default() };
+            let (mut policy, mut machine) = indigo(config, 8);
+            machine.link.available_bytes_per_s = 0.43e9;
+            machine.link.delta_latency_ns = 1000.0;
+            machine.pass_ns(&mut policy, PERIOD_NS);
+            for wait_ms in waits_ms {
+                assert_eq!(machine.tier_of(3), Some(Tier::Far), "{marks_in_a_row} {waits_ms:?}");
+                machine.pass_ns(&mut policy, wait_ms * 1_000_000);
+                machine.run(&mut policy, 3);
+                machine.pass_ns(&mut policy, PERIOD_NS - wait_ms * 1_000_000);
+            }
+            assert_eq!(machine.tier_of(3) == Some(Tier::Local), comes, "{marks_in_a_row} {waits_ms:?}");
+        }
     }
 
     /// A page that came for its many accesses and gets none any more is no reason to keep others out.

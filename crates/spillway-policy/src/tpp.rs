@@ -6,8 +6,8 @@
 //! - only far pages are marked; a hint fault promotes a page that is on the active list, and activates it otherwise;
 //! - promotion may use the headroom that allocation may not.
 //!
-//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans 256 MiB a second and
-//! thread, here for 16 threads.
+//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans at the most that it allows
+//! a process (`MAX_SCAN_WINDOW`, 2,560 MiB a second), however many its threads.
 
 use serde::{Deserialize, Serialize};
 use spillway_core::machine::{Call, Machine, PageIndex, Tier};
@@ -24,7 +24,7 @@ use crate::two_list::TwoList;
 pub struct Config {
     /// Memory marked at once (Linux: `scan_size_mb`).
     pub scan_bytes: u64,
-    /// Time between two windows: a second, shared by 16 threads.
+    /// Time between two windows: the least that Linux takes for windows of 256 MiB (`task_scan_min`).
     pub scan_period_us: u64,
     /// Share of local memory that allocation leaves free.
     pub allocation_share: f64,
@@ -38,7 +38,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             scan_bytes: 256 << 20,
-            scan_period_us: 62_500,
+            scan_period_us: 100_000,
             allocation_share: 0.005,
             demotion_share: 0.02,
             inactive_share: 0.25,
