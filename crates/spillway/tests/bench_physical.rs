@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bench_common::{complaint, finish};
 use physical_common::{SLEEP, alone, distribution, is_root, physical, report, rows, settings};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const LITTLE: [&str; 3] = ["--quick", "--memory", "8M"];
@@ -107,16 +107,31 @@ fn what_was_measured_makes_a_configuration_that_run_takes() {
     assert!(text.contains(&format!("background.yield_ratio = {ratio:.2}")), "{stats} {text}");
 }
 
-/// Starts an experiment that changes settings, and waits until it has.
-fn changed() -> std::process::Child {
-    let mut child = physical(&["khugepaged"]).args(LITTLE).spawn().unwrap();
+/// Starts experiments, the last of which changes settings, and stops the process once it has: it stands there until it is told
+/// to go on, however busy the machine is.
+fn changed(experiments: &[&str], more: &[&str]) -> std::process::Child {
     let before = fs::read_to_string(SLEEP).unwrap();
+    let mut child = physical(experiments).args(LITTLE).args(more).spawn().unwrap();
     let started = Instant::now();
-    while fs::read_to_string(SLEEP).unwrap() == before {
+    loop {
         assert!(started.elapsed() < PATIENCE && child.try_wait().unwrap().is_none(), "nothing is set");
+        if fs::read_to_string(SLEEP).unwrap() != before {
+            kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+            let stopped = waitpid(Some(Pid::from_child(&child)), WaitOptions::UNTRACED).unwrap();
+            assert!(stopped.is_some_and(|(_, status)| status.stopped()), "{stopped:?}");
+            if fs::read_to_string(SLEEP).unwrap() != before {
+                return child;
+            }
+            kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
-    child
+}
+
+/// Interrupts a process that stands, and lets it go on.
+fn interrupt(child: &std::process::Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+    kill_process(Pid::from_child(child), Signal::CONT).unwrap();
 }
 
 #[test]
@@ -126,11 +141,33 @@ fn an_interrupt_sets_everything_back() {
         return;
     }
     let before = settings();
-    let child = changed();
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let child = changed(&["khugepaged"], &[]);
+    interrupt(&child);
     let output = finish(child, PATIENCE);
     assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
     assert_eq!(settings(), before);
+}
+
+#[test]
+fn an_interrupt_leaves_what_had_been_measured() {
+    let _guard = alone();
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pool = directory.path().join("pool.toml");
+    let child = changed(&["locality", "khugepaged"], &["--pool", pool.to_str().unwrap()]);
+    interrupt(&child);
+    let output = finish(child, PATIENCE);
+    assert!(!output.status.success() && complaint(&output).contains("interrupted"), "{}", complaint(&output));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let experiments = report["experiments"].as_array().unwrap();
+    assert_eq!(experiments.iter().map(|one| &one["name"]).collect::<Vec<_>>(), ["locality"]);
+    assert!(!experiments[0]["panels"].as_array().unwrap().is_empty());
+    let left_out = &report["left_out"][0];
+    assert_eq!(left_out["what"], "khugepaged");
+    assert!(left_out["reason"].as_str().unwrap().contains("interrupted"), "{left_out}");
+    assert!(!pool.exists(), "no settings from half of the measurements");
 }
 
 #[test]
@@ -140,7 +177,7 @@ fn what_a_killed_run_has_left_the_next_one_sets_back() {
         return;
     }
     let before = settings();
-    let mut child = changed();
+    let mut child = changed(&["khugepaged"], &[]);
     // Two runs would set each other's settings back.
     let refused = physical(&["free"]).args(LITTLE).output().unwrap();
     assert!(

@@ -144,10 +144,11 @@ const NOTED: [&str; 11] = [
     "/proc/sys/vm/swappiness",
 ];
 
-/// Runs the experiments. One that cannot run is reported as left out, and the others go on.
+/// Runs the experiments. One that cannot run is reported as left out, and the others go on. So are those that had not ended when
+/// the user interrupted.
 ///
 /// # Errors
-/// The user interrupts, a tier that is asked for is not there, or another run is at work.
+/// A tier that is asked for is not there, or another run is at work.
 pub fn measure(
     plan: &Plan,
     interrupted: &AtomicBool,
@@ -178,7 +179,12 @@ pub fn measure(
     let stage = Stage { quick: plan.quick, most_bytes, tiers, settings, cpus, interrupted, progress };
     let all = Kind::value_variants();
     for &kind in if plan.experiments.is_empty() { all } else { &plan.experiments } {
-        run(&stage, kind, &mut report)?;
+        match run(&stage, kind, &mut report) {
+            Err(error @ BenchError::Interrupted) => {
+                report.left_out.push(LeftOut { what: kind.name(), reason: error.to_string() });
+            }
+            ended => ended?,
+        }
     }
     report.advice = advice::of(&report);
     Ok(report)

@@ -3,8 +3,10 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use clap::Args;
+use spillway_bench::BenchError;
 use spillway_bench::page::html;
 use spillway_bench::physical::report::PhysicalReport;
 use spillway_bench::physical::stage::Progress;
@@ -20,11 +22,12 @@ Example:
   spillway bench physical --pool /etc/spillway/run.toml
 
 Each experiment says what it will do to the machine, leaves a tenth of the
-memory to others, and sets everything back, also when it is interrupted.
+memory to others, and sets everything back, also when it is interrupted:
+then it reports what had been measured, and writes no file for --pool.
 An ordinary user gets less: what is left out is listed with the reason.";
 
 /// Measure what Linux's management of physical memory costs.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub struct PhysicalArgs {
     /// Only these experiments [default: all]
@@ -91,6 +94,11 @@ pub fn run(args: &PhysicalArgs) -> ExitCode {
     });
     bar.finish_and_clear();
     match report {
+        Ok(report) if interrupted.load(Ordering::Relaxed) => {
+            // What frames should be like does not follow from half of the measurements.
+            finish(&PhysicalArgs { pool: None, ..args.clone() }, &report);
+            failure(BenchError::Interrupted)
+        }
         Ok(report) => finish(args, &report),
         Err(error) => failure(error),
     }
