@@ -43,7 +43,7 @@ fn spec(lab: &Lab, workload: &str, policy: &str, share: f64) -> RunSpec {
     on_cores(lab, workload, policy, share, CORES).at("working_set_bytes", memory_usage_bytes(workload))
 }
 
-/// One of so many programs on a machine, which has one scale; their threads do not oversubscribe its cores (6.4).
+/// One of so many programs on a machine, which has one scale; their threads do not oversubscribe its cores (6.3).
 fn tenant(lab: &Lab, workload: &str, policy: &str, share: f64, tenants: usize) -> RunSpec {
     on_cores(lab, workload, policy, share, CORES / tenants as u64)
 }
