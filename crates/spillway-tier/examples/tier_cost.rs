@@ -7,7 +7,7 @@
 //! usage: `cargo run --release -p spillway-tier --features testing --example tier_cost -- [SOURCE [MIB [SECONDS [POLICY]]]]`
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,8 @@ const HOT_ONE_IN: usize = 10;
 fn work(mib: usize) {
     let mut memory = vec![1_u8; mib << 20];
     let pages = memory.len() / PAGE_BYTES;
-    std::io::stdout().write_all(b"x").unwrap();
+    // A line, as what is no line stays in the buffer.
+    println!("ready");
     let mut random = 88_172_645_463_325_252_u64;
     loop {
         for _ in 0..BATCH {
@@ -60,7 +61,7 @@ fn main() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     spillway_sys::process::without_huge_pages(&mut command);
     let mut child = Program(command.args(["work", &mib.to_string()]).stdout(Stdio::piped()).spawn().unwrap());
-    child.0.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
 
     let directory = tempfile::tempdir().unwrap();
     let (mut settings, _) = Settings::open(&directory.path().join("journal")).unwrap();
@@ -78,28 +79,29 @@ fn main() {
         Config { source: source.parse().unwrap(), group: vec![group], telemetry_cpu_pct, ..defaults };
     let root = directory.path().join("root");
     let mut daemon = Daemon::pretend(config, &root, &mut settings).unwrap();
-    // The first look meets every page for the first time; what comes later is the cost of going on.
-    let mut first = None;
+    // The first look meets every page for the first time; what comes later is the cost of going on. From the end of a look
+    // to that of another, as most is done in looks.
+    let (mut first, mut last): (Option<(u64, f64, f64)>, Option<(u64, f64, f64)>) = (None, None);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(seconds) {
         let Some(wait) = daemon.turn().unwrap() else { break };
-        std::thread::sleep(wait);
-        let status = daemon.status();
-        if first.is_none() && status.groups[0].looks > 1 {
-            first = Some((status.uptime_s, status.cpu_pct * status.uptime_s));
+        let (looks, cpu_s) = daemon.looks_and_cpu_s();
+        if looks > 1 && last.is_none_or(|(of_last, ..)| looks > of_last) {
+            last = Some((looks, began.elapsed().as_secs_f64(), cpu_s));
+            first = first.or(last);
         }
+        std::thread::sleep(wait);
     }
+    let ((first_look, first_s, first_cpu_s), (last_look, last_s, last_cpu_s)) =
+        first.zip(last).filter(|(first, last)| last.0 > first.0).expect("three looks were had");
+    let cpu_pct = (last_cpu_s - first_cpu_s) / (last_s - first_s) * 100.0;
     let status = daemon.status();
-    let (first_s, first_cpu) = first.expect("two looks were had");
-    let cpu_pct = (status.cpu_pct * status.uptime_s - first_cpu) / (status.uptime_s - first_s);
     let group = &status.groups[0];
     println!(
-        "{}: {cpu_pct:.2}% of a core for {mib} MiB, so {:.1}% for 10 GiB; looks every {:.1} s, which alone took {:.2}%; \
-         {:.1} moves a second",
+        "{}: {cpu_pct:.2}% of a core for {mib} MiB, so {:.2}% for 10 GiB; a look every {:.1} s; {:.1} moves a second",
         status.source.name,
         cpu_pct / share,
-        group.look_interval_ms / 1e3,
-        group.telemetry_cpu_pct,
+        (last_s - first_s) / (last_look - first_look) as f64,
         (group.counts.promotions + group.counts.demotions) as f64 / status.uptime_s,
     );
 }

@@ -274,8 +274,8 @@ impl Daemon {
         let far_room = room(&self.nodes, &self.tiers, Tier::Far);
         let most_local_pages = pages_of(&self.nodes, &self.tiers, Tier::Local);
         let now_ns = self.now_ns();
-        let (nodes, tiers) = (&self.nodes, &self.tiers);
-        let tier_of = |frame| tiers.tier_of(nodes.of_frame(frame)?);
+        let frame_tiers = self.nodes.frame_tiers(&self.tiers);
+        let tier_of = |frame| frame_tiers.of_frame(frame);
         let group = &mut self.groups[at];
         group.driver.machine.set_room(Tier::Local, local_room);
         group.driver.machine.set_room(Tier::Far, far_room);
@@ -347,6 +347,14 @@ impl Daemon {
             cpu_pct_per_10_gib: (managed_bytes > 0).then(|| cpu_pct * TEN_GIB / managed_bytes as f64),
             groups,
         }
+    }
+
+    /// Looks at the first group so far, and CPU time of this process, in seconds: cheap to ask for at every turn.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn looks_and_cpu_s(&self) -> (u64, f64) {
+        let looks = self.groups.first().map_or(0, |group| group.looks);
+        (looks, clock_ns(ClockId::ProcessCPUTime) as f64 / 1e9)
     }
 
     fn explain(&self, process: u32, address: Option<u64>) -> Option<Explanation> {

@@ -106,9 +106,27 @@ pub struct Node {
 /// Where each node's frames are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Frames {
+    /// A power of two; 0 where it is not known.
     frames_per_block: u64,
     /// The node of each memory block.
     nodes: Vec<Option<u32>>,
+}
+
+/// The tiers of frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameTiers {
+    /// Frames of a memory block, as a power of two.
+    shift: u32,
+    of_blocks: Vec<Option<Tier>>,
+}
+
+impl FrameTiers {
+    /// The tier of a frame, where the kernel says which blocks of memory a node has.
+    #[inline]
+    #[must_use]
+    pub fn of_frame(&self, frame: u64) -> Option<Tier> {
+        *self.of_blocks.get(usize::try_from(frame >> self.shift).ok()?)?
+    }
 }
 
 /// The memory nodes of a machine.
@@ -219,7 +237,9 @@ impl Nodes {
         let mut nodes = Self { root: root.to_owned(), ..Self::default() };
         nodes.frames.frames_per_block = read(root.join("sys/devices/system/memory/block_size_bytes"))
             .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
-            .map_or(0, |bytes| bytes / 4096);
+            .map(|bytes| bytes / 4096)
+            .filter(|frames| frames.is_power_of_two())
+            .unwrap_or_default();
         for (number, path) in numbered(&directory, "node") {
             let node = number as u32;
             let memory = read(path.join("meminfo")).unwrap_or_default();
@@ -258,12 +278,13 @@ impl Nodes {
         }
     }
 
-    /// The node of a frame, where the kernel says which blocks of memory a node has.
-    #[inline]
+    /// The tier of each memory block, for a look that asks for the frame of every page.
     #[must_use]
-    pub fn of_frame(&self, frame: u64) -> Option<u32> {
-        let block = frame.checked_div(self.frames.frames_per_block)?;
-        *self.frames.nodes.get(usize::try_from(block).ok()?)?
+    pub fn frame_tiers(&self, tiers: &Tiers) -> FrameTiers {
+        let Frames { frames_per_block, nodes } = &self.frames;
+        let Some(shift) = frames_per_block.checked_ilog2() else { return FrameTiers::default() };
+        let of_block = |node: &Option<u32>| tiers.tier_of((*node)?);
+        FrameTiers { shift, of_blocks: nodes.iter().map(of_block).collect() }
     }
 
     /// Whether the node of a frame can be told.
@@ -416,18 +437,21 @@ mod tests {
     #[test]
     fn frames_belong_to_the_node_that_has_their_block() {
         let tree = two_nodes();
-        assert!(!Nodes::read(tree.root()).unwrap().know_frames());
+        let unknown = Nodes::read(tree.root()).unwrap();
+        let tiers = unknown.tiers(None, Some(&set("1"))).unwrap();
+        assert!(!unknown.know_frames() && unknown.frame_tiers(&tiers).of_frame(0).is_none());
         tree.write("sys/devices/system/memory/block_size_bytes", "8000000");
         for (node, block) in [(0, 0), (0, 1), (1, 32)] {
             tree.write(&format!("sys/devices/system/node/node{node}/memory{block}/state"), "online");
         }
         let nodes = Nodes::read(tree.root()).unwrap();
         let frames = (128 << 20) / 4096;
-        assert_eq!(nodes.of_frame(0), Some(0));
-        assert_eq!(nodes.of_frame(2 * frames - 1), Some(0));
-        assert_eq!(nodes.of_frame(2 * frames), None);
-        assert_eq!(nodes.of_frame(32 * frames), Some(1));
-        assert_eq!(nodes.of_frame(u64::MAX), None);
+        let of_frames = nodes.frame_tiers(&nodes.tiers(None, Some(&set("1"))).unwrap());
+        assert_eq!(of_frames.of_frame(0), Some(Tier::Local));
+        assert_eq!(of_frames.of_frame(2 * frames - 1), Some(Tier::Local));
+        assert_eq!(of_frames.of_frame(2 * frames), None);
+        assert_eq!(of_frames.of_frame(32 * frames), Some(Tier::Far));
+        assert_eq!(of_frames.of_frame(u64::MAX), None);
     }
 
     #[test]

@@ -58,6 +58,8 @@ pub struct Pages {
     pub bits: Vec<u16>,
     chunks: Vec<Option<Chunk>>,
     index: HashMap<(u32, u64), u32>,
+    /// The chunk that was last asked for: looks ask for one page after the other.
+    last: u32,
     /// Numbers given back, lowest last.
     free: Vec<u32>,
     /// Pages of each tier.
@@ -142,14 +144,20 @@ impl Pages {
 
     /// The page at an address; gives it a number if there is one left.
     pub fn find_or_number(&mut self, process: u32, address: u64) -> Option<PageIndex> {
+        let start = address / CHUNK_BYTES * CHUNK_BYTES;
+        let is_it = |chunk: &Chunk| chunk.process == process && chunk.address == start;
+        if self.chunk(self.last * PAGES_PER_CHUNK).is_some_and(is_it) {
+            return Some(self.last * PAGES_PER_CHUNK + (address % CHUNK_BYTES / 4096) as u32);
+        }
         if let Some(page) = self.find(process, address) {
+            self.last = page / PAGES_PER_CHUNK;
             return Some(page);
         }
         let Some(chunk) = self.free.pop() else {
             self.full = true;
             return None;
         };
-        let start = address / CHUNK_BYTES * CHUNK_BYTES;
+        self.last = chunk;
         self.chunks[chunk as usize] =
             Some(Chunk { process, address: start, huge: false, accessed: false, touched: 0 });
         self.index.insert((process, address / CHUNK_BYTES), chunk);

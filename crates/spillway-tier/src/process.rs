@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -174,26 +175,46 @@ fn sort(maps: &str, details: &Details) -> Layout {
     layout
 }
 
+/// What was read of a process.
+struct Known {
+    maps: String,
+    layout: Layout,
+    /// When it is read again although `maps` has not changed.
+    until_ns: u64,
+}
+
 /// Layouts of processes, read anew when mappings have changed, and from time to time because locks and bindings show in
 /// nothing else that is cheap to read.
 #[derive(Default)]
 pub struct Layouts {
-    known: HashMap<u32, (String, u64, Layout)>,
+    known: HashMap<u32, Known>,
 }
 
-/// How long a layout is believed while `maps` does not change.
-const BELIEVED_NS: u64 = 10_000_000_000;
+/// How long a layout is believed at least while `maps` does not change.
+const LEAST_BELIEVED_NS: u64 = 10_000_000_000;
+/// The same, at most.
+const MOST_BELIEVED_NS: u64 = 60_000_000_000;
+/// In between, reading takes one part in so many of a core: for `numa_maps` the kernel goes through every page.
+const PART_OF_CORE: u64 = 1000;
+
+/// How long a layout is believed that took so long to read.
+fn believed_ns(cost: Duration) -> u64 {
+    let cost_ns = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+    cost_ns.saturating_mul(PART_OF_CORE).clamp(LEAST_BELIEVED_NS, MOST_BELIEVED_NS)
+}
 
 impl Layouts {
     /// The layout of a process. None where it is gone.
     pub fn of(&mut self, root: &Path, process: u32, now_ns: u64) -> Option<&Layout> {
         let maps = fs::read_to_string(root.join(format!("proc/{process}/maps"))).ok()?;
-        let fresh = |known: &(String, u64, Layout)| known.0 == maps && now_ns < known.1 + BELIEVED_NS;
+        let fresh = |known: &Known| known.maps == maps && now_ns < known.until_ns;
         if !self.known.get(&process).is_some_and(fresh) {
+            let began = Instant::now();
             let layout = layout(root, process)?;
-            self.known.insert(process, (maps, now_ns, layout));
+            let until_ns = now_ns + believed_ns(began.elapsed());
+            self.known.insert(process, Known { maps, layout, until_ns });
         }
-        self.known.get(&process).map(|(.., layout)| layout)
+        self.known.get(&process).map(|known| &known.layout)
     }
 
     /// A process is gone.
@@ -252,9 +273,16 @@ d000-e000 r-xp 00000000 00:00 0    [vdso]";
         assert_eq!(managed(0), 2);
         tree.write("proc/7/numa_maps", "2000 bind:0");
         assert_eq!(managed(1), 2);
-        assert_eq!(managed(BELIEVED_NS), 3, "6000 is free now, 2000 is not");
+        assert_eq!(managed(MOST_BELIEVED_NS), 3, "6000 is free now, 2000 is not");
         tree.write("proc/7/maps", "2000-3000 rw-p 00000000 00:00 0");
-        assert_eq!(managed(BELIEVED_NS + 1), 0);
+        assert_eq!(managed(MOST_BELIEVED_NS + 1), 0);
+    }
+
+    #[test]
+    fn a_layout_that_takes_long_to_read_is_read_less_often() {
+        assert_eq!(believed_ns(Duration::ZERO), LEAST_BELIEVED_NS);
+        assert_eq!(believed_ns(Duration::from_millis(30)), 30_000_000_000, "0.1% of a core");
+        assert_eq!(believed_ns(Duration::MAX), MOST_BELIEVED_NS);
     }
 
     #[test]
