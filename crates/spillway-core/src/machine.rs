@@ -90,12 +90,6 @@ pub trait Machine {
     /// Where a page lies; nowhere before its first touch.
     fn tier_of(&self, page: PageIndex) -> Option<Tier>;
 
-    /// The first page from `page` on that may have been touched; the number of pages where there is none. Who goes through all pages
-    /// need not look at the many that were not.
-    fn next_touched(&self, page: PageIndex) -> PageIndex {
-        page
-    }
-
     /// How many pages are mapped as one with this first one.
     fn span(&self, page: PageIndex) -> u32;
 
@@ -107,6 +101,12 @@ pub trait Machine {
 
     /// Makes each of these pages fault at its next access.
     fn mark(&mut self, pages: &[PageIndex]);
+
+    /// The first page from `page` on that may be touched and not marked; the number of pages where there is none. Who marks all
+    /// pages need not look at the many others.
+    fn next_unmarked(&self, page: PageIndex) -> PageIndex {
+        page
+    }
 
     /// Whether a page is marked.
     fn is_marked(&self, page: PageIndex) -> bool;

@@ -267,7 +267,7 @@ impl Indigo {
         let tick = tick(machine.now_ns());
         let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
         let mut marks = Vec::new();
-        let mut page = machine.next_touched(0);
+        let mut page = machine.next_unmarked(0);
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
                 let telemetry = &mut self.telemetry[page as usize];
@@ -280,7 +280,7 @@ impl Indigo {
                 telemetry.marked_at = tick;
                 marks.push(page);
             }
-            page = machine.next_touched(page + machine.span(page));
+            page = machine.next_unmarked(page + machine.span(page));
         }
         if !marks.is_empty() {
             machine.mark(&marks);

@@ -411,12 +411,6 @@ impl Machine for LiveMachine {
         self.pages.tier_of(page)
     }
 
-    fn next_touched(&self, page: PageIndex) -> PageIndex {
-        let mut chunks = page / PAGES_PER_CHUNK..self.page_count() / PAGES_PER_CHUNK;
-        let first = chunks.find(|chunk| self.pages.chunk(chunk * PAGES_PER_CHUNK).is_some());
-        first.map_or(self.page_count(), |chunk| page.max(chunk * PAGES_PER_CHUNK))
-    }
-
     fn span(&self, page: PageIndex) -> u32 {
         self.pages.span(page)
     }
@@ -465,6 +459,10 @@ impl Machine for LiveMachine {
                 *bits |= bit::MARKED;
             }
         }
+    }
+
+    fn next_unmarked(&self, page: PageIndex) -> PageIndex {
+        self.pages.next_with(page, bit::TOUCHED | bit::MARKED, bit::TOUCHED)
     }
 
     fn is_marked(&self, page: PageIndex) -> bool {

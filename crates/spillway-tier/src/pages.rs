@@ -225,6 +225,25 @@ impl Pages {
         (0..).zip(&self.chunks).filter(|(_, chunk)| of(chunk)).map(|(at, _)| at * PAGES_PER_CHUNK).collect()
     }
 
+    /// The first page from `page` on whose bits of `mask` are these; the number of pages where there is none.
+    #[must_use]
+    pub fn next_with(&self, page: PageIndex, mask: u16, bits: u16) -> PageIndex {
+        let mut page = page;
+        while page < self.count() {
+            let end = (page / PAGES_PER_CHUNK + 1) * PAGES_PER_CHUNK;
+            if self.chunk(page).is_some() {
+                let is_it = |found: &u16| found & mask == bits;
+                let of_chunk = &self.bits[page as usize..end as usize];
+                // Without a way out in the middle, the compiler compares many at a time.
+                if of_chunk.iter().fold(false, |any, found| any | is_it(found)) {
+                    return page + of_chunk.iter().position(is_it).unwrap_or_default() as u32;
+                }
+            }
+            page = end;
+        }
+        self.count()
+    }
+
     /// Pages of a process, local and far.
     #[must_use]
     pub fn used_by(&self, process: u32) -> [u64; 2] {

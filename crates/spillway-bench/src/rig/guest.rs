@@ -223,7 +223,7 @@ fn memory_arguments(far_ns: u32) -> Vec<String> {
 }
 
 fn kernel_parameters(plan: &Plan, case: &Case) -> String {
-    let Case { workload, policy, local_pct, latency_ns } = case;
+    let Case { workload, policy, local_pct, latency_ns, start } = case;
     // What would make runs differ, and what takes long and has no bearing here.
     let quick = "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable nokaslr norandmaps cryptomgr.notests \
                  transparent_hugepage=never rootfstype=ramfs initcall_blacklist=load_system_certificate_list";
@@ -238,7 +238,8 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     let source = plan.source.as_deref().unwrap_or_else(|| source_of(policy));
     format!(
         "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} rig_far_ns={latency_ns} \
-         rig_mib={} rig_warm_s={} rig_measured_s={} rig_look_ms={} rig_source={source} rig_settings={settings}",
+         rig_mib={} rig_warm_s={} rig_measured_s={} rig_look_ms={} rig_source={source} rig_settings={settings} \
+         rig_start={start}",
         plan.memory_mib, plan.warm_s, plan.measured_s, plan.look_ms
     )
 }

@@ -34,6 +34,8 @@ pub const WORKLOADS: [&str; 5] = ["bfs", "pagerank", "kv-hot-tenth", "phases", "
 pub const POLICIES: [&str; 6] = ["hotbox", "indigo", "tpp", KERNEL, NONE, ALL_LOCAL];
 /// Those of [`POLICIES`] that the daemon runs.
 pub const DAEMONS: [&str; 3] = ["hotbox", "indigo", "tpp"];
+/// Those of [`POLICIES`] that learn of accesses through marks of the kernel's scans, whose runs differ by when they begin.
+const BY_SCANS: [&str; 2] = ["indigo", KERNEL];
 const KERNEL: &str = "kernel";
 const NONE: &str = "none";
 const ALL_LOCAL: &str = "all-local";
@@ -53,6 +55,8 @@ pub struct Plan {
     pub latency_ns: Vec<u32>,
     /// Memory of a workload.
     pub memory_mib: u32,
+    /// Runs of a case whose outcome hangs on when the kernel's scans come by, each begun a little later; the median counts.
+    pub starts: u32,
     /// Seconds of the guest before those that are measured.
     pub warm_s: u32,
     /// Seconds of the guest that are measured.
@@ -78,6 +82,7 @@ impl Default for Plan {
             local_pct: vec![20, 40],
             latency_ns: vec![750, 1500],
             memory_mib: 32,
+            starts: 3,
             warm_s: 4,
             measured_s: 4,
             look_ms: 20,
@@ -100,6 +105,8 @@ pub struct Case {
     pub local_pct: u32,
     /// Latency of far memory.
     pub latency_ns: u32,
+    /// Which of the runs of this case: each begins a little later than the one before.
+    pub start: u32,
 }
 
 impl Plan {
@@ -117,8 +124,11 @@ impl Plan {
             for (at, &(local_pct, latency_ns)) in platforms.iter().enumerate() {
                 for policy in self.policies.iter().filter(|policy| *policy != ALL_LOCAL || at == 0) {
                     let local_pct = if policy == ALL_LOCAL { 100 } else { local_pct };
-                    let (workload, policy) = (workload.clone(), policy.clone());
-                    cases.push_back(Case { workload, policy, local_pct, latency_ns });
+                    let starts = if BY_SCANS.contains(&policy.as_str()) { self.starts } else { 1 };
+                    cases.extend((0..starts).map(|start| {
+                        let (workload, policy) = (workload.clone(), policy.clone());
+                        Case { workload, policy, local_pct, latency_ns, start }
+                    }));
                 }
             }
         }
@@ -137,14 +147,14 @@ pub enum Progress<'a> {
 }
 
 fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), BenchError> {
-    let Case { workload, policy, local_pct, latency_ns } = case;
-    let path = directory.join(format!("{workload}-{policy}-{local_pct}-{latency_ns}.txt"));
+    let Case { workload, policy, local_pct, latency_ns, start } = case;
+    let path = directory.join(format!("{workload}-{policy}-{local_pct}-{latency_ns}-{start}.txt"));
     std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, console)).map_err(|error| {
         BenchError::setup(format!("write {}", path.display()), error, "name another directory")
     })
 }
 
-/// Makes the runs; rows in the order of the cases, and how many runs failed. `spillway` is the daemon's command. After an
+/// Makes the runs; a row a case, in their order, and how many runs failed. `spillway` is the daemon's command. After an
 /// interruption there are the rows of the runs before.
 ///
 /// # Errors
@@ -200,7 +210,9 @@ pub fn measure(
         return Err(BenchError::Interrupted);
     }
     rows.sort_by_key(|(at, _)| *at);
-    Ok((rows.into_iter().map(|(_, row)| row).collect(), failed))
+    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+    let cases = rows.chunk_by(Row::is_of_the_case_of);
+    Ok((cases.filter_map(report::median_of_starts).collect(), failed))
 }
 
 #[cfg(test)]
@@ -209,9 +221,9 @@ mod tests {
 
     #[test]
     fn all_local_runs_once_a_workload_and_more_latencies_with_one_share() {
-        let plan = Plan { workloads: vec!["bfs".into(), "uniform".into()], ..Plan::default() };
+        let plan = Plan { workloads: vec!["bfs".into(), "uniform".into()], starts: 2, ..Plan::default() };
         let cases = plan.cases();
-        assert_eq!(cases.len(), 2 * (5 * 3 + 1));
+        assert_eq!(cases.len(), 2 * (7 * 3 + 1), "two policies begin twice");
         let all_local: Vec<_> = cases.iter().filter(|case| case.policy == ALL_LOCAL).collect();
         assert_eq!(all_local.len(), 2);
         assert!(all_local.iter().all(|case| case.local_pct == 100));

@@ -91,6 +91,7 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
         pages_local_ratio: count("local_pages")? / count("pages")?.max(1.0),
         telemetry_cpu_pct: group.and_then(|group| group["telemetry_cpu_pct"].as_f64()),
         look_interval_ms: group.and_then(|group| group["look_interval_ms"].as_f64()),
+        starts: Vec::new(),
     })
 }
 
@@ -104,7 +105,7 @@ mod tests {
         pgdemote_direct 4\r\nEND\r\nrig: the workload ended with status 0\r\n";
 
     fn case(policy: &str) -> Case {
-        Case { workload: "bfs".into(), policy: policy.into(), local_pct: 20, latency_ns: 1000 }
+        Case { workload: "bfs".into(), policy: policy.into(), local_pct: 20, latency_ns: 1000, start: 0 }
     }
 
     fn counters() -> Vec<u8> {

@@ -35,12 +35,21 @@ fn cells(row: &Row) -> [String; 11] {
         row.policy.clone(),
         share(row.local_hit_ratio),
         share(row.oracle_local_hit_ratio),
-        format!("{:.1}", row.amat_ns),
+        amat(row),
         row.promotions.to_string(),
         row.demotions.to_string(),
         row.good_put.map_or("-".to_owned(), share),
         windows.map_or("-".to_owned(), |(windows, paused)| format!("{paused} of {windows}")),
     ]
+}
+
+/// The median, and least and most of several starts.
+fn amat(row: &Row) -> String {
+    let of_starts = || row.starts.iter().map(|start| start.amat_ns);
+    match of_starts().reduce(f64::min).zip(of_starts().reduce(f64::max)) {
+        Some((least, most)) => format!("{:.1} ({least:.0}-{most:.0})", row.amat_ns),
+        None => format!("{:.1}", row.amat_ns),
+    }
 }
 
 /// All rows as a Markdown table.
@@ -165,7 +174,8 @@ fn rows_section(rows: &[Row]) -> Markup {
             h2 { "All numbers" }
             p.note {
                 "AMAT is 11.5 ns an access, 70 ns more where local memory serves it, and the latency of far memory where that does. "
-                "The static oracle is the best fixed choice of pages, known afterwards."
+                "The static oracle is the best fixed choice of pages, known afterwards. "
+                "Where a range stands behind the AMAT, a case was begun several times, and each number is the median."
             }
             div.card {
                 table {
@@ -180,7 +190,7 @@ fn rows_section(rows: &[Row]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::report::{blank, goals};
+    use crate::rig::report::{blank, goals, median_of_starts};
 
     #[test]
     fn every_run_is_in_the_table_and_on_the_page() {
@@ -188,11 +198,16 @@ mod tests {
             blank("bfs", "hotbox"),
             blank("bfs", "kernel"),
             Row { local_pct: 40, ..blank("uniform", "hotbox") },
+            median_of_starts(&[
+                blank("uniform", "kernel"),
+                Row { amat_ns: 300.0, ..blank("uniform", "kernel") },
+            ])
+            .unwrap(),
         ];
         let text = markdown(&rows);
         assert_eq!(text.lines().count(), 2 + rows.len());
         assert!(
-            text.contains("| bfs | 20% | 750 | kernel | 50.0% |") && text.contains("| 8 of 10 |"),
+            text.contains("| bfs | 20% | 750 | kernel | 50.0% |") && text.contains("| 8 of 10 |") && text.contains("| 100.0 (100-300) |"),
             "{text}"
         );
         let short = short_markdown(&rows, 750);

@@ -1,6 +1,19 @@
 //! What comes out of the rig: a row a run, and whether the goals are met.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
+
+/// What came of one start of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Share of the misses of the last-level cache that local memory served.
+    pub local_hit_ratio: f64,
+    /// Average time of an access.
+    pub amat_ns: f64,
+    /// Pages moved to local memory.
+    pub promotions: u64,
+}
 
 /// One workload under one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +52,59 @@ pub struct Row {
     pub telemetry_cpu_pct: Option<f64>,
     /// Time between the last two looks.
     pub look_interval_ms: Option<f64>,
+    /// What came of each start, where there were several: each number above is the median of theirs.
+    #[serde(default)]
+    pub starts: Vec<Start>,
+}
+
+impl Row {
+    /// Whether both are of the same workload, policy and memory.
+    #[must_use]
+    pub fn is_of_the_case_of(&self, other: &Self) -> bool {
+        (&self.workload, &self.policy, self.local_pct, self.latency_ns)
+            == (&other.workload, &other.policy, other.local_pct, other.latency_ns)
+    }
+}
+
+/// The number in the middle, of two the lower.
+fn median<T: PartialOrd + Copy>(rows: &[Row], of: impl Fn(&Row) -> T) -> T {
+    let mut values: Vec<T> = rows.iter().map(of).collect();
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+    values[(values.len() - 1) / 2]
+}
+
+/// The row of a case that was begun several times. None without a run.
+#[must_use]
+pub fn median_of_starts(rows: &[Row]) -> Option<Row> {
+    let first = rows.first()?;
+    if rows.len() == 1 {
+        return Some(first.clone());
+    }
+    let start = |row: &Row| Start {
+        local_hit_ratio: row.local_hit_ratio,
+        amat_ns: row.amat_ns,
+        promotions: row.promotions,
+    };
+    Some(Row {
+        workload: first.workload.clone(),
+        policy: first.policy.clone(),
+        local_pct: first.local_pct,
+        latency_ns: first.latency_ns,
+        local_hit_ratio: median(rows, |row| row.local_hit_ratio),
+        oracle_local_hit_ratio: median(rows, |row| row.oracle_local_hit_ratio),
+        llc_hit_ratio: median(rows, |row| row.llc_hit_ratio),
+        amat_ns: median(rows, |row| row.amat_ns),
+        good_put: median(rows, |row| row.good_put),
+        promotions: median(rows, |row| row.promotions),
+        demotions: median(rows, |row| row.demotions),
+        windows: median(rows, |row| row.windows),
+        paused_windows: median(rows, |row| row.paused_windows),
+        steps_per_s: median(rows, |row| row.steps_per_s),
+        pages_local_ratio: median(rows, |row| row.pages_local_ratio),
+        telemetry_cpu_pct: median(rows, |row| row.telemetry_cpu_pct),
+        look_interval_ms: median(rows, |row| row.look_interval_ms),
+        starts: rows.iter().map(start).collect(),
+    })
 }
 
 /// Whether something holds that the project wants.
@@ -149,6 +215,7 @@ pub(super) fn blank(workload: &str, policy: &str) -> Row {
         pages_local_ratio: 0.2,
         telemetry_cpu_pct: None,
         look_interval_ms: None,
+        starts: Vec::new(),
     }
 }
 
@@ -174,6 +241,20 @@ mod tests {
             met(&[Row { workload: "phases".into(), ..far_off }]).is_empty(),
             "no fixed choice is right there"
         );
+    }
+
+    #[test]
+    fn of_several_starts_each_number_is_the_median() {
+        let start = |amat_ns, promotions| Row { amat_ns, promotions, ..blank("bfs", "kernel") };
+        let rows = [start(300.0, 2), start(100.0, 9), start(200.0, 5)];
+        let row = median_of_starts(&rows).unwrap();
+        assert_eq!((row.amat_ns, row.promotions, row.windows), (200.0, 5, Some(10)));
+        assert_eq!(row.starts.iter().map(|start| start.promotions).collect::<Vec<_>>(), [2, 9, 5]);
+        assert_eq!(median_of_starts(&rows[..2]).unwrap().amat_ns, 100.0, "an interrupt left two");
+        assert_eq!(median_of_starts(&rows[..1]).unwrap(), rows[0]);
+        assert_eq!(median_of_starts(&[]), None);
+        let cases = [start(1.0, 1), start(2.0, 2), blank("bfs", "hotbox"), blank("uniform", "hotbox")];
+        assert_eq!(cases.chunk_by(Row::is_of_the_case_of).map(<[Row]>::len).collect::<Vec<_>>(), [2, 1, 1]);
     }
 
     #[test]

@@ -63,11 +63,12 @@ fn asked_again_a_page_was_used_only_if_the_last_look_found_it_so() {
 }
 
 #[test]
-fn numbers_that_no_page_has_are_passed_over() {
-    let (_, machine) = far_pages(4, 3);
+fn who_marks_all_passes_over_marked_pages_and_numbers_that_no_page_has() {
+    let (_, mut machine) = far_pages(4, 4);
     assert_eq!(machine.page_count(), 1024);
-    let touched: Vec<_> = [0, 2, 511, 512, 1023].map(|page| machine.next_touched(page)).into();
-    assert_eq!(touched, [0, 2, 511, 1024, 1024], "to the chunk");
+    machine.mark(&[0, 2]);
+    let unmarked: Vec<_> = [0, 2, 4, 512, 1023, 1024].map(|page| machine.next_unmarked(page)).into();
+    assert_eq!(unmarked, [1, 3, 1024, 1024, 1024, 1024]);
 }
 
 /// What a look finds accessed it cannot tell from accesses before the mark, unless a look came in between.

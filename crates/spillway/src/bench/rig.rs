@@ -49,6 +49,10 @@ pub struct RigArgs {
     /// [default: 750,1500]
     #[arg(long, value_name = "NS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(71..=10_000))]
     latency: Vec<u32>,
+    /// Runs of each case under 'indigo' and 'kernel', each begun a little later; the
+    /// median counts [default: 3, with --quick 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    starts: Option<u32>,
     /// Guests at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: Option<u32>,
@@ -82,9 +86,10 @@ impl RigArgs {
             plan.local_pct.truncate(1);
         }
         if self.quick {
-            (plan.memory_mib, plan.warm_s, plan.measured_s) = (32, 4, 3);
+            (plan.memory_mib, plan.warm_s, plan.measured_s, plan.starts) = (32, 4, 3, 1);
         }
         plan.look_ms = self.look.unwrap_or(plan.look_ms);
+        plan.starts = self.starts.unwrap_or(plan.starts);
         plan.source.clone_from(&self.source);
         plan.settings.clone_from(&self.set);
         plan.consoles.clone_from(&self.consoles);
