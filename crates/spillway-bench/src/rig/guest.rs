@@ -258,7 +258,6 @@ pub(super) fn scaled_settings(policy: &str, memory_mib: u32) -> Vec<String> {
         "indigo" => vec![
             format!("slack_bytes={}", u64::from(memory_mib) << 10),
             "marking_period_us=125000".to_owned(),
-            "adjacent_us=200000".to_owned(),
             "benefit_pages=40".to_owned(),
             "marks_in_a_row=5".to_owned(),
         ],
