@@ -259,7 +259,7 @@ pub(super) fn scaled_settings(policy: &str, memory_mib: u32) -> Vec<String> {
             format!("slack_bytes={}", u64::from(memory_mib) << 10),
             "marking_period_us=125000".to_owned(),
             "benefit_pages=40".to_owned(),
-            "marks_in_a_row=5".to_owned(),
+            "marks_in_a_row=4".to_owned(),
         ],
         // All that the daemon has numbers for in a second, as often as Linux goes over a process of up to 2,560 MiB.
         "tpp" => vec![format!("scan_bytes={}", 4_u64 << 30), "scan_period_us=1000000".to_owned()],
