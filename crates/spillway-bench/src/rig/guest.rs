@@ -258,7 +258,7 @@ pub(super) fn scaled_settings(policy: &str, memory_mib: u32) -> Vec<String> {
         "indigo" => vec![
             format!("slack_bytes={}", u64::from(memory_mib) << 10),
             "marking_period_us=125000".to_owned(),
-            "benefit_pages=40".to_owned(),
+            "benefit_pages=50".to_owned(),
             "marks_in_a_row=4".to_owned(),
         ],
         // All that the daemon has numbers for in a second, as often as Linux goes over a process of up to 2,560 MiB.
