@@ -207,7 +207,9 @@ mod tests {
         let text = markdown(&rows);
         assert_eq!(text.lines().count(), 2 + rows.len());
         assert!(
-            text.contains("| bfs | 20% | 750 | kernel | 50.0% |") && text.contains("| 8 of 10 |") && text.contains("| 100.0 (100-300) |"),
+            text.contains("| bfs | 20% | 750 | kernel | 50.0% |")
+                && text.contains("| 8 of 10 |")
+                && text.contains("| 100.0 (100-300) |"),
             "{text}"
         );
         let short = short_markdown(&rows, 750);
