@@ -438,7 +438,7 @@ mod tests {
     fn frames_belong_to_the_node_that_has_their_block() {
         let tree = two_nodes();
         let unknown = Nodes::read(tree.root()).unwrap();
-        let tiers = unknown.tiers(None, Some(&set("1"))).unwrap();
+        let tiers = unknown.tiers(None, Some(&"1".parse().unwrap())).unwrap();
         assert!(!unknown.know_frames() && unknown.frame_tiers(&tiers).of_frame(0).is_none());
         tree.write("sys/devices/system/memory/block_size_bytes", "8000000");
         for (node, block) in [(0, 0), (0, 1), (1, 32)] {
@@ -446,7 +446,7 @@ mod tests {
         }
         let nodes = Nodes::read(tree.root()).unwrap();
         let frames = (128 << 20) / 4096;
-        let of_frames = nodes.frame_tiers(&nodes.tiers(None, Some(&set("1"))).unwrap());
+        let of_frames = nodes.frame_tiers(&nodes.tiers(None, Some(&"1".parse().unwrap())).unwrap());
         assert_eq!(of_frames.of_frame(0), Some(Tier::Local));
         assert_eq!(of_frames.of_frame(2 * frames - 1), Some(Tier::Local));
         assert_eq!(of_frames.of_frame(2 * frames), None);

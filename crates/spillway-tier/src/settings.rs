@@ -139,6 +139,14 @@ struct Original {
 /// How long putting back waits for settings that are busy: DAMON's are while its thread answers.
 const MOST_BUSY: Duration = Duration::from_secs(10);
 const BUSY_WAIT: Duration = Duration::from_millis(50);
+/// How long who waits for an answer of a DAMON thread, such as a daemon that was killed, is given to see that it has stopped. It looks
+/// every 100 ms; removing DAMON's directories before it has looked blocks both for ever (Linux 6.12).
+const DAMON_SEEN_STOPPED: Duration = Duration::from_millis(500);
+
+/// Whether a setting is the state of a DAMON thread.
+fn is_damon_state(path: &Path) -> bool {
+    path.ends_with("state") && path.to_string_lossy().contains(DAMON)
+}
 
 /// Writes a setting, and waits until `deadline` where the kernel says that it is busy. A setting that the kernel will not take
 /// because it is so already is as good: DAMON is not stopped twice, as by a daemon that was killed while it put back.
@@ -231,6 +239,7 @@ impl Settings {
                     failure = Some(SettingsError::Setting { path: original.path.clone(), error });
                     kept.insert(0, original);
                 }
+                _ if is_damon_state(&original.path) => sleep(DAMON_SEEN_STOPPED),
                 _ => {}
             }
         }

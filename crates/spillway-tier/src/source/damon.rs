@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -54,6 +55,7 @@ pub struct Damon {
     memory: Vec<Range<u64>>,
     found: Arc<Mutex<Found>>,
     ended: Arc<AtomicBool>,
+    asking: Option<JoinHandle<()>>,
 }
 
 fn unavailable(reason: impl Into<String>) -> SourceError {
@@ -106,6 +108,7 @@ impl Damon {
             memory,
             found: Arc::default(),
             ended: Arc::default(),
+            asking: None,
         })
     }
 
@@ -164,8 +167,8 @@ impl Source for Damon {
     fn begin(&mut self, settings: &mut Settings) -> Result<(), SettingsError> {
         self.set_up(settings)?;
         let (admin, found, ended) = (self.root.join(ADMIN), self.found.clone(), self.ended.clone());
-        // It waits for the kernel thread, which the daemon must not. It is not waited for: it ends with its next answer.
-        std::thread::spawn(move || {
+        // It waits for the kernel thread, which the daemon must not.
+        self.asking = Some(std::thread::spawn(move || {
             while !ended.load(Ordering::Acquire) {
                 let asked = ask(&admin);
                 let failed = asked.is_err();
@@ -180,7 +183,7 @@ impl Source for Damon {
                 }
                 std::thread::sleep(AGGREGATION / 4);
             }
-        });
+        }));
         Ok(())
     }
 
@@ -208,8 +211,13 @@ impl Source for Damon {
 }
 
 impl Drop for Damon {
+    /// Waits for the answer that is due, some 2 s: Linux 6.12 waits for ever where DAMON's directories are removed under
+    /// somebody who waits for one.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
+        if let Some(asking) = self.asking.take() {
+            let _ = asking.join();
+        }
     }
 }
 
