@@ -41,6 +41,14 @@ fn work(mib: usize) {
     }
 }
 
+/// What had been taken by the end of a look.
+#[derive(Clone, Copy)]
+struct AfterLook {
+    look: u64,
+    time_s: f64,
+    cpu_s: f64,
+}
+
 struct Program(Child);
 
 impl Drop for Program {
@@ -81,27 +89,28 @@ fn main() {
     let mut daemon = Daemon::pretend(config, &root, &mut settings).unwrap();
     // The first look meets every page for the first time; what comes later is the cost of going on. From the end of a look
     // to that of another, as most is done in looks.
-    let (mut first, mut last): (Option<(u64, f64, f64)>, Option<(u64, f64, f64)>) = (None, None);
+    let mut ends = Vec::new();
     let began = Instant::now();
+    let mut seen = 1;
     while began.elapsed() < Duration::from_secs(seconds) {
         let Some(wait) = daemon.turn().unwrap() else { break };
-        let (looks, cpu_s) = daemon.looks_and_cpu_s();
-        if looks > 1 && last.is_none_or(|(of_last, ..)| looks > of_last) {
-            last = Some((looks, began.elapsed().as_secs_f64(), cpu_s));
-            first = first.or(last);
+        let (look, cpu_s) = daemon.looks_and_cpu_s();
+        if look > seen {
+            seen = look;
+            ends.push(AfterLook { look, time_s: began.elapsed().as_secs_f64(), cpu_s });
         }
         std::thread::sleep(wait);
     }
-    let ((first_look, first_s, first_cpu_s), (last_look, last_s, last_cpu_s)) =
-        first.zip(last).filter(|(first, last)| last.0 > first.0).expect("three looks were had");
-    let cpu_pct = (last_cpu_s - first_cpu_s) / (last_s - first_s) * 100.0;
+    let [first, .., last] = ends[..] else { panic!("three looks were not had in {seconds} s: take longer") };
+    let measured_s = last.time_s - first.time_s;
+    let cpu_pct = (last.cpu_s - first.cpu_s) / measured_s * 100.0;
     let status = daemon.status();
     let group = &status.groups[0];
     println!(
         "{}: {cpu_pct:.2}% of a core for {mib} MiB, so {:.2}% for 10 GiB; a look every {:.1} s; {:.1} moves a second",
         status.source.name,
         cpu_pct / share,
-        (last_s - first_s) / (last_look - first_look) as f64,
+        measured_s / (last.look - first.look) as f64,
         (group.counts.promotions + group.counts.demotions) as f64 / status.uptime_s,
     );
 }
