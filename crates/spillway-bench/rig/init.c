@@ -166,6 +166,7 @@ static void scale_scans(void) {
     set("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "32");
     set("/sys/kernel/debug/sched/numa_balancing/scan_delay_ms", "12");
     set("/sys/kernel/debug/sched/numa_balancing/scan_period_min_ms", "12");
+    // 750 ms at 750 ns; the longer the workload waits, the less it runs.
     char longest_ms[16];
     snprintf(longest_ms, sizeof longest_ms, "%d", 562500 / atoi(getenv("rig_far_ns")));
     set("/sys/kernel/debug/sched/numa_balancing/scan_period_max_ms", longest_ms);

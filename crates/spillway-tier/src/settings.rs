@@ -286,6 +286,14 @@ mod tests {
     }
 
     #[test]
+    fn the_state_of_a_damon_thread_is_told_from_other_settings() {
+        let is_state = |path: &str| is_damon_state(&Path::new("/").join(path));
+        assert!(is_state(&format!("{DAMON}/0/state")) && is_state(&format!("{DAMON}/12/state")));
+        assert!(!is_state(&format!("{DAMON}/nr_kdamonds")) && !is_state(NUMA_BALANCING));
+        assert!(!is_state("sys/devices/system/memory/memory0/state"));
+    }
+
+    #[test]
     fn damon_conflicts_while_it_runs_and_acts() {
         let tree = Tree::new();
         let scheme = format!("{DAMON}/0/contexts/0/schemes");

@@ -311,6 +311,19 @@ mod tests {
         );
     }
 
+    /// Its directories are removed next, which blocks for ever where somebody still waits for an answer.
+    #[test]
+    fn who_waits_for_an_answer_has_ended_when_the_source_has() {
+        let tree = machine();
+        fs::create_dir_all(tree.root().join(ADMIN).join(SCHEME).join("tried_regions")).unwrap();
+        let mut source = Damon::open(tree.root()).unwrap();
+        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        source.begin(&mut settings).unwrap();
+        let found = source.found.clone();
+        drop(source);
+        assert_eq!(Arc::strong_count(&found), 1);
+    }
+
     #[test]
     fn what_is_anothers_is_left_alone_and_what_is_not_there_named() {
         let refusal = |tree: &Tree| Damon::open(tree.root()).err().unwrap().to_string();
