@@ -21,7 +21,7 @@ use spillway_core::size::Size;
 use thiserror::Error;
 
 use crate::fabric::Fabric;
-use crate::{Store, StoreError};
+use crate::{LatencyClass, Store, StoreError};
 
 /// Port of an NBD server where the URI names none (IANA).
 pub const DEFAULT_NBD_PORT: u16 = 10809;
@@ -152,6 +152,20 @@ pub struct SharedParts {
 }
 
 impl StoreSpec {
+    /// What answers the requests of such a store: as [`Store::latency_class`](crate::Store::latency_class) says of it once it is open.
+    #[must_use]
+    pub fn latency_class(&self) -> LatencyClass {
+        match self {
+            Self::Ram { .. } => LatencyClass::Memory,
+            Self::Compressed { .. } => LatencyClass::Compression,
+            // A modelled network is as slow as a real one.
+            Self::Shm { fabric: None, .. } => LatencyClass::Neighbour,
+            Self::Shm { .. } | Self::File { .. } | Self::Nbd { .. } | Self::NbdUnix { .. } => {
+                LatencyClass::Remote
+            }
+        }
+    }
+
     /// Makes, once a run, what its processes will share, and checks that the store can be used.
     /// `run_token` is unique to the run; a donor keeps what belongs to it private.
     pub fn prepare(&self, run_token: &str) -> Result<SharedParts, StoreError> {

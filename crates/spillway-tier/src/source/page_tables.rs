@@ -84,6 +84,7 @@ impl Source for PageTables {
 mod tests {
     use super::*;
     use spillway_sys::memory::Area;
+    use std::sync::atomic::Ordering;
 
     const PAGES: usize = 512;
 
@@ -91,7 +92,7 @@ mod tests {
     fn a_look_finds_what_was_accessed_since_the_look_before() {
         let mut source = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
+        (0..PAGES).for_each(|page| area.words(page * 4096, 1)[0].store(1, Ordering::Relaxed));
         let start = area.address() as u64;
         let range = start..start + (PAGES * 4096) as u64;
         let mut look = || {
@@ -107,7 +108,7 @@ mod tests {
             accessed
         };
         assert!(look().iter().all(|&accessed| accessed));
-        area.write(100 * 4096, &[2]);
+        area.words(100 * 4096, 1)[0].store(2, Ordering::Relaxed);
         let second = look();
         assert!(second[100]);
         let in_use = second.iter().filter(|&&accessed| accessed).count();
