@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use spillway_store::nbd::wire::WireError;
+use spillway_nbd::WireError;
 use thiserror::Error;
 
 /// How long a peer may stall in the middle of a message, its own or ours.

@@ -1,10 +1,10 @@
 //! NBD requests and their replies.
 
-use spillway_store::nbd::wire::transmission::{
+use spillway_nbd::transmission::{
     ChunkFlags, Command, Extent, ExtentFlags, REQUEST_BYTES, ReplyHead, Request, RequestFlags, chunk,
     put_error, put_extents,
 };
-use spillway_store::nbd::wire::{MAX_EXTENTS, MAX_REQUEST_BYTES, errno};
+use spillway_nbd::{MAX_EXTENTS, MAX_REQUEST_BYTES, errno};
 
 use crate::export::{CHUNK_BYTES, Export, ExportError, Stretch};
 use crate::handshake::{BASE_ALLOCATION_ID, Session};

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Running;
+use spillway_nbd::handshake::{self as hs, ClientOption, ExportFlags, OptionReply};
+use spillway_nbd::transmission::{ChunkFlags, Command, ReplyHead, Request, chunk};
 use spillway_store::StoreError;
-use spillway_store::nbd::wire::handshake::{self as hs, ClientOption, ExportFlags, OptionReply};
-use spillway_store::nbd::wire::transmission::{ChunkFlags, Command, ReplyHead, Request, chunk};
 use spillway_store::testing::{expect_pages, open_store, pages, read, write};
+
+use common::Running;
 
 const MIB: u64 = 1 << 20;
 

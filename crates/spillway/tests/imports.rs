@@ -37,6 +37,7 @@ crates_without_circles!(
     spillway_sys,
     spillway_core,
     spillway_policy,
+    spillway_nbd,
     spillway_store,
     spillway_donor,
     spillway_pager,

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::net::getpeername;
 use spillway_core::page::PAGE_SIZE;
+use spillway_nbd::errno;
+use spillway_nbd::handshake::ExportFlags;
+use spillway_nbd::private::{PrivateQuery, derived_token};
 
 use super::connection::{Address, ConnectError, Connection};
 use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, plan};
-use super::private::{PrivateQuery, derived_token};
-use super::wire::errno;
-use super::wire::handshake::ExportFlags;
 use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.

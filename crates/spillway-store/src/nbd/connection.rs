@@ -14,15 +14,14 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, recv, sendmsg, socket_with,
 };
-use thiserror::Error;
-
-use super::private::{ABSENT, LOST, PrivateQuery};
-use super::wire::handshake::{
+use spillway_nbd::handshake::{
     BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
     InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES, decode_export_name_reply, decode_greeting,
     decode_reply, decode_reply_header, info, put_option, reply,
 };
-use super::wire::{MAX_REQUEST_BYTES, WireError};
+use spillway_nbd::private::{ABSENT, LOST, PrivateQuery};
+use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
+use thiserror::Error;
 
 /// Most replies to one option; a server that sends more is not well.
 const MAX_REPLIES: usize = 1000;
@@ -312,7 +311,7 @@ impl Greeter {
         self.send(&bytes)?;
         let answer = decode_export_name_reply(&self.array::<EXPORT_NAME_REPLY_BYTES>()?)?;
         if !offered.contains(HandshakeFlags::NO_ZEROES) {
-            self.array::<{ super::wire::handshake::EXPORT_NAME_ZEROES }>()?;
+            self.array::<{ spillway_nbd::handshake::EXPORT_NAME_ZEROES }>()?;
         }
         Ok(answer)
     }
