@@ -26,6 +26,8 @@ pub mod rows;
 pub mod swap;
 pub mod table;
 
+use spillway_report::ChartError;
+use spillway_report::markdown::PageError;
 use thiserror::Error;
 
 /// Why a benchmark cannot go on.
@@ -57,14 +59,12 @@ pub enum BenchError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A page or picture cannot be made.
-    #[error("cannot {what}: {reason}; check the directory of --to")]
-    Page {
-        /// What was tried.
-        what: String,
-        /// What happened.
-        reason: String,
-    },
+    /// A page cannot be written.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// A picture cannot be drawn.
+    #[error(transparent)]
+    Picture(#[from] ChartError),
     /// The user has interrupted it.
     #[error("interrupted; everything that was set up is taken down")]
     Interrupted,

@@ -11,6 +11,7 @@ pub mod fabric;
 mod file;
 mod memory;
 pub mod nbd;
+mod open;
 mod ram;
 pub mod shm;
 pub mod spec;

@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -20,8 +19,8 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use thiserror::Error;
 
+use crate::StoreError;
 use crate::fabric::Fabric;
-use crate::{Store, StoreError};
 
 /// Port of an NBD server where the URI names none (IANA).
 pub const DEFAULT_NBD_PORT: u16 = 10809;
@@ -152,29 +151,6 @@ pub struct SharedParts {
 }
 
 impl StoreSpec {
-    /// Makes, once a run, what its processes will share, and checks that the store can be used.
-    /// `run_token` is unique to the run; a donor keeps what belongs to it private.
-    pub fn prepare(&self, run_token: &str) -> Result<SharedParts, StoreError> {
-        match self {
-            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::prepare(self, run_token),
-            Self::Shm { .. } => crate::shm::prepare(self, run_token),
-            Self::Compressed { size } => crate::compressed::prepare(self, *size),
-            Self::Ram { size, .. } => crate::ram::prepare(self, *size),
-            Self::File { path, size } => crate::file::prepare(self, path, *size),
-        }
-    }
-
-    /// Opens the store in one process of the run. Called anew in a forked child.
-    pub fn open(&self, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
-        match self {
-            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::open(self, parts, run_token),
-            Self::Shm { .. } => crate::shm::open(self, parts, run_token),
-            Self::Compressed { .. } => crate::compressed::open(self, parts),
-            Self::Ram { .. } => crate::ram::open(self, parts),
-            Self::File { .. } => crate::file::open(self, parts),
-        }
-    }
-
     /// The error for a store that cannot be used as it was asked for.
     pub(crate) fn unusable(&self, reason: impl fmt::Display, remedy: impl fmt::Display) -> StoreError {
         StoreError::Unusable {

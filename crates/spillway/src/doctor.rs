@@ -60,7 +60,7 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     match printed {
         // A reader that went away has seen what it wanted.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            crate::complain(format_args!("standard output: {error}; the checks could not be printed"));
+            crate::exit::complain(format_args!("standard output: {error}; the checks could not be printed"));
             return ExitCode::FAILURE;
         }
         _ => {}

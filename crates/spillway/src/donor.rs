@@ -134,7 +134,7 @@ pub fn run(args: DonorArgs) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            crate::complain(error);
+            crate::exit::complain(error);
             ExitCode::FAILURE
         }
     }

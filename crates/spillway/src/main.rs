@@ -5,20 +5,18 @@ mod bench;
 mod configuration;
 mod doctor;
 mod donor;
+mod exit;
 mod explain;
 mod lab;
 mod run;
 mod tier;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{Error, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Exit status for a command line that was not understood.
-const EXIT_USAGE: u8 = 2;
+use exit::complain;
 
 const EXAMPLE: &str = "\
 Example:
@@ -76,11 +74,11 @@ fn usage(error: &Error) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            ExitCode::from(EXIT_USAGE)
+            ExitCode::from(exit::USAGE)
         }
         _ => {
             complain(one_line(&error.render().to_string(), named_command().as_deref()));
-            ExitCode::from(EXIT_USAGE)
+            ExitCode::from(exit::USAGE)
         }
     }
 }
@@ -104,12 +102,6 @@ fn one_line(rendered: &str, command: Option<&str>) -> String {
 fn named_command() -> Option<String> {
     let first = std::env::args_os().nth(1)?.into_string().ok()?;
     Cli::command().find_subcommand(&first).map(|command| command.get_name().to_owned())
-}
-
-/// Writes one line to stderr: thing, reason, remedy.
-fn complain(message: impl Display) {
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "spillway: {message}");
 }
 
 #[cfg(test)]

@@ -23,12 +23,8 @@ use spillway_pager::supervisor::Supervisor;
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
 
-use crate::complain;
 use crate::configuration::Configuration;
-
-const EXIT_CANNOT_START: u8 = 125;
-const EXIT_CANNOT_EXECUTE: u8 = 126;
-const EXIT_NOT_FOUND: u8 = 127;
+use crate::exit::{self, Refusal, complain};
 
 /// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
 const FORWARDED: [i32; 11] = [
@@ -147,8 +143,6 @@ pub fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-type Refusal = (u8, String);
-
 /// A program that runs.
 struct Started {
     supervisor: Supervisor,
@@ -157,7 +151,7 @@ struct Started {
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
-    (EXIT_CANNOT_START, format!("run: {error}"))
+    (exit::CANNOT_START, format!("run: {error}"))
 }
 
 fn start(args: &RunArgs) -> Result<Started, Refusal> {
@@ -204,10 +198,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let at = Instant::now();
     let child = command.spawn().map_err(|error| {
         let _ = stats;
-        let status = match error.kind() {
-            std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
-            _ => EXIT_CANNOT_EXECUTE,
-        };
+        let status = exit::cannot_execute(&error);
         (status, format!("run: {}: {error}", args.program[0].display()))
     })?;
     CHILD_PID.store(child.id() as i32, std::sync::atomic::Ordering::Release);
@@ -224,7 +215,7 @@ fn check_stats_file(path: &Path) -> Result<(), Refusal> {
 fn locate(name: &OsString) -> Result<PathBuf, Refusal> {
     let search_path = std::env::var("PATH").unwrap_or_default();
     program::find(Path::new(name), &search_path).ok_or_else(|| {
-        (EXIT_NOT_FOUND, format!("run: {}: not found; give its path, or check PATH", name.display()))
+        (exit::NOT_FOUND, format!("run: {}: not found; give its path, or check PATH", name.display()))
     })
 }
 
@@ -270,7 +261,7 @@ impl Started {
             Ok(status) => status,
             Err(error) => {
                 complain(format!("run: cannot wait for the program: {error}"));
-                return ExitCode::from(EXIT_CANNOT_START);
+                return ExitCode::from(exit::CANNOT_START);
             }
         };
         self.report(args, status);
@@ -287,7 +278,7 @@ impl Started {
         if let Some(signal) = status.signal() {
             process::end_by_signal(signal);
         }
-        ExitCode::from(status.code().unwrap_or(EXIT_CANNOT_START.into()) as u8)
+        ExitCode::from(status.code().unwrap_or(exit::CANNOT_START.into()) as u8)
     }
 
     /// Serves the run's processes until the program ends.

@@ -43,6 +43,7 @@ crates_without_circles!(
     spillway_pager,
     spillway_preload,
     spillway_tier,
+    spillway_report,
     spillway_lab,
     spillway_bench,
     spillway,

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::SHARES;
+use super::means::{choices, mean, percent};
 use super::report::{DcmReport, Far, WorkloadReport};
-use super::tables::{choices, mean, percent};
 
 /// The paper's own mean loss at D50.
 const LOSS: f64 = 0.06;

@@ -1,13 +1,17 @@
 //! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux swap.
 //!
-//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`], [`spark`]: the programs
-//! - [`conditions`]: under what they run
-//! - [`report`], [`tables`], [`goals`]: what comes out, beside the paper's figures
+//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`], [`spark`]: the
+//!   programs; [`programs`]: their list
+//! - [`conditions`]: under what they run; `run`: one run
+//! - [`report`], [`tables`], `means`, `goals`: what comes out, beside the paper's figures
 
 pub mod conditions;
 mod goals;
+mod means;
 pub mod postgres;
+pub mod programs;
 pub mod report;
+mod run;
 pub mod sequential;
 pub mod snap;
 pub mod spark;
@@ -25,8 +29,9 @@ use crate::donor::{self, Donor};
 use crate::machine::Machine;
 use crate::swap::{Kind, PageCluster, SwapDevice};
 use conditions::Conditions;
+use programs::WorkloadKind;
 use report::{DcmReport, FabricMessage, Far, Row, WorkloadReport};
-use workload::{Site, Workload, WorkloadKind};
+use workload::{Site, Workload};
 
 /// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where the kernel kills
 /// the program, it is tried again with more.

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::SHARES;
 use super::goals;
-use super::report::{Choice, DcmReport, Far, WorkloadReport};
+use super::means::{choices, mean, percent};
+use super::report::{DcmReport, Far, WorkloadReport};
 
 /// What the paper says about its Fig. 13: static best, elastic and static worst, by share.
 const PAPER_13: [(u64, &str, &str, &str); 3] = [
@@ -15,15 +16,6 @@ const PAPER_13: [(u64, &str, &str, &str); 3] = [
 /// Its Fig. 14: accuracy under D75 and D50.
 const PAPER_14: [(&str, &str); 6] =
     [("4K", "-"), ("8K", "0.94"), ("16K", "0.86"), ("32K", "0.80"), ("64K", "0.75"), ("elastic", "0.93")];
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
 
 /// All tables.
 #[must_use]
@@ -121,10 +113,6 @@ fn static_blocks(text: &mut String, report: &DcmReport) {
         "\nThe paper has this as a plot only. Its words: at D25 movielens (small) is best with 32 KiB, twitter and TPC-C \
          with 8 KiB; snap-aligner (small) wants large blocks at D75 and small ones at D25.\n",
     );
-}
-
-pub(super) fn choices(report: &DcmReport, far: Far, local_pct: u64) -> Vec<Choice> {
-    report.workloads.iter().filter_map(|workload| workload.choice(far, local_pct)).collect()
 }
 
 fn elastic(text: &mut String, report: &DcmReport) {

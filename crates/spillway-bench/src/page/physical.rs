@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use super::{Page, html};
+use spillway_report::markdown::Page;
+
+use super::html;
 use crate::BenchError;
-use crate::physical::advice::Advice;
-use crate::physical::report::{ExperimentReport, Panel, PhysicalReport};
+use crate::physical::report::{Advice, ExperimentReport, Panel, PhysicalReport};
 use crate::physical::text::{PERCENTILES, number, percentiles};
 
 /// The page of these runs; of an experiment that is in several, the last counts.
@@ -82,7 +83,7 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     page.text.push_str("\n\n");
     for (at, panel) in report.panels.iter().enumerate() {
         if let Some(svg) = html::picture(panel)? {
-            page.drawn(&format!("{}-{}", report.name, at + 1), &panel.title, svg);
+            page.picture(&format!("{}-{}", report.name, at + 1), &panel.title, svg);
         }
         page.text.push_str(&table(panel));
     }
@@ -102,7 +103,8 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     }
     page.text.push('\n');
     for claim in &report.claims {
-        let mark = if claim.holds { "holds" } else { "**differs**" };
+        let verdict = claim.verdict();
+        let mark = if claim.holds { verdict.to_owned() } else { format!("**{verdict}**") };
         let _ = writeln!(
             page.text,
             "- {mark}: {} (the paper: {}); here {:.2}",
@@ -142,7 +144,7 @@ fn table(panel: &Panel) -> String {
 mod tests {
     use super::*;
     use crate::physical::advice::tests::report;
-    use crate::physical::distribution::Distribution;
+    use spillway_report::distribution::Distribution;
 
     #[test]
     fn the_page_has_each_experiment_once_with_picture_and_table() {

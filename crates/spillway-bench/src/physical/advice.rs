@@ -1,24 +1,8 @@
 //! What to set on this machine, each with the measurement behind it.
 
-use serde::{Deserialize, Serialize};
-
-use super::report::{ExperimentReport, Panel, PhysicalReport};
-use super::{capacity, khugepaged, size, thp, threads};
-
-/// A setting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Advice {
-    /// What is set.
-    pub setting: String,
-    /// What it is set to now, where it is a file.
-    pub now: Option<String>,
-    /// What to set it to.
-    pub value: String,
-    /// Why, in plain words.
-    pub why: String,
-    /// The experiment, and the figures of it.
-    pub measurement: String,
-}
+use super::bytes::size;
+use super::report::{Advice, ExperimentReport, Panel, PhysicalReport};
+use super::{capacity, khugepaged, thp, threads};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const SLEEP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use super::alloc::{ALONE, ON_ALL};
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::profile::{Counts, Whose, profile};
 use super::report::{ExperimentReport, Panel, times};
 use super::stage::Stage;
 use super::tier::Tier;
 use super::touch::{Action, Case, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

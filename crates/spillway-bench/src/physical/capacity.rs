@@ -3,14 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use spillway_report::distribution::Distribution;
 use spillway_sys::mapping::Advise;
 
-use super::distribution::Distribution;
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::{Stage, empty_bytes, meminfo};
 use super::tier::Region;
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

@@ -1,12 +1,14 @@
 //! What freeing a page costs, by its size.
 
+use spillway_report::distribution::Distribution;
+
 use super::alloc::{ALONE, ON_ALL, by_size, bytes_each};
-use super::distribution::Distribution;
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, in_times, times};
 use super::stage::Stage;
 use super::touch::{Action, Case, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

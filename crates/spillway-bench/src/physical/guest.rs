@@ -5,12 +5,14 @@
 
 use std::fs;
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::{Stage, spare_bytes};
 use super::touch::{Action, Case, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
 use super::tier::{Tier, pin};
 use super::touch::{Action, Case, Timed, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use spillway_sys::mapping::Advise;
 
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

@@ -1,7 +1,8 @@
 //! What the first touch costs on the node of the thread and on others.
 
-use super::Experiment;
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
@@ -20,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const SIZES: [Pages; 2] = [Pages::Base, Pages::Transparent(HUGE_BYTES)];
 
 fn does(stage: &Stage<'_>) -> String {
-    let bytes = super::size(stage.allowed(bytes_in_all(stage)));
+    let bytes = super::bytes::size(stage.allowed(bytes_in_all(stage)));
     format!("takes {bytes} of memory on each node from the CPUs of each node, and gives it back")
 }
 

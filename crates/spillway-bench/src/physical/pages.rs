@@ -48,7 +48,7 @@ impl Pages {
     /// What people call it.
     #[must_use]
     pub fn name(self) -> String {
-        let size = super::size(self.bytes());
+        let size = super::bytes::size(self.bytes());
         match self {
             Self::Any => "any".to_owned(),
             Self::Reserved(_) => format!("hugetlb {size}"),
@@ -133,7 +133,7 @@ fn prepare_reserved(settings: &Settings, bytes: u64, count: u64) -> Result<(), B
     let free = number("free_hugepages")?;
     if free < count {
         return Err(BenchError::setup(
-            format!("reserve {count} huge pages of {}", super::size(bytes)),
+            format!("reserve {count} huge pages of {}", super::bytes::size(bytes)),
             format!("the kernel finds contiguous memory for {free}"),
             "reserve them when the machine starts (hugepagesz=, hugepages=)",
         ));

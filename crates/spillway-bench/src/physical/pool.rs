@@ -113,9 +113,9 @@ fn yield_ratio(report: &PhysicalReport) -> Option<PoolSetting> {
 #[cfg(test)]
 mod tests {
     use super::super::advice::tests::report;
-    use super::super::distribution::Distribution;
     use super::super::report::Panel;
     use super::*;
+    use spillway_report::distribution::Distribution;
 
     fn rates(alone: f64) -> Panel {
         let mut panel = Panel::new(threads::RATE, "GB/s");

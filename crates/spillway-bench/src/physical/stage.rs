@@ -81,8 +81,8 @@ impl Stage<'_> {
         let free = spare_bytes().min(self.most_bytes);
         let bytes = wanted.min(free / shares.max(1)) / unit * unit;
         if bytes == 0 {
-            let what = format!("take {} of memory {shares} times", super::size(unit));
-            let reason = format!("only {} can be spared", super::size(free));
+            let what = format!("take {} of memory {shares} times", super::bytes::size(unit));
+            let reason = format!("only {} can be spared", super::bytes::size(free));
             return Err(BenchError::setup(what, reason, "end other programs"));
         }
         Ok(bytes)

@@ -1,13 +1,15 @@
 //! How programs fare under the four modes of transparent huge pages.
 
+use spillway_report::distribution::Distribution;
+
 use super::bfs::{Edges, Graph};
-use super::distribution::Distribution;
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::memcached::{ENTRY_BYTES, Memcached};
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel};
 use super::settings;
 use super::stage::Stage;
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

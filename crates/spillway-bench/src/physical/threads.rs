@@ -1,12 +1,14 @@
 //! What the first touch costs by the number of threads that touch memory at once.
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
 use super::tier::Tier;
 use super::touch::{Action, Case, Timed, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use spillway_sys::process::die_with_parent;
 
-use super::Experiment;
 use super::bfs::{Edges, Graph};
+use super::experiment::Experiment;
 use super::memcached::Memcached;
 use super::pages::Pages;
 use super::profile::{Counts, Whose, profile};

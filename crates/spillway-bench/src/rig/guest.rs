@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::archive::Archive;
-use super::{Case, Plan};
+use super::plan::{Case, Plan};
 use crate::BenchError;
 use crate::measured::output_of;
 
@@ -316,7 +316,7 @@ mod tests {
             compile(source, directory.path()).unwrap();
         }
         let workload = compile(&WORKLOAD, directory.path()).unwrap();
-        for name in super::super::WORKLOADS {
+        for name in super::super::plan::WORKLOADS {
             let printed = run(Command::new(&workload).args([name, "8", "0", "0.1"])).unwrap();
             let printed: serde_json::Value = serde_json::from_slice(&printed).unwrap();
             assert!(

@@ -15,8 +15,8 @@ use spillway_lab::trace::record::record;
 use spillway_lab::workloads::TRACE;
 
 use super::guest::{cache_bytes, prepare_workload, scaled_settings};
+use super::plan::{DAEMONS, Plan};
 use super::report::Row;
-use super::{DAEMONS, Plan};
 use crate::BenchError;
 
 /// A run of the rig and one of the lab.

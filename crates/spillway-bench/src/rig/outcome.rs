@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::plan::{Case, Plan};
 use super::report::Row;
-use super::{Case, Plan};
 
 /// Nanoseconds of any access, and what one takes beyond that when local memory serves it: HotBox, Table 1, 30 and 210
 /// cycles of 2.6 GHz. As in the lab, and in `counters.h`.

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::UserfaultfdFlags;
 
-use super::{Check, has_capability, read_value};
+use super::check::{Check, has_capability, read_value};
 use crate::uffd::{self, Features};
 
 /// First kernel with `UFFDIO_MOVE`, the youngest feature that the pager stands on.

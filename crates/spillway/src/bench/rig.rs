@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use spillway_bench::rig::plan::{POLICIES, Plan, WORKLOADS};
 use spillway_bench::rig::report::{Row, goals};
-use spillway_bench::rig::{POLICIES, Plan, Progress, WORKLOADS, lab, measure, page};
+use spillway_bench::rig::{Progress, lab, measure, page};
 use spillway_tier::source::Choice;
 
-use super::{failure, interruption, this_command};
+use super::session::{failure, interruption, this_command};
 
 const EXAMPLE: &str = "\
 Example:

@@ -15,7 +15,7 @@ use signal_hook::flag;
 use spillway_lab::trace::record::record;
 use spillway_lab::trace::{TraceError, TraceSummary};
 
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:

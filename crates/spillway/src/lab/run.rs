@@ -12,7 +12,7 @@ use spillway_lab::workloads;
 use spillway_policy::registry;
 
 use super::arguments::{Local, Simulated};
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Examples:
