@@ -6,7 +6,8 @@
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
 //! - [`paging`]: both sides in turns
 //! - [`dcm`]: whole programs, as in dcm's evaluation
-//! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories measures it
+//! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories
+//!   measures it
 //! - [`rig`]: guests with two memory nodes, under the policies for them
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots

@@ -1,8 +1,8 @@
 //! The donor's end of a shared-memory ring.
 //!
-//! The client may write anything into the ring at any time. Each request's fields are loaded once and checked,
-//! its page is copied once into memory of our own before anything is done with it, and a count that cannot be
-//! ends the lane.
+//! The client may write anything into the ring at any time. Each request's fields are loaded once and
+//! checked, its page is copied once into memory of our own before anything is done with it, and a count that
+//! cannot be ends the lane.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;

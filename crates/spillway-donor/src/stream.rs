@@ -114,8 +114,9 @@ impl Stream {
         }
     }
 
-    /// Receives until `bytes` are buffered (at most the buffer's size). `false` where the peer left before the
-    /// first of them; leaving later is an error. Between messages it may be silent for as long as it likes.
+    /// Receives until `bytes` are buffered (at most the buffer's size). `false` where the peer left before
+    /// the first of them; leaving later is an error. Between messages it may be silent for as long as it
+    /// likes.
     pub fn fill(&mut self, bytes: usize) -> Result<bool, StreamError> {
         self.gather(bytes, false)
     }

@@ -1,5 +1,5 @@
-//! The client store when the connection or the server fails: resets are survived, nonsense and silence are told
-//! apart, and nothing wrong is ever taken for a page.
+//! The client store when the connection or the server fails: resets are survived, nonsense and silence are
+//! told apart, and nothing wrong is ever taken for a page.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;

@@ -1,6 +1,6 @@
 //! The NBD protocol on the wire (fixed newstyle): encoding and decoding over byte slices, no I/O.
 //!
-//! Source: the NBD project's `doc/proto.md`. All numbers are big-endian. Everything that the other side says
+//! Source: the NBD project's protocol document, proto.md. All numbers are big-endian. Everything that the other side says
 //! is checked against the limits below; nothing here panics on any input, and nothing allocates by a length
 //! that was not checked first.
 //!

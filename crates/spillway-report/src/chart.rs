@@ -56,7 +56,8 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 impl Chart {
-    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in which they came.
+    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in
+    /// which they came.
     #[must_use]
     pub fn of<'a>(
         title: &str,

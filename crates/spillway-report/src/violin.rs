@@ -12,7 +12,8 @@ const WIDTH_PX: u32 = 900;
 const HEIGHT_PX: u32 = 400;
 /// Share of a point's room that its violins take.
 const SHARE: f64 = 0.84;
-/// Half of the width of a violin where it has next to nothing, as a share of the widest: a tail is to be seen.
+/// Half of the width of a violin where it has next to nothing, as a share of the widest: a tail is to be
+/// seen.
 const THINNEST: f64 = 0.03;
 
 type Plane<'a, 'b> =

@@ -83,8 +83,8 @@ pub trait Lane: Send {
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
 
-    /// The page in a slot that was written before, where the store keeps it as it is in memory of this process. Whoever holds
-    /// the slot sees to it that nobody writes there meanwhile.
+    /// The page in a slot that was written before, where the store keeps it as it is in memory of this
+    /// process. Whoever holds the slot sees to it that nobody writes there meanwhile.
     fn page(&self, _slot: u32) -> Option<&Page> {
         None
     }

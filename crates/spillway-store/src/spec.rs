@@ -71,7 +71,8 @@ pub enum StoreSpec {
         /// How long to wait for the server.
         patience: Patience,
     },
-    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a shared-memory ring.
+    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a shared-memory
+    /// ring.
     Shm {
         /// The name that the donor was given.
         name: String,

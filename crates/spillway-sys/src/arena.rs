@@ -11,8 +11,8 @@ const PAGE_BYTES: usize = 4096;
 /// Anonymous memory for `pages` pages, of which only those that were written take memory.
 ///
 /// Threads share the arena, so references into it are never given out: bytes are copied in and out. Who may
-/// copy which page when is agreed by the user of the arena; a page that one thread writes while another copies
-/// it comes out torn.
+/// copy which page when is agreed by the user of the arena; a page that one thread writes while another
+/// copies it comes out torn.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,

@@ -51,7 +51,8 @@ impl Mapping {
     /// Maps `bytes`, which a multiple of the page size of the backing must be.
     ///
     /// # Errors
-    /// ENOMEM where no address space or no reserved huge page is left; EINVAL where the kernel has no such page size.
+    /// ENOMEM where no address space or no reserved huge page is left; EINVAL where the kernel has no such
+    /// page size.
     pub fn new(backing: Backing<'_>, bytes: usize) -> Result<Self> {
         let at: *mut std::ffi::c_void = match backing {
             // Aligned by the kernel.
@@ -60,7 +61,8 @@ impl Mapping {
         };
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses or over a reservation that nobody else knows.
+        // SAFETY: a new mapping, at an address that the kernel chooses or over a reservation that nobody else
+        // knows.
         let mapped = unsafe {
             match backing {
                 Backing::Anonymous => mmap_anonymous(at, bytes, access, fixed | MapFlags::PRIVATE),
@@ -93,8 +95,8 @@ impl Mapping {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.store(1, Ordering::Relaxed);
     }
 
-    /// Reads one byte: of private memory that is not there this gives the page of zeros that all share. Panics beyond the
-    /// end.
+    /// Reads one byte: of private memory that is not there this gives the page of zeros that all share.
+    /// Panics beyond the end.
     #[inline]
     pub fn look(&self, offset: usize) -> u8 {
         assert!(offset < self.bytes, "look beyond the mapping");
@@ -139,7 +141,8 @@ impl Mapping {
     }
 
     fn advise_by(&self, offset: usize, bytes: usize, advice: Advice) -> Result<()> {
-        // SAFETY: in range; dropping gives zeros, which `touch` does not mind, and a slice borrows the mapping mutably.
+        // SAFETY: in range; dropping gives zeros, which `touch` does not mind, and a slice borrows the
+        // mapping mutably.
         unsafe { madvise(self.range(offset, bytes).cast(), bytes, advice) }
     }
 

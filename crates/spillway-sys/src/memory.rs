@@ -74,8 +74,8 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) }
     }
 
-    /// The page at index `page`, for reading. The caller's protocol must keep it mapped and unchanged while the
-    /// reference lives: for frames, that is the Writeback state.
+    /// The page at index `page`, for reading. The caller's protocol must keep it mapped and unchanged while
+    /// the reference lives: for frames, that is the Writeback state.
     #[must_use]
     pub fn page(&self, page: usize) -> &[u8; PAGE_SIZE] {
         assert!((page + 1) * PAGE_SIZE <= self.bytes, "page beyond the area");
@@ -111,8 +111,9 @@ pub fn discard(address: usize, bytes: usize) -> Result<()> {
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) }
 }
 
-/// Drops single pages of the target's memory, with one flush of the CPUs' translations for all where the kernel can do
-/// that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be left.
+/// Drops single pages of the target's memory, with one flush of the CPUs' translations for all where the
+/// kernel can do that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages
+/// may be left.
 pub fn discard_pages(process: impl AsFd, addresses: &[usize]) -> bool {
     const MOST: usize = 64;
     addresses.chunks(MOST).all(|chunk| {
@@ -131,14 +132,15 @@ pub fn discard_pages(process: impl AsFd, addresses: &[usize]) -> bool {
 
 const SYS_PROCESS_MADVISE: usize = 440;
 
-/// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents stay; fails
-/// where the program may not write.
+/// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents
+/// stay; fails where the program may not write.
 pub fn make_own(address: usize, bytes: usize) -> Result<()> {
     // SAFETY: changes no contents.
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxPopulateWrite) }
 }
 
-/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in (`MADV_POPULATE_READ`).
+/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in
+/// (`MADV_POPULATE_READ`).
 #[must_use]
 pub fn is_readable(address: usize) -> bool {
     let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
@@ -151,7 +153,8 @@ pub fn populate(address: usize, bytes: usize) -> Result<()> {
     make_own(address, bytes)
 }
 
-/// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere (`MADV_NOHUGEPAGE`).
+/// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere
+/// (`MADV_NOHUGEPAGE`).
 pub fn refuse_huge_pages(address: usize, bytes: usize) -> Result<()> {
     // SAFETY: changes no contents.
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxNoHugepage) }
@@ -163,8 +166,9 @@ pub fn ask_for_huge_pages(address: usize, bytes: usize) -> Result<()> {
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxHugepage) }
 }
 
-/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it must be whole;
-/// EBUSY or EINVAL where it is not, EAGAIN and ENOMEM where the machine has no such page to give.
+/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it
+/// must be whole; EBUSY or EINVAL where it is not, EAGAIN and ENOMEM where the machine has no such page to
+/// give.
 pub fn collapse(address: usize, bytes: usize) -> Result<()> {
     const SYS_MADVISE: usize = 28;
     const MADV_COLLAPSE: usize = 25;
@@ -220,15 +224,15 @@ pub fn prefetch(page: &[u8; PAGE_SIZE]) {
 /// Who may use the memory of this process beside its threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outsiders {
-    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked for one
-    /// (`VmLck`: VFIO).
+    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked
+    /// for one (`VmLck`: VFIO).
     pub pinned_bytes: u64,
     /// A debugger is attached.
     pub is_traced: bool,
 }
 
-/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of a fault, and a
-/// program may go where there is no /proc.
+/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of
+/// a fault, and a program may go where there is no /proc.
 #[derive(Debug)]
 pub struct ProcessStatus(OwnedFd);
 
@@ -288,7 +292,8 @@ impl AsFd for PageMap {
 pub struct PageMapEntry(u64);
 
 impl PageMapEntry {
-    /// The page has a frame or is swapped out by the kernel: it is not missing. Guard pages (bit 58) hold nothing.
+    /// The page has a frame or is swapped out by the kernel: it is not missing. Guard pages (bit 58) hold
+    /// nothing.
     #[must_use]
     pub fn is_populated(self) -> bool {
         self.0 >> 62 != 0 && self.0 >> 58 & 1 == 0
@@ -300,7 +305,8 @@ impl PageMapEntry {
         self.0 >> 63 != 0 && self.0 >> 57 & 1 != 0
     }
 
-    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared since a fork.
+    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared
+    /// since a fork.
     #[must_use]
     pub fn is_present_and_shared(self) -> bool {
         self.0 >> 63 != 0 && !self.is_exclusive()

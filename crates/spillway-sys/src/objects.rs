@@ -8,8 +8,8 @@ use std::ops::Range;
 pub struct ZeroedData {
     /// The object's file; empty for the program itself.
     pub name: String,
-    /// Its whole pages. The mapping there may be longer: the kernel merges neighbours, such as the main thread's
-    /// thread-local storage.
+    /// Its whole pages. The mapping there may be longer: the kernel merges neighbours, such as the main
+    /// thread's thread-local storage.
     pub pages: Range<usize>,
 }
 
@@ -23,7 +23,8 @@ pub fn zeroed_data() -> Vec<ZeroedData> {
 }
 
 unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid structure, whose name ends with null and whose headers are as many as it says.
+    // SAFETY: dl_iterate_phdr passes a valid structure, whose name ends with null and whose headers are as
+    // many as it says.
     let (base, name, headers, found) = unsafe {
         let object = &*object;
         let name = match object.dlpi_name.is_null() {

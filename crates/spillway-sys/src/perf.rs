@@ -49,7 +49,8 @@ pub(crate) mod flag {
     pub const INHERIT: u64 = 1 << 1;
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HV: u64 = 1 << 6;
-    /// Two bits: how exact the address of the instruction is; processors give data addresses where it is not 0.
+    /// Two bits: how exact the address of the instruction is; processors give data addresses where it is not
+    /// 0.
     pub const PRECISE_SHIFT: u32 = 15;
     pub const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub const USE_CLOCK: u64 = 1 << 25;
@@ -108,8 +109,8 @@ pub(crate) fn enable(event: &OwnedFd) -> Result<()> {
     control(event, IOC_ENABLE, 0)
 }
 
-/// Tells `each` of the records from `tail` to `head` of a ring whose words `word` reads; how far that came. What makes no sense
-/// ends it at `head`.
+/// Tells `each` of the records from `tail` to `head` of a ring whose words `word` reads; how far that came.
+/// What makes no sense ends it at `head`.
 pub(crate) fn walk(
     word: &dyn Fn(u64) -> u64,
     ring_bytes: u64,

@@ -1,5 +1,5 @@
-//! System calls by number. For the hooks that stand in for libc's own wrappers, which must pass on whatever the
-//! program asked for, word by word.
+//! System calls by number. For the hooks that stand in for libc's own wrappers, which must pass on whatever
+//! the program asked for, word by word.
 
 use std::arch::asm;
 

@@ -1,8 +1,9 @@
-//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands here.
-//! Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and `Documentation/admin-guide/mm/userfaultfd.rst`.
+//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands
+//! here. Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and
+//! `Documentation/admin-guide/mm/userfaultfd.rst`.
 //!
-//! The operations take addresses, not references. They are safe to call in Rust's sense because the pager uses
-//! them only on memory that belongs to the target program or to its own frame area, into which no Rust
+//! The operations take addresses, not references. They are safe to call in Rust's sense because the pager
+//! uses them only on memory that belongs to the target program or to its own frame area, into which no Rust
 //! reference points while an operation runs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -291,8 +292,8 @@ impl Uffd {
         self.copy_pages(to, from, bytes, false).map(|_| ())
     }
 
-    /// As [`Self::copy`] for neighbouring pages, write-protected if so wished. Returns the bytes copied: fewer than
-    /// asked when a page cannot go.
+    /// As [`Self::copy`] for neighbouring pages, write-protected if so wished. Returns the bytes copied:
+    /// fewer than asked when a page cannot go.
     pub fn copy_pages(&self, to: usize, from: usize, bytes: usize, protected: bool) -> Result<usize> {
         let mode = if protected { MODE_PROTECTED } else { 0 };
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
@@ -304,9 +305,10 @@ impl Uffd {
         }
     }
 
-    /// Moves pages into neighbouring *empty* frames at `to` that nobody else uses, without copying and without waking
-    /// anybody. Returns the bytes moved: fewer than asked when a page cannot go. EBUSY for a page that is pinned or
-    /// shared since a fork; EINVAL where protections differ or forbid writing; ENOENT for a hole.
+    /// Moves pages into neighbouring *empty* frames at `to` that nobody else uses, without copying and
+    /// without waking anybody. Returns the bytes moved: fewer than asked when a page cannot go. EBUSY for a
+    /// page that is pinned or shared since a fork; EINVAL where protections differ or forbid writing; ENOENT
+    /// for a hole.
     pub fn move_to_frames(&self, to: usize, from: usize, bytes: usize) -> Result<usize> {
         let (counted, outcome) = self.move_counted(to, from, bytes, MODE_DONT_WAKE);
         let Err(error) = outcome else { return Ok(bytes) };
@@ -323,10 +325,11 @@ impl Uffd {
         }
     }
 
-    /// UFFDIO_MOVE, and what the kernel says it moved. It may have moved more: in Linux 6.18, when the page's table
-    /// entry changes under it (an accessed bit suffices), `move_pages` in mm/userfaultfd.c tries again, does not
-    /// forget the EAGAIN of its first try when the second succeeds, tries a third time and fails with EEXIST on its
-    /// own work, which it then does not count. Whoever believes it gives a full frame away and loses a page.
+    /// UFFDIO_MOVE, and what the kernel says it moved. It may have moved more: in Linux 6.18, when the page's
+    /// table entry changes under it (an accessed bit suffices), `move_pages` in mm/userfaultfd.c tries again,
+    /// does not forget the EAGAIN of its first try when the second succeeds, tries a third time and fails
+    /// with EEXIST on its own work, which it then does not count. Whoever believes it gives a full frame away
+    /// and loses a page.
     fn move_counted(&self, to: usize, from: usize, bytes: usize, mode: u64) -> (usize, Result<()>) {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
         // SAFETY: the opcode takes exactly this structure; see the module on addresses.
@@ -334,8 +337,9 @@ impl Uffd {
         (copy.done.max(0) as usize, outcome)
     }
 
-    /// Length of the full frames at the start of a registered range, of which nobody else changes any. Where it cannot
-    /// be known a frame counts as full: reading an empty one is refused, filling a full one would lose a page.
+    /// Length of the full frames at the start of a registered range, of which nobody else changes any. Where
+    /// it cannot be known a frame counts as full: reading an empty one is refused, filling a full one would
+    /// lose a page.
     fn full_bytes(&self, start: usize, bytes: usize) -> usize {
         let pages = (0..bytes).step_by(PAGE_SIZE);
         let is_full = |offset: &usize| match self.zero_page(start + offset, PAGE_SIZE) {
@@ -350,8 +354,8 @@ impl Uffd {
         self.zero_pages(start, bytes).map(|_| ())
     }
 
-    /// As [`Self::zero_page`] for neighbouring pages. Returns the bytes mapped: fewer than asked when a page cannot go. The
-    /// kernel gives a page a frame of its own at the first write, and tells nobody.
+    /// As [`Self::zero_page`] for neighbouring pages. Returns the bytes mapped: fewer than asked when a page
+    /// cannot go. The kernel gives a page a frame of its own at the first write, and tells nobody.
     pub fn zero_pages(&self, start: usize, bytes: usize) -> Result<usize> {
         let range = Range { start: start as u64, bytes: bytes as u64 };
         let mut zero = OnRange { range, mode: 0, done: 0 };
@@ -363,9 +367,9 @@ impl Uffd {
         }
     }
 
-    /// Moves pages of an area of the pager's own, which nobody uses, to where no pages are, and wakes who waits for them.
-    /// Returns what the kernel says that it moved, which may be too little: see [`Self::move_to_frames`]. EINVAL where the
-    /// program may not write, or may execute.
+    /// Moves pages of an area of the pager's own, which nobody uses, to where no pages are, and wakes who
+    /// waits for them. Returns what the kernel says that it moved, which may be too little: see
+    /// [`Self::move_to_frames`]. EINVAL where the program may not write, or may execute.
     pub fn move_pages(&self, to: usize, from: usize, bytes: usize) -> usize {
         let (counted, outcome) = self.move_counted(to, from, bytes, 0);
         if outcome.is_ok() { bytes } else { counted }
@@ -445,7 +449,8 @@ mod tests {
         );
     }
 
-    /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in 15,000 calls.
+    /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in
+    /// 15,000 calls.
     #[test]
     fn no_page_is_lost_while_others_use_it() {
         const PAGES: usize = 16;

@@ -1,5 +1,5 @@
-//! `spillway doctor`: what this machine can and cannot do for Spillway. The checks are in `spillway-sys`; this
-//! is how they look.
+//! `spillway doctor`: what this machine can and cannot do for Spillway. The checks are in `spillway-sys`;
+//! this is how they look.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -34,7 +34,8 @@ Exit status:
 /// What is hot stays in local memory; the rest is kept on a slower store: compressed memory, a file, or the
 /// idle memory of another machine.
 #[derive(Debug, Parser)]
-#[command(name = "spillway", version, max_term_width = 80, after_help = EXAMPLE, arg_required_else_help = true)]
+#[command(name = "spillway", version, max_term_width = 80)]
+#[command(after_help = EXAMPLE, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -116,7 +117,8 @@ mod tests {
     #[test]
     fn usage_errors_fold_into_one_line() {
         let text = "error: the following required arguments were not provided:\n  --local <SIZE>\n\n\
-                    Usage: spillway run --local <SIZE> -- <PROGRAM>...\n\nFor more information, try '--help'.\n";
+                    Usage: spillway run --local <SIZE> -- <PROGRAM>...\n\nFor more information, try \
+                    '--help'.\n";
         assert_eq!(
             one_line(text, Some("run")),
             "the following required arguments were not provided: --local <SIZE>; see 'spillway run --help'"
@@ -125,7 +127,8 @@ mod tests {
 
     #[test]
     fn tips_are_kept() {
-        let text = "error: unexpected argument '--jso' found\n\n  tip: a similar argument exists: '--json'\n\n\
+        let text = "error: unexpected argument '--jso' found\n\n  tip: a similar argument exists: \
+                    '--json'\n\n\
                     Usage: spillway doctor --json\n\nFor more information, try '--help'.\n";
         assert_eq!(
             one_line(text, Some("doctor")),

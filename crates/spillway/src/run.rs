@@ -80,8 +80,8 @@ pub struct RunArgs {
     /// How much is fetched at once: elastic follows the program, or a size from 4K to 2M
     #[arg(long, value_name = "SIZE", default_value = "elastic")]
     pub block: Block,
-    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer programs
-    /// [default: $SPILLWAY_FAULT_MODE, or auto]
+    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer
+    /// programs [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
     /// Settings of each tier's frames (TOML) [default: /etc/spillway/run.toml, if it is there]
@@ -236,7 +236,8 @@ fn token() -> std::io::Result<String> {
 
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both.
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends
+/// to both.
 fn forward_signals() -> std::io::Result<()> {
     let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
     std::thread::spawn(move || {

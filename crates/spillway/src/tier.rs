@@ -78,7 +78,8 @@ pub struct TierArgs {
     /// Groups and their limits from a TOML file [default: /etc/spillway/tier.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "program", "local", "settings"])]
     config: Option<PathBuf>,
-    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or auto
+    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or
+    /// auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
     /// Counters of accesses by node for HotBox's pauses, as a file that can be mapped [default: telemetry]

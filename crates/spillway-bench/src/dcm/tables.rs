@@ -35,8 +35,8 @@ fn all(text: &mut String, report: &DcmReport) {
     fabric(text, report);
     if report.blocks.is_empty() {
         text.push_str(
-            "\nThis `spillway run` has no `--block`: there is one column, for its own choice of blocks; Fig. 14 and 15 \
-             need the option.\n",
+            "\nThis `spillway run` has no `--block`: there is one column, for its own choice of blocks; Fig. \
+             14 and 15 need the option.\n",
         );
     }
     static_blocks(text, report);
@@ -51,9 +51,10 @@ fn all(text: &mut String, report: &DcmReport) {
 
 fn fabric(text: &mut String, report: &DcmReport) {
     text.push_str(
-        "\n\"As over FDR\" is a model (`?fabric=fdr`): each message takes at least what the paper's InfiniBand FDR 4x takes \
-         by its Fig. 1 and section 2.2, and the messages of a run queue for one link. The donor on this machine needs a \
-         processor for each page and may take longer; RAM does not, as one-sided RDMA does not. Microseconds:\n\n",
+        "\n\"As over FDR\" is a model (`?fabric=fdr`): each message takes at least what the paper's \
+         InfiniBand FDR 4x takes by its Fig. 1 and section 2.2, and the messages of a run queue for one \
+         link. The donor on this machine needs a processor for each page and may take longer; RAM does not, \
+         as one-sided RDMA does not. Microseconds:\n\n",
     );
     text.push_str("| message | latency | occupies the link |\n|---|---|---|\n");
     for message in &report.fabric {
@@ -110,8 +111,9 @@ fn static_blocks(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this as a plot only. Its words: at D25 movielens (small) is best with 32 KiB, twitter and TPC-C \
-         with 8 KiB; snap-aligner (small) wants large blocks at D75 and small ones at D25.\n",
+        "\nThe paper has this as a plot only. Its words: at D25 movielens (small) is best with 32 KiB, \
+         twitter and TPC-C with 8 KiB; snap-aligner (small) wants large blocks at D75 and small ones at \
+         D25.\n",
     );
 }
 
@@ -164,7 +166,8 @@ fn composition(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this, at the end of a run, as a plot only: most blocks stay large at D75 and become smaller from there.\n",
+        "\nThe paper has this, at the end of a run, as a plot only: most blocks stay large at D75 and become \
+         smaller from there.\n",
     );
 }
 
@@ -186,8 +189,8 @@ fn against_swap(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this for snap-aligner, as a plot only. Its words: with 16 and 8 GB local (of 63.6) more processors \
-         make swap slower, and dcm faster.\n",
+        "\nThe paper has this for snap-aligner, as a plot only. Its words: with 16 and 8 GB local (of 63.6) \
+         more processors make swap slower, and dcm faster.\n",
     );
 }
 

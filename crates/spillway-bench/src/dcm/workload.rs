@@ -90,8 +90,8 @@ impl<'a> Site<'a> {
         if self.quick { quick } else { whole }
     }
 
-    /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is told only
-    /// where it fails.
+    /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is
+    /// told only where it fails.
     pub(super) fn output_of(&self, command: &mut Command) -> Result<String, BenchError> {
         let complaints = self.scratch().join("complaints");
         let file = fs::File::create(&complaints)

@@ -10,8 +10,10 @@ use crate::dcm::report::{DcmReport, Far};
 use crate::dcm::{SHARES, tables};
 
 const EXPLANATION: &str = "\
-Each program runs as it is, and then with a share of its anonymous memory local (D75: 75%): Spillway leaves shared memory
-where it is. Swap lies on a RAM disk with read-ahead of eight pages, under a memory control group that takes as many bytes away.
+Each program runs as it is, and then with a share of its anonymous memory local (D75: 75%): Spillway leaves \
+shared memory
+where it is. Swap lies on a RAM disk with read-ahead of eight pages, under a memory control group that takes \
+as many bytes away.
 Every program checks its results. Performance is a share of the unlimited run's.
 ";
 
@@ -27,7 +29,8 @@ pub(super) fn page(reports: &[&DcmReport], note: Option<&str>) -> Result<Page, B
     let machine = &report.machine;
     let _ = write!(
         page.text,
-        "\nSpillway {}, Linux {}, {} CPUs ({}); load before the run {:.1}; {} repetition(s){}.\n\n{EXPLANATION}\n",
+        "\nSpillway {}, Linux {}, {} CPUs ({}); load before the run {:.1}; {} \
+         repetition(s){}.\n\n{EXPLANATION}\n",
         machine.spillway,
         machine.kernel,
         machine.cpus,

@@ -1,4 +1,5 @@
-//! The page of `bench physical` as HTML: it holds its pictures and its style, fetches nothing and runs no script.
+//! The page of `bench physical` as HTML: it holds its pictures and its style, fetches nothing and runs no
+//! script.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +41,8 @@ fn header(report: &PhysicalReport) -> Markup {
             h1 { "What physical memory costs" }
             p {
                 "Spillway " (machine.spillway) ", Linux " (machine.kernel) ", " (machine.cpus) " CPUs ("
-                (machine.processor) "), " ((machine.memory_bytes + (1 << 29)) >> 30) " GiB; " (report.tiers.join(", "))
+                (machine.processor) "), " ((machine.memory_bytes + (1 << 29)) >> 30) " GiB; "
+                (report.tiers.join(", "))
                 @if report.quick { "; little was measured (--quick)" }
             }
             p {
@@ -49,7 +51,9 @@ fn header(report: &PhysicalReport) -> Markup {
             }
             nav {
                 a href="#advice" { "What to set" }
-                @for experiment in &report.experiments { a href=(format!("#{}", experiment.name)) { (experiment.name) } }
+                @for ExperimentReport { name, .. } in &report.experiments {
+                    a href=(format!("#{name}")) { (name) }
+                }
             }
         }
     }
@@ -60,11 +64,15 @@ fn advice(report: &PhysicalReport) -> Markup {
         section #advice {
             h2 { "What to set on this machine" }
             @if report.advice.is_empty() {
-                p.note { "Nothing that was measured says what to set: run 'thp', 'khugepaged', 'threads' and 'capacity'." }
+                p.note {
+                    "Nothing that was measured says what to set: run 'thp', 'khugepaged', 'threads' and 'capacity'."
+                }
             } @else {
                 div.card {
                     table {
-                        thead { tr { th { "setting" } th { "now" } th { "set to" } th { "why" } th { "measured" } } }
+                        thead {
+                            tr { th { "setting" } th { "now" } th { "set to" } th { "why" } th { "measured" } }
+                        }
                         tbody {
                             @for advice in &report.advice {
                                 tr {
@@ -88,13 +96,18 @@ fn experiment(report: &ExperimentReport) -> Result<Markup, BenchError> {
     Ok(html! {
         section id=(report.name) {
             h2 { (report.name) ": " (report.about) }
-            p.note { "The paper's " (report.paper) ". It " (report.does) "." @if let Some(method) = &report.method { " How: " (method) "." } }
+            p.note {
+                "The paper's " (report.paper) ". It " (report.does) "."
+                @if let Some(method) = &report.method { " How: " (method) "." }
+            }
             div.charts { @for svg in pictures.iter().flatten() { div.card { (PreEscaped(svg)) } } }
             @if !report.beside.is_empty() { (beside(&report.beside)) }
             @if !report.claims.is_empty() { div.card { (claims_table(&report.claims, 2)) } }
             @for note in &report.notes { p.note { (note) } }
             @for left in &report.left_out { p.note { "Left out: " (left.what) ": " (left.reason) } }
-            div.card { details { summary { "All numbers" } @for panel in &report.panels { (numbers(panel)) } } }
+            div.card {
+                details { summary { "All numbers" } @for panel in &report.panels { (numbers(panel)) } }
+            }
         }
     })
 }
@@ -124,7 +137,12 @@ fn beside(rows: &[Beside]) -> Markup {
                 thead { tr { th { "" } th { "paper, DRAM" } th { "paper, Optane" } th { "this machine" } } }
                 tbody {
                     @for row in rows {
-                        tr { td { (row.what) } td { (cell(&row.dram)) } td { (cell(&row.optane)) } td { b { (row.here) } } }
+                        tr {
+                            td { (row.what) }
+                            td { (cell(&row.dram)) }
+                            td { (cell(&row.optane)) }
+                            td { b { (row.here) } }
+                        }
                     }
                 }
             }
@@ -151,7 +169,7 @@ fn numbers(panel: &Panel) -> Markup {
                     tr {
                         td { (row.point) }
                         td { (row.series) }
-                        @if let (Some(all), Some(values)) = (&row.distribution, percentiles(row, &panel.unit)) {
+                        @if let Some((all, values)) = row.distribution.as_ref().zip(percentiles(row, &panel.unit)) {
                             td.number { (all.count) }
                             @for value in values { td.number { (value) } }
                         } @else { td.number { (number(row.value, &panel.unit)) } }
@@ -179,7 +197,9 @@ fn settings(report: &PhysicalReport) -> Markup {
             h2 { "How the machine was set" }
             p.note { "It is set so again." }
             div.card {
-                table { tbody { @for (path, value) in &report.settings { tr { td { (path) } td { (value) } } } } }
+                table {
+                    tbody { @for (path, value) in &report.settings { tr { td { (path) } td { (value) } } } }
+                }
             }
         }
     }

@@ -36,8 +36,8 @@ impl Results {
     }
 }
 
-/// Writes the pages of these results into a directory. Of a comparison that is there more than once, the last counts.
-/// `note` is for the reader to know about the runs.
+/// Writes the pages of these results into a directory. Of a comparison that is there more than once, the last
+/// counts. `note` is for the reader to know about the runs.
 pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Result<(), BenchError> {
     let mut paging = Vec::new();
     let mut dcm = Vec::new();

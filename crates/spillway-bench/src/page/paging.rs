@@ -12,11 +12,16 @@ use crate::cells::{Setting, StoreKind};
 use crate::rows::{PagingReport, Row, Versus};
 
 const EXPLANATION: &str = "\
-One process fills memory and then accesses it in a pattern, first as a warm-up and then measured; it checks what it reads.
-Under Spillway (`spillway run --local`) and under Linux swap (a memory control group with the same limit) it runs in turns.
-Swap lies on a RAM disk (a loop device with direct I/O on tmpfs without huge pages) or on zram; `/0` and `/3` are the
-kernel's `page-cluster`: a page is read alone, or with its seven neighbours. Times are microseconds per access, all threads
-together: the median of all repetitions with the least and the most. *CPU* is processor time per access, a donor's and the
+One process fills memory and then accesses it in a pattern, first as a warm-up and then measured; it checks \
+what it reads.
+Under Spillway (`spillway run --local`) and under Linux swap (a memory control group with the same limit) it \
+runs in turns.
+Swap lies on a RAM disk (a loop device with direct I/O on tmpfs without huge pages) or on zram; `/0` and \
+`/3` are the
+kernel's `page-cluster`: a page is read alone, or with its seven neighbours. Times are microseconds per \
+access, all threads
+together: the median of all repetitions with the least and the most. *CPU* is processor time per access, a \
+donor's and the
 kernel's own threads' not included. Ratios pair repetition with repetition; above 1x Spillway is faster.
 ";
 
@@ -97,8 +102,8 @@ pub(super) fn page(reports: &[&PagingReport], note: Option<&str>) -> Result<Page
 fn run_in_words(report: &PagingReport) -> String {
     let machine = &report.machine;
     let mut words = format!(
-        "- Spillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}. {} MiB of memory accessed, {} s each, \
-         {} repetition{}",
+        "- Spillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}. {} MiB of memory \
+         accessed, {} s each, {} repetition{}",
         machine.spillway,
         machine.kernel,
         machine.cpus,

@@ -11,8 +11,9 @@ use crate::physical::text::{PERCENTILES, number, percentiles};
 
 /// The page of these runs; of an experiment that is in several, the last counts.
 pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Page, BenchError> {
-    let mut text = "# What physical memory costs\n\nMade by `spillway bench report` from `spillway bench physical --json`. \
-                    *DRAM* and *Optane* are the paper's machine (96 CPUs, 384 GB of DRAM, 1.65 TB of Optane).\n"
+    let mut text = "# What physical memory costs\n\nMade by `spillway bench report` from `spillway bench \
+                    physical --json`. *DRAM* and *Optane* are the paper's machine (96 CPUs, 384 GB of DRAM, \
+                    1.65 TB of Optane).\n"
         .to_owned();
     if let Some(note) = note {
         let _ = writeln!(text, "\n**{note}**");
@@ -22,8 +23,8 @@ pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Pa
     let machine = &last.machine;
     let _ = write!(
         page.text,
-        "\nSpillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}{}. Reading the clock takes {:.0} ns, which each \
-         time holds about once.\n\n",
+        "\nSpillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}{}. Reading the clock takes \
+         {:.0} ns, which each time holds about once.\n\n",
         machine.spillway,
         machine.kernel,
         machine.cpus,
@@ -58,7 +59,10 @@ pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Pa
 fn advice_table(advice: &[&Advice]) -> String {
     let mut text = String::new();
     if !advice.is_empty() {
-        text.push_str("## What to set on this machine\n\n| setting | now | set to | why | measured |\n|---|---|---|---|---|\n");
+        text.push_str(
+            "## What to set on this machine\n\n| setting | now | set to | why | measured \
+                       |\n|---|---|---|---|---|\n",
+        );
     }
     for advice in advice {
         let (setting, now) = (&advice.setting, advice.now.as_deref().unwrap_or("-"));

@@ -26,8 +26,8 @@ pub const ON_ALL: &str = "on all CPUs";
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size after the \
-         other, and reserves huge pages meanwhile",
+        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size \
+         after the other, and reserves huge pages meanwhile",
         size(stage.allowed(bytes_each(stage, Pages::Transparent(HUGE_BYTES)) * stage.cpus.len() as u64))
     )
 }

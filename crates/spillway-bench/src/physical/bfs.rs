@@ -19,7 +19,8 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Of a graph with `2^scale` vertices: each edge falls into a quarter of the matrix by chance (rMat: 0.57, 0.19, 0.19).
+    /// Of a graph with `2^scale` vertices: each edge falls into a quarter of the matrix by chance (rMat:
+    /// 0.57, 0.19, 0.19).
     #[must_use]
     pub fn rmat(scale: u32) -> Self {
         let edge = |number: usize| {

@@ -39,8 +39,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         })
         .collect();
     if nodes.len() < 2 {
-        let reason = "the machine has one node, or one was chosen: a remote one is needed; give a QEMU guest two \
-                      (-numa node) and measure inside";
+        let reason = "the machine has one node, or one was chosen: a remote one is needed; give a QEMU guest \
+                      two (-numa node) and measure inside";
         report.leave_out("remote nodes", reason);
     }
     let from: Vec<_> = nodes.iter().filter(|(_, _, cpus)| !cpus.is_empty()).collect();

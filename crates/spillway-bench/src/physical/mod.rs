@@ -1,8 +1,8 @@
-//! What Linux's physical memory management costs on this machine, measured as the paper on terabyte-scale memories does
-//! (`bench physical`).
+//! What Linux's physical memory management costs on this machine, measured as the paper on terabyte-scale
+//! memories does (`bench physical`).
 //!
-//! One file an experiment: [`guest`], [`alloc`], [`breakdown`], [`free`], [`locality`], [`threads`], [`capacity`],
-//! [`khugepaged`], [`thp`], [`interference`], [`zeroing`]. What they share:
+//! One file an experiment: [`guest`], [`alloc`], [`breakdown`], [`free`], [`locality`], [`threads`],
+//! [`capacity`], [`khugepaged`], [`thp`], [`interference`], [`zeroing`]. What they share:
 //!
 //! - [`experiment`]: what an experiment is
 //! - [`stage`]: tiers, memory to take, settings, interruption; [`settings`]: what is set and set back
@@ -134,8 +134,8 @@ const NOTED: [&str; 11] = [
     "/proc/sys/vm/swappiness",
 ];
 
-/// Runs the experiments. One that cannot run is reported as left out, and the others go on. So are those that had not ended when
-/// the user interrupted.
+/// Runs the experiments. One that cannot run is reported as left out, and the others go on. So are those that
+/// had not ended when the user interrupted.
 ///
 /// # Errors
 /// A tier that is asked for is not there, or another run is at work.

@@ -68,7 +68,8 @@ impl Pages {
         }
     }
 
-    /// How often the kernel has given one of these and how often a smaller one in its place, since it started.
+    /// How often the kernel has given one of these and how often a smaller one in its place, since it
+    /// started.
     #[must_use]
     pub fn given(self) -> Option<(u64, u64)> {
         let Self::Transparent(bytes) = self else { return None };

@@ -1,5 +1,5 @@
-//! What follows from the measurements for the frames of `spillway run`: a configuration file for it, with the reason of
-//! each setting ("Physical memory management on NVMM", section 5.5: settings by what a tier costs).
+//! What follows from the measurements for the frames of `spillway run`: a configuration file for it, with the
+//! reason of each setting ("Physical memory management on NVMM", section 5.5: settings by what a tier costs).
 
 use std::fmt::Write;
 
@@ -64,7 +64,8 @@ fn mebibytes(bytes: f64) -> String {
 fn reserve(report: &PhysicalReport) -> Option<PoolSetting> {
     let bytes_per_s = alone_bytes_per_s(report)?;
     let why = format!(
-        "what first writes of one thread use up in {REFILL_MS} ms, until more is zeroed (threads: {:.2} GB/s)",
+        "what first writes of one thread use up in {REFILL_MS} ms, until more is zeroed (threads: {:.2} \
+         GB/s)",
         bytes_per_s / 1e9
     );
     Some(PoolSetting { name: "reserve_bytes", value: mebibytes(bytes_per_s * REFILL_MS / 1e3), why })
@@ -89,8 +90,9 @@ fn huge_pages(report: &PhysicalReport) -> Option<PoolSetting> {
     let stall = p99(false)? / p99(true)?.max(1.0);
     let worth = gain <= WORTH_TEARING && stall <= MOST_STALL;
     let why = format!(
-        "BFS takes {gain:.2} of its time with them (thp; {WORTH_TEARING} would be worth it, as eviction tears them apart), one from \
-         fragmented memory {stall:.1} times as long at the 99th percentile (capacity; at most {MOST_STALL})"
+        "BFS takes {gain:.2} of its time with them (thp; {WORTH_TEARING} would be worth it, as eviction \
+         tears them apart), one from fragmented memory {stall:.1} times as long at the 99th percentile \
+         (capacity; at most {MOST_STALL})"
     );
     Some(PoolSetting { name: "huge_pages", value: worth.to_string(), why })
 }
@@ -104,8 +106,8 @@ fn yield_ratio(report: &PhysicalReport) -> Option<PoolSetting> {
     let grown = p90("1")? / p90("0")?;
     let ratio = (grown * BEYOND_A_WRITER).clamp(YIELD_RATIOS.0, YIELD_RATIOS.1);
     let why = format!(
-        "beside one writer the 90th percentile of faults is {grown:.2} times what it is alone (interference), and {BEYOND_A_WRITER} \
-         times that is more than background work has to cost"
+        "beside one writer the 90th percentile of faults is {grown:.2} times what it is alone \
+         (interference), and {BEYOND_A_WRITER} times that is more than background work has to cost"
     );
     Some(PoolSetting { name: "background.yield_ratio", value: format!("{ratio:.2}"), why })
 }

@@ -1,4 +1,5 @@
-//! What an experiment stands on: the tiers, the settings, the memory that it may take, and the user who may interrupt.
+//! What an experiment stands on: the tiers, the settings, the memory that it may take, and the user who may
+//! interrupt.
 
 use std::cell::RefCell;
 use std::fs;
@@ -72,8 +73,8 @@ impl Stage<'_> {
         bytes.min(self.most_bytes)
     }
 
-    /// `wanted` bytes of memory for each of `shares` users, or less where others would have too little; a multiple of
-    /// `unit`.
+    /// `wanted` bytes of memory for each of `shares` users, or less where others would have too little; a
+    /// multiple of `unit`.
     ///
     /// # Errors
     /// There is not even one unit for each.

@@ -60,8 +60,8 @@ impl Mode {
 fn does(stage: &Stage<'_>) -> String {
     let bytes = Edges::rmat(4).bytes() << (scale(stage) - 4);
     format!(
-        "sets transparent huge pages to each mode in turn, for the whole machine, for some seconds each; runs BFS on {} of \
-         memory and memcached with {}",
+        "sets transparent huge pages to each mode in turn, for the whole machine, for some seconds each; \
+         runs BFS on {} of memory and memcached with {}",
         size(2 * bytes),
         size(entries(stage) * ENTRY_BYTES)
     )
@@ -150,8 +150,8 @@ fn claim(report: &mut ExperimentReport) {
         report.beside(&format!("worst mode for {what}"), dram, optane, worst);
     }
     report.notes.push(
-        "where whole 2 MiB of memory are free, 'defer' gives them at the first touch as 'always' does: the two differ \
-         where memory is fragmented"
+        "where whole 2 MiB of memory are free, 'defer' gives them at the first touch as 'always' does: the \
+         two differ where memory is fragmented"
             .to_owned(),
     );
 }

@@ -28,8 +28,8 @@ const SIZES: [Pages; 2] = [Pages::Base, Pages::Transparent(HUGE_BYTES)];
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes {} of memory, divided among up to {} threads, and gives it back; has the kernel offer huge pages of 2 MiB \
-         where memory asks for them",
+        "takes {} of memory, divided among up to {} threads, and gives it back; has the kernel offer huge \
+         pages of 2 MiB where memory asks for them",
         size(stage.allowed(whole_bytes(stage))),
         counts(stage.cpus.len()).last().copied().unwrap_or(1)
     )

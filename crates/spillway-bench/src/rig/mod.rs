@@ -1,13 +1,14 @@
-//! `spillway bench rig`: the daemon's policies, the kernel's own tiering and no migration, on a real kernel with two
-//! memory nodes, without special hardware.
+//! `spillway bench rig`: the daemon's policies, the kernel's own tiering and no migration, on a real kernel
+//! with two memory nodes, without special hardware.
 //!
-//! An emulator without hardware support boots a kernel with a fast and a slow node; a plugin of its translator models
-//! the last-level cache and counts, by physical address, which node serves each miss. Time in the guest passes with
-//! its instructions, so that results do not depend on how fast or busy this machine is.
+//! An emulator without hardware support boots a kernel with a fast and a slow node; a plugin of its
+//! translator models the last-level cache and counts, by physical address, which node serves each miss. Time
+//! in the guest passes with its instructions, so that results do not depend on how fast or busy this machine
+//! is.
 //!
 //! - [`plan`]: what is run
-//! - [`guest`]: the guest and the emulator's command line, with [`archive`] for the guest's first files; the programs in
-//!   C lie under `rig/`
+//! - [`guest`]: the guest and the emulator's command line, with [`archive`] for the guest's first files; the
+//!   programs in C lie under `rig/`
 //! - [`outcome`]: what a guest left; [`report`]: rows and goals
 //! - [`lab`]: the same runs in the lab, beside those of the rig
 //! - [`page`]: the results for people
@@ -48,8 +49,8 @@ fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), B
     })
 }
 
-/// Makes the runs; a row a case, in their order, and how many runs failed. `spillway` is the daemon's command. After an
-/// interruption there are the rows of the runs before.
+/// Makes the runs; a row a case, in their order, and how many runs failed. `spillway` is the daemon's
+/// command. After an interruption there are the rows of the runs before.
 ///
 /// # Errors
 /// Nothing can be run, or the user interrupts before the first run is done.

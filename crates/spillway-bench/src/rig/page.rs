@@ -119,10 +119,16 @@ pub fn page(rows: &[Row], goals: &[Goal], plan: &Plan) -> Result<String, ChartEr
         header {
             h1 { "Hybrid memory on a real kernel" }
             p {
-                "Spillway " (machine.spillway) "; guests of two memory nodes under QEMU without KVM, " (plan.memory_mib)
-                " MiB a workload, " (plan.warm_s) " s of the guest's time to settle and " (plan.measured_s) " s measured"
+                "Spillway " (machine.spillway) "; guests of two memory nodes under QEMU without \
+                                                KVM, " (plan.memory_mib)
+                " MiB a workload, " (plan.warm_s) " s of the guest's time to settle \
+                                                   and " (plan.measured_s) " s measured"
             }
-            nav { a href="#goals" { "Goals" } a href="#pictures" { "Local hit ratios" } a href="#rows" { "All numbers" } }
+            nav {
+                a href="#goals" { "Goals" }
+                a href="#pictures" { "Local hit ratios" }
+                a href="#rows" { "All numbers" }
+            }
         }
     };
     let sections = html! {
@@ -145,7 +151,11 @@ fn goals_section(goals: &[Goal]) -> Markup {
                     thead { tr { th { "wanted" } th { "found" } th { "met" } } }
                     tbody {
                         @for goal in goals {
-                            tr { td { (goal.wanted) } td { (goal.found) } td { @if goal.met { "yes" } @else { b { "no" } } } }
+                            tr {
+                                td { (goal.wanted) }
+                                td { (goal.found) }
+                                td { @if goal.met { "yes" } @else { b { "no" } } }
+                            }
                         }
                     }
                 }
@@ -159,9 +169,11 @@ fn rows_section(rows: &[Row]) -> Markup {
         section #rows {
             h2 { "All numbers" }
             p.note {
-                "AMAT is 11.5 ns an access, 70 ns more where local memory serves it, and the latency of far memory where that does. "
+                "AMAT is 11.5 ns an access, 70 ns more where local memory serves it, and the latency of far \
+                 memory where that does. "
                 "The static oracle is the best fixed choice of pages, known afterwards. "
-                "Where a range stands behind the AMAT, a case was begun several times, and each number is the median."
+                "Where a range stands behind the AMAT, a case was begun several times, and each number is \
+                 the median."
             }
             div.card {
                 table {

@@ -9,7 +9,8 @@ pub const WORKLOADS: [&str; 5] = ["bfs", "pagerank", "kv-hot-tenth", "phases", "
 pub const POLICIES: [&str; 6] = ["hotbox", "indigo", "tpp", KERNEL, NONE, ALL_LOCAL];
 /// Those of [`POLICIES`] that the daemon runs.
 pub const DAEMONS: [&str; 3] = ["hotbox", "indigo", "tpp"];
-/// Those of [`POLICIES`] that learn of accesses through marks of the kernel's scans, whose runs differ by when they begin.
+/// Those of [`POLICIES`] that learn of accesses through marks of the kernel's scans, whose runs differ by
+/// when they begin.
 const BY_SCANS: [&str; 2] = ["indigo", KERNEL];
 const KERNEL: &str = "kernel";
 const NONE: &str = "none";
@@ -30,7 +31,8 @@ pub struct Plan {
     pub latency_ns: Vec<u32>,
     /// Memory of a workload.
     pub memory_mib: u32,
-    /// Runs of a case whose outcome hangs on when the kernel's scans come by, each begun a little later; the median counts.
+    /// Runs of a case whose outcome hangs on when the kernel's scans come by, each begun a little later; the
+    /// median counts.
     pub starts: u32,
     /// Seconds of the guest before those that are measured.
     pub warm_s: u32,
@@ -85,8 +87,8 @@ pub struct Case {
 }
 
 impl Plan {
-    /// Its runs. Latencies after the first are run with the first share of local memory only. Where all memory is local, neither
-    /// matters.
+    /// Its runs. Latencies after the first are run with the first share of local memory only. Where all
+    /// memory is local, neither matters.
     #[must_use]
     pub fn cases(&self) -> VecDeque<Case> {
         let more =

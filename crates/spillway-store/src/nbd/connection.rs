@@ -108,7 +108,8 @@ impl Connection {
         Greeter::connect(address, deadline, timeout)?.open(export, query)
     }
 
-    /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is over.
+    /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is
+    /// over.
     pub fn wait(&self, and_writable: bool, timeout: Duration) -> Result<bool, Errno> {
         let events = if and_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         wait_for(&self.socket, events, timeout)

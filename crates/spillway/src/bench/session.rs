@@ -1,4 +1,5 @@
-//! What benchmarks have in common with each other at a terminal: interruption, progress, results and failures.
+//! What benchmarks have in common with each other at a terminal: interruption, progress, results and
+//! failures.
 
 use std::io::Write;
 use std::path::PathBuf;

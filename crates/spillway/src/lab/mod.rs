@@ -1,5 +1,5 @@
-//! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these are its
-//! arguments and how its results look.
+//! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these
+//! are its arguments and how its results look.
 
 mod advise;
 mod arguments;
