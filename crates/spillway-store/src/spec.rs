@@ -17,6 +17,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use serde::{Deserialize, Serialize};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_nbd::MAX_NAME_BYTES;
 use thiserror::Error;
 
 use crate::StoreError;
@@ -275,8 +276,9 @@ impl<'a> Uri<'a> {
         };
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
         let export = self.text_of("the export's name", &decode_bytes(export), form)?;
-        if export.len() > 4096 {
-            return Err(self.form("the export's name is longer than 4096 bytes, NBD's limit", form));
+        if export.len() > MAX_NAME_BYTES {
+            let reason = format!("the export's name is longer than {MAX_NAME_BYTES} bytes, NBD's limit");
+            return Err(self.form(reason, form));
         }
         Ok((authority, export))
     }

@@ -7,7 +7,7 @@
 use rustix::io::Result;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
-const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
 
 /// Bytes that a jump overwrites.
 pub const JUMP_BYTES: usize = 14;

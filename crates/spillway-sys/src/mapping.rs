@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::memory::MADV_COLLAPSE;
+use crate::page::PAGE_SIZE;
+
 /// A mapping starts at a multiple of this: the size of a huge page.
 pub const ALIGNMENT: usize = 2 << 20;
 
@@ -123,7 +126,6 @@ impl Mapping {
 
     /// Tells the kernel what is wanted for a range.
     pub fn advise(&self, offset: usize, bytes: usize, advise: Advise) -> Result<()> {
-        const MADV_COLLAPSE: usize = 25;
         let advice = match advise {
             Advise::Huge => Advice::LinuxHugepage,
             Advise::Small => Advice::LinuxNoHugepage,
@@ -148,7 +150,7 @@ impl Mapping {
 
     /// Drops single pages of 4 KiB, with few calls for many.
     pub fn discard_pages(&self, process: impl AsFd, offsets: impl Iterator<Item = usize>) -> bool {
-        let addresses: Vec<usize> = offsets.map(|offset| self.range(offset, 4096).addr()).collect();
+        let addresses: Vec<usize> = offsets.map(|offset| self.range(offset, PAGE_SIZE).addr()).collect();
         crate::memory::discard_pages(process, &addresses)
     }
 
@@ -196,7 +198,7 @@ fn reserve_aligned(bytes: usize) -> Result<NonNull<u8>> {
         if before > 0 {
             munmap(start.cast(), before)?;
         }
-        let kept = bytes.next_multiple_of(4096);
+        let kept = bytes.next_multiple_of(PAGE_SIZE);
         if whole > before + kept {
             munmap(start.add(before + kept).cast(), whole - before - kept)?;
         }

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
-const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
 
 /// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
 /// the program. Zero until written; taken from the machine page by page.
@@ -166,12 +166,14 @@ pub fn ask_for_huge_pages(address: usize, bytes: usize) -> Result<()> {
     unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxHugepage) }
 }
 
+/// Makes huge pages of a range at once (Linux 6.1).
+pub(crate) const MADV_COLLAPSE: usize = 25;
+
 /// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it
 /// must be whole; EBUSY or EINVAL where it is not, EAGAIN and ENOMEM where the machine has no such page to
 /// give.
 pub fn collapse(address: usize, bytes: usize) -> Result<()> {
     const SYS_MADVISE: usize = 28;
-    const MADV_COLLAPSE: usize = 25;
     // SAFETY: changes no contents.
     let result = unsafe { crate::raw::syscall(SYS_MADVISE, [address, bytes, MADV_COLLAPSE, 0, 0, 0]) };
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
@@ -248,6 +250,9 @@ impl AsFd for ProcessStatus {
     }
 }
 
+/// Bytes that the file has at most; what is read stands well before.
+const STATUS_BYTES: usize = 4096;
+
 impl ProcessStatus {
     /// That of the calling process.
     pub fn open() -> Result<Self> {
@@ -256,7 +261,7 @@ impl ProcessStatus {
 
     /// Who uses its memory.
     pub fn outsiders(&self) -> Result<Outsiders> {
-        let mut text = [0; 4096];
+        let mut text = [0; STATUS_BYTES];
         let length = rustix::io::pread(&self.0, &mut text, 0)?;
         outsiders_in(&text[..length]).ok_or(Errno::NODATA)
     }

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::btf::{Btf, BtfError};
 use crate::kernel_memory::{KernelMemory, MOST_BYTES};
+use crate::page::PAGE_SHIFT;
 
 const PRESENT: u64 = 1 << 0;
 const ACCESSED: u64 = 1 << 5;
@@ -21,7 +22,6 @@ const NO_ACCESS: u64 = 1 << 8;
 const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
 
 const ENTRIES: u64 = 512;
-const PAGE_SHIFT: u32 = 12;
 const LEVEL_BITS: u32 = 9;
 
 /// The kernel places its map of all memory at a multiple of this.

@@ -14,8 +14,8 @@ use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
 
 use crate::memory::Area;
+use crate::page::PAGE_SIZE;
 
-const PAGE_SIZE: usize = 4096;
 /// Room for glibc's `struct pthread`, 2,304 bytes in glibc 2.36.
 const CONTROL_BLOCK_BYTES: usize = 2 * PAGE_SIZE;
 const STACK_BYTES: usize = 512 << 10;

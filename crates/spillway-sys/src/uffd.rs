@@ -13,7 +13,7 @@ use rustix::io::{Errno, Result};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
 
 const UFFD_API: u64 = 0xAA;
 const GROUP: u8 = 0xAA;
@@ -177,7 +177,7 @@ impl RawMessage {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         (self.event == EVENT_PAGEFAULT).then_some(Fault {
-            address: self.address as usize & !0xFFF,
+            address: self.address as usize & !(PAGE_SIZE - 1),
             write: self.flags & FLAG_WRITE != 0,
             write_protected: self.flags & FLAG_WP != 0,
             thread_id: self.thread_id,

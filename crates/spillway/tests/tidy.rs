@@ -9,8 +9,9 @@ mod source_check;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use source_check::constants::{defined_twice, page_numbers};
-use source_check::files::{Finding, Text, has_limited_lines, is_of_tests, paths, wide_lines};
+use source_check::constants::{PAGE_FILE, defined_again, page_numbers};
+use source_check::files::{Finding, Text, has_limited_lines, paths, wide_lines};
+use source_check::module_tree::ModuleTree;
 use source_check::prose::{dead_references, empty_docs};
 use source_check::workspace;
 
@@ -58,6 +59,18 @@ fn the_rest() {
     assert_tidy(|path| !path.starts_with("crates"));
 }
 
+/// The sources of which something is compiled where no test is.
+fn shipped() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for name in workspace::crates() {
+        let directory = Path::new("crates").join(name);
+        for tree in ModuleTree::of_crate(&workspace::root().join(&directory)) {
+            found.extend(tree.modules.iter().map(|module| directory.join(&module.file)));
+        }
+    }
+    found
+}
+
 /// Asserts that nothing is wrong with the files that are chosen.
 fn assert_tidy(is_chosen: impl Fn(&Path) -> bool) {
     let root = workspace::root();
@@ -67,9 +80,8 @@ fn assert_tidy(is_chosen: impl Fn(&Path) -> bool) {
         Some(Text { path: path.clone(), text })
     };
     let is_source = |path: &Path| path.extension().is_some_and(|extension| extension == "rs");
-    let shipped =
-        files.iter().filter(|path| is_source(path) && path.starts_with("crates") && !is_of_tests(path));
-    let twice = defined_twice(&shipped.filter_map(read).collect::<Vec<_>>());
+    let shipped = shipped();
+    let again = defined_again(&shipped.iter().filter_map(read).collect::<Vec<_>>());
     let chosen: Vec<_> = files.iter().filter(|path| is_chosen(path)).filter_map(read).collect();
     assert!(!chosen.is_empty(), "no files");
     let mut complaints = Vec::new();
@@ -80,7 +92,7 @@ fn assert_tidy(is_chosen: impl Fn(&Path) -> bool) {
         }
         if is_source(&path) {
             findings.extend(empty_docs(&text));
-            if path.starts_with("crates") && !is_of_tests(&path) {
+            if shipped.contains(&path) && path != Path::new(PAGE_FILE) {
                 findings.extend(page_numbers(&text));
             }
         }
@@ -88,7 +100,7 @@ fn assert_tidy(is_chosen: impl Fn(&Path) -> bool) {
             findings.extend(dead_references(&path, &text, &files));
         }
         let said = |Finding { line, what }: &Finding| format!("{}:{line}: {what}", path.display());
-        complaints.extend(findings.iter().chain(twice.get(&path).into_iter().flatten()).map(said));
+        complaints.extend(findings.iter().chain(again.get(&path).into_iter().flatten()).map(said));
     }
     assert!(complaints.is_empty(), "\n{} findings:\n{}\n", complaints.len(), complaints.join("\n"));
 }
@@ -127,17 +139,24 @@ fn the_page_size_is_said_by_name_outside_tests() {
 }
 
 #[test]
-fn constants_of_one_name_and_value_are_defined_once() {
+fn what_a_page_is_and_the_kernels_constants_are_defined_once() {
     let source = |path: &str, text: &str| Text { path: path.into(), text: text.to_owned() };
-    let found = defined_twice(&[
-        source("a.rs", "pub const HUGE_BYTES: u64 = 2 << 20;\nconst FEW: u8 = 3; const N: u32 = 5000;"),
-        source("b.rs", "#[cfg(test)] mod tests { const HUGE_BYTES: u64 = 2 << 20; }\nconst FEW: u8 = 3;"),
-        source("c.rs", "\nconst HUGE_BYTES: usize = 2_097_152; const N: u32 = 5001;"),
+    let found = defined_again(&[
+        source(PAGE_FILE, "pub const PAGE_SIZE: usize = 4096;\npub const HUGE_PAGE_SIZE: usize = 2 << 20;"),
+        source("b.rs", "#[cfg(test)] mod tests { const PAGE_SIZE: u64 = 4096; }\nconst SHARE: u8 = 3;"),
+        source("c.rs", "\nconst HUGE_BYTES: usize = 2_097_152; const SHARE: u8 = 3; const PAGE: u8 = 7;"),
+        source("d.rs", "const PAGE_SIZE: u64 = spillway_sys::page::PAGE_SIZE as u64; const SYS_X: u8 = 9;"),
+        source(
+            "e.rs",
+            "const PAGE_SHIFT: u32 = 12;\nfn f() {\n const SYS_X: i64 = 9; const SYS_Y: i64 = 9; }",
+        ),
     ]);
     let at = |path: &str| said(&found[Path::new(path)]);
-    assert_eq!(at("a.rs"), [(1, "HUGE_BYTES = 2097152 is defined here too: c.rs:2")]);
-    assert_eq!(at("c.rs"), [(2, "HUGE_BYTES = 2097152 is defined here too: a.rs:1")]);
-    assert_eq!(found.len(), 2);
+    assert_eq!(at("c.rs"), [(2, "HUGE_BYTES = 2097152 is what crates/spillway-sys/src/page.rs has")]);
+    assert_eq!(at("d.rs"), [(1, "SYS_X = 9 is defined here too: e.rs:3")]);
+    let of_page = (1, "PAGE_SHIFT = 12 is what crates/spillway-sys/src/page.rs has");
+    assert_eq!(at("e.rs"), [of_page, (3, "SYS_X = 9 is defined here too: d.rs:1")]);
+    assert_eq!(found.len(), 3);
 }
 
 #[test]

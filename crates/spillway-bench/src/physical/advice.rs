@@ -1,6 +1,7 @@
 //! What to set on this machine, each with the measurement behind it.
 
 use super::bytes::size;
+use super::pages::BASE_BYTES;
 use super::report::{Advice, ExperimentReport, Panel, PhysicalReport};
 use super::{capacity, khugepaged, thp, threads};
 
@@ -156,7 +157,7 @@ fn allocators(report: &PhysicalReport) -> Option<Advice> {
     let of_base: Vec<(u64, f64)> = rate
         .rows
         .iter()
-        .filter(|row| row.case.get("page_bytes") == Some(&4096))
+        .filter(|row| row.case.get("page_bytes") == Some(&BASE_BYTES))
         .filter_map(|row| Some((*row.case.get("threads")?, row.value)))
         .collect();
     let most = of_base.iter().map(|&(_, rate)| rate).max_by(f64::total_cmp)?;

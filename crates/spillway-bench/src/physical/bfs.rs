@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::pages::Pages;
+use super::pages::{BASE_BYTES, Pages};
 use super::stage::Stage;
 use super::tier::Region;
 use crate::BenchError;
@@ -73,7 +73,7 @@ pub struct Rounds {
 }
 
 fn words(stage: &Stage<'_>, pages: Pages, count: usize) -> Result<Region, BenchError> {
-    stage.tiers[0].map(pages, (4 * count as u64).next_multiple_of(4096))
+    stage.tiers[0].map(pages, (4 * count as u64).next_multiple_of(BASE_BYTES))
 }
 
 impl Graph {

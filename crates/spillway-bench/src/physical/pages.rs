@@ -3,15 +3,17 @@
 use std::fs;
 use std::path::Path;
 
+use spillway_core::page::{HUGE_PAGE_SIZE, PAGE_SIZE};
+
 use super::settings::{self, Settings};
 use crate::BenchError;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const RESERVED: &str = "/sys/kernel/mm/hugepages";
 /// The smallest page.
-pub const BASE_BYTES: u64 = 4096;
+pub const BASE_BYTES: u64 = PAGE_SIZE as u64;
 /// What a directory of the processor maps at once.
-pub const HUGE_BYTES: u64 = 2 << 20;
+pub const HUGE_BYTES: u64 = HUGE_PAGE_SIZE as u64;
 
 /// How memory is got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use super::advice::panel;
+use super::pages::BASE_BYTES;
 use super::report::PhysicalReport;
 use super::{capacity, interference, thp, threads};
 
@@ -52,7 +53,7 @@ pub fn toml(report: &PhysicalReport) -> String {
 fn alone_bytes_per_s(report: &PhysicalReport) -> Option<f64> {
     let rows = &panel(report, "threads", threads::RATE)?.rows;
     let is_alone = |case: &std::collections::BTreeMap<String, u64>| {
-        case.get("page_bytes") == Some(&4096) && case.get("threads") == Some(&1)
+        case.get("page_bytes") == Some(&BASE_BYTES) && case.get("threads") == Some(&1)
     };
     Some(rows.iter().find(|row| is_alone(&row.case))?.value * 1e9)
 }

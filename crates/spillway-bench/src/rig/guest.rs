@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use spillway_core::page::PAGE_SIZE;
+
 use super::archive::Archive;
 use super::plan::{Case, Plan};
 use crate::BenchError;
@@ -197,7 +199,7 @@ impl Guest {
 /// page.
 pub(super) fn cache_bytes(memory_mib: u32) -> u64 {
     let bytes = f64::from(memory_mib) * f64::from(1 << 20) * CACHE_OF_MEMORY;
-    let step = WAYS * 4096;
+    let step = WAYS * PAGE_SIZE as u64;
     debug_assert!(step / WAYS / LINE_BYTES == 64);
     ((bytes / step as f64).round() as u64).max(1) * step
 }

@@ -23,6 +23,9 @@ use spillway_nbd::private::{ABSENT, LOST, PrivateQuery};
 use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
 use thiserror::Error;
 
+/// What a server without block sizes takes best, by the protocol.
+const PREFERRED_BYTES: u32 = 4096;
+
 /// Most replies to one option; a server that sends more is not well.
 const MAX_REPLIES: usize = 1000;
 
@@ -271,8 +274,11 @@ impl Greeter {
             _ => false,
         };
         let mut size_and_flags = None;
-        let mut blocks =
-            BlockSizes { minimum_bytes: 1, preferred_bytes: 4096, maximum_bytes: MAX_REQUEST_BYTES };
+        let mut blocks = BlockSizes {
+            minimum_bytes: 1,
+            preferred_bytes: PREFERRED_BYTES,
+            maximum_bytes: MAX_REQUEST_BYTES,
+        };
         let go = ClientOption::Go(InfoQuery { name: export, kinds: vec![info::BLOCK_SIZE] });
         let outcome = self.ask(&go, |reply| match reply {
             OptionReply::Export { size_bytes, flags } => size_and_flags = Some((*size_bytes, *flags)),

@@ -1,7 +1,7 @@
 //! Constants that must be defined once.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -12,8 +12,8 @@ use super::module_tree::{attributes, is_shipped};
 /// The page size and its mask.
 const PAGE_NUMBERS: [u128; 2] = [4096, 4095];
 
-/// Places of a source that say the page size as a number, in what is not for tests only. A constant of another name
-/// may be as large.
+/// Places of a source that say the page size as a number, in what is not for tests only. A constant of another
+/// name may be as large.
 pub fn page_numbers(source: &str) -> Vec<Finding> {
     let mut reader = Numbers::default();
     reader.visit_file(&syn::parse_file(source).unwrap());
@@ -77,18 +77,24 @@ impl<'ast> Visit<'ast> for Numbers {
     }
 }
 
+/// Whether an expression is a number and nothing else, whatever its type and sign.
 fn is_number(expression: &syn::Expr) -> bool {
-    matches!(expression, syn::Expr::Lit(literal) if matches!(literal.lit, syn::Lit::Int(_)))
+    match expression {
+        syn::Expr::Lit(literal) => matches!(literal.lit, syn::Lit::Int(_)),
+        syn::Expr::Cast(cast) => is_number(&cast.expr),
+        syn::Expr::Unary(unary) => is_number(&unary.expr),
+        _ => false,
+    }
 }
 
 /// A constant as it is defined.
 pub struct Constant {
     pub name: String,
-    pub value: String,
+    pub value: u128,
     pub line: usize,
 }
 
-/// The constants with numbers for values that a source defines, in what is not for tests only.
+/// The constants that a source defines as numbers, in what is not for tests only.
 pub fn constants(source: &str) -> Vec<Constant> {
     let mut reader = Definitions::default();
     reader.visit_file(&syn::parse_file(source).unwrap());
@@ -110,7 +116,7 @@ impl<'ast> Visit<'ast> for Definitions {
     fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
         if let Some(value) = value(&item.expr) {
             let (name, line) = (item.ident.to_string(), item.ident.span().start().line);
-            self.found.push(Constant { name, value: value.to_string(), line });
+            self.found.push(Constant { name, value, line });
         }
     }
 }
@@ -139,29 +145,46 @@ fn value(expression: &syn::Expr) -> Option<u128> {
     }
 }
 
-/// Constants of the kernel's, and others that are defined alike in more than one file: the least value that cannot be
-/// chance, so that two may both be called `SHARE` and be 4.
-const LEAST_TELLING: u128 = 1000;
+/// The file that says how large a page is.
+pub const PAGE_FILE: &str = "crates/spillway-sys/src/page.rs";
+/// Names by which constants say it, with their values.
+const PAGE_CONSTANTS: [(&str, u128); 8] = [
+    ("PAGE", 4096),
+    ("PAGE_SIZE", 4096),
+    ("PAGE_BYTES", 4096),
+    ("PAGE_MASK", 4095),
+    ("PAGE_SHIFT", 12),
+    ("HUGE_BYTES", 2 << 20),
+    ("HUGE_PAGE_BYTES", 2 << 20),
+    ("HUGE_PAGE_SIZE", 2 << 20),
+];
+/// With what the kernel's own constants begin.
+const KERNEL_PREFIXES: [&str; 12] =
+    ["BPF_", "CAP_", "CLONE_", "FUTEX_", "IORING_", "MADV_", "MAP_", "MPOL_", "PERF_", "PR_", "SYS_", "UFFD"];
 
-/// Constants of like name and value in several files: for each file, where it defines one and who else does.
-pub fn defined_twice(sources: &[Text]) -> BTreeMap<PathBuf, Vec<Finding>> {
-    let mut places: BTreeMap<(String, String), Vec<(PathBuf, usize)>> = BTreeMap::new();
+/// Constants that say again what another file has: the size of a page, or a constant of the kernel's. For
+/// each file, where it does so and who has it.
+pub fn defined_again(sources: &[Text]) -> BTreeMap<PathBuf, Vec<Finding>> {
+    let mut kernels: BTreeMap<(String, u128), Vec<(PathBuf, usize)>> = BTreeMap::new();
+    let mut found: BTreeMap<PathBuf, Vec<Finding>> = BTreeMap::new();
     for Text { path, text } in sources {
         for Constant { name, value, line } in constants(text) {
-            let telling = value.parse::<u128>().is_ok_and(|value| value >= LEAST_TELLING);
-            if telling || name == "PAGE_SIZE" {
-                places.entry((name, value)).or_default().push((path.clone(), line));
+            if PAGE_CONSTANTS.contains(&(name.as_str(), value)) && *path != Path::new(PAGE_FILE) {
+                let what = format!("{name} = {value} is what {PAGE_FILE} has");
+                found.entry(path.clone()).or_default().push(Finding::new(line, what));
+            } else if KERNEL_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                kernels.entry((name, value)).or_default().push((path.clone(), line));
             }
         }
     }
-    let mut found: BTreeMap<PathBuf, Vec<Finding>> = BTreeMap::new();
-    for ((name, value), places) in places.iter().filter(|(_, places)| places.len() > 1) {
-        for (at, (path, line)) in places.iter().enumerate() {
-            let others = places.iter().enumerate().filter(|(other, _)| *other != at);
-            let others: Vec<_> =
-                others.map(|(_, (path, line))| format!("{}:{line}", path.display())).collect();
-            let what = format!("{name} = {value} is defined here too: {}", others.join(", "));
-            found.entry(path.clone()).or_default().push(Finding::new(*line, what));
+    for ((name, value), places) in kernels {
+        for (path, line) in &places {
+            let others = places.iter().filter(|(other, _)| other != path);
+            let others: Vec<_> = others.map(|(path, line)| format!("{}:{line}", path.display())).collect();
+            if !others.is_empty() {
+                let what = format!("{name} = {value} is defined here too: {}", others.join(", "));
+                found.entry(path.clone()).or_default().push(Finding::new(*line, what));
+            }
         }
     }
     found

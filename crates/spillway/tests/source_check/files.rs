@@ -54,9 +54,3 @@ pub fn wide_lines(text: &str, limit: usize) -> Vec<Finding> {
     let wide = widths.filter(|(_, width)| *width > limit);
     wide.map(|(at, width)| Finding::new(at + 1, format!("{width} columns"))).collect()
 }
-
-/// Whether a file holds code for tests only, by where it lies.
-pub fn is_of_tests(path: &Path) -> bool {
-    path.components()
-        .any(|part| matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "testing.rs")))
-}
