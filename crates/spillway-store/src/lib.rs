@@ -11,6 +11,7 @@ pub mod fabric;
 mod file;
 mod memory;
 pub mod nbd;
+mod open;
 mod ram;
 pub mod shm;
 pub mod spec;
@@ -106,8 +107,8 @@ pub trait Lane: Send {
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
 
-    /// The page in a slot that was written before, where the store keeps it as it is in memory of this process. Whoever holds
-    /// the slot sees to it that nobody writes there meanwhile.
+    /// The page in a slot that was written before, where the store keeps it as it is in memory of this
+    /// process. Whoever holds the slot sees to it that nobody writes there meanwhile.
     fn page(&self, _slot: u32) -> Option<&Page> {
         None
     }

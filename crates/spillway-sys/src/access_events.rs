@@ -1,6 +1,7 @@
-//! Accesses to memory that the kernel or the processor tells of, with address and time: page faults of the programs, and
-//! samples of loads that the processor takes (PEBS, IBS). One ring a CPU, for all processes that are watched.
-//! Source: perf_event_open(2); Linux `arch/x86/mm/fault.c` (every fault at a user address counts, hint faults too).
+//! Accesses to memory that the kernel or the processor tells of, with address and time: page faults of the
+//! programs, and samples of loads that the processor takes (PEBS, IBS). One ring a CPU, for all processes
+//! that are watched. Source: perf_event_open(2); Linux `arch/x86/mm/fault.c` (every fault at a user address
+//! counts, hint faults too).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -38,7 +39,8 @@ pub enum Record {
     Lost(u64),
 }
 
-/// Understands a record: its kind, and its words after the header. None for what tells of no access to a program's memory.
+/// Understands a record: its kind, and its words after the header. None for what tells of no access to a
+/// program's memory.
 #[must_use]
 pub fn decode(kind: u32, words: &[u64]) -> Option<Record> {
     match (kind, words) {
@@ -51,7 +53,8 @@ pub fn decode(kind: u32, words: &[u64]) -> Option<Record> {
     }
 }
 
-/// Understands the records that lie in a ring between `tail` and `head`, which count bytes and never start again.
+/// Understands the records that lie in a ring between `tail` and `head`, which count bytes and never start
+/// again.
 pub fn decode_ring(ring: &[u64], tail: u64, head: u64, each: &mut dyn FnMut(Record)) {
     let words = ring.len() as u64;
     if words == 0 {

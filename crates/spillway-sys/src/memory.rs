@@ -8,7 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
-use crate::ranges::{FrameRange, PAGE_SIZE, TargetRange};
+use crate::page::PAGE_SIZE;
+use crate::ranges::{FrameRange, TargetRange};
 
 /// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
 /// the program. Zero until written; taken from the machine page by page.
@@ -195,13 +196,15 @@ pub fn ask_for_huge_pages(range: TargetRange) -> Result<()> {
     advise(range.start(), range.bytes(), Advice::LinuxHugepage)
 }
 
+/// madvise(2)'s advice to make huge pages now, which rustix has not got.
+pub(crate) const MADV_COLLAPSE: usize = 25;
+
 /// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it must be whole.
 ///
 /// # Errors
 /// EBUSY or EINVAL where it is not whole, EAGAIN and ENOMEM where the machine has no such page to give.
 pub fn collapse(range: TargetRange) -> Result<()> {
     const SYS_MADVISE: usize = 28;
-    const MADV_COLLAPSE: usize = 25;
     let arguments = [range.start(), range.bytes(), MADV_COLLAPSE, 0, 0, 0];
     // SAFETY: changes no contents.
     let result = unsafe { crate::raw::syscall(SYS_MADVISE, arguments) };
@@ -256,15 +259,15 @@ pub fn prefetch(page: &[u8; PAGE_SIZE]) {
 /// Who may use the memory of this process beside its threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outsiders {
-    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked for one
-    /// (`VmLck`: VFIO).
+    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked
+    /// for one (`VmLck`: VFIO).
     pub pinned_bytes: u64,
     /// A debugger is attached.
     pub is_traced: bool,
 }
 
-/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of a fault, and a
-/// program may go where there is no /proc.
+/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of
+/// a fault, and a program may go where there is no /proc.
 #[derive(Debug)]
 pub struct ProcessStatus(OwnedFd);
 
@@ -280,6 +283,9 @@ impl AsFd for ProcessStatus {
     }
 }
 
+/// Bytes that the file has at most; what is read stands well before.
+const STATUS_BYTES: usize = 4096;
+
 impl ProcessStatus {
     /// That of the calling process.
     pub fn open() -> Result<Self> {
@@ -288,7 +294,7 @@ impl ProcessStatus {
 
     /// Who uses its memory.
     pub fn outsiders(&self) -> Result<Outsiders> {
-        let mut text = [0; 4096];
+        let mut text = [0; STATUS_BYTES];
         let length = rustix::io::pread(&self.0, &mut text, 0)?;
         outsiders_in(&text[..length]).ok_or(Errno::NODATA)
     }
@@ -342,7 +348,8 @@ impl PageMapEntry {
         self.0 >> 63 != 0 && self.0 >> 57 & 1 != 0
     }
 
-    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared since a fork.
+    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared
+    /// since a fork.
     #[must_use]
     pub fn is_present_and_shared(self) -> bool {
         self.0 >> 63 != 0 && !self.is_exclusive()

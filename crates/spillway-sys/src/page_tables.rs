@@ -1,8 +1,9 @@
-//! The page tables of any process, as the hardware uses them: which frame holds a page, and whether its accessed bit is
-//! set. Read through [`KernelMemory`], a table at a time; x86-64, four and five levels.
+//! The page tables of any process, as the hardware uses them: which frame holds a page, and whether its
+//! accessed bit is set. Read through [`KernelMemory`], a table at a time; x86-64, four and five levels.
 //!
-//! The tables change and go away while they are read, and no lock is held: an entry may be out of date, or nonsense where
-//! a table was freed and used anew. Who acts on it asks the kernel by virtual address, which then decides.
+//! The tables change and go away while they are read, and no lock is held: an entry may be out of date, or
+//! nonsense where a table was freed and used anew. Who acts on it asks the kernel by virtual address, which
+//! then decides.
 
 use std::ops::Range;
 
@@ -11,6 +12,7 @@ use thiserror::Error;
 
 use crate::btf::{Btf, BtfError};
 use crate::kernel_memory::{KernelMemory, MOST_BYTES};
+use crate::page::PAGE_SHIFT;
 
 const PRESENT: u64 = 1 << 0;
 const ACCESSED: u64 = 1 << 5;
@@ -20,7 +22,6 @@ const NO_ACCESS: u64 = 1 << 8;
 const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
 
 const ENTRIES: u64 = 512;
-const PAGE_SHIFT: u32 = 12;
 const LEVEL_BITS: u32 = 9;
 
 /// The kernel places its map of all memory at a multiple of this.
@@ -36,7 +37,8 @@ pub enum PageTablesError {
     Types(#[from] BtfError),
     /// The kernel's memory cannot be read.
     #[error(
-        "kernel memory: {0}; reading page tables needs root (CAP_BPF, CAP_PERFMON) and a kernel that is not locked down"
+        "kernel memory: {0}; reading page tables needs root (CAP_BPF, CAP_PERFMON) and a kernel that is not \
+         locked down"
     )]
     Memory(#[from] Errno),
     /// The kernel's map of all memory was not found.

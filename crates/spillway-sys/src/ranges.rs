@@ -15,8 +15,7 @@
 
 use std::marker::PhantomData;
 
-/// Bytes in a page: the unit of every range here.
-pub const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
 
 /// Whole pages of the target program's memory: none of them is Rust's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 //! The pager's threads run inside the target program, yet must stay clear of its libc: they are started in a
 //! forked child while libc's locks are still held, keep their own table of file descriptors, take no signal,
 //! and must not be counted, renamed or signalled as the program's own threads are. So they are made by
-//! clone(2) directly, with thread-local storage laid out as the dynamic loader would (x86-64 ELF TLS, variant II):
-//! the static block of every module that was there at start, initialised from its image, below the thread
-//! control block. Code on such a thread may use anything but libc's allocator and libc's threads.
+//! clone(2) directly, with thread-local storage laid out as the dynamic loader would (x86-64 ELF TLS, variant
+//! II): the static block of every module that was there at start, initialised from its image, below the
+//! thread control block. Code on such a thread may use anything but libc's allocator and libc's threads.
 
 use std::arch::{asm, global_asm};
 use std::ptr;
@@ -14,8 +14,8 @@ use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
 
 use crate::memory::Area;
+use crate::page::PAGE_SIZE;
 
-const PAGE_SIZE: usize = 4096;
 /// Room for glibc's `struct pthread`, 2,304 bytes in glibc 2.36.
 const CONTROL_BLOCK_BYTES: usize = 2 * PAGE_SIZE;
 const STACK_BYTES: usize = 512 << 10;
@@ -30,12 +30,13 @@ const TCB_THREAD: usize = 16;
 const TCB_STACK_GUARD: usize = 0x28;
 const TCB_POINTER_GUARD: usize = 0x30;
 
-/// A word of the control block that glibc keeps for its layout's sake and never uses, and what ours hold there.
+/// A word of the control block that glibc keeps for its layout's sake and never uses, and what ours hold
+/// there.
 const TCB_MARK: usize = 0x200;
 const MARK: usize = usize::from_le_bytes(*b"SPILLWAY");
 
-/// Whether the calling thread is one that [`start`] made. Looks at the control block only: thread-local variables of
-/// the program's threads are found by way of memory from malloc, which may be far.
+/// Whether the calling thread is one that [`start`] made. Looks at the control block only: thread-local
+/// variables of the program's threads are found by way of memory from malloc, which may be far.
 #[must_use]
 pub fn is_raw_thread() -> bool {
     let mark: usize;

@@ -1,5 +1,6 @@
-//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands here.
-//! Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and `Documentation/admin-guide/mm/userfaultfd.rst`.
+//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands
+//! here. Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and
+//! `Documentation/admin-guide/mm/userfaultfd.rst`.
 //!
 //! The operations take [ranges](crate::ranges), whose types say whose memory it is: no Rust reference points there.
 
@@ -10,7 +11,8 @@ use rustix::io::{Errno, Result};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-use crate::ranges::{BounceRange, FrameRange, PAGE_SIZE, TargetRange};
+use crate::page::PAGE_SIZE;
+use crate::ranges::{BounceRange, FrameRange, TargetRange};
 
 const UFFD_API: u64 = 0xAA;
 const GROUP: u8 = 0xAA;
@@ -397,10 +399,11 @@ impl Uffd {
         }
     }
 
-    /// UFFDIO_MOVE, and what the kernel says it moved. It may have moved more: in Linux 6.18, when the page's table
-    /// entry changes under it (an accessed bit suffices), `move_pages` in mm/userfaultfd.c tries again, does not
-    /// forget the EAGAIN of its first try when the second succeeds, tries a third time and fails with EEXIST on its
-    /// own work, which it then does not count. Whoever believes it gives a full frame away and loses a page.
+    /// UFFDIO_MOVE, and what the kernel says it moved. It may have moved more: in Linux 6.18, when the page's
+    /// table entry changes under it (an accessed bit suffices), `move_pages` in mm/userfaultfd.c tries again,
+    /// does not forget the EAGAIN of its first try when the second succeeds, tries a third time and fails
+    /// with EEXIST on its own work, which it then does not count. Whoever believes it gives a full frame away
+    /// and loses a page.
     fn move_counted(&self, to: usize, from: usize, bytes: usize, mode: u64) -> (usize, Result<()>) {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
         // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their types.
@@ -542,7 +545,8 @@ mod tests {
         assert_eq!(uffd.move_to_frames(frames.pages(4, 1), target(&program, 0, 1)), Err(Errno::NOENT));
     }
 
-    /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in 15,000 calls.
+    /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in
+    /// 15,000 calls.
     #[test]
     fn no_page_is_lost_while_others_use_it() {
         const PAGES: usize = 16;

@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 
 use spillway_sys::memory::{self, Area};
-use spillway_sys::ranges::{BounceRange, PAGE_SIZE, TargetRange};
+use spillway_sys::page::PAGE_SIZE;
+use spillway_sys::ranges::{BounceRange, TargetRange};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 
 const HUGE: usize = 2 << 20;

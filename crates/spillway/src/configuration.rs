@@ -24,7 +24,8 @@ pub struct Pools {
     pub local: PoolSettings,
 }
 
-/// The file that is read where none is named, if it is there. `spillway bench physical --pool` makes one for a machine.
+/// The file that is read where none is named, if it is there. `spillway bench physical --pool` makes one for
+/// a machine.
 pub const USUAL_PATH: &str = "/etc/spillway/run.toml";
 
 /// Why a configuration file cannot be used.

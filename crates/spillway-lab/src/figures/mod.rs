@@ -13,24 +13,12 @@ pub mod lab;
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
+use spillway_report::chart::Chart;
+use spillway_report::claim::Claim;
 use thiserror::Error;
 
-use crate::chart::Chart;
 use crate::run::RunError;
 use lab::Lab;
-
-/// A claim of a paper.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Claim {
-    /// What it says, as an inequality over `measured`.
-    pub text: String,
-    /// What the paper measured, in its words.
-    pub paper: String,
-    /// What we measured.
-    pub measured: f64,
-    /// Whether it holds in our measurement.
-    pub holds: bool,
-}
 
 /// A value of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,14 +106,12 @@ impl Figure {
 
     /// States that `measured` is at least `least`.
     fn at_least(&mut self, text: &str, paper: &str, measured: f64, least: f64) {
-        let text = format!("{text}: at least {least}");
-        self.claims.push(Claim { text, paper: paper.into(), measured, holds: measured >= least });
+        self.claims.push(Claim::at_least(text, paper, measured, least));
     }
 
     /// States that `measured` is at most `most`.
     fn at_most(&mut self, text: &str, paper: &str, measured: f64, most: f64) {
-        let text = format!("{text}: at most {most}");
-        self.claims.push(Claim { text, paper: paper.into(), measured, holds: measured <= most });
+        self.claims.push(Claim::at_most(text, paper, measured, most));
     }
 }
 
@@ -134,8 +120,9 @@ impl Figure {
 pub fn markdown(figures: &[Figure]) -> String {
     let mut table = String::from("| figure | claim | paper | here | |\n|---|---|---|---|---|\n");
     for figure in figures {
-        for Claim { text, paper, measured, holds } in &figure.claims {
-            let verdict = if *holds { "holds" } else { "differs" };
+        for claim in &figure.claims {
+            let Claim { text, paper, measured, .. } = claim;
+            let verdict = claim.verdict();
             table += &format!("| {} | {text} | {paper} | {measured:.3} | {verdict} |\n", figure.id);
         }
     }

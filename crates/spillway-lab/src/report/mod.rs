@@ -4,11 +4,9 @@
 //!
 //! - [`table`]: the runs of a sweep
 //! - [`compare`]: who wins where, curves and breakdowns
-//! - [`document`]: what this page and those of measurements have in common
 //! - `page`: how it looks
 
 pub mod compare;
-pub mod document;
 mod page;
 pub mod table;
 
@@ -16,9 +14,9 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
+use spillway_report::ChartError;
 use thiserror::Error;
 
-use crate::chart::ChartError;
 use crate::figures::Figure;
 
 /// The table of a sweep, in its directory.

@@ -1,12 +1,13 @@
 //! The page itself.
 
 use maud::{Markup, PreEscaped, html};
+use spillway_report::chart::{Chart, short};
+use spillway_report::claim::claims_table;
+use spillway_report::document::document;
 
 use super::ReportError;
 use super::compare::{Group, breakdown, by_latency, by_local_memory, groups, policies};
-use super::document::{claim_row, claims_head, document};
 use super::table::Run;
-use crate::chart::{Chart, short};
 use crate::figures::Figure;
 
 /// Measures of the table of all numbers: their columns and their headings.
@@ -182,14 +183,7 @@ fn paper(figure: &Figure) -> Result<Markup, ReportError> {
             h3 { (figure.id) ": " (figure.title) }
             p.note { (figure.source) }
             (cards(&figure.charts())?)
-            table {
-                (claims_head())
-                tbody {
-                    @for claim in &figure.claims {
-                        (claim_row(&claim.text, &claim.paper, &format!("{:.3}", claim.measured), claim.holds))
-                    }
-                }
-            }
+            (claims_table(&figure.claims, 3))
         }
     })
 }

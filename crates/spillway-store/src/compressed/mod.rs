@@ -1,8 +1,8 @@
 //! `compressed:`: pages compressed by lz4 in a memory file that all processes of the run map.
 //!
-//! The [`layout`] has an index, which says for each slot where its page lies, and an arena that [`spans`] hands
-//! out in the sizes of [`classes`]; [`codec`] compresses. There are no locks: a process may be killed at any
-//! moment, and loses at worst the memory of the page it was about to write or free.
+//! The [`layout`] has an index, which says for each slot where its page lies, and an arena that [`spans`]
+//! hands out in the sizes of [`classes`]; [`codec`] compresses. There are no locks: a process may be killed
+//! at any moment, and loses at worst the memory of the page it was about to write or free.
 
 mod classes;
 mod codec;

@@ -18,13 +18,13 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 use rustix::process::geteuid;
+use spillway_nbd::private::derived_token;
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::doorbell::{self, COUNT_MASK, Watcher};
 use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
 use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
-use crate::nbd::private::derived_token;
 use crate::{
     Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
 };

@@ -1,15 +1,15 @@
 //! The NBD codec: what is encoded decodes to the same, garbage is refused, limits hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "exercise/nbd_wire.rs"]
+#[path = "exercise/wire.rs"]
 mod exercise;
 
 use proptest::prelude::*;
-use spillway_store::nbd::wire::handshake::{self as hs, ClientOption, InfoQuery, MetaQuery, OptionReply};
-use spillway_store::nbd::wire::transmission::{
+use spillway_nbd::handshake::{self as hs, ClientOption, InfoQuery, MetaQuery, OptionReply};
+use spillway_nbd::transmission::{
     ChunkFlags, Command, ReplyHead, Request, RequestFlags, chunk, decode_extents, decode_hole,
 };
-use spillway_store::nbd::wire::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
+use spillway_nbd::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
 
 fn any_command() -> impl Strategy<Value = Command> {
     prop_oneof![

@@ -27,22 +27,3 @@ pub fn document(title: &str, header: &Markup, sections: &Markup) -> String {
     };
     page.into_string()
 }
-
-/// A claim as a row of a table: what it says, the paper's value and ours, and whether it holds.
-#[must_use]
-pub fn claim_row(text: &str, paper: &str, measured: &str, holds: bool) -> Markup {
-    html! {
-        tr {
-            td { (text) }
-            td { (paper) }
-            td.number { (measured) }
-            td { @if holds { span.tag.holds { "holds" } } @else { span.tag.differs { "differs" } } }
-        }
-    }
-}
-
-/// The head of a table of claims.
-#[must_use]
-pub fn claims_head() -> Markup {
-    html! { thead { tr { th { "claim" } th { "the paper" } th.number { "here" } th {} } } }
-}

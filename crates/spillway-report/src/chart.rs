@@ -2,12 +2,14 @@
 //!
 //! Points are named, not measured: papers give their axes the same way, latency by latency or size by size.
 
-use std::collections::BTreeSet;
-
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use thiserror::Error;
+
+use crate::drawing::{
+    ChartError, Drawn, FONT, FONT_PX, GRID, INK, MARGIN_PX, TITLE_CHARACTER_PX, TITLE_PX, colour, longest_px,
+};
+use crate::order::distinct;
 
 /// How values are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,50 +44,20 @@ pub struct Chart {
     pub points: Vec<String>,
     /// The values.
     pub series: Vec<Series>,
+    /// A value at which a line is drawn from left to right.
+    pub line_at: Option<f64>,
 }
 
-/// Why a chart could not be drawn.
-#[derive(Debug, Error)]
-#[error("the chart '{title}' cannot be drawn: {reason}; leave it out, or give it finite values")]
-pub struct ChartError {
-    title: String,
-    reason: String,
-}
-
-/// Colours that people with any colour vision tell apart (Okabe and Ito), and three more.
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 94, 60),
-    RGBColor(90, 90, 90),
-    RGBColor(148, 103, 189),
-    RGBColor(190, 180, 20),
-];
-const INK: RGBColor = RGBColor(40, 44, 52);
-const GRID: RGBColor = RGBColor(226, 229, 234);
-
-const FONT: &str = "sans-serif";
-const FONT_PX: i32 = 13;
-const TITLE_PX: i32 = 16;
-/// Width of a character of the font, on average.
-const CHARACTER_PX: i32 = 7;
-/// The same of the title's.
-const TITLE_CHARACTER_PX: i32 = 9;
-const MARGIN_PX: i32 = 12;
 const HEIGHT_PX: u32 = 320;
 /// Share of a point's room that bars fill.
 const BARS_SHARE: f64 = 0.8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 impl Chart {
-    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in which they came.
+    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in
+    /// which they came.
     #[must_use]
     pub fn of<'a>(
         title: &str,
@@ -93,8 +65,8 @@ impl Chart {
         stacked: bool,
         values: impl Iterator<Item = (&'a str, &'a str, f64)> + Clone,
     ) -> Self {
-        let points = in_order(values.clone().map(|(_, point, _)| point));
-        let names = in_order(values.clone().map(|(series, _, _)| series));
+        let points: Vec<_> = distinct(values.clone().map(|(_, point, _)| point.to_owned()));
+        let names: Vec<_> = distinct(values.clone().map(|(series, _, _)| series.to_owned()));
         let value = |name: &str, point: &str| {
             values.clone().find(|found| (found.0, found.1) == (name, point)).map(|found| found.2)
         };
@@ -108,7 +80,25 @@ impl Chart {
             false => Kind::Bars,
         };
         let series = names.iter().map(series).collect();
-        Self { title: title.to_owned(), unit: unit.to_owned(), kind, points, series }
+        Self { title: title.to_owned(), unit: unit.to_owned(), kind, points, series, line_at: None }
+    }
+
+    /// Bars: at each point one for each series, given as its name and a value for each point.
+    #[must_use]
+    pub fn bars(
+        title: impl Into<String>,
+        unit: &str,
+        points: Vec<String>,
+        series: impl IntoIterator<Item = (String, Vec<Option<f64>>)>,
+    ) -> Self {
+        let series = series.into_iter().map(|(name, values)| Series { name, values }).collect();
+        Self { title: title.into(), unit: unit.to_owned(), kind: Kind::Bars, points, series, line_at: None }
+    }
+
+    /// Whether there is anything to see.
+    #[must_use]
+    pub fn has_values(&self) -> bool {
+        self.series.iter().flat_map(|series| &series.values).any(Option::is_some)
     }
 
     /// Draws it.
@@ -116,12 +106,12 @@ impl Chart {
     /// # Errors
     /// A value is not finite.
     pub fn svg(&self) -> Result<String, ChartError> {
-        let wrong = |reason: String| ChartError { title: self.title.clone(), reason };
-        if self.series.iter().flat_map(|series| &series.values).flatten().any(|value| !value.is_finite()) {
-            return Err(wrong("a value is not finite".to_owned()));
+        let values = self.series.iter().flat_map(|series| &series.values).flatten();
+        if values.chain(&self.line_at).any(|value| !value.is_finite()) {
+            return Err(ChartError::new(&self.title, "a value is not finite"));
         }
         let mut svg = String::new();
-        self.draw(&mut svg).map_err(|error| wrong(error.to_string()))?;
+        self.draw(&mut svg).map_err(|error| ChartError::new(&self.title, error))?;
         Ok(svg)
     }
 
@@ -156,6 +146,10 @@ impl Chart {
             Kind::Lines => self.draw_lines(&mut plane)?,
             Kind::Bars => self.draw_bars(&mut plane)?,
             Kind::Stacked => self.draw_stacks(&mut plane)?,
+        }
+        if let Some(value) = self.line_at {
+            let ends = [(0.0, value), (self.points.len() as f64, value)];
+            plane.draw_series([PathElement::new(ends, INK.stroke_width(1))])?;
         }
         self.draw_legend(&right)?;
         root.present()?;
@@ -229,7 +223,8 @@ impl Chart {
             Kind::Stacked => at(point).sum(),
             Kind::Lines | Kind::Bars => at(point).fold(0.0, f64::max),
         };
-        let top = (0..self.points.len()).map(highest).fold(0.0, f64::max) * 1.05;
+        let values = (0..self.points.len()).map(highest).chain(self.line_at);
+        let top = values.fold(0.0, f64::max) * 1.05;
         if top > 0.0 { top } else { 1.0 }
     }
 
@@ -243,33 +238,18 @@ impl Chart {
     }
 
     fn legend_px(&self) -> u32 {
-        longest(self.series.iter().map(|series| series.name.as_str())) as u32 + 40
+        longest_px(self.series.iter().map(|series| series.name.as_str())) as u32 + 40
     }
 
     fn labels_turned(&self) -> bool {
         let room_px = (self.plot_px() as i32 - 110) / self.points.len().max(1) as i32;
-        longest(self.points.iter().map(String::as_str)) > room_px
+        longest_px(self.points.iter().map(String::as_str)) > room_px
     }
 
     fn labels_px(&self) -> u32 {
-        let labels_px = longest(self.points.iter().map(String::as_str));
+        let labels_px = longest_px(self.points.iter().map(String::as_str));
         if self.labels_turned() { labels_px as u32 + 12 } else { 28 }
     }
-}
-
-fn colour(at: usize) -> RGBColor {
-    COLOURS[at % COLOURS.len()]
-}
-
-/// Width of the longest of some texts, in pixels.
-fn longest<'a>(texts: impl Iterator<Item = &'a str>) -> i32 {
-    texts.map(|text| text.chars().count()).max().unwrap_or(0) as i32 * CHARACTER_PX
-}
-
-/// Each text once, in the order in which they came.
-fn in_order<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    texts.filter(|text| seen.insert(*text)).map(str::to_owned).collect()
 }
 
 /// Whether points are steps on a scale: the same text around different numbers.
@@ -348,6 +328,25 @@ mod tests {
             }
             assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
         }
+    }
+
+    #[test]
+    fn each_value_has_its_bar_and_a_line_its_height() {
+        let points = ["zipf", "strided"].map(str::to_owned).into();
+        let series =
+            [("ours".to_owned(), vec![Some(1.0), Some(2.0)]), ("theirs".to_owned(), vec![None, Some(4.0)])];
+        let mut bars = Chart::bars("Time per access", "us", points, series);
+        assert!(bars.has_values());
+        let without = bars.svg().unwrap();
+        // One for each value and one for each name, the second in its colour.
+        assert_eq!(without.matches("fill=\"#0072B2\"").count(), 3, "{without}");
+        assert_eq!(without.matches("fill=\"#D55E00\"").count(), 2, "{without}");
+        bars.line_at = Some(8.0);
+        let with = bars.svg().unwrap();
+        assert_eq!(with.matches("<polyline").count(), without.matches("<polyline").count() + 1, "{with}");
+        assert_eq!(bars.top(), 8.0 * 1.05, "the line is within the scale");
+        bars.series.clear();
+        assert!(!bars.has_values());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What every input must stand: no decoder panics, and what decodes encodes to the same meaning again.
-//! Shared by the property tests (`nbd_wire.rs`) and the fuzz target (`fuzz/fuzz_targets/nbd_wire.rs`).
+//! Shared by the property tests (`wire.rs`) and the fuzz target (`fuzz/fuzz_targets/nbd_wire.rs`).
 
-use spillway_store::nbd::wire::handshake as hs;
-use spillway_store::nbd::wire::transmission as tx;
+use spillway_nbd::handshake as hs;
+use spillway_nbd::transmission as tx;
 
 /// Feeds `data` to every decoder.
 pub fn exercise(data: &[u8]) {

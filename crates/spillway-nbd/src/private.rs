@@ -1,12 +1,13 @@
 //! How a run keeps its export on a Spillway donor to itself: NBD's own extension mechanism, metadata contexts
-//! of a namespace of ours. A server that is not ours answers with no such context, and gives the plain export.
+//! of a namespace of ours. A server that is not ours answers with no such context, and gives the plain
+//! export.
 //!
 //! In SET_META_CONTEXT for an export, a client may ask for
 //!
 //! | query | meaning | the donor's context |
 //! |---|---|---|
 //! | `spillway:run=TOKEN` | a run begins: make its private export | the same |
-//! | `spillway:lane=TOKEN` | a further connection of the run | the same; [`LOST`] where the run's export is gone |
+//! | `spillway:lane=TOKEN` | a further connection of the run | the same; [`LOST`] where its export is gone |
 //! | `spillway:drop` | drop the named export with all it holds | the same; [`ABSENT`] where there is none |
 //!
 //! The context that comes back means yes, and the GO that follows opens the private export. TOKEN is
@@ -62,8 +63,8 @@ impl<'a> PrivateQuery<'a> {
     }
 }
 
-/// What a donor is told of a run's token for the store of this URI: different for every store, so that two ways
-/// to one donor do not share an export, and not to be turned back (BLAKE3 in its key derivation mode).
+/// What a donor is told of a run's token for the store of this URI: different for every store, so that two
+/// ways to one donor do not share an export, and not to be turned back (BLAKE3 in its key derivation mode).
 #[must_use]
 pub fn derived_token(run_token: &str, uri: &str) -> String {
     let mut hasher = blake3::Hasher::new_derive_key("spillway private export of a store");

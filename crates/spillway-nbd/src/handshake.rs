@@ -2,9 +2,8 @@
 
 use bitflags::bitflags;
 
-use super::{
-    Fields, MAX_META_QUERIES, MAX_NAME_BYTES, MAX_OPTION_BYTES, WireError, clip, limit, put_counted_text,
-};
+use crate::fields::{Fields, clip, limit, put_counted_text};
+use crate::{MAX_META_QUERIES, MAX_NAME_BYTES, MAX_OPTION_BYTES, WireError};
 
 const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;

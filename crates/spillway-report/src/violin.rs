@@ -4,64 +4,77 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::plot::COLOURS;
-use crate::BenchError;
-use crate::physical::distribution::Distribution;
-use crate::physical::report::Panel;
-use crate::physical::text::number;
+use crate::distribution::Distribution;
+use crate::drawing::{CHARACTER_PX, ChartError, Drawn, FONT, FONT_PX, GRID, INK, TITLE_PX, colour};
+use crate::order::distinct;
 
-const WIDTH: u32 = 900;
-const HEIGHT: u32 = 400;
-const INK: RGBColor = RGBColor(40, 44, 52);
-const GRID: RGBColor = RGBColor(226, 229, 234);
+const WIDTH_PX: u32 = 900;
+const HEIGHT_PX: u32 = 400;
 /// Share of a point's room that its violins take.
 const SHARE: f64 = 0.84;
-/// Half of the width of a violin where it has next to nothing, as a share of the widest: a tail is to be seen.
+/// Half of the width of a violin where it has next to nothing, as a share of the widest: a tail is to be
+/// seen.
 const THINNEST: f64 = 0.03;
 
-type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Plane<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, LogCoord<f64>>>;
 
-/// The picture of a panel whose rows are distributions. None where there is nothing to see.
-pub fn svg(panel: &Panel) -> Result<Option<String>, BenchError> {
-    let rows = panel.rows.iter().filter_map(|row| row.distribution.as_ref());
-    let all: Vec<&Distribution> = rows.filter(|all| all.count > 0).collect();
+/// One violin.
+#[derive(Clone, Copy, Debug)]
+pub struct Violin<'a> {
+    /// Its name in the legend, and by it its colour.
+    pub series: &'a str,
+    /// The name below it.
+    pub point: &'a str,
+    /// What it shows; none leaves its place free.
+    pub distribution: Option<&'a Distribution>,
+}
+
+/// The picture of some violins, with `number` to label the scale. None where there is nothing to see.
+///
+/// # Errors
+/// It cannot be drawn.
+pub fn violins(
+    title: &str,
+    violins: &[Violin<'_>],
+    number: &dyn Fn(f64) -> String,
+) -> Result<Option<String>, ChartError> {
+    let all: Vec<&Distribution> = violins.iter().filter_map(Violin::shown).collect();
     let least = all.iter().map(|all| all.min).fold(f64::INFINITY, f64::min).max(1.0);
     let most = all.iter().map(|all| all.max).fold(0.0, f64::max);
     if all.is_empty() {
         return Ok(None);
     }
     let mut svg = String::new();
-    draw(panel, least / 1.3, most.max(least) * 1.3, &mut svg).map_err(|error| BenchError::Page {
-        what: format!("draw '{}'", panel.title),
-        reason: error.to_string(),
-    })?;
+    let scale = (least / 1.3)..(most.max(least) * 1.3);
+    draw(title, violins, number, scale, &mut svg).map_err(|error| ChartError::new(title, error))?;
     Ok(Some(svg))
 }
 
-/// Each text once, in the order in which they came.
-fn in_order<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
-    let mut found: Vec<&String> = Vec::new();
-    for text in texts {
-        if !found.contains(&text) {
-            found.push(text);
-        }
+impl<'a> Violin<'a> {
+    /// Its distribution, if there is anything in it.
+    fn shown(&self) -> Option<&'a Distribution> {
+        self.distribution.filter(|all| all.count > 0)
     }
-    found
 }
 
-fn draw(panel: &Panel, least: f64, most: f64, svg: &mut String) -> Drawn {
-    let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT)).into_drawing_area();
+fn draw(
+    title: &str,
+    violins: &[Violin<'_>],
+    number: &dyn Fn(f64) -> String,
+    scale: std::ops::Range<f64>,
+    svg: &mut String,
+) -> Drawn {
+    let root = SVGBackend::with_string(svg, (WIDTH_PX, HEIGHT_PX)).into_drawing_area();
     root.fill(&WHITE)?;
-    let points = in_order(panel.rows.iter().map(|row| &row.point));
-    let series = in_order(panel.rows.iter().map(|row| &row.series));
+    let points = distinct(violins.iter().map(|violin| violin.point));
+    let series = distinct(violins.iter().map(|violin| violin.series));
     let mut plane = ChartBuilder::on(&root)
-        .caption(&panel.title, ("sans-serif", 17).into_font().color(&INK))
+        .caption(title, (FONT, TITLE_PX).into_font().color(&INK))
         .margin(8)
         .x_label_area_size(44)
         .y_label_area_size(70)
-        .build_cartesian_2d(0.0..points.len() as f64, (least..most).log_scale())?;
+        .build_cartesian_2d(0.0..points.len() as f64, scale.log_scale())?;
     plane
         .configure_mesh()
         .disable_x_mesh()
@@ -70,18 +83,17 @@ fn draw(panel: &Panel, least: f64, most: f64, svg: &mut String) -> Drawn {
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(GRID)
-        .label_style(("sans-serif", 12).into_font().color(&INK))
-        .y_label_formatter(&|value| number(*value, &panel.unit))
+        .label_style((FONT, FONT_PX).into_font().color(&INK))
+        .y_label_formatter(&|value| number(*value))
         .draw()?;
     let width = SHARE / series.len().max(1) as f64;
-    for row in &panel.rows {
-        let place = |texts: &[&String], text: &String| texts.iter().position(|found| *found == text);
-        let (Some(point), Some(which)) = (place(&points, &row.point), place(&series, &row.series)) else {
-            continue;
-        };
-        let Some(all) = row.distribution.as_ref().filter(|all| all.count > 0) else { continue };
-        let middle = point as f64 + (1.0 - SHARE) / 2.0 + (which as f64 + 0.5) * width;
-        violin(&mut plane, all, middle, width * 0.46, COLOURS[which % COLOURS.len()])?;
+    let place = |names: &[&str], name: &str| names.iter().position(|found| *found == name);
+    for violin in violins {
+        let (point, which) = (place(&points, violin.point), place(&series, violin.series));
+        if let (Some(point), Some(which), Some(all)) = (point, which, violin.shown()) {
+            let middle = point as f64 + (1.0 - SHARE) / 2.0 + (which as f64 + 0.5) * width;
+            draw_violin(&mut plane, all, middle, width * 0.46, colour(which))?;
+        }
     }
     labels(&root, &plane, &points, &series)?;
     root.present()?;
@@ -111,7 +123,13 @@ fn outline(all: &Distribution, half: f64) -> Vec<(f64, f64)> {
     outline
 }
 
-fn violin(plane: &mut Plane<'_, '_>, all: &Distribution, middle: f64, half: f64, colour: RGBColor) -> Drawn {
+fn draw_violin(
+    plane: &mut Plane<'_, '_>,
+    all: &Distribution,
+    middle: f64,
+    half: f64,
+    colour: RGBColor,
+) -> Drawn {
     let outline = outline(all, half);
     let right = outline.iter().map(|&(value, width)| (middle + width, value));
     let left = outline.iter().rev().map(|&(value, width)| (middle - width, value));
@@ -129,10 +147,10 @@ fn violin(plane: &mut Plane<'_, '_>, all: &Distribution, middle: f64, half: f64,
 fn labels(
     root: &DrawingArea<SVGBackend<'_>, Shift>,
     plane: &Plane<'_, '_>,
-    points: &[&String],
-    series: &[&String],
+    points: &[&str],
+    series: &[&str],
 ) -> Drawn {
-    let centred = ("sans-serif", 12).into_font().color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
+    let centred = (FONT, FONT_PX).into_font().color(&INK).pos(Pos::new(HPos::Center, VPos::Top));
     let (_, bottom) = plane.plotting_area().get_pixel_range();
     for (at, point) in points.iter().enumerate() {
         let (x, _) = plane.backend_coord(&(at as f64 + 0.5, plane.y_range().start));
@@ -140,13 +158,12 @@ fn labels(
         let lower = if points.len() > 8 && at % 2 == 1 { 14 } else { 0 };
         root.draw_text(point, &centred, (x, bottom.end + 6 + lower))?;
     }
-    let style = ("sans-serif", 12).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+    let style = (FONT, FONT_PX).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
     let mut x = 84;
     for (at, name) in series.iter().enumerate() {
-        let colour = COLOURS[at % COLOURS.len()];
-        root.draw(&Rectangle::new([(x, 34), (x + 12, 44)], colour.filled()))?;
+        root.draw(&Rectangle::new([(x, 34), (x + 12, 44)], colour(at).filled()))?;
         root.draw_text(name, &style, (x + 18, 39))?;
-        x += 40 + 7 * name.chars().count() as i32;
+        x += 40 + CHARACTER_PX * name.chars().count() as i32;
     }
     Ok(())
 }
@@ -157,20 +174,18 @@ mod tests {
 
     #[test]
     fn each_distribution_is_a_violin_with_its_median() {
-        let mut panel = Panel::new("First touch", "ns");
-        for series in ["alone", "on all CPUs"] {
-            for point in ["4 KiB", "2 MiB"] {
-                let values = (500..1000).chain([1_000_000]).collect();
-                panel.distribution(series, point, &[], Distribution::of(values));
-            }
-        }
-        panel.value("alone", "1 GiB", &[], 1.0);
-        let svg = svg(&panel).unwrap().unwrap();
-        for word in ["First touch", "4 KiB", "2 MiB", "alone", "on all CPUs", "1.00 us"] {
+        let all = Distribution::of((500..1000).chain([1_000_000]).collect());
+        let names =
+            [("alone", "4 KiB"), ("alone", "2 MiB"), ("on all CPUs", "4 KiB"), ("on all CPUs", "2 MiB")];
+        let mut shown: Vec<_> =
+            names.map(|(series, point)| Violin { series, point, distribution: Some(&all) }).into();
+        shown.push(Violin { series: "alone", point: "1 GiB", distribution: None });
+        let svg = violins("First touch", &shown, &|ns| format!("{:.2} us", ns / 1e3)).unwrap().unwrap();
+        for word in ["First touch", "4 KiB", "2 MiB", "1 GiB", "alone", "on all CPUs", "1.00 us"] {
             assert!(svg.contains(word), "no '{word}' in {svg}");
         }
         assert_eq!((svg.matches("<polygon").count(), svg.matches("<circle").count()), (4, 4), "{svg}");
-        assert!(super::svg(&Panel::new("nothing", "ns")).unwrap().is_none());
+        assert!(violins("nothing", &shown[4..], &|ns| ns.to_string()).unwrap().is_none());
     }
 
     #[test]

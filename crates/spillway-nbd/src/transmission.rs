@@ -2,7 +2,8 @@
 
 use bitflags::bitflags;
 
-use super::{Fields, MAX_EXTENTS, MAX_NAME_BYTES, MAX_REQUEST_BYTES, WireError, clip, limit};
+use crate::fields::{Fields, clip, limit};
+use crate::{MAX_EXTENTS, MAX_NAME_BYTES, MAX_REQUEST_BYTES, WireError};
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const SIMPLE_MAGIC: u32 = 0x6744_6698;
