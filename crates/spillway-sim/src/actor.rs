@@ -20,6 +20,10 @@ const MOST_PAGES: u64 = 80;
 /// Pages of a stream.
 const STREAM_PAGES: u64 = 200;
 
+/// How long the pager's threads may go on once the program's have ended, in looks at whether they do.
+const A_REST: Duration = Duration::from_millis(2);
+const MOST_RESTS: usize = 5_000;
+
 /// A thread.
 #[derive(Clone, Copy)]
 pub struct Actor {
@@ -754,12 +758,17 @@ impl Actor {
         if !is_last {
             return;
         }
-        self.begin(Deed::Rest);
         if with(|world| world.draws.one_in(2)) {
+            self.begin(Deed::Touch);
             self.read_everything();
+            self.end();
         }
-        wait(Wait::Sleep, Some(Duration::from_secs(3)));
-        self.end();
+        for _ in 0..MOST_RESTS {
+            wait(Wait::Sleep, Some(A_REST));
+            if with(|world| world.is_quiet(self.process)) {
+                break;
+            }
+        }
         with(|world| {
             world.check_quiet_process(self.process);
             world.note(96, self.process as u64, || format!("process {} ends", self.process));

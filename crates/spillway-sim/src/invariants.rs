@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use spillway_core::page::PAGE_SHIFT;
 use spillway_core::page_word::PageState;
 use spillway_pager::evict::charge::EXCHANGE_PAGES;
+use spillway_pager::run::state::slot_ranges;
 
+use crate::tasks::Wait;
 use crate::world::World;
 
 impl World {
@@ -51,6 +53,15 @@ impl World {
         });
         let resident = mapped.count() + own(pager.engine.frames.all()) + own(pager.engine.reserve.all());
         Some((resident as u64, pager.at.process().local_pages().load(Ordering::Relaxed)))
+    }
+
+    /// The pager's threads of a process wait for something to do.
+    pub(crate) fn is_quiet(&self, process: usize) -> bool {
+        let is_pagers = |name: &str| name.starts_with("handler") || name.starts_with("evictor");
+        let mut tasks = self.tasks.iter().filter(|(_, task)| task.process == Some(process));
+        tasks.all(|(_, task)| {
+            !is_pagers(&task.name) || matches!(task.wait, Wait::Message | Wait::Futex(_))
+        })
     }
 
     /// What must hold of a process that nobody works for: all threads of its program have ended.
@@ -123,8 +134,8 @@ impl World {
         let local = run.budget().local_pages.load(Ordering::Relaxed);
         let entries = run.processes().count();
         let slots = run.slots();
-        let capacity: u32 = self.stores.iter().map(|store| store.capacity_slots).sum();
-        let used = slots.used(0..capacity);
+        let capacities: Vec<u32> = self.stores.iter().map(|store| store.capacity_slots).collect();
+        let used: u64 = slot_ranges(&capacities).into_iter().map(|range| slots.used(range)).sum();
         if local != 0 || entries != 0 || used != 0 {
             self.fail(format!(
                 "of the dead are left: {local} pages of the limit, {entries} entries, {used} slots"

@@ -79,6 +79,7 @@ enum Reason {
 fn reason_of(line: &str) -> Reason {
     let reason = |text: &str, reason| line.contains(text).then_some(reason);
     reason("returned a page with a wrong checksum", Reason::WrongChecksum)
+        .or_else(|| reason("holds no page, or its memory was damaged", Reason::WrongChecksum))
         .or_else(|| reason(" is gone: ", Reason::StoreFailed))
         .or_else(|| reason(" failed: ", Reason::StoreFailed))
         .or_else(|| reason(" is full: ", Reason::StoreFull))

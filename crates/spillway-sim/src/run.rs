@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spillway_pager::run::state::RunState;
+use spillway_pager::run::state::{RunState, slot_ranges};
 
 use crate::actor;
 use crate::config::Config;
@@ -46,7 +46,8 @@ fn set_up(world: &mut World) -> Result<(), String> {
     for (number, store) in config.stores.iter().enumerate() {
         world.stores.push(StoreModel::new(number, store).map_err(|error| error.to_string())?);
     }
-    let slots = world.stores.iter().map(|store| store.capacity_slots).sum();
+    let capacities: Vec<u32> = world.stores.iter().map(|store| store.capacity_slots).collect();
+    let slots = slot_ranges(&capacities).last().map_or(0, |range| range.end);
     let (_, run) = RunState::create(config.limit_pages, slots).map_err(|error| error.to_string())?;
     let run: &'static RunState = Box::leak(Box::new(run));
     world.run = Some(run);

@@ -312,7 +312,8 @@ impl World {
     fn step(&mut self) -> bool {
         let me = self.tasks.current();
         self.steps += 1;
-        self.clock_ns += 20 + (self.steps & 0xFF);
+        // A call of the kernel's takes about a microsecond.
+        self.clock_ns += 100 + (self.steps & 0x7FF);
         self.have_things_happen();
         if self.steps.is_multiple_of(CHECK_EVERY) {
             self.check_always();
