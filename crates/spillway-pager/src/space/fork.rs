@@ -4,6 +4,7 @@
 //! frames, its page table. What is far it holds in the same slots, which are not written again while both
 //! hold them. Both count their local pages in full, so the parent makes room for the child's before the fork.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use spillway_core::transitions::{Service, service};
 use crate::fault::access::Access;
 use crate::kernel::Kernel;
 use crate::pages::address::{page_number_of, target_of};
+use crate::pages::error::Failure;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 use crate::space::regions::OnFork;
@@ -21,6 +23,14 @@ use crate::threads::calls::TRY_AGAIN;
 const PATIENCE_NS: u64 = 60_000_000_000;
 /// Where a store takes nothing, only the end of other processes makes room.
 const STORE_FAILED_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// What a thread may use of its stack amid a fork.
+fn around(stack: usize) -> Range<usize> {
+    const BELOW: usize = 64 << 10;
+    const ABOVE: usize = 16 << 10;
+    let page = stack & !(PAGE_SIZE - 1);
+    page.saturating_sub(BELOW)..page.saturating_add(ABOVE)
+}
 
 impl<K: Kernel> Worker<K> {
     /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus one,
@@ -38,13 +48,18 @@ impl<K: Kernel> Worker<K> {
         self.give_up_reserve();
         // What the child inherits is managed on both sides.
         while self.manage_piece().is_some() {}
-        stacks.iter().for_each(|&stack| self.make_local(stack));
-        let child = self.at.run.claim_child(self.at.entry).filter(|&child| self.make_room_for(child));
-        let Some(child) = child else {
+        // What lies there stays, once it is here: making room for the one must not take the other.
+        let engine = self.engine;
+        let Some(hold) = engine.holds.take(0, 0) else {
+            self.thaw();
+            return TRY_AGAIN;
+        };
+        stacks.iter().for_each(|&stack| hold.add(&around(stack)));
+        let claimed = self.at.run.claim_child(self.at.entry);
+        let Some(child) = claimed.filter(|&child| self.make_room_for(child, stacks)) else {
             self.thaw();
             return 0;
         };
-        stacks.iter().for_each(|&stack| self.make_local(stack));
         self.flush_slots();
         self.set_inherited(true);
         let run = self.at.run;
@@ -56,36 +71,43 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and goes
-    /// on on it while nobody answers faults.
-    fn make_local(&mut self, stack: usize) {
-        const BELOW: usize = 64 << 10;
-        const ABOVE: usize = 16 << 10;
-        let page = stack & !(PAGE_SIZE - 1);
-        let around = page.saturating_sub(BELOW)..page.saturating_add(ABOVE);
-        let parts = self.engine.regions().within(&around);
+    /// on on it while nobody answers faults. False where a page has to wait for room.
+    fn make_local(&mut self, stack: usize) -> bool {
+        let parts = self.engine.regions().within(&around(stack));
         for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
             let page_number = page_number_of(address);
             let Ok(word) = self.engine.table.find_or_make(page_number) else { continue };
             let info = self.lock(word);
             let service = service(info);
-            let next = match service {
-                Service::LetRetry | Service::Refuse => info,
-                _ => self.perform(page_number, info, service, Access::Write).unwrap_or(info),
+            let outcome = match service {
+                // It may be write-protected since it was fetched.
+                Service::LetRetry => Ok(self.unprotect(page_number, info)),
+                Service::Refuse => Ok(info),
+                _ => self.perform(page_number, info, service, Access::Write),
             };
+            let must_wait = matches!(outcome, Err(Failure::Retry));
+            let next = outcome.unwrap_or(info);
             self.unlock(page_number, word, next);
             if next.generation != info.generation {
                 self.engine.enqueue(page_number, next);
             }
+            if must_wait {
+                return false;
+            }
         }
+        true
     }
 
-    /// Evicts until the child's copy of this process's local pages fits under the limit, and charges it.
-    fn make_room_for(&mut self, child: usize) -> bool {
+    /// Evicts until the child's copy of this process's local pages fits under the limit, those of the stacks among them, and
+    /// charges it.
+    fn make_room_for(&mut self, child: usize, stacks: &[usize]) -> bool {
         let run = self.at.run;
         let started_ns = K::now_ns();
         loop {
+            // Before the child is charged, which gets them too.
+            let stacks_are_local = stacks.iter().all(|&stack| self.make_local(stack));
             let local = self.local_pages();
-            if run.budget().try_charge(local) {
+            if stacks_are_local && run.budget().try_charge(local) {
                 run.process(child).local_pages().store(local, Ordering::Release);
                 return true;
             }
