@@ -196,7 +196,15 @@ impl Actor {
     }
 
     fn use_one(&self, page: u64, how: Use) {
-        with(|world| world.processes[self.process].program.begin_use(page, how.is_write()));
+        with(|world| {
+            let (steps, clock_ns) = (world.steps, world.clock_ns);
+            let process = &mut world.processes[self.process];
+            process.program.begin_use(page, how.is_write());
+            if let Some(since) = process.operations.get_mut(&self.thread) {
+                // Of many pages each has its own time.
+                (since.0, since.1) = (steps, clock_ns);
+            }
+        });
         use_page(self.process, page, how);
         with(|world| world.processes[self.process].program.end_use(page, how.is_write()));
     }

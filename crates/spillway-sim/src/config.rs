@@ -310,7 +310,7 @@ fn machine(draws: &mut Draws) -> Machine {
         no_zero_page: draws.one_in(10),
         no_page_map: draws.one_in(20),
         no_discard_pages: draws.one_in(10),
-        sleep_stretch: draws.pick(&[1, 20, 1_000]),
+        sleep_stretch: draws.pick(&[10, 100, 1_000]),
     }
 }
 

@@ -178,7 +178,9 @@ impl<K: Kernel> Worker<K> {
                 self.forget(range.clone());
             }
             if on_fork == OnFork::Wipe {
-                self.map(range);
+                self.map(range.clone());
+                // As the kernel keeps MADV_WIPEONFORK, for the child's own children.
+                self.engine.regions().set_on_fork(&range, OnFork::Wipe);
             }
         }
         self.set_inherited(false);
