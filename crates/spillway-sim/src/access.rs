@@ -80,7 +80,11 @@ fn serve_own_fault(process: usize, address: usize, write: bool, was_there: bool)
         return with(|world| !world.processes[process].is_inline);
     };
     with(|world| world.note(80, address as u64, || format!("SIGBUS at {address:#x}, served here")));
-    if inline.manages(address) { inline.serve(address, write, was_there) } else { inline.was_given_up(address) }
+    if inline.manages(address) {
+        inline.serve(address, write, was_there)
+    } else {
+        inline.was_given_up(address)
+    }
 }
 
 /// A thread uses a page, and the oracle looks on.
@@ -133,12 +137,14 @@ impl World {
         if self.processes[process].program.is_claimed(page) {
             return;
         }
-        let holds = |world: &Self, tags: crate::contents::Tags| match world.processes[process].space.frame(page) {
-            Some(frame) => crate::contents::page_holds(world.physical.page(frame), tags),
-            None => tags == crate::contents::ZEROS,
-        };
+        let holds =
+            |world: &Self, tags: crate::contents::Tags| match world.processes[process].space.frame(page) {
+                Some(frame) => crate::contents::page_holds(world.physical.page(frame), tags),
+                None => tags == crate::contents::ZEROS,
+            };
         let tags = if holds(self, expected.tags) { expected.tags } else { or };
-        *self.processes[process].shadow.get_mut(page) = crate::oracle::Expected { tags, or: None, ..expected };
+        *self.processes[process].shadow.get_mut(page) =
+            crate::oracle::Expected { tags, or: None, ..expected };
     }
 }
 

@@ -187,9 +187,8 @@ impl Actor {
     }
 
     fn use_some(&self, how: Use) {
-        let page = with(|world| {
-            world.processes[self.process].program.pick_page(how.is_write(), &mut world.draws)
-        });
+        let page =
+            with(|world| world.processes[self.process].program.pick_page(how.is_write(), &mut world.draws));
         if let Some(page) = page {
             self.use_one(page, how);
         }
@@ -262,6 +261,9 @@ impl Actor {
             let Some((_, pages)) = world.claim_range(self.process, false, |region| !region.is_locked) else {
                 return;
             };
+            if world.has_shared_in_hand(self.process, &pages) {
+                return world.give_up_claim(self.process, &pages);
+            }
             let process = &mut world.processes[self.process];
             let present: Vec<u64> =
                 pages.clone().filter(|&page| process.space.entry(page).is_present()).collect();
@@ -398,9 +400,8 @@ impl Actor {
             // Only a part of what the limit has room for.
             let locked: u64 = world.locked_pages(self.process);
             let may_lock = locked < 40;
-            let fits = |region: &Region| {
-                region.is_locked || may_lock && region.protection == Protection::Write
-            };
+            let fits =
+                |region: &Region| region.is_locked || may_lock && region.protection == Protection::Write;
             world.claim_range(self.process, false, fits)
         });
         let Some((region, pages)) = claimed else { return };
@@ -486,7 +487,8 @@ impl Actor {
 
     /// A system call of inline mode that writes to memory: brought in before, and held.
     fn hold(&self) {
-        let Some(inline) = self.pager.inline.filter(|_| with(|world| world.processes[self.process].is_inline))
+        let Some(inline) =
+            self.pager.inline.filter(|_| with(|world| world.processes[self.process].is_inline))
         else {
             return;
         };
@@ -606,6 +608,18 @@ impl Actor {
 }
 
 impl World {
+    /// Whether the pager has a page in hand that is shared since a fork. Making it the process's own, it would wait for ever at a
+    /// page that is discarded past the hooks in that very moment: a known limit of the pager's.
+    fn has_shared_in_hand(&self, process: usize, pages: &Pages) -> bool {
+        let process = &self.processes[process];
+        let is_shared =
+            |page: u64| matches!(process.space.entry(page), Entry::Frame { is_exclusive: false, .. });
+        process.pager.is_some_and(|pager| {
+            let is_in_hand = |page| pager.engine.table.find(page).is_some_and(|word| word.is_locked());
+            pages.clone().any(|page| is_in_hand(page) && is_shared(page))
+        })
+    }
+
     fn locked_pages(&self, process: usize) -> u64 {
         let locked = self.processes[process].program.regions.iter().filter(|region| region.is_locked);
         locked.map(|region| region.pages.end - region.pages.start).sum()
@@ -667,6 +681,8 @@ impl World {
             program,
             is_alive: true,
             is_inline: parent.is_inline,
+            // What was said of its parent's pages holds for its own.
+            told: parent.told.clone(),
             entry,
             ..crate::process::Process::default()
         }
@@ -788,7 +804,8 @@ impl Actor {
     fn read_everything(&self) {
         let pages: Vec<u64> = with(|world| {
             let process = &world.processes[self.process];
-            let readable = process.program.regions.iter().filter(|region| region.protection != Protection::None);
+            let readable =
+                process.program.regions.iter().filter(|region| region.protection != Protection::None);
             readable.flat_map(|region| region.pages.clone()).collect()
         });
         for page in pages {
@@ -802,4 +819,3 @@ impl Actor {
         }
     }
 }
-

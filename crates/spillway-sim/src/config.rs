@@ -215,7 +215,8 @@ impl Config {
             _ => draws.within(96..=256),
         };
         let inline = draws.one_in(3);
-        let threads: usize = if inline && draws.one_in(2) { 1 } else { draws.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) };
+        let threads: usize =
+            if inline && draws.one_in(2) { 1 } else { draws.pick(&[1, 1, 2, 2, 3, 4, 6, 8]) };
         let operations = draws.pick(&[30, 60, 120, 240]) * 2 / (1 + threads.div_ceil(2));
         let program_pages = limit_pages * draws.within(5..=25) / 10;
         let stores = stores(draws, inline, limit_pages, program_pages);

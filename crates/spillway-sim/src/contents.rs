@@ -107,8 +107,7 @@ pub fn describe(page: &Page, part: usize) -> String {
     if word(0) != MAGIC {
         return format!("{:#018x} at its start, which no program wrote", word(0));
     }
-    let tag =
-        Tag::Written { owner: (word(1) >> 32) as u32, page_number: word(2), version: word(3) as u32 };
+    let tag = Tag::Written { owner: (word(1) >> 32) as u32, page_number: word(2), version: word(3) as u32 };
     match holds(page, part, tag) {
         true => tag.to_string(),
         false => format!("{tag}, damaged"),

@@ -210,9 +210,7 @@ impl World {
 /// EFAULT where it cannot be made.
 pub(crate) fn access_by_kernel(process: usize, page: u64, write: bool) -> Result<()> {
     loop {
-        let access = with(|world| {
-            world.processes[process].space.access(&mut world.physical, page, write)
-        });
+        let access = with(|world| world.processes[process].space.access(&mut world.physical, page, write));
         match access {
             Access::Done => return Ok(()),
             Access::Missing(Faults::Handlers) | Access::Protected(Faults::Handlers) => {
@@ -612,9 +610,9 @@ impl Kernel for SimKernel {
         turn();
         let address = doorbell.start();
         let rings = with(|world| {
-            let process = world.current_process().filter(|&process| {
-                world.processes[process].space.own(address).is_none()
-            })?;
+            let process = world
+                .current_process()
+                .filter(|&process| world.processes[process].space.own(address).is_none())?;
             world.raise(process, address, false, false);
             Some(process)
         });

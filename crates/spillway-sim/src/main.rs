@@ -10,15 +10,23 @@ fn main() {
     for seed in from..from + count {
         let t = std::time::Instant::now();
         let config = Config::of_seed(seed, &Overrides::default());
-        if traced { println!("{config:#?}"); }
+        if traced {
+            println!("{config:#?}");
+        }
         let outcome = spillway_sim::run::run_world(&config, traced);
-        for line in &outcome.trace { println!("{line}"); }
-        for (k, v) in &outcome.counts { *total.entry(k).or_default() += v; }
+        for line in &outcome.trace {
+            println!("{line}");
+        }
+        for (k, v) in &outcome.counts {
+            *total.entry(k).or_default() += v;
+        }
         if let Some(f) = &outcome.failure {
             failed += 1;
             println!("seed {seed}: step {} {}: {}", f.step, f.task, f.what);
         }
-        if t.elapsed().as_millis() > 2000 { println!("seed {seed}: {} steps {:?}", outcome.steps, t.elapsed()); }
+        if t.elapsed().as_millis() > 2000 {
+            println!("seed {seed}: {} steps {:?}", outcome.steps, t.elapsed());
+        }
     }
     println!("{total:?}");
     println!("{count} seeds, {failed} failed");

@@ -80,7 +80,11 @@ fn settings(world: &World) -> Settings {
         local_bytes: pages(config.limit_pages),
         stores: world.stores.iter().map(|store| store.uri.clone()).collect(),
         store_slots: world.stores.iter().map(|store| store.capacity_slots).collect(),
-        block: if config.block_pages == 0 { Block::Elastic } else { Block::Static(pages(config.block_pages)) },
+        block: if config.block_pages == 0 {
+            Block::Elastic
+        } else {
+            Block::Static(pages(config.block_pages))
+        },
         fault_mode: if config.inline { FaultMode::Inline } else { FaultMode::Thread },
         fault_mode_reason: "drawn".to_owned(),
         replacement: replacement(config),
@@ -209,7 +213,11 @@ pub fn ready_inline(process: usize, pager: &mut Pager) {
 
 /// The engine that a forked child finds in its memory, its frames with what they hold. The two kernels' page tables of the
 /// pager's own areas are made to agree.
-pub fn forked_engine(parent: usize, child: usize, engine: &Engine<SimKernel>) -> Option<&'static Engine<SimKernel>> {
+pub fn forked_engine(
+    parent: usize,
+    child: usize,
+    engine: &Engine<SimKernel>,
+) -> Option<&'static Engine<SimKernel>> {
     let copy = match engine.for_child() {
         Ok(copy) => copy,
         Err(error) => {

@@ -231,7 +231,11 @@ impl Program {
     /// Notes its end.
     pub fn end_use(&mut self, page: u64, write: bool) {
         if let Some(users) = self.users.get_mut(&page) {
-            if write { users.1 -= 1 } else { users.0 -= 1 }
+            if write {
+                users.1 -= 1
+            } else {
+                users.0 -= 1
+            }
             if *users == (0, 0) {
                 self.users.remove(&page);
             }
@@ -262,12 +266,8 @@ mod tests {
     use super::*;
 
     fn program() -> Program {
-        let region = |pages: Pages, protection| Region {
-            pages,
-            protection,
-            is_locked: false,
-            on_fork: OnFork::Keep,
-        };
+        let region =
+            |pages: Pages, protection| Region { pages, protection, is_locked: false, on_fork: OnFork::Keep };
         Program {
             regions: vec![region(100..200, Protection::Write), region(300..400, Protection::Read)],
             ..Program::default()
@@ -281,10 +281,7 @@ mod tests {
         let mut pages: Vec<_> =
             program.regions.iter().map(|region| (region.pages.clone(), region.is_locked)).collect();
         pages.sort_by_key(|(pages, _)| pages.start);
-        assert_eq!(
-            pages,
-            [(100..150, false), (150..200, true), (300..350, true), (350..400, false)]
-        );
+        assert_eq!(pages, [(100..150, false), (150..200, true), (300..350, true), (350..400, false)]);
         assert_eq!((program.mapped_pages(), program.carve(&(0..1000)).len()), (200, 4));
         assert!(program.regions.is_empty());
     }
@@ -296,9 +293,11 @@ mod tests {
         program.begin_use(150, false);
         assert!(!program.claim(&(140..160), false) && program.claim(&(140..160), true));
         assert!(!program.claim(&(159..170), true), "claimed already");
-        assert!((0..200).all(|_| program.pick_page(true, &mut draws).is_none_or(|page| {
-            (100..200).contains(&page) && !(140..160).contains(&page)
-        })));
+        assert!((0..200).all(|_| {
+            program
+                .pick_page(true, &mut draws)
+                .is_none_or(|page| (100..200).contains(&page) && !(140..160).contains(&page))
+        }));
         assert!((140..160).contains(&program.pick_discarded(&mut draws).unwrap()));
         program.end_use(150, false);
         program.give_up_claim(&(140..160));

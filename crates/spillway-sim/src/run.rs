@@ -53,12 +53,7 @@ fn set_up(world: &mut World) -> Result<(), String> {
     world.run = Some(run);
     let entry = run.claim_process(pid_of(0)).ok_or("no entry is free")?;
     let engine = pager::new_engine(&config).map_err(|error| error.to_string())?;
-    world.processes.push(Process {
-        is_alive: true,
-        is_inline: config.inline,
-        entry,
-        ..Process::default()
-    });
+    world.processes.push(Process { is_alive: true, is_inline: config.inline, entry, ..Process::default() });
     supervisor::spawn(world);
     pager::spawn(world, 0, engine, false);
     actor::spawn_program(world, 0, config.threads, config.operations);

@@ -395,7 +395,8 @@ impl Space {
     /// once. The child is registered with nothing, so nothing is protected there, and locks nothing.
     pub fn fork(&mut self, physical: &mut Physical) -> Self {
         let mut pages = BTreeMap::new();
-        for (&page, mapped) in self.pages.iter_mut().filter(|(_, mapped)| !mapped.attributes.is_dropped_on_fork)
+        for (&page, mapped) in
+            self.pages.iter_mut().filter(|(_, mapped)| !mapped.attributes.is_dropped_on_fork)
         {
             let mut child = *mapped;
             child.attributes.registered = None;

@@ -126,9 +126,10 @@ impl World {
         model.requests += 1;
         let request = UnderWay { process, slot, is_write };
         let is_alive = |process: Option<usize>| process.is_none_or(|number| alive[number]);
-        let other = model.under_way.iter().find(|other| {
-            other.slot == slot && (is_write || other.is_write) && is_alive(other.process)
-        });
+        let other = model
+            .under_way
+            .iter()
+            .find(|other| other.slot == slot && (is_write || other.is_write) && is_alive(other.process));
         let clash = other.map(|other| {
             let how = |is_write| if is_write { "written" } else { "read" };
             format!(
@@ -328,9 +329,7 @@ impl SimLane {
             }
             Fate::Forgotten => Ok(()),
             Fate::Misplaced => self.store((slot + 1) % self.capacity_slots, page),
-            Fate::Full | Fate::Fails | Fate::Dead => {
-                Err(with(|world| world.stores[self.number].error(fate)))
-            }
+            Fate::Full | Fate::Fails | Fate::Dead => Err(with(|world| world.stores[self.number].error(fate))),
         }
     }
 }
@@ -465,8 +464,7 @@ mod tests {
 
     #[test]
     fn stores_fail_for_a_while_and_spoil_pages() {
-        let fails =
-            StoreFaults { fails_at_request: 2, fails_for_requests: 1, ..StoreFaults::default() };
+        let fails = StoreFaults { fails_at_request: 2, fails_for_requests: 1, ..StoreFaults::default() };
         in_world(StoreKind::Remote, fails, |lane| {
             assert_eq!(write(lane, &[1]), [true]);
             assert!(matches!(read(lane, 1), Err(StoreError::Io { .. })));

@@ -21,7 +21,8 @@ pub fn spawn(world: &mut World) {
 
 fn supervise() {
     let (run, mut lanes) = with(|world| {
-        let open = |(number, store): (usize, &crate::store::StoreModel)| store.handle(number).open_lane().ok();
+        let open =
+            |(number, store): (usize, &crate::store::StoreModel)| store.handle(number).open_lane().ok();
         let lanes: Vec<_> = world.stores.iter().enumerate().filter_map(open).collect();
         (world.run, lanes)
     });
@@ -42,8 +43,7 @@ fn supervise() {
 }
 
 fn reap(run: &RunState, entry: usize, lanes: &mut [Box<dyn Lane>]) {
-    let capacities: Vec<u32> =
-        with(|world| world.stores.iter().map(|store| store.capacity_slots).collect());
+    let capacities: Vec<u32> = with(|world| world.stores.iter().map(|store| store.capacity_slots).collect());
     let ranges = slot_ranges(&capacities);
     turn();
     run.reap(entry, |slots| {
@@ -68,7 +68,8 @@ fn reap_unborn(run: &RunState, orphans: &mut Vec<(usize, u64)>, lanes: &mut [Box
         let process = run.process(entry);
         match (process.pid(), process.parent()) {
             (0, Some(parent)) if !connected.contains(&parent) => {
-                let since = before.iter().find(|(orphan, _)| *orphan == entry).map_or(now_ns, |known| known.1);
+                let since =
+                    before.iter().find(|(orphan, _)| *orphan == entry).map_or(now_ns, |known| known.1);
                 if now_ns - since > ORPHANS_PATIENCE_NS {
                     reap(run, entry, lanes);
                 } else {

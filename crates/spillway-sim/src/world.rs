@@ -323,11 +323,7 @@ impl World {
 
     /// Chooses who goes on; nobody where the world is over.
     fn choose(&mut self) -> Option<TaskId> {
-        let next = if self.is_over {
-            None
-        } else {
-            self.tasks.choose(&mut self.clock_ns, &mut self.draws)
-        };
+        let next = if self.is_over { None } else { self.tasks.choose(&mut self.clock_ns, &mut self.draws) };
         if next.is_none() && !self.is_over {
             self.fail("nobody can go on: every thread waits, and for no time".to_owned());
         }

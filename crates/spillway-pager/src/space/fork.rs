@@ -80,9 +80,13 @@ impl<K: Kernel> Worker<K> {
             let info = self.lock(word);
             let service = service(info);
             let outcome = match service {
-                // It may be write-protected since it was fetched.
-                Service::LetRetry => Ok(self.unprotect(page_number, info)),
                 Service::Refuse => Ok(info),
+                // It may be write-protected since it was fetched, or discarded past our hooks.
+                Service::LetRetry => {
+                    let is_protected = info.protected_in().is_some();
+                    let open = if is_protected { self.unprotect(page_number, info) } else { info };
+                    self.perform(page_number, open, service, Access::Write)
+                }
                 _ => self.perform(page_number, info, service, Access::Write),
             };
             let must_wait = matches!(outcome, Err(Failure::Retry));
