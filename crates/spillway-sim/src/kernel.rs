@@ -249,7 +249,8 @@ impl Kernel for SimKernel {
     }
 
     fn give_way() {
-        Self::relax(0);
+        let time = with(|world| 1 + world.draws.below(200_000));
+        wait(Wait::Sleep, Some(Duration::from_nanos(time)));
     }
 
     fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -71,8 +71,8 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and goes
-    /// on on it while nobody answers faults. False where a page has to wait for room.
-    fn make_local(&mut self, stack: usize) -> bool {
+    /// on on it while nobody answers faults. An error where a page has to wait for room, or cannot be had.
+    fn make_local(&mut self, stack: usize) -> Result<(), Failure> {
         let parts = self.engine.regions().within(&around(stack));
         for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
             let page_number = page_number_of(address);
@@ -89,17 +89,14 @@ impl<K: Kernel> Worker<K> {
                 }
                 _ => self.perform(page_number, info, service, Access::Write),
             };
-            let must_wait = matches!(outcome, Err(Failure::Retry));
-            let next = outcome.unwrap_or(info);
+            let (next, failure) = outcome.map_or_else(|failure| (info, Err(failure)), |next| (next, Ok(())));
             self.unlock(page_number, word, next);
             if next.generation != info.generation {
                 self.engine.enqueue(page_number, next);
             }
-            if must_wait {
-                return false;
-            }
+            failure?;
         }
-        true
+        Ok(())
     }
 
     /// Evicts until the child's copy of this process's local pages fits under the limit, those of the stacks among them, and
@@ -109,9 +106,14 @@ impl<K: Kernel> Worker<K> {
         let started_ns = K::now_ns();
         loop {
             // Before the child is charged, which gets them too.
-            let stacks_are_local = stacks.iter().all(|&stack| self.make_local(stack));
+            let stacks_are_local = stacks.iter().try_for_each(|&stack| self.make_local(stack));
+            if let Err(Failure::Refused(error)) = stacks_are_local {
+                K::tell(&format!("fork failed, for a page of the stack cannot be had: {error}"));
+                run.reap(child, |_| {});
+                return false;
+            }
             let local = self.local_pages();
-            if stacks_are_local && run.budget().try_charge(local) {
+            if stacks_are_local.is_ok() && run.budget().try_charge(local) {
                 run.process(child).local_pages().store(local, Ordering::Release);
                 return true;
             }
