@@ -1,5 +1,5 @@
-//! The words of all managed pages, found by address. Sparse: a leaf of 512 words stands for 2 MiB of addresses
-//! and is made at the first fault there, so metadata costs 0.2% of the memory in use.
+//! The words of all managed pages, found by address. Sparse: a leaf of 512 words stands for 2 MiB of
+//! addresses and is made at the first fault there, so metadata costs 0.2% of the memory in use.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// An empty table.
+    /// A table in which no page has a word yet.
     pub fn new() -> Result<Self> {
         let area = Area::reserve(AREA_BYTES)?;
         let table = Self { area, used: Mutex::new((0, 0)) };
@@ -111,8 +111,8 @@ impl PageTable {
         Ok(PageWord(&self.area.words(leaf, LEAF_WORDS)[within]))
     }
 
-    /// Where on the stores the pages of this 2 MiB are placed side by side: the first slot of a slab, plus one;
-    /// 0 when no slab was chosen yet.
+    /// Where on the stores the pages of this 2 MiB are placed side by side: the first slot of a slab, plus
+    /// one; 0 when no slab was chosen yet.
     #[must_use]
     pub fn slab_of(&self, page_number: u64) -> Option<&AtomicU64> {
         Some(&self.leaf(page_number)?[LEAF_PAGES])
