@@ -89,6 +89,9 @@ const MAX_HANDLERS: usize = 16;
 impl Startup {
     /// Prepares the threads of a process of the run `run_variable` (see
     /// [`crate::run::settings::RUN_VARIABLE`]).
+    ///
+    /// # Errors
+    /// [`AttachError::Refused`] where the variable names no run; [`AttachError::Kernel`] where there is no memory.
     pub fn new(run_variable: &str) -> Result<Self, AttachError> {
         // The pager's threads have no standard error of their own.
         std::panic::set_hook(Box::new(|panic| {
@@ -163,12 +166,18 @@ impl Startup {
     }
 
     /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
+    ///
+    /// # Errors
+    /// Why the process cannot be managed, in words: see [`AttachError`].
     pub fn attach(&'static self) -> Result<(), String> {
         self.start_and_wait()
     }
 
     /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
     /// [`crate::threads::calls::Operation::ForkBegin`] gave the parent.
+    ///
+    /// # Errors
+    /// As [`Self::attach`]; the child must not run on.
     pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
         if let Ok(mut fork_entry) = self.fork_entry.lock() {
             *fork_entry = Some(entry);

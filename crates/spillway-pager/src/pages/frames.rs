@@ -23,6 +23,9 @@ pub struct Frames {
 
 impl Frames {
     /// `count` free frames (rounded up to a multiple of 64).
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
     pub fn new(count: usize) -> Result<Self> {
         let pool = FramePool::all_free(count);
         let area = Area::new(pool.frames() * PAGE_SIZE)?;

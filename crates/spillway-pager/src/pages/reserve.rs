@@ -44,6 +44,9 @@ pub(crate) struct Reserved {
 
 impl Reserve {
     /// Room for `bytes`, at most a sixteenth of the limit. Nothing is taken from the machine yet.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
     pub fn new(bytes: u64, limit_pages: usize) -> Result<Self> {
         let pages = (bytes as usize / PAGE_SIZE).min(limit_pages / LEAST_LIMIT_SHARE);
         let pages = pages / MAX_RUN_FRAMES * MAX_RUN_FRAMES;

@@ -27,6 +27,9 @@ pub struct PageTable {
 
 impl PageTable {
     /// A table in which no page has a word yet.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
     pub fn new() -> Result<Self> {
         let area = Area::reserve(AREA_BYTES)?;
         let table = Self { area, used: Mutex::new((0, 0)) };
@@ -104,6 +107,9 @@ impl PageTable {
     }
 
     /// The word of a page.
+    ///
+    /// # Errors
+    /// ENOMEM where the machine gives no memory for a further part of the table.
     pub fn find_or_make(&self, page_number: u64) -> Result<PageWord<'_>> {
         let (top, middle, within) = Self::indices(page_number);
         let table = self.descend(&self.area.words(0, LEVEL_ENTRIES)[top], LEVEL_ENTRIES)?;

@@ -61,11 +61,17 @@ pub enum RendezvousError {
 }
 
 /// The address of a run's socket: abstract, so that nothing is left behind in a file system.
+///
+/// # Errors
+/// ENAMETOOLONG where the name is too long for a socket.
 pub fn address(name: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
 /// Connects to a supervisor.
+///
+/// # Errors
+/// [`RendezvousError::Connection`] where nobody listens.
 pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &address(name)?)?;
@@ -73,6 +79,9 @@ pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
 }
 
 /// Sends a message and descriptors.
+///
+/// # Errors
+/// [`RendezvousError::Connection`] where the other side has gone.
 pub fn send(to: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), RendezvousError> {
     let text = serde_json::to_vec(message).map_err(|error| RendezvousError::Message(error.to_string()))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -85,6 +94,9 @@ pub fn send(to: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> 
 }
 
 /// Receives a message and descriptors; `None` when the other side has gone.
+///
+/// # Errors
+/// [`RendezvousError::Message`] where it is no such message; [`RendezvousError::Connection`].
 pub fn receive<M: DeserializeOwned>(from: impl AsFd) -> Result<Option<(M, Vec<OwnedFd>)>, RendezvousError> {
     let mut text = vec![0; MAX_MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

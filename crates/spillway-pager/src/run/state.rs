@@ -154,6 +154,9 @@ const LIVE_AT: usize = 7;
 
 impl RunState {
     /// Makes the state of a run with a local limit of `limit_pages` and `slots` slots of far memory.
+    ///
+    /// # Errors
+    /// EOVERFLOW for more slots than words can name; the kernel's, where it gives no memory file.
     pub fn create(limit_pages: u64, slots: u32) -> Result<(OwnedFd, Self)> {
         if slots > MAX_SLOTS {
             return Err(Errno::OVERFLOW);
@@ -168,6 +171,9 @@ impl RunState {
     }
 
     /// Maps the state that the supervisor made.
+    ///
+    /// # Errors
+    /// EINVAL where the file is no run's state, or another version's.
     pub fn map(fd: impl AsFd) -> Result<Self> {
         let memory = SharedMemory::map(fd)?;
         if memory.bytes() < HEADER_WORDS * 8 {

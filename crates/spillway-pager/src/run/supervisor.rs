@@ -84,6 +84,9 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Makes a run. `token` is unique to it and known to its processes only.
+    ///
+    /// # Errors
+    /// What is wrong with a store, or what the kernel refused: see [`SupervisorError`].
     pub fn new(mut settings: Settings, token: String) -> Result<Self, SupervisorError> {
         let kernel = |what| move |error| SupervisorError::Kernel(what, error);
         let mut store_fds = Vec::new();
