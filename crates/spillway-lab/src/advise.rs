@@ -121,7 +121,7 @@ pub fn advise(
 
 #[cfg(test)]
 mod tests {
-    use spillway_policy::knowledge::Needs;
+    use spillway_policy::knowledge::Foreknowledge;
     use spillway_policy::registry;
 
     use super::*;
@@ -142,7 +142,8 @@ mod tests {
         let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9, &|_, _| {}).unwrap();
         assert_eq!(advice.policies.len(), POLICIES.len());
         let live = |name: &&str| {
-            registry::find(name).is_ok_and(|entry| entry.needs == Needs::Nothing && !entry.unlimited)
+            registry::find(name)
+                .is_ok_and(|entry| entry.needs.foreknowledge == Foreknowledge::Nothing && !entry.unlimited)
         };
         assert!(POLICIES.iter().all(live));
         let at = |policy: &PolicyAdvice| policy.slowdowns[2].1;

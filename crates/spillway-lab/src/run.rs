@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use spillway_core::machine::PageIndex;
-use spillway_core::policy::{AccessModel, Policy};
 use spillway_core::size::Size;
-use spillway_policy::knowledge::{Knowledge, Needs};
-use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
+use spillway_policy::entry::{PolicyEntry, PolicyError, PolicySettings};
+use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::machine::PageIndex;
+use spillway_policy::policy::{AccessModel, Policy};
+use spillway_policy::registry;
 use thiserror::Error;
 
 use crate::access::{Accesses, Action};
@@ -282,7 +283,7 @@ pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
         }
         tenants.push(Tenant { workload, policy, local_pages });
         used.push(used_pages);
-        lockstep |= entry.needs == Needs::Future;
+        lockstep |= entry.needs.foreknowledge == Foreknowledge::Future;
     }
     let setup = setup(platform, factor, first.contention, lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
@@ -377,16 +378,16 @@ fn knowledge(
     platform: &Platform,
     map: &AddressMap,
 ) -> Result<Knowledge, RunError> {
-    match entry.needs {
-        Needs::Nothing => Ok(Knowledge::default()),
-        Needs::Profile => profile(spec, platform, map),
-        Needs::Future => future(spec, map),
+    match entry.needs.foreknowledge {
+        Foreknowledge::Nothing => Ok(Knowledge::default()),
+        Foreknowledge::Profile => profile(spec, platform, map),
+        Foreknowledge::Future => future(spec, map),
     }
 }
 
 fn profile(spec: &RunSpec, platform: &Platform, map: &AddressMap) -> Result<Knowledge, RunError> {
     let policy =
-        registry::find("all-local")?.build(1.0, &Settings::new(), spec.seed, &Knowledge::default())?;
+        registry::find("all-local")?.build(1.0, &PolicySettings::new(), spec.seed, &Knowledge::default())?;
     let setup = Setup {
         platform: platform.clone(),
         contention: 0.0,

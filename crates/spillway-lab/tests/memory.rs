@@ -6,8 +6,9 @@ use spillway_lab::access::{Access, Accesses};
 use spillway_lab::simulator::platform::Platform;
 use spillway_lab::simulator::{Interleave, Setup, Simulation, Tenant};
 use spillway_lab::workload::{Region, Workload};
-use spillway_policy::knowledge::{Knowledge, Needs};
-use spillway_policy::registry::{self, PolicyEntry, Settings};
+use spillway_policy::entry::{PolicyEntry, PolicySettings};
+use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::registry;
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
@@ -58,11 +59,12 @@ fn bytes_per_page(entry: &PolicyEntry) -> f64 {
     let factor = f64::from(PAGES) * PAGE_BYTES as f64 / full.working_set_bytes as f64;
     let region = Region { name: "all", start: START, bytes: u64::from(PAGES) * PAGE_BYTES };
     let workload = Box::new(Rounds { region: [region], left: 4, at: 0 });
-    let profile = (0..if entry.needs == Needs::Profile { PAGES } else { 0 }).collect::<Vec<u32>>();
+    let profile = (0..if entry.needs.foreknowledge == Foreknowledge::Profile { PAGES } else { 0 })
+        .collect::<Vec<u32>>();
     ALLOCATED.reset_peak_usage();
     let before = ALLOCATED.current_usage();
     let knowledge = Knowledge { profile: profile.into(), ..Knowledge::default() };
-    let policy = entry.build(factor, &Settings::new(), 1, &knowledge).unwrap();
+    let policy = entry.build(factor, &PolicySettings::new(), 1, &knowledge).unwrap();
     let setup = Setup {
         platform: full.scaled(factor),
         contention: 0.0,
@@ -78,7 +80,8 @@ fn bytes_per_page(entry: &PolicyEntry) -> f64 {
 /// All policies but Belady's, whose memory grows with the accesses that it knows beforehand.
 #[test]
 fn a_simulated_page_takes_at_most_64_bytes() {
-    let policies = registry::entries().iter().filter(|entry| entry.needs != Needs::Future);
+    let policies =
+        registry::entries().iter().filter(|entry| entry.needs.foreknowledge != Foreknowledge::Future);
     let found: Vec<(&str, f64)> = policies.map(|entry| (entry.name, bytes_per_page(entry))).collect();
     println!("{found:.1?}");
     assert!(found.iter().all(|&(_, bytes)| bytes >= 1.0), "nothing was counted: {found:.1?}");

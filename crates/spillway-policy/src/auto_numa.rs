@@ -5,12 +5,12 @@
 //! no demotion. Simplified: tasks are not moved.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, Tier};
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, Tier, TieredMachine};
+use crate::policy::{Fault, FaultKind, Policy};
 
 /// Settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -72,12 +72,12 @@ impl AutoNuma {
 }
 
 impl Policy for AutoNuma {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.last_task = vec![NOBODY; machine.page_count() as usize];
         machine.set_timer(SCAN, self.period_us * 1000);
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint {
             return;
         }
@@ -93,7 +93,7 @@ impl Policy for AutoNuma {
         }
     }
 
-    fn on_timer(&mut self, _timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {
         if self.scan.mark_next(machine, self.config.scan_bytes, None) {
             self.adapt();
         }

@@ -6,13 +6,13 @@
 //! local and one far node; pages are ordered by the number of bits in their history.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::page_lists::PageLists;
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::page_lists::PageLists;
+use crate::policy::{Fault, FaultKind, Policy};
 
 /// How a far page comes to local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl AutoTiering {
         (0..=HISTORY_BITS).find_map(|bits| self.by_accesses.tail(bits).map(|page| (page, bits)))
     }
 
-    fn demote(&mut self, machine: &mut dyn Machine) {
+    fn demote(&mut self, machine: &mut dyn TieredMachine) {
         let keep = (f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share).ceil() as u32;
         let mut missing = i64::from(keep) - i64::from(machine.free_pages(Tier::Local));
         let mut victims = Vec::new();
@@ -99,7 +99,7 @@ impl AutoTiering {
         machine.migrate(&victims, Tier::Far, Call::Kernel);
     }
 
-    fn wake_demotion(&mut self, machine: &mut dyn Machine) {
+    fn wake_demotion(&mut self, machine: &mut dyn TieredMachine) {
         let keep = f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share;
         if !self.demoting && f64::from(machine.free_pages(Tier::Local)) < keep {
             self.demoting = true;
@@ -109,13 +109,13 @@ impl AutoTiering {
 }
 
 impl Policy for AutoTiering {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.history = vec![0; machine.page_count() as usize];
         self.by_accesses = PageLists::new(machine.page_count(), HISTORY_BITS + 1);
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.history[page as usize] = 1;
             self.file(page);
@@ -123,7 +123,7 @@ impl Policy for AutoTiering {
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint {
             return;
         }
@@ -149,7 +149,7 @@ impl Policy for AutoTiering {
         self.wake_demotion(machine);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == DEMOTE {
             self.demoting = false;
             return self.demote(machine);

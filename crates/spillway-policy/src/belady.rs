@@ -6,11 +6,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::policy::{AccessModel, Fault, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, Policy};
 
 /// It has no settings.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub fn plan(future: &[PageIndex], page_count: u32, capacity: u32) -> VecDeque<Pa
 }
 
 impl Belady {
-    fn make_room(&mut self, machine: &mut dyn Machine) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine) {
         if machine.free_pages(Tier::Local) > 0 {
             return;
         }
@@ -76,18 +76,18 @@ impl Policy for Belady {
         AccessModel::PageFetch
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let capacity = machine.capacity_pages(Tier::Local);
         self.victims = plan(&self.knowledge.future, machine.page_count(), capacity);
         self.knowledge = Knowledge::default();
     }
 
-    fn place(&mut self, _page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         self.make_room(machine);
         Tier::Local
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         self.make_room(machine);
         machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
     }

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
 use spillway_core::page_word::State;
-use spillway_core::victims::VictimWindow;
+
+use crate::victims::VictimWindow;
 
 /// Settings of dcm's replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

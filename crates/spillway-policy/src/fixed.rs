@@ -1,11 +1,11 @@
 //! Every page in one tier, and no migration: the bounds that every other policy is compared with (HotBox 6.2).
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{PageIndex, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
 /// Settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl Policy for Fixed {
         self.0.mapping
     }
 
-    fn place(&mut self, _page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, _machine: &mut dyn TieredMachine) -> Tier {
         self.0.tier
     }
 }

@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Sample, Tier};
-use spillway_core::page_lists::PageLists;
-use spillway_core::policy::Policy;
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Sample, Tier, TieredMachine};
+use crate::page_lists::PageLists;
+use crate::policy::Policy;
 
 /// Settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl HeMem {
         counts.reads >= reads || counts.writes >= writes
     }
 
-    fn count(&mut self, machine: &dyn Machine, sample: Sample) {
+    fn count(&mut self, machine: &dyn TieredMachine, sample: Sample) {
         let page = if machine.span(sample.page) > 1 {
             sample.page / machine.pages_per_huge() * machine.pages_per_huge()
         } else {
@@ -128,7 +128,7 @@ impl HeMem {
     }
 
     /// The next hot far page, those that are written first.
-    fn next_hot(&mut self, machine: &dyn Machine) -> Option<PageIndex> {
+    fn next_hot(&mut self, machine: &dyn TieredMachine) -> Option<PageIndex> {
         loop {
             let page = self.hot_written.pop_front().or_else(|| self.hot_read.pop_front())?;
             self.counts[page as usize].queued = false;
@@ -150,7 +150,7 @@ impl HeMem {
         self.lists.pop_tail(LOCAL_COLD)
     }
 
-    fn migrate(&mut self, machine: &mut dyn Machine) {
+    fn migrate(&mut self, machine: &mut dyn TieredMachine) {
         let most = self.config.migration_bytes_per_s as f64 * self.config.period_us as f64 / 1e6;
         let mut left_bytes = most.max(machine.page_bytes() as f64);
         while let Some(page) = self.next_hot(machine) {
@@ -173,20 +173,20 @@ impl HeMem {
 }
 
 impl Policy for HeMem {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.counts = vec![Counts::default(); machine.page_count() as usize];
         self.lists = PageLists::new(machine.page_count(), 2);
         machine.sample_accesses(self.config.sample_period_accesses);
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.push_head(LOCAL_COLD, page);
         }
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         let mut samples = std::mem::take(&mut self.samples);
         machine.take_samples(&mut samples);
         samples.drain(..).for_each(|sample| self.count(machine, sample));

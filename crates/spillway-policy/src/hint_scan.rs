@@ -1,6 +1,6 @@
 //! The scan that makes pages fault: a window of the address space at a time, round and round, as AutoNUMA does it.
 
-use spillway_core::machine::{Machine, PageIndex, Tier};
+use crate::machine::{PageIndex, Tier, TieredMachine};
 
 /// Where the scan stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,14 +11,14 @@ pub struct HintScan {
 impl HintScan {
     /// Marks the touched pages of the next `bytes`, of one tier or of both, that are not marked yet. Returns whether
     /// this ended a pass.
-    pub fn mark_next(&mut self, machine: &mut dyn Machine, bytes: u64, tier: Option<Tier>) -> bool {
+    pub fn mark_next(&mut self, machine: &mut dyn TieredMachine, bytes: u64, tier: Option<Tier>) -> bool {
         self.mark_each(machine, bytes, tier, |_| {})
     }
 
     /// The same, and tells `visit` of each page that was looked at.
     pub fn mark_each(
         &mut self,
-        machine: &mut dyn Machine,
+        machine: &mut dyn TieredMachine,
         bytes: u64,
         tier: Option<Tier>,
         mut visit: impl FnMut(PageIndex),

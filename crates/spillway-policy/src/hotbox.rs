@@ -14,11 +14,11 @@
 //! no use of migrations to be judged.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Scan, Tier};
-use spillway_core::policy::{CounterWindow, Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
+use crate::policy::{CounterWindow, Fault, FaultKind, Policy};
 use crate::two_list::TwoList;
 
 /// Settings.
@@ -110,18 +110,18 @@ impl HotBox {
         self.paused
     }
 
-    fn frames(machine: &dyn Machine, share: f64) -> u32 {
+    fn frames(machine: &dyn TieredMachine, share: f64) -> u32 {
         (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
     }
 
-    fn wake_eviction(&mut self, machine: &mut dyn Machine) {
+    fn wake_eviction(&mut self, machine: &mut dyn TieredMachine) {
         if !self.evicting && machine.free_pages(Tier::Local) < Self::frames(machine, self.config.low_share) {
             self.evicting = true;
             machine.set_timer(EVICT, 0);
         }
     }
 
-    fn scan_block(&mut self, machine: &mut dyn Machine) {
+    fn scan_block(&mut self, machine: &mut dyn TieredMachine) {
         let pages = (self.config.scan_block_bytes / machine.page_bytes()).max(1) as u32;
         let scan = Scan { start: self.cursor, pages, tier: Tier::Far, hierarchical: true };
         let mut hot = Vec::new();
@@ -145,7 +145,7 @@ impl HotBox {
         }
     }
 
-    fn evict(&mut self, machine: &mut dyn Machine) {
+    fn evict(&mut self, machine: &mut dyn TieredMachine) {
         let want =
             Self::frames(machine, self.config.high_share).saturating_sub(machine.free_pages(Tier::Local));
         let cold = self.lists.take_cold(machine, want);
@@ -163,7 +163,7 @@ impl HotBox {
 }
 
 impl Policy for HotBox {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
         self.heat = vec![COLD; machine.page_count() as usize];
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
@@ -172,14 +172,14 @@ impl Policy for HotBox {
         }
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.insert(page, false);
             self.wake_eviction(machine);
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         let hot = fault.kind == FaultKind::Hint && self.heat[fault.page as usize] == HOT;
         if !hot || self.paused {
             return;
@@ -191,7 +191,7 @@ impl Policy for HotBox {
         self.wake_eviction(machine);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == EVICT {
             self.evicting = false;
             return self.evict(machine);
@@ -202,7 +202,7 @@ impl Policy for HotBox {
         }
     }
 
-    fn on_counters(&mut self, window: CounterWindow, _machine: &mut dyn Machine) {
+    fn on_counters(&mut self, window: CounterWindow, _machine: &mut dyn TieredMachine) {
         let ratio = window.local_ratio();
         if self.paused {
             if (ratio - self.steady_ratio).abs() > self.config.resume_ratio {
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn base_pages_are_scanned_in_blocks_at_a_fixed_rate() {
         let (mut policy, mut machine) = hotbox(0);
-        assert_eq!(policy.mapping(), spillway_core::policy::Mapping::Base);
+        assert_eq!(policy.mapping(), crate::policy::Mapping::Base);
         policy.config.scan_block_bytes = 8 * 4096;
         far_pages(&mut policy, &mut machine, 0);
         for block in [0, 1, 2, 3, 0] {

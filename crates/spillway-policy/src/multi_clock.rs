@@ -6,12 +6,12 @@
 //! anonymous pages only.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::page_lists::PageLists;
-use spillway_core::policy::Policy;
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::page_lists::PageLists;
+use crate::policy::Policy;
 
 /// Settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl MultiClock {
     }
 
     /// Looks at the tail of one list: a page that was referenced twice goes one list up.
-    fn scan(&mut self, machine: &mut dyn Machine, tier: Tier, which: u8) {
+    fn scan(&mut self, machine: &mut dyn TieredMachine, tier: Tier, which: u8) {
         let looks = self.lists.len(list(tier, which)).min(self.config.scan_pages);
         for _ in 0..looks {
             let Some(page) = self.lists.pop_tail(list(tier, which)) else { return };
@@ -79,7 +79,7 @@ impl MultiClock {
     }
 
     /// Local pages on the promote list are where they should be: they go on being active. Far ones migrate.
-    fn promote(&mut self, machine: &mut dyn Machine) {
+    fn promote(&mut self, machine: &mut dyn TieredMachine) {
         while let Some(page) = self.lists.pop_tail(list(Tier::Local, PROMOTE)) {
             self.put(Tier::Local, ACTIVE, page);
         }
@@ -91,7 +91,7 @@ impl MultiClock {
         }
     }
 
-    fn refill(&mut self, machine: &mut dyn Machine) {
+    fn refill(&mut self, machine: &mut dyn TieredMachine) {
         let local = self.lists.len(INACTIVE) + self.lists.len(ACTIVE);
         while f64::from(self.lists.len(INACTIVE)) < f64::from(local) * self.config.inactive_share {
             let Some(page) = self.lists.pop_tail(ACTIVE) else { return };
@@ -105,7 +105,7 @@ impl MultiClock {
     }
 
     /// Demotes unreferenced pages from the inactive tail until there are frames for `waiting` pages.
-    fn make_room(&mut self, machine: &mut dyn Machine, waiting: u32) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine, waiting: u32) {
         let spare = (f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share) as u32;
         let mut looks = 2 * (self.lists.len(INACTIVE) + self.lists.len(ACTIVE));
         let mut cold = Vec::new();
@@ -129,17 +129,17 @@ impl MultiClock {
 }
 
 impl Policy for MultiClock {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = PageLists::new(machine.page_count(), 2 * LISTS_A_TIER);
         self.referenced = vec![false; machine.page_count() as usize];
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         self.put(tier, INACTIVE, page);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         for tier in [Tier::Local, Tier::Far] {
             self.scan(machine, tier, ACTIVE);
             self.scan(machine, tier, INACTIVE);

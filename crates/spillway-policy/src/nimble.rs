@@ -9,11 +9,11 @@
 //! more than 0.4 GB could come in a second with 5. `docs/figures.md` tells what depends on it.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Scan, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
 /// Settings.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ impl Registered for Nimble {
 
 impl Nimble {
     /// Scans a tier; far pages are wanted when they are hot, local ones when they are cold.
-    fn scan(&mut self, machine: &mut dyn Machine, tier: Tier) -> Found {
+    fn scan(&mut self, machine: &mut dyn TieredMachine, tier: Tier) -> Found {
         let mut found = Found::default();
         let streaks = &mut self.streaks;
         let scan = Scan { start: 0, pages: machine.page_count(), tier, hierarchical: false };
@@ -90,7 +90,7 @@ impl Nimble {
         found
     }
 
-    fn batch_pages(&self, machine: &dyn Machine) -> usize {
+    fn batch_pages(&self, machine: &dyn TieredMachine) -> usize {
         let bytes = self.config.migration_bytes_per_s as f64 * self.config.period_us as f64 / 1e6;
         let unit = match self.config.mapping {
             Mapping::Base => 1,
@@ -105,12 +105,12 @@ impl Policy for Nimble {
         self.config.mapping
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.streaks = vec![0; machine.page_count() as usize];
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         self.round += 1;
         let far = self.scan(machine, Tier::Far);
         let local = self.scan(machine, Tier::Local);

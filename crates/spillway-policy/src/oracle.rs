@@ -4,11 +4,11 @@
 //! offline profiling". Hotness is the number of accesses that miss the caches.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{PageIndex, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
 /// Settings.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl Policy for Oracle {
         self.config.mapping
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let unit = match self.config.mapping {
             Mapping::Base => 1,
             Mapping::Huge => machine.pages_per_huge(),
@@ -57,7 +57,7 @@ impl Policy for Oracle {
         }
     }
 
-    fn place(&mut self, page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: PageIndex, _machine: &mut dyn TieredMachine) -> Tier {
         if self.local[page as usize] { Tier::Local } else { Tier::Far }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
-use spillway_core::policy::{AccessModel, Fault, FaultKind, Mapping, Policy};
+use crate::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, FaultKind, Mapping, Policy};
 
 /// Pages in a huge mapping of a test.
 pub const PAGES_PER_HUGE: u32 = 8;
@@ -34,6 +34,8 @@ pub struct TestMachine {
     pub calls: Vec<usize>,
     pub samples: Vec<Sample>,
     pub sample_period: u32,
+    /// Whether samples were ever asked for.
+    pub samples_asked_for: bool,
     pub counter_window_ns: u64,
     pub link: LinkTelemetry,
     pub splits: Vec<PageIndex>,
@@ -61,6 +63,7 @@ impl TestMachine {
             calls: Vec::new(),
             samples: Vec::new(),
             sample_period: 0,
+            samples_asked_for: false,
             counter_window_ns: 0,
             link: LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 1000.0, traffic_bytes: 0 },
             splits: Vec::new(),
@@ -149,7 +152,7 @@ impl TestMachine {
     }
 }
 
-impl Machine for TestMachine {
+impl TieredMachine for TestMachine {
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
@@ -263,9 +266,11 @@ impl Machine for TestMachine {
 
     fn sample_accesses(&mut self, period: u32) {
         self.sample_period = period;
+        self.samples_asked_for |= period > 0;
     }
 
     fn take_samples(&mut self, samples: &mut Vec<Sample>) {
+        self.samples_asked_for = true;
         samples.append(&mut self.samples);
     }
 

@@ -5,8 +5,8 @@
 //! unless frames are wanted, so that the rate of scanning grows with memory pressure. Simplified from
 //! Linux: one pair of lists, no distinction of files, no second chance by the referenced flag.
 
-use spillway_core::machine::{Machine, PageIndex};
-use spillway_core::page_lists::PageLists;
+use crate::machine::{PageIndex, TieredMachine};
+use crate::page_lists::PageLists;
 
 const ACTIVE: u8 = 0;
 const INACTIVE: u8 = 1;
@@ -58,7 +58,7 @@ impl TwoList {
         self.len() == 0
     }
 
-    fn refill(&mut self, machine: &mut dyn Machine) {
+    fn refill(&mut self, machine: &mut dyn TieredMachine) {
         while f64::from(self.lists.len(INACTIVE)) < f64::from(self.len()) * self.inactive_share {
             let Some(page) = self.lists.pop_tail(ACTIVE) else { return };
             machine.take_accessed(page);
@@ -67,7 +67,7 @@ impl TwoList {
     }
 
     /// Takes cold mappings off the lists, until they make up `want_pages` or each was looked at twice.
-    pub fn take_cold(&mut self, machine: &mut dyn Machine, want_pages: u32) -> Vec<PageIndex> {
+    pub fn take_cold(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
         let mut cold = Vec::new();
         let mut taken_pages = 0;
         let mut looks = 2 * self.len();
@@ -86,7 +86,7 @@ impl TwoList {
     }
 
     /// The same, but where everything is in use, what is on the inactive list the longest: frames must be found.
-    pub fn take_victims(&mut self, machine: &mut dyn Machine, want_pages: u32) -> Vec<PageIndex> {
+    pub fn take_victims(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
         let mut victims = self.take_cold(machine, want_pages);
         let mut taken_pages: u32 = victims.iter().map(|&page| machine.span(page)).sum();
         while taken_pages < want_pages {

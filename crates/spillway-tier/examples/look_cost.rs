@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use spillway_core::machine::{LinkTelemetry, Tier};
+use spillway_policy::machine::{LinkTelemetry, Tier};
 use spillway_tier::driver::Driver;
 use spillway_tier::group::{Budget, Group};
 use spillway_tier::live::{Limits, LiveMachine};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use spillway_core::machine::{Machine, Tier};
+use spillway_policy::machine::{Tier, TieredMachine};
 use spillway_sys::mark_events::Marked;
 use thiserror::Error;
 

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{CounterWindow, Fault, FaultKind, Policy};
+use spillway_policy::machine::{PageIndex, Tier, TieredMachine};
+use spillway_policy::policy::{CounterWindow, Fault, FaultKind, Policy};
 
 use crate::history::Reason;
 use crate::live::{Event, LiveMachine};

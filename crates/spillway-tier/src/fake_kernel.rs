@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use spillway_core::machine::Tier;
+use spillway_policy::machine::Tier;
 use spillway_sys::access_events::Access;
 use spillway_sys::migration::PageResult;
 

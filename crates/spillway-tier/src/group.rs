@@ -6,15 +6,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::LinkTelemetry;
-use spillway_core::policy::{AccessModel, Mapping, Policy};
 use spillway_core::size::Size;
-use spillway_policy::knowledge::{Knowledge, Needs};
-use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
+use spillway_policy::entry::{PolicyEntry, PolicyError, PolicySettings};
+use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::policy::{Mapping, Policy};
+use spillway_policy::registry;
 use thiserror::Error;
 
-use crate::live::{Limits, LiveMachine};
-use crate::mover::KernelMover;
 use crate::nodes::NodeSet;
 use crate::source;
 
@@ -83,7 +81,7 @@ pub struct Group {
     /// Its policy, by the registry's name.
     pub policy: String,
     /// Settings of the policy in which it differs from its paper.
-    pub settings: Settings,
+    pub settings: PolicySettings,
     /// Most local memory; all of the fast nodes where nothing is said.
     pub local: Option<Budget>,
     /// Processes, by number.
@@ -264,7 +262,15 @@ impl Group {
             let known = live.map(|entry| entry.name).collect::<Vec<_>>().join(", ");
             return Err(ConfigError::NotLive { name: self.policy.clone(), reason, known });
         }
-        Ok(entry.build(1.0, &self.settings, 1, &Knowledge::default())?)
+        let policy = entry.build(1.0, &self.settings, 1, &Knowledge::default())?;
+        // Its line in the registry speaks of its defaults; the group's settings may ask for more.
+        if policy.mapping() == Mapping::Huge {
+            return Err(wrong(
+                "setting 'mapping'",
+                "huge pages are the kernel's to decide here; leave it out",
+            ));
+        }
+        Ok(policy)
     }
 }
 
@@ -276,26 +282,17 @@ pub fn is_live(entry: &PolicyEntry) -> bool {
 
 /// Why a policy cannot run on live processes.
 fn refusal(entry: &PolicyEntry) -> Option<&'static str> {
-    if entry.needs != Needs::Nothing {
+    let needs = entry.needs;
+    if needs.foreknowledge != Foreknowledge::Nothing {
         return Some("it must know the run beforehand, so it runs in the lab only");
     }
-    let Ok(mut policy) = entry.build(1.0, &Settings::new(), 1, &Knowledge::default()) else {
-        return Some("it cannot be built from its defaults");
-    };
-    if policy.access_model() == AccessModel::PageFetch {
+    if needs.page_fetches {
         return Some("it fetches pages that cannot be read in place, as 'spillway run' does");
     }
-    if policy.mapping() == Mapping::Huge {
+    if needs.huge_mappings {
         return Some("it maps memory in huge pages, which is the kernel's to decide here");
     }
-    let link = LinkTelemetry { available_bytes_per_s: 0.0, delta_latency_ns: 0.0, traffic_bytes: 0 };
-    let limits =
-        Limits { local: Budget::Pct(100.0), local_pages: 1, far_pages: 1, migration_bytes_per_s: 1, link };
-    let mut machine = LiveMachine::new(1, limits, Box::new(KernelMover));
-    policy.start(&mut machine);
-    machine
-        .samples_wanted()
-        .then_some("it needs samples of accesses from the hardware, which no source here takes")
+    needs.samples.then_some("it needs samples of accesses from the hardware, which no source here takes")
 }
 
 #[cfg(test)]
@@ -333,6 +330,14 @@ mod tests {
         ] {
             assert!(is_live(registry::find(name).unwrap()), "{name}");
         }
+    }
+
+    #[test]
+    fn a_setting_that_asks_for_huge_mappings_is_refused() {
+        let settings = serde_json::from_str(r#"{"mapping": "huge"}"#).unwrap();
+        let group = Group { name: "g".into(), policy: "nimble-base".into(), settings, ..Group::default() };
+        let error = group.build_policy().err().unwrap().to_string();
+        assert!(error.contains("mapping") && error.contains("kernel"), "{error}");
     }
 
     fn read(text: &str) -> Result<Config, ConfigError> {

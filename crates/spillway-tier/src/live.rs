@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use serde::Serialize;
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
+use spillway_policy::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
 use spillway_sys::mark_events::Marked;
 
 use crate::counters::Counters;
@@ -113,7 +113,6 @@ pub struct LiveMachine {
     window_began_ns: u64,
     accessed: [u64; 2],
     counters: Option<Counters>,
-    samples_wanted: bool,
     /// Accesses are told at once, so that a bit which was taken is clear.
     told_at_once: bool,
     /// The kernel marks far pages, and their faults are told.
@@ -147,7 +146,6 @@ impl LiveMachine {
             window_began_ns: 0,
             accessed: [0; 2],
             counters: None,
-            samples_wanted: false,
             told_at_once: false,
             kernel_marks_far: false,
             events: VecDeque::new(),
@@ -247,12 +245,6 @@ impl LiveMachine {
     fn take_accesses(&mut self) -> [u64; 2] {
         let seen = std::mem::take(&mut self.accessed);
         self.counters.as_mut().map_or(seen, Counters::take)
-    }
-
-    /// Whether the policy asked for samples, which no source here takes.
-    #[must_use]
-    pub fn samples_wanted(&self) -> bool {
-        self.samples_wanted
     }
 
     /// Bytes in use of a tier.
@@ -380,7 +372,7 @@ impl LiveMachine {
     }
 }
 
-impl Machine for LiveMachine {
+impl TieredMachine for LiveMachine {
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
@@ -514,9 +506,8 @@ impl Machine for LiveMachine {
     /// A huge mapping stays what it is: the kernel splits none for another process.
     fn split(&mut self, _page: PageIndex) {}
 
-    fn sample_accesses(&mut self, period: u32) {
-        self.samples_wanted = period > 0;
-    }
+    /// No source takes samples for policies; who needs them is refused before it starts.
+    fn sample_accesses(&mut self, _period: u32) {}
 
     fn take_samples(&mut self, _samples: &mut Vec<Sample>) {}
 

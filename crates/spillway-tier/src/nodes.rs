@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::Tier;
+use spillway_policy::machine::Tier;
 use thiserror::Error;
 
 /// A set of nodes, written as the kernel does: `0,2-3`.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use spillway_core::machine::{PageIndex, Tier};
+use spillway_policy::machine::{PageIndex, Tier};
 
 /// Pages in a chunk: those of a huge mapping.
 pub const PAGES_PER_CHUNK: u32 = 512;

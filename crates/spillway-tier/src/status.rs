@@ -6,7 +6,7 @@ use crate::history::{Move, Sum};
 use crate::live::Counts;
 use crate::process::Layout;
 use crate::source::SourceCounts;
-use spillway_core::machine::Tier;
+use spillway_policy::machine::Tier;
 
 /// The daemon.
 #[derive(Clone, Debug, Serialize)]

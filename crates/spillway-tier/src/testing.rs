@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use spillway_core::machine::{LinkTelemetry, Tier};
 use spillway_core::size::Size;
+use spillway_policy::machine::{LinkTelemetry, Tier};
 
 use crate::fake_kernel::FakeKernel;
 use crate::group::Budget;

@@ -4,9 +4,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{Fault, Policy};
 use spillway_policy::indigo;
+use spillway_policy::machine::{PageIndex, Tier, TieredMachine};
+use spillway_policy::policy::{Fault, Policy};
 
 use super::lab::{Change, Lab};
 use super::{Figure, geometric_mean, least, most};
@@ -76,18 +76,18 @@ const WEIGHTS: [f64; 2] = [0.5, 0.9];
 const MARK: u32 = 0;
 
 impl Policy for Estimator {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let pages = machine.page_count() as usize;
         self.marked_at_ns = vec![0; pages];
         self.averages = [vec![0.0; pages], vec![0.0; pages]];
         machine.set_timer(MARK, self.marking_period_ns);
     }
 
-    fn place(&mut self, _page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Far
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         machine.set_timer(timer, self.marking_period_ns);
         let unmarked = |&page: &PageIndex| machine.tier_of(page).is_some() && !machine.is_marked(page);
         let pages: Vec<_> = (0..machine.page_count()).filter(unmarked).collect();
@@ -97,7 +97,7 @@ impl Policy for Estimator {
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         let page = fault.page as usize;
         let Ok(mut errors) = self.errors.lock() else { return };
         let rate_hz = 1e9 / machine.now_ns().saturating_sub(self.marked_at_ns[page]).max(1) as f64;

@@ -21,8 +21,8 @@ pub mod timers;
 pub mod tlb;
 pub mod view;
 
-use spillway_core::machine::Tier;
-use spillway_core::policy::{AccessModel, CounterWindow, Fault, FaultKind, Policy};
+use spillway_policy::machine::Tier;
+use spillway_policy::policy::{AccessModel, CounterWindow, Fault, FaultKind, Policy};
 use thiserror::Error;
 
 use crate::access::Access;

@@ -3,8 +3,8 @@
 mod path;
 mod streams;
 
-use spillway_core::machine::{PageIndex, Sample, Tier};
-use spillway_core::policy::{AccessModel, FaultKind, Mapping};
+use spillway_policy::machine::{PageIndex, Sample, Tier};
+use spillway_policy::policy::{AccessModel, FaultKind, Mapping};
 
 use super::cache::{Cache, LineFilter, MAX_LINES};
 use super::link::PS_PER_NS;

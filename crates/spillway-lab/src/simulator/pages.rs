@@ -1,6 +1,6 @@
 //! The simulated pages: one byte each, one byte a huge region, and which addresses they stand for.
 
-use spillway_core::machine::{PageIndex, Tier};
+use spillway_policy::machine::{PageIndex, Tier};
 
 use super::platform::HUGE_BYTES;
 use crate::workload::Region;

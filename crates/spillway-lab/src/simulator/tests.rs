@@ -1,6 +1,6 @@
 //! The simulator as a whole, on workloads of a few lines.
 
-use spillway_core::machine::Machine;
+use spillway_policy::machine::TieredMachine;
 
 use super::*;
 use crate::access::Accesses;
@@ -54,7 +54,7 @@ impl Workload for Stride {
 struct Fixed(Tier);
 
 impl Policy for Fixed {
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         self.0
     }
 }
@@ -64,7 +64,7 @@ impl Policy for Fixed {
 struct Fifo(std::collections::VecDeque<u32>);
 
 impl Fifo {
-    fn make_room(&mut self, machine: &mut dyn Machine) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine) {
         while machine.free_pages(Tier::Local) == 0 {
             let Some(page) = self.0.pop_front() else { return };
             machine.write_back(page);
@@ -77,15 +77,15 @@ impl Policy for Fifo {
         AccessModel::PageFetch
     }
 
-    fn place(&mut self, page: u32, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: u32, machine: &mut dyn TieredMachine) -> Tier {
         self.make_room(machine);
         self.0.push_back(page);
         Tier::Local
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         self.make_room(machine);
-        machine.migrate(&[fault.page], Tier::Local, spillway_core::machine::Call::Kernel);
+        machine.migrate(&[fault.page], Tier::Local, spillway_policy::machine::Call::Kernel);
         self.0.push_back(fault.page);
     }
 }
@@ -98,12 +98,12 @@ impl Policy for Locked {
         AccessModel::PageFetch
     }
 
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Far
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
-        machine.migrate(&[fault.page], Tier::Local, spillway_core::machine::Call::Locked);
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
+        machine.migrate(&[fault.page], Tier::Local, spillway_policy::machine::Call::Locked);
     }
 }
 
@@ -160,19 +160,19 @@ impl Busy {
 }
 
 impl Policy for Busy {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         machine.set_timer(0, 1);
     }
 
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Far
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         let page = self.round % machine.page_count();
         self.round += 1;
         let to = if machine.tier_of(page) == Some(Tier::Local) { Tier::Far } else { Tier::Local };
-        machine.migrate(&[page], to, spillway_core::machine::Call::System);
+        machine.migrate(&[page], to, spillway_policy::machine::Call::System);
         if self.round < self.rounds {
             machine.set_timer(timer, 0);
             machine.set_timer(timer, 0);
@@ -308,15 +308,15 @@ struct MarkOnce {
 }
 
 impl Policy for MarkOnce {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         machine.set_timer(0, 200_000);
     }
 
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Local
     }
 
-    fn on_timer(&mut self, _timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {
         let pages: Vec<u32> = (0..self.pages).collect();
         if self.unmap { machine.unmap(&pages) } else { machine.mark(&pages) }
     }

@@ -1,8 +1,8 @@
 //! The machine that a policy acts on while one of its events is handled: does what it asks for, and sums up what
 //! that costs.
 
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
-use spillway_core::policy::AccessModel;
+use spillway_policy::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
+use spillway_policy::policy::AccessModel;
 
 use super::link::{Direction, Link, PS_PER_NS};
 use super::metrics::{Bill, Work};
@@ -271,7 +271,7 @@ impl View<'_> {
     }
 }
 
-impl Machine for View<'_> {
+impl TieredMachine for View<'_> {
     fn now_ns(&self) -> u64 {
         self.now_ps() / PS_PER_NS
     }

@@ -2,15 +2,16 @@ use super::*;
 use crate::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
 use crate::testing::machine;
 use rustix::io::Errno;
+use spillway_policy::entry::PolicySettings;
 use spillway_policy::knowledge::Knowledge;
-use spillway_policy::registry::{self, Settings};
+use spillway_policy::registry;
 use spillway_sys::mark_events::Marked;
 
 const PROCESS: u32 = 7;
 const PERIOD_NS: u64 = 1_000_000;
 
 fn driver(kernel: &FakeKernel, policy: &'static str, settings: &str, pages: u32, local: u32) -> Driver {
-    let settings: Settings = serde_json::from_str(settings).unwrap();
+    let settings: PolicySettings = serde_json::from_str(settings).unwrap();
     let build = move || registry::find(policy).unwrap().build(1.0, &settings, 1, &Knowledge::default()).ok();
     Driver::new(machine(kernel, pages, local), build().unwrap(), Box::new(build))
 }
@@ -151,11 +152,11 @@ fn every_policy_that_can_run_live_runs_a_while() {
 struct Recorder(std::sync::Arc<std::sync::Mutex<Vec<(PageIndex, u64)>>>);
 
 impl Policy for Recorder {
-    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn TieredMachine) {
         machine.mark(&[page]);
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         self.0.lock().unwrap().push((fault.page, machine.now_ns()));
     }
 }

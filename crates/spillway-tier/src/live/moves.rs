@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use spillway_core::machine::{PageIndex, Tier};
+use spillway_policy::machine::{PageIndex, Tier};
 
 use super::{Event, LiveMachine, PAGE_BYTES};
 use crate::history::Reason;

@@ -1,8 +1,8 @@
 //! The path of an access: first-level cache, fault, translation, last-level cache, memory. This is where the simulator
 //! spends its time, so all that a core needs on its way lies at hand while it works.
 
-use spillway_core::machine::PageIndex;
-use spillway_core::policy::{AccessModel, FaultKind};
+use spillway_policy::machine::PageIndex;
+use spillway_policy::policy::{AccessModel, FaultKind};
 
 use super::{Core, Costs, Node, Sampler, Stop, Streams};
 use crate::access::{Access, Action};

@@ -4,7 +4,7 @@
 //! cold as a whole, and its pages leave together; where there are few, the others of their range are younger, and taking
 //! these would make holes in it ("Physical memory management on NVMM", section 5.4). None is passed over for long.
 
-use crate::fifo::Entry;
+use spillway_core::fifo::Entry;
 
 const RANGE_SHIFT: u32 = 9;
 /// Entries that leave before the window is looked at again.
@@ -126,7 +126,7 @@ impl VictimWindow {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -66,9 +66,9 @@ pub struct LinkTelemetry {
 /// What a policy acts on. Costs of what it asks for are borne by the program, or by the core that the policy
 /// runs on; time passes while it works.
 ///
-/// A page that is part of a huge mapping is named by the first page of that mapping ([`Machine::span`]), in every
+/// A page that is part of a huge mapping is named by the first page of that mapping ([`TieredMachine::span`]), in every
 /// call and every event.
-pub trait Machine {
+pub trait TieredMachine {
     /// Time since the start, in nanoseconds.
     fn now_ns(&self) -> u64;
 
