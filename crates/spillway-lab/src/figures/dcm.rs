@@ -1,7 +1,8 @@
 //! Figures of dcm.
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, least, mean, most};
+use super::statistics::{least, mean, most};
 use crate::run::RunError;
 
 const STATIC: [&str; 5] = ["dcm-4k", "dcm-8k", "dcm-16k", "dcm-32k", "dcm-64k"];

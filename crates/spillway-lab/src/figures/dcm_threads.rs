@@ -1,7 +1,8 @@
 //! dcm's Fig. 16: more processors, under dcm and under swap on a RAM disk.
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, most};
+use super::statistics::most;
 use crate::run::{RunError, RunSpec};
 use crate::simulator::platform::Platform;
 

@@ -1,7 +1,8 @@
 //! Figures of HotBox.
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, least, mean, most};
+use super::statistics::{least, mean, most};
 use crate::run::{Report, RunError, RunSpec};
 
 /// HotBox's benchmarks (6.2).

@@ -8,8 +8,9 @@ use spillway_policy::indigo;
 use spillway_policy::machine::{PageIndex, Tier, TieredMachine};
 use spillway_policy::policy::{Fault, Policy};
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, geometric_mean, least, most};
+use super::statistics::{geometric_mean, least, most};
 use crate::run::{NO_PROGRAM, Report, RunError, RunSpec, execute_together, execute_with};
 
 /// The mechanisms of Fig. 3 and 4.

@@ -2,9 +2,9 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::ReportError;
 use super::compare::{Group, breakdown, by_latency, by_local_memory, groups, policies};
 use super::document::{claim_row, claims_head, document};
+use super::error::ReportError;
 use super::table::Run;
 use crate::chart::{Chart, short};
 use crate::figures::Figure;

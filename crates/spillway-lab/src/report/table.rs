@@ -9,7 +9,7 @@ use parquet::record::{Field, Row};
 use spillway_policy::knowledge::Foreknowledge;
 use spillway_policy::registry;
 
-use super::ReportError;
+use super::error::ReportError;
 
 /// A run.
 #[derive(Clone, Debug, Default, PartialEq)]

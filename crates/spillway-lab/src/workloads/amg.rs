@@ -8,8 +8,8 @@
 use serde::Deserialize;
 
 use super::amg_levels::{Level, levels};
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};

@@ -7,10 +7,10 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::graph::{Graph, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};

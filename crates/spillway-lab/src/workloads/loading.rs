@@ -70,7 +70,7 @@ impl Workload for Loading {
 mod tests {
     use super::*;
     use crate::access::Action;
-    use crate::workloads::registry::Registered;
+    use crate::workloads::entry::Registered;
     use crate::workloads::{Scan, ScanConfig};
 
     #[test]

@@ -10,10 +10,10 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::kv_store::{ItemSize, KvStore, VALUE_MAX_BYTES};
 use super::kv_traffic::{Traffic, TrafficConfig};
 use super::random::{WorkloadRng, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::Accesses;
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};

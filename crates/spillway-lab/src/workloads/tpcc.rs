@@ -11,8 +11,8 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{WorkloadRng, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use super::tpcc_tables::{DISTRICTS, LINES_MOST, Order, OrderLine, Tables};
 use crate::access::{Access, Accesses};
 use crate::memory::AddressSpace;

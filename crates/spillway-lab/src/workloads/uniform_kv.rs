@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::kv_store::{ItemSize, KvStore, VALUE_MAX_BYTES};
 use super::kv_traffic::{Traffic, TrafficConfig};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::Accesses;
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};

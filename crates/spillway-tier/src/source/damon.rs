@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::page_map::{Mapped, PageMap};
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 use crate::settings::{Settings, SettingsError};
 
 /// What it is.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::page_map::{Mapped, PageMap};
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 
 pub(super) struct FramesOnly(PageMap);
 

@@ -11,7 +11,7 @@ use spillway_sys::access_events::{Access, AccessEvents, HardwareEvent, Kind};
 
 use super::frames_only::FramesOnly;
 use super::notified::Notified;
-use super::{Facts, Seen, Source, SourceCounts, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 
 /// What it is.
 pub(super) const FACTS: Facts = Facts {

@@ -18,7 +18,8 @@ use spillway_sys::mark_events::{MarkEvents, Marked};
 
 use super::frames_only::FramesOnly;
 use super::notified::Notified;
-use super::{Facts, PageTables, Seen, Source, SourceCounts, SourceError};
+use super::page_tables::PageTables;
+use super::telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 use crate::nodes::{Node, Nodes};
 use crate::settings::{Settings, SettingsError};
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::page_map::{Mapped, PageMap};
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 
 /// What it is.
 pub(super) const FACTS: Facts = Facts {

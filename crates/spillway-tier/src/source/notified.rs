@@ -6,7 +6,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 use spillway_sys::access_events::{Access, AccessEvents};
 
-use super::{Seen, Source, SourceError};
+use super::telemetry::{Seen, Source, SourceError};
 
 const PAGE_BYTES: u64 = 4096;
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::SourceError;
+use super::telemetry::SourceError;
 
 /// Entries read at once.
 const BATCH: usize = 4096;

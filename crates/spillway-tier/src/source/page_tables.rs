@@ -7,7 +7,7 @@ use std::ops::Range;
 use rustix::io::Errno;
 use spillway_sys::page_tables::{self, AddressSpace};
 
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 
 /// What it is.
 pub(super) const FACTS: Facts = Facts {
@@ -77,6 +77,15 @@ impl Source for PageTables {
 
     fn forget(&mut self, process: u32) {
         self.spaces.remove(&process);
+    }
+}
+
+impl From<page_tables::PageTablesError> for SourceError {
+    fn from(error: page_tables::PageTablesError) -> Self {
+        match error {
+            page_tables::PageTablesError::Gone(process) => Self::Gone(process),
+            other => Self::Unavailable { name: FACTS.name, reason: other.to_string() },
+        }
     }
 }
 
