@@ -25,7 +25,7 @@ pub struct FakePage {
 
 /// What the test sees and sets.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct FakeState {
     /// Pages by process and address.
     pub pages: BTreeMap<(u32, u64), FakePage>,
     /// Pages that cannot move, and why.
@@ -42,13 +42,13 @@ pub struct State {
     pub told: Vec<Access>,
     /// How many it has handed on.
     pub told_count: u64,
-    /// Processes that are looked at no longer.
+    /// Processes that are scanned no longer.
     pub forgotten: Vec<u32>,
 }
 
 /// The kernel; its copies are the same kernel.
 #[derive(Clone, Debug, Default)]
-pub struct FakeKernel(Arc<Mutex<State>>);
+pub struct FakeKernel(Arc<Mutex<FakeState>>);
 
 /// A frame says which node it is of: each has a block of so many frames.
 pub const NODE_SHIFT: u32 = 32;
@@ -68,7 +68,7 @@ pub fn tier_of_frame(frame: u64) -> Option<Tier> {
 
 impl FakeKernel {
     /// What it holds.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +117,7 @@ impl Source for FakeKernel {
         Facts { name: "fake", precision: "exact", cost: "none" }
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],

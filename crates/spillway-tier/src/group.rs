@@ -19,7 +19,7 @@ use crate::source;
 /// Local memory of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Budget {
+pub enum LocalBudget {
     /// So much.
     Bytes(Size),
     /// A share of the memory that the group has at the time, in percent.
@@ -29,7 +29,7 @@ pub enum Budget {
 /// Least local memory that a group can live with.
 pub const LEAST_LOCAL_BYTES: u64 = 1 << 20;
 
-impl FromStr for Budget {
+impl FromStr for LocalBudget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -50,14 +50,14 @@ impl FromStr for Budget {
     }
 }
 
-impl TryFrom<String> for Budget {
+impl TryFrom<String> for LocalBudget {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl fmt::Display for Budget {
+impl fmt::Display for LocalBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(size) => size.fmt(f),
@@ -66,8 +66,8 @@ impl fmt::Display for Budget {
     }
 }
 
-impl From<Budget> for String {
-    fn from(budget: Budget) -> Self {
+impl From<LocalBudget> for String {
+    fn from(budget: LocalBudget) -> Self {
         budget.to_string()
     }
 }
@@ -83,7 +83,7 @@ pub struct Group {
     /// Settings of the policy in which it differs from its paper.
     pub settings: PolicySettings,
     /// Most local memory; all of the fast nodes where nothing is said.
-    pub local: Option<Budget>,
+    pub local: Option<LocalBudget>,
     /// Processes, by number.
     pub pids: Vec<u32>,
     /// Control groups, by directory; those below belong to it.
@@ -100,14 +100,14 @@ pub struct Config {
     pub slow: Option<NodeSet>,
     /// Where knowledge of use comes from.
     pub source: source::Choice,
-    /// Counters of accesses by node, for policies that ask for them; what looks find in use, where nothing is said.
+    /// Counters of accesses by node, for policies that ask for them; what scans find in use, where nothing is said.
     pub counters: Option<PathBuf>,
     /// Most bytes a second that are moved for each group.
     pub migration_per_s: String,
-    /// Most of one core that looks, policy and moves may take, in percent; looks come at longer intervals otherwise.
+    /// Most of one core that scans, policy and moves may take, in percent; scans come at longer intervals otherwise.
     pub telemetry_cpu_pct: f64,
-    /// Least time between two looks.
-    pub look_ms: u64,
+    /// Least time between two scans.
+    pub scan_interval_ms: u64,
     /// Goes on although the kernel migrates by itself.
     pub beside_kernel: bool,
     /// Turns the kernel's own migration off meanwhile.
@@ -125,7 +125,7 @@ impl Default for Config {
             counters: None,
             migration_per_s: "1G".to_owned(),
             telemetry_cpu_pct: 2.0,
-            look_ms: 100,
+            scan_interval_ms: 100,
             beside_kernel: false,
             pause_kernel: false,
             group: Vec::new(),
@@ -217,8 +217,8 @@ impl Config {
         if !(self.telemetry_cpu_pct > 0.0 && self.telemetry_cpu_pct <= 100.0) {
             return Err(wrong("telemetry_cpu_pct", "give more than 0 and at most 100"));
         }
-        if !(1..=60_000).contains(&self.look_ms) {
-            return Err(wrong("look_ms", "give 1 to 60000"));
+        if !(1..=60_000).contains(&self.scan_interval_ms) {
+            return Err(wrong("scan_interval_ms", "give 1 to 60000"));
         }
         if self.group.is_empty() {
             return Err(wrong("group", "there is none; add a [[group]] with pids or cgroups"));
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn budgets_are_sizes_or_shares() {
-        assert_eq!("512M".parse(), Ok(Budget::Bytes(Size::from_bytes(512 << 20))));
-        assert_eq!("20%".parse(), Ok(Budget::Pct(20.0)));
+        assert_eq!("512M".parse(), Ok(LocalBudget::Bytes(Size::from_bytes(512 << 20))));
+        assert_eq!("20%".parse(), Ok(LocalBudget::Pct(20.0)));
         for wrong in ["0%", "101%", "-5%", "NaN%", "%", "", "much", "4K", "-M"] {
-            let parsed = wrong.parse::<Budget>();
+            let parsed = wrong.parse::<LocalBudget>();
             assert!(parsed.is_err(), "{wrong}: {parsed:?}");
         }
     }
@@ -366,7 +366,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.group[1].local, Some(Budget::Pct(20.0)));
+        assert_eq!(config.group[1].local, Some(LocalBudget::Pct(20.0)));
         assert_eq!(config.slow, Some("1".parse().unwrap()));
         assert_eq!(config.migration_bytes_per_s().unwrap(), 500 << 20);
         assert_eq!(config.group[0].settings["scan_period_us"], 50000);
@@ -385,11 +385,12 @@ mod tests {
             (format!("migration_per_s = 'fast'\n{group}"), "'fast'"),
             (format!("telemetry_cpu_pct = nan\n{group}"), "telemetry_cpu_pct"),
             (format!("telemetry_cpu_pct = -1.0\n{group}"), "telemetry_cpu_pct"),
-            (format!("look_ms = 0\n{group}"), "look_ms"),
+            (format!("scan_interval_ms = 0\n{group}"), "scan_interval_ms"),
             (format!("source = 'pebs'\n{group}"), "pebs"),
             (format!("source = 3\n{group}"), "source"),
-            (format!("look_ms = 18446744073709551616\n{group}"), "look_ms"),
-            (format!("look_ms = 60001\n{group}"), "look_ms"),
+            (format!("scan_interval_ms = 18446744073709551616\n{group}"), "scan_interval_ms"),
+            (format!("scan_interval_ms = 60001\n{group}"), "scan_interval_ms"),
+            (format!("look_ms = 100\n{group}"), "look_ms"),
             (format!("telemetry_cpu_pct = 101\n{group}"), "telemetry_cpu_pct"),
             (format!("telemetry_cpu_pct = inf\n{group}"), "telemetry_cpu_pct"),
             (format!("migration_per_s = '-1M'\n{group}"), "-1M"),

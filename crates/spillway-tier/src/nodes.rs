@@ -278,7 +278,7 @@ impl Nodes {
         }
     }
 
-    /// The tier of each memory block, for a look that asks for the frame of every page.
+    /// The tier of each memory block, for a scan that asks for the frame of every page.
     #[must_use]
     pub fn frame_tiers(&self, tiers: &Tiers) -> FrameTiers {
         let Frames { frames_per_block, nodes } = &self.frames;

@@ -18,13 +18,13 @@ pub mod bit {
     pub const LOCAL: u16 = 1 << 1;
     /// It was accessed since the policy last asked.
     pub const ACCESSED: u16 = 1 << 2;
-    /// The policy has asked since the last look: until the next there is no new answer.
+    /// The policy has asked since the last scan: until the next there is no new answer.
     pub const TAKEN: u16 = 1 << 3;
     /// The policy waits for its next access.
     pub const MARKED: u16 = 1 << 4;
-    /// A look was had since it was marked, so that what the next one finds is an access after the mark.
+    /// A scan was had since it was marked, so that what the next one finds is an access after the mark.
     pub const ARMED: u16 = 1 << 5;
-    /// The look that goes on has seen it.
+    /// The scan that goes on has seen it.
     pub const SEEN: u16 = 1 << 6;
     /// It came to local memory and was not seen in use since.
     pub const FRESH: u16 = 1 << 7;
@@ -32,7 +32,7 @@ pub mod bit {
     pub const REFUSED: u16 = 1 << 8;
     /// It is on its way to the tier where it is said to lie.
     pub const MOVING: u16 = 1 << 9;
-    /// The last look found it accessed.
+    /// The last scan found it accessed.
     pub const RECENT: u16 = 1 << 10;
 }
 
@@ -58,7 +58,7 @@ pub struct Pages {
     pub bits: Vec<u16>,
     chunks: Vec<Option<Chunk>>,
     index: HashMap<(u32, u64), u32>,
-    /// The chunk that was last asked for: looks ask for one page after the other.
+    /// The chunk that was last asked for: scans ask for one page after the other.
     last: u32,
     /// Numbers given back, lowest last.
     free: Vec<u32>,

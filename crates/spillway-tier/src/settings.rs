@@ -67,7 +67,7 @@ pub fn conflicts(root: &Path) -> Vec<Conflict> {
 ///
 /// # Errors
 /// A setting cannot be changed, or the journal cannot be written.
-pub fn pause_kernel(root: &Path, settings: &mut Settings) -> Result<(), SettingsError> {
+pub fn pause_kernel(root: &Path, settings: &mut KernelSettings) -> Result<(), SettingsError> {
     for conflict in conflicts(root) {
         if let Some(off) = conflict.off {
             settings.set(&root.join(conflict.setting.trim_start_matches('/')), off)?;
@@ -167,12 +167,12 @@ fn write_until(deadline: Instant, path: &Path, value: &str) -> std::io::Result<(
 
 /// Changes settings, and puts them back when it is dropped.
 #[derive(Debug)]
-pub struct Settings {
+pub struct KernelSettings {
     journal: PathBuf,
     originals: Vec<Original>,
 }
 
-impl Settings {
+impl KernelSettings {
     /// Begins with what a journal says that was left by one that ended without putting back: that is put back now.
     /// Returns also which settings those were.
     ///
@@ -258,7 +258,7 @@ impl Settings {
     }
 }
 
-impl Drop for Settings {
+impl Drop for KernelSettings {
     fn drop(&mut self) {
         // The journal tells the next start what could not be put back.
         let _ = self.restore();
@@ -316,7 +316,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(NUMA_BALANCING, "2");
         tree.write(DEMOTION, "true");
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         pause_kernel(tree.root(), &mut settings).unwrap();
         assert!(conflicts(tree.root()).is_empty());
         drop(settings);
@@ -339,7 +339,7 @@ mod tests {
         tree.write("a", "1");
         tree.write("b", "x");
         let journal = tree.root().join("run/journal");
-        let (mut settings, left) = Settings::open(&journal).unwrap();
+        let (mut settings, left) = KernelSettings::open(&journal).unwrap();
         assert!(left.is_empty());
         for value in ["2", "3"] {
             settings.set(&tree.root().join("a"), value).unwrap();
@@ -357,11 +357,11 @@ mod tests {
         let tree = Tree::new();
         tree.write("a", "1");
         let journal = tree.root().join("journal");
-        let (mut settings, _) = Settings::open(&journal).unwrap();
+        let (mut settings, _) = KernelSettings::open(&journal).unwrap();
         settings.set(&tree.root().join("a"), "2").unwrap();
         std::mem::forget(settings);
         assert_eq!(tree.read("a"), "2");
-        let (_settings, restored) = Settings::open(&journal).unwrap();
+        let (_settings, restored) = KernelSettings::open(&journal).unwrap();
         assert_eq!(restored, [tree.root().join("a")]);
         assert_eq!(tree.read("a"), "1");
         assert!(!journal.exists());
@@ -374,7 +374,7 @@ mod tests {
             tree.write(name, "1");
         }
         let journal = tree.root().join("journal");
-        let (mut settings, _) = Settings::open(&journal).unwrap();
+        let (mut settings, _) = KernelSettings::open(&journal).unwrap();
         for name in ["a", "b"] {
             settings.set(&tree.root().join(name), "2").unwrap();
         }
@@ -391,7 +391,7 @@ mod tests {
         let tree = Tree::new();
         tree.write("a", "1");
         tree.write("file", "");
-        let (mut settings, _) = Settings::open(&tree.root().join("file/journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("file/journal")).unwrap();
         let error = settings.set(&tree.root().join("a"), "2").unwrap_err();
         assert!(matches!(error, SettingsError::Journal { .. }), "{error}");
         assert_eq!(tree.read("a"), "1");
@@ -402,7 +402,7 @@ mod tests {
     fn a_journal_of_nonsense_changes_nothing() {
         let tree = Tree::new();
         tree.write("journal", "{]");
-        let (_settings, restored) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (_settings, restored) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         assert!(restored.is_empty());
     }
 }

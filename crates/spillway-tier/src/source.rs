@@ -1,7 +1,7 @@
 //! Telemetry sources: where the knowledge comes from which pages a process uses.
 //!
-//! A source is looked at from time to time. Each look tells of every page that has a frame, in which frame, and whether
-//! it was accessed since the look before; so one look's interval is the precision in time of what a source knows.
+//! A source is scanned from time to time. Each scan tells of every page that has a frame, in which frame, and whether
+//! it was accessed since the scan before; so one scan's interval is the precision in time of what a source knows.
 //!
 //! - [`PageTables`]: the hardware's accessed bits, read from the page tables and cleared through `clear_refs`. Exact to
 //!   the page, and the cheapest of those that are: a table of 512 pages is read at once, and clearing touches no list
@@ -16,8 +16,8 @@
 //! That is also the order in which they are tried where none is named: what is exact to the page comes first, and last what makes
 //! the program fault and the kernel's own balancing go on.
 //!
-//! Those that read accessed bits lose no access but those in the moment between a look's reading and clearing; that a marked page was
-//! accessed is known at the next look. Hint faults and samples are told of by themselves, with their time.
+//! Those that read accessed bits lose no access but those in the moment between a scan's reading and clearing; that a marked page was
+//! accessed is known at the next scan. Hint faults and samples are told of by themselves, with their time.
 
 mod damon;
 mod frames_only;

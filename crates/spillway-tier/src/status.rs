@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Move, Sum};
 use crate::live::Counts;
-use crate::process::Layout;
+use crate::process::ProcessLayout;
 use crate::source::SourceCounts;
 use spillway_policy::machine::Tier;
 
@@ -63,14 +63,14 @@ pub struct GroupStatus {
     /// Managed memory that is far.
     pub far_bytes: u64,
     /// Memory that is left alone.
-    pub left_alone: Layout,
-    /// Looks at its processes.
-    pub looks: u64,
+    pub left_alone: ProcessLayout,
+    /// Scans of its processes so far.
+    pub scans: u64,
     /// Time between the last two, in milliseconds.
-    pub look_interval_ms: f64,
-    /// CPU time of looks, of one core, since the start.
+    pub scan_interval_ms: f64,
+    /// CPU time of scans, of one core, since the start.
     pub telemetry_cpu_pct: f64,
-    /// Of the pages that looks found in use, the share that was local; none before the first.
+    /// Of the pages that scans found in use, the share that was local; none before the first.
     pub local_use_ratio: Option<f64>,
     /// What happened.
     #[serde(flatten)]
@@ -99,7 +99,7 @@ pub struct Explanation {
     /// The same, far.
     pub far_bytes: u64,
     /// Its memory that is left alone.
-    pub left_alone: Layout,
+    pub left_alone: ProcessLayout,
     /// Why migrations are paused, if they are.
     pub paused: Option<String>,
     /// The page that was asked about.
@@ -115,7 +115,7 @@ pub struct PageExplanation {
     pub tier: Option<Tier>,
     /// It is mapped as part of a huge page.
     pub huge: bool,
-    /// It was in use when the policy or a look last found out.
+    /// It was in use when the policy or a scan last found out.
     pub accessed: bool,
     /// The policy waits for its next access.
     pub marked: bool,

@@ -7,7 +7,7 @@ use spillway_core::size::Size;
 use spillway_policy::machine::{LinkTelemetry, Tier};
 
 use crate::fake_kernel::FakeKernel;
-use crate::group::Budget;
+use crate::group::LocalBudget;
 use crate::live::{Limits, LiveMachine};
 use crate::room::NodeRoom;
 
@@ -16,7 +16,7 @@ pub fn machine(kernel: &FakeKernel, pages: u32, local: u32) -> LiveMachine {
     let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
     let bytes = Size::from_bytes(u64::from(local) * 4096);
     let limits = Limits {
-        local: Budget::Bytes(bytes),
+        local: LocalBudget::Bytes(bytes),
         local_pages: local,
         far_pages: 10_000,
         migration_bytes_per_s: 1 << 40,

@@ -23,7 +23,7 @@ use spillway_policy::policy::{AccessModel, CounterWindow, Fault, FaultKind, Mapp
 use spillway_policy::registry;
 use spillway_tier::driver::Driver;
 use spillway_tier::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
-use spillway_tier::group::{self, Budget};
+use spillway_tier::group::{self, LocalBudget};
 use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::room::NodeRoom;
 
@@ -325,7 +325,7 @@ impl Lab {
 struct NoPolicy;
 impl Policy for NoPolicy {}
 
-/// The daemon's machine over a kernel of which everything is known at once: it is looked at after each event.
+/// The daemon's machine over a kernel of which everything is known at once: it is scanned after each event.
 struct Live {
     driver: Driver,
     kernel: FakeKernel,
@@ -338,7 +338,7 @@ impl Live {
         let local_bytes = u64::from(LOCAL_PAGES) * 4096;
         let link = LinkTelemetry { available_bytes_per_s: 0.0, delta_latency_ns: 0.0, traffic_bytes: 0 };
         let limits = Limits {
-            local: Budget::Bytes(Size::from_bytes(local_bytes)),
+            local: LocalBudget::Bytes(Size::from_bytes(local_bytes)),
             local_pages: LOCAL_PAGES,
             far_pages: PAGES,
             migration_bytes_per_s: 1 << 50,
@@ -350,9 +350,9 @@ impl Live {
         Self { driver: Driver::new(machine, policy, Box::new(|| None)), kernel, now_ns: 0 }
     }
 
-    fn look(&mut self) {
+    fn scan(&mut self) {
         let mut source = self.kernel.clone();
-        self.driver.look(PROCESS, EVERYWHERE, &mut source, &tier_of_frame, PAGES).unwrap();
+        self.driver.scan(PROCESS, EVERYWHERE, &mut source, &tier_of_frame, PAGES).unwrap();
         self.driver.act(PROCESS);
     }
 
@@ -367,7 +367,7 @@ impl Live {
                 while let Some(at_ns) = self.driver.machine.next_timer_ns().filter(|&at_ns| at_ns <= until_ns)
                 {
                     self.driver.advance(at_ns);
-                    self.look();
+                    self.scan();
                 }
                 self.driver.advance(until_ns);
                 self.now_ns = until_ns;
@@ -376,7 +376,7 @@ impl Live {
                 self.driver.window(CounterWindow { local_accesses: local, far_accesses: far });
             }
         }
-        self.look();
+        self.scan();
     }
 }
 

@@ -21,15 +21,15 @@ fn hotbox(kernel: &FakeKernel, local: u32) -> Driver {
     driver(kernel, "hotbox", settings, 512, local)
 }
 
-fn look(driver: &mut Driver, kernel: &FakeKernel) {
-    driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000).unwrap();
+fn scan(driver: &mut Driver, kernel: &FakeKernel) {
+    driver.scan(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000).unwrap();
     driver.act(PROCESS);
 }
 
-/// The process accesses pages; a look and a scan later the policy knows.
+/// The process accesses pages; a scan of the daemon and one of its own later the policy knows.
 fn round(driver: &mut Driver, kernel: &FakeKernel, pages: &[u64]) {
     pages.iter().for_each(|&page| kernel.access(PROCESS, page * 4096, 0));
-    look(driver, kernel);
+    scan(driver, kernel);
     driver.advance(driver.machine.now_ns() + PERIOD_NS);
 }
 
@@ -53,9 +53,9 @@ fn a_page_that_stays_hot_comes_to_local_memory_when_it_is_accessed_again() {
         round(&mut driver, &kernel, &[2]);
     }
     assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(1), "hot, and not accessed since it was marked");
-    look(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
     kernel.access(PROCESS, 2 * 4096, 1);
-    look(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
     assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
     assert_eq!(driver.machine.counts.hint_faults, 1);
     let moves = driver.machine.history.of(PROCESS, 2 * 4096);
@@ -71,7 +71,7 @@ fn a_page_that_was_kept_back_is_tried_again_by_the_policy() {
     round(&mut driver, &kernel, &[0, 1]);
     for new in 2..6 {
         round(&mut driver, &kernel, &[new]);
-        look(&mut driver, &kernel);
+        scan(&mut driver, &kernel);
     }
     assert_eq!(kernel.node_of(PROCESS, 4096), Some(1), "evicted");
     assert_eq!(kernel.node_of(PROCESS, 0), Some(0), "pinned");
@@ -86,10 +86,10 @@ fn a_process_that_ends_or_executes_another_program_takes_its_pages_along() {
     round(&mut driver, &kernel, &[0, 1, 2]);
     kernel.state().pages.clear();
     kernel.access(PROCESS, 100 * 4096, 0);
-    look(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
     assert_eq!(driver.machine.pages.used(Tier::Local), 1, "another program");
     kernel.state().gone.insert(PROCESS);
-    let gone = driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
+    let gone = driver.scan(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
     assert!(matches!(gone, Err(SourceError::Gone(PROCESS))));
     assert_eq!(driver.machine.pages.used(Tier::Local), 0);
     driver.advance(100 * PERIOD_NS);
@@ -101,7 +101,7 @@ fn a_source_that_disappears_is_an_error_and_forgets_nothing() {
     let mut driver = hotbox(&kernel, 8);
     round(&mut driver, &kernel, &[0]);
     kernel.state().source_lost = true;
-    let lost = driver.look(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
+    let lost = driver.scan(PROCESS, EVERYWHERE, &mut kernel.clone(), &tier_of_frame, 10_000);
     assert!(matches!(lost, Err(SourceError::Lost { .. })));
     assert_eq!(driver.machine.pages.used(Tier::Local), 1);
 }
@@ -121,7 +121,7 @@ fn processes_that_outgrow_the_numbers_make_the_policy_begin_anew_with_more() {
     // Its lists know the pages of before.
     for new in 5000..5003 {
         round(&mut driver, &kernel, &[new]);
-        look(&mut driver, &kernel);
+        scan(&mut driver, &kernel);
     }
     assert!(driver.machine.counts.demotions > 0);
 }
@@ -137,7 +137,7 @@ fn every_policy_that_can_run_live_runs_a_while() {
         for at in 0..400_u64 {
             let pages: Vec<u64> = (0..20).map(|page| (at * 7 + page * 13) % 1000).collect();
             pages.iter().for_each(|&page| kernel.access(PROCESS, page * 4096, 0));
-            look(&mut driver, &kernel);
+            scan(&mut driver, &kernel);
             driver.advance(at * 20 * PERIOD_NS);
             driver.end_round();
             let local = driver.machine.pages.used(Tier::Local);
@@ -168,7 +168,7 @@ fn a_fault_that_the_source_was_told_of_counts_at_its_own_time_and_once() {
     let policy = Box::new(Recorder(std::sync::Arc::clone(&faults)));
     let mut driver = Driver::new(machine(&kernel, 512, 8), policy, Box::new(|| None));
     (0..3).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
-    look(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
     driver.advance(1_000);
     driver.accessed(PROCESS, 4096 + 17, 1_234);
     driver.accessed(PROCESS, 4096, 1_500);
@@ -178,10 +178,10 @@ fn a_fault_that_the_source_was_told_of_counts_at_its_own_time_and_once() {
     driver.advance(2_000);
     let told = [(1, 1_234), (0, 1_500)];
     assert_eq!(*faults.lock().unwrap(), told, "time never goes back, and a mark is used up");
-    // The look finds the same accesses by their bits.
+    // The scan finds the same accesses by their bits.
     (0..2).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
-    look(&mut driver, &kernel);
-    look(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
     assert_eq!(*faults.lock().unwrap(), told);
     assert_eq!(driver.machine.counts.hint_faults, 2);
     assert!(driver.machine.take_accessed(1));
@@ -196,11 +196,11 @@ fn where_the_kernel_marks_far_pages_only_its_faults_count_and_marks_begin_with_i
     let mut driver = Driver::new(machine, policy, Box::new(|| None));
     kernel.access(PROCESS, 0, 0);
     kernel.access(PROCESS, 4096, 1);
-    look(&mut driver, &kernel);
+    scan(&mut driver, &kernel);
     // In use all the time: before the kernel's mark as after it.
     for _ in 0..3 {
         (0..2).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
-        look(&mut driver, &kernel);
+        scan(&mut driver, &kernel);
     }
     let pages: Vec<_> = faults.lock().unwrap().iter().map(|&(page, _)| page).collect();
     assert_eq!(pages, [0], "the local page, which the kernel does not mark");
@@ -209,11 +209,11 @@ fn where_the_kernel_marks_far_pages_only_its_faults_count_and_marks_begin_with_i
     assert_eq!(faults.lock().unwrap().last(), Some(&(1, 5_700)));
     assert_eq!(driver.machine.marked_from_ns(1, 1_000), 5_000);
     assert_eq!(driver.machine.marked_from_ns(1, 5_500), 5_500, "no pass since");
-    assert_eq!(driver.machine.marked_from_ns(0, 1_000), 1_000, "local, and no look since");
+    assert_eq!(driver.machine.marked_from_ns(0, 1_000), 1_000, "local, and no scan since");
 }
 
 #[test]
-fn a_hot_page_moves_when_its_fault_is_told_before_any_look() {
+fn a_hot_page_moves_when_its_fault_is_told_before_any_scan() {
     let kernel = FakeKernel::default();
     let mut driver = hotbox(&kernel, 8);
     (0..4).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
@@ -228,7 +228,7 @@ fn a_hot_page_moves_when_its_fault_is_told_before_any_look() {
 }
 
 #[test]
-fn a_policy_makes_room_between_the_accesses_that_one_look_found() {
+fn a_policy_makes_room_between_the_accesses_that_one_scan_found() {
     let kernel = FakeKernel::default();
     // One frame of eight is kept free.
     let settings = r#"{"scan_period_us": 1000, "low_share": 0.1, "high_share": 0.125, "throttle": false}"#;

@@ -18,14 +18,14 @@ use rustix::io::Errno;
 
 use super::page_map::{Mapped, PageMap};
 use super::telemetry::{Facts, Seen, Source, SourceError};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{KernelSettings, SettingsError};
 
 /// What it is.
 pub(super) const FACTS: Facts = Facts {
     name: "damon",
     precision: "a region of frames, of which there are at most 1000: a page counts as accessed where its region was; \
                 time to 3 s; accesses of every process",
-    cost: "CPU time of a kernel thread: at most 1000 pages looked at every 100 ms; of the daemon: the page map; no fault",
+    cost: "CPU time of a kernel thread: at most 1000 pages sampled every 100 ms; of the daemon: the page map; no fault",
 };
 
 const ADMIN: &str = "sys/kernel/mm/damon/admin/kdamonds";
@@ -113,7 +113,7 @@ impl Damon {
     }
 
     /// Sets the kernel thread up and starts it. The journal's order of putting back ends it first.
-    fn set_up(&self, settings: &mut Settings) -> Result<(), SettingsError> {
+    fn set_up(&self, settings: &mut KernelSettings) -> Result<(), SettingsError> {
         let admin = self.root.join(ADMIN);
         let mut set = |path: &str, value: u64| settings.set(&admin.join(path), &value.to_string());
         set("nr_kdamonds", 1)?;
@@ -164,7 +164,7 @@ impl Source for Damon {
         FACTS
     }
 
-    fn begin(&mut self, settings: &mut Settings) -> Result<(), SettingsError> {
+    fn begin(&mut self, settings: &mut KernelSettings) -> Result<(), SettingsError> {
         self.set_up(settings)?;
         let (admin, found, ended) = (self.root.join(ADMIN), self.found.clone(), self.ended.clone());
         // It waits for the kernel thread, which the daemon must not.
@@ -187,7 +187,7 @@ impl Source for Damon {
         Ok(())
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -285,7 +285,7 @@ mod tests {
         let mut found = Vec::new();
         let range = 0..6 * PAGE_BYTES;
         source
-            .look(7, std::slice::from_ref(&range), &mut |seen| found.push((seen.frame, seen.accessed)))
+            .scan(7, std::slice::from_ref(&range), &mut |seen| found.push((seen.frame, seen.accessed)))
             .unwrap();
         assert_eq!(found, [(99, false), (100, true), (199, true), (200, false), (399, true)]);
     }
@@ -295,7 +295,7 @@ mod tests {
         let tree = machine();
         let at = |path: &str| tree.read(&format!("{ADMIN}/{path}"));
         let source = Damon::open(tree.root()).unwrap();
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         source.set_up(&mut settings).unwrap();
         assert_eq!(
             (at("nr_kdamonds"), at("0/state"), at("0/contexts/0/operations")),
@@ -317,7 +317,7 @@ mod tests {
         let tree = machine();
         fs::create_dir_all(tree.root().join(ADMIN).join(SCHEME).join("tried_regions")).unwrap();
         let mut source = Damon::open(tree.root()).unwrap();
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         source.begin(&mut settings).unwrap();
         let found = source.found.clone();
         drop(source);
@@ -348,7 +348,7 @@ mod tests {
         // Where it was, its directories are gone.
         fs::remove_dir_all(tree.root().join(ADMIN).join("0")).unwrap();
         source.found.lock().unwrap().error = ask(&tree.root().join(ADMIN)).err();
-        let error = source.look(7, &[], &mut |_| {}).unwrap_err();
+        let error = source.scan(7, &[], &mut |_| {}).unwrap_err();
         assert!(matches!(error, SourceError::Lost { name: "damon", .. }), "{error}");
     }
 }

@@ -23,7 +23,7 @@ impl Source for FramesOnly {
         }
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],

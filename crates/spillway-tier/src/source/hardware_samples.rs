@@ -141,13 +141,13 @@ impl Source for HardwareSamples {
         FACTS
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError> {
-        self.0.look(FACTS.name, process, ranges, visit)
+        self.0.scan(FACTS.name, process, ranges, visit)
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {

@@ -21,7 +21,7 @@ use super::notified::Notified;
 use super::page_tables::PageTables;
 use super::telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 use crate::nodes::{Node, Nodes};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{KernelSettings, SettingsError};
 
 /// What it is.
 pub(super) const FACTS: Facts = Facts {
@@ -131,7 +131,7 @@ impl Source for HintFaults {
         )
     }
 
-    fn begin(&mut self, settings: &mut Settings) -> Result<(), SettingsError> {
+    fn begin(&mut self, settings: &mut KernelSettings) -> Result<(), SettingsError> {
         // First the cap, so that nothing is promoted in between. Linux 6.0 and older have none, and promote.
         let limit = self.root.join(PROMOTE_LIMIT);
         if limit.exists() {
@@ -140,7 +140,7 @@ impl Source for HintFaults {
         settings.set(&self.root.join(MODE), TIERING)
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -151,7 +151,7 @@ impl Source for HintFaults {
             let setting = format!("/{MODE}");
             return Err(SourceError::Changed { name: FACTS.name, setting, value: mode });
         }
-        self.notified.look(FACTS.name, process, ranges, visit)
+        self.notified.scan(FACTS.name, process, ranges, visit)
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {
@@ -231,7 +231,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(MODE, "0");
         tree.write(PROMOTE_LIMIT, "65536");
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         source(&tree).begin(&mut settings).unwrap();
         assert_eq!((tree.read(MODE), tree.read(PROMOTE_LIMIT)), ("2".into(), "0".into()));
         drop(settings);
@@ -243,9 +243,9 @@ mod tests {
         let tree = Tree::new();
         tree.write(MODE, "2");
         let mut source = source(&tree);
-        source.look(7, EVERYWHERE, &mut |_| {}).unwrap();
+        source.scan(7, EVERYWHERE, &mut |_| {}).unwrap();
         tree.write(MODE, "0");
-        let error = source.look(7, EVERYWHERE, &mut |_| {}).unwrap_err().to_string();
+        let error = source.scan(7, EVERYWHERE, &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(MODE) && error.contains("'0'"), "{error}");
     }
 

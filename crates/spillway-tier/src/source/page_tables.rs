@@ -12,8 +12,8 @@ use super::telemetry::{Facts, Seen, Source, SourceError};
 /// What it is.
 pub(super) const FACTS: Facts = Facts {
     name: "page-tables",
-    precision: "every page; time to one look; an access that hits the TLB in all of a look's interval is missed",
-    cost: "CPU time of the daemon: each table is read once a look, and its bits cleared by clear_refs; no fault",
+    precision: "every page; time to one scan; an access that hits the TLB in all of a scan's interval is missed",
+    cost: "CPU time of the daemon: each table is read once a scan, and its bits cleared by clear_refs; no fault",
 };
 
 /// The source.
@@ -59,7 +59,7 @@ impl Source for PageTables {
         FACTS
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -97,16 +97,16 @@ mod tests {
     const PAGES: usize = 512;
 
     #[test]
-    fn a_look_finds_what_was_accessed_since_the_look_before() {
+    fn a_scan_finds_what_was_accessed_since_the_scan_before() {
         let mut source = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
         (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
         let start = area.address() as u64;
         let range = start..start + (PAGES * 4096) as u64;
-        let mut look = || {
+        let mut scan = || {
             let mut accessed = Vec::new();
             source
-                .look(std::process::id(), std::slice::from_ref(&range), &mut |seen| {
+                .scan(std::process::id(), std::slice::from_ref(&range), &mut |seen| {
                     accessed.push(seen.accessed);
                 })
                 .unwrap();
@@ -115,9 +115,9 @@ mod tests {
             std::process::Command::new("true").status().unwrap();
             accessed
         };
-        assert!(look().iter().all(|&accessed| accessed));
+        assert!(scan().iter().all(|&accessed| accessed));
         area.write(100 * 4096, &[2]);
-        let second = look();
+        let second = scan();
         assert!(second[100]);
         let in_use = second.iter().filter(|&&accessed| accessed).count();
         assert!(in_use < PAGES / 4, "{in_use}");
@@ -128,10 +128,10 @@ mod tests {
         let mut source = PageTables::open().unwrap();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let process = child.id();
-        assert!(source.look(process, &[], &mut |_| {}).is_ok());
+        assert!(source.scan(process, &[], &mut |_| {}).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
-        let error = source.look(process, &[], &mut |_| {}).unwrap_err();
+        let error = source.scan(process, &[], &mut |_| {}).unwrap_err();
         assert!(matches!(error, SourceError::Gone(gone) if gone == process), "{error}");
     }
 }

@@ -9,9 +9,9 @@ use spillway_sys::access_events::Access;
 use spillway_sys::mark_events::Marked;
 use thiserror::Error;
 
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{KernelSettings, SettingsError};
 
-/// A page as a look found it.
+/// A page as a scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// First address.
@@ -20,7 +20,7 @@ pub struct Seen {
     pub frame: u64,
     /// Pages of 4 KiB that are mapped as one.
     pub pages: u32,
-    /// Whether it was accessed since the look before.
+    /// Whether it was accessed since the scan before.
     pub accessed: bool,
 }
 
@@ -31,11 +31,11 @@ pub struct Facts {
     pub name: &'static str,
     /// To what its knowledge is exact.
     pub precision: &'static str,
-    /// What a look costs.
+    /// What a scan costs.
     pub cost: &'static str,
 }
 
-/// Why a source cannot be looked at.
+/// Why a source cannot be scanned.
 #[derive(Debug, Error)]
 pub enum SourceError {
     /// The process is gone.
@@ -99,7 +99,7 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// One cannot be.
-    fn begin(&mut self, _settings: &mut Settings) -> Result<(), SettingsError> {
+    fn begin(&mut self, _settings: &mut KernelSettings) -> Result<(), SettingsError> {
         Ok(())
     }
 
@@ -108,14 +108,14 @@ pub trait Source: Send {
     ///
     /// # Errors
     /// The process is gone, or the source is.
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError>;
 
-    /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next look counts them too.
+    /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next scan counts them too.
     fn take_accesses(&mut self) -> Vec<Access> {
         Vec::new()
     }
@@ -136,12 +136,12 @@ pub trait Source: Send {
         None
     }
 
-    /// How long it knows nothing new after a look.
+    /// How long it knows nothing new after a scan.
     fn least_interval(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// A process is looked at no longer.
+    /// A process is scanned no longer.
     fn forget(&mut self, _process: u32) {}
 
     /// What it was told.

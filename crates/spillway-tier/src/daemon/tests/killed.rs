@@ -8,7 +8,7 @@ use std::time::Duration;
 use spillway_sys::memory::Area;
 
 use super::*;
-use crate::group::Budget;
+use crate::group::LocalBudget;
 use crate::settings::pause_kernel;
 
 const PLACE: &str = "SPILLWAY_TEST_PLACE";
@@ -51,11 +51,12 @@ fn place() -> PathBuf {
 fn a_daemon() {
     let place = place();
     let program: u32 = std::env::var(PROGRAM).unwrap().parse().unwrap();
-    let (mut settings, _) = Settings::open(&place.join("journal")).unwrap();
+    let (mut settings, _) = KernelSettings::open(&place.join("journal")).unwrap();
     pause_kernel(&place, &mut settings).unwrap();
     let nodes = tempfile::tempdir_in(&place).unwrap();
-    let group = Group { local: Some(Budget::Pct(20.0)), ..group("g", &[program]) };
-    let config = Config { group: vec![group], look_ms: 5, telemetry_cpu_pct: 100.0, ..Config::default() };
+    let group = Group { local: Some(LocalBudget::Pct(20.0)), ..group("g", &[program]) };
+    let config =
+        Config { group: vec![group], scan_interval_ms: 5, telemetry_cpu_pct: 100.0, ..Config::default() };
     let mut daemon = Daemon::pretend(config, nodes.path(), &mut settings).unwrap();
     while let Some(wait) = daemon.turn().unwrap() {
         let counts = &daemon.status().groups[0].counts;
@@ -111,13 +112,13 @@ fn a_daemon_that_is_killed_at_any_moment_harms_no_program_and_the_next_puts_sett
         if kill % 2 == 0 {
             continue; // The next daemon puts back by itself, and changes again.
         }
-        let (_settings, restored) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (_settings, restored) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         assert!(!is_changed || !restored.is_empty());
         SETTINGS.iter().for_each(|(path, value)| assert_eq!(tree.read(path), *value, "{path}, kill {kill}"));
     }
     assert!(killed_while_changed >= FIRST, "{killed_while_changed}");
     std::fs::write(tree.root().join("enough"), "").unwrap();
     assert!(program.0.wait().unwrap().success(), "it found all that it wrote");
-    drop(Settings::open(&tree.root().join("journal")).unwrap());
+    drop(KernelSettings::open(&tree.root().join("journal")).unwrap());
     SETTINGS.iter().for_each(|(path, value)| assert_eq!(tree.read(path), *value, "{path}"));
 }
