@@ -15,7 +15,7 @@ impl HintScan {
         self.mark_each(machine, bytes, tier, |_| {})
     }
 
-    /// The same, and tells `visit` of each page that was looked at.
+    /// The same, and tells `visit` of each page that was scanned.
     pub fn mark_each(
         &mut self,
         machine: &mut dyn TieredMachine,

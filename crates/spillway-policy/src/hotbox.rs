@@ -287,22 +287,22 @@ mod tests {
         for block in [0, 1, 2, 3, 0] {
             (0..32).for_each(|page| machine.access(page));
             machine.pass_ns(&mut policy, PERIOD_NS);
-            let looked_at: Vec<_> = (0..32).filter(|&page| !machine.accessed[page]).collect();
-            assert_eq!(looked_at, (8 * block..8 * block + 8).collect::<Vec<_>>());
+            let scanned: Vec<_> = (0..32).filter(|&page| !machine.accessed[page]).collect();
+            assert_eq!(scanned, (8 * block..8 * block + 8).collect::<Vec<_>>());
         }
     }
 
     /// Section 4.1: local accessed bits are read as often as frames are wanted, and not at all while there are enough.
     #[test]
     fn local_memory_is_scanned_the_more_the_higher_the_pressure() {
-        let looks = |touched: u32| {
+        let scanned = |touched: u32| {
             let (mut policy, mut machine) = hotbox(16);
             (policy.config.low_share, policy.config.high_share) = (0.25, 0.5);
             machine.touch(&mut policy, 0..touched);
             machine.pass_ns(&mut policy, 10);
-            machine.looks
+            machine.scanned
         };
-        let (none, some, more) = (looks(8), looks(13), looks(16));
+        let (none, some, more) = (scanned(8), scanned(13), scanned(16));
         assert!(none == 0 && some > 0 && more > some, "{none} {some} {more}");
     }
 
@@ -345,7 +345,7 @@ mod tests {
         far_pages(&mut policy, &mut machine, 0);
         machine.run(&mut policy, 5);
         machine.pass_ns(&mut policy, PERIOD_NS);
-        assert_eq!((machine.upper_looks, machine.looks), (4, 8));
+        assert_eq!((machine.upper_scanned, machine.scanned), (4, 8));
     }
 
     #[test]
@@ -375,9 +375,9 @@ mod tests {
         }
         window(&mut policy, &mut machine, 442);
         assert!(policy.is_paused());
-        let looks = machine.upper_looks;
+        let before = machine.upper_scanned;
         machine.pass_ns(&mut policy, 3 * PERIOD_NS);
-        assert_eq!(machine.upper_looks, looks, "no scans");
+        assert_eq!(machine.upper_scanned, before, "no scans");
         machine.local_capacity = 4;
         (machine.marked[5], policy.heat[5]) = (true, HOT);
         assert!(machine.run(&mut policy, 5) && machine.moves.is_empty(), "no migrations");

@@ -18,12 +18,12 @@ pub enum Tier {
     Far,
 }
 
-/// Which pages a scan looks at.
+/// Which pages a scan covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// The first page.
     pub start: PageIndex,
-    /// How many pages from there; what lies beyond the last page is not looked at.
+    /// How many pages from there; what lies beyond the last page is left out.
     pub pages: u32,
     /// Pages of this tier only.
     pub tier: Tier,
@@ -96,14 +96,14 @@ pub trait TieredMachine {
     /// Reads and clears a page's accessed bit.
     fn take_accessed(&mut self, page: PageIndex) -> bool;
 
-    /// Reads and clears the accessed bits of many pages, and tells `visit` of each that was looked at.
+    /// Reads and clears the accessed bits of many pages, and tells `visit` of each that was scanned.
     fn scan(&mut self, scan: Scan, visit: &mut dyn FnMut(PageIndex, bool));
 
     /// Makes each of these pages fault at its next access.
     fn mark(&mut self, pages: &[PageIndex]);
 
     /// The first page from `page` on that may be touched and not marked; the number of pages where there is none. Who marks all
-    /// pages need not look at the many others.
+    /// pages need not go through the many others.
     fn next_unmarked(&self, page: PageIndex) -> PageIndex {
         page
     }

@@ -1,7 +1,7 @@
 //! Multi-Clock (Maruf, Ghosh et al., HPCA 2022).
 //!
 //! From the paper: the lists of the kernel's CLOCK and, beside them, a promote list in each tier, which is fed by pages that
-//! are referenced again while they are active; kpromoted looks at 1,024 pages of each list a second, and migrates the far
+//! are referenced again while they are active; kpromoted scans 1,024 pages of each list a second, and migrates the far
 //! promote list; where local memory is short, pages at the inactive tail that were not referenced are demoted. Simplified:
 //! anonymous pages only.
 
@@ -19,7 +19,7 @@ use crate::policy::Policy;
 pub struct Config {
     /// Time between two rounds of kpromoted.
     pub period_us: u64,
-    /// Pages of each list that a round looks at.
+    /// Pages of each list that a round scans.
     pub scan_pages: u32,
     /// Share of local memory that is kept free.
     pub free_share: f64,
@@ -63,10 +63,10 @@ impl MultiClock {
         self.lists.push_head(list(tier, which), page);
     }
 
-    /// Looks at the tail of one list: a page that was referenced twice goes one list up.
+    /// Scans the tail of one list: a page that was referenced twice goes one list up.
     fn scan(&mut self, machine: &mut dyn TieredMachine, tier: Tier, which: u8) {
-        let looks = self.lists.len(list(tier, which)).min(self.config.scan_pages);
-        for _ in 0..looks {
+        let to_scan = self.lists.len(list(tier, which)).min(self.config.scan_pages);
+        for _ in 0..to_scan {
             let Some(page) = self.lists.pop_tail(list(tier, which)) else { return };
             let accessed = machine.take_accessed(page);
             let referenced = std::mem::replace(&mut self.referenced[page as usize], accessed);
@@ -107,11 +107,11 @@ impl MultiClock {
     /// Demotes unreferenced pages from the inactive tail until there are frames for `waiting` pages.
     fn make_room(&mut self, machine: &mut dyn TieredMachine, waiting: u32) {
         let spare = (f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share) as u32;
-        let mut looks = 2 * (self.lists.len(INACTIVE) + self.lists.len(ACTIVE));
+        let mut left_to_scan = 2 * (self.lists.len(INACTIVE) + self.lists.len(ACTIVE));
         let mut cold = Vec::new();
         let mut missing = (waiting + spare).saturating_sub(machine.free_pages(Tier::Local));
-        while missing > 0 && looks > 0 {
-            looks -= 1;
+        while missing > 0 && left_to_scan > 0 {
+            left_to_scan -= 1;
             self.refill(machine);
             let Some(page) = self.lists.pop_tail(INACTIVE) else { break };
             if machine.take_accessed(page) {
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn a_round_looks_at_so_many_pages_of_each_list() {
+    fn a_round_scans_so_many_pages_of_each_list() {
         let (mut policy, mut machine) =
             multi_clock(Config { scan_pages: 3, free_share: 0.0, ..Config::default() });
         machine.pass_ns(&mut policy, PERIOD_NS);
-        assert_eq!(machine.looks, 6);
+        assert_eq!(machine.scanned, 6);
     }
 }

@@ -22,10 +22,10 @@ pub struct TestMachine {
     pub local_capacity: u32,
     /// Every page's accessed bit reads as set.
     pub always_accessed: bool,
-    /// Page table entries looked at.
-    pub looks: u64,
-    /// Upper-level entries looked at.
-    pub upper_looks: u64,
+    /// Page table entries scanned.
+    pub scanned: u64,
+    /// Upper-level entries scanned.
+    pub upper_scanned: u64,
     /// Timers set, by number.
     pub timers: BTreeMap<u32, u64>,
     /// Migrations and exchanges, in order.
@@ -56,8 +56,8 @@ impl TestMachine {
             huge: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             local_capacity,
             always_accessed: false,
-            looks: 0,
-            upper_looks: 0,
+            scanned: 0,
+            upper_scanned: 0,
             timers: BTreeMap::new(),
             moves: Vec::new(),
             calls: Vec::new(),
@@ -186,7 +186,7 @@ impl TieredMachine for TestMachine {
     }
 
     fn take_accessed(&mut self, page: PageIndex) -> bool {
-        self.looks += 1;
+        self.scanned += 1;
         std::mem::take(&mut self.accessed[page as usize]) || self.always_accessed
     }
 
@@ -196,7 +196,7 @@ impl TieredMachine for TestMachine {
         while page < end {
             let region = (page / PAGES_PER_HUGE) as usize;
             if scan.hierarchical && (page == scan.start || page.is_multiple_of(PAGES_PER_HUGE)) {
-                self.upper_looks += 1;
+                self.upper_scanned += 1;
                 if !std::mem::take(&mut self.upper_accessed[region]) {
                     page = (region as u32 + 1) * PAGES_PER_HUGE;
                     continue;

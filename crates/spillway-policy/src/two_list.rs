@@ -66,15 +66,15 @@ impl TwoList {
         }
     }
 
-    /// Takes cold mappings off the lists, until they make up `want_pages` or each was looked at twice.
+    /// Takes cold mappings off the lists, until they make up `want_pages` or each was scanned twice.
     pub fn take_cold(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
         let mut cold = Vec::new();
         let mut taken_pages = 0;
-        let mut looks = 2 * self.len();
-        while taken_pages < want_pages && looks > 0 {
+        let mut left_to_scan = 2 * self.len();
+        while taken_pages < want_pages && left_to_scan > 0 {
             self.refill(machine);
             let Some(page) = self.lists.pop_tail(INACTIVE) else { break };
-            looks -= 1;
+            left_to_scan -= 1;
             if machine.take_accessed(page) {
                 self.lists.push_head(ACTIVE, page);
             } else {
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_while_no_frame_is_wanted() {
+    fn nothing_is_scanned_while_no_frame_is_wanted() {
         let mut machine = TestMachine::with_local(8, 8);
         let mut lists = TwoList::new(8, 0.5);
         (0..8).for_each(|page| lists.insert(page, true));
         assert!(lists.take_cold(&mut machine, 0).is_empty());
-        assert_eq!(machine.looks, 0);
+        assert_eq!(machine.scanned, 0);
     }
 
     #[test]

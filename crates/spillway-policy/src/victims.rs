@@ -7,13 +7,13 @@
 use spillway_core::fifo::Entry;
 
 const RANGE_SHIFT: u32 = 9;
-/// Entries that leave before the window is looked at again.
+/// Entries that leave before the window is ordered anew.
 const CHOICE: usize = 64;
 /// How often an entry may be passed over.
 const MOST_PASSES: u8 = 8;
 /// Fewer of one range are no reason to change the order.
 const LEAST_TOGETHER: usize = 16;
-/// After a look that found no reason, so many choices are made without one.
+/// After an ordering that found no reason, so many choices are made without one.
 const BLIND_CHOICES: u32 = 15;
 
 #[derive(Clone, Copy, Debug)]

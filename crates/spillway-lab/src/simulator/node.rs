@@ -37,11 +37,11 @@ pub struct Costs {
     pub migrate_page: u64,
     /// A migrating system call.
     pub migrate_call: u64,
-    /// A page table entry looked at.
+    /// A page table entry scanned.
     pub scan_entry: u64,
     /// An accessed bit cleared.
     pub clear_entry: u64,
-    /// An upper-level entry looked at.
+    /// An upper-level entry scanned.
     pub scan_upper: u64,
     /// A page's accessed bit by its frame.
     pub lru_entry: u64,

@@ -78,11 +78,11 @@ pub struct Platform {
     pub migrate_page_ns: f64,
     /// A system call that migrates, beyond its pages, in nanoseconds.
     pub migrate_call_ns: f64,
-    /// Looking at an entry of the page table, in nanoseconds.
+    /// Scanning an entry of the page table, in nanoseconds.
     pub scan_entry_ns: f64,
     /// Clearing an accessed bit that was set, in nanoseconds.
     pub clear_entry_ns: f64,
-    /// Looking at an entry of the level above, in nanoseconds.
+    /// Scanning an entry of the level above, in nanoseconds.
     pub scan_upper_ns: f64,
     /// Looking up a page's accessed bit from its frame, as LRU lists do (reverse map), in nanoseconds.
     pub lru_entry_ns: f64,

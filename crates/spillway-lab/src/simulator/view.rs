@@ -252,7 +252,7 @@ impl View<'_> {
         accessed
     }
 
-    /// Looks at the upper level: whether anything below the region of `page` was accessed since last time.
+    /// Scans the upper level: whether anything below the region of `page` was accessed since last time.
     fn upper_level(&mut self, page: PageIndex, scan: Scan) -> bool {
         self.charge(Self::scan_work(scan.tier), self.node.costs.scan_upper);
         let region = &mut self.node.pages.regions[(page >> self.node.pages.huge_shift) as usize];
