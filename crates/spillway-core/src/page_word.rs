@@ -15,8 +15,8 @@
 //!
 //! Invariant: whoever holds the word's lock bit, and nobody else, changes the word, the page's mapping and
 //! who owns its frame. A fault that finds the lock bit set leaves the waiter bit and goes away; whoever then
-//! unlocks must wake the page's waiters, whose retried access raises the fault anew. So no thread ever waits
-//! for a page while holding another.
+//! unlocks must wake the page's waiters, whose retried access raises the fault anew. So no thread
+//! waits for a page while it holds another, but where one moves pages (mremap: ARCHITECTURE.md).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ pub enum State {
     Absent = 0,
     /// In its slot only.
     Far = 1,
-    /// Local and mapped.
+    /// Local and mapped, with no known re-reference.
     Active = 2,
     /// Local and mapped, with a known re-reference.
     Proactive = 3,
@@ -51,8 +51,8 @@ pub struct PageInfo {
     /// Where a store holds it. A local page may keep the slot it was fetched from: a copy that spares the
     /// write-back while the page does not change.
     pub slot: Option<u32>,
-    /// Frame of an Inactive or Writeback page. Of a Far one, when it left ([`Departures`]). Of a mapped one the epoch
-    /// in which it was write-protected as it came from its slot, 0 where it was not.
+    /// Frame of an Inactive or Writeback page. Of a Far one, when it left ([`Departures`]). Of a mapped one
+    /// the epoch in which it was write-protected as it came from its slot, 0 where it was not.
     pub frame: u32,
     /// Counts how often the page entered a queue (modulo 128), so that an older entry is known as stale.
     pub generation: u8,
@@ -149,8 +149,8 @@ impl PageInfo {
         matches!(self.state, State::Active | State::Proactive)
     }
 
-    /// The same mapped page, write-protected in `epoch`; 0 for not at all. Whoever lifts the protection must clear
-    /// this first.
+    /// The same mapped page, write-protected in `epoch`; 0 for not at all. Whoever lifts the protection must
+    /// clear this first.
     #[must_use]
     pub fn protected_in(self, epoch: u32) -> Self {
         Self { frame: epoch, ..self }

@@ -38,8 +38,8 @@ pub fn service(info: PageInfo) -> Service {
     }
 }
 
-/// The page after its fault was served. `state` is the policy's choice between Active and Proactive for a page
-/// that comes in; a re-referenced one is Proactive whatever it says.
+/// The page after its fault was served. `state` is the policy's choice between Active and Proactive for a
+/// page that comes in; a re-referenced one is Proactive whatever it says.
 #[must_use]
 pub fn served(info: PageInfo, service: Service, state: State) -> PageInfo {
     let info =
@@ -67,9 +67,9 @@ pub fn is_current(info: PageInfo, generation: u8, queue: Queue) -> bool {
 /// The two kinds of queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Active and proactive.
+    /// Of pages in state Active or Proactive.
     Mapped,
-    /// Inactive.
+    /// Of pages in state Inactive.
     Unmapped,
 }
 
@@ -149,7 +149,8 @@ mod races {
             true
         }
 
-        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel does.
+        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel
+        /// does.
         fn access(&self, write: Option<u32>) -> u32 {
             loop {
                 let wakes = self.wakes.load(SeqCst);

@@ -1,4 +1,5 @@
-//! Advice before hardware is bought: how much local memory a workload needs, under which policy, and what more would bring.
+//! Advice before hardware is bought: how much local memory a workload needs, under which policy, and what
+//! more would bring.
 
 use serde::Serialize;
 
@@ -30,15 +31,16 @@ const POLICIES: [&str; 12] = [
 /// How one policy does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyAdvice {
-    /// Which.
+    /// The name of the policy.
     pub policy: &'static str,
     /// Run time over all local, for each share of local memory.
     pub slowdowns: Vec<(f64, f64)>,
-    /// The least share of local memory at which it loses no more than 5%, 10%, 20%; none where it always loses more.
+    /// The least share of local memory at which it loses no more than 5%, 10%, 20%; none where it always
+    /// loses more.
     pub least_local: Vec<(f64, Option<f64>)>,
 }
 
-/// Advice.
+/// What the runs came to, and the advice that follows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// Every policy, the best at the asked local memory first.
@@ -72,8 +74,8 @@ fn least_local(slowdowns: &[(f64, f64)], loss: f64) -> Option<f64> {
     least
 }
 
-/// Advice for the workload and platform of `spec`, whose local memory is the one asked about. Tells `progress` how many of how many
-/// policies are through.
+/// Advice for the workload and platform of `spec`, whose local memory is the one asked about. Tells
+/// `progress` how many of how many policies are through.
 ///
 /// # Errors
 /// A run failed.

@@ -85,7 +85,8 @@ type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, Ra
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 impl Chart {
-    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in which they came.
+    /// A chart of values that come one by one, as (series, point, value); series and points keep the order in
+    /// which they came.
     #[must_use]
     pub fn of<'a>(
         title: &str,

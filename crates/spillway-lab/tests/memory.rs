@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use peak_alloc::PeakAlloc;
+use spillway_core::page::PAGE_BYTES;
 use spillway_lab::access::{Access, Accesses};
 use spillway_lab::simulator::platform::Platform;
 use spillway_lab::simulator::{Interleave, Setup, Simulation, Tenant};
@@ -14,12 +15,11 @@ use spillway_policy::registry;
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
 const PAGES: u32 = 1 << 17;
-const PAGE_BYTES: u64 = 4096;
 const START: u64 = 1 << 30;
 const MOST_BYTES_PER_PAGE: f64 = 64.0;
 
-/// Goes over all pages, round after round, every second time over the first half only: so pages become hot and cold,
-/// and move.
+/// Goes over all pages, round after round, every second time over the first half only: so pages become hot
+/// and cold, and move.
 struct Rounds {
     region: [Region; 1],
     left: u32,
@@ -38,7 +38,8 @@ impl Workload for Rounds {
     fn step(&mut self, _task: usize, accesses: &mut Accesses) -> bool {
         let end = if self.left.is_multiple_of(2) { PAGES } else { PAGES / 2 };
         for page in self.at..self.at + 256 {
-            // From page to page the line within it changes, so that not all of them meet in one set of the cache.
+            // From page to page the line within it changes, so that not all of them meet in one set of the
+            // cache.
             let address = START + u64::from(page) * PAGE_BYTES + u64::from(page % 64) * 64;
             accesses.push(Access::write(address));
         }

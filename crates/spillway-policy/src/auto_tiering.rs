@@ -1,9 +1,10 @@
 //! AutoTiering (Kim, Choe and Ahn, ATC 2021).
 //!
-//! From the paper: every page has a history of n bits, one a scan, set by a hint fault since the scan before; conservative
-//! promotion uses free frames only, opportunistic promotion demotes the least accessed local page to make room if that has a
-//! shorter history; background demotion keeps frames free, least accessed pages first. Simplified: one
-//! local and one far node; pages are ordered by the number of bits in their history.
+//! From the paper: every page has a history of n bits, one a scan, set by a hint fault since the scan before;
+//! conservative promotion uses free frames only, opportunistic promotion demotes the least accessed local
+//! page to make room if that has a shorter history; background demotion keeps frames free, least accessed
+//! pages first. Simplified: one local and one far node; pages are ordered by the number of bits in their
+//! history.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub enum Promotion {
     Opportunistic,
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -32,7 +33,7 @@ pub struct Config {
     pub scan_bytes: u64,
     /// Time between two windows: the least that Linux takes for windows of 256 MiB (`task_scan_min`).
     pub scan_period_us: u64,
-    /// How pages come.
+    /// Whether promotion may demote a page to make room.
     pub promotion: Promotion,
     /// Share of local memory that background demotion keeps free.
     pub free_share: f64,
@@ -51,10 +52,10 @@ impl Default for Config {
 
 const SCAN: u32 = 0;
 const DEMOTE: u32 = 1;
-/// Bits of history.
+/// Scans that a page's history tells of, one bit each.
 const HISTORY_BITS: u8 = 8;
 
-/// The policy.
+/// Each page's history of scans, and local pages by how many of them saw each accessed.
 pub struct AutoTiering {
     config: Config,
     scan: HintScan,

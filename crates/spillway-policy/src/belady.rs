@@ -1,7 +1,8 @@
-//! Belady's optimal replacement for whole pages: the one that is needed again last goes (HotBox 3.1, reference 12).
+//! Belady's optimal replacement for whole pages: the one that is needed again last goes (HotBox 3.1,
+//! reference 12).
 //!
-//! Offline: it is told every page that the program will access, in order, works out all evictions before the start, and
-//! plays them back. So it is only right where the order does not depend on the policy.
+//! Offline: it is told every page that the program will access, in order, works out all evictions before the
+//! start, and plays them back. So it is only right where the order does not depend on the policy.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -17,7 +18,7 @@ use crate::policy::{AccessModel, Fault, Policy};
 #[serde(default, deny_unknown_fields)]
 pub struct Config {}
 
-/// The policy.
+/// What the program will access, and whom to evict in which order.
 pub struct Belady {
     knowledge: Knowledge,
     victims: VecDeque<PageIndex>,

@@ -1,12 +1,14 @@
 //! dcm: page fetch with three FIFO queues and elastic blocks.
 //!
-//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2, in
-//! [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody waits for, frames
-//! freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at eviction to single pages when
-//! no more than half were referenced (4.2, Algorithm 2; [`crate::blocks`]); static blocks of 4 to 64 KiB (4.1).
+//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2,
+//! in [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody
+//! waits for, frames freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at
+//! eviction to single pages when no more than half were referenced (4.2, Algorithm 2; [`crate::blocks`]);
+//! static blocks of 4 to 64 KiB (4.1).
 //!
-//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention between
-//! processors, which a machine of this seam does not show to a policy. A block in Writeback is NotLocal at once here.
+//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention
+//! between processors, which a machine of this seam does not show to a policy. A block in Writeback is
+//! NotLocal at once here.
 
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
@@ -25,19 +27,19 @@ pub enum BlockSize {
     /// From one page to 16, as accesses ask for.
     #[serde(rename = "elastic")]
     Elastic,
-    /// One page.
+    /// Blocks of one page, 4 KiB.
     #[serde(rename = "4k")]
     Pages1,
-    /// 2 pages.
+    /// Blocks of 2 pages, 8 KiB.
     #[serde(rename = "8k")]
     Pages2,
-    /// 4 pages.
+    /// Blocks of 4 pages, 16 KiB.
     #[serde(rename = "16k")]
     Pages4,
-    /// 8 pages.
+    /// Blocks of 8 pages, 32 KiB.
     #[serde(rename = "32k")]
     Pages8,
-    /// 16 pages.
+    /// Blocks of 16 pages, 64 KiB.
     #[serde(rename = "64k")]
     Pages16,
 }
@@ -55,7 +57,7 @@ impl BlockSize {
     }
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -101,7 +103,7 @@ struct Page {
     generation: u8,
 }
 
-/// The policy.
+/// dcm's queues, over blocks in place of pages.
 pub struct Dcm {
     config: Config,
     seed: u64,
@@ -392,7 +394,8 @@ mod tests {
         assert!(machine.calls.is_empty(), "nothing is fetched");
     }
 
-    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims follow.
+    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims
+    /// follow.
     #[test]
     fn the_fetch_begins_before_any_victim_is_chosen() {
         let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
@@ -405,7 +408,8 @@ mod tests {
         assert_eq!(to, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
     }
 
-    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to go.
+    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to
+    /// go.
     #[test]
     fn a_stretched_block_takes_its_buddys_state_and_place() {
         for (state, queue) in [(State::Active, Queue::Active), (State::Proactive, Queue::Proactive)] {

@@ -65,9 +65,9 @@ pub struct PolicyEntry {
 /// A setting of a preset.
 #[derive(Clone, Copy, Debug)]
 pub enum Preset {
-    /// On or off.
+    /// A setting that is on or off.
     Flag(bool),
-    /// One of several.
+    /// A setting that is one of several words.
     Choice(&'static str),
 }
 
@@ -97,9 +97,9 @@ pub enum PolicyError {
     /// A setting is not known, or cannot have this value.
     #[error("policy '{name}': {reason}; its settings are {known}")]
     Setting {
-        /// Of which policy.
+        /// The policy whose setting it is.
         name: &'static str,
-        /// What is wrong.
+        /// What is wrong with the setting.
         reason: String,
         /// The settings there are, with their defaults.
         known: String,
@@ -137,7 +137,7 @@ impl PolicyEntry {
         Self { needs: Needs { foreknowledge, ..self.needs }, ..self }
     }
 
-    /// Needs sampled accesses.
+    /// Needs accesses to be sampled for it.
     pub(crate) const fn sampling(self) -> Self {
         Self { needs: Needs { samples: true, ..self.needs }, ..self }
     }

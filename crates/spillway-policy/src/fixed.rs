@@ -1,4 +1,5 @@
-//! Every page in one tier, and no migration: the bounds that every other policy is compared with (HotBox 6.2).
+//! Every page in one tier, and no migration: the bounds that every other policy is compared with (HotBox
+//! 6.2).
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +8,7 @@ use crate::knowledge::Knowledge;
 use crate::machine::{PageIndex, Tier, TieredMachine};
 use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -23,7 +24,7 @@ impl Default for Config {
     }
 }
 
-/// The policy.
+/// Places each page in the tier of its settings, and leaves it there.
 pub struct Fixed(Config);
 
 impl Registered for Fixed {

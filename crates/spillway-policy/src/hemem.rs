@@ -1,9 +1,10 @@
 //! HeMem (Raybuck et al., SOSP 2021).
 //!
-//! From the paper: sampled loads and stores are counted for each page; a page is hot at 8 reads or 4 writes; when a page's
-//! count reaches 18, all counts are halved, each when its page is next sampled; a policy thread wakes every 10 ms, promotes
-//! hot far pages, those that are written first, and demotes cold local ones to make room; at most 10 GB/s. Simplified: one
-//! page size for all regions; stores are sampled when they miss the caches, as loads are.
+//! From the paper: sampled loads and stores are counted for each page; a page is hot at 8 reads or 4 writes;
+//! when a page's count reaches 18, all counts are halved, each when its page is next sampled; a policy thread
+//! wakes every 10 ms, promotes hot far pages, those that are written first, and demotes cold local ones to
+//! make room; at most 10 GB/s. Simplified: one page size for all regions; stores are sampled when they miss
+//! the caches, as loads are.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use crate::machine::{Call, PageIndex, Sample, Tier, TieredMachine};
 use crate::page_lists::PageLists;
 use crate::policy::Policy;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -29,7 +30,7 @@ pub struct Config {
     pub cooling: u8,
     /// Time between two rounds of the policy thread.
     pub period_us: u64,
-    /// Most that migrates.
+    /// Most bytes that migrate in a second, either way.
     pub migration_bytes_per_s: u64,
 }
 
@@ -55,11 +56,11 @@ struct Counts {
     queued: bool,
 }
 
-/// Local pages.
+/// The lists of local pages, hot and cold.
 const LOCAL_HOT: u8 = 0;
 const LOCAL_COLD: u8 = 1;
 
-/// The policy.
+/// How often each page was sampled, and the lists of hot and cold pages.
 pub struct HeMem {
     config: Config,
     counts: Vec<Counts>,
@@ -200,6 +201,7 @@ impl Policy for HeMem {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     fn hemem() -> (HeMem, TestMachine) {
         let mut policy = HeMem::build(Config::default(), 1, &Knowledge::default());
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn no_more_migrates_than_the_cap() {
         let (mut policy, mut machine) = hemem();
-        policy.config.migration_bytes_per_s = 2 * 4096 * 100;
+        policy.config.migration_bytes_per_s = 2 * PAGE_BYTES * 100;
         sample(&mut machine, 9, false, 8);
         sample(&mut machine, 10, false, 8);
         machine.pass_ns(&mut policy, 10_000_000);

@@ -1,4 +1,5 @@
-//! The scan that makes pages fault: a window of the address space at a time, round and round, as AutoNUMA does it.
+//! The scan that makes pages fault: a window of the address space at a time, round and round, as AutoNUMA
+//! does it.
 
 use crate::machine::{PageIndex, Tier, TieredMachine};
 
@@ -9,8 +10,8 @@ pub struct HintScan {
 }
 
 impl HintScan {
-    /// Marks the touched pages of the next `bytes`, of one tier or of both, that are not marked yet. Returns whether
-    /// this ended a pass.
+    /// Marks the touched pages of the next `bytes`, of one tier or of both, that are not marked yet. Returns
+    /// whether this ended a pass.
     pub fn mark_next(&mut self, machine: &mut dyn TieredMachine, bytes: u64, tier: Option<Tier>) -> bool {
         self.mark_each(machine, bytes, tier, |_| {})
     }
@@ -50,17 +51,18 @@ impl HintScan {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     #[test]
     fn windows_follow_each_other_and_start_over() {
         let mut machine = TestMachine::with_local(8, 8);
         let mut scan = HintScan::default();
-        assert!(!scan.mark_next(&mut machine, 5 * 4096, None));
+        assert!(!scan.mark_next(&mut machine, 5 * PAGE_BYTES, None));
         assert_eq!(machine.marked, [true, true, true, true, true, false, false, false]);
-        assert!(scan.mark_next(&mut machine, 5 * 4096, Some(Tier::Far)));
+        assert!(scan.mark_next(&mut machine, 5 * PAGE_BYTES, Some(Tier::Far)));
         assert!(!machine.marked[5], "the other tier");
         machine.marked.fill(false);
-        scan.mark_next(&mut machine, 4096, None);
+        scan.mark_next(&mut machine, PAGE_BYTES, None);
         assert!(machine.marked[0]);
     }
 }

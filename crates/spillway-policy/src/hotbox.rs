@@ -1,17 +1,21 @@
-//! HotBox: base pages, hot ones migrated one at a time when they are next accessed, cold ones evicted in the background.
+//! HotBox: base pages, hot ones migrated one at a time when they are next accessed, cold ones evicted in the
+//! background.
 //!
 //! From "Reconsidering OS Memory Optimizations in the Presence of Disaggregated Memory" (ISMM 2022):
 //! - far memory is scanned in blocks at a fixed rate, subtrees without an access are skipped (4.1, 5.2);
 //! - a page is cold, warm or hot; scans move it (5.2);
-//! - a hot page is unmapped, and migrated by its next access, if a frame is free; else it is mapped again (5.2);
-//! - local memory is scanned by the kernel's two lists between watermarks, so at a rate that grows with pressure (4.1, 5.1);
-//! - scans and migrations pause while the local ratio is stable over three windows, and resume when it deviates (4.2, 5.3).
+//! - a hot page is unmapped, and migrated by its next access, if a frame is free; else it is mapped again
+//!   (5.2);
+//! - local memory is scanned by the kernel's two lists between watermarks, so at a rate that grows with
+//!   pressure (4.1, 5.1);
+//! - scans and migrations pause while the local ratio is stable over three windows, and resume when it
+//!   deviates (4.2, 5.3).
 //!
-//! The paper leaves open, and we chose: the block (256 MiB every 25 ms: 10 GB a second), the window (1 s, as the paper
-//! counts accessed pages in 3.2.2), what counts as unchanged (1 point, less than the few points that count as a deviation),
-//! what as a deviation (3 points), watermarks (1% and 2%). A window counts only when
-//! the scanner has passed often enough since the start for a page to become hot: before that there is
-//! no use of migrations to be judged.
+//! The paper leaves open, and we chose: the block (256 MiB every 25 ms: 10 GB a second), the window (1 s, as
+//! the paper counts accessed pages in 3.2.2), what counts as unchanged (1 point, less than the few points
+//! that count as a deviation), what as a deviation (3 points), watermarks (1% and 2%). A window counts only
+//! when the scanner has passed often enough since the start for a page to become hot: before that there is no
+//! use of migrations to be judged.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +25,7 @@ use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
 use crate::policy::{CounterWindow, Fault, FaultKind, Policy};
 use crate::two_list::TwoList;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -73,7 +77,7 @@ const EVICT: u32 = 1;
 const COLD: u8 = 1;
 const HOT: u8 = 3;
 
-/// The policy.
+/// The heat of each page, where the scan stands, and whether migration pauses.
 pub struct HotBox {
     config: Config,
     lists: TwoList,
@@ -238,13 +242,14 @@ impl Policy for HotBox {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     const PERIOD_NS: u64 = 1_000_000;
 
     /// 32 pages, all scanned at once every millisecond.
     fn hotbox(local: u32) -> (HotBox, TestMachine) {
         let config = Config {
-            scan_block_bytes: 32 * 4096,
+            scan_block_bytes: 32 * PAGE_BYTES,
             scan_period_us: PERIOD_NS / 1000,
             low_share: 0.0,
             high_share: 0.5,
@@ -277,12 +282,13 @@ mod tests {
         assert_eq!(machine.pages_in(Tier::Local), [5]);
     }
 
-    /// Section 4, goal 1: nothing but base pages; and section 4.1: far memory block by block, one a period, round and round.
+    /// Section 4, goal 1: nothing but base pages; and section 4.1: far memory block by block, one a period,
+    /// round and round.
     #[test]
     fn base_pages_are_scanned_in_blocks_at_a_fixed_rate() {
         let (mut policy, mut machine) = hotbox(0);
         assert_eq!(policy.mapping(), crate::policy::Mapping::Base);
-        policy.config.scan_block_bytes = 8 * 4096;
+        policy.config.scan_block_bytes = 8 * PAGE_BYTES;
         far_pages(&mut policy, &mut machine, 0);
         for block in [0, 1, 2, 3, 0] {
             (0..32).for_each(|page| machine.access(page));
@@ -292,7 +298,8 @@ mod tests {
         }
     }
 
-    /// Section 4.1: local accessed bits are read as often as frames are wanted, and not at all while there are enough.
+    /// Section 4.1: local accessed bits are read as often as frames are wanted, and not at all while there
+    /// are enough.
     #[test]
     fn local_memory_is_scanned_the_more_the_higher_the_pressure() {
         let scanned = |touched: u32| {
@@ -402,7 +409,7 @@ mod tests {
     #[test]
     fn no_more_pages_are_marked_than_the_bandwidth_allows() {
         let (mut policy, mut machine) = hotbox(0);
-        policy.config.migration_bytes_per_s = 4 * 4096 * 1000;
+        policy.config.migration_bytes_per_s = 4 * PAGE_BYTES * 1000;
         far_pages(&mut policy, &mut machine, 0);
         for _ in 0..2 {
             (0..32).for_each(|page| machine.access(page));

@@ -1,20 +1,24 @@
 //! INDIGO: page promotion that weighs what a page wins against what its transfer costs the network.
 //!
 //! From "INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network":
-//! - every second all pages are marked that are not marked already (4.1); the access rate is F = 1/(A - M) (Equation 2);
-//! - Algorithm 1 joins successive rates into a burst while they are close (delta1) and the marks are near (delta2); the burst
-//!   duration reaches from its first to its last member; 8 bytes a page (4.3, 5.4);
-//! - untrained, a page is promoted if (access_p - access_d) x available bandwidth x delta latency exceeds a threshold (5.1);
-//!   here both sides are multiplied by the marking interval, so that the threshold is a number of page sizes, as in Equation 1;
-//! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context (5.2, 5.3);
+//! - every second all pages are marked that are not marked already (4.1); the access rate is F = 1/(A - M)
+//!   (Equation 2);
+//! - Algorithm 1 joins successive rates into a burst while they are close (delta1) and the marks are near
+//!   (delta2); the burst duration reaches from its first to its last member; 8 bytes a page (4.3, 5.4);
+//! - untrained, a page is promoted if (access_p - access_d) x available bandwidth x delta latency exceeds a
+//!   threshold (5.1); here both sides are multiplied by the marking interval, so that the threshold is a
+//!   number of page sizes, as in Equation 1;
+//! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context
+//!   (5.2, 5.3);
 //! - no promotion below LOW_WATERMARK, demotion by LRU below HIGH_WATERMARK, 10 MB above (5.4).
 //!
-//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold, which the
-//! paper found by trying (5.1), was tried here too, by run time over the paper's applications: a page size within 50
-//! marking intervals, since Equation 1 counts what is saved until a page is swapped again, and pages stay for tens of
-//! intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a few pages, at most 2% of local memory: cores
-//! promote at the same time, however small memory is. access_d is a moving average over the rates of
-//! demoted pages, as they were at their demotion: stale, as the paper says (5.1).
+//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold,
+//! which the paper found by trying (5.1), was tried here too, by run time over the paper's applications: a
+//! page size within 50 marking intervals, since Equation 1 counts what is saved until a page is swapped
+//! again, and pages stay for tens of intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a
+//! few pages, at most 2% of local memory: cores promote at the same time, however small memory is. access_d
+//! is a moving average over the rates of demoted pages, as they were at their demotion: stale, as the paper
+//! says (5.1).
 
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +39,11 @@ pub enum Rule {
     Thresholds,
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What decides.
+    /// The rule that decides on a promotion.
     pub rule: Rule,
     /// Time between two rounds of marking.
     pub marking_period_us: u64,
@@ -47,10 +51,11 @@ pub struct Config {
     pub closeness: f64,
     /// Most time between two marks of one burst (delta2: the marking interval).
     pub adjacent_us: u64,
-    /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals that it stays.
+    /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals
+    /// that it stays.
     pub benefit_pages: f64,
-    /// Marks in a row at which a promotion must pay by the network's rule. Of many pages that are accessed seldom some are
-    /// accessed soon after a mark by chance, but seldom soon after several.
+    /// Marks in a row at which a promotion must pay by the network's rule. Of many pages that are accessed
+    /// seldom some are accessed soon after a mark by chance, but seldom soon after several.
     pub marks_in_a_row: u16,
     /// Burst duration that a page must reach.
     pub burst_threshold_us: u64,
@@ -117,7 +122,8 @@ impl Advisor for Thresholds {
     }
 }
 
-/// Least slack, in pages, however little the slack in bytes comes to: what a few cores promote at the same time.
+/// Least slack, in pages, however little the slack in bytes comes to: what a few cores promote at the same
+/// time.
 const FEW_PAGES: u32 = 4;
 /// Most of local memory that this least slack may be (TPP's headroom).
 const MOST_SHARE_OF_FEW: f64 = 0.02;
@@ -125,7 +131,7 @@ const MOST_SHARE_OF_FEW: f64 = 0.02;
 const MARK: u32 = 0;
 const DEMOTE: u32 = 1;
 
-/// The policy.
+/// What is known of each page, and of those that were demoted.
 pub struct Indigo {
     config: Config,
     telemetry: Telemetry,
@@ -199,7 +205,8 @@ impl Indigo {
         rate_hz
     }
 
-    /// The last rate of a page, or the most that it can be now where its mark has been waiting for longer (4.2).
+    /// The last rate of a page, or the most that it can be now where its mark has been waiting for longer
+    /// (4.2).
     fn rate_now(&self, machine: &dyn TieredMachine, page: PageIndex) -> f64 {
         let rate_hz = self.telemetry.rate_hz(page);
         if !machine.is_marked(page) {
@@ -325,6 +332,7 @@ impl Policy for Indigo {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     const PERIOD_NS: u64 = 1_000_000_000;
 
@@ -433,8 +441,8 @@ mod tests {
         }
     }
 
-    /// Equation 1: the same page pays on a free network, and does not on a contended one, on a near one, or where the page
-    /// that would go is accessed as often.
+    /// Equation 1: the same page pays on a free network, and does not on a contended one, on a near one, or
+    /// where the page that would go is accessed as often.
     #[test]
     fn the_network_rule_weighs_saving_against_transfer() {
         let comes = |bytes_per_s: f64, delta_ns: f64, demoted_hz: f64| {
@@ -483,7 +491,7 @@ mod tests {
     /// A page that came for its many accesses and gets none any more is no reason to keep others out.
     #[test]
     fn a_page_whose_mark_waits_is_demoted_at_the_rate_that_it_has_now() {
-        let (mut policy, mut machine) = indigo(Config { slack_bytes: 4096, ..Config::default() }, 4);
+        let (mut policy, mut machine) = indigo(Config { slack_bytes: PAGE_BYTES, ..Config::default() }, 4);
         machine.pass_ns(&mut policy, PERIOD_NS);
         machine.pass_ns(&mut policy, PERIOD_NS / 1000);
         machine.run(&mut policy, 3);
@@ -497,7 +505,7 @@ mod tests {
     #[test]
     fn promotion_stops_at_the_low_watermark_and_demotion_keeps_the_high_one() {
         let config =
-            Config { slack_bytes: 2 * 4096, low_share: 0.01, inactive_share: 1.0, ..Config::default() };
+            Config { slack_bytes: 2 * PAGE_BYTES, low_share: 0.01, inactive_share: 1.0, ..Config::default() };
         let (mut policy, mut machine) = indigo(config, 8);
         machine.pass_ns(&mut policy, PERIOD_NS);
         for page in 0..8 {
@@ -516,7 +524,7 @@ mod tests {
     #[test]
     fn the_slack_is_a_few_pages_where_its_bytes_are_less_than_one() {
         for (local_pages, slack_bytes, expected) in
-            [(8, 1, 1), (100, 1, 2), (1000, 1, 4), (1000, 10 * 4096, 10)]
+            [(8, 1, 1), (100, 1, 2), (1000, 1, 4), (1000, 10 * PAGE_BYTES, 10)]
         {
             let config = Config { slack_bytes, low_share: 0.001, ..Config::default() };
             let (policy, machine) =
@@ -546,6 +554,6 @@ mod tests {
         machine.pass_ns(&mut policy, PERIOD_NS);
         machine.run(&mut policy, 3);
         assert!(machine.moves.is_empty());
-        assert_eq!(policy.context.far_peak_bytes, 16 * 4096);
+        assert_eq!(policy.context.far_peak_bytes, 16 * PAGE_BYTES);
     }
 }

@@ -1,5 +1,6 @@
 //! What INDIGO keeps of each page: when it was marked, how often it is accessed, and how far it has come
-//! ("INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network", Algorithm 1, sections 4.3 and 5.4).
+//! ("INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network", Algorithm 1, sections 4.3
+//! and 5.4).
 
 use crate::machine::PageIndex;
 
@@ -73,7 +74,8 @@ pub(crate) fn burst_ns(burst: u16) -> u64 {
     u64::from(burst) * u64::from(BURST_TICKS) * TICK_NS
 }
 
-/// Nanoseconds in a tick. Ticks are counted in 32 bits, which wrap after 73 minutes; what is told apart is much less.
+/// Nanoseconds in a tick. Ticks are counted in 32 bits, which wrap after 73 minutes; what is told apart is
+/// much less.
 pub(crate) const TICK_NS: u64 = 1 << 10;
 /// Ticks in a unit of burst duration.
 const BURST_TICKS: u32 = 64;

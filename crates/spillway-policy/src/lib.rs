@@ -1,12 +1,14 @@
-//! Policies: which pages stay local. One file a policy, each with its own configuration; none knows what runs it.
+//! Policies: which pages stay local. One file a policy, each with its own configuration; none knows what runs
+//! it.
 //!
 //! From the bottom upwards:
 //! - [`machine`], [`policy`]: the seam between what decides and what is acted on
-//! - [`knowledge`]: what offline policies are told; [`scale`]: settings for smaller machines; [`entry`]: a policy's
-//!   line in the registry, with what it needs of the machine
+//! - [`knowledge`]: what offline policies are told; [`scale`]: settings for smaller machines; [`entry`]: a
+//!   policy's line in the registry, with what it needs of the machine
 //! - [`page_lists`], [`blocks`], [`victims`], [`two_list`], [`hint_scan`]: what several of them are made of
 //! - [`hotbox`], [`indigo`] with its telemetry, [`dcm`] with [`dcm_blocks`]: the papers' own
-//! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]: their rivals
+//! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]:
+//!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 
@@ -47,7 +49,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// `docs/lab/a-new-policy.md` shows the file, the line of the registry, and the test: the first and the last are compiled here.
+    /// `docs/lab/a-new-policy.md` shows the file, the line of the registry, and the test: the first and the
+    /// last are compiled here.
     #[test]
     fn the_walk_through_shows_code_that_runs() {
         let page = include_str!("../../../docs/lab/a-new-policy.md");

@@ -1,11 +1,12 @@
 //! MEMTIS (Lee et al., SOSP 2023).
 //!
-//! From the paper: sampled accesses are counted for each page; pages stand in an exponential histogram of their counts; the
-//! hot threshold is the lowest class from which on all pages fit local memory together; the class below is warm
-//! and left alone unless frames are wanted; counts are halved periodically; a background thread promotes hot far pages and
-//! demotes cold local ones; where base pages would serve more accesses than huge ones do, the most skewed
-//! huge pages are split. Simplified: thresholds and cooling by numbers of samples in proportion to the pages; a huge page is
-//! skewed by the share of its accesses that its hottest eighth takes; base pages are not merged again.
+//! From the paper: sampled accesses are counted for each page; pages stand in an exponential histogram of
+//! their counts; the hot threshold is the lowest class from which on all pages fit local memory together; the
+//! class below is warm and left alone unless frames are wanted; counts are halved periodically; a background
+//! thread promotes hot far pages and demotes cold local ones; where base pages would serve more accesses than
+//! huge ones do, the most skewed huge pages are split. Simplified: thresholds and cooling by numbers of
+//! samples in proportion to the pages; a huge page is skewed by the share of its accesses that its hottest
+//! eighth takes; base pages are not merged again.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Sample, Tier, TieredMachine};
 use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -58,7 +59,8 @@ fn class_of(count: u32) -> usize {
     ((u32::BITS - count.leading_zeros()) as usize).min(CLASSES - 1)
 }
 
-/// The lowest class from which on all `histogram` pages fit into `capacity`, but none that was never accessed.
+/// The lowest class from which on all `histogram` pages fit into `capacity`, but none that was never
+/// accessed.
 fn hot_class(histogram: &[u64; CLASSES], capacity: u64) -> usize {
     let mut pages = 0;
     let mut class = CLASSES;
@@ -69,7 +71,7 @@ fn hot_class(histogram: &[u64; CLASSES], capacity: u64) -> usize {
     class
 }
 
-/// The policy.
+/// How often each page was sampled, and the class from which on pages are hot.
 pub struct Memtis {
     config: Config,
     /// Count of each base page.

@@ -1,9 +1,9 @@
 //! Multi-Clock (Maruf, Ghosh et al., HPCA 2022).
 //!
-//! From the paper: the lists of the kernel's CLOCK and, beside them, a promote list in each tier, which is fed by pages that
-//! are referenced again while they are active; kpromoted scans 1,024 pages of each list a second, and migrates the far
-//! promote list; where local memory is short, pages at the inactive tail that were not referenced are demoted. Simplified:
-//! anonymous pages only.
+//! From the paper: the lists of the kernel's CLOCK and, beside them, a promote list in each tier, which is
+//! fed by pages that are referenced again while they are active; kpromoted scans 1,024 pages of each list a
+//! second, and migrates the far promote list; where local memory is short, pages at the inactive tail that
+//! were not referenced are demoted. Simplified: anonymous pages only.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::page_lists::PageLists;
 use crate::policy::Policy;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -42,7 +42,7 @@ fn list(tier: Tier, list: u8) -> u8 {
     if tier == Tier::Local { list } else { LISTS_A_TIER + list }
 }
 
-/// The policy.
+/// The lists of both tiers, through which pages rise and fall.
 pub struct MultiClock {
     config: Config,
     lists: PageLists,

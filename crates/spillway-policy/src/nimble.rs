@@ -1,12 +1,13 @@
 //! Nimble page management (Yan et al., ASPLOS 2019), with base and with huge pages.
 //!
-//! From the paper and from what HotBox says of it (3.3, 6.5): the lists of both tiers are scanned periodically; hot far
-//! pages and cold local ones are exchanged in batches by a system call; a batch is as large as the larger of
-//! the two counts, so that it takes in pages that are not hot, or not cold; at most 2 GB/s. Simplified: a page is hot
-//! when two scans in a row found it accessed (inactive, referenced, active), cold when two did not; migration by
-//! several threads is off, as in HotBox 6.2. The period is what Nimble's launcher does by itself (1 s); the scripts of its
-//! evaluation set 5 s. HotBox names none, but that it had to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no
-//! more than 0.4 GB could come in a second with 5. `docs/figures.md` tells what depends on it.
+//! From the paper and from what HotBox says of it (3.3, 6.5): the lists of both tiers are scanned
+//! periodically; hot far pages and cold local ones are exchanged in batches by a system call; a batch is as
+//! large as the larger of the two counts, so that it takes in pages that are not hot, or not cold; at most 2
+//! GB/s. Simplified: a page is hot when two scans in a row found it accessed (inactive, referenced, active),
+//! cold when two did not; migration by several threads is off, as in HotBox 6.2. The period is what Nimble's
+//! launcher does by itself (1 s); the scripts of its evaluation set 5 s. HotBox names none, but that it had
+//! to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no more than 0.4 GB could come in a
+//! second with 5. `docs/figures.md` tells what depends on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
 use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -41,11 +42,11 @@ const SETTLED: u8 = 2;
 struct Found {
     /// Hot or cold, whichever is looked for.
     wanted: Vec<PageIndex>,
-    /// The others.
+    /// The other mappings that the scan found.
     rest: Vec<PageIndex>,
 }
 
-/// The policy.
+/// In how many scans in a row each page was accessed, or was not.
 pub struct Nimble {
     config: Config,
     /// Scans in a row that found a page accessed, or, from 128 on, that did not.
@@ -142,6 +143,7 @@ impl Policy for Nimble {
 mod tests {
     use super::*;
     use crate::testing::{PAGES_PER_HUGE, TestMachine};
+    use spillway_core::page::PAGE_BYTES;
 
     const PERIOD_NS: u64 = 1_000_000_000;
 
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn the_batch_is_capped_by_bandwidth() {
         let (mut policy, mut machine) = nimble(Mapping::Base, 64, 16);
-        policy.config.migration_bytes_per_s = 4096 * 3;
+        policy.config.migration_bytes_per_s = PAGE_BYTES * 3;
         machine.touch(&mut policy, 0..64);
         for _ in 0..2 {
             (16..64).for_each(|page| machine.access(page));

@@ -1,7 +1,7 @@
 //! The static oracle: the pages that an earlier, identical run accessed most lie local, and nothing moves.
 //!
-//! From HotBox, section 3.2.2: "a static policy that places the top hottest pages in local memory, as identified by
-//! offline profiling". Hotness is the number of accesses that miss the caches.
+//! From HotBox, section 3.2.2: "a static policy that places the top hottest pages in local memory, as
+//! identified by offline profiling". Hotness is the number of accesses that miss the caches.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::knowledge::Knowledge;
 use crate::machine::{PageIndex, Tier, TieredMachine};
 use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -18,7 +18,7 @@ pub struct Config {
     pub mapping: Mapping,
 }
 
-/// The policy.
+/// Which pages are among the hottest that local memory holds.
 pub struct Oracle {
     config: Config,
     knowledge: Knowledge,

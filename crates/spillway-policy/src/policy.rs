@@ -1,4 +1,5 @@
-//! The policy: which pages stay local. It sees events, acts on a [`TieredMachine`], and knows of nothing else.
+//! The policy: which pages stay local. It sees events, acts on a [`TieredMachine`], and knows of nothing
+//! else.
 
 use crate::machine::{PageIndex, Tier, TieredMachine};
 
@@ -33,16 +34,16 @@ pub enum FaultKind {
     Minor,
 }
 
-/// A fault.
+/// An access that stopped, and at which page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The page, or the first one of its huge mapping.
     pub page: PageIndex,
-    /// Why.
+    /// Why the access stopped.
     pub kind: FaultKind,
     /// Whether it was a write.
     pub write: bool,
-    /// The thread.
+    /// The thread that stopped, by its number.
     pub task: u32,
 }
 
@@ -81,8 +82,8 @@ pub trait Policy: Send {
     /// Before anything else: sets timers, asks for samples and counters.
     fn start(&mut self, _machine: &mut dyn TieredMachine) {}
 
-    /// Where a page should lie that is about to be touched for the first time. Where the answer is local and no
-    /// frame is free, it comes to lie far.
+    /// Where a page should lie that is about to be touched for the first time. Where the answer is local and
+    /// no frame is free, it comes to lie far.
     fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         if machine.free_pages(Tier::Local) >= machine.span(page) { Tier::Local } else { Tier::Far }
     }

@@ -1,10 +1,11 @@
-//! Swap as kernels do it: two-list LRU, background reclaim between two watermarks, direct reclaim, read-ahead.
+//! Swap as kernels do it: two-list LRU, background reclaim between two watermarks, direct reclaim,
+//! read-ahead.
 //!
-//! The baseline of HotBox (section 6.2, an optimised swap without block layer) and of dcm (section 6). Taken from
-//! Linux: the lists ([`crate::two_list`]), watermarks, reclaim in batches of 32, and read-ahead of up to 8 pages whose window
-//! follows its own hits: it grows with the pages of the last window that were used, and falls to one page where none was
-//! and the faults are not sequential. Simplified: pages that were read ahead are mapped at once, and clean pages
-//! are written back too.
+//! The baseline of HotBox (section 6.2, an optimised swap without block layer) and of dcm (section 6). Taken
+//! from Linux: the lists ([`crate::two_list`]), watermarks, reclaim in batches of 32, and read-ahead of up to
+//! 8 pages whose window follows its own hits: it grows with the pages of the last window that were used, and
+//! falls to one page where none was and the faults are not sequential. Simplified: pages that were read ahead
+//! are mapped at once, and clean pages are written back too.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{AccessModel, Fault, Policy};
 use crate::two_list::TwoList;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -44,7 +45,7 @@ impl Default for Config {
 
 const RECLAIM: u32 = 0;
 
-/// The policy.
+/// The kernel's two lists, and where the last window of read-ahead ended.
 pub struct Swap {
     config: Config,
     lists: TwoList,

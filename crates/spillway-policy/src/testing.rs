@@ -1,5 +1,6 @@
 //! A machine for tests of policies: does what it is told, at no cost, and remembers.
 
+use spillway_core::page::PAGE_BYTES;
 use std::collections::BTreeMap;
 
 use crate::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
@@ -8,7 +9,7 @@ use crate::policy::{AccessModel, Fault, FaultKind, Mapping, Policy};
 /// Pages in a huge mapping of a test.
 pub const PAGES_PER_HUGE: u32 = 8;
 
-/// The machine.
+/// A machine of a few pages, which does what it is told and remembers it.
 pub struct TestMachine {
     pub now_ns: u64,
     pub tiers: Vec<Option<Tier>>,
@@ -24,7 +25,7 @@ pub struct TestMachine {
     pub always_accessed: bool,
     /// Page table entries scanned.
     pub scanned: u64,
-    /// Upper-level entries scanned.
+    /// Entries of the page table's upper level that were scanned.
     pub upper_scanned: u64,
     /// Timers set, by number.
     pub timers: BTreeMap<u32, u64>,
@@ -162,7 +163,7 @@ impl TieredMachine for TestMachine {
     }
 
     fn page_bytes(&self) -> u64 {
-        4096
+        PAGE_BYTES
     }
 
     fn pages_per_huge(&self) -> u32 {

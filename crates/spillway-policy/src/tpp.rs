@@ -1,13 +1,15 @@
 //! TPP: transparent page placement (Al Maruf et al., ASPLOS 2023).
 //!
 //! From the paper and its kernel patches:
-//! - headroom: demotion begins at a higher watermark than the one that stops allocation, so that frames stay free;
+//! - headroom: demotion begins at a higher watermark than the one that stops allocation, so that frames stay
+//!   free;
 //! - demotion takes pages from the inactive tail and migrates them, nothing is swapped;
-//! - only far pages are marked; a hint fault promotes a page that is on the active list, and activates it otherwise;
+//! - only far pages are marked; a hint fault promotes a page that is on the active list, and activates it
+//!   otherwise;
 //! - promotion may use the headroom that allocation may not.
 //!
-//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans at the most that it allows
-//! a process (`MAX_SCAN_WINDOW`, 2,560 MiB a second), however many its threads.
+//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans at the most
+//! that it allows a process (`MAX_SCAN_WINDOW`, 2,560 MiB a second), however many its threads.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +20,7 @@ use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{Fault, FaultKind, Policy};
 use crate::two_list::TwoList;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -49,7 +51,7 @@ impl Default for Config {
 const SCAN: u32 = 0;
 const DEMOTE: u32 = 1;
 
-/// The policy.
+/// The two lists over local pages, and where the window of marks stands.
 pub struct Tpp {
     config: Config,
     lists: TwoList,

@@ -1,9 +1,11 @@
-//! The kernel's active and inactive lists over local pages, as HotBox (section 5.1), TPP, INDIGO and swap use them.
+//! The kernel's active and inactive lists over local pages, as HotBox (section 5.1), TPP, INDIGO and swap use
+//! them.
 //!
-//! Pages move from the tail of the active list to the head of the inactive list while the latter is too short; from its
-//! tail they go back to the active list when their accessed bit is set, else they are cold. Nothing is scanned
-//! unless frames are wanted, so that the rate of scanning grows with memory pressure. Simplified from
-//! Linux: one pair of lists, no distinction of files, no second chance by the referenced flag.
+//! Pages move from the tail of the active list to the head of the inactive list while the latter is too
+//! short; from its tail they go back to the active list when their accessed bit is set, else they are cold.
+//! Nothing is scanned unless frames are wanted, so that the rate of scanning grows with memory pressure.
+//! Simplified from Linux: one pair of lists, no distinction of files, no second chance by the referenced
+//! flag.
 
 use crate::machine::{PageIndex, TieredMachine};
 use crate::page_lists::PageLists;
@@ -18,7 +20,8 @@ pub struct TwoList {
 }
 
 impl TwoList {
-    /// Empty lists of pages below `pages`; the inactive one is refilled while it has less than `inactive_share` of all.
+    /// Empty lists of pages below `pages`; the inactive one is refilled while it has less than
+    /// `inactive_share` of all.
     #[must_use]
     pub fn new(pages: u32, inactive_share: f64) -> Self {
         Self { lists: PageLists::new(pages, 2), inactive_share }
@@ -29,7 +32,7 @@ impl TwoList {
         self.lists.push_head(if active { ACTIVE } else { INACTIVE }, page);
     }
 
-    /// A page left.
+    /// A page left local memory: takes it off its list.
     pub fn remove(&mut self, page: PageIndex) {
         self.lists.remove(page);
     }
@@ -85,7 +88,8 @@ impl TwoList {
         cold
     }
 
-    /// The same, but where everything is in use, what is on the inactive list the longest: frames must be found.
+    /// The same, but where everything is in use, what is on the inactive list the longest: frames must be
+    /// found.
     pub fn take_victims(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
         let mut victims = self.take_cold(machine, want_pages);
         let mut taken_pages: u32 = victims.iter().map(|&page| machine.span(page)).sum();

@@ -1,8 +1,9 @@
 //! Which of the oldest pages leave first: those whose whole neighbourhood is old.
 //!
-//! A window of the oldest pages, as the policy gives them up. Where many of one range of 2 MiB are among them the range is
-//! cold as a whole, and its pages leave together; where there are few, the others of their range are younger, and taking
-//! these would make holes in it ("Physical memory management on NVMM", section 5.4). None is passed over for long.
+//! A window of the oldest pages, as the policy gives them up. Where many of one range of 2 MiB are among them
+//! the range is cold as a whole, and its pages leave together; where there are few, the others of their range
+//! are younger, and taking these would make holes in it ("Physical memory management on NVMM", section 5.4).
+//! None is passed over for long.
 
 use spillway_core::fifo::Entry;
 
@@ -46,13 +47,13 @@ impl VictimWindow {
         Self { capacity, waiting, chosen, blind_choices: 0 }
     }
 
-    /// Entries in it.
+    /// How many entries wait in it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len() + self.chosen.len()
     }
 
-    /// No entries.
+    /// Whether no entry waits in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -24,7 +24,7 @@ impl Default for Config {
     }
 }
 
-/// The policy.
+/// The pages that are local, out of which lots are drawn.
 pub struct Eager {
     config: Config,
     scan: HintScan,

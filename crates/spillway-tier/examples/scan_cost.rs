@@ -1,5 +1,6 @@
-//! What a scan costs: CPU time of a telemetry source, and of the policy behind it, per GiB of a process that uses a tenth
-//! of its memory between two scans; and whether pages that are used all the time are seen in use.
+//! What a scan costs: CPU time of a telemetry source, and of the policy behind it, per GiB of a process that
+//! uses a tenth of its memory between two scans; and whether pages that are used all the time are seen in
+//! use.
 //!
 //! usage: `cargo run --release -p spillway-tier --example scan_cost -- [SOURCE [MIB]]`
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use spillway_core::page::PAGE_SIZE;
 use spillway_policy::machine::{LinkTelemetry, Tier};
 use spillway_tier::driver::Driver;
 use spillway_tier::group::{Group, LocalBudget};
@@ -20,7 +22,6 @@ use spillway_tier::room::NodeRoom;
 use spillway_tier::source::{self, Choice};
 
 const SCANS: u32 = 10;
-const PAGE_BYTES: usize = 4096;
 /// Few enough that their translations fit into any TLB.
 const BUSY_PAGES: usize = 64;
 
@@ -49,14 +50,14 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let choice: Choice = arguments.next().map_or(Choice::Auto, |name| name.parse().unwrap());
     let mib: usize = arguments.next().map_or(1024, |mib| mib.parse().unwrap());
-    let mut busy = vec![1_u8; (BUSY_PAGES + 2) * PAGE_BYTES];
-    let busy_start = (busy.as_ptr().expose_provenance() / PAGE_BYTES + 1) * PAGE_BYTES;
+    let mut busy = vec![1_u8; (BUSY_PAGES + 2) * PAGE_SIZE];
+    let busy_start = (busy.as_ptr().expose_provenance() / PAGE_SIZE + 1) * PAGE_SIZE;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Uses a few pages and nothing else, on and on.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                busy.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = byte.wrapping_add(1));
+                busy.iter_mut().step_by(PAGE_SIZE).for_each(|byte| *byte = byte.wrapping_add(1));
                 black_box(&busy);
             }
         });
@@ -71,11 +72,11 @@ fn measure(choice: Choice, mib: usize, busy_start: u64) {
     let process = std::process::id();
     let ranges = process::layout(Path::new("/"), process).unwrap().managed;
     let mut driver = driver((mib as u32 + 256) * 256);
-    let busy_end = busy_start + (BUSY_PAGES * PAGE_BYTES) as u64;
+    let busy_end = busy_start + (BUSY_PAGES * PAGE_SIZE) as u64;
     let (mut source_ms, mut all_ms, mut busy_seen) = (0.0, 0.0, 0);
     for scan in 0..=SCANS {
-        for page in (scan as usize % 10..memory.len() / PAGE_BYTES).step_by(10) {
-            memory[page * PAGE_BYTES] += 1;
+        for page in (scan as usize % 10..memory.len() / PAGE_SIZE).step_by(10) {
+            memory[page * PAGE_SIZE] += 1;
         }
         std::thread::sleep(Duration::from_millis(100));
         let began_ms = cpu_ms();

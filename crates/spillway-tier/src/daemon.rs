@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use spillway_core::page::PAGE_BYTES;
 use spillway_policy::machine::{Tier, TieredMachine};
 use spillway_sys::mark_events::Marked;
 use thiserror::Error;
@@ -47,7 +48,7 @@ pub enum DaemonError {
     /// There are no two tiers.
     #[error(transparent)]
     Nodes(#[from] NodesError),
-    /// No telemetry.
+    /// The telemetry source does not work, or no longer.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A setting that telemetry needs cannot be changed.
@@ -60,7 +61,10 @@ pub enum DaemonError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel does the same by itself.
-    #[error("{}: {} ({}); turn it off: {}; or start with --pause-kernel or --beside-kernel", .0.setting, .0.value, .0.meaning, .0.remedy)]
+    #[error(
+        "{}: {} ({}); turn it off: {}; or start with --pause-kernel or --beside-kernel",
+        .0.setting, .0.value, .0.meaning, .0.remedy
+    )]
     Conflict(Conflict),
     /// The kernel does not say which node a frame is of.
     #[error(
@@ -88,13 +92,13 @@ struct Running {
     ended: Option<String>,
 }
 
-/// The daemon.
+/// Groups of processes at work, over one telemetry source.
 pub struct Daemon {
     config: Config,
     nodes: Nodes,
     tiers: Tiers,
     source: Box<dyn Source>,
-    /// Why this source.
+    /// Why it is this source and no other, in words.
     source_why: String,
     layouts: ProcessLayouts,
     groups: Vec<Running>,
@@ -134,8 +138,8 @@ impl Daemon {
         Ok((nodes, tiers, source::open(config.source)?))
     }
 
-    /// Starts to manage what a configuration names. `program` is one that was started for the first group. What the
-    /// telemetry source needs changed is changed through `settings`.
+    /// Starts to manage what a configuration names. `program` is one that was started for the first group.
+    /// What the telemetry source needs changed is changed through `settings`.
     ///
     /// # Errors
     /// As [`Self::check`], or a process or control group is not there, or a setting cannot be changed.
@@ -150,7 +154,8 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// The same on a machine of one node, half of which is pretended to be slow. `root` is an empty directory.
+    /// The same on a machine of one node, half of which is pretended to be slow. `root` is an empty
+    /// directory.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -309,7 +314,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Answers a request.
+    /// Answers what came in over the daemon's socket.
     #[must_use]
     pub fn answer(&self, request: Request) -> Answer {
         let value = match request {
@@ -318,7 +323,8 @@ impl Daemon {
                 Some(explanation) => serde_json::to_value(explanation),
                 None => {
                     return Answer::Error(format!(
-                        "process {process}: in no group of this daemon; 'spillway tier status' lists those that are"
+                        "process {process}: in no group of this daemon; \
+                         'spillway tier status' lists those that are"
                     ));
                 }
             },
@@ -353,7 +359,8 @@ impl Daemon {
         }
     }
 
-    /// Scans of the first group so far, and CPU time of this process, in seconds: cheap to ask for at every turn.
+    /// Scans of the first group so far, and CPU time of this process, in seconds: cheap to ask for at every
+    /// turn.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn scans_and_cpu_s(&self) -> (u64, f64) {
@@ -369,8 +376,8 @@ impl Daemon {
             process,
             group: group.group.name.clone(),
             policy: group.group.policy.clone(),
-            local_bytes: local_pages * 4096,
-            far_bytes: far_pages * 4096,
+            local_bytes: local_pages * PAGE_BYTES,
+            far_bytes: far_pages * PAGE_BYTES,
             left_alone: group.left_alone.get(&process).cloned().unwrap_or_default(),
             paused: group.driver.paused(),
             page: address.map(|address| explain_page(machine, process, address)),
@@ -383,8 +390,9 @@ fn explain_page(machine: &LiveMachine, process: u32, address: u64) -> PageExplan
     let huge = found.is_some_and(|page| machine.pages.span(page) > 1);
     let page = found.map(|page| if huge { page / PAGES_PER_CHUNK * PAGES_PER_CHUNK } else { page });
     let bits = page.map_or(0, |page| machine.pages.bits[page as usize]);
-    let start =
-        page.and_then(|page| machine.pages.place_of(page)).map_or(address & !4095, |(_, start)| start);
+    let start = page
+        .and_then(|page| machine.pages.place_of(page))
+        .map_or(address & !(PAGE_BYTES - 1), |(_, start)| start);
     PageExplanation {
         address: start,
         tier: page.and_then(|page| machine.pages.tier_of(page)),
@@ -399,7 +407,7 @@ fn explain_page(machine: &LiveMachine, process: u32, address: u64) -> PageExplan
 /// Pages of a tier's nodes.
 fn pages_of(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> u32 {
     let of_tier = nodes.all.iter().filter(|node| tiers.tier_of(node.node) == Some(tier));
-    u32::try_from(of_tier.map(|node| node.total_bytes / 4096).sum::<u64>()).unwrap_or(u32::MAX)
+    u32::try_from(of_tier.map(|node| node.total_bytes / PAGE_BYTES).sum::<u64>()).unwrap_or(u32::MAX)
 }
 
 /// What of a tier's nodes may be filled.
@@ -408,8 +416,8 @@ fn room(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> NodeRoom {
     NodeRoom(
         of_tier
             .map(|node| {
-                let reserve = RESERVE_PAGES.min(node.total_bytes / 4096 / RESERVE_PART);
-                let free = (node.free_bytes / 4096).saturating_sub(reserve);
+                let reserve = RESERVE_PAGES.min(node.total_bytes / PAGE_BYTES / RESERVE_PART);
+                let free = (node.free_bytes / PAGE_BYTES).saturating_sub(reserve);
                 (node.node, u32::try_from(free).unwrap_or(u32::MAX))
             })
             .collect(),
@@ -474,7 +482,8 @@ impl Running {
         gone
     }
 
-    /// A scan was had: the next one comes so late that all that was done since the one before keeps to its share of a core.
+    /// A scan was had: the next one comes so late that all that was done since the one before keeps to its
+    /// share of a core.
     fn note_scan(&mut self, began_ns: u64, ended_ns: u64, config: &Config, least_interval: Duration) {
         let cost_ns = std::mem::take(&mut self.busy_ns);
         self.scans += 1;

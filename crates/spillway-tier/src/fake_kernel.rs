@@ -1,10 +1,12 @@
-//! A kernel for tests: processes with pages on nodes, of which the test says what is accessed and what cannot move.
+//! A kernel for tests: processes with pages on nodes, of which the test says what is accessed and what cannot
+//! move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
+use spillway_core::page::PAGE_SHIFT;
 use spillway_policy::machine::Tier;
 use spillway_sys::access_events::Access;
 use spillway_sys::migration::PageResult;
@@ -17,7 +19,7 @@ use crate::source::{Facts, Seen, Source, SourceCounts, SourceError};
 pub struct FakePage {
     /// The node that it lies on: 0 is fast, 1 is slow.
     pub node: u32,
-    /// Its accessed bit.
+    /// Whether its accessed bit is set.
     pub accessed: bool,
     /// Pages that are mapped as one.
     pub pages: u32,
@@ -67,7 +69,7 @@ pub fn tier_of_frame(frame: u64) -> Option<Tier> {
 }
 
 impl FakeKernel {
-    /// What it holds.
+    /// What it holds, for a test to see and to change.
     pub fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,7 +134,7 @@ impl Source for FakeKernel {
         }
         for range in ranges {
             for (&(_, address), page) in state.pages.range_mut((process, range.start)..(process, range.end)) {
-                let frame = u64::from(page.node) << NODE_SHIFT | address >> 12 & 0xFFFF_FFFF;
+                let frame = u64::from(page.node) << NODE_SHIFT | address >> PAGE_SHIFT & 0xFFFF_FFFF;
                 let accessed = std::mem::take(&mut page.accessed);
                 visit(Seen { address, frame, pages: page.pages, accessed });
             }

@@ -1,11 +1,12 @@
-//! Groups of processes: which belong to one, under which policy, with how much local memory. From the command line or a
-//! TOML file.
+//! Groups of processes: which belong to one, under which policy, with how much local memory. From the command
+//! line or a TOML file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use spillway_core::page::PAGE_BYTES;
 use spillway_core::size::Size;
 use spillway_policy::entry::{PolicyEntry, PolicyError, PolicySettings};
 use spillway_policy::knowledge::{Foreknowledge, Knowledge};
@@ -20,7 +21,7 @@ use crate::source;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum LocalBudget {
-    /// So much.
+    /// As many bytes as this.
     Bytes(Size),
     /// A share of the memory that the group has at the time, in percent.
     Pct(f64),
@@ -72,7 +73,7 @@ impl From<LocalBudget> for String {
     }
 }
 
-/// A group.
+/// Processes that share a policy and a limit of local memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Group {
@@ -84,7 +85,7 @@ pub struct Group {
     pub settings: PolicySettings,
     /// Most local memory; all of the fast nodes where nothing is said.
     pub local: Option<LocalBudget>,
-    /// Processes, by number.
+    /// Processes that belong to it, by number.
     pub pids: Vec<u32>,
     /// Control groups, by directory; those below belong to it.
     pub cgroups: Vec<PathBuf>,
@@ -100,11 +101,13 @@ pub struct Config {
     pub slow: Option<NodeSet>,
     /// Where knowledge of use comes from.
     pub source: source::Choice,
-    /// Counters of accesses by node, for policies that ask for them; what scans find in use, where nothing is said.
+    /// Counters of accesses by node, for policies that ask for them; what scans find in use, where nothing is
+    /// said.
     pub counters: Option<PathBuf>,
     /// Most bytes a second that are moved for each group.
     pub migration_per_s: String,
-    /// Most of one core that scans, policy and moves may take, in percent; scans come at longer intervals otherwise.
+    /// Most of one core that scans, policy and moves may take, in percent; scans come at longer intervals
+    /// otherwise.
     pub telemetry_cpu_pct: f64,
     /// Least time between two scans.
     pub scan_interval_ms: u64,
@@ -112,7 +115,7 @@ pub struct Config {
     pub beside_kernel: bool,
     /// Turns the kernel's own migration off meanwhile.
     pub pause_kernel: bool,
-    /// The groups.
+    /// The groups of processes, each under its own policy.
     pub group: Vec<Group>,
 }
 
@@ -139,15 +142,15 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: {error}; name a file that can be read")]
     Unreadable {
-        /// The file.
+        /// The file that was to be read.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         error: std::io::Error,
     },
     /// It is not understood.
     #[error("{path}: {error}; docs/tier.md lists the settings")]
     Malformed {
-        /// The file.
+        /// The file that was to be read.
         path: PathBuf,
         /// What is wrong, on one line.
         error: String,
@@ -155,7 +158,7 @@ pub enum ConfigError {
     /// A value makes no sense.
     #[error("{what}: {reason}")]
     Value {
-        /// Of what.
+        /// What the value belongs to.
         what: String,
         /// Why not, and what would.
         reason: String,
@@ -166,11 +169,11 @@ pub enum ConfigError {
     /// A policy cannot run live.
     #[error("policy '{name}': {reason}; take one of {known}")]
     NotLive {
-        /// Its name.
+        /// The policy's name, as it was given.
         name: String,
-        /// Why not.
+        /// Why it cannot run live.
         reason: &'static str,
-        /// Those that can.
+        /// The names of those that can.
         known: String,
     },
 }
@@ -203,7 +206,7 @@ impl Config {
         let size: Size =
             self.migration_per_s.parse().map_err(|error| wrong("migration_per_s", format!("{error}")))?;
         match size.bytes() {
-            0..4096 => Err(wrong("migration_per_s", "less than a page; give at least 4K")),
+            0..PAGE_BYTES => Err(wrong("migration_per_s", "less than a page; give at least 4K")),
             bytes => Ok(bytes),
         }
     }

@@ -1,19 +1,22 @@
 //! The machine that policies act on here: pages of running processes, of which scans tell what is used.
 //!
 //! What differs from a machine that can be stopped at every access:
-//! - Bits of use are as old as the last scan. A page that a policy asked about twice between two scans has no new answer:
-//!   a scan of its own passes it over. Asked for the page alone again, what counts is the time between the last two scans: who goes round
-//!   local memory twice wants to know what was used in the short time since the first round.
-//! - A marked page does not stop the program. The scan that finds it accessed is its fault; only accesses after the mark
-//!   count, so it is the second scan after the mark at the earliest.
-//! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes every CPU
-//!   empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a page at once where it
-//!   will be. A page that the kernel will not move is back where it was, and is announced to the policy again, once.
+//! - Bits of use are as old as the last scan. A page that a policy asked about twice between two scans has no
+//!   new answer: a scan of its own passes it over. Asked for the page alone again, what counts is the time
+//!   between the last two scans: who goes round local memory twice wants to know what was used in the short
+//!   time since the first round.
+//! - A marked page does not stop the program. The scan that finds it accessed is its fault; only accesses
+//!   after the mark count, so it is the second scan after the mark at the earliest.
+//! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes
+//!   every CPU empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a
+//!   page at once where it will be. A page that the kernel will not move is back where it was, and is
+//!   announced to the policy again, once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use serde::Serialize;
+use spillway_core::page::PAGE_BYTES;
 use spillway_policy::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
 use spillway_sys::mark_events::Marked;
 
@@ -27,8 +30,6 @@ use crate::room::NodeRoom;
 use crate::source::Seen;
 
 mod moves;
-
-const PAGE_BYTES: u64 = 4096;
 
 /// What happened so far, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -49,7 +50,7 @@ pub struct Counts {
     pub hint_faults: u64,
     /// Pages that scans found in use and local, each as often as it was found.
     pub local_uses: u64,
-    /// The same, far.
+    /// The same of pages that were found far.
     pub far_uses: u64,
     /// Pages that the kernel moved between tiers by itself.
     pub moved_by_kernel: u64,
@@ -77,7 +78,7 @@ pub struct Limits {
     pub local: LocalBudget,
     /// Most local memory at present, in pages: never more than the nodes have.
     pub local_pages: u32,
-    /// Far memory.
+    /// Far memory that the nodes have, in pages.
     pub far_pages: u32,
     /// Most bytes a second that are moved.
     pub migration_bytes_per_s: u64,
@@ -85,11 +86,11 @@ pub struct Limits {
     pub link: LinkTelemetry,
 }
 
-/// The machine.
+/// The pages of a group's processes, as a policy sees and moves them.
 pub struct LiveMachine {
-    /// Its pages.
+    /// The pages that it manages, by number.
     pub pages: Pages,
-    /// What happened.
+    /// What happened since the start, in numbers.
     pub counts: Counts,
     /// What moved lately, and why.
     pub history: History,
@@ -101,7 +102,7 @@ pub struct LiveMachine {
     scans: Passes,
     now_ns: u64,
     limits: Limits,
-    /// By tier.
+    /// What is free on the nodes of each tier.
     room: [NodeRoom; 2],
     /// Local frames that count as free while the policy is asked where their page should lie.
     frames_in_hand: u32,
@@ -154,21 +155,22 @@ impl LiveMachine {
         }
     }
 
-    /// For a source that is scanned after every access: a bit that was taken is clear, as in a machine that is seen from
-    /// within.
+    /// For a source that is scanned after every access: a bit that was taken is clear, as in a machine that
+    /// is seen from within.
     #[must_use]
     pub fn told_at_once(self) -> Self {
         Self { told_at_once: true, ..self }
     }
 
-    /// Faults on far pages are told: a scan that finds a marked far page in use may have found an access before the kernel's
-    /// mark, and counts as no fault.
+    /// Faults on far pages are told: a scan that finds a marked far page in use may have found an access
+    /// before the kernel's mark, and counts as no fault.
     #[must_use]
     pub fn marked_by_kernel(self, far: bool) -> Self {
         Self { kernel_marks_far: far, ..self }
     }
 
-    /// Accesses are counted by the machine; without, a window's accesses are the pages that scans find in use.
+    /// Accesses are counted by the machine; without, a window's accesses are the pages that scans find in
+    /// use.
     #[must_use]
     pub fn counted_by(self, counters: Option<Counters>) -> Self {
         Self { counters, ..self }
@@ -190,7 +192,8 @@ impl LiveMachine {
         self.frames_in_hand = frames;
     }
 
-    /// What the budget comes to, now that it is known how many pages there are: `most_pages` is what the nodes have.
+    /// What the budget comes to, now that it is known how many pages there are: `most_pages` is what the
+    /// nodes have.
     pub fn settle_budget(&mut self, most_pages: u32) {
         let appeared = |event: &Event| match event {
             Event::Appeared(page, _) => self.pages.span(*page),
@@ -358,7 +361,8 @@ impl LiveMachine {
         }
     }
 
-    /// Whether a page that is new was accessed when it was seen. The access goes on when the policy knows of the page.
+    /// Whether a page that is new was accessed when it was seen. The access goes on when the policy knows of
+    /// the page.
     pub fn take_first_access(&mut self, page: PageIndex) -> bool {
         let bits = &mut self.pages.bits[page as usize];
         let accessed = *bits & bit::ACCESSED != 0;

@@ -27,7 +27,7 @@ pub enum ProcessError {
 /// A process, held so that its number cannot become another's without notice.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its number, which the kernel may give to another after its end.
     pub id: u32,
     handle: OwnedFd,
 }
@@ -44,7 +44,7 @@ impl Process {
         Ok(Self { id, handle })
     }
 
-    /// Whether it lives.
+    /// Whether it is still the process that was found.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.handle, PollFlags::IN)];
@@ -183,8 +183,8 @@ struct Known {
     until_ns: u64,
 }
 
-/// The layouts of processes, read anew when mappings have changed, and from time to time because locks and bindings show in
-/// nothing else that is cheap to read.
+/// The layouts of processes, read anew when mappings have changed, and from time to time because locks and
+/// bindings show in nothing else that is cheap to read.
 #[derive(Default)]
 pub struct ProcessLayouts {
     known: HashMap<u32, Known>,
@@ -194,7 +194,8 @@ pub struct ProcessLayouts {
 const LEAST_BELIEVED_NS: u64 = 10_000_000_000;
 /// The same, at most.
 const MOST_BELIEVED_NS: u64 = 60_000_000_000;
-/// In between, reading takes one part in so many of a core: for `numa_maps` the kernel goes through every page.
+/// In between, reading takes one part in so many of a core: for `numa_maps` the kernel goes through every
+/// page.
 const PART_OF_CORE: u64 = 1000;
 
 /// How long a layout is believed that took so long to read.

@@ -1,7 +1,7 @@
 //! Settings of the kernel: what it moves by itself, and what the daemon changes and puts back.
 //!
-//! Before a setting is changed, what it was is written to a journal, which is deleted when all is put back. A daemon that
-//! was killed leaves its journal; the next one puts back what stands in it before anything else.
+//! Before a setting is changed, what it was is written to a journal, which is deleted when all is put back. A
+//! daemon that was killed leaves its journal; the next one puts back what stands in it before anything else.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ use thiserror::Error;
 /// What the kernel does itself that would move, or look at, the same pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conflict {
-    /// The setting.
+    /// The setting, by its path.
     pub setting: String,
     /// What it is now.
     pub value: String,
@@ -114,7 +114,7 @@ pub enum SettingsError {
     /// A setting cannot be read or written.
     #[error("{path}: {error}; root may change it where the kernel has it")]
     Setting {
-        /// The file.
+        /// The file that stands for the setting.
         path: PathBuf,
         /// What the kernel said.
         error: std::io::Error,
@@ -122,9 +122,9 @@ pub enum SettingsError {
     /// The journal cannot be written; nothing was changed.
     #[error("{path}: {error}; without this journal nothing is changed: give a directory that can be written")]
     Journal {
-        /// The file.
+        /// The file that the journal is kept in.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         error: std::io::Error,
     },
 }
@@ -139,8 +139,9 @@ struct Original {
 /// How long putting back waits for settings that are busy: DAMON's are while its thread answers.
 const MOST_BUSY: Duration = Duration::from_secs(10);
 const BUSY_WAIT: Duration = Duration::from_millis(50);
-/// How long who waits for an answer of a DAMON thread, such as a daemon that was killed, is given to see that it has stopped. It looks
-/// every 100 ms; removing DAMON's directories before it has looked blocks both for ever (Linux 6.12).
+/// How long who waits for an answer of a DAMON thread, such as a daemon that was killed, is given to see that
+/// it has stopped. It looks every 100 ms; removing DAMON's directories before it has looked blocks both for
+/// ever (Linux 6.12).
 const DAMON_SEEN_STOPPED: Duration = Duration::from_millis(500);
 
 /// Whether a setting is the state of a DAMON thread.
@@ -148,8 +149,9 @@ fn is_damon_state(path: &Path) -> bool {
     path.ends_with("state") && path.to_string_lossy().contains(DAMON)
 }
 
-/// Writes a setting, and waits until `deadline` where the kernel says that it is busy. A setting that the kernel will not take
-/// because it is so already is as good: DAMON is not stopped twice, as by a daemon that was killed while it put back.
+/// Writes a setting, and waits until `deadline` where the kernel says that it is busy. A setting that the
+/// kernel will not take because it is so already is as good: DAMON is not stopped twice, as by a daemon that
+/// was killed while it put back.
 fn write_until(deadline: Instant, path: &Path, value: &str) -> std::io::Result<()> {
     loop {
         match fs::write(path, value) {
@@ -173,8 +175,8 @@ pub struct KernelSettings {
 }
 
 impl KernelSettings {
-    /// Begins with what a journal says that was left by one that ended without putting back: that is put back now.
-    /// Returns also which settings those were.
+    /// Begins with what a journal says that was left by one that ended without putting back: that is put back
+    /// now. Returns also which settings those were.
     ///
     /// # Errors
     /// A setting cannot be put back; the journal stays.

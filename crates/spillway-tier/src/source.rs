@@ -1,23 +1,28 @@
 //! Telemetry sources: where the knowledge comes from which pages a process uses.
 //!
-//! A source is scanned from time to time. Each scan tells of every page that has a frame, in which frame, and whether
-//! it was accessed since the scan before; so one scan's interval is the precision in time of what a source knows.
+//! A source is scanned from time to time. Each scan tells of every page that has a frame, in which frame, and
+//! whether it was accessed since the scan before; so one scan's interval is the precision in time of what a
+//! source knows.
 //!
-//! - [`PageTables`]: the hardware's accessed bits, read from the page tables and cleared through `clear_refs`. Exact to
-//!   the page, and the cheapest of those that are: a table of 512 pages is read at once, and clearing touches no list
-//!   or lock of the kernel's. Needs root, BTF and BPF, which distributions' kernels have.
-//! - [`IdlePages`]: the same bits through idle page tracking, by frame. The kernel walks back from each frame to the
-//!   tables that map it, so it costs more, but counts what other processes access, and needs no BPF. Few
-//!   kernels are built with it.
-//! - [`HardwareSamples`]: some of the loads, as the processor samples them. Needs PEBS or IBS, which few guests have.
+//! - [`PageTables`]: the hardware's accessed bits, read from the page tables and cleared through
+//!   `clear_refs`. Exact to the page, and the cheapest of those that are: a table of 512 pages is read at
+//!   once, and clearing touches no list or lock of the kernel's. Needs root, BTF and BPF, which
+//!   distributions' kernels have.
+//! - [`IdlePages`]: the same bits through idle page tracking, by frame. The kernel walks back from each frame
+//!   to the tables that map it, so it costs more, but counts what other processes access, and needs no BPF.
+//!   Few kernels are built with it.
+//! - [`HardwareSamples`]: some of the loads, as the processor samples them. Needs PEBS or IBS, which few
+//!   guests have.
 //! - [`Damon`]: whole regions of frames, as the kernel samples a page of each.
-//! - [`HintFaults`]: faults on the pages that NUMA balancing marks, with their time, beside the accessed bits.
+//! - [`HintFaults`]: faults on the pages that NUMA balancing marks, with their time, beside the accessed
+//!   bits.
 //!
-//! That is also the order in which they are tried where none is named: what is exact to the page comes first, and last what makes
-//! the program fault and the kernel's own balancing go on.
+//! That is also the order in which they are tried where none is named: what is exact to the page comes first,
+//! and last what makes the program fault and the kernel's own balancing go on.
 //!
-//! Those that read accessed bits lose no access but those in the moment between a scan's reading and clearing; that a marked page was
-//! accessed is known at the next scan. Hint faults and samples are told of by themselves, with their time.
+//! Those that read accessed bits lose no access but those in the moment between a scan's reading and
+//! clearing; that a marked page was accessed is known at the next scan. Hint faults and samples are told of
+//! by themselves, with their time.
 
 mod damon;
 mod frames_only;
@@ -48,15 +53,15 @@ pub enum Choice {
     /// The best that the kernel offers.
     #[default]
     Auto,
-    /// [`PageTables`].
+    /// Accessed bits of page tables: [`PageTables`].
     PageTables,
-    /// [`IdlePages`].
+    /// Idle page tracking by frame: [`IdlePages`].
     IdlePages,
-    /// [`HardwareSamples`].
+    /// Loads that the processor samples: [`HardwareSamples`].
     HardwareSamples,
-    /// [`Damon`].
+    /// Regions of frames by the kernel's DAMON: [`Damon`].
     Damon,
-    /// [`HintFaults`].
+    /// Faults at pages that NUMA balancing marks: [`HintFaults`].
     HintFaults,
 }
 
@@ -105,9 +110,9 @@ impl FromStr for Choice {
 
 /// A source, and why it is this one.
 pub struct Chosen {
-    /// The source.
+    /// The source itself, opened and not yet begun.
     pub source: Box<dyn Source>,
-    /// Why.
+    /// Why it is this one, in words.
     pub why: String,
 }
 

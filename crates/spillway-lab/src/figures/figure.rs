@@ -13,7 +13,7 @@ pub struct Claim {
     pub text: String,
     /// What the paper measured, in its words.
     pub paper: String,
-    /// What we measured.
+    /// What our runs measured for it.
     pub measured: f64,
     /// Whether it holds in our measurement.
     pub holds: bool,
@@ -24,9 +24,9 @@ pub struct Claim {
 pub struct Value {
     /// The curve or group of bars.
     pub series: String,
-    /// Where on it.
+    /// Where on the curve, or which bar.
     pub point: String,
-    /// The value.
+    /// The value, in the unit of its panel.
     pub value: f64,
 }
 
@@ -37,16 +37,16 @@ pub struct Panel {
     pub title: String,
     /// What its values are.
     pub unit: String,
-    /// Our values.
+    /// The values that our runs gave.
     pub values: Vec<Value>,
 }
 
-/// A figure.
+/// A figure of a paper, from our runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Its id.
+    /// Its id, such as `H10` for HotBox's Figure 10.
     pub id: Cow<'static, str>,
-    /// What it shows.
+    /// What it shows, in a line.
     pub title: Cow<'static, str>,
     /// Where it is from.
     pub source: Cow<'static, str>,
@@ -56,7 +56,7 @@ pub struct Figure {
     pub stacked: bool,
     /// Our values, in one panel or more.
     pub panels: Vec<Panel>,
-    /// The paper's claims.
+    /// The claims of the paper, beside what we measured.
     pub claims: Vec<Claim>,
 }
 

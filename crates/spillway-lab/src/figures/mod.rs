@@ -1,8 +1,8 @@
 //! The papers' figures, from runs of our own: their numbers beside ours, and for each claim whether it holds.
 //!
-//! A claim is an inequality that the paper's text or figure states; what is measured for it is computed from the runs and
-//! printed whether it holds or not. Working sets are smaller than the papers', so it is order, direction and crossing points
-//! that are claimed, not digits.
+//! A claim is an inequality that the paper's text or figure states; what is measured for it is computed from
+//! the runs and printed whether it holds or not. Working sets are smaller than the papers', so it is order,
+//! direction and crossing points that are claimed, not digits.
 
 mod dcm;
 mod dcm_threads;
@@ -75,7 +75,7 @@ pub enum FigureError {
         /// The ids there are.
         known: String,
     },
-    /// A run failed.
+    /// A run of the figure failed.
     #[error(transparent)]
     Run(#[from] RunError),
 }

@@ -77,7 +77,7 @@ impl PageTrace {
 /// What came of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Requests in all.
+    /// Requests of the trace in all.
     pub requests: u64,
     /// Requests that did not find their page.
     pub misses: u64,
@@ -203,7 +203,10 @@ mod tests {
 
         #[test]
         fn misses_are_those_of_the_naive_policies(
-            requests in prop::collection::vec(prop_oneof![3 => 0u64..8, 2 => 0u64..40, 1 => 0u64..400], 0..600),
+            requests in prop::collection::vec(
+                prop_oneof![3 => 0u64..8, 2 => 0u64..40, 1 => 0u64..400],
+                0..600,
+            ),
             frames in 1u32..60,
         ) {
             let trace = PageTrace::new(requests).unwrap();

@@ -14,26 +14,27 @@ pub const FIGURES: &str = "figures.json";
 pub enum ReportError {
     /// There is nothing to report on.
     #[error(
-        "'{0}' holds neither {RUNS} nor {FIGURES}: make one with 'spillway lab sweep -o' or 'spillway lab figure all --json'"
+        "'{0}' holds neither {RUNS} nor {FIGURES}: make one with 'spillway lab sweep -o' or \
+         'spillway lab figure all --json'"
     )]
     Nothing(String),
     /// The table of runs.
     #[error("'{path}' is no table of a sweep: {reason}; make it again with 'spillway lab sweep'")]
     Table {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
-    /// The figures.
+    /// The file of figures cannot be read.
     #[error("'{path}' holds no figures: {reason}; make it again with 'spillway lab figure all --json'")]
     Figures {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
-    /// A chart.
+    /// A chart cannot be drawn.
     #[error(transparent)]
     Chart(#[from] ChartError),
 }

@@ -1,4 +1,4 @@
-//! The page itself.
+//! The page itself: its sections, in HTML.
 
 use maud::{Markup, PreEscaped, html};
 
@@ -74,8 +74,8 @@ fn winners(groups: &[Group]) -> Markup {
         section #winners {
             h2 { "Who wins where" }
             p.note {
-                "Run time over that of the fastest policy under the same conditions. In italics: bounds, which have all the memory \
-                 or know the future, and so do not compete."
+                "Run time over that of the fastest policy under the same conditions. In italics: bounds, which have \
+                 all the memory or know the future, and so do not compete."
             }
             div.scores {
                 @for (name, wins) in &wins {
@@ -144,7 +144,9 @@ fn curves(groups: &[Group]) -> Result<Markup, ReportError> {
         section #curves {
             h2 { "Curves" }
             @if charts.is_empty() {
-                p.note { "The sweep has one local size and one latency: there is nothing to draw a curve along." }
+                p.note {
+                    "The sweep has one local size and one latency: there is nothing to draw a curve along."
+                }
             }
             (cards(&charts)?)
         }

@@ -11,14 +11,14 @@ use spillway_policy::registry;
 
 use super::error::ReportError;
 
-/// A run.
+/// One run, as a row of the table tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// The workload's name.
+    /// The name of the workload.
     pub workload: String,
-    /// The policy's name.
+    /// The name of the policy.
     pub policy: String,
-    /// The platform's name.
+    /// The name of the platform.
     pub platform: String,
     numbers: BTreeMap<String, f64>,
 }

@@ -2,8 +2,8 @@
 
 use spillway_policy::machine::{PageIndex, Tier};
 
-use super::platform::HUGE_BYTES;
 use crate::workload::Region;
+use spillway_core::page::HUGE_BYTES;
 
 /// Bits of a page.
 pub mod bit {
@@ -186,7 +186,7 @@ impl Pages {
         enough
     }
 
-    /// Gives frames back.
+    /// Gives frames back to a tier.
     pub fn give_frames(&mut self, tier: Tier, pages: u32) {
         self.free[tier as usize] += pages;
     }

@@ -25,15 +25,15 @@ pub enum WorkloadError {
     /// A setting is not known or has no value that it can take.
     #[error("workload '{name}': {reason}; correct its settings")]
     Setting {
-        /// Of which workload.
+        /// The name of the workload.
         name: &'static str,
-        /// What is wrong.
+        /// What is wrong with the setting.
         reason: String,
     },
     /// A trace cannot be repeated.
     #[error("workload '{TRACE}': '{file}': {reason}")]
     Trace {
-        /// Its path.
+        /// The path of the trace.
         file: String,
         /// What is wrong with it.
         reason: String,
@@ -43,18 +43,18 @@ pub enum WorkloadError {
         "workload '{name}': a working set of {bytes} bytes is too small; give it at least {least_bytes} bytes"
     )]
     TooSmall {
-        /// Of which workload.
+        /// The name of the workload.
         name: &'static str,
         /// What was asked for.
         bytes: u64,
-        /// What it takes.
+        /// The least that it takes, in bytes.
         least_bytes: u64,
     },
 }
 
 /// A workload that the registry can build.
 pub(super) trait Registered: Workload + Sized + 'static {
-    /// Its settings.
+    /// What a run may set of it.
     type Config: DeserializeOwned;
     /// Its name on the command line.
     const NAME: &'static str;

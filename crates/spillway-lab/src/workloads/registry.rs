@@ -1,4 +1,4 @@
-//! Workloads by name.
+//! Workloads by name. A new workload is one file and one line here.
 
 use std::path::Path;
 

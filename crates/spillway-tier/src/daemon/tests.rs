@@ -91,16 +91,16 @@ fn groups_have_their_own_processes_and_limits_and_end_with_them() {
     kernel.access(one.id(), address, 0);
     turn_until(&mut daemon, |daemon| daemon.status().groups[0].counts.local_uses > 0);
     let status = daemon.status();
-    assert_eq!((status.groups[0].local_bytes, status.groups[0].far_bytes), (4096, 0));
-    assert_eq!((status.groups[1].local_bytes, status.groups[1].far_bytes), (0, 4096));
+    assert_eq!((status.groups[0].local_bytes, status.groups[0].far_bytes), (PAGE_BYTES, 0));
+    assert_eq!((status.groups[1].local_bytes, status.groups[1].far_bytes), (0, PAGE_BYTES));
     assert_eq!(status.groups[0].local_limit_bytes, 1 << 20);
-    assert_eq!(status.groups[1].local_limit_bytes, 4096, "all of it");
+    assert_eq!(status.groups[1].local_limit_bytes, PAGE_BYTES, "all of it");
     assert!(status.groups[0].left_alone.shared_bytes > 0);
     assert_eq!(status.groups[0].local_use_ratio, Some(1.0));
 
     let explained = daemon.explain(one.id(), Some(address + 5)).unwrap();
     let page = explained.page.unwrap();
-    assert_eq!((page.address, page.tier, explained.local_bytes), (address, Some(Tier::Local), 4096));
+    assert_eq!((page.address, page.tier, explained.local_bytes), (address, Some(Tier::Local), PAGE_BYTES));
     assert!(daemon.explain(one.id(), Some(0)).unwrap().page.unwrap().tier.is_none());
     assert!(matches!(
         daemon.answer(Request::Explain { process: 1, address: None }),
@@ -176,7 +176,7 @@ fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
     kernel.state().told.push(Access { process: 1, address, time_ns: 5 });
     turn_until(&mut daemon, |daemon| daemon.status().source.counts.accesses == 2);
     let status = serde_json::to_value(daemon.status()).unwrap();
-    assert_eq!(status["managed_bytes"], 4096);
+    assert_eq!(status["managed_bytes"], PAGE_BYTES);
     let (cpu_pct, of_10_gib) = (&status["cpu_pct"], &status["cpu_pct_per_10_gib"]);
     assert!(cpu_pct.as_f64() <= of_10_gib.as_f64(), "{status}");
     let source = &status["source"];

@@ -1,5 +1,5 @@
-//! Pages on their way between the tiers: gathered while the policy is told what happened, moved together, and counted by
-//! what came of each.
+//! Pages on their way between the tiers: gathered while the policy is told what happened, moved together, and
+//! counted by what came of each.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -21,7 +21,7 @@ fn scan(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
 /// Pages 0 to `pages` of the process, far, known and not accessed since.
 fn far_pages(local: u32, pages: u32) -> (FakeKernel, LiveMachine) {
     let kernel = FakeKernel::default();
-    (0..pages).for_each(|page| kernel.access(PROCESS, u64::from(page) * 4096, 1));
+    (0..pages).for_each(|page| kernel.access(PROCESS, u64::from(page) * PAGE_BYTES, 1));
     let mut machine = machine(&kernel, 1024, local);
     for event in scan(&mut machine, &kernel) {
         let Event::Appeared(page, tier) = event else { panic!("{event:?}") };
@@ -35,7 +35,7 @@ fn far_pages(local: u32, pages: u32) -> (FakeKernel, LiveMachine) {
 #[test]
 fn bits_of_use_are_new_with_each_scan_and_the_same_in_between() {
     let (kernel, mut machine) = far_pages(4, 3);
-    kernel.access(PROCESS, 4096, 1);
+    kernel.access(PROCESS, PAGE_BYTES, 1);
     scan(&mut machine, &kernel);
     let policy_scan = |machine: &mut LiveMachine| {
         let mut found = Vec::new();
@@ -54,9 +54,9 @@ fn bits_of_use_are_new_with_each_scan_and_the_same_in_between() {
 fn asked_again_a_page_was_used_only_if_the_last_scan_found_it_so() {
     let (kernel, mut machine) = far_pages(4, 2);
     kernel.access(PROCESS, 0, 1);
-    kernel.access(PROCESS, 4096, 1);
+    kernel.access(PROCESS, PAGE_BYTES, 1);
     scan(&mut machine, &kernel);
-    kernel.access(PROCESS, 4096, 1);
+    kernel.access(PROCESS, PAGE_BYTES, 1);
     scan(&mut machine, &kernel);
     assert!(machine.take_accessed(0) && machine.take_accessed(1), "since they were asked about");
     assert!(!machine.take_accessed(0) && machine.take_accessed(1), "since the scan before the last");
@@ -98,7 +98,7 @@ fn a_hierarchical_scan_skips_chunks_without_an_access() {
     assert_eq!(policy_scan(&mut machine), 600, "all were accessed when they came");
     scan(&mut machine, &kernel);
     assert_eq!(policy_scan(&mut machine), 0);
-    kernel.access(PROCESS, 520 * 4096, 1);
+    kernel.access(PROCESS, 520 * PAGE_BYTES, 1);
     scan(&mut machine, &kernel);
     assert_eq!(policy_scan(&mut machine), 88);
 }
@@ -109,7 +109,7 @@ fn only_an_access_after_the_mark_is_a_fault() {
     kernel.access(PROCESS, 0, 1);
     machine.mark(&[0, 1]);
     assert!(scan(&mut machine, &kernel).is_empty(), "it may have been before the mark");
-    kernel.access(PROCESS, 4096, 1);
+    kernel.access(PROCESS, PAGE_BYTES, 1);
     kernel.access(PROCESS, 8192, 1);
     assert_eq!(scan(&mut machine, &kernel), [Event::Accessed(1)]);
     assert!(machine.is_marked(0));
@@ -129,7 +129,7 @@ fn migrate(machine: &mut LiveMachine, pages: &[PageIndex], to: Tier) -> u32 {
 fn pages_move_as_long_as_there_are_frames_and_each_result_counts() {
     let (kernel, mut machine) = far_pages(3, 6);
     kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
-    kernel.state().pages.remove(&(PROCESS, 4096));
+    kernel.state().pages.remove(&(PROCESS, PAGE_BYTES));
     assert_eq!(migrate(&mut machine, &[0, 1, 2, 3, 4, 5, 900], Tier::Local), 3, "no more than the budget");
     assert_eq!(kernel.state().calls, [3]);
     assert_eq!(machine.counts.refused.of("pinned_or_busy"), 1);
@@ -162,7 +162,7 @@ fn a_page_that_has_not_gone_yet_can_come_back() {
     assert_eq!(machine.migrate(&[0], Tier::Far, Call::Kernel), 1);
     assert!(scan(&mut machine, &kernel).is_empty(), "where it is seen is no news");
     machine.flush();
-    assert_eq!((kernel.node_of(PROCESS, 0), kernel.node_of(PROCESS, 4096)), (Some(1), Some(0)));
+    assert_eq!((kernel.node_of(PROCESS, 0), kernel.node_of(PROCESS, PAGE_BYTES)), (Some(1), Some(0)));
     assert_eq!((machine.counts.promotions, machine.counts.demotions), (1, 0));
 }
 
@@ -184,9 +184,9 @@ fn a_process_or_a_node_that_is_gone_is_a_refusal() {
 #[test]
 fn a_node_that_fills_up_amid_a_batch_keeps_what_came_and_the_rest_stays_where_it_was() {
     let (kernel, mut machine) = far_pages(8, 4);
-    kernel.state().refused.insert((PROCESS, 4096), Errno::NOMEM);
+    kernel.state().refused.insert((PROCESS, PAGE_BYTES), Errno::NOMEM);
     // The kernel stopped before it came to this one.
-    kernel.state().refused.insert((PROCESS, 3 * 4096), Errno::AGAIN);
+    kernel.state().refused.insert((PROCESS, 3 * PAGE_BYTES), Errno::AGAIN);
     assert_eq!(migrate(&mut machine, &[0, 1, 2, 3], Tier::Local), 4);
     let tiers: Vec<_> = (0..4).map(|page| machine.tier_of(page).unwrap()).collect();
     assert_eq!(tiers, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
@@ -213,9 +213,10 @@ fn a_process_that_ends_or_executes_with_pages_on_their_way_leaves_nothing_behind
     assert_eq!((machine.pages.used(Tier::Local), machine.pages.used(Tier::Far)), (0, 0));
 
     let (kernel, mut machine) = far_pages(8, 4);
-    // It executed another program between the scan and the call: its old addresses are no memory, or other memory.
+    // It executed another program between the scan and the call: its old addresses are no memory, or other
+    // memory.
     kernel.state().refused.insert((PROCESS, 0), Errno::FAULT);
-    kernel.state().pages.remove(&(PROCESS, 4096));
+    kernel.state().pages.remove(&(PROCESS, PAGE_BYTES));
     assert_eq!(migrate(&mut machine, &[0, 1, 2], Tier::Local), 3);
     assert_eq!(machine.counts.refused.of("not_there"), 2);
     kernel.state().pages.clear();
@@ -227,8 +228,8 @@ fn a_process_that_ends_or_executes_with_pages_on_their_way_leaves_nothing_behind
 #[test]
 fn the_rate_cap_holds_and_what_it_kept_back_is_announced() {
     let (kernel, mut machine) = far_pages(500, 400);
-    machine.limits.migration_bytes_per_s = 4096 * 100;
-    machine.cap = RateCap::new(4096 * 100);
+    machine.limits.migration_bytes_per_s = PAGE_BYTES * 100;
+    machine.cap = RateCap::new(PAGE_BYTES * 100);
     let pages: Vec<_> = (0..400).collect();
     assert_eq!(migrate(&mut machine, &pages, Tier::Local), 101, "more than a second's work is not taken on");
     assert_eq!(machine.counts.promotions, 10);
@@ -249,13 +250,13 @@ fn pages_that_a_scan_misses_are_gone_and_their_numbers_free() {
     assert_eq!((machine.tier_of(0), machine.tier_of(1)), (None, Some(Tier::Far)));
     assert_eq!(machine.pages.used(Tier::Far), 1);
     machine.forget(PROCESS);
-    assert_eq!((machine.pages.used(Tier::Far), machine.pages.find(PROCESS, 4096)), (0, None));
+    assert_eq!((machine.pages.used(Tier::Far), machine.pages.find(PROCESS, PAGE_BYTES)), (0, None));
 }
 
 #[test]
 fn what_the_kernel_moves_itself_is_noticed() {
     let (kernel, mut machine) = far_pages(3, 2);
-    kernel.state().pages.get_mut(&(PROCESS, 4096)).unwrap().node = 0;
+    kernel.state().pages.get_mut(&(PROCESS, PAGE_BYTES)).unwrap().node = 0;
     assert_eq!(scan(&mut machine, &kernel), [Event::Displaced(1, Tier::Local)]);
     assert_eq!((machine.pages.used(Tier::Local), machine.counts.moved_by_kernel), (1, 1));
 }
@@ -282,7 +283,7 @@ fn pairs_are_exchanged_without_a_frame_to_spare() {
     migrate(&mut machine, &[0], Tier::Local);
     assert_eq!(machine.exchange(&[(1, 0), (2, 1)], Call::System), 2);
     machine.flush();
-    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
+    assert_eq!(kernel.node_of(PROCESS, 2 * PAGE_BYTES), Some(0));
     assert_eq!((machine.counts.promotions, machine.counts.demotions), (2, 1), "page 1 never left");
     assert_eq!(machine.exchange(&[(2, 0)], Call::System), 0, "neither lies where it should");
 }
@@ -303,7 +304,7 @@ fn windows_sum_up_what_scans_found() {
     let (kernel, mut machine) = far_pages(4, 3);
     migrate(&mut machine, &[0], Tier::Local);
     machine.count_accesses(1000);
-    (0..3).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
+    (0..3).for_each(|page| kernel.access(PROCESS, page * PAGE_BYTES, 1));
     scan(&mut machine, &kernel);
     assert_eq!(machine.take_window(), None);
     machine.set_now_ns(1000);
@@ -318,8 +319,8 @@ fn a_share_of_memory_is_a_share_of_what_there_is() {
     machine.limits.local = LocalBudget::Pct(25.0);
     machine.settle_budget(10_000);
     assert_eq!(machine.capacity_pages(Tier::Local), 3);
-    kernel.access(PROCESS, 100 * 4096, 0);
-    kernel.access(PROCESS, 101 * 4096, 0);
+    kernel.access(PROCESS, 100 * PAGE_BYTES, 0);
+    kernel.access(PROCESS, 101 * PAGE_BYTES, 0);
     let mut source = kernel.clone();
     crate::source::Source::scan(&mut source, PROCESS, EVERYWHERE, &mut |seen| {
         machine.see(PROCESS, seen, Tier::Far);

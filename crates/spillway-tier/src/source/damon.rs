@@ -1,10 +1,12 @@
-//! DAMON through sysfs: a thread of the kernel samples a page of each region and splits and merges regions by what it finds.
-//! Linux 6.2 or later. Source: Linux `Documentation/admin-guide/mm/damon/usage.rst`, `.../mm/damon/design.rst`.
+//! DAMON through sysfs: a thread of the kernel samples a page of each region and splits and merges regions by
+//! what it finds. Linux 6.2 or later. Source: Linux `Documentation/admin-guide/mm/damon/usage.rst`,
+//! `.../mm/damon/design.rst`.
 //!
-//! Its physical addresses are taken, because one kernel thread serves all processes then; a page is said to be accessed where
-//! the region that its frame lies in was. So what is known of a page is exact to its region only: of 1,000 regions on a machine of
-//! 40 GiB, each is 40 MiB on average. DAMON makes regions smaller where neighbouring frames differ in use; scattered hot pages stay
-//! hidden among cold ones. Take another source where there is one.
+//! Its physical addresses are taken, because one kernel thread serves all processes then; a page is said to
+//! be accessed where the region that its frame lies in was. So what is known of a page is exact to its region
+//! only: of 1,000 regions on a machine of 40 GiB, each is 40 MiB on average. DAMON makes regions smaller
+//! where neighbouring frames differ in use; scattered hot pages stay hidden among cold ones. Take another
+//! source where there is one.
 
 use std::fs;
 use std::ops::Range;
@@ -15,24 +17,26 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use spillway_core::page::PAGE_BYTES;
 
 use super::page_map::{Mapped, PageMap};
 use super::telemetry::{Facts, Seen, Source, SourceError};
 use crate::settings::{KernelSettings, SettingsError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "damon",
-    precision: "a region of frames, of which there are at most 1000: a page counts as accessed where its region was; \
+    precision: "a region of frames, of which there are at most 1000: \
+                a page counts as accessed where its region was; \
                 time to 3 s; accesses of every process",
-    cost: "CPU time of a kernel thread: at most 1000 pages sampled every 100 ms; of the daemon: the page map; no fault",
+    cost: "CPU time of a kernel thread: at most 1000 pages sampled every 100 ms; \
+           of the daemon: the page map; no fault",
 };
 
 const ADMIN: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const SAMPLE_US: u64 = 100_000;
 const AGGREGATION: Duration = Duration::from_secs(1);
 const MOST_REGIONS: u64 = 1000;
-const PAGE_BYTES: u64 = 4096;
 
 /// What the kernel thread found: frames of accessed regions, in order.
 #[derive(Debug, Default)]
@@ -48,7 +52,7 @@ impl Found {
     }
 }
 
-/// The source.
+/// DAMON at work on the machine's frames, and the answer that it last gave.
 pub struct Damon {
     root: PathBuf,
     map: PageMap,
@@ -93,8 +97,10 @@ impl Damon {
             Some(count) => {
                 let state = read(&admin.join("0/state")).unwrap_or_default();
                 return Err(unavailable(format!(
-                    "{count} DAMON thread(s) of another's are set up (the first is {state}), and none can be added; \
-                     where nobody needs them, end them: echo off > /{ADMIN}/0/state; echo 0 > /{ADMIN}/nr_kdamonds"
+                    "{count} DAMON thread(s) of another's are set up (the first is {state}), \
+                     and none can be added; \
+                     where nobody needs them, end them: echo off > /{ADMIN}/0/state; \
+                      echo 0 > /{ADMIN}/nr_kdamonds"
                 )));
             }
         }
@@ -144,7 +150,8 @@ impl Damon {
     }
 }
 
-/// Asks the kernel thread what it found, which takes until its next aggregation interval ends: one to two of them, Linux 6.12.
+/// Asks the kernel thread what it found, which takes until its next aggregation interval ends: one to two of
+/// them, Linux 6.12.
 fn ask(admin: &Path) -> Result<Vec<Range<u64>>, Errno> {
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     fs::write(admin.join("0/state"), "update_schemes_tried_regions").map_err(errno)?;
@@ -211,8 +218,8 @@ impl Source for Damon {
 }
 
 impl Drop for Damon {
-    /// Waits for the answer that is due, some 2 s: Linux 6.12 waits for ever where DAMON's directories are removed under
-    /// somebody who waits for one.
+    /// Waits for the answer that is due, some 2 s: Linux 6.12 waits for ever where DAMON's directories are
+    /// removed under somebody who waits for one.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         if let Some(asking) = self.asking.take() {
@@ -232,7 +239,11 @@ mod tests {
     /// DAMON with nothing set up, as sysfs shows it; its files are there from the start.
     fn machine() -> Tree {
         let tree = Tree::new();
-        tree.write("proc/iomem", "00000000-00000fff : Reserved\n00100000-3fffffff : System RAM\n  01000000-0fffffff : Kernel code\n100000000-13fffffff : System RAM");
+        tree.write(
+            "proc/iomem",
+            "00000000-00000fff : Reserved\n00100000-3fffffff : System RAM\n  \
+             01000000-0fffffff : Kernel code\n100000000-13fffffff : System RAM",
+        );
         let zeros = [
             "nr_kdamonds",
             "0/contexts/nr_contexts",

@@ -1,4 +1,5 @@
-//! Where pages lie, and nothing of their use: what a source builds on that is told of accesses in another way.
+//! Where pages lie, and nothing of their use: what a source builds on that is told of accesses in another
+//! way.
 
 use std::ops::Range;
 use std::path::Path;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::page_map::{Mapped, PageMap};
 use super::telemetry::{Facts, Seen, Source, SourceError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "idle-pages",
     precision: "every page; time to one scan; accesses of every process that maps the page",
@@ -21,7 +21,7 @@ pub(super) const FACTS: Facts = Facts {
 const BITMAP: &str = "sys/kernel/mm/page_idle/bitmap";
 const FRAMES_PER_WORD: u64 = 64;
 
-/// The source.
+/// The bitmap of idle frames, beside the page map.
 pub struct IdlePages {
     map: PageMap,
     bitmap: Bitmap,
@@ -102,6 +102,7 @@ mod tests {
     use super::*;
     use crate::source::page_map::PRESENT;
     use crate::testing::Tree;
+    use spillway_core::page::PAGE_BYTES;
 
     /// A process whose page `n` is in frame `frames[n]`; 0 for none.
     fn machine(frames: &[u64]) -> Tree {
@@ -120,8 +121,8 @@ mod tests {
     fn scan(source: &mut IdlePages, pages: Range<u64>) -> Vec<(u64, u64, bool)> {
         let mut found = Vec::new();
         source
-            .scan(7, std::slice::from_ref(&(pages.start * 4096..pages.end * 4096)), &mut |seen| {
-                found.push((seen.address / 4096, seen.frame, seen.accessed));
+            .scan(7, std::slice::from_ref(&(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES)), &mut |seen| {
+                found.push((seen.address / PAGE_BYTES, seen.frame, seen.accessed));
             })
             .unwrap();
         found

@@ -4,11 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use rustix::io::Errno;
+use spillway_core::page::PAGE_BYTES;
 use spillway_sys::access_events::{Access, AccessEvents};
 
 use super::telemetry::{Seen, Source, SourceError};
-
-const PAGE_BYTES: u64 = 4096;
 
 /// Tells of accesses since it was last asked.
 pub(super) trait Events: Send {
@@ -36,7 +35,7 @@ impl Events for AccessEvents {
     }
 }
 
-/// The two together.
+/// A source of frames and one of single accesses, as one.
 pub(super) struct Notified {
     events: Box<dyn Events>,
     pages: Box<dyn Source>,

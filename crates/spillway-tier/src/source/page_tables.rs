@@ -9,14 +9,16 @@ use spillway_sys::page_tables::{self, AddressSpace};
 
 use super::telemetry::{Facts, Seen, Source, SourceError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "page-tables",
-    precision: "every page; time to one scan; an access that hits the TLB in all of a scan's interval is missed",
-    cost: "CPU time of the daemon: each table is read once a scan, and its bits cleared by clear_refs; no fault",
+    precision: "every page; time to one scan; \
+                an access that hits the TLB in all of a scan's interval is missed",
+    cost: "CPU time of the daemon: each table is read once a scan, \
+           and its bits cleared by clear_refs; no fault",
 };
 
-/// The source.
+/// The kernel's page tables, and where each process's begin.
 pub struct PageTables {
     tables: page_tables::PageTables,
     spaces: HashMap<u32, AddressSpace>,
@@ -92,6 +94,7 @@ impl From<page_tables::PageTablesError> for SourceError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spillway_core::page::PAGE_SIZE;
     use spillway_sys::memory::Area;
 
     const PAGES: usize = 512;
@@ -99,10 +102,10 @@ mod tests {
     #[test]
     fn a_scan_finds_what_was_accessed_since_the_scan_before() {
         let mut source = PageTables::open().unwrap();
-        let area = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
+        let area = Area::new(PAGES * PAGE_SIZE).unwrap();
+        (0..PAGES).for_each(|page| area.write(page * PAGE_SIZE, &[1]));
         let start = area.address() as u64;
-        let range = start..start + (PAGES * 4096) as u64;
+        let range = start..start + (PAGES * PAGE_SIZE) as u64;
         let mut scan = || {
             let mut accessed = Vec::new();
             source
@@ -116,7 +119,7 @@ mod tests {
             accessed
         };
         assert!(scan().iter().all(|&accessed| accessed));
-        area.write(100 * 4096, &[2]);
+        area.write(100 * PAGE_SIZE, &[2]);
         let second = scan();
         assert!(second[100]);
         let in_use = second.iter().filter(|&&accessed| accessed).count();

@@ -14,7 +14,7 @@ use crate::settings::{KernelSettings, SettingsError};
 /// A page as a scan found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// First address.
+    /// The first address of the page.
     pub address: u64,
     /// First frame, in pages of 4 KiB.
     pub frame: u64,
@@ -27,7 +27,7 @@ pub struct Seen {
 /// What a source is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Facts {
-    /// Its name.
+    /// The name of the source.
     pub name: &'static str,
     /// To what its knowledge is exact.
     pub precision: &'static str,
@@ -44,32 +44,33 @@ pub enum SourceError {
     /// The kernel has not got it, or does not let us.
     #[error("telemetry source {name}: {reason}; 'spillway doctor' lists those that work here")]
     Unavailable {
-        /// Which.
+        /// The name of the source.
         name: &'static str,
-        /// Why not.
+        /// Why it is not to be had.
         reason: String,
     },
-    /// No source works.
+    /// None of the sources works here.
     #[error("telemetry: no source works here: {0}; run as root, or on a kernel with BTF and BPF")]
     None(String),
     /// It worked before, and does no longer.
     #[error("telemetry source {name}: {error}; it worked before, so the machine has changed")]
     Lost {
-        /// Which.
+        /// The name of the source.
         name: &'static str,
         /// What the kernel said.
         error: Errno,
     },
     /// A setting that it needs is no longer what it was set to.
     #[error(
-        "telemetry source {name}: {setting} is '{value}' now, set by another; leave it while this runs, or take another source"
+        "telemetry source {name}: {setting} is '{value}' now, set by another; \
+         leave it while this runs, or take another source"
     )]
     Changed {
-        /// Which.
+        /// The name of the source.
         name: &'static str,
-        /// The setting.
+        /// The path of the setting.
         setting: String,
-        /// What it is.
+        /// What it is set to now.
         value: String,
     },
 }
@@ -87,7 +88,7 @@ pub struct SourceCounts {
 
 /// Tells which pages are used.
 pub trait Source: Send {
-    /// What it is.
+    /// Its name, its precision and its cost.
     fn facts(&self) -> Facts;
 
     /// To what its knowledge is exact, with what is known only here and now.
@@ -103,8 +104,8 @@ pub trait Source: Send {
         Ok(())
     }
 
-    /// Tells `visit` of every page with a frame in these ranges of a process's addresses, in order of address within a
-    /// range, and begins anew.
+    /// Tells `visit` of every page with a frame in these ranges of a process's addresses, in order of address
+    /// within a range, and begins anew.
     ///
     /// # Errors
     /// The process is gone, or the source is.
@@ -115,13 +116,14 @@ pub trait Source: Send {
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError>;
 
-    /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next scan counts them too.
+    /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next
+    /// scan counts them too.
     fn take_accesses(&mut self) -> Vec<Access> {
         Vec::new()
     }
 
-    /// When the kernel marked memory, since this was last asked. Asked after [`Self::take_accesses`], it knows of every mark that led
-    /// to one of those.
+    /// When the kernel marked memory, since this was last asked. Asked after [`Self::take_accesses`], it
+    /// knows of every mark that led to one of those.
     fn take_marks(&mut self) -> Vec<Marked> {
         Vec::new()
     }

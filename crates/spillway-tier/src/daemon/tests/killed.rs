@@ -1,10 +1,11 @@
-//! Daemons that are killed with SIGKILL at moments of chance, while a program that they manage checks all of its memory. Both are
-//! this test program, started anew.
+//! Daemons that are killed with SIGKILL at moments of chance, while a program that they manage checks all of
+//! its memory. Both are this test program, started anew.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_sys::memory::Area;
 
 use super::*;
@@ -71,14 +72,14 @@ fn a_daemon() {
 #[ignore = "a part of the test below, which starts it"]
 fn a_program() {
     let place = place();
-    let area = Area::new(PAGES * 4096).unwrap();
+    let area = Area::new(PAGES * PAGE_SIZE).unwrap();
     let word = |page: usize, round: u64| (page as u64 * 31 + round).to_ne_bytes();
-    (0..PAGES).for_each(|page| area.write(page * 4096, &word(page, 0)));
+    (0..PAGES).for_each(|page| area.write(page * PAGE_SIZE, &word(page, 0)));
     let mut round = 0;
     while !place.join("enough").exists() {
         for page in 0..PAGES {
             assert_eq!(area.page(page)[..8], word(page, round), "page {page}");
-            area.write(page * 4096, &word(page, round + 1));
+            area.write(page * PAGE_SIZE, &word(page, round + 1));
         }
         round += 1;
         std::thread::sleep(Duration::from_millis(1));
