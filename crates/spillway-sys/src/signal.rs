@@ -162,15 +162,13 @@ impl Context<'_> {
     }
 }
 
-/// Memory for a thread's signal handlers.
+/// Memory for a thread's signal handlers. Only [`AltStacks`] makes one, of memory that is never unmapped.
 #[derive(Clone, Copy, Debug)]
 pub struct AltStack {
-    /// Which one.
-    pub index: usize,
-    /// Its lowest address.
-    pub address: usize,
-    /// Its length.
-    pub bytes: usize,
+    index: usize,
+    /// The lowest address.
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
 }
 
 const STACK_BYTES: usize = 256 << 10;
