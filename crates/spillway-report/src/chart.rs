@@ -31,10 +31,10 @@ pub struct Series {
     pub values: Vec<Option<f64>>,
 }
 
-/// A chart.
+/// Curves or bars over named points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// Its heading.
+    /// What stands above it.
     pub title: String,
     /// What its values are.
     pub unit: String,
@@ -42,7 +42,7 @@ pub struct Chart {
     pub kind: Kind,
     /// Names of the points, from left to right.
     pub points: Vec<String>,
-    /// The values.
+    /// A value of each series at each point.
     pub series: Vec<Series>,
     /// A value at which a line is drawn from left to right.
     pub line_at: Option<f64>,
