@@ -1,23 +1,25 @@
 //! dcm: page fetch with three FIFO queues and elastic blocks.
 //!
-//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2, in
-//! [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody waits for, frames
-//! freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at eviction to single pages when
-//! no more than half were referenced (4.2, Algorithm 2; [`spillway_core::blocks`]); static blocks of 4 to 64 KiB (4.1).
+//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2,
+//! in [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody
+//! waits for, frames freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at
+//! eviction to single pages when no more than half were referenced (4.2, Algorithm 2; [`crate::blocks`]);
+//! static blocks of 4 to 64 KiB (4.1).
 //!
-//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention between
-//! processors, which a machine of this seam does not show to a policy. A block in Writeback is NotLocal at once here.
+//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention
+//! between processors, which a machine of this seam does not show to a policy. A block in Writeback is
+//! NotLocal at once here.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::blocks::{Blocks, MAX_ORDER};
 use spillway_core::fifo::Entry;
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::page_word::State;
-use spillway_core::policy::{AccessModel, Fault, FaultKind, Policy};
+use spillway_core::page_word::Queue as DcmQueue;
 
+use crate::blocks::{Blocks, MAX_ORDER};
 use crate::dcm::{self, Replacement, Step};
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, FaultKind, Policy};
 
 /// The size of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,19 +27,19 @@ pub enum BlockSize {
     /// From one page to 16, as accesses ask for.
     #[serde(rename = "elastic")]
     Elastic,
-    /// One page.
+    /// Blocks of one page, 4 KiB.
     #[serde(rename = "4k")]
     Pages1,
-    /// 2 pages.
+    /// Blocks of 2 pages, 8 KiB.
     #[serde(rename = "8k")]
     Pages2,
-    /// 4 pages.
+    /// Blocks of 4 pages, 16 KiB.
     #[serde(rename = "16k")]
     Pages4,
-    /// 8 pages.
+    /// Blocks of 8 pages, 32 KiB.
     #[serde(rename = "32k")]
     Pages8,
-    /// 16 pages.
+    /// Blocks of 16 pages, 64 KiB.
     #[serde(rename = "64k")]
     Pages16,
 }
@@ -55,7 +57,7 @@ impl BlockSize {
     }
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -101,7 +103,7 @@ struct Page {
     generation: u8,
 }
 
-/// The policy.
+/// dcm's queues, over blocks in place of pages.
 pub struct Dcm {
     config: Config,
     seed: u64,
@@ -135,28 +137,28 @@ impl Dcm {
     }
 
     /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
-    fn orders(&self, machine: &dyn Machine) -> (u8, u8) {
+    fn orders(&self, machine: &dyn TieredMachine) -> (u8, u8) {
         let (order, max_order) = self.config.blocks.orders();
         let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
         (order.min(fitting), max_order.min(fitting))
     }
 
     /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
-    fn reserve(&self, machine: &dyn Machine) -> u32 {
+    fn reserve(&self, machine: &dyn TieredMachine) -> u32 {
         1 << self.orders(machine).1
     }
 
-    fn is_current(pages: &[Page], entry: Entry, state: State) -> bool {
+    fn is_current(pages: &[Page], entry: Entry, state: DcmQueue) -> bool {
         let page = &pages[entry.page_number as usize];
         page.generation == entry.generation && page.queue == queue_of(state)
     }
 
     /// Puts a block at the tail of a queue.
-    fn enqueue(&mut self, head: PageIndex, state: State) {
+    fn enqueue(&mut self, head: PageIndex, state: DcmQueue) {
         self.leave(head);
         let page = &mut self.pages[head as usize];
         page.queue = queue_of(state);
-        if state == State::Inactive {
+        if state == DcmQueue::Inactive {
             self.inactive_pages += self.blocks.pages(head).len();
         }
         let entry = Entry { page_number: u64::from(head), generation: page.generation };
@@ -169,14 +171,14 @@ impl Dcm {
     }
 
     /// The block's local pages.
-    fn local_pages(&self, machine: &dyn Machine, head: PageIndex) -> Vec<PageIndex> {
+    fn local_pages(&self, machine: &dyn TieredMachine, head: PageIndex) -> Vec<PageIndex> {
         self.blocks.pages(head).filter(|&page| machine.tier_of(page) == Some(Tier::Local)).collect()
     }
 
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
-    fn arrive(&mut self, machine: &dyn Machine, page: PageIndex, fetched: bool) {
+    fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
         let head = self.blocks.head(page);
-        let state = self.queues.state_of_newcomer();
+        let state = self.queues.queue_of_newcomer();
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
         let mapped = |queue| matches!(queue, Queue::Active | Queue::Proactive);
         let buddy_mapped = |pages: &[Page], buddy: PageIndex| mapped(pages[buddy as usize].queue);
@@ -189,7 +191,7 @@ impl Dcm {
                 self.leave(head);
                 self.leave(buddy);
                 // Algorithm 1: the buddy's state; one that was active moves to the tail.
-                let state = if queue == Queue::Proactive { State::Proactive } else { State::Active };
+                let state = if queue == Queue::Proactive { DcmQueue::Proactive } else { DcmQueue::Active };
                 self.enqueue(head.min(buddy), state);
             }
         }
@@ -205,25 +207,25 @@ impl Dcm {
     }
 
     /// Unmaps a block: what was referenced is noted, and any later access will be seen.
-    fn make_inactive(&mut self, machine: &mut dyn Machine, head: PageIndex) {
+    fn make_inactive(&mut self, machine: &mut dyn TieredMachine, head: PageIndex) {
         let pages = self.local_pages(machine, head);
         for &page in &pages {
             self.pages[page as usize].referenced |= machine.take_accessed(page);
         }
         machine.unmap(&pages);
-        self.enqueue(head, State::Inactive);
+        self.enqueue(head, DcmQueue::Inactive);
     }
 
     /// Moves mapped blocks down until the inactive queue holds as many pages as it should.
-    fn balance(&mut self, machine: &mut dyn Machine) {
+    fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
             match self.queues.next_mapped() {
                 None => return,
-                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, State::Proactive) => {
-                    self.enqueue(entry.page_number as u32, State::Active);
+                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, DcmQueue::Proactive) => {
+                    self.enqueue(entry.page_number as u32, DcmQueue::Active);
                 }
-                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, State::Active) => {
+                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, DcmQueue::Active) => {
                     self.make_inactive(machine, entry.page_number as u32);
                 }
                 Some(_) => {}
@@ -232,17 +234,17 @@ impl Dcm {
     }
 
     /// Writes inactive blocks back until `pages` frames are free.
-    fn reclaim(&mut self, machine: &mut dyn Machine, pages: u32) {
+    fn reclaim(&mut self, machine: &mut dyn TieredMachine, pages: u32) {
         while machine.free_pages(Tier::Local) < pages {
             self.balance(machine);
             let Some(entry) = self.queues.next_inactive() else { return };
-            if Self::is_current(&self.pages, entry, State::Inactive) {
+            if Self::is_current(&self.pages, entry, DcmQueue::Inactive) {
                 self.evict(machine, entry.page_number as u32);
             }
         }
     }
 
-    fn evict(&mut self, machine: &mut dyn Machine, head: PageIndex) {
+    fn evict(&mut self, machine: &mut dyn TieredMachine, head: PageIndex) {
         for page in self.local_pages(machine, head) {
             machine.write_back(page);
         }
@@ -256,7 +258,7 @@ impl Dcm {
     }
 
     /// A block in the inactive queue is accessed: it has a history now.
-    fn rescue(&mut self, machine: &mut dyn Machine, page: PageIndex) {
+    fn rescue(&mut self, machine: &mut dyn TieredMachine, page: PageIndex) {
         let head = self.blocks.head(page);
         self.pages[page as usize].referenced = true;
         for member in self.local_pages(machine, head) {
@@ -265,15 +267,15 @@ impl Dcm {
             }
         }
         if self.pages[head as usize].queue == Queue::Inactive {
-            self.enqueue(head, State::Proactive);
+            self.enqueue(head, DcmQueue::Proactive);
         }
     }
 }
 
-fn queue_of(state: State) -> Queue {
+fn queue_of(state: DcmQueue) -> Queue {
     match state {
-        State::Proactive => Queue::Proactive,
-        State::Inactive => Queue::Inactive,
+        DcmQueue::Proactive => Queue::Proactive,
+        DcmQueue::Inactive => Queue::Inactive,
         _ => Queue::Active,
     }
 }
@@ -283,7 +285,7 @@ impl Policy for Dcm {
         AccessModel::PageFetch
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let (order, max_order) = self.orders(machine);
         self.blocks = Blocks::new(machine.page_count(), order, max_order);
         let page = Page { queue: Queue::None, referenced: false, generation: 0 };
@@ -291,18 +293,18 @@ impl Policy for Dcm {
         self.queues = Self::queues(self.config, machine.capacity_pages(Tier::Local), self.seed);
     }
 
-    fn place(&mut self, _page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         let reserve = self.reserve(machine);
         self.reclaim(machine, reserve);
         Tier::Local
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn TieredMachine) {
         self.pages[page as usize].referenced = true;
         self.arrive(machine, page, false);
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Missing {
             return self.rescue(machine, fault.page);
         }
@@ -392,7 +394,8 @@ mod tests {
         assert!(machine.calls.is_empty(), "nothing is fetched");
     }
 
-    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims follow.
+    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims
+    /// follow.
     #[test]
     fn the_fetch_begins_before_any_victim_is_chosen() {
         let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
@@ -405,10 +408,11 @@ mod tests {
         assert_eq!(to, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
     }
 
-    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to go.
+    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to
+    /// go.
     #[test]
     fn a_stretched_block_takes_its_buddys_state_and_place() {
-        for (state, queue) in [(State::Active, Queue::Active), (State::Proactive, Queue::Proactive)] {
+        for (state, queue) in [(DcmQueue::Active, Queue::Active), (DcmQueue::Proactive, Queue::Proactive)] {
             let (mut policy, mut machine) = dcm(BlockSize::Elastic, 64, 16);
             policy.blocks = Blocks::new(64, 0, MAX_ORDER);
             let buddy = machine.pages_in(Tier::Far).into_iter().find(|page| page.is_multiple_of(2)).unwrap();

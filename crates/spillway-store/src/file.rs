@@ -23,7 +23,7 @@ use spillway_core::size::Size;
 use spillway_sys::ring::{Buffer, Ring, Transfer};
 
 use crate::memory::{for_each_run, no_such_slot};
-use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, LatencyClass, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Transfers that a lane keeps in flight.
 const IN_FLIGHT: u32 = 64;
@@ -202,6 +202,10 @@ struct ScratchFile {
 }
 
 impl Store for FileStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Remote
+    }
+
     fn uri(&self) -> &str {
         &self.file.uri
     }

@@ -52,8 +52,32 @@ pub struct Room {
     pub capacity_bytes: u64,
 }
 
+/// What answers a store's requests, and so how long it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LatencyClass {
+    /// Memory of this machine, copied by the caller: less than a microsecond a page.
+    Memory,
+    /// The same, and the caller compresses: some microseconds a page, most of them in writes.
+    Compression,
+    /// Another process of this machine, over shared memory: some microseconds, on another CPU.
+    Neighbour,
+    /// A device or a network: long enough for another thread to work meanwhile.
+    Remote,
+}
+
+impl LatencyClass {
+    /// Somebody else than the caller answers: a process, a device, another machine.
+    #[must_use]
+    pub fn waits_for_others(self) -> bool {
+        self >= Self::Neighbour
+    }
+}
+
 /// A far-memory store, as one process sees it.
 pub trait Store: Send + Sync {
+    /// What answers its requests.
+    fn latency_class(&self) -> LatencyClass;
+
     /// The URI that the user gave, for messages.
     fn uri(&self) -> &str;
 

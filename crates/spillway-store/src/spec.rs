@@ -20,8 +20,8 @@ use spillway_core::size::Size;
 use spillway_nbd::MAX_NAME_BYTES;
 use thiserror::Error;
 
-use crate::StoreError;
 use crate::fabric::Fabric;
+use crate::{LatencyClass, StoreError};
 
 /// Port of an NBD server where the URI names none (IANA).
 pub const DEFAULT_NBD_PORT: u16 = 10809;
@@ -153,6 +153,20 @@ pub struct SharedParts {
 }
 
 impl StoreSpec {
+    /// What answers the requests of such a store: as [`Store::latency_class`](crate::Store::latency_class) says of it once it is open.
+    #[must_use]
+    pub fn latency_class(&self) -> LatencyClass {
+        match self {
+            Self::Ram { .. } => LatencyClass::Memory,
+            Self::Compressed { .. } => LatencyClass::Compression,
+            // A modelled network is as slow as a real one.
+            Self::Shm { fabric: None, .. } => LatencyClass::Neighbour,
+            Self::Shm { .. } | Self::File { .. } | Self::Nbd { .. } | Self::NbdUnix { .. } => {
+                LatencyClass::Remote
+            }
+        }
+    }
+
     /// The error for a store that cannot be used as it was asked for.
     pub(crate) fn unusable(&self, reason: impl fmt::Display, remedy: impl fmt::Display) -> StoreError {
         StoreError::Unusable {

@@ -241,11 +241,14 @@ mod tests {
         let mut events = AccessEvents::open(Kind::PageFaults).unwrap();
         let (own, filtered) = (std::process::id(), events.is_filtered());
         let unwatched = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| unwatched.write(page * 4096, &[1]));
+        (0..PAGES).for_each(|page| {
+            unwatched.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed)
+        });
         events.watch(own).unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
         let began_ns = now_ns();
-        (0..PAGES).for_each(|page| area.write(page * 4096 + 17, &[1]));
+        (0..PAGES)
+            .for_each(|page| area.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed));
         let ended_ns = now_ns();
         let mut found = Vec::new();
         events.drain(|access| {
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(events.lost(), 0);
         events.unwatch(own);
         let late = Area::new(4096).unwrap();
-        late.write(0, &[1]);
+        late.words(0, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
         events.drain(|access| assert_ne!(access.address as usize / 4096, late.address() / 4096));
     }
 

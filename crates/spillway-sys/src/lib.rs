@@ -25,6 +25,7 @@ pub mod page_tables;
 mod perf;
 pub mod process;
 mod process_filter;
+pub mod ranges;
 pub mod raw;
 pub mod raw_thread;
 pub mod ring;

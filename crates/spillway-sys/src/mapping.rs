@@ -10,6 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::memory::MADV_COLLAPSE;
 use crate::page::PAGE_SIZE;
+use crate::ranges::TargetRange;
 
 /// A mapping starts at a multiple of this: the size of a huge page.
 pub const ALIGNMENT: usize = 2 << 20;
@@ -150,8 +151,13 @@ impl Mapping {
 
     /// Drops single pages of 4 KiB, with few calls for many.
     pub fn discard_pages(&self, process: impl AsFd, offsets: impl Iterator<Item = usize>) -> bool {
-        let addresses: Vec<usize> = offsets.map(|offset| self.range(offset, PAGE_SIZE).addr()).collect();
-        crate::memory::discard_pages(process, &addresses)
+        let page = |offset| {
+            let address = self.range(offset, PAGE_SIZE).addr();
+            // SAFETY: within the mapping, whose bytes are borrowed mutably where they are seen as a slice.
+            unsafe { TargetRange::new(address, PAGE_SIZE) }
+        };
+        let pages: Vec<TargetRange> = offsets.map(page).collect();
+        crate::memory::discard_pages(process, &pages)
     }
 
     /// Has pages that are not there yet come from one node (mbind(2) with `MPOL_BIND`).

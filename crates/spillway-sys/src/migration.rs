@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn each_page_has_its_own_result() {
         let area = Area::new(3 * 4096).unwrap();
-        area.write(0, &[1]);
-        area.write(2 * 4096, &[1]);
+        area.words(0, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
+        area.words(2 * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
         let address = area.address() as u64;
         let addresses = [address, address + 4096, address + 2 * 4096];
         let process = std::process::id();
@@ -82,13 +82,13 @@ mod tests {
         let node = found[0].unwrap();
         assert_eq!(found, [Ok(node), Err(Errno::NOENT), Ok(node)]);
         assert_eq!(move_pages(process, &addresses, node).unwrap(), found, "to where they are");
-        assert_eq!(area.page(0)[0], 1);
+        assert_eq!(area.words(0, 1)[0].load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
     #[test]
     fn what_cannot_be_done_at_all_is_an_error() {
         let area = Area::new(4096).unwrap();
-        area.write(0, &[1]);
+        area.words(0, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
         let addresses = [area.address() as u64];
         assert_eq!(nodes_of(i32::MAX as u32, &addresses).unwrap_err(), Errno::SRCH);
         assert_eq!(move_pages(std::process::id(), &addresses, 1023).unwrap_err(), Errno::NODEV);

@@ -246,7 +246,7 @@ mod tests {
         let mut tables = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
         for page in [0, 7, 600, 1023] {
-            area.write(page * 4096, &[1]);
+            area.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
         }
         let found = entries(&mut tables, &area);
         let pages: Vec<_> =
@@ -265,7 +265,8 @@ mod tests {
     fn accessed_bits_tell_what_was_used_since_they_were_cleared() {
         let mut tables = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
+        (0..PAGES)
+            .for_each(|page| area.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed));
         // Reclaim and DAMON clear bits too, of a page here and there.
         let used = entries(&mut tables, &area).iter().filter(|entry| entry.accessed).count();
         assert!(used > PAGES * 9 / 10, "{used} of {PAGES} are in use");
@@ -274,7 +275,7 @@ mod tests {
         assert!(used < PAGES / 10, "{used} of {PAGES} are in use");
         // Another process in between makes this one's processor forget its translations.
         std::process::Command::new("true").status().unwrap();
-        area.write(5 * 4096, &[2]);
+        area.words(5 * 4096, 1)[0].store(2, std::sync::atomic::Ordering::Relaxed);
         assert!(entries(&mut tables, &area)[5].accessed);
     }
 

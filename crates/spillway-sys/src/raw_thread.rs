@@ -135,14 +135,21 @@ impl ThreadMemory {
         area.commit(GUARD_BYTES, bytes)?;
         let control_block = area.address() + GUARD_BYTES + STACK_BYTES + layout.static_bytes;
         let memory = Self { area, control_block };
-        memory.lay_out(layout);
+        // SAFETY: fresh memory, which no thread uses.
+        unsafe { memory.lay_out(layout) };
         Ok(memory)
     }
 
     /// Lays the storage out afresh, for a thread to be started in a forked child in place of its parent's.
-    pub fn lay_out(&self, layout: &TlsLayout) {
+    ///
+    /// # Safety
+    /// No thread of this process runs on this memory.
+    pub unsafe fn lay_out(&self, layout: &TlsLayout) {
         let offset = |address: usize| address - self.area.address();
-        let word = |address: usize, value: usize| self.area.write(offset(address), &value.to_ne_bytes());
+        let word = |address: usize, value: usize| {
+            // SAFETY: nobody uses the memory, by the caller's word.
+            unsafe { self.area.write(offset(address), &value.to_ne_bytes()) }
+        };
         let tls_start = self.control_block - layout.static_bytes;
         let _ = self.area.discard(offset(tls_start), self.area.bytes() - offset(tls_start));
         // The vector: a word of capacity before entry 0, entry 0 the generation, then one entry a module. A
@@ -158,7 +165,8 @@ impl ThreadMemory {
             let image = unsafe {
                 std::slice::from_raw_parts(ptr::with_exposed_provenance(module.image), module.image_bytes)
             };
-            self.area.write(offset(block), image);
+            // SAFETY: nobody uses the memory, by the caller's word.
+            unsafe { self.area.write(offset(block), image) };
             if module.id < VECTOR_ENTRIES - 1 {
                 word(vector + module.id * 16, block);
             }
@@ -234,8 +242,11 @@ pub unsafe fn start(
     // The entry is called with the stack 16-byte aligned before the call pushes its return address.
     let stack = memory.stack_top() - 16;
     let offset = stack - memory.area.address();
-    memory.area.write(offset, &(entry as *const () as usize).to_ne_bytes());
-    memory.area.write(offset + 8, &argument.to_ne_bytes());
+    let start = [entry as *const () as usize, argument];
+    for (at, word) in start.into_iter().enumerate() {
+        // SAFETY: a fresh stack that nobody else uses, by the caller's word.
+        unsafe { memory.area.write(offset + at * 8, &word.to_ne_bytes()) };
+    }
     let signals = SignalsBlocked::new();
     // SAFETY: a fresh stack and control block that nobody else uses, by the caller's word.
     let result = unsafe { spillway_clone_thread(flags as usize, stack, memory.control_block) };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use spillway_pager::settings::PoolSettings;
+use spillway_pager::run::settings::PoolSettings;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]

@@ -81,7 +81,7 @@ fn describe_page(text: &mut String, page: &Value) {
     let _ = writeln!(text, "page {address:#x} {lies}{huge}");
     if page["tier"].is_string() {
         let used = if is("accessed") { "was" } else { "was not" };
-        let _ = writeln!(text, "  it {used} in use when last looked at");
+        let _ = writeln!(text, "  it {used} in use when last scanned");
     }
     if is("marked") {
         let _ = writeln!(text, "  it is hot: its next access brings it to local memory if there is room");

@@ -16,10 +16,10 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
-use spillway_pager::program::{self, Program};
-use spillway_pager::report::Report;
-use spillway_pager::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
-use spillway_pager::supervisor::Supervisor;
+use spillway_pager::run::program::{self, Program};
+use spillway_pager::run::report::Report;
+use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::run::supervisor::Supervisor;
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
 

@@ -20,7 +20,7 @@ use spillway_core::size::Size;
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::memory::{held_bytes, no_memory_file, no_such_slot, pages_in, shared_file};
-use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, LatencyClass, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 use classes::{Class, SPAN_BYTES};
 use codec::Codec;
 use layout::{Entry, Layout};
@@ -52,6 +52,10 @@ struct CompressedStore {
 }
 
 impl Store for CompressedStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Compression
+    }
+
     fn uri(&self) -> &str {
         &self.arena.uri
     }

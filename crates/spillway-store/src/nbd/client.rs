@@ -18,7 +18,9 @@ use spillway_nbd::private::{PrivateQuery, derived_token};
 
 use super::connection::{Address, ConnectError, Connection};
 use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, plan};
-use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{
+    Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
+};
 
 /// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
 const MAX_RUN_PAGES: usize = 256;
@@ -211,6 +213,10 @@ struct NbdStore {
 }
 
 impl Store for NbdStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Remote
+    }
+
     fn uri(&self) -> &str {
         &self.target.uri
     }

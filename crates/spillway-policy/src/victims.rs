@@ -1,0 +1,209 @@
+//! Which of the oldest pages leave first: those whose whole neighbourhood is old.
+//!
+//! A window of the oldest pages, as the policy gives them up. Where many of one range of 2 MiB are among them
+//! the range is cold as a whole, and its pages leave together; where there are few, the others of their range
+//! are younger, and taking these would make holes in it ("Physical memory management on NVMM", section 5.4).
+//! None is passed over for long.
+
+use spillway_core::fifo::Entry;
+
+const RANGE_SHIFT: u32 = 9;
+/// Entries that leave before the window is ordered anew.
+const CHOICE: usize = 64;
+/// How often an entry may be passed over.
+const MOST_PASSES: u8 = 8;
+/// Fewer of one range are no reason to change the order.
+const LEAST_TOGETHER: usize = 16;
+/// After an ordering that found no reason, so many choices are made without one.
+const BLIND_CHOICES: u32 = 15;
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    entry: Entry,
+    passes: u8,
+}
+
+impl Candidate {
+    fn range(&self) -> u64 {
+        self.entry.page_number >> RANGE_SHIFT
+    }
+}
+
+/// The oldest pages of a process, in two parts: those that leave next, and those that may be passed over.
+#[derive(Clone)]
+pub struct VictimWindow {
+    capacity: usize,
+    /// In the order of their arrival.
+    waiting: Vec<Candidate>,
+    /// The last one leaves first.
+    chosen: Vec<Entry>,
+    blind_choices: u32,
+}
+
+impl VictimWindow {
+    /// A window of up to `capacity` entries; of 0, one that changes nothing.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let (waiting, chosen) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity.max(CHOICE)));
+        Self { capacity, waiting, chosen, blind_choices: 0 }
+    }
+
+    /// How many entries wait in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len() + self.chosen.len()
+    }
+
+    /// Whether no entry waits in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether older entries should be offered before the next is taken.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.chosen.is_empty() && self.waiting.len() < self.wanted()
+    }
+
+    /// While nothing is gained by it, no more is held back than leaves next.
+    fn wanted(&self) -> usize {
+        if self.blind_choices > 0 { CHOICE.min(self.capacity.max(1)) } else { self.capacity.max(1) }
+    }
+
+    /// Adds an entry, which is younger than all before it.
+    pub fn offer(&mut self, entry: Entry) {
+        self.waiting.push(Candidate { entry, passes: 0 });
+    }
+
+    /// The entry that leaves next.
+    pub fn take(&mut self) -> Option<Entry> {
+        if self.chosen.is_empty() {
+            self.choose();
+        }
+        self.chosen.pop()
+    }
+
+    /// Drops the entries for which `keep` is false.
+    pub fn retain(&mut self, mut keep: impl FnMut(Entry) -> bool) {
+        self.chosen.retain(|entry| keep(*entry));
+        self.waiting.retain(|candidate| keep(candidate.entry));
+    }
+
+    fn choose(&mut self) {
+        if self.blind_choices > 0 {
+            self.blind_choices -= 1;
+        } else if !self.order() {
+            self.blind_choices = BLIND_CHOICES;
+        }
+        let leaving = self.waiting.len().min(CHOICE);
+        self.chosen.extend(self.waiting.drain(..leaving).rev().map(|candidate| candidate.entry));
+        self.waiting.iter_mut().for_each(|candidate| candidate.passes += 1);
+    }
+
+    /// Brings those to the front that leave next. False when that changes nothing worth while.
+    fn order(&mut self) -> bool {
+        if self.waiting.len() <= CHOICE {
+            return true;
+        }
+        let mut ranges: Vec<u64> = self.waiting.iter().map(Candidate::range).collect();
+        ranges.sort_unstable();
+        let mut together: Vec<(usize, u64)> =
+            ranges.chunk_by(|a, b| a == b).map(|chunk| (chunk.len(), chunk[0])).collect();
+        if together.iter().all(|(count, _)| *count < LEAST_TOGETHER) {
+            // What was passed over goes first, and in its order.
+            self.waiting.sort_by_key(|candidate| u8::MAX - candidate.passes);
+            return false;
+        }
+        together.sort_unstable_by_key(|(_, range)| *range);
+        let count_of = |candidate: &Candidate| {
+            let range = candidate.range();
+            together.binary_search_by_key(&range, |(_, range)| *range).map_or(0, |index| together[index].0)
+        };
+        self.waiting.sort_by_cached_key(|candidate| {
+            let is_due = candidate.passes >= MOST_PASSES;
+            (!is_due, usize::MAX - count_of(candidate), candidate.range())
+        });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn entry(page_number: u64) -> Entry {
+        Entry { page_number, generation: 1 }
+    }
+
+    /// Feeds pages through a window and returns them as they leave.
+    fn through(window: &mut VictimWindow, pages: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        let mut pages = pages.into_iter();
+        let mut left = Vec::new();
+        loop {
+            while window.has_room() {
+                match pages.next() {
+                    Some(page) => window.offer(entry(page)),
+                    None => break,
+                }
+            }
+            match window.take() {
+                Some(entry) => left.push(entry.page_number),
+                None => return left,
+            }
+        }
+    }
+
+    #[test]
+    fn a_cold_range_leaves_before_holes_are_made_in_hot_ones() {
+        // Every second page is of one range, the others are spread over a thousand.
+        let pages = (0..1024).map(|i| if i % 2 == 0 { i / 2 } else { (1 + i * 7 % 1000) << RANGE_SHIFT });
+        let left = through(&mut VictimWindow::new(256), pages);
+        let of_cold = left[..128].iter().filter(|page| **page < 512).count();
+        assert_eq!(of_cold, 128, "{:?}", &left[..128]);
+    }
+
+    #[test]
+    fn pages_of_no_common_range_leave_as_they_came() {
+        let pages = || (0..2000_u64).map(|i| (i * 7919 % 2003) << RANGE_SHIFT);
+        assert_eq!(through(&mut VictimWindow::new(256), pages()), pages().collect::<Vec<_>>());
+        assert_eq!(through(&mut VictimWindow::new(0), pages()), pages().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_stream_leaves_in_long_runs() {
+        let left = through(&mut VictimWindow::new(256), 0..4096);
+        assert!(left.chunk_by(|a, b| *b == *a + 1).all(|run| run.len() >= CHOICE), "{left:?}");
+    }
+
+    #[test]
+    fn what_has_left_meanwhile_is_dropped() {
+        let mut window = VictimWindow::new(256);
+        (0..100).for_each(|page| window.offer(entry(page)));
+        assert_eq!(window.take(), Some(entry(0)));
+        window.retain(|entry| entry.page_number % 10 == 9);
+        assert_eq!(window.len(), 10);
+        assert_eq!(through(&mut window, []), (0..10).map(|i| i * 10 + 9).collect::<Vec<_>>());
+        assert!(window.is_empty());
+    }
+
+    proptest! {
+        /// Each page leaves once, and not long after its turn.
+        #[test]
+        fn nothing_is_lost_or_passed_over_for_long(
+            ranges in proptest::collection::vec(0_u64..12, 0..3000), capacity in 0_usize..600,
+        ) {
+            let pages: Vec<u64> =
+                ranges.iter().enumerate().map(|(i, range)| range << RANGE_SHIFT << 20 | i as u64).collect();
+            let left = through(&mut VictimWindow::new(capacity), pages.iter().copied());
+            prop_assert_eq!(left.len(), pages.len());
+            prop_assert_eq!(left.iter().collect::<BTreeSet<_>>().len(), pages.len());
+            for (position, page) in left.iter().enumerate() {
+                let turn = (page & 0xF_FFFF) as usize;
+                prop_assert!(position <= turn + capacity.max(CHOICE) * (usize::from(MOST_PASSES) + 2));
+            }
+        }
+    }
+}
