@@ -21,7 +21,7 @@ pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedPart
     Ok(SharedParts { capacity_slots: slots, fd: Some(file) })
 }
 
-/// Maps it.
+/// Maps the run's memory file into this process.
 pub(crate) fn open(spec: &StoreSpec, parts: SharedParts) -> Result<Arc<dyn Store>, StoreError> {
     let file = shared_file(spec, parts.fd)?;
     let memory = SharedMemory::map(&file).map_err(|errno| no_memory_file(spec, errno))?;

@@ -146,7 +146,7 @@ fn refuse(error: impl std::fmt::Display) -> Refusal {
     (exit::CANNOT_START, format!("tier: {error}"))
 }
 
-/// Runs the command.
+/// Runs the daemon, or asks one for its status.
 pub fn run(args: TierArgs) -> ExitCode {
     let ended = match &args.command {
         Some(TierCommand::Status(status)) => print_status(status),

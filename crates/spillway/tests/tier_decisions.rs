@@ -39,9 +39,9 @@ const START: u64 = 1 << 30;
 enum Logged {
     /// It accesses pages, in this order.
     Accesses(BTreeSet<PageIndex>),
-    /// Time passes.
+    /// So much time passes.
     Pass { ns: u64 },
-    /// The counters report.
+    /// The counters report a window's accesses.
     Window { local: u64, far: u64 },
 }
 

@@ -8,7 +8,7 @@ use super::report::Row;
 /// Nanoseconds of any access, and what one takes beyond that when local memory serves it: HotBox, Table 1, 30
 /// and 210 cycles of 2.6 GHz. As in the lab, and in `counters.h`.
 pub const CACHE_NS: f64 = 11.5;
-/// See [`CACHE_NS`].
+/// What local memory adds to it; see [`CACHE_NS`].
 pub const LOCAL_NS: f64 = 70.0;
 
 /// Where the page counts begin in the file of counters.

@@ -1,4 +1,4 @@
-//! `spillway bench rig`.
+//! `spillway bench rig`: its arguments, and how its results look.
 
 use std::fs;
 use std::io::Write;
@@ -112,7 +112,7 @@ impl RigArgs {
     }
 }
 
-/// Runs it.
+/// Runs the guests; the exit status says whether all ended well.
 pub fn run(args: &RigArgs) -> ExitCode {
     let plan = args.plan();
     if let Some(results) = &args.lab {
