@@ -42,7 +42,7 @@ static void await_change(void) {
 
 static void run_source(char *source) {
     printf("BEGIN workload %s\n", source);
-    char *arguments[] = {"/spillway", "tier", "--source", source, "--policy", "hotbox", "--local", "25%", "--look", "200",
+    char *arguments[] = {"/spillway", "tier", "--source", source, "--policy", "hotbox", "--local", "25%", "--scan-interval", "200",
                          "--telemetry-cpu", "20", "--stats", "/run/stats.json", "--", "/hot_tenth", getenv("sources_mib"),
                          getenv("sources_seconds"), NULL};
     pid_t daemon = start(arguments);
@@ -65,7 +65,7 @@ static void kill_daemons(char *sources[], int count) {
     pid_t program = start(workload);
     char number[16];
     snprintf(number, sizeof number, "%d", program);
-    char *daemon[] = {"/spillway", "tier", "--source", NULL, "--local", "25%", "--look", "50", "--telemetry-cpu", "50",
+    char *daemon[] = {"/spillway", "tier", "--source", NULL, "--local", "25%", "--scan-interval", "50", "--telemetry-cpu", "50",
                       "--pid", number, NULL};
     srandom(kills);
     for (int i = 0; i < kills; i++) {
@@ -89,7 +89,7 @@ static void kill_daemons(char *sources[], int count) {
 // The program under the daemon executes itself again and again, while pages of it are on their way.
 static void execute_again(char *source) {
     printf("BEGIN again\n");
-    char *arguments[] = {"/spillway", "tier", "--source", source, "--local", "25%", "--look", "20", "--telemetry-cpu", "50",
+    char *arguments[] = {"/spillway", "tier", "--source", source, "--local", "25%", "--scan-interval", "20", "--telemetry-cpu", "50",
                          "--stats", "/run/stats.json", "--", "/init", "again", "8", NULL};
     printf("it ended with status %d\n", end_of(start(arguments)));
     printf("END again\n");

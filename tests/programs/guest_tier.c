@@ -7,7 +7,7 @@
 
 static void run_policy(char *policy) {
     printf("BEGIN workload %s\n", policy);
-    char *arguments[] = {"/spillway", "tier", "--policy", policy, "--local", getenv("tier_local"), "--look", "200",
+    char *arguments[] = {"/spillway", "tier", "--policy", policy, "--local", getenv("tier_local"), "--scan-interval", "200",
                          "--telemetry-cpu", "20", "--stats", "/run/stats.json", "--", "/hot_tenth", getenv("tier_mib"),
                          getenv("tier_seconds"), NULL};
     int status = end_of(start(arguments));
@@ -29,7 +29,7 @@ static void print_settings(const char *when) {
 
 // A daemon that has changed settings is killed; its program goes on, and the next daemon puts the settings back.
 static void kill_daemon(void) {
-    char *arguments[] = {"/spillway", "tier", "--pause-kernel", "--local", "25%", "--look", "100", "--telemetry-cpu", "20",
+    char *arguments[] = {"/spillway", "tier", "--pause-kernel", "--local", "25%", "--scan-interval", "100", "--telemetry-cpu", "20",
                          "--", "/hot_tenth", "32", "12", NULL};
     printf("BEGIN killed\n");
     set(NUMA_BALANCING, "1");

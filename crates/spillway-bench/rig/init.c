@@ -196,7 +196,7 @@ int main(void) {
     int daemon = !by_kernel && !nobody && strcmp(policy, "all-local") != 0;
     if (daemon) {
         snprintf(local, sizeof local, "%s%%", getenv("rig_local_pct"));
-        char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--look", getenv("rig_look_ms"),
+        char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--scan-interval", getenv("rig_look_ms"),
                        "--telemetry-cpu", "80", "--counters", "/run/counters", "--stats", "/run/stats.json",
                        "--source", getenv("rig_source")};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) arguments[count++] = own[i];

@@ -61,13 +61,13 @@ impl Pattern {
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Data {
-    /// Nothing that compresses.
+    /// Contents that nothing can compress.
     Random,
     /// What compresses to about a third, as program data often does.
     Compressible,
 }
 
-/// What to measure.
+/// What the measured process is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccessPlan {
     /// Order of the accesses.
@@ -85,7 +85,7 @@ pub struct AccessPlan {
     pub hashes_bytes: bool,
 }
 
-/// What came out.
+/// What came out of the measured process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccessResult {
     /// Accesses of all threads together while it was measured.

@@ -10,9 +10,9 @@ use crate::access::{Data, Pattern};
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum StoreKind {
-    /// `ram:`
+    /// `ram:`, plain memory of this machine.
     Ram,
-    /// `compressed:`
+    /// `compressed:`, compressed memory of this machine.
     Compressed,
     /// A donor on this machine, by shared memory.
     Shm,
@@ -47,7 +47,7 @@ impl StoreKind {
 pub enum FaultMode {
     /// A thread of the pager's.
     Thread,
-    /// The faulting thread.
+    /// The faulting thread serves its own faults.
     Inline,
 }
 
@@ -73,18 +73,18 @@ impl FaultMode {
 pub struct Setting {
     /// Order of the accesses.
     pub pattern: Pattern,
-    /// Threads.
+    /// How many threads access memory.
     pub threads: usize,
     /// Share of the memory that may be local, in percent.
     pub local_pct: u64,
-    /// Contents.
+    /// What the memory holds.
     pub data: Data,
 }
 
 /// A setting and the stores on which it is compared with swap, all in turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// What runs.
+    /// What runs on both sides.
     pub setting: Setting,
     /// Where its far pages go.
     pub stores: Vec<StoreKind>,
@@ -93,15 +93,15 @@ pub struct Group {
 /// What the user asks for: an empty list leaves the usual.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Orders of accesses.
+    /// The orders of accesses.
     pub patterns: Vec<Pattern>,
-    /// Stores.
+    /// The stores of Spillway's side.
     pub stores: Vec<StoreKind>,
-    /// Numbers of threads.
+    /// The numbers of threads.
     pub threads: Vec<usize>,
     /// Shares of memory that is local.
     pub local_pcts: Vec<u64>,
-    /// Contents.
+    /// What the memory holds, one after the other.
     pub data: Vec<Data>,
 }
 

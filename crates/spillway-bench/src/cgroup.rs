@@ -12,7 +12,7 @@ const REMEDY: &str = "run it as root on a machine with memory control groups";
 pub struct Used {
     /// Of processes by themselves: what Spillway manages is of this kind.
     pub anonymous_bytes: u64,
-    /// Shared by processes.
+    /// Memory that processes share, in bytes.
     pub shared_bytes: u64,
     /// The kernel's for them: page tables, stacks.
     pub kernel_bytes: u64,
@@ -38,7 +38,7 @@ pub struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// Makes one.
+    /// Makes a group named after this process.
     pub fn new() -> Result<Self, BenchError> {
         let name = format!("spillway-bench-{}", std::process::id());
         let first = Path::new("/sys/fs/cgroup/memory");
@@ -56,7 +56,7 @@ impl MemoryGroup {
         Ok(Self { path, limit_file })
     }
 
-    /// Sets the limit.
+    /// Sets how much memory the group may take.
     pub fn set_limit(&self, bytes: u64) -> Result<(), BenchError> {
         let file = self.path.join(self.limit_file);
         fs::write(&file, bytes.to_string())

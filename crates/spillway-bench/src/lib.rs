@@ -37,9 +37,9 @@ pub enum BenchError {
     /// Something of the machine's cannot be set up.
     #[error("cannot {action}: {reason}; {remedy}")]
     Setup {
-        /// What was tried.
+        /// What was tried, as in "cannot ...".
         action: String,
-        /// What happened.
+        /// What happened when it was tried.
         reason: String,
         /// What the user can do.
         remedy: &'static str,
@@ -47,15 +47,15 @@ pub enum BenchError {
     /// A measured process went wrong.
     #[error("{command} failed: {reason}; run it by itself to see why")]
     Measured {
-        /// Its command line.
+        /// The command line of the process.
         command: String,
-        /// What happened.
+        /// What happened to the process.
         reason: String,
     },
     /// A file does not hold results.
     #[error("cannot use {path}: {reason}; give what 'spillway bench' printed with --json")]
     Results {
-        /// The file.
+        /// The file that was read.
         path: String,
         /// What is wrong with it.
         reason: String,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A machine, as far as figures depend on it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// Version of Spillway.
+    /// The version of Spillway that ran.
     pub spillway: String,
     /// Release of the kernel.
     pub kernel: String,
@@ -15,14 +15,14 @@ pub struct Machine {
     pub processor: String,
     /// Processors that are on.
     pub cpus: usize,
-    /// All memory.
+    /// All memory of the machine, in bytes.
     pub memory_bytes: u64,
     /// What ran beside the benchmark when it began: the load average of the last minute.
     pub load_before: f64,
 }
 
 impl Machine {
-    /// This one, now.
+    /// What this machine is, at this moment.
     #[must_use]
     pub fn this() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

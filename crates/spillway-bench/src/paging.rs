@@ -32,7 +32,7 @@ pub struct Extent {
     pub measured_ms: u64,
     /// How often each pair is repeated.
     pub repetitions: usize,
-    /// What is compared.
+    /// What is compared, in groups of one setting.
     pub groups: Vec<Group>,
     /// Who serves faults, where the store allows it.
     pub fault_modes: Vec<FaultMode>,
@@ -62,7 +62,7 @@ impl Extent {
 
 /// What a run hears of as it goes on.
 pub enum Progress<'a> {
-    /// A setting begins.
+    /// A setting begins to be measured.
     Setting(&'a Setting),
     /// One of its comparisons is ready.
     Row(&'a Row),
@@ -70,7 +70,7 @@ pub enum Progress<'a> {
     Measured(usize, usize),
 }
 
-/// Makes the comparisons.
+/// Makes the comparisons, one after the other.
 pub fn compare(
     spillway: &Path,
     extent: &Extent,

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 pub enum Versus {
     /// On a loop device on tmpfs.
     SwapRamdisk,
-    /// On zram.
+    /// Linux swap on zram.
     SwapZram,
 }
 
@@ -43,11 +43,11 @@ pub struct Sample {
 pub struct Row {
     /// Order of the accesses.
     pub pattern: Pattern,
-    /// Threads.
+    /// How many threads accessed memory.
     pub threads: usize,
     /// Share of the memory that may be local, in percent.
     pub local_pct: u64,
-    /// Contents.
+    /// What the memory held.
     pub data: Data,
     /// Where far pages go.
     pub store: StoreKind,
@@ -61,27 +61,27 @@ pub struct Row {
     pub memory_bytes: u64,
     /// How often both were measured.
     pub repetitions: usize,
-    /// Spillway's median.
+    /// Spillway's median over all repetitions.
     pub ns_per_access: f64,
-    /// Its best.
+    /// Spillway's time in its best repetition.
     pub ns_per_access_min: f64,
-    /// Its worst.
+    /// Spillway's time in its worst repetition.
     pub ns_per_access_max: f64,
-    /// Swap's median.
+    /// Swap's median over all repetitions.
     pub versus_ns_per_access: f64,
-    /// Its best.
+    /// Swap's time in its best repetition.
     pub versus_ns_per_access_min: f64,
-    /// Its worst.
+    /// Swap's time in its worst repetition.
     pub versus_ns_per_access_max: f64,
     /// How many times faster Spillway was, in the median repetition.
     pub ratio_median: f64,
-    /// In the worst.
+    /// The ratio of the worst pair.
     pub ratio_min: f64,
-    /// In the best.
+    /// The ratio of the best pair.
     pub ratio_max: f64,
     /// Spillway's bandwidth where whole pages are accessed.
     pub gb_per_s: Option<f64>,
-    /// Swap's.
+    /// Swap's bandwidth in the same case.
     pub versus_gb_per_s: Option<f64>,
     /// Pages that Spillway fetched, per access.
     pub misses_per_access: f64,
@@ -110,18 +110,18 @@ pub struct PagingReport {
     pub run_options: Vec<String>,
     /// Settings for which the time did not suffice.
     pub settings_left_out: usize,
-    /// One a comparison.
+    /// A row for each comparison.
     pub rows: Vec<Row>,
 }
 
 /// The least, the middle one and the most of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The least.
+    /// The least of the values.
     pub min: f64,
-    /// The middle one.
+    /// The middle one of the values.
     pub median: f64,
-    /// The most.
+    /// The largest of the values.
     pub max: f64,
 }
 

@@ -16,7 +16,7 @@ const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 pub enum Kind {
     /// A RAM disk: a loop device on tmpfs.
     RamDisk,
-    /// Compressed RAM.
+    /// Compressed memory of this machine (zram).
     Zram,
 }
 

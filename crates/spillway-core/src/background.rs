@@ -1,10 +1,12 @@
-//! One budget for all that is done in the background: eviction ahead of need, filling the reserve, re-forming huge pages.
+//! One budget for all that is done in the background: eviction ahead of need, filling the reserve, re-forming
+//! huge pages.
 //!
-//! Two rules. A *token bucket* bounds how many bytes a second all of it together may move. And it *yields*, by what faults
-//! are seen to cost, not by thresholds alone ("Physical memory management on NVMM", section 5.2): when recent faults are
-//! slower than they were while nothing was done in the background, it pauses. Had the pause no effect, then something else
-//! makes faults slow, and that is what quiet looks like from then on; else the work goes on at half its rate, and gains
-//! speed again while faults stay as they should be.
+//! Two rules. A *token bucket* bounds how many bytes a second all of it together may move. And it *yields*,
+//! by what faults are seen to cost, not by thresholds alone ("Physical memory management on NVMM", section
+//! 5.2): when recent faults are slower than they were while nothing was done in the background, it pauses.
+//! Had the pause no effect, then something else makes faults slow, and that is what quiet looks like from
+//! then on; else the work goes on at half its rate, and gains speed again while faults stay as they should
+//! be.
 //!
 //! Time is passed in.
 
@@ -18,7 +20,8 @@ use crate::size::Size;
 pub struct Config {
     /// Bytes that background work may move in a second; 0 for no bound.
     pub bytes_per_s: Size,
-    /// Work pauses when the 90th percentile of recent faults is this many times what it was in quiet; 0 for never.
+    /// Work pauses when the 90th percentile of recent faults is this many times what it was in quiet; 0 for
+    /// never.
     pub yield_ratio: f64,
 }
 
@@ -53,7 +56,7 @@ pub struct Faults {
 /// Whether work may be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Now.
+    /// The work may be done at once.
     Go,
     /// Not before so many nanoseconds have passed.
     Wait(u64),
@@ -83,7 +86,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A full bucket.
+    /// A bucket that is full at `now_ns`, in nanoseconds of a steady clock.
     #[must_use]
     pub fn new(config: Config, now_ns: u64) -> Self {
         let phase = Phase::Working { moved: false };
@@ -107,8 +110,8 @@ impl Budget {
         self.pauses
     }
 
-    /// Asks to move `bytes`, which count as moved if the answer is [`Verdict::Go`]. `faults` tells of those since it was
-    /// called last, and is called when it is time for a look.
+    /// Asks to move `bytes`, which count as moved if the answer is [`Verdict::Go`]. `faults` tells of those
+    /// since it was called last, and is called when it is time for a look.
     pub fn ask(&mut self, now_ns: u64, bytes: u64, faults: impl FnOnce() -> Faults) -> Verdict {
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
             self.looked_ns = now_ns;
@@ -213,6 +216,7 @@ fn time_for(bytes: u64, bytes_per_s: u64) -> u64 {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::page::PAGE_BYTES;
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
@@ -222,8 +226,8 @@ mod tests {
         Config { bytes_per_s: Size::from_bytes(mib_per_s << 20), yield_ratio }
     }
 
-    /// Asks for 64 KiB every 100 us for `ms` milliseconds, while faults cost as `p90_ns` says of the time and of whether
-    /// work was done of late. Returns the bytes that were moved.
+    /// Asks for 64 KiB every 100 us for `ms` milliseconds, while faults cost as `p90_ns` says of the time and
+    /// of whether work was done of late. Returns the bytes that were moved.
     fn run(budget: &mut Budget, now_ns: &mut u64, ms: u64, p90_ns: impl Fn(bool) -> u64) -> u64 {
         let end_ns = *now_ns + ms * MS;
         let (mut moved, mut of_late) = (0, false);
@@ -244,10 +248,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and whatever faults cost, no stretch of time sees more than the rate, a burst and one request.
+        /// Whatever is asked and whatever faults cost, no stretch of time sees more than the rate, a burst
+        /// and one request.
         #[test]
         fn the_rate_is_never_exceeded(
-            asks in proptest::collection::vec((0_u64..5 * MS, 1_u64..4 << 20, 0_u64..100, 0_u64..50_000), 1..400),
+            asks in proptest::collection::vec(
+                (0_u64..5 * MS, 1_u64..4 << 20, 0_u64..100, 0_u64..50_000),
+                1..400,
+            ),
             mib_per_s in 1_u64..2000,
         ) {
             let config = config(mib_per_s, 1.5);
@@ -324,7 +332,7 @@ mod tests {
             let mut budget = Budget::new(config(1000, yield_ratio), 0);
             for step in 1..200_u64 {
                 let p90_ns = if step < 100 { 1_000 } else { 1_000_000 };
-                let _ = budget.ask(step * LOOK_NS, 4096, || Faults { count, p90_ns });
+                let _ = budget.ask(step * LOOK_NS, PAGE_BYTES, || Faults { count, p90_ns });
             }
             assert_eq!(budget.pauses(), 0);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Budget<'a> {
     /// Pages that may be local, all processes together.
     pub limit_pages: &'a AtomicU64,
-    /// Pages that are.
+    /// Pages that are local, all processes together.
     pub local_pages: &'a AtomicU64,
     /// The most that ever were.
     pub peak_local_pages: &'a AtomicU64,
@@ -20,8 +20,8 @@ impl Budget<'_> {
         self.try_charge_beyond(pages, 0)
     }
 
-    /// As [`Self::try_charge`], with up to `reserve_pages` more than the limit: for what must come in before anything
-    /// can go out.
+    /// As [`Self::try_charge`], with up to `reserve_pages` more than the limit: for what must come in before
+    /// anything can go out.
     #[must_use]
     pub fn try_charge_beyond(&self, pages: u64, reserve_pages: u64) -> bool {
         let limit = self.limit_pages.load(Ordering::Relaxed) + reserve_pages;

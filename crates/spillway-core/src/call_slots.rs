@@ -1,8 +1,10 @@
-//! The state machine of a call: a slot that a thread of the program claims, the pager answers, and somebody frees.
+//! The state machine of a call: a slot that a thread of the program claims, the pager answers, and somebody
+//! frees.
 //!
-//! A slot goes FREE -> CLAIMED -> PENDING -> RUNNING -> DONE -> SPENT, and FREE once its doorbell is unmapped. Invariants, checked
-//! for all interleavings by the loom model below (`make loom`): a request is taken up once and answered with its own result,
-//! and no thread sleeps for ever - neither before its doorbell nor for want of a free slot.
+//! A slot goes FREE -> CLAIMED -> PENDING -> RUNNING -> DONE -> SPENT, and FREE once its doorbell is
+//! unmapped. Invariants, checked for all interleavings by the loom model below (`make loom`): a request is
+//! taken up once and answered with its own result, and no thread sleeps for ever - neither before its
+//! doorbell nor for want of a free slot.
 
 use std::ops::Range;
 
@@ -17,8 +19,8 @@ use std::thread::yield_now;
 
 /// How many threads can ask at once.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 64 };
-/// So often a thread looks before it makes sure that its doorbell rings at all: far more than signals interrupt a call, and less
-/// than a millisecond where nothing stops it.
+/// So often a thread looks before it makes sure that its doorbell rings at all: far more than signals
+/// interrupt a call, and less than a millisecond where nothing stops it.
 const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 1 << 16 };
 
 const FREE: u32 = 0;
@@ -62,7 +64,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// Free slots.
+    /// Slots of which each is free.
     #[must_use]
     pub fn new() -> Self {
         let slots = std::array::from_fn(|_| Slot {
@@ -89,7 +91,8 @@ impl Slots {
             doorbells.touch(index);
             looks = looks.wrapping_add(1);
             if looks.is_multiple_of(MOST_LOOKS) {
-                // Who let go a ring for the slot's last request may have come late, and mapped the doorbell for good.
+                // Who let go a ring for the slot's last request may have come late, and mapped the doorbell
+                // for good.
                 doorbells.unmap(index..index + 1);
             }
         }
@@ -299,7 +302,8 @@ mod model {
         }
     }
 
-    /// The first of `askers` threads asks so many times, the others once each, while signals come if `interrupted`.
+    /// The first of `askers` threads asks so many times, the others once each, while signals come if
+    /// `interrupted`.
     fn model(askers: usize, times: usize, interrupted: bool, preemptions: usize) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

@@ -24,8 +24,8 @@ const CHUNK_ENTRIES: usize = 63;
 const NONE: u32 = u32::MAX;
 const RETAIN_RESERVE: usize = 1;
 
-/// Entries, and behind them the number of the next chunk. An array of words, so that a pool of zeros takes memory only where
-/// it is used: local limits are large.
+/// Entries, and behind them the number of the next chunk. An array of words, so that a pool of zeros takes
+/// memory only where it is used: local limits are large.
 type Chunk = [u64; CHUNK_ENTRIES + 1];
 const NEXT: usize = CHUNK_ENTRIES;
 
@@ -97,7 +97,7 @@ pub struct Fifo {
 pub struct PoolFull;
 
 impl Fifo {
-    /// An empty queue.
+    /// A queue without entries, which holds no chunk of the pool.
     #[must_use]
     pub const fn new() -> Self {
         Self { head: NONE, head_at: 0, tail: NONE, tail_at: 0, len: 0 }
@@ -109,13 +109,16 @@ impl Fifo {
         self.len
     }
 
-    /// No entries.
+    /// Whether there are no entries, not even stale ones.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Adds at the tail.
+    ///
+    /// # Errors
+    /// The pool has no room, until entries are popped or [`Self::retain`] drops some.
     pub fn push(&mut self, pool: &mut Pool, entry: Entry) -> Result<(), PoolFull> {
         self.push_leaving(pool, entry, RETAIN_RESERVE)
     }
@@ -185,7 +188,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_a_deque(operations in proptest::collection::vec((0_usize..3, 0_u64..1 << 40), 0..2000)) {
+        fn behaves_as_a_deque(
+            operations in proptest::collection::vec((0_usize..3, 0_u64..1 << 40), 0..2000),
+        ) {
             let mut pool = Pool::new(1000, 2);
             let mut queues = [Fifo::new(), Fifo::new()];
             let mut models = [VecDeque::new(), VecDeque::new()];

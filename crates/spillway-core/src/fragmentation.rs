@@ -1,7 +1,7 @@
 //! How broken memory is, as one number.
 
-/// The share of `pages` that does not lie in whole ranges of 2 MiB, 0 (all of them do) to 1 (none does). 0 where there are
-/// no pages. Of free memory it is the kernel's *unusable free space index* for order 9
+/// The share of `pages` that does not lie in whole ranges of 2 MiB, 0 (all of them do) to 1 (none does). 0
+/// where there are no pages. Of free memory it is the kernel's *unusable free space index* for order 9
 /// (`mm/vmstat.c`, `extfrag/unusable_index`).
 #[must_use]
 pub fn fragmentation_index(pages: usize, in_whole_ranges: usize) -> f64 {

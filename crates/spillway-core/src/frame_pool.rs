@@ -1,11 +1,12 @@
 //! Which frames are free: taken and given back in runs of neighbours, so that ranges of 2 MiB stay whole.
 //!
-//! What leaves together should lie together: a run of pages moves in one call, a range of 2 MiB in one step of the page
-//! table. So single frames and short runs come out of ranges that are broken already, and a whole range is broken only
-//! where no broken one has a run that is long enough (fragmentation avoidance: "Physical memory management on NVMM",
-//! section 5.4).
+//! What leaves together should lie together: a run of pages moves in one call, a range of 2 MiB in one step
+//! of the page table. So single frames and short runs come out of ranges that are broken already, and a whole
+//! range is broken only where no broken one has a run that is long enough (fragmentation avoidance: "Physical
+//! memory management on NVMM", section 5.4).
 //!
-//! A bit a frame, and no lock: any number of threads may take and give back at once, in the middle of a page fault.
+//! A bit a frame, and no lock: any number of threads may take and give back at once, in the middle of a page
+//! fault.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -46,8 +47,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// What is long enough comes first, then what breaks no whole range; then the tightest, or of what is too short the
-    /// longest.
+    /// What is long enough comes first, then what breaks no whole range; then the tightest, or of what is too
+    /// short the longest.
     fn rank(&self, wanted: usize) -> (bool, bool, usize) {
         let fits = self.length >= wanted;
         let tightness = if fits { WORD_FRAMES - self.length } else { self.length };
@@ -102,8 +103,8 @@ impl FramePool {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `wanted` neighbouring frames, at most [`MAX_RUN_FRAMES`]: the first and their number. `None` when none
-    /// is free.
+    /// Takes up to `wanted` neighbouring frames, at most [`MAX_RUN_FRAMES`]: the first and their number.
+    /// `None` when none is free.
     #[must_use]
     pub fn take_run(&self, wanted: usize) -> Option<(u32, usize)> {
         let wanted = wanted.clamp(1, MAX_RUN_FRAMES);
@@ -125,7 +126,8 @@ impl FramePool {
         None
     }
 
-    /// Takes a whole range of [`RANGE_FRAMES`], on a multiple of as many: its first frame. `None` when all are broken.
+    /// Takes a whole range of [`RANGE_FRAMES`], on a multiple of as many: its first frame. `None` when all
+    /// are broken.
     #[must_use]
     pub fn take_range(&self) -> Option<u32> {
         (0..self.words.len() / RANGE_WORDS).find(|&range| self.try_take_range(range)).map(|range| {
@@ -372,7 +374,8 @@ mod tests {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // In turns more is taken and more is given back, so that the pool is full and empty again and again.
+                // In turns more is taken and more is given back, so that the pool is full and empty again and
+                // again.
                 let operation = if step / 500 % 2 == 0 { random % 7 } else { random % 5 + 4 };
                 both.step(operation as u8, (random >> 32) as usize);
                 if step % 1000 == 0 {

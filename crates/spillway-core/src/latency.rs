@@ -9,10 +9,11 @@ const OCTAVES: u64 = 36;
 /// Counters that a histogram needs.
 pub const BUCKETS: usize = (OCTAVES * SUB_BUCKETS) as usize;
 
-/// Latencies in nanoseconds, in buckets that are at most 1/16 wide: exact below 16 ns, then 16 a power of two.
+/// Latencies in nanoseconds, in buckets that are at most 1/16 wide: exact below 16 ns, then 16 a power of
+/// two.
 #[derive(Clone, Copy)]
 pub struct LatencyHistogram<'a> {
-    /// [`BUCKETS`] counters.
+    /// One counter for each of the [`BUCKETS`] buckets.
     pub buckets: &'a [AtomicU64],
     /// The largest latency, in nanoseconds.
     pub max_ns: &'a AtomicU64,
@@ -36,7 +37,7 @@ fn upper_bound_ns(bucket: usize) -> u64 {
 }
 
 impl LatencyHistogram<'_> {
-    /// Adds one latency.
+    /// Counts one latency, in nanoseconds, in its bucket.
     pub fn record(&self, latency_ns: u64) {
         self.buckets[bucket_of(latency_ns)].fetch_add(1, Ordering::Relaxed);
         self.max_ns.fetch_max(latency_ns, Ordering::Relaxed);
@@ -59,14 +60,14 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// From now on.
+    /// A reader that is told of what comes from now on.
     #[must_use]
     pub fn new(histogram: &LatencyHistogram<'_>) -> Self {
         Self { seen: histogram.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect() }
     }
 
-    /// How many latencies came since the last look, and the one in nanoseconds that `share` of them do not exceed; 0 when
-    /// there are none.
+    /// How many latencies came since the last look, and the one in nanoseconds that `share` of them do not
+    /// exceed; 0 when there are none.
     pub fn look(&mut self, histogram: &LatencyHistogram<'_>, share: f64) -> (u64, u64) {
         let counts = histogram.buckets.iter().zip(&mut self.seen).map(|(count, seen)| {
             let now = count.load(Ordering::Relaxed);
@@ -104,7 +105,9 @@ mod tests {
         }
 
         #[test]
-        fn quantiles_are_within_a_sixteenth(mut latencies_ns in proptest::collection::vec(0_u64..1 << 30, 1..300)) {
+        fn quantiles_are_within_a_sixteenth(
+            mut latencies_ns in proptest::collection::vec(0_u64..1 << 30, 1..300),
+        ) {
             let buckets: Vec<_> = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
             let max_ns = AtomicU64::new(0);
             let histogram = LatencyHistogram { buckets: &buckets, max_ns: &max_ns };

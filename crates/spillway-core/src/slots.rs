@@ -1,10 +1,10 @@
 //! Who uses which slot of far memory, which page it holds, and its checksum.
 //!
-//! All processes of a run share one table. A slot is free while its reference count is 0. After a fork, parent
-//! and child hold the same slots until one of them writes its page anew. Each process notes the slots it holds
-//! in a bitmap of its own, also shared, so that what a killed process held can be given back. A reference is
-//! counted before it is noted, and un-noted before it is given back: a process killed in between leaks a
-//! slot, but no slot is ever free while somebody holds it.
+//! All processes of a run share one table. A slot is free while its reference count is 0. After a fork,
+//! parent and child hold the same slots until one of them writes its page anew. Each process notes the slots
+//! it holds in a bitmap of its own, also shared, so that what a killed process held can be given back. A
+//! reference is counted before it is noted, and un-noted before it is given back: a process killed in between
+//! leaks a slot, but no slot is ever free while somebody holds it.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -94,8 +94,8 @@ impl Held<'_> {
 }
 
 impl SlotTable<'_> {
-    /// Takes a free slot within `range`: `near` if it is free, else one in the same slab, else any. The slot is
-    /// counted once and noted in `held`. `None` when all are in use.
+    /// Takes a free slot within `range`: `near` if it is free, else one in the same slab, else any. The slot
+    /// is counted once and noted in `held`. `None` when all are in use.
     #[must_use]
     pub fn take(&self, held: Held<'_>, range: std::ops::Range<u32>, near: u32) -> Option<u32> {
         if range.is_empty() {
@@ -173,8 +173,9 @@ impl SlotTable<'_> {
         self.slab_used[(slot >> SLAB_SHIFT) as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The slots that a process holds, in ascending order. A slot is counted in its slab before its holder notes it, so slabs of
-    /// which nothing is in use are passed over: there are far more of them, and nobody has touched their memory yet.
+    /// The slots that a process holds, in ascending order. A slot is counted in its slab before its holder
+    /// notes it, so slabs of which nothing is in use are passed over: there are far more of them, and nobody
+    /// has touched their memory yet.
     pub fn held_by<'a>(&'a self, held: &'a Held<'_>) -> impl Iterator<Item = u32> + 'a {
         let is_used = |slab: &usize| self.slab_used[*slab].load(Ordering::Relaxed) > 0;
         (0..self.slab_used.len()).filter(is_used).flat_map(|slab| held.in_slab(slab))
@@ -284,7 +285,11 @@ mod tests {
                             let mut discarded = false;
                             table.release(held[who], slot, |_| discarded = true);
                             prop_assert_eq!(discarded, last);
-                            if last { model.remove(&slot); } else { model.entry(slot).or_default()[who] = false; }
+                            if last {
+                                model.remove(&slot);
+                            } else {
+                                model.entry(slot).or_default()[who] = false;
+                            }
                         }
                     }
                     _ => {

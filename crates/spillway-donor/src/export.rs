@@ -68,7 +68,7 @@ impl Drop for Reservation<'_> {
 /// A stretch of an export that is stored, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Number of bytes.
+    /// How many bytes it covers.
     pub bytes: u64,
     /// Whether anything is stored there; what is not reads as zeros.
     pub is_data: bool,

@@ -25,7 +25,7 @@ pub struct FramePool {
 struct Free {
     /// Free, with memory and old contents.
     warm: Vec<u32>,
-    /// Free, without memory.
+    /// Frames that are free and hold no memory.
     cold: Vec<u32>,
     /// Frames from here on were never used.
     fresh: u32,
@@ -84,7 +84,7 @@ impl FramePool {
         Ok(())
     }
 
-    /// Frees frames.
+    /// Gives frames back, for others to take.
     pub fn put(&self, frames: &mut Vec<u32>) {
         if frames.is_empty() {
             return;

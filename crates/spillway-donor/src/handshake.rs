@@ -37,7 +37,7 @@ const EXPORT_FLAGS: ExportFlags = ExportFlags::HAS_FLAGS
     .union(ExportFlags::SEND_CACHE)
     .union(ExportFlags::CAN_MULTI_CONN);
 
-/// What was agreed.
+/// What client and server have agreed on.
 #[derive(Debug)]
 pub struct Session {
     /// The export that the client chose.

@@ -34,7 +34,7 @@ pub enum OpenError {
     /// The private export is not there (any more).
     #[error("this donor holds no memory of that run: it was restarted, or the run was away for too long")]
     Lost,
-    /// Too many exports.
+    /// There are as many exports as there may be.
     #[error("this donor has {MAX_EXPORTS} exports, the most it can have: drop one")]
     TooMany,
 }
@@ -76,7 +76,7 @@ pub struct Attachment {
     registry: Arc<Registry>,
     visitor: Visitor,
     name: String,
-    /// The export.
+    /// The export that the connection uses.
     pub export: Arc<Export>,
 }
 

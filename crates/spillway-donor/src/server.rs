@@ -74,7 +74,7 @@ pub enum DonorError {
     Unavailable {
         /// What was asked for.
         memory: Size,
-        /// What there is.
+        /// How much the machine has available.
         available: Size,
     },
     /// More connections than a process may have open files.
@@ -84,7 +84,7 @@ pub enum DonorError {
     Files {
         /// What was asked for.
         connections: usize,
-        /// The hard limit.
+        /// The hard limit of open files.
         limit: u64,
     },
     /// The address space has no room.
@@ -98,7 +98,7 @@ pub enum DonorError {
     /// An address is taken, or not ours.
     #[error("cannot listen on {place}: {reason}; {remedy}")]
     Listen {
-        /// Which.
+        /// Which place cannot be listened at.
         place: Place,
         /// What the kernel says.
         reason: io::Error,
@@ -113,11 +113,11 @@ pub enum DonorError {
 /// Where a donor listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// NBD by TCP.
+    /// NBD by TCP, at an address and port.
     Tcp(SocketAddr),
     /// NBD by a Unix socket.
     Unix(PathBuf),
-    /// Shared-memory rings.
+    /// Rings in shared memory, by the donor's name.
     Shm(String),
 }
 

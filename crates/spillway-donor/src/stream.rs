@@ -28,7 +28,7 @@ pub enum StreamError {
     /// The export went while its contents were being sent.
     #[error("the export was dropped")]
     Dropped,
-    /// The socket failed.
+    /// The socket failed with this error.
     #[error("socket: {0}")]
     Socket(Errno),
 }
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// The socket.
+    /// The socket that it reads and writes.
     #[must_use]
     pub fn socket(&self) -> &Arc<OwnedFd> {
         &self.socket
@@ -158,7 +158,7 @@ impl Stream {
         }
     }
 
-    /// Receives and forgets.
+    /// Receives that many bytes and forgets them.
     pub fn skip(&mut self, mut bytes: usize) -> Result<(), StreamError> {
         while bytes > 0 {
             if self.begin == self.end {

@@ -10,7 +10,7 @@ const KIND_WRITE: u64 = 1;
 const KIND_COMPUTE: u64 = 2;
 const VALUE_MASK: u64 = (1 << KIND_SHIFT) - 1;
 
-/// An access, unpacked.
+/// What an [`Access`] stands for, unpacked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
     /// Reads at this address.
@@ -37,7 +37,7 @@ impl Access {
         Self(KIND_COMPUTE << KIND_SHIFT | ns & VALUE_MASK)
     }
 
-    /// What it is.
+    /// What this access does, and where.
     pub fn action(self) -> Action {
         let value = self.0 & VALUE_MASK;
         match self.0 >> KIND_SHIFT {

@@ -1,4 +1,5 @@
-//! Advice before hardware is bought: how much local memory a workload needs, under which policy, and what more would bring.
+//! Advice before hardware is bought: how much local memory a workload needs, under which policy, and what
+//! more would bring.
 
 use serde::Serialize;
 
@@ -30,15 +31,16 @@ const POLICIES: [&str; 12] = [
 /// How one policy does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyAdvice {
-    /// Which.
+    /// The name of the policy.
     pub policy: &'static str,
     /// Run time over all local, for each share of local memory.
     pub slowdowns: Vec<(f64, f64)>,
-    /// The least share of local memory at which it loses no more than 5%, 10%, 20%; none where it always loses more.
+    /// The least share of local memory at which it loses no more than 5%, 10%, 20%; none where it always
+    /// loses more.
     pub least_local: Vec<(f64, Option<f64>)>,
 }
 
-/// Advice.
+/// What the runs came to, and the advice that follows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// Every policy, the best at the asked local memory first.
@@ -72,8 +74,8 @@ fn least_local(slowdowns: &[(f64, f64)], loss: f64) -> Option<f64> {
     least
 }
 
-/// Advice for the workload and platform of `spec`, whose local memory is the one asked about. Tells `progress` how many of how many
-/// policies are through.
+/// Advice for the workload and platform of `spec`, whose local memory is the one asked about. Tells
+/// `progress` how many of how many policies are through.
 ///
 /// # Errors
 /// A run failed.
@@ -121,7 +123,7 @@ pub fn advise(
 
 #[cfg(test)]
 mod tests {
-    use spillway_policy::knowledge::Needs;
+    use spillway_policy::knowledge::Foreknowledge;
     use spillway_policy::registry;
 
     use super::*;
@@ -142,7 +144,8 @@ mod tests {
         let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9, &|_, _| {}).unwrap();
         assert_eq!(advice.policies.len(), POLICIES.len());
         let live = |name: &&str| {
-            registry::find(name).is_ok_and(|entry| entry.needs == Needs::Nothing && !entry.unlimited)
+            registry::find(name)
+                .is_ok_and(|entry| entry.needs.foreknowledge == Foreknowledge::Nothing && !entry.unlimited)
         };
         assert!(POLICIES.iter().all(live));
         let at = |policy: &PolicyAdvice| policy.slowdowns[2].1;

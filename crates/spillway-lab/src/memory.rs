@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use spillway_core::page::HUGE_BYTES;
+
 use crate::access::{Access, Accesses};
 use crate::workload::Region;
 
@@ -9,7 +11,7 @@ use crate::workload::Region;
 pub const LINE_BYTES: u64 = 64;
 
 /// Alignment of a region: a huge page.
-const REGION_ALIGN_BYTES: u64 = 2 << 20;
+const REGION_ALIGN_BYTES: u64 = HUGE_BYTES;
 
 /// Hands out the addresses of a workload's arrays: one region each, one after the other.
 #[derive(Debug)]
@@ -79,14 +81,14 @@ impl<T: Copy> Array<T> {
         self.start + (index * size_of::<T>()) as u64
     }
 
-    /// Reads an element.
+    /// Reads an element, and notes the access.
     #[inline]
     pub fn get(&self, index: usize, accesses: &mut Accesses) -> T {
         accesses.push(Access::read(self.address(index)));
         self.data[index]
     }
 
-    /// Writes an element.
+    /// Writes an element, and notes the access.
     #[inline]
     pub fn set(&mut self, index: usize, value: T, accesses: &mut Accesses) {
         accesses.push(Access::write(self.address(index)));

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use spillway_core::machine::PageIndex;
-use spillway_core::policy::{AccessModel, Policy};
+use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
 use spillway_core::size::Size;
-use spillway_policy::knowledge::{Knowledge, Needs};
-use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
+use spillway_policy::entry::{PolicyEntry, PolicyError, PolicySettings};
+use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::machine::PageIndex;
+use spillway_policy::policy::{AccessModel, Policy};
+use spillway_policy::registry;
 use thiserror::Error;
 
 use crate::access::{Accesses, Action};
@@ -26,7 +28,7 @@ use crate::workloads::{self, WorkloadError};
 pub enum LocalSize {
     /// This share of the working set.
     Share(f64),
-    /// So many bytes.
+    /// As many bytes as this.
     Bytes(u64),
 }
 
@@ -34,19 +36,19 @@ pub enum LocalSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSpec {
-    /// The workload's name.
+    /// The name of the workload.
     pub workload: String,
-    /// Its working set.
+    /// The working set that it fills, in bytes.
     pub bytes: u64,
-    /// Its other settings.
+    /// Settings of the workload beside its size and seed.
     pub workload_settings: Map<String, Value>,
-    /// The policy's name.
+    /// The name of the policy.
     pub policy: String,
     /// Its settings, where they are not the defaults for this working set.
     pub policy_settings: Map<String, Value>,
-    /// Local memory.
+    /// How much memory is local.
     pub local: LocalSize,
-    /// The platform's name.
+    /// The name of the platform.
     pub platform: String,
     /// Its settings, where they are not the preset's.
     pub platform_settings: Map<String, Value>,
@@ -54,8 +56,8 @@ pub struct RunSpec {
     pub contention: f64,
     /// Seed of workload and policy.
     pub seed: u64,
-    /// What the working set is of the platform's real one: caches, and the policies' windows and periods, shrink by it.
-    /// None: as the sizes are.
+    /// What the working set is of the platform's real one: caches, and the policies' windows and periods,
+    /// shrink by it. None: as the sizes are.
     pub scale: Option<f64>,
     /// Whether tasks take turns in an order that no policy changes.
     pub lockstep: bool,
@@ -83,7 +85,7 @@ impl Default for RunSpec {
 /// What came of a run. Rates are a second of the run's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// What was run.
+    /// What was run, with all its settings.
     pub spec: RunSpec,
     /// Memory that it was given, in pages: whole huge pages.
     pub pages: u32,
@@ -101,9 +103,9 @@ pub struct Report {
     pub local_hit_ratio: f64,
     /// Accesses that missed the caches.
     pub llc_misses: u64,
-    /// Pages promoted.
+    /// Pages that came to local memory.
     pub promotions: u64,
-    /// Pages demoted.
+    /// Pages that went to far memory.
     pub demotions: u64,
     /// Pages promoted a second.
     pub promotions_per_s: f64,
@@ -115,7 +117,8 @@ pub struct Report {
     pub good_put: f64,
     /// Pages fetched beside a demanded one that were accessed, as a share.
     pub prefetch_accuracy: f64,
-    /// Local base pages accessed within a second of the real platform's time, on average: N of hotness fragmentation.
+    /// Local base pages accessed within a second of the real platform's time, on average: N of hotness
+    /// fragmentation.
     pub local_pages_in_use: f64,
     /// The same, as a share of local pages.
     pub local_in_use: f64,
@@ -146,29 +149,29 @@ impl Report {
 /// Why there was no run.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The workload.
+    /// The workload cannot be made.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The policy.
+    /// The policy cannot be made.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The platform.
+    /// The platform cannot be made.
     #[error(transparent)]
     Platform(#[from] PlatformError),
     /// A setting of the platform.
     #[error("platform '{name}': {reason}; correct its settings")]
     PlatformSetting {
-        /// Which.
+        /// The name of the platform.
         name: String,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
     /// A number that makes no sense.
     #[error("{what} is {value}: it must be {range}")]
     Range {
-        /// Which.
+        /// The name of the value.
         what: &'static str,
-        /// What it is.
+        /// What it was set to.
         value: f64,
         /// What it may be.
         range: &'static str,
@@ -183,18 +186,20 @@ pub enum RunError {
     },
     /// Pages must be brought in to be read, and there is no room for any.
     #[error(
-        "policy '{policy}' brings a page in to read it, and local memory holds none: give it more local memory"
+        "policy '{policy}' brings a page in to read it, and local memory holds none: \
+         give it more local memory"
     )]
     NoLocal {
-        /// Which.
+        /// The name of the policy.
         policy: String,
     },
     /// The offline policy's future is too long.
     #[error(
-        "policy '{policy}' would have to know more than {limit} accesses beforehand: choose a smaller working set"
+        "policy '{policy}' would have to know more than {limit} accesses beforehand: \
+         choose a smaller working set"
     )]
     Future {
-        /// Which.
+        /// The name of the policy.
         policy: String,
         /// How many it may be.
         limit: usize,
@@ -225,7 +230,8 @@ pub fn execute(spec: &RunSpec) -> Result<Report, RunError> {
     reports.pop().ok_or(NO_PROGRAM)
 }
 
-/// Runs a workload under a policy that is in no registry: `make` gets what the run is of the real platform's size.
+/// Runs a workload under a policy that is in no registry: `make` gets what the run is of the real platform's
+/// size.
 ///
 /// # Errors
 /// Something in it does not exist or makes no sense.
@@ -255,8 +261,8 @@ fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenan
     }
 }
 
-/// Runs several programs on one machine: each with its own policy and local memory, all on one link. Platform and contention
-/// are the first one's.
+/// Runs several programs on one machine: each with its own policy and local memory, all on one link. Platform
+/// and contention are the first one's.
 ///
 /// # Errors
 /// Something in one of them does not exist or makes no sense.
@@ -282,7 +288,7 @@ pub fn execute_together(specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
         }
         tenants.push(Tenant { workload, policy, local_pages });
         used.push(used_pages);
-        lockstep |= entry.needs == Needs::Future;
+        lockstep |= entry.needs.foreknowledge == Foreknowledge::Future;
     }
     let setup = setup(platform, factor, first.contention, lockstep, tenants);
     let outcomes = Simulation::new(setup)?.run()?;
@@ -337,9 +343,9 @@ fn platform(spec: &RunSpec, working_set_bytes: Option<u64>) -> Result<(Platform,
         return Err(wrong(reason));
     }
     let platform: Platform = serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-    if !platform.page_bytes.is_power_of_two() || !(4096..=2 << 20).contains(&platform.page_bytes) {
+    if !platform.page_bytes.is_power_of_two() || !(PAGE_BYTES..=HUGE_BYTES).contains(&platform.page_bytes) {
         return Err(wrong(format!(
-            "page_bytes is {}, no power of two from 4096 to 2 MiB",
+            "page_bytes is {}, no power of two from {PAGE_BYTES} to 2 MiB",
             platform.page_bytes
         )));
     }
@@ -377,16 +383,16 @@ fn knowledge(
     platform: &Platform,
     map: &AddressMap,
 ) -> Result<Knowledge, RunError> {
-    match entry.needs {
-        Needs::Nothing => Ok(Knowledge::default()),
-        Needs::Profile => profile(spec, platform, map),
-        Needs::Future => future(spec, map),
+    match entry.needs.foreknowledge {
+        Foreknowledge::Nothing => Ok(Knowledge::default()),
+        Foreknowledge::Profile => profile(spec, platform, map),
+        Foreknowledge::Future => future(spec, map),
     }
 }
 
 fn profile(spec: &RunSpec, platform: &Platform, map: &AddressMap) -> Result<Knowledge, RunError> {
     let policy =
-        registry::find("all-local")?.build(1.0, &Settings::new(), spec.seed, &Knowledge::default())?;
+        registry::find("all-local")?.build(1.0, &PolicySettings::new(), spec.seed, &Knowledge::default())?;
     let setup = Setup {
         platform: platform.clone(),
         contention: 0.0,

@@ -1,7 +1,9 @@
-//! Sweeps: every combination of workloads, policies, sizes, latencies and contention, on all cores, resumable.
+//! Sweeps: every combination of workloads, policies, sizes, latencies and contention, on all cores,
+//! resumable.
 //!
-//! Each finished run is one line of JSON in `OUT/runs.jsonl` at once; a sweep that was interrupted goes on with what is
-//! missing there. When all are done, `OUT/runs.parquet` holds them in the order of the grid, one column a measure.
+//! Each finished run is one line of JSON in `OUT/runs.jsonl` at once; a sweep that was interrupted goes on
+//! with what is missing there. When all are done, `OUT/runs.parquet` holds them in the order of the grid, one
+//! column a measure.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -30,9 +32,9 @@ pub const TABLE: &str = "runs.parquet";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grid {
-    /// Workloads, by name.
+    /// The workloads to run, by name.
     pub workloads: Vec<String>,
-    /// Policies, by name.
+    /// The policies to run, by name.
     pub policies: Vec<String>,
     /// Local memory, as shares of the working set.
     #[serde(default = "default_local")]
@@ -43,13 +45,13 @@ pub struct Grid {
     /// Shares of the link that a neighbour takes.
     #[serde(default = "default_contention")]
     pub contention: Vec<f64>,
-    /// Seeds.
+    /// The seeds to run each with.
     #[serde(default = "default_seeds")]
     pub seeds: Vec<u64>,
     /// Working set, in bytes.
     #[serde(default = "default_bytes")]
     pub bytes: u64,
-    /// The platform.
+    /// The platform to run on, by name.
     #[serde(default = "default_platform")]
     pub platform: String,
     /// Settings of each workload, by its name.
@@ -158,43 +160,43 @@ impl Grid {
 /// Why a sweep ended early.
 #[derive(Debug, Error)]
 pub enum SweepError {
-    /// A file.
+    /// A file cannot be read or written.
     #[error("cannot use '{path}': {source}; see that the directory can be written to and has room")]
     File {
-        /// Which.
+        /// The path of the file.
         path: String,
-        /// Why.
+        /// What the system said.
         source: std::io::Error,
     },
-    /// The grid.
+    /// The grid asks for what cannot be run.
     #[error("the grid cannot be run: {what}; {remedy}")]
     Grid {
         /// What is wrong with it.
         what: String,
-        /// What to do.
+        /// What to do about it.
         remedy: &'static str,
     },
-    /// A run.
+    /// A run of the sweep failed.
     #[error("the run of '{workload}' under '{policy}' failed: {source}")]
     Run {
-        /// Which workload.
+        /// The workload of the run.
         workload: String,
-        /// Which policy.
+        /// The policy of the run.
         policy: String,
-        /// Why.
+        /// Why the run failed.
         source: RunError,
     },
     /// What is there cannot be gone on with.
     #[error("'{path}', line {line}, is no run of a sweep: {reason}; remove the file to start over")]
     Line {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// Which line.
+        /// The number of the line, from 1.
         line: usize,
-        /// Why.
+        /// What is wrong with the line.
         reason: String,
     },
-    /// The table.
+    /// The table of results cannot be written.
     #[error("cannot write the table of runs: {0}; see that there is room")]
     Table(#[from] ParquetError),
 }
@@ -215,8 +217,8 @@ fn run_error(spec: &RunSpec) -> impl Fn(RunError) -> SweepError {
     move |source| SweepError::Run { workload: spec.workload.clone(), policy: spec.policy.clone(), source }
 }
 
-/// Makes the runs of `grid` that `out` does not hold yet, and writes the table. Tells `progress` how many of how many are
-/// done after each.
+/// Makes the runs of `grid` that `out` does not hold yet, and writes the table. Tells `progress` how many of
+/// how many are done after each.
 ///
 /// # Errors
 /// A run or a file; runs that were done are kept.

@@ -22,7 +22,8 @@ pub trait Workload: Send {
     /// The memory that it uses, all of it, from the start.
     fn regions(&self) -> &[Region];
 
-    /// How much of its regions it uses, in bytes, where that is not all of them: shares of local memory are shares of this.
+    /// How much of its regions it uses, in bytes, where that is not all of them: shares of local memory are
+    /// shares of this.
     fn working_set_bytes(&self) -> Option<u64> {
         None
     }

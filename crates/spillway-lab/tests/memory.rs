@@ -2,23 +2,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use peak_alloc::PeakAlloc;
+use spillway_core::page::PAGE_BYTES;
 use spillway_lab::access::{Access, Accesses};
 use spillway_lab::simulator::platform::Platform;
 use spillway_lab::simulator::{Interleave, Setup, Simulation, Tenant};
 use spillway_lab::workload::{Region, Workload};
-use spillway_policy::knowledge::{Knowledge, Needs};
-use spillway_policy::registry::{self, PolicyEntry, Settings};
+use spillway_policy::entry::{PolicyEntry, PolicySettings};
+use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::registry;
 
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
 const PAGES: u32 = 1 << 17;
-const PAGE_BYTES: u64 = 4096;
 const START: u64 = 1 << 30;
 const MOST_BYTES_PER_PAGE: f64 = 64.0;
 
-/// Goes over all pages, round after round, every second time over the first half only: so pages become hot and cold,
-/// and move.
+/// Goes over all pages, round after round, every second time over the first half only: so pages become hot
+/// and cold, and move.
 struct Rounds {
     region: [Region; 1],
     left: u32,
@@ -37,7 +38,8 @@ impl Workload for Rounds {
     fn step(&mut self, _task: usize, accesses: &mut Accesses) -> bool {
         let end = if self.left.is_multiple_of(2) { PAGES } else { PAGES / 2 };
         for page in self.at..self.at + 256 {
-            // From page to page the line within it changes, so that not all of them meet in one set of the cache.
+            // From page to page the line within it changes, so that not all of them meet in one set of the
+            // cache.
             let address = START + u64::from(page) * PAGE_BYTES + u64::from(page % 64) * 64;
             accesses.push(Access::write(address));
         }
@@ -58,11 +60,12 @@ fn bytes_per_page(entry: &PolicyEntry) -> f64 {
     let factor = f64::from(PAGES) * PAGE_BYTES as f64 / full.working_set_bytes as f64;
     let region = Region { name: "all", start: START, bytes: u64::from(PAGES) * PAGE_BYTES };
     let workload = Box::new(Rounds { region: [region], left: 4, at: 0 });
-    let profile = (0..if entry.needs == Needs::Profile { PAGES } else { 0 }).collect::<Vec<u32>>();
+    let profile = (0..if entry.needs.foreknowledge == Foreknowledge::Profile { PAGES } else { 0 })
+        .collect::<Vec<u32>>();
     ALLOCATED.reset_peak_usage();
     let before = ALLOCATED.current_usage();
     let knowledge = Knowledge { profile: profile.into(), ..Knowledge::default() };
-    let policy = entry.build(factor, &Settings::new(), 1, &knowledge).unwrap();
+    let policy = entry.build(factor, &PolicySettings::new(), 1, &knowledge).unwrap();
     let setup = Setup {
         platform: full.scaled(factor),
         contention: 0.0,
@@ -78,7 +81,8 @@ fn bytes_per_page(entry: &PolicyEntry) -> f64 {
 /// All policies but Belady's, whose memory grows with the accesses that it knows beforehand.
 #[test]
 fn a_simulated_page_takes_at_most_64_bytes() {
-    let policies = registry::entries().iter().filter(|entry| entry.needs != Needs::Future);
+    let policies =
+        registry::entries().iter().filter(|entry| entry.needs.foreknowledge != Foreknowledge::Future);
     let found: Vec<(&str, f64)> = policies.map(|entry| (entry.name, bytes_per_page(entry))).collect();
     println!("{found:.1?}");
     assert!(found.iter().all(|&(_, bytes)| bytes >= 1.0), "nothing was counted: {found:.1?}");

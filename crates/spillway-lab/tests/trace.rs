@@ -19,7 +19,9 @@ proptest! {
     }
 
     #[test]
-    fn readers_stand_records_that_look_right(data in prop::collection::vec(0u8..0x40, 3..300), records in 1u8..200) {
+    fn readers_stand_records_that_look_right(
+        data in prop::collection::vec(0u8..0x40, 3..300), records in 1u8..200,
+    ) {
         let sealed: Vec<u8> = [&[records, 0, 3], data.as_slice()].concat();
         exercise::exercise(&sealed);
     }

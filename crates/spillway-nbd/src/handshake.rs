@@ -35,64 +35,64 @@ bitflags! {
     /// What an export can do.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ExportFlags: u16 {
-        /// Always set.
+        /// Set in all flags that a server sends.
         const HAS_FLAGS = 1 << 0;
-        /// Writes are refused.
+        /// The export refuses to be written to.
         const READ_ONLY = 1 << 1;
-        /// FLUSH is understood.
+        /// The export understands FLUSH.
         const SEND_FLUSH = 1 << 2;
-        /// FUA is understood.
+        /// The export understands FUA on writes.
         const SEND_FUA = 1 << 3;
         /// A hint that it is a rotating disk.
         const ROTATIONAL = 1 << 4;
-        /// TRIM is understood.
+        /// The export understands TRIM.
         const SEND_TRIM = 1 << 5;
-        /// WRITE_ZEROES is understood.
+        /// The export understands WRITE_ZEROES.
         const SEND_WRITE_ZEROES = 1 << 6;
         /// READ with DF is understood.
         const SEND_DF = 1 << 7;
         /// Several connections see one export coherently.
         const CAN_MULTI_CONN = 1 << 8;
-        /// RESIZE is understood.
+        /// The export understands RESIZE.
         const SEND_RESIZE = 1 << 9;
-        /// CACHE is understood.
+        /// The export understands CACHE.
         const SEND_CACHE = 1 << 10;
         /// WRITE_ZEROES with FAST_ZERO is understood.
         const SEND_FAST_ZERO = 1 << 11;
     }
 }
 
-/// Option numbers.
+/// What options a client can send, by number.
 pub mod option {
     /// Choose an export and go, without an error reply.
     pub const EXPORT_NAME: u32 = 1;
-    /// End the handshake.
+    /// End the handshake; the connection is closed.
     pub const ABORT: u32 = 2;
-    /// List the exports.
+    /// List the names of the exports.
     pub const LIST: u32 = 3;
-    /// Upgrade to TLS.
+    /// Upgrade the connection to TLS.
     pub const STARTTLS: u32 = 5;
     /// Ask about an export.
     pub const INFO: u32 = 6;
     /// Choose an export and go.
     pub const GO: u32 = 7;
-    /// Use structured replies.
+    /// Use structured replies from now on.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// List metadata contexts.
+    /// List the metadata contexts of an export.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// Choose metadata contexts.
+    /// Choose the metadata contexts of an export.
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Kinds of option replies.
 pub mod reply {
-    /// Done.
+    /// The option has been done; nothing follows.
     pub const ACK: u32 = 1;
     /// One export of a list.
     pub const SERVER: u32 = 2;
     /// A piece of information about an export.
     pub const INFO: u32 = 3;
-    /// One metadata context.
+    /// One metadata context, with its number.
     pub const META_CONTEXT: u32 = 4;
     /// Errors have this bit.
     pub const ERROR_BIT: u32 = 1 << 31;
@@ -102,7 +102,7 @@ pub mod reply {
     pub const ERR_POLICY: u32 = ERROR_BIT | 2;
     /// The option's data is malformed, or it comes at the wrong time.
     pub const ERR_INVALID: u32 = ERROR_BIT | 3;
-    /// No such export.
+    /// The server has no such export.
     pub const ERR_UNKNOWN: u32 = ERROR_BIT | 6;
     /// The server is shutting down.
     pub const ERR_SHUTDOWN: u32 = ERROR_BIT | 7;
@@ -127,13 +127,13 @@ pub mod reply {
 
 /// Kinds of information in an INFO reply.
 pub mod info {
-    /// Size and flags.
+    /// Size of the export and its flags.
     pub const EXPORT: u16 = 0;
-    /// Canonical name.
+    /// The export's canonical name.
     pub const NAME: u16 = 1;
     /// A text for people.
     pub const DESCRIPTION: u16 = 2;
-    /// Block sizes.
+    /// Sizes of blocks that the export takes.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
@@ -167,7 +167,7 @@ pub fn decode_client_flags(bytes: [u8; CLIENT_FLAGS_BYTES]) -> Option<HandshakeF
 /// What comes before an option's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// One of [`option`].
+    /// One of the numbers in [`option`].
     pub option: u32,
     /// Bytes of data that follow. May be beyond [`MAX_OPTION_BYTES`]: then say so and hang up.
     pub data_bytes: u32,
@@ -185,21 +185,21 @@ pub fn decode_option_header(bytes: &[u8; OPTION_HEADER_BYTES]) -> Result<OptionH
 pub enum ClientOption<'a> {
     /// Choose an export and go, without an error reply.
     ExportName(&'a str),
-    /// End the handshake.
+    /// End the handshake; the connection is closed.
     Abort,
-    /// List the exports.
+    /// List the names of the exports.
     List,
-    /// Upgrade to TLS.
+    /// Upgrade the connection to TLS.
     StartTls,
     /// Ask about an export.
     Info(InfoQuery<'a>),
     /// Choose an export and go.
     Go(InfoQuery<'a>),
-    /// Use structured replies.
+    /// Use structured replies from now on.
     StructuredReply,
-    /// List metadata contexts.
+    /// List the metadata contexts of an export.
     ListMetaContext(MetaQuery<'a>),
-    /// Choose metadata contexts.
+    /// Choose the metadata contexts of an export.
     SetMetaContext(MetaQuery<'a>),
     /// Anything else, by number.
     Unknown(u32),
@@ -208,7 +208,7 @@ pub enum ClientOption<'a> {
 /// The data of INFO and GO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InfoQuery<'a> {
-    /// Export.
+    /// The export's name; empty for the default one.
     pub name: &'a str,
     /// Kinds of information that the client wants, of [`info`].
     pub kinds: Vec<u16>,
@@ -217,7 +217,7 @@ pub struct InfoQuery<'a> {
 /// The data of LIST_META_CONTEXT and SET_META_CONTEXT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetaQuery<'a> {
-    /// Export.
+    /// The export's name; empty for the default one.
     pub name: &'a str,
     /// What is asked for, `namespace:leaf`.
     pub queries: Vec<&'a str>,
@@ -322,7 +322,7 @@ fn put_meta_query(data: &mut Vec<u8>, query: &MetaQuery<'_>) {
 pub struct ReplyHeader {
     /// The option that is answered.
     pub option: u32,
-    /// One of [`reply`].
+    /// One of the numbers in [`reply`].
     pub kind: u32,
     /// Bytes of data that follow; checked.
     pub data_bytes: u32,
@@ -340,33 +340,33 @@ pub fn decode_reply_header(bytes: &[u8; REPLY_HEADER_BYTES]) -> Result<ReplyHead
 /// The data of an option reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionReply<'a> {
-    /// Done.
+    /// The option has been done; nothing follows.
     Ack,
     /// One export of a list.
     Server(&'a str),
     /// Size and flags of the export.
     Export {
-        /// Size in bytes.
+        /// The export's size in bytes.
         size_bytes: u64,
         /// What it can do.
         flags: ExportFlags,
     },
-    /// Canonical name.
+    /// The export's canonical name.
     Name(&'a str),
     /// A text for people.
     Description(&'a str),
-    /// Block sizes.
+    /// Sizes of blocks that the export takes.
     Blocks(BlockSizes),
     /// A metadata context that was chosen or listed.
     MetaContext {
         /// Number by which BLOCK_STATUS names it.
         id: u32,
-        /// `namespace:leaf`.
+        /// Its name, as in `namespace:leaf`.
         name: &'a str,
     },
     /// An error, of [`reply`], and what the other side says about it.
     Error {
-        /// Which.
+        /// One of the errors in [`reply`].
         kind: u32,
         /// Text for people; may be empty.
         message: &'a str,
@@ -380,7 +380,7 @@ pub enum OptionReply<'a> {
 pub struct BlockSizes {
     /// Offsets and lengths are multiples of this.
     pub minimum_bytes: u32,
-    /// Works best.
+    /// The size that works best.
     pub preferred_bytes: u32,
     /// Longest READ or WRITE.
     pub maximum_bytes: u32,

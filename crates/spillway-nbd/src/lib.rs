@@ -1,8 +1,8 @@
 //! The NBD protocol on the wire (fixed newstyle): encoding and decoding over byte slices, no I/O.
 //!
-//! Source: the NBD project's protocol document, proto.md. All numbers are big-endian. Everything that the other side says
-//! is checked against the limits below; nothing here panics on any input, and nothing allocates by a length
-//! that was not checked first.
+//! Source: the NBD project's protocol document, proto.md. All numbers are big-endian. Everything that the
+//! other side says is checked against the limits below; nothing here panics on any input, and nothing
+//! allocates by a length that was not checked first.
 //!
 //! | file | holds |
 //! |---|---|
@@ -33,17 +33,17 @@ pub const MAX_EXTENTS: usize = 4096;
 pub mod errno {
     /// Operation not permitted, for example a write to a read-only export.
     pub const EPERM: u32 = 1;
-    /// Input/output error.
+    /// Input or output failed at the server.
     pub const EIO: u32 = 5;
-    /// Cannot allocate memory.
+    /// The server cannot allocate memory for it.
     pub const ENOMEM: u32 = 12;
-    /// Invalid argument.
+    /// The request has an invalid argument.
     pub const EINVAL: u32 = 22;
-    /// No space left.
+    /// The export has no space left.
     pub const ENOSPC: u32 = 28;
-    /// Value too large.
+    /// A value in the request is too large.
     pub const EOVERFLOW: u32 = 75;
-    /// Operation not supported.
+    /// The server does not support the operation.
     pub const ENOTSUP: u32 = 95;
     /// The server is shutting down.
     pub const ESHUTDOWN: u32 = 108;
@@ -73,21 +73,21 @@ pub enum WireError {
     Magic {
         /// What should have been there.
         what: &'static str,
-        /// What was there.
+        /// What was there in its place.
         found: u64,
     },
     /// A message ends before its fields do, or goes on after them.
     #[error("{what} has the wrong length")]
     Length {
-        /// Which message.
+        /// Which message has that length.
         what: &'static str,
     },
     /// A field is beyond its limit.
     #[error("{what} of {found} is beyond the limit of {limit}")]
     Limit {
-        /// Which field.
+        /// Which field is beyond its limit.
         what: &'static str,
-        /// Its value.
+        /// The value that it has.
         found: u64,
         /// The most that is accepted.
         limit: u64,
@@ -95,7 +95,7 @@ pub enum WireError {
     /// A string is not UTF-8, or contains NUL.
     #[error("{what} is not valid text")]
     Text {
-        /// Which string.
+        /// Which string is not valid text.
         what: &'static str,
     },
 }

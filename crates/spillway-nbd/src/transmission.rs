@@ -23,7 +23,7 @@ pub const HOLE_PAYLOAD_BYTES: usize = 12;
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Read.
+    /// Read a range of bytes.
     Read,
     /// Write; the data follows the request.
     Write,
@@ -33,9 +33,9 @@ pub enum Command {
     Flush,
     /// The contents are no longer needed.
     Trim,
-    /// Prefetch.
+    /// Prefetch a range into the server's cache.
     Cache,
-    /// Write zeros.
+    /// Write zeros to a range.
     WriteZeroes,
     /// Ask which parts are holes.
     BlockStatus,
@@ -89,7 +89,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// About a chunk.
+    /// What is said about a chunk of a reply.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct ChunkFlags: u16 {
         /// The last chunk of the reply.
@@ -102,7 +102,7 @@ bitflags! {
     pub struct ExtentFlags: u32 {
         /// Nothing is stored there.
         const HOLE = 1;
-        /// Reads as zeros.
+        /// The extent reads as zeros.
         const ZERO = 2;
         const _ = !0;
     }
@@ -111,20 +111,20 @@ bitflags! {
 /// A request, without the data of a WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// How.
+    /// How it is to be done.
     pub flags: RequestFlags,
-    /// What.
+    /// What is to be done.
     pub command: Command,
     /// The client's name for it, which the reply repeats.
     pub cookie: u64,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
-    /// Number of bytes.
+    /// Length of the range, in bytes.
     pub length: u32,
 }
 
 impl Request {
-    /// The request's bytes.
+    /// The request as it is sent, without its data.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut out = [0; REQUEST_BYTES];
@@ -161,7 +161,7 @@ impl Request {
     }
 }
 
-/// Kinds of chunks.
+/// Kinds of chunks in a structured reply.
 pub mod chunk {
     /// No payload; ends a reply.
     pub const NONE: u16 = 0;
@@ -169,7 +169,7 @@ pub mod chunk {
     pub const OFFSET_DATA: u16 = 1;
     /// A hole in the data of a READ.
     pub const OFFSET_HOLE: u16 = 2;
-    /// Extents.
+    /// Extents of the range, and what they are.
     pub const BLOCK_STATUS: u16 = 5;
     /// An error of the whole request.
     pub const ERROR: u16 = (1 << 15) | 1;
@@ -186,16 +186,16 @@ pub enum ReplyHead {
     Simple {
         /// 0, or one of [`super::errno`].
         error: u32,
-        /// Of the request.
+        /// The cookie of the request that is answered.
         cookie: u64,
     },
     /// A chunk of a structured reply.
     Chunk {
-        /// About this chunk.
+        /// What is said about this chunk.
         flags: ChunkFlags,
-        /// One of [`chunk`].
+        /// One of the kinds in [`chunk`].
         kind: u16,
-        /// Of the request.
+        /// The cookie of the request that is answered.
         cookie: u64,
         /// Bytes of payload that follow; checked.
         payload_bytes: u32,
@@ -212,7 +212,7 @@ impl ReplyHead {
         }
     }
 
-    /// Appends the bytes.
+    /// Appends the head's bytes to a message.
     pub fn put(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Simple { error, cookie } => {
@@ -299,9 +299,9 @@ pub fn put_error(out: &mut Vec<u8>, error: u32, message: &str) {
 /// A stretch of an export that is all data or all hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Number of bytes.
+    /// Length of the extent, in bytes.
     pub length: u32,
-    /// What it is.
+    /// What the extent is: data or a hole.
     pub flags: ExtentFlags,
 }
 

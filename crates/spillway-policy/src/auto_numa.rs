@@ -1,18 +1,18 @@
 //! AutoNUMA: the kernel's NUMA balancing (Corbet 2012; Linux `kernel/sched/fair.c`, `mm/mempolicy.c`).
 //!
-//! From the kernel: a window of 256 MiB is made inaccessible at a period that adapts to the share of local faults, one for
-//! all threads of a process (`task_numa_work`); the second hint fault at a page from the same task migrates it; there is
-//! no demotion. Simplified: tasks are not moved.
+//! From the kernel: a window of 256 MiB is made inaccessible at a period that adapts to the share of local
+//! faults, one for all threads of a process (`task_numa_work`); the second hint fault at a page from the same
+//! task migrates it; there is no demotion. Simplified: tasks are not moved.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, Tier};
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, Tier, TieredMachine};
+use crate::policy::{Fault, FaultKind, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -35,7 +35,7 @@ impl Default for Config {
 const SCAN: u32 = 0;
 const NOBODY: u16 = u16::MAX;
 
-/// The policy.
+/// The task that last faulted at each page, and where the window stands.
 pub struct AutoNuma {
     config: Config,
     scan: HintScan,
@@ -72,12 +72,12 @@ impl AutoNuma {
 }
 
 impl Policy for AutoNuma {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.last_task = vec![NOBODY; machine.page_count() as usize];
         machine.set_timer(SCAN, self.period_us * 1000);
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint {
             return;
         }
@@ -93,7 +93,7 @@ impl Policy for AutoNuma {
         }
     }
 
-    fn on_timer(&mut self, _timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {
         if self.scan.mark_next(machine, self.config.scan_bytes, None) {
             self.adapt();
         }
@@ -105,10 +105,15 @@ impl Policy for AutoNuma {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     fn auto_numa(local: u32) -> (AutoNuma, TestMachine) {
-        let config =
-            Config { scan_bytes: 16 * 4096, least_period_us: 1, most_period_us: 4, ..Config::default() };
+        let config = Config {
+            scan_bytes: 16 * PAGE_BYTES,
+            least_period_us: 1,
+            most_period_us: 4,
+            ..Config::default()
+        };
         let mut policy = AutoNuma::build(config, 1, &Knowledge::default());
         let mut machine = TestMachine::new(16, 0);
         policy.start(&mut machine);

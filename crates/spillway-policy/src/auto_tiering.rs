@@ -1,18 +1,19 @@
 //! AutoTiering (Kim, Choe and Ahn, ATC 2021).
 //!
-//! From the paper: every page has a history of n bits, one a scan, set by a hint fault since the scan before; conservative
-//! promotion uses free frames only, opportunistic promotion demotes the least accessed local page to make room if that has a
-//! shorter history; background demotion keeps frames free, least accessed pages first. Simplified: one
-//! local and one far node; pages are ordered by the number of bits in their history.
+//! From the paper: every page has a history of n bits, one a scan, set by a hint fault since the scan before;
+//! conservative promotion uses free frames only, opportunistic promotion demotes the least accessed local
+//! page to make room if that has a shorter history; background demotion keeps frames free, least accessed
+//! pages first. Simplified: one local and one far node; pages are ordered by the number of bits in their
+//! history.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::page_lists::PageLists;
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::page_lists::PageLists;
+use crate::policy::{Fault, FaultKind, Policy};
 
 /// How a far page comes to local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +25,7 @@ pub enum Promotion {
     Opportunistic,
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -32,7 +33,7 @@ pub struct Config {
     pub scan_bytes: u64,
     /// Time between two windows: the least that Linux takes for windows of 256 MiB (`task_scan_min`).
     pub scan_period_us: u64,
-    /// How pages come.
+    /// Whether promotion may demote a page to make room.
     pub promotion: Promotion,
     /// Share of local memory that background demotion keeps free.
     pub free_share: f64,
@@ -51,10 +52,10 @@ impl Default for Config {
 
 const SCAN: u32 = 0;
 const DEMOTE: u32 = 1;
-/// Bits of history.
+/// Scans that a page's history tells of, one bit each.
 const HISTORY_BITS: u8 = 8;
 
-/// The policy.
+/// Each page's history of scans, and local pages by how many of them saw each accessed.
 pub struct AutoTiering {
     config: Config,
     scan: HintScan,
@@ -86,7 +87,7 @@ impl AutoTiering {
         (0..=HISTORY_BITS).find_map(|bits| self.by_accesses.tail(bits).map(|page| (page, bits)))
     }
 
-    fn demote(&mut self, machine: &mut dyn Machine) {
+    fn demote(&mut self, machine: &mut dyn TieredMachine) {
         let keep = (f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share).ceil() as u32;
         let mut missing = i64::from(keep) - i64::from(machine.free_pages(Tier::Local));
         let mut victims = Vec::new();
@@ -99,7 +100,7 @@ impl AutoTiering {
         machine.migrate(&victims, Tier::Far, Call::Kernel);
     }
 
-    fn wake_demotion(&mut self, machine: &mut dyn Machine) {
+    fn wake_demotion(&mut self, machine: &mut dyn TieredMachine) {
         let keep = f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share;
         if !self.demoting && f64::from(machine.free_pages(Tier::Local)) < keep {
             self.demoting = true;
@@ -109,13 +110,13 @@ impl AutoTiering {
 }
 
 impl Policy for AutoTiering {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.history = vec![0; machine.page_count() as usize];
         self.by_accesses = PageLists::new(machine.page_count(), HISTORY_BITS + 1);
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.history[page as usize] = 1;
             self.file(page);
@@ -123,7 +124,7 @@ impl Policy for AutoTiering {
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint {
             return;
         }
@@ -149,7 +150,7 @@ impl Policy for AutoTiering {
         self.wake_demotion(machine);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == DEMOTE {
             self.demoting = false;
             return self.demote(machine);

@@ -1,23 +1,24 @@
-//! Belady's optimal replacement for whole pages: the one that is needed again last goes (HotBox 3.1, reference 12).
+//! Belady's optimal replacement for whole pages: the one that is needed again last goes (HotBox 3.1,
+//! reference 12).
 //!
-//! Offline: it is told every page that the program will access, in order, works out all evictions before the start, and
-//! plays them back. So it is only right where the order does not depend on the policy.
+//! Offline: it is told every page that the program will access, in order, works out all evictions before the
+//! start, and plays them back. So it is only right where the order does not depend on the policy.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::policy::{AccessModel, Fault, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, Policy};
 
 /// It has no settings.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {}
 
-/// The policy.
+/// What the program will access, and whom to evict in which order.
 pub struct Belady {
     knowledge: Knowledge,
     victims: VecDeque<PageIndex>,
@@ -54,7 +55,7 @@ pub fn plan(future: &[PageIndex], page_count: u32, capacity: u32) -> VecDeque<Pa
 }
 
 impl Belady {
-    fn make_room(&mut self, machine: &mut dyn Machine) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine) {
         if machine.free_pages(Tier::Local) > 0 {
             return;
         }
@@ -76,18 +77,18 @@ impl Policy for Belady {
         AccessModel::PageFetch
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let capacity = machine.capacity_pages(Tier::Local);
         self.victims = plan(&self.knowledge.future, machine.page_count(), capacity);
         self.knowledge = Knowledge::default();
     }
 
-    fn place(&mut self, _page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         self.make_room(machine);
         Tier::Local
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         self.make_room(machine);
         machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
     }

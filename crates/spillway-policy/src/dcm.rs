@@ -1,13 +1,14 @@
 //! dcm's replacement: three FIFO queues and no scan of accessed bits.
 //!
-//! Taken from "Disaggregated Cloud Memory with Elastic Block Management", section 3.2 and Fig. 4: the queues, the
-//! random promotion (epsilon = 0.1), promotion on a touch in Inactive or Writeback. The paper does not give the
-//! sizes of the queues; they are in [`Config`]. Its per-vCPU buffers (3.4) are left to a later step.
+//! Taken from "Disaggregated Cloud Memory with Elastic Block Management", section 3.2 and Fig. 4: the queues,
+//! the random promotion (epsilon = 0.1), promotion on a touch in Inactive or Writeback. The paper does not
+//! give the sizes of the queues; they are in [`Config`]. Its per-vCPU buffers (3.4) are left to a later step.
 
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
 use spillway_core::page_word::Queue;
-use spillway_core::victims::VictimWindow;
+
+use crate::victims::VictimWindow;
 
 /// Settings of dcm's replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,11 +18,12 @@ pub struct Config {
     pub random_promotion: f64,
     /// Share of the mapped pages that the proactive queue may hold before its head moves to the active queue.
     pub proactive_share: f64,
-    /// Share of the local limit that lies in the inactive queue, local but unmapped, beyond the batch on its way out.
+    /// Share of the local limit that lies in the inactive queue, local but unmapped, beyond the batch on its
+    /// way out.
     pub inactive_share: f64,
-    /// A far page that comes back before this share of the local limit has left behind it goes straight to the
-    /// proactive queue. Not the paper's, whose inactive queue tells such pages apart at the price of their memory;
-    /// 0 switches it off.
+    /// A far page that comes back before this share of the local limit has left behind it goes straight to
+    /// the proactive queue. Not the paper's, whose inactive queue tells such pages apart at the price of
+    /// their memory; 0 switches it off.
     pub return_share: f64,
 }
 
@@ -89,7 +91,10 @@ impl Replacement {
         }
     }
 
-    /// Puts a page at the tail of a queue. On [`PoolFull`] call [`Self::drop_stale`] and try again.
+    /// Puts a page at the tail of a queue.
+    ///
+    /// # Errors
+    /// There is no room in the queues: call [`Self::drop_stale`] and try again.
     pub fn enqueue(&mut self, queue: Queue, entry: Entry) -> Result<(), PoolFull> {
         let queue = match queue {
             Queue::Proactive => &mut self.proactive,

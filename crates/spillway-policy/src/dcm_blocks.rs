@@ -1,23 +1,25 @@
 //! dcm: page fetch with three FIFO queues and elastic blocks.
 //!
-//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2, in
-//! [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody waits for, frames
-//! freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at eviction to single pages when
-//! no more than half were referenced (4.2, Algorithm 2; [`spillway_core::blocks`]); static blocks of 4 to 64 KiB (4.1).
+//! From "Disaggregated Cloud Memory with Elastic Block Management": the queues and the random promotion (3.2,
+//! in [`crate::dcm`], which the live pager uses too); fetch overlapped with reclaim, write-backs that nobody
+//! waits for, frames freed ahead for the fault after the next (3.3); STRETCH at most once a fault, REDUCE at
+//! eviction to single pages when no more than half were referenced (4.2, Algorithm 2; [`crate::blocks`]);
+//! static blocks of 4 to 64 KiB (4.1).
 //!
-//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention between
-//! processors, which a machine of this seam does not show to a policy. A block in Writeback is NotLocal at once here.
+//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention
+//! between processors, which a machine of this seam does not show to a policy. A block in Writeback is
+//! NotLocal at once here.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::blocks::{Blocks, MAX_ORDER};
 use spillway_core::fifo::Entry;
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
 use spillway_core::page_word::Queue as DcmQueue;
-use spillway_core::policy::{AccessModel, Fault, FaultKind, Policy};
 
+use crate::blocks::{Blocks, MAX_ORDER};
 use crate::dcm::{self, Replacement, Step};
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, FaultKind, Policy};
 
 /// The size of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,19 +27,19 @@ pub enum BlockSize {
     /// From one page to 16, as accesses ask for.
     #[serde(rename = "elastic")]
     Elastic,
-    /// One page.
+    /// Blocks of one page, 4 KiB.
     #[serde(rename = "4k")]
     Pages1,
-    /// 2 pages.
+    /// Blocks of 2 pages, 8 KiB.
     #[serde(rename = "8k")]
     Pages2,
-    /// 4 pages.
+    /// Blocks of 4 pages, 16 KiB.
     #[serde(rename = "16k")]
     Pages4,
-    /// 8 pages.
+    /// Blocks of 8 pages, 32 KiB.
     #[serde(rename = "32k")]
     Pages8,
-    /// 16 pages.
+    /// Blocks of 16 pages, 64 KiB.
     #[serde(rename = "64k")]
     Pages16,
 }
@@ -55,7 +57,7 @@ impl BlockSize {
     }
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -101,7 +103,7 @@ struct Page {
     generation: u8,
 }
 
-/// The policy.
+/// dcm's queues, over blocks in place of pages.
 pub struct Dcm {
     config: Config,
     seed: u64,
@@ -135,14 +137,14 @@ impl Dcm {
     }
 
     /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
-    fn orders(&self, machine: &dyn Machine) -> (u8, u8) {
+    fn orders(&self, machine: &dyn TieredMachine) -> (u8, u8) {
         let (order, max_order) = self.config.blocks.orders();
         let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
         (order.min(fitting), max_order.min(fitting))
     }
 
     /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
-    fn reserve(&self, machine: &dyn Machine) -> u32 {
+    fn reserve(&self, machine: &dyn TieredMachine) -> u32 {
         1 << self.orders(machine).1
     }
 
@@ -169,12 +171,12 @@ impl Dcm {
     }
 
     /// The block's local pages.
-    fn local_pages(&self, machine: &dyn Machine, head: PageIndex) -> Vec<PageIndex> {
+    fn local_pages(&self, machine: &dyn TieredMachine, head: PageIndex) -> Vec<PageIndex> {
         self.blocks.pages(head).filter(|&page| machine.tier_of(page) == Some(Tier::Local)).collect()
     }
 
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
-    fn arrive(&mut self, machine: &dyn Machine, page: PageIndex, fetched: bool) {
+    fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
         let head = self.blocks.head(page);
         let state = self.queues.queue_of_newcomer();
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
@@ -205,7 +207,7 @@ impl Dcm {
     }
 
     /// Unmaps a block: what was referenced is noted, and any later access will be seen.
-    fn make_inactive(&mut self, machine: &mut dyn Machine, head: PageIndex) {
+    fn make_inactive(&mut self, machine: &mut dyn TieredMachine, head: PageIndex) {
         let pages = self.local_pages(machine, head);
         for &page in &pages {
             self.pages[page as usize].referenced |= machine.take_accessed(page);
@@ -215,7 +217,7 @@ impl Dcm {
     }
 
     /// Moves mapped blocks down until the inactive queue holds as many pages as it should.
-    fn balance(&mut self, machine: &mut dyn Machine) {
+    fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
             match self.queues.next_mapped() {
@@ -232,7 +234,7 @@ impl Dcm {
     }
 
     /// Writes inactive blocks back until `pages` frames are free.
-    fn reclaim(&mut self, machine: &mut dyn Machine, pages: u32) {
+    fn reclaim(&mut self, machine: &mut dyn TieredMachine, pages: u32) {
         while machine.free_pages(Tier::Local) < pages {
             self.balance(machine);
             let Some(entry) = self.queues.next_inactive() else { return };
@@ -242,7 +244,7 @@ impl Dcm {
         }
     }
 
-    fn evict(&mut self, machine: &mut dyn Machine, head: PageIndex) {
+    fn evict(&mut self, machine: &mut dyn TieredMachine, head: PageIndex) {
         for page in self.local_pages(machine, head) {
             machine.write_back(page);
         }
@@ -256,7 +258,7 @@ impl Dcm {
     }
 
     /// A block in the inactive queue is accessed: it has a history now.
-    fn rescue(&mut self, machine: &mut dyn Machine, page: PageIndex) {
+    fn rescue(&mut self, machine: &mut dyn TieredMachine, page: PageIndex) {
         let head = self.blocks.head(page);
         self.pages[page as usize].referenced = true;
         for member in self.local_pages(machine, head) {
@@ -283,7 +285,7 @@ impl Policy for Dcm {
         AccessModel::PageFetch
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let (order, max_order) = self.orders(machine);
         self.blocks = Blocks::new(machine.page_count(), order, max_order);
         let page = Page { queue: Queue::None, referenced: false, generation: 0 };
@@ -291,18 +293,18 @@ impl Policy for Dcm {
         self.queues = Self::queues(self.config, machine.capacity_pages(Tier::Local), self.seed);
     }
 
-    fn place(&mut self, _page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         let reserve = self.reserve(machine);
         self.reclaim(machine, reserve);
         Tier::Local
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn TieredMachine) {
         self.pages[page as usize].referenced = true;
         self.arrive(machine, page, false);
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Missing {
             return self.rescue(machine, fault.page);
         }
@@ -392,7 +394,8 @@ mod tests {
         assert!(machine.calls.is_empty(), "nothing is fetched");
     }
 
-    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims follow.
+    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims
+    /// follow.
     #[test]
     fn the_fetch_begins_before_any_victim_is_chosen() {
         let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
@@ -405,7 +408,8 @@ mod tests {
         assert_eq!(to, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
     }
 
-    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to go.
+    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to
+    /// go.
     #[test]
     fn a_stretched_block_takes_its_buddys_state_and_place() {
         for (state, queue) in [(DcmQueue::Active, Queue::Active), (DcmQueue::Proactive, Queue::Proactive)] {

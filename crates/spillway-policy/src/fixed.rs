@@ -1,13 +1,14 @@
-//! Every page in one tier, and no migration: the bounds that every other policy is compared with (HotBox 6.2).
+//! Every page in one tier, and no migration: the bounds that every other policy is compared with (HotBox
+//! 6.2).
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{PageIndex, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -23,7 +24,7 @@ impl Default for Config {
     }
 }
 
-/// The policy.
+/// Places each page in the tier of its settings, and leaves it there.
 pub struct Fixed(Config);
 
 impl Registered for Fixed {
@@ -38,7 +39,7 @@ impl Policy for Fixed {
         self.0.mapping
     }
 
-    fn place(&mut self, _page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, _machine: &mut dyn TieredMachine) -> Tier {
         self.0.tier
     }
 }

@@ -1,21 +1,22 @@
 //! HeMem (Raybuck et al., SOSP 2021).
 //!
-//! From the paper: sampled loads and stores are counted for each page; a page is hot at 8 reads or 4 writes; when a page's
-//! count reaches 18, all counts are halved, each when its page is next sampled; a policy thread wakes every 10 ms, promotes
-//! hot far pages, those that are written first, and demotes cold local ones to make room; at most 10 GB/s. Simplified: one
-//! page size for all regions; stores are sampled when they miss the caches, as loads are.
+//! From the paper: sampled loads and stores are counted for each page; a page is hot at 8 reads or 4 writes;
+//! when a page's count reaches 18, all counts are halved, each when its page is next sampled; a policy thread
+//! wakes every 10 ms, promotes hot far pages, those that are written first, and demotes cold local ones to
+//! make room; at most 10 GB/s. Simplified: one page size for all regions; stores are sampled when they miss
+//! the caches, as loads are.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Sample, Tier};
-use spillway_core::page_lists::PageLists;
-use spillway_core::policy::Policy;
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Sample, Tier, TieredMachine};
+use crate::page_lists::PageLists;
+use crate::policy::Policy;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -29,7 +30,7 @@ pub struct Config {
     pub cooling: u8,
     /// Time between two rounds of the policy thread.
     pub period_us: u64,
-    /// Most that migrates.
+    /// Most bytes that migrate in a second, either way.
     pub migration_bytes_per_s: u64,
 }
 
@@ -55,11 +56,11 @@ struct Counts {
     queued: bool,
 }
 
-/// Local pages.
+/// The lists of local pages, hot and cold.
 const LOCAL_HOT: u8 = 0;
 const LOCAL_COLD: u8 = 1;
 
-/// The policy.
+/// How often each page was sampled, and the lists of hot and cold pages.
 pub struct HeMem {
     config: Config,
     counts: Vec<Counts>,
@@ -103,7 +104,7 @@ impl HeMem {
         counts.reads >= reads || counts.writes >= writes
     }
 
-    fn count(&mut self, machine: &dyn Machine, sample: Sample) {
+    fn count(&mut self, machine: &dyn TieredMachine, sample: Sample) {
         let page = if machine.span(sample.page) > 1 {
             sample.page / machine.pages_per_huge() * machine.pages_per_huge()
         } else {
@@ -128,7 +129,7 @@ impl HeMem {
     }
 
     /// The next hot far page, those that are written first.
-    fn next_hot(&mut self, machine: &dyn Machine) -> Option<PageIndex> {
+    fn next_hot(&mut self, machine: &dyn TieredMachine) -> Option<PageIndex> {
         loop {
             let page = self.hot_written.pop_front().or_else(|| self.hot_read.pop_front())?;
             self.counts[page as usize].queued = false;
@@ -150,7 +151,7 @@ impl HeMem {
         self.lists.pop_tail(LOCAL_COLD)
     }
 
-    fn migrate(&mut self, machine: &mut dyn Machine) {
+    fn migrate(&mut self, machine: &mut dyn TieredMachine) {
         let most = self.config.migration_bytes_per_s as f64 * self.config.period_us as f64 / 1e6;
         let mut left_bytes = most.max(machine.page_bytes() as f64);
         while let Some(page) = self.next_hot(machine) {
@@ -173,20 +174,20 @@ impl HeMem {
 }
 
 impl Policy for HeMem {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.counts = vec![Counts::default(); machine.page_count() as usize];
         self.lists = PageLists::new(machine.page_count(), 2);
         machine.sample_accesses(self.config.sample_period_accesses);
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.push_head(LOCAL_COLD, page);
         }
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         let mut samples = std::mem::take(&mut self.samples);
         machine.take_samples(&mut samples);
         samples.drain(..).for_each(|sample| self.count(machine, sample));
@@ -200,6 +201,7 @@ impl Policy for HeMem {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     fn hemem() -> (HeMem, TestMachine) {
         let mut policy = HeMem::build(Config::default(), 1, &Knowledge::default());
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn no_more_migrates_than_the_cap() {
         let (mut policy, mut machine) = hemem();
-        policy.config.migration_bytes_per_s = 2 * 4096 * 100;
+        policy.config.migration_bytes_per_s = 2 * PAGE_BYTES * 100;
         sample(&mut machine, 9, false, 8);
         sample(&mut machine, 10, false, 8);
         machine.pass_ns(&mut policy, 10_000_000);

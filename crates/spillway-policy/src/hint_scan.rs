@@ -1,6 +1,7 @@
-//! The scan that makes pages fault: a window of the address space at a time, round and round, as AutoNUMA does it.
+//! The scan that makes pages fault: a window of the address space at a time, round and round, as AutoNUMA
+//! does it.
 
-use spillway_core::machine::{Machine, PageIndex, Tier};
+use crate::machine::{PageIndex, Tier, TieredMachine};
 
 /// Where the scan stands.
 #[derive(Clone, Copy, Debug, Default)]
@@ -9,16 +10,16 @@ pub struct HintScan {
 }
 
 impl HintScan {
-    /// Marks the touched pages of the next `bytes`, of one tier or of both, that are not marked yet. Returns whether
-    /// this ended a pass.
-    pub fn mark_next(&mut self, machine: &mut dyn Machine, bytes: u64, tier: Option<Tier>) -> bool {
+    /// Marks the touched pages of the next `bytes`, of one tier or of both, that are not marked yet. Returns
+    /// whether this ended a pass.
+    pub fn mark_next(&mut self, machine: &mut dyn TieredMachine, bytes: u64, tier: Option<Tier>) -> bool {
         self.mark_each(machine, bytes, tier, |_| {})
     }
 
-    /// The same, and tells `visit` of each page that was looked at.
+    /// The same, and tells `visit` of each page that was scanned.
     pub fn mark_each(
         &mut self,
-        machine: &mut dyn Machine,
+        machine: &mut dyn TieredMachine,
         bytes: u64,
         tier: Option<Tier>,
         mut visit: impl FnMut(PageIndex),
@@ -50,17 +51,18 @@ impl HintScan {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     #[test]
     fn windows_follow_each_other_and_start_over() {
         let mut machine = TestMachine::with_local(8, 8);
         let mut scan = HintScan::default();
-        assert!(!scan.mark_next(&mut machine, 5 * 4096, None));
+        assert!(!scan.mark_next(&mut machine, 5 * PAGE_BYTES, None));
         assert_eq!(machine.marked, [true, true, true, true, true, false, false, false]);
-        assert!(scan.mark_next(&mut machine, 5 * 4096, Some(Tier::Far)));
+        assert!(scan.mark_next(&mut machine, 5 * PAGE_BYTES, Some(Tier::Far)));
         assert!(!machine.marked[5], "the other tier");
         machine.marked.fill(false);
-        scan.mark_next(&mut machine, 4096, None);
+        scan.mark_next(&mut machine, PAGE_BYTES, None);
         assert!(machine.marked[0]);
     }
 }

@@ -1,27 +1,31 @@
-//! HotBox: base pages, hot ones migrated one at a time when they are next accessed, cold ones evicted in the background.
+//! HotBox: base pages, hot ones migrated one at a time when they are next accessed, cold ones evicted in the
+//! background.
 //!
 //! From "Reconsidering OS Memory Optimizations in the Presence of Disaggregated Memory" (ISMM 2022):
 //! - far memory is scanned in blocks at a fixed rate, subtrees without an access are skipped (4.1, 5.2);
 //! - a page is cold, warm or hot; scans move it (5.2);
-//! - a hot page is unmapped, and migrated by its next access, if a frame is free; else it is mapped again (5.2);
-//! - local memory is scanned by the kernel's two lists between watermarks, so at a rate that grows with pressure (4.1, 5.1);
-//! - scans and migrations pause while the local ratio is stable over three windows, and resume when it deviates (4.2, 5.3).
+//! - a hot page is unmapped, and migrated by its next access, if a frame is free; else it is mapped again
+//!   (5.2);
+//! - local memory is scanned by the kernel's two lists between watermarks, so at a rate that grows with
+//!   pressure (4.1, 5.1);
+//! - scans and migrations pause while the local ratio is stable over three windows, and resume when it
+//!   deviates (4.2, 5.3).
 //!
-//! The paper leaves open, and we chose: the block (256 MiB every 25 ms: 10 GB a second), the window (1 s, as the paper
-//! counts accessed pages in 3.2.2), what counts as unchanged (1 point, less than the few points that count as a deviation),
-//! what as a deviation (3 points), watermarks (1% and 2%). A window counts only when
-//! the scanner has passed often enough since the start for a page to become hot: before that there is
-//! no use of migrations to be judged.
+//! The paper leaves open, and we chose: the block (256 MiB every 25 ms: 10 GB a second), the window (1 s, as
+//! the paper counts accessed pages in 3.2.2), what counts as unchanged (1 point, less than the few points
+//! that count as a deviation), what as a deviation (3 points), watermarks (1% and 2%). A window counts only
+//! when the scanner has passed often enough since the start for a page to become hot: before that there is no
+//! use of migrations to be judged.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Scan, Tier};
-use spillway_core::policy::{CounterWindow, Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
+use crate::policy::{CounterWindow, Fault, FaultKind, Policy};
 use crate::two_list::TwoList;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -73,7 +77,7 @@ const EVICT: u32 = 1;
 const COLD: u8 = 1;
 const HOT: u8 = 3;
 
-/// The policy.
+/// The heat of each page, where the scan stands, and whether migration pauses.
 pub struct HotBox {
     config: Config,
     lists: TwoList,
@@ -110,18 +114,18 @@ impl HotBox {
         self.paused
     }
 
-    fn frames(machine: &dyn Machine, share: f64) -> u32 {
+    fn frames(machine: &dyn TieredMachine, share: f64) -> u32 {
         (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
     }
 
-    fn wake_eviction(&mut self, machine: &mut dyn Machine) {
+    fn wake_eviction(&mut self, machine: &mut dyn TieredMachine) {
         if !self.evicting && machine.free_pages(Tier::Local) < Self::frames(machine, self.config.low_share) {
             self.evicting = true;
             machine.set_timer(EVICT, 0);
         }
     }
 
-    fn scan_block(&mut self, machine: &mut dyn Machine) {
+    fn scan_block(&mut self, machine: &mut dyn TieredMachine) {
         let pages = (self.config.scan_block_bytes / machine.page_bytes()).max(1) as u32;
         let scan = Scan { start: self.cursor, pages, tier: Tier::Far, hierarchical: true };
         let mut hot = Vec::new();
@@ -145,7 +149,7 @@ impl HotBox {
         }
     }
 
-    fn evict(&mut self, machine: &mut dyn Machine) {
+    fn evict(&mut self, machine: &mut dyn TieredMachine) {
         let want =
             Self::frames(machine, self.config.high_share).saturating_sub(machine.free_pages(Tier::Local));
         let cold = self.lists.take_cold(machine, want);
@@ -163,7 +167,7 @@ impl HotBox {
 }
 
 impl Policy for HotBox {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
         self.heat = vec![COLD; machine.page_count() as usize];
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
@@ -172,14 +176,14 @@ impl Policy for HotBox {
         }
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.insert(page, false);
             self.wake_eviction(machine);
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         let hot = fault.kind == FaultKind::Hint && self.heat[fault.page as usize] == HOT;
         if !hot || self.paused {
             return;
@@ -191,7 +195,7 @@ impl Policy for HotBox {
         self.wake_eviction(machine);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == EVICT {
             self.evicting = false;
             return self.evict(machine);
@@ -202,7 +206,7 @@ impl Policy for HotBox {
         }
     }
 
-    fn on_counters(&mut self, window: CounterWindow, _machine: &mut dyn Machine) {
+    fn on_counters(&mut self, window: CounterWindow, _machine: &mut dyn TieredMachine) {
         let ratio = window.local_ratio();
         if self.paused {
             if (ratio - self.steady_ratio).abs() > self.config.resume_ratio {
@@ -238,13 +242,14 @@ impl Policy for HotBox {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     const PERIOD_NS: u64 = 1_000_000;
 
     /// 32 pages, all scanned at once every millisecond.
     fn hotbox(local: u32) -> (HotBox, TestMachine) {
         let config = Config {
-            scan_block_bytes: 32 * 4096,
+            scan_block_bytes: 32 * PAGE_BYTES,
             scan_period_us: PERIOD_NS / 1000,
             low_share: 0.0,
             high_share: 0.5,
@@ -277,32 +282,34 @@ mod tests {
         assert_eq!(machine.pages_in(Tier::Local), [5]);
     }
 
-    /// Section 4, goal 1: nothing but base pages; and section 4.1: far memory block by block, one a period, round and round.
+    /// Section 4, goal 1: nothing but base pages; and section 4.1: far memory block by block, one a period,
+    /// round and round.
     #[test]
     fn base_pages_are_scanned_in_blocks_at_a_fixed_rate() {
         let (mut policy, mut machine) = hotbox(0);
-        assert_eq!(policy.mapping(), spillway_core::policy::Mapping::Base);
-        policy.config.scan_block_bytes = 8 * 4096;
+        assert_eq!(policy.mapping(), crate::policy::Mapping::Base);
+        policy.config.scan_block_bytes = 8 * PAGE_BYTES;
         far_pages(&mut policy, &mut machine, 0);
         for block in [0, 1, 2, 3, 0] {
             (0..32).for_each(|page| machine.access(page));
             machine.pass_ns(&mut policy, PERIOD_NS);
-            let looked_at: Vec<_> = (0..32).filter(|&page| !machine.accessed[page]).collect();
-            assert_eq!(looked_at, (8 * block..8 * block + 8).collect::<Vec<_>>());
+            let scanned: Vec<_> = (0..32).filter(|&page| !machine.accessed[page]).collect();
+            assert_eq!(scanned, (8 * block..8 * block + 8).collect::<Vec<_>>());
         }
     }
 
-    /// Section 4.1: local accessed bits are read as often as frames are wanted, and not at all while there are enough.
+    /// Section 4.1: local accessed bits are read as often as frames are wanted, and not at all while there
+    /// are enough.
     #[test]
     fn local_memory_is_scanned_the_more_the_higher_the_pressure() {
-        let looks = |touched: u32| {
+        let scanned = |touched: u32| {
             let (mut policy, mut machine) = hotbox(16);
             (policy.config.low_share, policy.config.high_share) = (0.25, 0.5);
             machine.touch(&mut policy, 0..touched);
             machine.pass_ns(&mut policy, 10);
-            machine.looks
+            machine.scanned
         };
-        let (none, some, more) = (looks(8), looks(13), looks(16));
+        let (none, some, more) = (scanned(8), scanned(13), scanned(16));
         assert!(none == 0 && some > 0 && more > some, "{none} {some} {more}");
     }
 
@@ -345,7 +352,7 @@ mod tests {
         far_pages(&mut policy, &mut machine, 0);
         machine.run(&mut policy, 5);
         machine.pass_ns(&mut policy, PERIOD_NS);
-        assert_eq!((machine.upper_looks, machine.looks), (4, 8));
+        assert_eq!((machine.upper_scanned, machine.scanned), (4, 8));
     }
 
     #[test]
@@ -375,9 +382,9 @@ mod tests {
         }
         window(&mut policy, &mut machine, 442);
         assert!(policy.is_paused());
-        let looks = machine.upper_looks;
+        let before = machine.upper_scanned;
         machine.pass_ns(&mut policy, 3 * PERIOD_NS);
-        assert_eq!(machine.upper_looks, looks, "no scans");
+        assert_eq!(machine.upper_scanned, before, "no scans");
         machine.local_capacity = 4;
         (machine.marked[5], policy.heat[5]) = (true, HOT);
         assert!(machine.run(&mut policy, 5) && machine.moves.is_empty(), "no migrations");
@@ -402,7 +409,7 @@ mod tests {
     #[test]
     fn no_more_pages_are_marked_than_the_bandwidth_allows() {
         let (mut policy, mut machine) = hotbox(0);
-        policy.config.migration_bytes_per_s = 4 * 4096 * 1000;
+        policy.config.migration_bytes_per_s = 4 * PAGE_BYTES * 1000;
         far_pages(&mut policy, &mut machine, 0);
         for _ in 0..2 {
             (0..32).for_each(|page| machine.access(page));

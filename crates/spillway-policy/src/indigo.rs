@@ -1,27 +1,32 @@
 //! INDIGO: page promotion that weighs what a page wins against what its transfer costs the network.
 //!
 //! From "INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network":
-//! - every second all pages are marked that are not marked already (4.1); the access rate is F = 1/(A - M) (Equation 2);
-//! - Algorithm 1 joins successive rates into a burst while they are close (delta1) and the marks are near (delta2); the burst
-//!   duration reaches from its first to its last member; 8 bytes a page (4.3, 5.4);
-//! - untrained, a page is promoted if (access_p - access_d) x available bandwidth x delta latency exceeds a threshold (5.1);
-//!   here both sides are multiplied by the marking interval, so that the threshold is a number of page sizes, as in Equation 1;
-//! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context (5.2, 5.3);
+//! - every second all pages are marked that are not marked already (4.1); the access rate is F = 1/(A - M)
+//!   (Equation 2);
+//! - Algorithm 1 joins successive rates into a burst while they are close (delta1) and the marks are near
+//!   (delta2); the burst duration reaches from its first to its last member; 8 bytes a page (4.3, 5.4);
+//! - untrained, a page is promoted if (access_p - access_d) x available bandwidth x delta latency exceeds a
+//!   threshold (5.1); here both sides are multiplied by the marking interval, so that the threshold is a
+//!   number of page sizes, as in Equation 1;
+//! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context
+//!   (5.2, 5.3);
 //! - no promotion below LOW_WATERMARK, demotion by LRU below HIGH_WATERMARK, 10 MB above (5.4).
 //!
-//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold, which the
-//! paper found by trying (5.1), was tried here too, by run time over the paper's applications: a page size within 50
-//! marking intervals, since Equation 1 counts what is saved until a page is swapped again, and pages stay for tens of
-//! intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a few pages, at most 2% of local memory: cores
-//! promote at the same time, however small memory is. access_d is a moving average over the rates of
-//! demoted pages, as they were at their demotion: stale, as the paper says (5.1).
+//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold,
+//! which the paper found by trying (5.1), was tried here too, by run time over the paper's applications: a
+//! page size within 50 marking intervals, since Equation 1 counts what is saved until a page is swapped
+//! again, and pages stay for tens of intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a
+//! few pages, at most 2% of local memory: cores promote at the same time, however small memory is. access_d
+//! is a moving average over the rates of demoted pages, as they were at their demotion: stale, as the paper
+//! says (5.1).
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
+use crate::indigo_telemetry::{Progress, TICK_NS, Telemetry, burst_ns, rate_of, tick};
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{Fault, FaultKind, Policy};
 use crate::two_list::TwoList;
 
 /// What decides whether a page is promoted.
@@ -34,11 +39,11 @@ pub enum Rule {
     Thresholds,
 }
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// What decides.
+    /// The rule that decides on a promotion.
     pub rule: Rule,
     /// Time between two rounds of marking.
     pub marking_period_us: u64,
@@ -46,10 +51,11 @@ pub struct Config {
     pub closeness: f64,
     /// Most time between two marks of one burst (delta2: the marking interval).
     pub adjacent_us: u64,
-    /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals that it stays.
+    /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals
+    /// that it stays.
     pub benefit_pages: f64,
-    /// Marks in a row at which a promotion must pay by the network's rule. Of many pages that are accessed seldom some are
-    /// accessed soon after a mark by chance, but seldom soon after several.
+    /// Marks in a row at which a promotion must pay by the network's rule. Of many pages that are accessed
+    /// seldom some are accessed soon after a mark by chance, but seldom soon after several.
     pub marks_in_a_row: u16,
     /// Burst duration that a page must reach.
     pub burst_threshold_us: u64,
@@ -116,43 +122,8 @@ impl Advisor for Thresholds {
     }
 }
 
-/// What is known of a page, in 8 bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Telemetry {
-    /// When it was last marked, in ticks.
-    marked_at: u32,
-    /// Its last rate, as the power of 2 times 256; 0 for none yet.
-    rate: u16,
-    /// How long its burst has lasted, in ticks of 64; under the network's rule, at how many marks in a row it paid.
-    burst: u16,
-}
-
-/// Nanoseconds in a tick. Ticks are counted in 32 bits, which wrap after 73 minutes; what is told apart is much less.
-const TICK_NS: u64 = 1 << 10;
-/// Ticks in a unit of burst duration.
-const BURST_TICKS: u32 = 64;
-
-/// A rate in 16 bits, to a hundredth: its binary logarithm, 8 bits before the point.
-fn pack_rate(rate_hz: f64) -> u16 {
-    let bits = rate_hz.max(1e-3).to_bits();
-    // The exponent and the first mantissa bits of a float are its logarithm, nearly.
-    ((bits >> 44) - (1013 << 8)).min(u64::from(u16::MAX)) as u16
-}
-
-fn tick(now_ns: u64) -> u32 {
-    (now_ns / TICK_NS) as u32
-}
-
-/// The rate that so much time from a mark to an access stands for (Equation 2).
-fn rate_of(waited_ns: u64) -> f64 {
-    1e9 / waited_ns.max(TICK_NS) as f64
-}
-
-fn unpack_rate(rate: u16) -> f64 {
-    f64::from_bits((u64::from(rate) + (1013 << 8)) << 44)
-}
-
-/// Least slack, in pages, however little the slack in bytes comes to: what a few cores promote at the same time.
+/// Least slack, in pages, however little the slack in bytes comes to: what a few cores promote at the same
+/// time.
 const FEW_PAGES: u32 = 4;
 /// Most of local memory that this least slack may be (TPP's headroom).
 const MOST_SHARE_OF_FEW: f64 = 0.02;
@@ -160,10 +131,10 @@ const MOST_SHARE_OF_FEW: f64 = 0.02;
 const MARK: u32 = 0;
 const DEMOTE: u32 = 1;
 
-/// The policy.
+/// What is known of each page, and of those that were demoted.
 pub struct Indigo {
     config: Config,
-    telemetry: Vec<Telemetry>,
+    telemetry: Telemetry,
     lists: TwoList,
     advisor: Box<dyn Advisor>,
     thresholds: Thresholds,
@@ -180,7 +151,7 @@ impl Registered for Indigo {
             Thresholds { burst_ns: config.burst_threshold_us * 1000, rate_hz: config.rate_threshold_hz };
         Self {
             config,
-            telemetry: Vec::new(),
+            telemetry: Self::telemetry(0, config.rule),
             lists: TwoList::new(0, config.inactive_share),
             advisor: Box::new(thresholds),
             thresholds,
@@ -199,11 +170,18 @@ impl Indigo {
         Self { advisor, ..untrained }
     }
 
-    fn low_pages(&self, machine: &dyn Machine) -> u32 {
+    fn telemetry(pages: u32, rule: Rule) -> Telemetry {
+        match rule {
+            Rule::Network => Telemetry::with_paid_marks(pages),
+            Rule::Thresholds => Telemetry::with_bursts(pages),
+        }
+    }
+
+    fn low_pages(&self, machine: &dyn TieredMachine) -> u32 {
         (f64::from(machine.capacity_pages(Tier::Local)) * self.config.low_share).ceil() as u32
     }
 
-    fn high_pages(&self, machine: &dyn Machine) -> u32 {
+    fn high_pages(&self, machine: &dyn TieredMachine) -> u32 {
         let local_pages = machine.capacity_pages(Tier::Local);
         let few = FEW_PAGES.min((f64::from(local_pages) * MOST_SHARE_OF_FEW) as u32).max(1);
         let slack =
@@ -213,31 +191,24 @@ impl Indigo {
     }
 
     /// The time since a page's last mark took effect.
-    fn waited_ns(&self, machine: &dyn Machine, page: PageIndex) -> u64 {
+    fn waited_ns(&self, machine: &dyn TieredMachine, page: PageIndex) -> u64 {
         let now_ns = machine.now_ns();
-        let ticks = tick(now_ns).wrapping_sub(self.telemetry[page as usize].marked_at);
+        let ticks = tick(now_ns).wrapping_sub(self.telemetry.marked_at[page as usize]);
         let asked_ns = now_ns.saturating_sub(u64::from(ticks) * TICK_NS);
         now_ns.saturating_sub(machine.marked_from_ns(page, asked_ns))
     }
 
-    /// Algorithm 1, one measurement: returns the rate and the burst duration, in nanoseconds.
-    fn measure(&mut self, page: PageIndex, machine: &dyn Machine) -> (f64, u64) {
+    /// Algorithm 1, one measurement: returns the rate.
+    fn measure(&mut self, page: PageIndex, machine: &dyn TieredMachine) -> f64 {
         let rate_hz = rate_of(self.waited_ns(machine, page));
-        let telemetry = &mut self.telemetry[page as usize];
-        let before_hz = unpack_rate(telemetry.rate);
-        let close =
-            rate_hz <= before_hz * self.config.closeness && before_hz <= rate_hz * self.config.closeness;
-        if self.config.rule == Rule::Thresholds && (telemetry.rate == 0 || !close) {
-            telemetry.burst = 0;
-        }
-        telemetry.rate = pack_rate(rate_hz);
-        (rate_hz, u64::from(telemetry.burst) * u64::from(BURST_TICKS) * TICK_NS)
+        self.telemetry.note_rate(page, rate_hz, self.config.closeness);
+        rate_hz
     }
 
-    /// The last rate of a page, or the most that it can be now where its mark has been waiting for longer (4.2).
-    fn rate_now(&self, machine: &dyn Machine, page: PageIndex) -> f64 {
-        let telemetry = &self.telemetry[page as usize];
-        let rate_hz = unpack_rate(telemetry.rate);
+    /// The last rate of a page, or the most that it can be now where its mark has been waiting for longer
+    /// (4.2).
+    fn rate_now(&self, machine: &dyn TieredMachine, page: PageIndex) -> f64 {
+        let rate_hz = self.telemetry.rate_hz(page);
         if !machine.is_marked(page) {
             return rate_hz;
         }
@@ -245,16 +216,19 @@ impl Indigo {
     }
 
     /// Whether a far page is worth its transfer.
-    fn pays(&mut self, machine: &dyn Machine, page: PageIndex, rate_hz: f64, burst_ns: u64) -> bool {
-        match self.config.rule {
-            Rule::Thresholds => burst_ns >= self.thresholds.burst_ns && rate_hz >= self.thresholds.rate_hz,
-            Rule::Network => {
+    fn pays(&mut self, machine: &dyn TieredMachine, page: PageIndex, rate_hz: f64) -> bool {
+        match &mut self.telemetry.progress {
+            Progress::Bursts(bursts) => {
+                let burst_ns = burst_ns(bursts[page as usize]);
+                burst_ns >= self.thresholds.burst_ns && rate_hz >= self.thresholds.rate_hz
+            }
+            Progress::PaidMarks(paid) => {
                 let link = machine.link();
                 let interval_s = self.config.marking_period_us as f64 / 1e6;
                 let saved = (rate_hz - self.demoted_hz) * interval_s;
                 let transfer_bytes = saved * link.available_bytes_per_s * link.delta_latency_ns / 1e9;
                 let page_bytes = (machine.page_bytes() * u64::from(machine.span(page))) as f64;
-                let marks = &mut self.telemetry[page as usize].burst;
+                let marks = &mut paid[page as usize];
                 let pays = transfer_bytes > self.config.benefit_pages * page_bytes;
                 *marks = if pays { marks.saturating_add(1) } else { 0 };
                 *marks >= self.config.marks_in_a_row.max(1)
@@ -263,21 +237,14 @@ impl Indigo {
     }
 
     /// Marks every page that is not marked already.
-    fn mark_all(&mut self, machine: &mut dyn Machine) {
+    fn mark_all(&mut self, machine: &mut dyn TieredMachine) {
         let tick = tick(machine.now_ns());
         let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
         let mut marks = Vec::new();
         let mut page = machine.next_unmarked(0);
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
-                let telemetry = &mut self.telemetry[page as usize];
-                if self.config.rule == Rule::Thresholds {
-                    let gap = tick.wrapping_sub(telemetry.marked_at);
-                    let grown = u32::from(telemetry.burst) + gap / BURST_TICKS;
-                    telemetry.burst =
-                        if gap <= adjacent_ticks { grown.min(u32::from(u16::MAX)) as u16 } else { 0 };
-                }
-                telemetry.marked_at = tick;
+                self.telemetry.note_mark(page, tick, adjacent_ticks);
                 marks.push(page);
             }
             page = machine.next_unmarked(page + machine.span(page));
@@ -287,14 +254,14 @@ impl Indigo {
         }
     }
 
-    fn wake_demotion(&mut self, machine: &mut dyn Machine) {
+    fn wake_demotion(&mut self, machine: &mut dyn TieredMachine) {
         if !self.demoting && machine.free_pages(Tier::Local) < self.high_pages(machine) {
             self.demoting = true;
             machine.set_timer(DEMOTE, 0);
         }
     }
 
-    fn demote(&mut self, machine: &mut dyn Machine) {
+    fn demote(&mut self, machine: &mut dyn TieredMachine) {
         const WEIGHT: f64 = 1.0 / 64.0;
         let want = self.high_pages(machine).saturating_sub(machine.free_pages(Tier::Local));
         let cold = self.lists.take_cold(machine, want);
@@ -305,7 +272,7 @@ impl Indigo {
         machine.migrate(&cold, Tier::Far, Call::Kernel);
     }
 
-    fn observe(&mut self, machine: &dyn Machine) {
+    fn observe(&mut self, machine: &dyn TieredMachine) {
         let used =
             |tier| u64::from(machine.capacity_pages(tier) - machine.free_pages(tier)) * machine.page_bytes();
         self.context = Context {
@@ -319,29 +286,29 @@ impl Indigo {
 }
 
 impl Policy for Indigo {
-    fn start(&mut self, machine: &mut dyn Machine) {
-        self.telemetry = vec![Telemetry::default(); machine.page_count() as usize];
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
+        self.telemetry = Self::telemetry(machine.page_count(), self.config.rule);
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
         self.observe(machine);
         machine.set_timer(MARK, self.config.marking_period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.insert(page, false);
             self.wake_demotion(machine);
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint {
             return;
         }
-        let (rate_hz, burst_ns) = self.measure(fault.page, machine);
+        let rate_hz = self.measure(fault.page, machine);
         if machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
-        let pays = self.pays(machine, fault.page, rate_hz, burst_ns);
+        let pays = self.pays(machine, fault.page, rate_hz);
         let room = machine.free_pages(Tier::Local) >= self.low_pages(machine) + machine.span(fault.page);
         if pays && room {
             machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
@@ -350,7 +317,7 @@ impl Policy for Indigo {
         self.wake_demotion(machine);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == DEMOTE {
             self.demoting = false;
             return self.demote(machine);
@@ -365,6 +332,7 @@ impl Policy for Indigo {
 mod tests {
     use super::*;
     use crate::testing::TestMachine;
+    use spillway_core::page::PAGE_BYTES;
 
     const PERIOD_NS: u64 = 1_000_000_000;
 
@@ -377,13 +345,10 @@ mod tests {
         (policy, machine)
     }
 
-    #[test]
-    fn telemetry_takes_eight_bytes_and_keeps_rates_to_a_hundredth() {
-        assert_eq!(size_of::<Telemetry>(), 8);
-        for rate_hz in [0.002, 1.0, 3.7, 123_456.0, 1e9] {
-            let kept = unpack_rate(pack_rate(rate_hz));
-            assert!((kept - rate_hz).abs() < 0.01 * rate_hz, "{rate_hz}: {kept}");
-        }
+    /// How long a page's burst has lasted, in nanoseconds.
+    fn burst_of(policy: &Indigo, page: PageIndex) -> u64 {
+        let Progress::Bursts(bursts) = &policy.telemetry.progress else { panic!("no rule by bursts") };
+        burst_ns(bursts[page as usize])
     }
 
     #[test]
@@ -392,9 +357,8 @@ mod tests {
         machine.pass_ns(&mut policy, PERIOD_NS);
         assert!(machine.marked.iter().all(|&marked| marked));
         machine.pass_ns(&mut policy, PERIOD_NS / 4);
-        let (rate_hz, burst_ns) = policy.measure(3, &machine);
+        let rate_hz = policy.measure(3, &machine);
         assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
-        assert_eq!(burst_ns, 0, "one measurement is no burst");
     }
 
     /// Where the kernel marks at times of its own, the time to the access begins then.
@@ -404,7 +368,7 @@ mod tests {
         machine.pass_ns(&mut policy, PERIOD_NS);
         machine.marked_from_ns = Some(machine.now_ns + PERIOD_NS / 2);
         machine.pass_ns(&mut policy, PERIOD_NS * 3 / 4);
-        let (rate_hz, _) = policy.measure(3, &machine);
+        let rate_hz = policy.measure(3, &machine);
         assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
     }
 
@@ -416,7 +380,7 @@ mod tests {
         machine.now_ns = wrap_ns - 3 * PERIOD_NS / 2;
         for round in 0..4 {
             machine.pass_ns(&mut policy, PERIOD_NS / 2);
-            let (rate_hz, burst_ns) = policy.measure(3, &machine);
+            let (rate_hz, burst_ns) = (policy.measure(3, &machine), burst_of(&policy, 3));
             machine.marked[3] = false;
             if round > 0 {
                 assert!((rate_hz - 2.0).abs() < 0.05, "{rate_hz} in round {round}");
@@ -431,7 +395,7 @@ mod tests {
     fn a_page_that_was_not_accessed_keeps_its_mark_and_its_time() {
         let (mut policy, mut machine) = indigo(Config::default(), 4);
         machine.pass_ns(&mut policy, 3 * PERIOD_NS + PERIOD_NS / 2);
-        let (rate_hz, _) = policy.measure(3, &machine);
+        let rate_hz = policy.measure(3, &machine);
         assert!((rate_hz - 0.4).abs() < 0.01, "{rate_hz}");
     }
 
@@ -443,15 +407,16 @@ mod tests {
         for wait_ms in [100, 110, 90, 800, 790] {
             machine.pass_ns(&mut policy, wait_ms * 1_000_000);
             machine.run(&mut policy, 3);
-            bursts.push(u64::from(policy.telemetry[3].burst) * u64::from(BURST_TICKS) * TICK_NS);
+            bursts.push(burst_of(&policy, 3));
             machine.pass_ns(&mut policy, PERIOD_NS - wait_ms * 1_000_000);
         }
         let rounds: Vec<_> = bursts.iter().map(|burst| (burst + PERIOD_NS / 2) / PERIOD_NS).collect();
         assert_eq!(rounds, [0, 1, 2, 0, 1]);
+        assert_eq!(bursts[0], 0, "one measurement is no burst");
         machine.pass_ns(&mut policy, 3 * PERIOD_NS);
         machine.run(&mut policy, 3);
         machine.pass_ns(&mut policy, PERIOD_NS);
-        assert_eq!(policy.telemetry[3].burst, 0, "the mark before was too long ago");
+        assert_eq!(burst_of(&policy, 3), 0, "the mark before was too long ago");
     }
 
     #[test]
@@ -476,8 +441,8 @@ mod tests {
         }
     }
 
-    /// Equation 1: the same page pays on a free network, and does not on a contended one, on a near one, or where the page
-    /// that would go is accessed as often.
+    /// Equation 1: the same page pays on a free network, and does not on a contended one, on a near one, or
+    /// where the page that would go is accessed as often.
     #[test]
     fn the_network_rule_weighs_saving_against_transfer() {
         let comes = |bytes_per_s: f64, delta_ns: f64, demoted_hz: f64| {
@@ -526,7 +491,7 @@ mod tests {
     /// A page that came for its many accesses and gets none any more is no reason to keep others out.
     #[test]
     fn a_page_whose_mark_waits_is_demoted_at_the_rate_that_it_has_now() {
-        let (mut policy, mut machine) = indigo(Config { slack_bytes: 4096, ..Config::default() }, 4);
+        let (mut policy, mut machine) = indigo(Config { slack_bytes: PAGE_BYTES, ..Config::default() }, 4);
         machine.pass_ns(&mut policy, PERIOD_NS);
         machine.pass_ns(&mut policy, PERIOD_NS / 1000);
         machine.run(&mut policy, 3);
@@ -540,7 +505,7 @@ mod tests {
     #[test]
     fn promotion_stops_at_the_low_watermark_and_demotion_keeps_the_high_one() {
         let config =
-            Config { slack_bytes: 2 * 4096, low_share: 0.01, inactive_share: 1.0, ..Config::default() };
+            Config { slack_bytes: 2 * PAGE_BYTES, low_share: 0.01, inactive_share: 1.0, ..Config::default() };
         let (mut policy, mut machine) = indigo(config, 8);
         machine.pass_ns(&mut policy, PERIOD_NS);
         for page in 0..8 {
@@ -559,7 +524,7 @@ mod tests {
     #[test]
     fn the_slack_is_a_few_pages_where_its_bytes_are_less_than_one() {
         for (local_pages, slack_bytes, expected) in
-            [(8, 1, 1), (100, 1, 2), (1000, 1, 4), (1000, 10 * 4096, 10)]
+            [(8, 1, 1), (100, 1, 2), (1000, 1, 4), (1000, 10 * PAGE_BYTES, 10)]
         {
             let config = Config { slack_bytes, low_share: 0.001, ..Config::default() };
             let (policy, machine) =
@@ -589,6 +554,6 @@ mod tests {
         machine.pass_ns(&mut policy, PERIOD_NS);
         machine.run(&mut policy, 3);
         assert!(machine.moves.is_empty());
-        assert_eq!(policy.context.far_peak_bytes, 16 * 4096);
+        assert_eq!(policy.context.far_peak_bytes, 16 * PAGE_BYTES);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use spillway_core::machine::PageIndex;
+use crate::machine::PageIndex;
 
 /// What a policy must know beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum Foreknowledge {
     /// Nothing: it can run live.
     Nothing,
     /// How often each page is accessed.

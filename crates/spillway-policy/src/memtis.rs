@@ -1,20 +1,21 @@
 //! MEMTIS (Lee et al., SOSP 2023).
 //!
-//! From the paper: sampled accesses are counted for each page; pages stand in an exponential histogram of their counts; the
-//! hot threshold is the lowest class from which on all pages fit local memory together; the class below is warm
-//! and left alone unless frames are wanted; counts are halved periodically; a background thread promotes hot far pages and
-//! demotes cold local ones; where base pages would serve more accesses than huge ones do, the most skewed
-//! huge pages are split. Simplified: thresholds and cooling by numbers of samples in proportion to the pages; a huge page is
-//! skewed by the share of its accesses that its hottest eighth takes; base pages are not merged again.
+//! From the paper: sampled accesses are counted for each page; pages stand in an exponential histogram of
+//! their counts; the hot threshold is the lowest class from which on all pages fit local memory together; the
+//! class below is warm and left alone unless frames are wanted; counts are halved periodically; a background
+//! thread promotes hot far pages and demotes cold local ones; where base pages would serve more accesses than
+//! huge ones do, the most skewed huge pages are split. Simplified: thresholds and cooling by numbers of
+//! samples in proportion to the pages; a huge page is skewed by the share of its accesses that its hottest
+//! eighth takes; base pages are not merged again.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Sample, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Sample, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -58,7 +59,8 @@ fn class_of(count: u32) -> usize {
     ((u32::BITS - count.leading_zeros()) as usize).min(CLASSES - 1)
 }
 
-/// The lowest class from which on all `histogram` pages fit into `capacity`, but none that was never accessed.
+/// The lowest class from which on all `histogram` pages fit into `capacity`, but none that was never
+/// accessed.
 fn hot_class(histogram: &[u64; CLASSES], capacity: u64) -> usize {
     let mut pages = 0;
     let mut class = CLASSES;
@@ -69,7 +71,7 @@ fn hot_class(histogram: &[u64; CLASSES], capacity: u64) -> usize {
     class
 }
 
-/// The policy.
+/// How often each page was sampled, and the class from which on pages are hot.
 pub struct Memtis {
     config: Config,
     /// Count of each base page.
@@ -102,7 +104,7 @@ impl Registered for Memtis {
 
 impl Memtis {
     /// A mapping's count a base page: what makes huge and base pages comparable.
-    fn heat(&self, machine: &dyn Machine, head: PageIndex) -> u32 {
+    fn heat(&self, machine: &dyn TieredMachine, head: PageIndex) -> u32 {
         let span = machine.span(head);
         let counts = &self.counts[head as usize..(head + span) as usize];
         let sum: u32 = counts.iter().map(|&count| u32::from(count)).sum();
@@ -111,7 +113,7 @@ impl Memtis {
     }
 
     /// Every mapping that was touched.
-    fn mappings(machine: &dyn Machine) -> Vec<PageIndex> {
+    fn mappings(machine: &dyn TieredMachine) -> Vec<PageIndex> {
         let mut heads = Vec::new();
         let mut page = 0;
         while page < machine.page_count() {
@@ -123,7 +125,7 @@ impl Memtis {
         heads
     }
 
-    fn adapt(&mut self, machine: &dyn Machine) {
+    fn adapt(&mut self, machine: &dyn TieredMachine) {
         let mut histogram = [0; CLASSES];
         for head in Self::mappings(machine) {
             histogram[class_of(self.heat(machine, head))] += u64::from(machine.span(head));
@@ -132,7 +134,7 @@ impl Memtis {
     }
 
     /// Share of the samples that the hottest base pages would have served, had they been local.
-    fn base_ratio(&self, machine: &dyn Machine) -> f64 {
+    fn base_ratio(&self, machine: &dyn TieredMachine) -> f64 {
         let mut counts: Vec<u16> = self.counts.clone();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let all: u64 = counts.iter().map(|&count| u64::from(count)).sum();
@@ -149,7 +151,7 @@ impl Memtis {
         f64::from(top) / f64::from(all.max(1))
     }
 
-    fn split(&mut self, machine: &mut dyn Machine) {
+    fn split(&mut self, machine: &mut dyn TieredMachine) {
         let ratio = self.local_samples as f64 / self.samples_seen.max(1) as f64;
         if self.base_ratio(machine) - ratio < self.config.split_benefit {
             return;
@@ -165,19 +167,19 @@ impl Memtis {
         }
     }
 
-    fn cool(&mut self, machine: &mut dyn Machine) {
+    fn cool(&mut self, machine: &mut dyn TieredMachine) {
         self.split(machine);
         self.counts.iter_mut().for_each(|count| *count >>= 1);
         (self.samples_seen, self.local_samples) = (0, 0);
         self.adapt(machine);
     }
 
-    fn migrate(&mut self, machine: &mut dyn Machine) {
+    fn migrate(&mut self, machine: &mut dyn TieredMachine) {
         let mut heads = Self::mappings(machine);
         // Each round begins where the last one was.
         let start = heads.partition_point(|&head| head < self.cursor);
         heads.rotate_left(start);
-        let class = |this: &Self, machine: &dyn Machine, head| class_of(this.heat(machine, head));
+        let class = |this: &Self, machine: &dyn TieredMachine, head| class_of(this.heat(machine, head));
         let hot: Vec<_> = heads
             .iter()
             .copied()
@@ -208,7 +210,7 @@ impl Memtis {
         self.cursor = 0;
     }
 
-    fn make_room(machine: &mut dyn Machine, victims: &mut impl Iterator<Item = PageIndex>, pages: u32) {
+    fn make_room(machine: &mut dyn TieredMachine, victims: &mut impl Iterator<Item = PageIndex>, pages: u32) {
         while machine.free_pages(Tier::Local) < pages {
             let Some(victim) = victims.next() else { return };
             machine.migrate(&[victim], Tier::Far, Call::Kernel);
@@ -221,7 +223,7 @@ impl Policy for Memtis {
         self.config.mapping
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.counts = vec![0; machine.page_count() as usize];
         let pages = f64::from(machine.page_count());
         self.next_adaptation = pages * self.config.adaptation_samples;
@@ -230,7 +232,7 @@ impl Policy for Memtis {
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         let mut samples = std::mem::take(&mut self.samples);
         machine.take_samples(&mut samples);
         let taken = samples.len() as f64;

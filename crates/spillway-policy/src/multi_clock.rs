@@ -1,25 +1,25 @@
 //! Multi-Clock (Maruf, Ghosh et al., HPCA 2022).
 //!
-//! From the paper: the lists of the kernel's CLOCK and, beside them, a promote list in each tier, which is fed by pages that
-//! are referenced again while they are active; kpromoted looks at 1,024 pages of each list a second, and migrates the far
-//! promote list; where local memory is short, pages at the inactive tail that were not referenced are demoted. Simplified:
-//! anonymous pages only.
+//! From the paper: the lists of the kernel's CLOCK and, beside them, a promote list in each tier, which is
+//! fed by pages that are referenced again while they are active; kpromoted scans 1,024 pages of each list a
+//! second, and migrates the far promote list; where local memory is short, pages at the inactive tail that
+//! were not referenced are demoted. Simplified: anonymous pages only.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::page_lists::PageLists;
-use spillway_core::policy::Policy;
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::page_lists::PageLists;
+use crate::policy::Policy;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Time between two rounds of kpromoted.
     pub period_us: u64,
-    /// Pages of each list that a round looks at.
+    /// Pages of each list that a round scans.
     pub scan_pages: u32,
     /// Share of local memory that is kept free.
     pub free_share: f64,
@@ -42,7 +42,7 @@ fn list(tier: Tier, list: u8) -> u8 {
     if tier == Tier::Local { list } else { LISTS_A_TIER + list }
 }
 
-/// The policy.
+/// The lists of both tiers, through which pages rise and fall.
 pub struct MultiClock {
     config: Config,
     lists: PageLists,
@@ -63,10 +63,10 @@ impl MultiClock {
         self.lists.push_head(list(tier, which), page);
     }
 
-    /// Looks at the tail of one list: a page that was referenced twice goes one list up.
-    fn scan(&mut self, machine: &mut dyn Machine, tier: Tier, which: u8) {
-        let looks = self.lists.len(list(tier, which)).min(self.config.scan_pages);
-        for _ in 0..looks {
+    /// Scans the tail of one list: a page that was referenced twice goes one list up.
+    fn scan(&mut self, machine: &mut dyn TieredMachine, tier: Tier, which: u8) {
+        let to_scan = self.lists.len(list(tier, which)).min(self.config.scan_pages);
+        for _ in 0..to_scan {
             let Some(page) = self.lists.pop_tail(list(tier, which)) else { return };
             let accessed = machine.take_accessed(page);
             let referenced = std::mem::replace(&mut self.referenced[page as usize], accessed);
@@ -79,7 +79,7 @@ impl MultiClock {
     }
 
     /// Local pages on the promote list are where they should be: they go on being active. Far ones migrate.
-    fn promote(&mut self, machine: &mut dyn Machine) {
+    fn promote(&mut self, machine: &mut dyn TieredMachine) {
         while let Some(page) = self.lists.pop_tail(list(Tier::Local, PROMOTE)) {
             self.put(Tier::Local, ACTIVE, page);
         }
@@ -91,7 +91,7 @@ impl MultiClock {
         }
     }
 
-    fn refill(&mut self, machine: &mut dyn Machine) {
+    fn refill(&mut self, machine: &mut dyn TieredMachine) {
         let local = self.lists.len(INACTIVE) + self.lists.len(ACTIVE);
         while f64::from(self.lists.len(INACTIVE)) < f64::from(local) * self.config.inactive_share {
             let Some(page) = self.lists.pop_tail(ACTIVE) else { return };
@@ -105,13 +105,13 @@ impl MultiClock {
     }
 
     /// Demotes unreferenced pages from the inactive tail until there are frames for `waiting` pages.
-    fn make_room(&mut self, machine: &mut dyn Machine, waiting: u32) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine, waiting: u32) {
         let spare = (f64::from(machine.capacity_pages(Tier::Local)) * self.config.free_share) as u32;
-        let mut looks = 2 * (self.lists.len(INACTIVE) + self.lists.len(ACTIVE));
+        let mut left_to_scan = 2 * (self.lists.len(INACTIVE) + self.lists.len(ACTIVE));
         let mut cold = Vec::new();
         let mut missing = (waiting + spare).saturating_sub(machine.free_pages(Tier::Local));
-        while missing > 0 && looks > 0 {
-            looks -= 1;
+        while missing > 0 && left_to_scan > 0 {
+            left_to_scan -= 1;
             self.refill(machine);
             let Some(page) = self.lists.pop_tail(INACTIVE) else { break };
             if machine.take_accessed(page) {
@@ -129,17 +129,17 @@ impl MultiClock {
 }
 
 impl Policy for MultiClock {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = PageLists::new(machine.page_count(), 2 * LISTS_A_TIER);
         self.referenced = vec![false; machine.page_count() as usize];
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         self.put(tier, INACTIVE, page);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         for tier in [Tier::Local, Tier::Far] {
             self.scan(machine, tier, ACTIVE);
             self.scan(machine, tier, INACTIVE);
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn a_round_looks_at_so_many_pages_of_each_list() {
+    fn a_round_scans_so_many_pages_of_each_list() {
         let (mut policy, mut machine) =
             multi_clock(Config { scan_pages: 3, free_share: 0.0, ..Config::default() });
         machine.pass_ns(&mut policy, PERIOD_NS);
-        assert_eq!(machine.looks, 6);
+        assert_eq!(machine.scanned, 6);
     }
 }

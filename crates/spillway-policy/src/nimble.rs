@@ -1,21 +1,22 @@
 //! Nimble page management (Yan et al., ASPLOS 2019), with base and with huge pages.
 //!
-//! From the paper and from what HotBox says of it (3.3, 6.5): the lists of both tiers are scanned periodically; hot far
-//! pages and cold local ones are exchanged in batches by a system call; a batch is as large as the larger of
-//! the two counts, so that it takes in pages that are not hot, or not cold; at most 2 GB/s. Simplified: a page is hot
-//! when two scans in a row found it accessed (inactive, referenced, active), cold when two did not; migration by
-//! several threads is off, as in HotBox 6.2. The period is what Nimble's launcher does by itself (1 s); the scripts of its
-//! evaluation set 5 s. HotBox names none, but that it had to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no
-//! more than 0.4 GB could come in a second with 5. `docs/figures.md` tells what depends on it.
+//! From the paper and from what HotBox says of it (3.3, 6.5): the lists of both tiers are scanned
+//! periodically; hot far pages and cold local ones are exchanged in batches by a system call; a batch is as
+//! large as the larger of the two counts, so that it takes in pages that are not hot, or not cold; at most 2
+//! GB/s. Simplified: a page is hot when two scans in a row found it accessed (inactive, referenced, active),
+//! cold when two did not; migration by several threads is off, as in HotBox 6.2. The period is what Nimble's
+//! launcher does by itself (1 s); the scripts of its evaluation set 5 s. HotBox names none, but that it had
+//! to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no more than 0.4 GB could come in a
+//! second with 5. `docs/figures.md` tells what depends on it.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Scan, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -41,11 +42,11 @@ const SETTLED: u8 = 2;
 struct Found {
     /// Hot or cold, whichever is looked for.
     wanted: Vec<PageIndex>,
-    /// The others.
+    /// The other mappings that the scan found.
     rest: Vec<PageIndex>,
 }
 
-/// The policy.
+/// In how many scans in a row each page was accessed, or was not.
 pub struct Nimble {
     config: Config,
     /// Scans in a row that found a page accessed, or, from 128 on, that did not.
@@ -64,7 +65,7 @@ impl Registered for Nimble {
 
 impl Nimble {
     /// Scans a tier; far pages are wanted when they are hot, local ones when they are cold.
-    fn scan(&mut self, machine: &mut dyn Machine, tier: Tier) -> Found {
+    fn scan(&mut self, machine: &mut dyn TieredMachine, tier: Tier) -> Found {
         let mut found = Found::default();
         let streaks = &mut self.streaks;
         let scan = Scan { start: 0, pages: machine.page_count(), tier, hierarchical: false };
@@ -90,7 +91,7 @@ impl Nimble {
         found
     }
 
-    fn batch_pages(&self, machine: &dyn Machine) -> usize {
+    fn batch_pages(&self, machine: &dyn TieredMachine) -> usize {
         let bytes = self.config.migration_bytes_per_s as f64 * self.config.period_us as f64 / 1e6;
         let unit = match self.config.mapping {
             Mapping::Base => 1,
@@ -105,12 +106,12 @@ impl Policy for Nimble {
         self.config.mapping
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.streaks = vec![0; machine.page_count() as usize];
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         self.round += 1;
         let far = self.scan(machine, Tier::Far);
         let local = self.scan(machine, Tier::Local);
@@ -142,6 +143,7 @@ impl Policy for Nimble {
 mod tests {
     use super::*;
     use crate::testing::{PAGES_PER_HUGE, TestMachine};
+    use spillway_core::page::PAGE_BYTES;
 
     const PERIOD_NS: u64 = 1_000_000_000;
 
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn the_batch_is_capped_by_bandwidth() {
         let (mut policy, mut machine) = nimble(Mapping::Base, 64, 16);
-        policy.config.migration_bytes_per_s = 4096 * 3;
+        policy.config.migration_bytes_per_s = PAGE_BYTES * 3;
         machine.touch(&mut policy, 0..64);
         for _ in 0..2 {
             (16..64).for_each(|page| machine.access(page));

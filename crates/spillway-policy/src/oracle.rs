@@ -1,16 +1,16 @@
 //! The static oracle: the pages that an earlier, identical run accessed most lie local, and nothing moves.
 //!
-//! From HotBox, section 3.2.2: "a static policy that places the top hottest pages in local memory, as identified by
-//! offline profiling". Hotness is the number of accesses that miss the caches.
+//! From HotBox, section 3.2.2: "a static policy that places the top hottest pages in local memory, as
+//! identified by offline profiling". Hotness is the number of accesses that miss the caches.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{Mapping, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{PageIndex, Tier, TieredMachine};
+use crate::policy::{Mapping, Policy};
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -18,7 +18,7 @@ pub struct Config {
     pub mapping: Mapping,
 }
 
-/// The policy.
+/// Which pages are among the hottest that local memory holds.
 pub struct Oracle {
     config: Config,
     knowledge: Knowledge,
@@ -37,7 +37,7 @@ impl Policy for Oracle {
         self.config.mapping
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let unit = match self.config.mapping {
             Mapping::Base => 1,
             Mapping::Huge => machine.pages_per_huge(),
@@ -57,7 +57,7 @@ impl Policy for Oracle {
         }
     }
 
-    fn place(&mut self, page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: PageIndex, _machine: &mut dyn TieredMachine) -> Tier {
         if self.local[page as usize] { Tier::Local } else { Tier::Far }
     }
 }

@@ -1,4 +1,5 @@
-//! Settings by the units in their names: what papers chose for tens of gigabytes in proportion, and what makes sense at all.
+//! Settings by the units in their names: what papers chose for tens of gigabytes in proportion, and what
+//! makes sense at all.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +8,8 @@ use serde_json::{Map, Number, Value};
 /// Longest time of a setting, in microseconds: eleven days.
 const MOST_US: f64 = 1e12;
 
-/// What a setting of this name may be. Shares lie between 0 and 1, and a period is not 0, since what is done without a pause never ends.
+/// What a setting of this name may be. Shares lie between 0 and 1, and a period is not 0, since what is done
+/// without a pause never ends.
 fn sensible(name: &str) -> Option<RangeInclusive<f64>> {
     match name.rsplit('_').next() {
         _ if name.ends_with("period_us") => Some(1.0..=MOST_US),
@@ -28,10 +30,10 @@ pub fn nonsense(settings: &Map<String, Value>) -> Option<String> {
     })
 }
 
-/// Scales a configuration to a working set that is `factor` of the one that its values were chosen for. What is
-/// measured in memory or in time - names ending in `_bytes`, `_us`, `_ms`, `_accesses` - shrinks with it, so that a scan covers the same
-/// share of memory while the program does the same share of its work; rates of events (`_hz`) grow. Bandwidths
-/// (`_bytes_per_s`), counts and shares stay.
+/// Scales a configuration to a working set that is `factor` of the one that its values were chosen for. What
+/// is measured in memory or in time - names ending in `_bytes`, `_us`, `_ms`, `_accesses` - shrinks with it,
+/// so that a scan covers the same share of memory while the program does the same share of its work; rates of
+/// events (`_hz`) grow. Bandwidths (`_bytes_per_s`), counts and shares stay.
 pub fn scale_config(settings: &mut Map<String, Value>, factor: f64) {
     for (key, value) in settings.iter_mut() {
         let Some(number) = value.as_f64() else { continue };
@@ -74,14 +76,16 @@ mod tests {
     #[test]
     fn memory_and_time_shrink_rates_grow_and_the_rest_stays() {
         let Value::Object(mut settings) = serde_json::json!({
-            "window_bytes": 1000, "period_us": 1, "age_ms": 2.0, "rate_hz": 5.0, "cap_bytes_per_s": 7, "share": 0.5,
+            "window_bytes": 1000, "period_us": 1, "age_ms": 2.0, "rate_hz": 5.0, "cap_bytes_per_s": 7,
+            "share": 0.5,
             "kind": "a"
         }) else {
             panic!()
         };
         scale_config(&mut settings, 0.1);
         let expected = serde_json::json!({
-            "window_bytes": 100, "period_us": 1, "age_ms": 0.2, "rate_hz": 50.0, "cap_bytes_per_s": 7, "share": 0.5,
+            "window_bytes": 100, "period_us": 1, "age_ms": 0.2, "rate_hz": 50.0, "cap_bytes_per_s": 7,
+            "share": 0.5,
             "kind": "a"
         });
         assert_eq!(Value::Object(settings), expected);

@@ -1,20 +1,21 @@
-//! Swap as kernels do it: two-list LRU, background reclaim between two watermarks, direct reclaim, read-ahead.
+//! Swap as kernels do it: two-list LRU, background reclaim between two watermarks, direct reclaim,
+//! read-ahead.
 //!
-//! The baseline of HotBox (section 6.2, an optimised swap without block layer) and of dcm (section 6). Taken from
-//! Linux: the lists ([`crate::two_list`]), watermarks, reclaim in batches of 32, and read-ahead of up to 8 pages whose window
-//! follows its own hits: it grows with the pages of the last window that were used, and falls to one page where none was
-//! and the faults are not sequential. Simplified: pages that were read ahead are mapped at once, and clean pages
-//! are written back too.
+//! The baseline of HotBox (section 6.2, an optimised swap without block layer) and of dcm (section 6). Taken
+//! from Linux: the lists ([`crate::two_list`]), watermarks, reclaim in batches of 32, and read-ahead of up to
+//! 8 pages whose window follows its own hits: it grows with the pages of the last window that were used, and
+//! falls to one page where none was and the faults are not sequential. Simplified: pages that were read ahead
+//! are mapped at once, and clean pages are written back too.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::policy::{AccessModel, Fault, Policy};
 
+use crate::entry::Registered;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, Policy};
 use crate::two_list::TwoList;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -44,7 +45,7 @@ impl Default for Config {
 
 const RECLAIM: u32 = 0;
 
-/// The policy.
+/// The kernel's two lists, and where the last window of read-ahead ended.
 pub struct Swap {
     config: Config,
     lists: TwoList,
@@ -63,17 +64,17 @@ impl Registered for Swap {
 }
 
 impl Swap {
-    fn share(machine: &dyn Machine, share: f64) -> u32 {
+    fn share(machine: &dyn TieredMachine, share: f64) -> u32 {
         (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
     }
 
-    fn reclaim(&mut self, machine: &mut dyn Machine, pages: u32) {
+    fn reclaim(&mut self, machine: &mut dyn TieredMachine, pages: u32) {
         let victims = self.lists.take_victims(machine, pages);
         machine.migrate(&victims, Tier::Far, Call::Locked);
     }
 
     /// Direct reclaim, where background reclaim has not kept up.
-    fn make_room(&mut self, machine: &mut dyn Machine, pages: u32) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine, pages: u32) {
         let free = machine.free_pages(Tier::Local);
         if free < pages {
             self.reclaim(machine, self.config.reclaim_pages.max(pages - free));
@@ -85,7 +86,7 @@ impl Swap {
     }
 
     /// How many pages to read at this fault.
-    fn window(&mut self, machine: &mut dyn Machine, page: PageIndex) -> u32 {
+    fn window(&mut self, machine: &mut dyn TieredMachine, page: PageIndex) -> u32 {
         let hits = std::mem::take(&mut self.read_ahead)
             .into_iter()
             .filter(|&ahead| machine.tier_of(ahead) == Some(Tier::Local) && machine.take_accessed(ahead))
@@ -103,23 +104,23 @@ impl Policy for Swap {
         AccessModel::PageFetch
     }
 
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
     }
 
-    fn place(&mut self, page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         let span = machine.span(page);
         self.make_room(machine, span);
         Tier::Local
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.insert(page, false);
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         let window = self.window(machine, fault.page);
         let first = fault.page & !(window - 1);
         let last = (first + window).min(machine.page_count());
@@ -137,7 +138,7 @@ impl Policy for Swap {
         }
     }
 
-    fn on_timer(&mut self, _timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {
         let want =
             Self::share(machine, self.config.high_share).saturating_sub(machine.free_pages(Tier::Local));
         self.reclaim(machine, want);

@@ -1,14 +1,15 @@
 //! A machine for tests of policies: does what it is told, at no cost, and remembers.
 
+use spillway_core::page::PAGE_BYTES;
 use std::collections::BTreeMap;
 
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
-use spillway_core::policy::{AccessModel, Fault, FaultKind, Mapping, Policy};
+use crate::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
+use crate::policy::{AccessModel, Fault, FaultKind, Mapping, Policy};
 
 /// Pages in a huge mapping of a test.
 pub const PAGES_PER_HUGE: u32 = 8;
 
-/// The machine.
+/// A machine of a few pages, which does what it is told and remembers it.
 pub struct TestMachine {
     pub now_ns: u64,
     pub tiers: Vec<Option<Tier>>,
@@ -22,10 +23,10 @@ pub struct TestMachine {
     pub local_capacity: u32,
     /// Every page's accessed bit reads as set.
     pub always_accessed: bool,
-    /// Page table entries looked at.
-    pub looks: u64,
-    /// Upper-level entries looked at.
-    pub upper_looks: u64,
+    /// Page table entries scanned.
+    pub scanned: u64,
+    /// Entries of the page table's upper level that were scanned.
+    pub upper_scanned: u64,
     /// Timers set, by number.
     pub timers: BTreeMap<u32, u64>,
     /// Migrations and exchanges, in order.
@@ -34,6 +35,8 @@ pub struct TestMachine {
     pub calls: Vec<usize>,
     pub samples: Vec<Sample>,
     pub sample_period: u32,
+    /// Whether samples were ever asked for.
+    pub samples_asked_for: bool,
     pub counter_window_ns: u64,
     pub link: LinkTelemetry,
     pub splits: Vec<PageIndex>,
@@ -54,13 +57,14 @@ impl TestMachine {
             huge: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             local_capacity,
             always_accessed: false,
-            looks: 0,
-            upper_looks: 0,
+            scanned: 0,
+            upper_scanned: 0,
             timers: BTreeMap::new(),
             moves: Vec::new(),
             calls: Vec::new(),
             samples: Vec::new(),
             sample_period: 0,
+            samples_asked_for: false,
             counter_window_ns: 0,
             link: LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 1000.0, traffic_bytes: 0 },
             splits: Vec::new(),
@@ -149,7 +153,7 @@ impl TestMachine {
     }
 }
 
-impl Machine for TestMachine {
+impl TieredMachine for TestMachine {
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
@@ -159,7 +163,7 @@ impl Machine for TestMachine {
     }
 
     fn page_bytes(&self) -> u64 {
-        4096
+        PAGE_BYTES
     }
 
     fn pages_per_huge(&self) -> u32 {
@@ -183,7 +187,7 @@ impl Machine for TestMachine {
     }
 
     fn take_accessed(&mut self, page: PageIndex) -> bool {
-        self.looks += 1;
+        self.scanned += 1;
         std::mem::take(&mut self.accessed[page as usize]) || self.always_accessed
     }
 
@@ -193,7 +197,7 @@ impl Machine for TestMachine {
         while page < end {
             let region = (page / PAGES_PER_HUGE) as usize;
             if scan.hierarchical && (page == scan.start || page.is_multiple_of(PAGES_PER_HUGE)) {
-                self.upper_looks += 1;
+                self.upper_scanned += 1;
                 if !std::mem::take(&mut self.upper_accessed[region]) {
                     page = (region as u32 + 1) * PAGES_PER_HUGE;
                     continue;
@@ -263,9 +267,11 @@ impl Machine for TestMachine {
 
     fn sample_accesses(&mut self, period: u32) {
         self.sample_period = period;
+        self.samples_asked_for |= period > 0;
     }
 
     fn take_samples(&mut self, samples: &mut Vec<Sample>) {
+        self.samples_asked_for = true;
         samples.append(&mut self.samples);
     }
 

@@ -1,24 +1,26 @@
 //! TPP: transparent page placement (Al Maruf et al., ASPLOS 2023).
 //!
 //! From the paper and its kernel patches:
-//! - headroom: demotion begins at a higher watermark than the one that stops allocation, so that frames stay free;
+//! - headroom: demotion begins at a higher watermark than the one that stops allocation, so that frames stay
+//!   free;
 //! - demotion takes pages from the inactive tail and migrates them, nothing is swapped;
-//! - only far pages are marked; a hint fault promotes a page that is on the active list, and activates it otherwise;
+//! - only far pages are marked; a hint fault promotes a page that is on the active list, and activates it
+//!   otherwise;
 //! - promotion may use the headroom that allocation may not.
 //!
-//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans at the most that it allows
-//! a process (`MAX_SCAN_WINDOW`, 2,560 MiB a second), however many its threads.
+//! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans at the most
+//! that it allows a process (`MAX_SCAN_WINDOW`, 2,560 MiB a second), however many its threads.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{Fault, FaultKind, Policy};
 use crate::two_list::TwoList;
 
-/// Settings.
+/// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -49,7 +51,7 @@ impl Default for Config {
 const SCAN: u32 = 0;
 const DEMOTE: u32 = 1;
 
-/// The policy.
+/// The two lists over local pages, and where the window of marks stands.
 pub struct Tpp {
     config: Config,
     lists: TwoList,
@@ -72,11 +74,11 @@ impl Registered for Tpp {
 }
 
 impl Tpp {
-    fn frames(machine: &dyn Machine, share: f64) -> u32 {
+    fn frames(machine: &dyn TieredMachine, share: f64) -> u32 {
         (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
     }
 
-    fn wake_demotion(&mut self, machine: &mut dyn Machine) {
+    fn wake_demotion(&mut self, machine: &mut dyn TieredMachine) {
         if !self.demoting
             && machine.free_pages(Tier::Local) < Self::frames(machine, self.config.demotion_share)
         {
@@ -85,7 +87,7 @@ impl Tpp {
         }
     }
 
-    fn demote(&mut self, machine: &mut dyn Machine) {
+    fn demote(&mut self, machine: &mut dyn TieredMachine) {
         let keep = Self::frames(machine, self.config.demotion_share);
         // Somewhat more than is missing, so that the daemon does not run for every page.
         let want = (keep + keep / 2).saturating_sub(machine.free_pages(Tier::Local));
@@ -98,25 +100,25 @@ impl Tpp {
 }
 
 impl Policy for Tpp {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
         self.far_active = vec![false; machine.page_count() as usize];
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
     }
 
-    fn place(&mut self, page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         let spare = Self::frames(machine, self.config.allocation_share);
         self.wake_demotion(machine);
         if machine.free_pages(Tier::Local) >= machine.span(page) + spare { Tier::Local } else { Tier::Far }
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.lists.insert(page, false);
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint || machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
@@ -129,7 +131,7 @@ impl Policy for Tpp {
         self.wake_demotion(machine);
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == DEMOTE {
             self.demoting = false;
             return self.demote(machine);

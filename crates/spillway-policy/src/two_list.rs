@@ -1,12 +1,14 @@
-//! The kernel's active and inactive lists over local pages, as HotBox (section 5.1), TPP, INDIGO and swap use them.
+//! The kernel's active and inactive lists over local pages, as HotBox (section 5.1), TPP, INDIGO and swap use
+//! them.
 //!
-//! Pages move from the tail of the active list to the head of the inactive list while the latter is too short; from its
-//! tail they go back to the active list when their accessed bit is set, else they are cold. Nothing is scanned
-//! unless frames are wanted, so that the rate of scanning grows with memory pressure. Simplified from
-//! Linux: one pair of lists, no distinction of files, no second chance by the referenced flag.
+//! Pages move from the tail of the active list to the head of the inactive list while the latter is too
+//! short; from its tail they go back to the active list when their accessed bit is set, else they are cold.
+//! Nothing is scanned unless frames are wanted, so that the rate of scanning grows with memory pressure.
+//! Simplified from Linux: one pair of lists, no distinction of files, no second chance by the referenced
+//! flag.
 
-use spillway_core::machine::{Machine, PageIndex};
-use spillway_core::page_lists::PageLists;
+use crate::machine::{PageIndex, TieredMachine};
+use crate::page_lists::PageLists;
 
 const ACTIVE: u8 = 0;
 const INACTIVE: u8 = 1;
@@ -18,7 +20,8 @@ pub struct TwoList {
 }
 
 impl TwoList {
-    /// Empty lists of pages below `pages`; the inactive one is refilled while it has less than `inactive_share` of all.
+    /// Empty lists of pages below `pages`; the inactive one is refilled while it has less than
+    /// `inactive_share` of all.
     #[must_use]
     pub fn new(pages: u32, inactive_share: f64) -> Self {
         Self { lists: PageLists::new(pages, 2), inactive_share }
@@ -29,7 +32,7 @@ impl TwoList {
         self.lists.push_head(if active { ACTIVE } else { INACTIVE }, page);
     }
 
-    /// A page left.
+    /// A page left local memory: takes it off its list.
     pub fn remove(&mut self, page: PageIndex) {
         self.lists.remove(page);
     }
@@ -58,7 +61,7 @@ impl TwoList {
         self.len() == 0
     }
 
-    fn refill(&mut self, machine: &mut dyn Machine) {
+    fn refill(&mut self, machine: &mut dyn TieredMachine) {
         while f64::from(self.lists.len(INACTIVE)) < f64::from(self.len()) * self.inactive_share {
             let Some(page) = self.lists.pop_tail(ACTIVE) else { return };
             machine.take_accessed(page);
@@ -66,15 +69,15 @@ impl TwoList {
         }
     }
 
-    /// Takes cold mappings off the lists, until they make up `want_pages` or each was looked at twice.
-    pub fn take_cold(&mut self, machine: &mut dyn Machine, want_pages: u32) -> Vec<PageIndex> {
+    /// Takes cold mappings off the lists, until they make up `want_pages` or each was scanned twice.
+    pub fn take_cold(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
         let mut cold = Vec::new();
         let mut taken_pages = 0;
-        let mut looks = 2 * self.len();
-        while taken_pages < want_pages && looks > 0 {
+        let mut left_to_scan = 2 * self.len();
+        while taken_pages < want_pages && left_to_scan > 0 {
             self.refill(machine);
             let Some(page) = self.lists.pop_tail(INACTIVE) else { break };
-            looks -= 1;
+            left_to_scan -= 1;
             if machine.take_accessed(page) {
                 self.lists.push_head(ACTIVE, page);
             } else {
@@ -85,8 +88,9 @@ impl TwoList {
         cold
     }
 
-    /// The same, but where everything is in use, what is on the inactive list the longest: frames must be found.
-    pub fn take_victims(&mut self, machine: &mut dyn Machine, want_pages: u32) -> Vec<PageIndex> {
+    /// The same, but where everything is in use, what is on the inactive list the longest: frames must be
+    /// found.
+    pub fn take_victims(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
         let mut victims = self.take_cold(machine, want_pages);
         let mut taken_pages: u32 = victims.iter().map(|&page| machine.span(page)).sum();
         while taken_pages < want_pages {
@@ -128,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_looked_at_while_no_frame_is_wanted() {
+    fn nothing_is_scanned_while_no_frame_is_wanted() {
         let mut machine = TestMachine::with_local(8, 8);
         let mut lists = TwoList::new(8, 0.5);
         (0..8).for_each(|page| lists.insert(page, true));
         assert!(lists.take_cold(&mut machine, 0).is_empty());
-        assert_eq!(machine.looks, 0);
+        assert_eq!(machine.scanned, 0);
     }
 
     #[test]

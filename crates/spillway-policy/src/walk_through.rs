@@ -1,12 +1,12 @@
 //! Eager: promotes a far page at its first hint fault, evicts by lot.
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::{Call, Machine, PageIndex, Tier};
-use spillway_core::policy::{Fault, FaultKind, Policy};
 
+use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::registry::Registered;
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
+use crate::policy::{Fault, FaultKind, Policy};
 
 /// Settings. Names carry units: what ends in `_us` or `_bytes` shrinks with the working set.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ impl Default for Config {
     }
 }
 
-/// The policy.
+/// The pages that are local, out of which lots are drawn.
 pub struct Eager {
     config: Config,
     scan: HintScan,
@@ -40,7 +40,7 @@ impl Registered for Eager {
 }
 
 impl Eager {
-    fn evict_one(&mut self, machine: &mut dyn Machine) {
+    fn evict_one(&mut self, machine: &mut dyn TieredMachine) {
         if self.local.is_empty() {
             return;
         }
@@ -51,17 +51,17 @@ impl Eager {
 }
 
 impl Policy for Eager {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         machine.set_timer(0, self.config.scan_period_us * 1000);
     }
 
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
             self.local.push(page);
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         if fault.kind != FaultKind::Hint || machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
@@ -73,7 +73,7 @@ impl Policy for Eager {
         }
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         self.scan.mark_next(machine, self.config.scan_bytes, Some(Tier::Far));
         machine.set_timer(timer, self.config.scan_period_us * 1000);
     }

@@ -31,10 +31,10 @@ pub struct Series {
     pub values: Vec<Option<f64>>,
 }
 
-/// A chart.
+/// Curves or bars over named points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// Its heading.
+    /// What stands above it.
     pub title: String,
     /// What its values are.
     pub unit: String,
@@ -42,7 +42,7 @@ pub struct Chart {
     pub kind: Kind,
     /// Names of the points, from left to right.
     pub points: Vec<String>,
-    /// The values.
+    /// A value of each series at each point.
     pub series: Vec<Series>,
     /// A value at which a line is drawn from left to right.
     pub line_at: Option<f64>,
@@ -229,8 +229,15 @@ impl Chart {
     }
 
     fn plot_px(&self) -> u32 {
+        const MOST_PX: usize = 1100;
         let bars = if self.kind == Kind::Bars { self.series.len() } else { 1 };
-        (self.points.len() * (18 + 12 * bars) + 130).clamp(460, 1100) as u32
+        let bars_px = 18 + 12 * bars;
+        let width_px = |point_px: usize| self.points.len() * point_px + 130;
+        // Names are easiest to read upright, where there is room.
+        let names_px = longest_px(self.points.iter().map(String::as_str)) as usize + 10;
+        let upright_px = width_px(bars_px.max(names_px));
+        let width_px = if upright_px <= MOST_PX { upright_px } else { width_px(bars_px) };
+        width_px.clamp(460, MOST_PX) as u32
     }
 
     fn title_px(&self) -> u32 {
@@ -347,6 +354,15 @@ mod tests {
         assert_eq!(bars.top(), 8.0 * 1.05, "the line is within the scale");
         bars.series.clear();
         assert!(!bars.has_values());
+    }
+
+    #[test]
+    fn names_are_turned_only_where_there_is_no_room() {
+        let points = |count: usize| (0..count).map(|_| "a name of 20 letters".to_owned()).collect();
+        let chart =
+            |count| Chart::bars("Names", "s", points(count), [("a".to_owned(), vec![Some(1.0); count])]);
+        assert!(!chart(6).labels_turned());
+        assert!(chart(7).labels_turned());
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub struct Claim {
     pub text: String,
     /// What the paper measured, in its words.
     pub paper: String,
-    /// What we measured.
+    /// What we measured, in the claim's unit.
     pub measured: f64,
     /// Whether it holds in our measurement.
     pub holds: bool,

@@ -10,15 +10,15 @@ const STEPS_PER_DECADE: f64 = 16.0;
 pub struct Distribution {
     /// How many values there are.
     pub count: u64,
-    /// Their mean.
+    /// Their arithmetic mean; 0 where there are none.
     pub mean: f64,
-    /// The least.
+    /// The least of the values.
     pub min: f64,
     /// What 1% of them do not exceed.
     pub p1: f64,
     /// What 25% do not exceed.
     pub p25: f64,
-    /// The median.
+    /// The median: what half of them do not exceed.
     pub p50: f64,
     /// What 75% do not exceed.
     pub p75: f64,
@@ -28,7 +28,7 @@ pub struct Distribution {
     pub p99: f64,
     /// What 99.9% do not exceed.
     pub p99_9: f64,
-    /// The largest.
+    /// The largest of the values.
     pub max: f64,
     /// How many values lie around which value: steps of equal ratio, for drawing.
     pub density: Vec<(f64, u64)>,
@@ -60,7 +60,7 @@ impl Distribution {
     }
 }
 
-/// Of sorted values.
+/// How many of the values lie in each step; they must be sorted.
 fn density(values: &[u64]) -> Vec<(f64, u64)> {
     let step = |value: u64| ((value.max(1) as f64).log10() * STEPS_PER_DECADE).floor() as i32;
     let middle = |step: i32| 10_f64.powf((f64::from(step) + 0.5) / STEPS_PER_DECADE);

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// How pages look.
+/// How all pages look, in CSS.
 const STYLE: &str = include_str!("style.css");
 
 /// A page that needs nothing but itself.

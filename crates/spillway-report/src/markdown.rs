@@ -23,7 +23,7 @@ pub struct PageError {
 pub struct Page {
     /// Name of its file, without the ending, and of the directory of its pictures.
     pub name: &'static str,
-    /// What it says.
+    /// What it says, in Markdown.
     pub text: String,
     /// Names of its pictures, with their SVG.
     pub pictures: Vec<(String, String)>,

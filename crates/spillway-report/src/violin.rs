@@ -19,7 +19,7 @@ const THINNEST: f64 = 0.03;
 type Plane<'a, 'b> =
     ChartContext<'a, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, LogCoord<f64>>>;
 
-/// One violin.
+/// One distribution among those of a picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Violin<'a> {
     /// Its name in the legend, and by it its colour.

@@ -21,7 +21,7 @@ const ROUNDS: usize = 5;
 enum Contents {
     /// Words of a small vocabulary: lz4 makes about a third of it.
     Text,
-    /// Does not compress.
+    /// Pages that do not compress.
     Random,
 }
 

@@ -24,7 +24,7 @@ pub enum StoreError {
     Io {
         /// URI of the store.
         store: String,
-        /// What it answered.
+        /// What it answered to the request.
         reason: String,
     },
     /// The store cannot be used as it was asked for.
@@ -32,7 +32,7 @@ pub enum StoreError {
     Unusable {
         /// URI of the store.
         store: String,
-        /// Why not.
+        /// Why it cannot be used so.
         reason: String,
         /// What the user can do.
         remedy: String,

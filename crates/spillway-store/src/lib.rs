@@ -29,24 +29,24 @@ pub struct WriteRequest<'a> {
     pub slot: u32,
     /// What to put there. Does not change while the request is under way.
     pub page: &'a Page,
-    /// Set by [`Lane::write`].
+    /// How it went; set by [`Lane::write`].
     pub outcome: Result<(), StoreError>,
 }
 
 /// One page on its way back.
 pub struct ReadRequest<'a> {
-    /// Where it is.
+    /// Where the page has been stored.
     pub slot: u32,
     /// Where to put it. Its contents are undefined where `outcome` is an error.
     pub page: &'a mut Page,
-    /// Set by [`Lane::read`].
+    /// How it went; set by [`Lane::read`].
     pub outcome: Result<(), StoreError>,
 }
 
 /// Room of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Bytes taken.
+    /// Bytes that pages take now.
     pub used_bytes: u64,
     /// Bytes that there are.
     pub capacity_bytes: u64,
@@ -81,7 +81,7 @@ pub trait Store: Send + Sync {
     /// The URI that the user gave, for messages.
     fn uri(&self) -> &str;
 
-    /// Number of slots.
+    /// How many slots the store has.
     fn capacity_slots(&self) -> u32;
 
     /// A way to the store for one thread. Lanes work side by side without waiting for each other.

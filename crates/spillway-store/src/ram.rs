@@ -21,7 +21,7 @@ pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedPart
     Ok(SharedParts { capacity_slots: slots, fd: Some(file) })
 }
 
-/// Maps it.
+/// Maps the run's memory file into this process.
 pub(crate) fn open(spec: &StoreSpec, parts: SharedParts) -> Result<Arc<dyn Store>, StoreError> {
     let file = shared_file(spec, parts.fd)?;
     let memory = SharedMemory::map(&file).map_err(|errno| no_memory_file(spec, errno))?;
@@ -97,8 +97,11 @@ impl Lane for RamLane {
         }
     }
 
+    #[allow(unsafe_code)]
     fn page(&self, slot: u32) -> Option<&Page> {
-        self.offset(slot).ok().map(|at| self.memory.page(at))
+        let offset = self.offset(slot).ok()?;
+        // SAFETY: whoever holds the slot sees to it, as `Lane::page` demands.
+        Some(unsafe { self.memory.page(offset) })
     }
 
     fn discard(&mut self, slots: &[u32]) {

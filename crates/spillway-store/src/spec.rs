@@ -56,7 +56,7 @@ pub enum StoreSpec {
     Nbd {
         /// Name or address; an IPv6 address without its brackets.
         host: String,
-        /// TCP port.
+        /// The server's TCP port.
         port: u16,
         /// Name of the export; the empty one is an export like any other.
         export: String,
@@ -116,7 +116,7 @@ pub enum SpecError {
     Form {
         /// As the user wrote it.
         uri: String,
-        /// What is wrong.
+        /// What is wrong with that part.
         reason: String,
         /// How the scheme is written.
         form: &'static str,
@@ -126,7 +126,7 @@ pub enum SpecError {
     UnknownParameter {
         /// As the user wrote it.
         uri: String,
-        /// The parameter.
+        /// The parameter that is not known.
         name: String,
         /// Those that it has.
         known: &'static str,
@@ -136,7 +136,7 @@ pub enum SpecError {
     Parameter {
         /// As the user wrote it.
         uri: String,
-        /// The parameter.
+        /// The parameter whose value is wrong.
         name: String,
         /// What is wrong with it, and what to write.
         reason: String,

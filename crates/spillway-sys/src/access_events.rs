@@ -14,26 +14,26 @@ use crate::perf::{
 use crate::process_filter::ProcessFilter;
 
 const PERF_COUNT_SW_PAGE_FAULTS: u64 = 2;
-/// 16,384 records.
+/// Room for 16,384 records of 32 bytes.
 const DATA_BYTES: usize = 512 << 10;
 /// Addresses of programs end here, with five levels of page tables.
 const USER_END: u64 = 1 << 56;
 
-/// One access.
+/// One access to memory, as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Who made it.
+    /// The process that made it.
     pub process: u32,
-    /// Where.
+    /// The address that was accessed.
     pub address: u64,
-    /// When, on CLOCK_MONOTONIC.
+    /// When it was, on CLOCK_MONOTONIC.
     pub time_ns: u64,
 }
 
 /// What a record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// An access.
+    /// An access to watched memory.
     Access(Access),
     /// So many had no room in the ring.
     Lost(u64),
@@ -69,9 +69,9 @@ pub fn decode_ring(ring: &[u64], tail: u64, head: u64, each: &mut dyn FnMut(Reco
 /// An event of a processor's, as its PMU in sysfs describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HardwareEvent {
-    /// The PMU's type.
+    /// The type by which the kernel knows its PMU.
     pub kind: u32,
-    /// The event's number.
+    /// The event's number within its PMU.
     pub config: u64,
     /// The same, second word.
     pub config1: u64,
@@ -88,9 +88,9 @@ pub struct HardwareEvent {
 /// What is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Every page fault.
+    /// An event at every page fault.
     PageFaults,
-    /// Samples.
+    /// Samples that the hardware takes.
     Hardware(HardwareEvent),
 }
 
@@ -139,7 +139,7 @@ impl Kind {
     }
 }
 
-/// Tells of accesses.
+/// Tells of accesses to processes' memory.
 #[derive(Debug)]
 pub struct AccessEvents {
     /// With the leader that each needs, if one.

@@ -43,7 +43,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Number of pages.
+    /// How many pages the arena has.
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.pages

@@ -68,7 +68,7 @@ struct TestRun {
     padding: u32,
 }
 
-/// Calls bpf(2).
+/// Calls bpf(2) with a command and its attributes.
 fn bpf<T>(command: usize, attributes: &mut T) -> Result<i32> {
     // SAFETY: the attributes are of the command's form, and what they point to lives through the call.
     let result =
@@ -85,12 +85,12 @@ fn owned(descriptor: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// One instruction.
+/// One instruction, encoded as the kernel reads it.
 pub(crate) const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
     code as u64 | ((to | from << 4) as u64) << 8 | (offset as u16 as u64) << 16 | (value as u32 as u64) << 32
 }
 
-/// Makes a map.
+/// Makes a map; its descriptor.
 pub(crate) fn map(
     map_type: u32,
     key_bytes: u32,
@@ -123,7 +123,7 @@ pub(crate) fn remove(map: &OwnedFd, key: u32) -> Result<()> {
     bpf(MAP_DELETE_ELEM, &mut element).map(|_| ())
 }
 
-/// Loads a program.
+/// Has the kernel check and load a program; its descriptor.
 pub(crate) fn load(prog_type: u32, flags: u32, instructions: &[u64]) -> Result<OwnedFd> {
     let mut load = ProgLoad {
         prog_type,

@@ -22,14 +22,14 @@ pub enum BtfError {
     /// There is no such member.
     #[error("{KERNEL}: no member '{member}' in struct {structure}")]
     NoMember {
-        /// The structure.
+        /// The structure that was looked for.
         structure: &'static str,
         /// What it has not got.
         member: &'static str,
     },
 }
 
-/// Type information.
+/// The running kernel's type information.
 pub struct Btf {
     bytes: Vec<u8>,
     strings: usize,

@@ -1,10 +1,10 @@
 //! What this machine can and cannot do for Spillway, as data: `spillway doctor` prints it, and `spillway run`
 //! refuses to start on [`essential_failures`] with the same words.
 //!
-//! - [`check`]: one property of the machine, and how it came out.
-//! - [`faults`]: userfaultfd, its features and the permission to use it.
-//! - [`memory`]: limits and settings of the memory system.
-//! - [`devices`]: nodes, networks, disks and Spillway's own library.
+//! - `check`: one property of the machine, and how it came out.
+//! - `faults`: userfaultfd, its features and the permission to use it.
+//! - `memory`: limits and settings of the memory system.
+//! - `devices`: nodes, networks, disks and Spillway's own library.
 
 mod check;
 mod devices;

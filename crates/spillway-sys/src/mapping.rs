@@ -18,7 +18,7 @@ pub const ALIGNMENT: usize = 2 << 20;
 /// What a mapping is made of.
 #[derive(Clone, Copy, Debug)]
 pub enum Backing<'a> {
-    /// Private anonymous memory.
+    /// Anonymous memory that nobody else maps.
     Anonymous,
     /// Huge pages of so many bytes, from the pool that was reserved for them (`MAP_HUGETLB`).
     Reserved(u64),
@@ -31,7 +31,7 @@ pub enum Backing<'a> {
 pub enum Advise {
     /// Huge pages, please (`MADV_HUGEPAGE`).
     Huge,
-    /// None (`MADV_NOHUGEPAGE`).
+    /// No huge pages (`MADV_NOHUGEPAGE`).
     Small,
     /// Huge pages now, by copying (`MADV_COLLAPSE`, Linux 6.1).
     Collapse,
@@ -85,7 +85,7 @@ impl Mapping {
         Ok(Self { base: NonNull::new(mapped?.cast()).ok_or(Errno::FAULT)?, bytes })
     }
 
-    /// Length.
+    /// Its length in bytes, whole pages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -108,7 +108,7 @@ impl Mapping {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.load(Ordering::Relaxed)
     }
 
-    /// All of it.
+    /// All of its bytes, for the caller alone.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: mapped for reading and writing, zero or written before, and borrowed from nobody else.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }

@@ -2,10 +2,10 @@
 
 use std::io::{BufRead, BufReader, Result};
 
-/// One mapping.
+/// One mapping of a process, as `/proc/PID/maps` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// First address.
+    /// The first address in it.
     pub start: usize,
     /// First address behind it.
     pub end: usize,
@@ -37,7 +37,7 @@ impl Mapping {
         self.permissions.starts_with("rw") && self.permissions.ends_with('p')
     }
 
-    /// Length in bytes.
+    /// Its length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.end - self.start

@@ -22,14 +22,14 @@ const REGISTER_SI: u64 = 4;
 /// 2,048 records: a process's ranges are marked a few times a second.
 const DATA_BYTES: usize = 128 << 10;
 
-/// Memory was marked.
+/// A range of memory whose pages the kernel has marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
-    /// Whose.
+    /// The process whose memory it is.
     pub process: u32,
-    /// Which addresses.
+    /// Which addresses were marked.
     pub range: Range<u64>,
-    /// When, on CLOCK_MONOTONIC.
+    /// When they were, on CLOCK_MONOTONIC.
     pub time_ns: u64,
 }
 
@@ -45,7 +45,7 @@ pub fn decode(kind: u32, words: &[u64]) -> Option<Marked> {
     }
 }
 
-/// Tells of marks.
+/// Tells of the kernel's marks, as they are made.
 #[derive(Debug)]
 pub struct MarkEvents {
     rings: Vec<Ring>,

@@ -61,7 +61,7 @@ impl Area {
         self.base.as_ptr() as usize
     }
 
-    /// Length.
+    /// Its length in bytes, whole pages.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -16,7 +16,7 @@ const POLICY_BIND: i32 = 2;
 /// Bits of the node mask that is passed.
 const MASK_BITS: usize = 1024;
 
-/// What was measured.
+/// What was measured of a node's memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
     /// A read that depends on the one before, in nanoseconds.

@@ -3,7 +3,7 @@
 /// Bytes in a page: the least that x86-64 maps.
 pub const PAGE_SIZE: usize = 4096;
 
-/// `log2` of [`PAGE_SIZE`].
+/// The binary logarithm of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
 
 /// Bytes in a huge page: what one entry of the second level of page tables maps.

@@ -93,7 +93,7 @@ pub struct AddressSpace {
     pgd: u64,
 }
 
-/// Reads page tables.
+/// Reads page tables in the kernel's memory.
 pub struct PageTables {
     memory: KernelMemory,
     offsets: Offsets,

@@ -39,7 +39,7 @@ pub(crate) struct ProcessFilter {
 }
 
 impl ProcessFilter {
-    /// Loads the program.
+    /// Has the kernel check and load the filter.
     pub(crate) fn new() -> Result<Self> {
         let map = bpf::map(MAP_TYPE_HASH, 4, 4, MOST_PROCESSES, 0)?;
         let program = bpf::load(PROG_TYPE_PERF_EVENT, 0, &instructions(map.as_raw_fd()))?;

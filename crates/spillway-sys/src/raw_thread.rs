@@ -187,7 +187,7 @@ impl ThreadMemory {
 /// Whether a new thread shares its maker's table of file descriptors or starts with a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileTable {
-    /// The same table.
+    /// The thread shares its maker's file table.
     Shared,
     /// A copy of its own.
     Copied,
@@ -271,7 +271,7 @@ pub struct SignalsBlocked {
 }
 
 impl SignalsBlocked {
-    /// Blocks them.
+    /// Blocks all signals on the calling thread.
     #[must_use]
     pub fn new() -> Self {
         let mut before = 0;

@@ -16,7 +16,7 @@ const DATA_BYTES: usize = 1 << 20;
 /// What one look has found.
 #[derive(Debug)]
 pub struct Sample<'a> {
-    /// The process.
+    /// The process that was sampled.
     pub process: u32,
     /// Addresses in the kernel, innermost first; none where it ran in user space.
     pub kernel: &'a [u64],

@@ -16,7 +16,7 @@ use crate::raw;
 pub struct Action {
     /// 0: default, 1: ignore, else the function's address.
     pub handler: usize,
-    /// `SA_` flags.
+    /// Its `SA_` flags, as the kernel takes them.
     pub flags: usize,
     /// Where the handler returns to.
     pub restorer: usize,
@@ -144,7 +144,7 @@ impl Context<'_> {
         unsafe { ptr::from_ref(&self.0.uc_sigmask).cast::<u64>().read() }
     }
 
-    /// Changes them.
+    /// Changes the signals that are blocked once the handler returns.
     pub fn set_signal_mask(&mut self, mask: u64) {
         // SAFETY: as above.
         unsafe { ptr::from_mut(&mut self.0.uc_sigmask).cast::<u64>().write(mask) };
@@ -162,15 +162,15 @@ impl Context<'_> {
     }
 }
 
-/// Memory for a thread's signal handlers.
+/// Memory for a thread's signal handlers. Only [`AltStacks`] makes one, of memory that is never unmapped.
 #[derive(Clone, Copy, Debug)]
 pub struct AltStack {
-    /// Which one.
-    pub index: usize,
-    /// Its lowest address.
-    pub address: usize,
-    /// Its length.
-    pub bytes: usize,
+    /// Its number among the stacks.
+    index: usize,
+    /// The lowest of its addresses.
+    pub(crate) address: usize,
+    /// Its length, in bytes.
+    pub(crate) bytes: usize,
 }
 
 const STACK_BYTES: usize = 256 << 10;
@@ -189,7 +189,7 @@ pub struct AltStacks {
 }
 
 impl AltStacks {
-    /// None yet.
+    /// None is taken yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -266,7 +266,7 @@ impl Default for AltStacks {
     }
 }
 
-/// The calling thread.
+/// The calling thread's number, as the kernel knows it.
 #[must_use]
 pub fn own_thread() -> u32 {
     // SAFETY: takes no address.
@@ -280,7 +280,7 @@ pub fn raise(number: i32) {
     unsafe { raw::syscall(libc::SYS_tgkill as usize, arguments) };
 }
 
-/// The calling process.
+/// The calling process's number, as the kernel knows it.
 #[must_use]
 pub fn own_process() -> u32 {
     // SAFETY: takes no address.

@@ -51,7 +51,7 @@ bitflags! {
         const PAGEFAULT_FLAG_WP = 1 << 0;
         /// Events when the process forks (needs CAP_SYS_PTRACE).
         const EVENT_FORK = 1 << 1;
-        /// Events on mremap(2).
+        /// Events when memory is moved by mremap(2).
         const EVENT_REMAP = 1 << 2;
         /// Events on madvise(2) DONTNEED and REMOVE.
         const EVENT_REMOVE = 1 << 3;
@@ -59,7 +59,7 @@ bitflags! {
         const MISSING_HUGETLBFS = 1 << 4;
         /// Missing faults on shared memory.
         const MISSING_SHMEM = 1 << 5;
-        /// Events on munmap(2).
+        /// Events when memory is unmapped by munmap(2).
         const EVENT_UNMAP = 1 << 6;
         /// SIGBUS in the faulting thread in place of a message.
         const SIGBUS = 1 << 7;
@@ -144,7 +144,7 @@ struct WriteProtect {
 }
 
 const MODE_DONT_WAKE: u64 = 1 << 0;
-/// `UFFDIO_COPY_MODE_WP`.
+/// Maps the copy write-protected (`UFFDIO_COPY_MODE_WP`).
 const MODE_PROTECTED: u64 = 1 << 1;
 const WRITEPROTECT_ON: u64 = 1 << 0;
 

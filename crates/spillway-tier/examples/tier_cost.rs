@@ -1,21 +1,24 @@
-//! What the daemon costs at its default settings: CPU time of all that it does while it manages a program whose scattered tenth is
-//! hot, and of the kernel's threads for it, as a share of a core for 10 GiB managed. On any machine: half of its memory is
-//! pretended to be slow, and pages that are moved stay where they are, so that the copying itself is not in the figure.
+//! What the daemon costs at its default settings: CPU time of all that it does while it manages a program
+//! whose scattered tenth is hot, and of the kernel's threads for it, as a share of a core for 10 GiB managed.
+//! On any machine: half of its memory is pretended to be slow, and pages that are moved stay where they are,
+//! so that the copying itself is not in the figure.
 //!
-//! Fewer GiB than 10 get their share of the CPU time that looks may take, so that looks come as often as they would at 10.
+//! Fewer GiB than 10 get their share of the CPU time that scans may take, so that scans come as often as they
+//! would at 10.
 //!
-//! usage: `cargo run --release -p spillway-tier --features testing --example tier_cost -- [SOURCE [MIB [SECONDS [POLICY]]]]`
+//! usage: `cargo run --release -p spillway-tier --features testing --example tier_cost --`, and then
+//! `[SOURCE [MIB [SECONDS [POLICY]]]]`
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_tier::daemon::Daemon;
-use spillway_tier::group::{Budget, Config, Group};
-use spillway_tier::settings::Settings;
+use spillway_tier::group::{Config, Group, LocalBudget};
+use spillway_tier::settings::KernelSettings;
 
-const PAGE_BYTES: usize = 4096;
 const GOAL_MIB: f64 = 10.0 * 1024.0;
 /// Accesses between two pauses, of a millisecond.
 const BATCH: usize = 2000;
@@ -24,7 +27,7 @@ const HOT_ONE_IN: usize = 10;
 /// The program that is managed: nine of ten accesses go to a tenth of its pages.
 fn work(mib: usize) {
     let mut memory = vec![1_u8; mib << 20];
-    let pages = memory.len() / PAGE_BYTES;
+    let pages = memory.len() / PAGE_SIZE;
     // A line, as what is no line stays in the buffer.
     println!("ready");
     let mut random = 88_172_645_463_325_252_u64;
@@ -35,16 +38,16 @@ fn work(mib: usize) {
             random ^= random << 17;
             let (which, hot) = ((random >> 8) as usize, !random.is_multiple_of(10));
             let page = if hot { which % (pages / HOT_ONE_IN) * HOT_ONE_IN } else { which % pages };
-            memory[page * PAGE_BYTES] = memory[page * PAGE_BYTES].wrapping_add(1);
+            memory[page * PAGE_SIZE] = memory[page * PAGE_SIZE].wrapping_add(1);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// What had been taken by the end of a look.
+/// What had been taken by the end of a scan.
 #[derive(Clone, Copy)]
-struct AfterLook {
-    look: u64,
+struct AfterScan {
+    scan: u64,
     time_s: f64,
     cpu_s: f64,
 }
@@ -72,11 +75,11 @@ fn main() {
     BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
 
     let directory = tempfile::tempdir().unwrap();
-    let (mut settings, _) = Settings::open(&directory.path().join("journal")).unwrap();
+    let (mut settings, _) = KernelSettings::open(&directory.path().join("journal")).unwrap();
     let group = Group {
         name: "cost".into(),
         policy: argument(4, "hotbox"),
-        local: Some(Budget::Pct(25.0)),
+        local: Some(LocalBudget::Pct(25.0)),
         pids: vec![child.0.id()],
         ..Group::default()
     };
@@ -87,30 +90,31 @@ fn main() {
         Config { source: source.parse().unwrap(), group: vec![group], telemetry_cpu_pct, ..defaults };
     let root = directory.path().join("root");
     let mut daemon = Daemon::pretend(config, &root, &mut settings).unwrap();
-    // The first look meets every page for the first time; what comes later is the cost of going on. From the end of a look
-    // to that of another, as most is done in looks.
+    // The first scan meets every page for the first time; what comes later is the cost of going on. From the
+    // end of a scan to that of another, as most is done in scans.
     let mut ends = Vec::new();
     let began = Instant::now();
     let mut seen = 1;
     while began.elapsed() < Duration::from_secs(seconds) {
         let Some(wait) = daemon.turn().unwrap() else { break };
-        let (look, cpu_s) = daemon.looks_and_cpu_s();
-        if look > seen {
-            seen = look;
-            ends.push(AfterLook { look, time_s: began.elapsed().as_secs_f64(), cpu_s });
+        let (scan, cpu_s) = daemon.scans_and_cpu_s();
+        if scan > seen {
+            seen = scan;
+            ends.push(AfterScan { scan, time_s: began.elapsed().as_secs_f64(), cpu_s });
         }
         std::thread::sleep(wait);
     }
-    let [first, .., last] = ends[..] else { panic!("three looks were not had in {seconds} s: take longer") };
+    let [first, .., last] = ends[..] else { panic!("three scans were not had in {seconds} s: take longer") };
     let measured_s = last.time_s - first.time_s;
     let cpu_pct = (last.cpu_s - first.cpu_s) / measured_s * 100.0;
     let status = daemon.status();
     let group = &status.groups[0];
     println!(
-        "{}: {cpu_pct:.2}% of a core for {mib} MiB, so {:.2}% for 10 GiB; a look every {:.1} s; {:.1} moves a second",
+        "{}: {cpu_pct:.2}% of a core for {mib} MiB, so {:.2}% for 10 GiB; a scan every {:.1} s; \
+         {:.1} moves a second",
         status.source.name,
         cpu_pct / share,
-        measured_s / (last.look - first.look) as f64,
+        measured_s / (last.scan - first.scan) as f64,
         (group.counts.promotions + group.counts.demotions) as f64 / status.uptime_s,
     );
 }

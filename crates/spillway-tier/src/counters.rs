@@ -1,9 +1,10 @@
 //! Counters of memory accesses by node, for HotBox's migration-utility monitor (section 4.2 of the paper).
 //!
-//! Servers have events for it (`MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM` and `.REMOTE_DRAM`). Where a hypervisor or an emulator
-//! counts instead, it shows its counters as memory that can be mapped: a file, or the BAR of a PCI device (`resource2` of an
-//! ivshmem device). Its first three 64-bit words, in this machine's order, are [`MAGIC`], and how many accesses that missed
-//! the last-level cache were served by local and by far memory since the start.
+//! Servers have events for it (`MEM_LOAD_L3_MISS_RETIRED.LOCAL_DRAM` and `.REMOTE_DRAM`). Where a hypervisor
+//! or an emulator counts instead, it shows its counters as memory that can be mapped: a file, or the BAR of a
+//! PCI device (`resource2` of an ivshmem device). Its first three 64-bit words, in this machine's order, are
+//! [`MAGIC`], and how many accesses that missed the last-level cache were served by local and by far memory
+//! since the start.
 //!
 //! The counters are the machine's. Each group's monitor sees all of them, whoever made the accesses.
 
@@ -28,9 +29,9 @@ pub enum CountersError {
         "counters {path}: {error}; name a file or a PCI resource that can be mapped for reading and writing"
     )]
     Unreadable {
-        /// The file.
+        /// The file that was named.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be mapped or used.
         error: std::io::Error,
     },
     /// It holds something else.
@@ -38,7 +39,7 @@ pub enum CountersError {
     Unknown(PathBuf),
 }
 
-/// The counters.
+/// The mapped file, and what it said when it was last read.
 #[derive(Debug)]
 pub struct Counters {
     memory: SharedMemory,

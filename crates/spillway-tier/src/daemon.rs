@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use spillway_core::machine::{Machine, Tier};
+use spillway_core::page::PAGE_BYTES;
+use spillway_policy::machine::{Tier, TieredMachine};
 use spillway_sys::mark_events::Marked;
 use thiserror::Error;
 
 use crate::counters::{Counters, CountersError};
 use crate::driver::Driver;
-use crate::group::{Budget, Config, ConfigError, Group};
+use crate::group::{Config, ConfigError, Group, LocalBudget};
 use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
 use crate::pages::{PAGES_PER_CHUNK, bit};
-use crate::process::{self, Layout, Layouts, Process, ProcessError};
+use crate::process::{self, Process, ProcessError, ProcessLayout, ProcessLayouts};
 use crate::room::NodeRoom;
-use crate::settings::{self, Conflict, Settings, SettingsError};
+use crate::settings::{self, Conflict, KernelSettings, SettingsError};
 use crate::source::{self, Chosen, Source, SourceError};
 use crate::speed;
 use crate::status::{Answer, Explanation, GroupStatus, PageExplanation, Request, SourceStatus, Status};
@@ -29,7 +30,7 @@ const FIRST_PAGES: u32 = 1 << 20;
 const RESERVE_PAGES: u64 = 16_384;
 /// The same, as a share of the node: one part in so many.
 const RESERVE_PART: u64 = 64;
-/// Looks come at least so often, whatever they cost: what is older says nothing.
+/// Scans come at least so often, whatever they cost: what is older says nothing.
 const LONGEST_INTERVAL_NS: u64 = 10_000_000_000;
 /// What CPU time is given for.
 const TEN_GIB: f64 = (10_u64 << 30) as f64;
@@ -47,7 +48,7 @@ pub enum DaemonError {
     /// There are no two tiers.
     #[error(transparent)]
     Nodes(#[from] NodesError),
-    /// No telemetry.
+    /// The telemetry source does not work, or no longer.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A setting that telemetry needs cannot be changed.
@@ -60,7 +61,10 @@ pub enum DaemonError {
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The kernel does the same by itself.
-    #[error("{}: {} ({}); turn it off: {}; or start with --pause-kernel or --beside-kernel", .0.setting, .0.value, .0.meaning, .0.remedy)]
+    #[error(
+        "{}: {} ({}); turn it off: {}; or start with --pause-kernel or --beside-kernel",
+        .0.setting, .0.value, .0.meaning, .0.remedy
+    )]
     Conflict(Conflict),
     /// The kernel does not say which node a frame is of.
     #[error(
@@ -76,27 +80,27 @@ struct Running {
     processes: BTreeMap<u32, Process>,
     /// A program that we started: its descendants belong to the group.
     program: Option<u32>,
-    next_look_ns: u64,
-    last_look_ns: u64,
-    look_interval_ns: u64,
-    looks: u64,
-    /// CPU time of looks.
-    look_cpu_ns: u64,
-    /// CPU time of looks, policy and moves since the last look began.
+    next_scan_ns: u64,
+    last_scan_ns: u64,
+    scan_interval_ns: u64,
+    scans: u64,
+    /// CPU time of scans.
+    scan_cpu_ns: u64,
+    /// CPU time of scans, policy and moves since the last scan began.
     busy_ns: u64,
-    left_alone: BTreeMap<u32, Layout>,
+    left_alone: BTreeMap<u32, ProcessLayout>,
     ended: Option<String>,
 }
 
-/// The daemon.
+/// Groups of processes at work, over one telemetry source.
 pub struct Daemon {
     config: Config,
     nodes: Nodes,
     tiers: Tiers,
     source: Box<dyn Source>,
-    /// Why this source.
+    /// Why it is this source and no other, in words.
     source_why: String,
-    layouts: Layouts,
+    layouts: ProcessLayouts,
     groups: Vec<Running>,
     began: Instant,
     /// The same moment, on CLOCK_MONOTONIC.
@@ -134,24 +138,29 @@ impl Daemon {
         Ok((nodes, tiers, source::open(config.source)?))
     }
 
-    /// Starts to manage what a configuration names. `program` is one that was started for the first group. What the
-    /// telemetry source needs changed is changed through `settings`.
+    /// Starts to manage what a configuration names. `program` is one that was started for the first group.
+    /// What the telemetry source needs changed is changed through `settings`.
     ///
     /// # Errors
     /// As [`Self::check`], or a process or control group is not there, or a setting cannot be changed.
-    pub fn start(config: Config, program: Option<u32>, settings: &mut Settings) -> Result<Self, DaemonError> {
+    pub fn start(
+        config: Config,
+        program: Option<u32>,
+        settings: &mut KernelSettings,
+    ) -> Result<Self, DaemonError> {
         let (nodes, tiers, chosen) = Self::prepare(&config)?;
         let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(KernelMover), program)?;
         daemon.source.begin(settings)?;
         Ok(daemon)
     }
 
-    /// The same on a machine of one node, half of which is pretended to be slow. `root` is an empty directory.
+    /// The same on a machine of one node, half of which is pretended to be slow. `root` is an empty
+    /// directory.
     ///
     /// # Errors
     /// As [`Self::start`].
     #[cfg(any(test, feature = "testing"))]
-    pub fn pretend(config: Config, root: &Path, settings: &mut Settings) -> Result<Self, DaemonError> {
+    pub fn pretend(config: Config, root: &Path, settings: &mut KernelSettings) -> Result<Self, DaemonError> {
         use crate::pretended_nodes::{PretendingMover, nodes};
         config.check()?;
         let nodes = nodes(root).map_err(|_| NodesError::NoNodes(root.to_owned()))?;
@@ -173,7 +182,7 @@ impl Daemon {
         let mut groups = Vec::new();
         for (at, group) in config.group.iter().enumerate() {
             let limits = Limits {
-                local: group.local.unwrap_or(Budget::Pct(100.0)),
+                local: group.local.unwrap_or(LocalBudget::Pct(100.0)),
                 local_pages: 0,
                 far_pages: pages_of(&nodes, &tiers, Tier::Far),
                 migration_bytes_per_s: config.migration_bytes_per_s()?,
@@ -196,7 +205,7 @@ impl Daemon {
             tiers,
             source,
             source_why,
-            layouts: Layouts::default(),
+            layouts: ProcessLayouts::default(),
             groups,
             began: Instant::now(),
             began_ns: clock_ns(ClockId::Monotonic),
@@ -223,8 +232,8 @@ impl Daemon {
             let began_ns = clock_ns(ClockId::ThreadCPUTime);
             group.driver.advance(now_ns);
             group.busy_ns += clock_ns(ClockId::ThreadCPUTime) - began_ns;
-            if now_ns >= group.next_look_ns {
-                self.look(at)?;
+            if now_ns >= group.next_scan_ns {
+                self.scan(at)?;
             }
         }
         let next_ns = self
@@ -236,7 +245,7 @@ impl Daemon {
                     .driver
                     .machine
                     .next_timer_ns()
-                    .map_or(group.next_look_ns, |at| at.min(group.next_look_ns))
+                    .map_or(group.next_scan_ns, |at| at.min(group.next_scan_ns))
             })
             .min();
         let now_ns = self.now_ns();
@@ -265,10 +274,10 @@ impl Daemon {
         }
     }
 
-    /// Looks at all processes of a group.
-    fn look(&mut self, at: usize) -> Result<(), DaemonError> {
-        let mut look_cpu_ns = 0;
-        let look_began_ns = clock_ns(ClockId::ThreadCPUTime);
+    /// Scans all processes of a group.
+    fn scan(&mut self, at: usize) -> Result<(), DaemonError> {
+        let mut scan_cpu_ns = 0;
+        let scan_began_ns = clock_ns(ClockId::ThreadCPUTime);
         self.nodes.refresh();
         let local_room = room(&self.nodes, &self.tiers, Tier::Local);
         let far_room = room(&self.nodes, &self.tiers, Tier::Far);
@@ -286,11 +295,11 @@ impl Daemon {
         for id in group.processes.keys().copied().collect::<Vec<_>>() {
             let began_ns = clock_ns(ClockId::ThreadCPUTime);
             let Some(layout) = self.layouts.of(&self.root, id, now_ns).cloned() else { continue };
-            let looked =
-                group.driver.look(id, &layout.managed, self.source.as_mut(), &tier_of, most_local_pages);
+            let scanned =
+                group.driver.scan(id, &layout.managed, self.source.as_mut(), &tier_of, most_local_pages);
             // What policy and moves cost is not the telemetry's.
-            look_cpu_ns += clock_ns(ClockId::ThreadCPUTime) - began_ns;
-            match looked {
+            scan_cpu_ns += clock_ns(ClockId::ThreadCPUTime) - began_ns;
+            match scanned {
                 Ok(()) => group.driver.act(id),
                 Err(SourceError::Gone(_)) => {}
                 Err(error) => return Err(error.into()),
@@ -299,13 +308,13 @@ impl Daemon {
         }
         group.driver.end_round();
         let ended_ns = self.began.elapsed().as_nanos() as u64;
-        group.look_cpu_ns += look_cpu_ns;
-        group.busy_ns += clock_ns(ClockId::ThreadCPUTime) - look_began_ns;
-        group.note_look(now_ns, ended_ns, &self.config, self.source.least_interval());
+        group.scan_cpu_ns += scan_cpu_ns;
+        group.busy_ns += clock_ns(ClockId::ThreadCPUTime) - scan_began_ns;
+        group.note_scan(now_ns, ended_ns, &self.config, self.source.least_interval());
         Ok(())
     }
 
-    /// Answers a request.
+    /// Answers what came in over the daemon's socket.
     #[must_use]
     pub fn answer(&self, request: Request) -> Answer {
         let value = match request {
@@ -314,7 +323,8 @@ impl Daemon {
                 Some(explanation) => serde_json::to_value(explanation),
                 None => {
                     return Answer::Error(format!(
-                        "process {process}: in no group of this daemon; 'spillway tier status' lists those that are"
+                        "process {process}: in no group of this daemon; \
+                         'spillway tier status' lists those that are"
                     ));
                 }
             },
@@ -349,12 +359,13 @@ impl Daemon {
         }
     }
 
-    /// Looks at the first group so far, and CPU time of this process, in seconds: cheap to ask for at every turn.
+    /// Scans of the first group so far, and CPU time of this process, in seconds: cheap to ask for at every
+    /// turn.
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
-    pub fn looks_and_cpu_s(&self) -> (u64, f64) {
-        let looks = self.groups.first().map_or(0, |group| group.looks);
-        (looks, clock_ns(ClockId::ProcessCPUTime) as f64 / 1e9)
+    pub fn scans_and_cpu_s(&self) -> (u64, f64) {
+        let scans = self.groups.first().map_or(0, |group| group.scans);
+        (scans, clock_ns(ClockId::ProcessCPUTime) as f64 / 1e9)
     }
 
     fn explain(&self, process: u32, address: Option<u64>) -> Option<Explanation> {
@@ -365,8 +376,8 @@ impl Daemon {
             process,
             group: group.group.name.clone(),
             policy: group.group.policy.clone(),
-            local_bytes: local_pages * 4096,
-            far_bytes: far_pages * 4096,
+            local_bytes: local_pages * PAGE_BYTES,
+            far_bytes: far_pages * PAGE_BYTES,
             left_alone: group.left_alone.get(&process).cloned().unwrap_or_default(),
             paused: group.driver.paused(),
             page: address.map(|address| explain_page(machine, process, address)),
@@ -379,8 +390,9 @@ fn explain_page(machine: &LiveMachine, process: u32, address: u64) -> PageExplan
     let huge = found.is_some_and(|page| machine.pages.span(page) > 1);
     let page = found.map(|page| if huge { page / PAGES_PER_CHUNK * PAGES_PER_CHUNK } else { page });
     let bits = page.map_or(0, |page| machine.pages.bits[page as usize]);
-    let start =
-        page.and_then(|page| machine.pages.place_of(page)).map_or(address & !4095, |(_, start)| start);
+    let start = page
+        .and_then(|page| machine.pages.place_of(page))
+        .map_or(address & !(PAGE_BYTES - 1), |(_, start)| start);
     PageExplanation {
         address: start,
         tier: page.and_then(|page| machine.pages.tier_of(page)),
@@ -395,7 +407,7 @@ fn explain_page(machine: &LiveMachine, process: u32, address: u64) -> PageExplan
 /// Pages of a tier's nodes.
 fn pages_of(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> u32 {
     let of_tier = nodes.all.iter().filter(|node| tiers.tier_of(node.node) == Some(tier));
-    u32::try_from(of_tier.map(|node| node.total_bytes / 4096).sum::<u64>()).unwrap_or(u32::MAX)
+    u32::try_from(of_tier.map(|node| node.total_bytes / PAGE_BYTES).sum::<u64>()).unwrap_or(u32::MAX)
 }
 
 /// What of a tier's nodes may be filled.
@@ -404,8 +416,8 @@ fn room(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> NodeRoom {
     NodeRoom(
         of_tier
             .map(|node| {
-                let reserve = RESERVE_PAGES.min(node.total_bytes / 4096 / RESERVE_PART);
-                let free = (node.free_bytes / 4096).saturating_sub(reserve);
+                let reserve = RESERVE_PAGES.min(node.total_bytes / PAGE_BYTES / RESERVE_PART);
+                let free = (node.free_bytes / PAGE_BYTES).saturating_sub(reserve);
                 (node.node, u32::try_from(free).unwrap_or(u32::MAX))
             })
             .collect(),
@@ -426,11 +438,11 @@ impl Running {
             driver,
             processes,
             program,
-            next_look_ns: 0,
-            last_look_ns: 0,
-            look_interval_ns: 0,
-            looks: 0,
-            look_cpu_ns: 0,
+            next_scan_ns: 0,
+            last_scan_ns: 0,
+            scan_interval_ns: 0,
+            scans: 0,
+            scan_cpu_ns: 0,
             busy_ns: 0,
             left_alone: BTreeMap::new(),
             ended: None,
@@ -470,23 +482,24 @@ impl Running {
         gone
     }
 
-    /// A look was had: the next one comes so late that all that was done since the one before keeps to its share of a core.
-    fn note_look(&mut self, began_ns: u64, ended_ns: u64, config: &Config, least_interval: Duration) {
+    /// A scan was had: the next one comes so late that all that was done since the one before keeps to its
+    /// share of a core.
+    fn note_scan(&mut self, began_ns: u64, ended_ns: u64, config: &Config, least_interval: Duration) {
         let cost_ns = std::mem::take(&mut self.busy_ns);
-        self.looks += 1;
-        self.look_interval_ns = began_ns - self.last_look_ns;
-        self.last_look_ns = began_ns;
+        self.scans += 1;
+        self.scan_interval_ns = began_ns - self.last_scan_ns;
+        self.last_scan_ns = began_ns;
         let by_share_ns = (cost_ns as f64 / (config.telemetry_cpu_pct / 100.0)) as u64;
-        let least_ns = (config.look_ms * 1_000_000).max(least_interval.as_nanos() as u64);
+        let least_ns = (config.scan_interval_ms * 1_000_000).max(least_interval.as_nanos() as u64);
         let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(least_ns);
-        self.next_look_ns = ended_ns + interval_ns;
+        self.next_scan_ns = ended_ns + interval_ns;
     }
 
     fn status(&self, uptime_s: f64) -> GroupStatus {
         let machine = &self.driver.machine;
         let counts = machine.counts.clone();
         let uses = counts.local_uses + counts.far_uses;
-        let mut left_alone = Layout::default();
+        let mut left_alone = ProcessLayout::default();
         for layout in self.left_alone.values() {
             left_alone.locked_bytes += layout.locked_bytes;
             left_alone.bound_bytes += layout.bound_bytes;
@@ -500,9 +513,9 @@ impl Running {
             local_bytes: machine.used_bytes(Tier::Local),
             far_bytes: machine.used_bytes(Tier::Far),
             left_alone,
-            looks: self.looks,
-            look_interval_ms: self.look_interval_ns as f64 / 1e6,
-            telemetry_cpu_pct: self.look_cpu_ns as f64 / 1e7 / uptime_s.max(1e-3),
+            scans: self.scans,
+            scan_interval_ms: self.scan_interval_ns as f64 / 1e6,
+            telemetry_cpu_pct: self.scan_cpu_ns as f64 / 1e7 / uptime_s.max(1e-3),
             local_use_ratio: (uses > 0).then(|| counts.local_uses as f64 / uses as f64),
             last_minute: machine.history.last_minute(machine.now_ns()),
             counts,

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{CounterWindow, Fault, FaultKind, Policy};
+use spillway_policy::machine::{PageIndex, Tier, TieredMachine};
+use spillway_policy::policy::{CounterWindow, Fault, FaultKind, Policy};
 
 use crate::history::Reason;
 use crate::live::{Event, LiveMachine};
@@ -14,7 +14,7 @@ pub type Build = Box<dyn Fn() -> Option<Box<dyn Policy>> + Send>;
 
 /// A policy and its machine.
 pub struct Driver {
-    /// The machine.
+    /// The machine that the policy acts on.
     pub machine: LiveMachine,
     policy: Box<dyn Policy>,
     build: Build,
@@ -22,7 +22,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Starts a policy.
+    /// Starts a policy on a machine; `build` makes it anew.
     #[must_use]
     pub fn new(mut machine: LiveMachine, mut policy: Box<dyn Policy>, build: Build) -> Self {
         policy.start(&mut machine);
@@ -41,7 +41,7 @@ impl Driver {
         self.restarts
     }
 
-    /// Tells the policy of everything that a look found, and moves what it wants moved.
+    /// Tells the policy of everything that a scan found, and moves what it wants moved.
     fn tell_events(&mut self) {
         // A source that tells of each access at its time lets time pass by itself.
         let mut room_is_made = !self.machine.is_told_at_once();
@@ -59,9 +59,10 @@ impl Driver {
         }
     }
 
-    /// What one look found came one by one, and what the policy put off after an access or a new page, such as making room, would
-    /// have come before the next: new pages are local as long as others are cold. Whether to go on so: where that made no room, all local memory was in use, and no more
-    /// is known before the next look.
+    /// What one scan found came one by one, and what the policy put off after an access or a new page, such
+    /// as making room, would have come before the next: new pages are local as long as others are cold.
+    /// Whether to go on so: where that made no room, all local memory was in use, and no more is known before
+    /// the next scan.
     fn let_a_moment_pass(&mut self) -> bool {
         let due = self.machine.next_timer_ns().is_some_and(|at_ns| at_ns <= self.machine.now_ns() + 1);
         let free_before = self.machine.free_pages(Tier::Local);
@@ -90,8 +91,8 @@ impl Driver {
         self.ask(Reason::Policy, |policy, machine| policy.on_first_touch(page, tier, machine));
     }
 
-    /// A page appeared in a tier: the kernel placed it. Where the policy wants it far, or it is more than the budget
-    /// holds, it goes there.
+    /// A page appeared in a tier: the kernel placed it. Where the policy wants it far, or it is more than the
+    /// budget holds, it goes there.
     pub fn appear(&mut self, page: PageIndex, found_in: Tier) {
         let accessed = self.machine.take_first_access(page);
         let mut wanted = found_in;
@@ -130,7 +131,8 @@ impl Driver {
         }
     }
 
-    /// Lets time pass up to `now_ns`, with the timers that are due then, and those of them that are due at once.
+    /// Lets time pass up to `now_ns`, with the timers that are due then, and those of them that are due at
+    /// once.
     pub fn advance(&mut self, now_ns: u64) {
         self.pass_time(now_ns);
         self.tell_events();
@@ -144,11 +146,11 @@ impl Driver {
         }
     }
 
-    /// A process accessed an address at `at_ns`, as its source was told. What the policy wants moved for it moves at the next
-    /// [`Self::advance`].
+    /// A process accessed an address at `at_ns`, as its source was told. What the policy wants moved for it
+    /// moves at the next [`Self::advance`].
     pub fn accessed(&mut self, process: u32, address: u64, at_ns: u64) {
         self.pass_time(at_ns);
-        // One that no look has seen yet is announced by the next.
+        // One that no scan has seen yet is announced by the next.
         let Some(page) = self.machine.pages.find_mapped(process, address) else { return };
         if self.machine.is_marked(page) {
             self.fault(page);
@@ -164,12 +166,12 @@ impl Driver {
         self.machine.counts.paused_windows += u64::from(self.paused().is_some());
     }
 
-    /// Looks at a process: which pages are there, and which of them are used. [`Self::act`] tells the policy. `tier_of` names the tier of a frame, and
-    /// `most_local_pages` is what the fast nodes have.
+    /// Scans a process: which pages are there, and which of them are used. [`Self::act`] tells the policy.
+    /// `tier_of` names the tier of a frame, and `most_local_pages` is what the fast nodes have.
     ///
     /// # Errors
     /// The process or the source is gone; of a process that is gone all is forgotten.
-    pub fn look(
+    pub fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -178,23 +180,23 @@ impl Driver {
         most_local_pages: u32,
     ) -> Result<(), SourceError> {
         let machine = &mut self.machine;
-        let looked = source.look(process, ranges, &mut |seen| {
+        let scanned = source.scan(process, ranges, &mut |seen| {
             if let Some(tier) = tier_of(seen.frame) {
                 machine.see(process, seen, tier);
             }
         });
-        if let Err(error) = looked {
+        if let Err(error) = scanned {
             if matches!(error, SourceError::Gone(_)) {
                 self.forget(process);
             }
             return Err(error);
         }
-        self.machine.end_look(process);
+        self.machine.end_scan(process);
         self.machine.settle_budget(most_local_pages);
         Ok(())
     }
 
-    /// Tells the policy what a look at a process found, and moves what it wants moved.
+    /// Tells the policy what a scan of a process found, and moves what it wants moved.
     pub fn act(&mut self, process: u32) {
         self.tell_events();
         self.machine.release_numbers(process);
@@ -205,7 +207,8 @@ impl Driver {
         self.machine.forget(process);
     }
 
-    /// All processes were looked at: ends the window if it is time, and makes room for more pages where it was short.
+    /// All processes were scanned: ends the window if it is time, and makes room for more pages where it was
+    /// short.
     pub fn end_round(&mut self) {
         if let Some([local_accesses, far_accesses]) = self.machine.take_window() {
             self.window(CounterWindow { local_accesses, far_accesses });

@@ -1,11 +1,13 @@
-//! A kernel for tests: processes with pages on nodes, of which the test says what is accessed and what cannot move.
+//! A kernel for tests: processes with pages on nodes, of which the test says what is accessed and what cannot
+//! move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use spillway_core::machine::Tier;
+use spillway_core::page::PAGE_SHIFT;
+use spillway_policy::machine::Tier;
 use spillway_sys::access_events::Access;
 use spillway_sys::migration::PageResult;
 
@@ -17,7 +19,7 @@ use crate::source::{Facts, Seen, Source, SourceCounts, SourceError};
 pub struct FakePage {
     /// The node that it lies on: 0 is fast, 1 is slow.
     pub node: u32,
-    /// Its accessed bit.
+    /// Whether its accessed bit is set.
     pub accessed: bool,
     /// Pages that are mapped as one.
     pub pages: u32,
@@ -25,7 +27,7 @@ pub struct FakePage {
 
 /// What the test sees and sets.
 #[derive(Debug, Default)]
-pub struct State {
+pub struct FakeState {
     /// Pages by process and address.
     pub pages: BTreeMap<(u32, u64), FakePage>,
     /// Pages that cannot move, and why.
@@ -42,13 +44,13 @@ pub struct State {
     pub told: Vec<Access>,
     /// How many it has handed on.
     pub told_count: u64,
-    /// Processes that are looked at no longer.
+    /// Processes that are scanned no longer.
     pub forgotten: Vec<u32>,
 }
 
 /// The kernel; its copies are the same kernel.
 #[derive(Clone, Debug, Default)]
-pub struct FakeKernel(Arc<Mutex<State>>);
+pub struct FakeKernel(Arc<Mutex<FakeState>>);
 
 /// A frame says which node it is of: each has a block of so many frames.
 pub const NODE_SHIFT: u32 = 32;
@@ -67,8 +69,8 @@ pub fn tier_of_frame(frame: u64) -> Option<Tier> {
 }
 
 impl FakeKernel {
-    /// What it holds.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    /// What it holds, for a test to see and to change.
+    pub fn state(&self) -> MutexGuard<'_, FakeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,7 +119,7 @@ impl Source for FakeKernel {
         Facts { name: "fake", precision: "exact", cost: "none" }
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -132,7 +134,7 @@ impl Source for FakeKernel {
         }
         for range in ranges {
             for (&(_, address), page) in state.pages.range_mut((process, range.start)..(process, range.end)) {
-                let frame = u64::from(page.node) << NODE_SHIFT | address >> 12 & 0xFFFF_FFFF;
+                let frame = u64::from(page.node) << NODE_SHIFT | address >> PAGE_SHIFT & 0xFFFF_FFFF;
                 let accessed = std::mem::take(&mut page.accessed);
                 visit(Seen { address, frame, pages: page.pages, accessed });
             }

@@ -1,28 +1,27 @@
-//! Groups of processes: which belong to one, under which policy, with how much local memory. From the command line or a
-//! TOML file.
+//! Groups of processes: which belong to one, under which policy, with how much local memory. From the command
+//! line or a TOML file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::LinkTelemetry;
-use spillway_core::policy::{AccessModel, Mapping, Policy};
+use spillway_core::page::PAGE_BYTES;
 use spillway_core::size::Size;
-use spillway_policy::knowledge::{Knowledge, Needs};
-use spillway_policy::registry::{self, PolicyEntry, PolicyError, Settings};
+use spillway_policy::entry::{PolicyEntry, PolicyError, PolicySettings};
+use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::policy::{Mapping, Policy};
+use spillway_policy::registry;
 use thiserror::Error;
 
-use crate::live::{Limits, LiveMachine};
-use crate::mover::KernelMover;
 use crate::nodes::NodeSet;
 use crate::source;
 
 /// Local memory of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum Budget {
-    /// So much.
+pub enum LocalBudget {
+    /// As many bytes as this.
     Bytes(Size),
     /// A share of the memory that the group has at the time, in percent.
     Pct(f64),
@@ -31,7 +30,7 @@ pub enum Budget {
 /// Least local memory that a group can live with.
 pub const LEAST_LOCAL_BYTES: u64 = 1 << 20;
 
-impl FromStr for Budget {
+impl FromStr for LocalBudget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -52,14 +51,14 @@ impl FromStr for Budget {
     }
 }
 
-impl TryFrom<String> for Budget {
+impl TryFrom<String> for LocalBudget {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl fmt::Display for Budget {
+impl fmt::Display for LocalBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bytes(size) => size.fmt(f),
@@ -68,13 +67,13 @@ impl fmt::Display for Budget {
     }
 }
 
-impl From<Budget> for String {
-    fn from(budget: Budget) -> Self {
+impl From<LocalBudget> for String {
+    fn from(budget: LocalBudget) -> Self {
         budget.to_string()
     }
 }
 
-/// A group.
+/// Processes that share a policy and a limit of local memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Group {
@@ -83,10 +82,10 @@ pub struct Group {
     /// Its policy, by the registry's name.
     pub policy: String,
     /// Settings of the policy in which it differs from its paper.
-    pub settings: Settings,
+    pub settings: PolicySettings,
     /// Most local memory; all of the fast nodes where nothing is said.
-    pub local: Option<Budget>,
-    /// Processes, by number.
+    pub local: Option<LocalBudget>,
+    /// Processes that belong to it, by number.
     pub pids: Vec<u32>,
     /// Control groups, by directory; those below belong to it.
     pub cgroups: Vec<PathBuf>,
@@ -102,19 +101,21 @@ pub struct Config {
     pub slow: Option<NodeSet>,
     /// Where knowledge of use comes from.
     pub source: source::Choice,
-    /// Counters of accesses by node, for policies that ask for them; what looks find in use, where nothing is said.
+    /// Counters of accesses by node, for policies that ask for them; what scans find in use, where nothing is
+    /// said.
     pub counters: Option<PathBuf>,
     /// Most bytes a second that are moved for each group.
     pub migration_per_s: String,
-    /// Most of one core that looks, policy and moves may take, in percent; looks come at longer intervals otherwise.
+    /// Most of one core that scans, policy and moves may take, in percent; scans come at longer intervals
+    /// otherwise.
     pub telemetry_cpu_pct: f64,
-    /// Least time between two looks.
-    pub look_ms: u64,
+    /// Least time between two scans.
+    pub scan_interval_ms: u64,
     /// Goes on although the kernel migrates by itself.
     pub beside_kernel: bool,
     /// Turns the kernel's own migration off meanwhile.
     pub pause_kernel: bool,
-    /// The groups.
+    /// The groups of processes, each under its own policy.
     pub group: Vec<Group>,
 }
 
@@ -127,7 +128,7 @@ impl Default for Config {
             counters: None,
             migration_per_s: "1G".to_owned(),
             telemetry_cpu_pct: 2.0,
-            look_ms: 100,
+            scan_interval_ms: 100,
             beside_kernel: false,
             pause_kernel: false,
             group: Vec::new(),
@@ -141,15 +142,15 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: {error}; name a file that can be read")]
     Unreadable {
-        /// The file.
+        /// The file that was to be read.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         error: std::io::Error,
     },
     /// It is not understood.
     #[error("{path}: {error}; docs/tier.md lists the settings")]
     Malformed {
-        /// The file.
+        /// The file that was to be read.
         path: PathBuf,
         /// What is wrong, on one line.
         error: String,
@@ -157,7 +158,7 @@ pub enum ConfigError {
     /// A value makes no sense.
     #[error("{what}: {reason}")]
     Value {
-        /// Of what.
+        /// What the value belongs to.
         what: String,
         /// Why not, and what would.
         reason: String,
@@ -168,11 +169,11 @@ pub enum ConfigError {
     /// A policy cannot run live.
     #[error("policy '{name}': {reason}; take one of {known}")]
     NotLive {
-        /// Its name.
+        /// The policy's name, as it was given.
         name: String,
-        /// Why not.
+        /// Why it cannot run live.
         reason: &'static str,
-        /// Those that can.
+        /// The names of those that can.
         known: String,
     },
 }
@@ -205,7 +206,7 @@ impl Config {
         let size: Size =
             self.migration_per_s.parse().map_err(|error| wrong("migration_per_s", format!("{error}")))?;
         match size.bytes() {
-            0..4096 => Err(wrong("migration_per_s", "less than a page; give at least 4K")),
+            0..PAGE_BYTES => Err(wrong("migration_per_s", "less than a page; give at least 4K")),
             bytes => Ok(bytes),
         }
     }
@@ -219,8 +220,8 @@ impl Config {
         if !(self.telemetry_cpu_pct > 0.0 && self.telemetry_cpu_pct <= 100.0) {
             return Err(wrong("telemetry_cpu_pct", "give more than 0 and at most 100"));
         }
-        if !(1..=60_000).contains(&self.look_ms) {
-            return Err(wrong("look_ms", "give 1 to 60000"));
+        if !(1..=60_000).contains(&self.scan_interval_ms) {
+            return Err(wrong("scan_interval_ms", "give 1 to 60000"));
         }
         if self.group.is_empty() {
             return Err(wrong("group", "there is none; add a [[group]] with pids or cgroups"));
@@ -264,7 +265,15 @@ impl Group {
             let known = live.map(|entry| entry.name).collect::<Vec<_>>().join(", ");
             return Err(ConfigError::NotLive { name: self.policy.clone(), reason, known });
         }
-        Ok(entry.build(1.0, &self.settings, 1, &Knowledge::default())?)
+        let policy = entry.build(1.0, &self.settings, 1, &Knowledge::default())?;
+        // Its line in the registry speaks of its defaults; the group's settings may ask for more.
+        if policy.mapping() == Mapping::Huge {
+            return Err(wrong(
+                "setting 'mapping'",
+                "huge pages are the kernel's to decide here; leave it out",
+            ));
+        }
+        Ok(policy)
     }
 }
 
@@ -276,26 +285,17 @@ pub fn is_live(entry: &PolicyEntry) -> bool {
 
 /// Why a policy cannot run on live processes.
 fn refusal(entry: &PolicyEntry) -> Option<&'static str> {
-    if entry.needs != Needs::Nothing {
+    let needs = entry.needs;
+    if needs.foreknowledge != Foreknowledge::Nothing {
         return Some("it must know the run beforehand, so it runs in the lab only");
     }
-    let Ok(mut policy) = entry.build(1.0, &Settings::new(), 1, &Knowledge::default()) else {
-        return Some("it cannot be built from its defaults");
-    };
-    if policy.access_model() == AccessModel::PageFetch {
+    if needs.page_fetches {
         return Some("it fetches pages that cannot be read in place, as 'spillway run' does");
     }
-    if policy.mapping() == Mapping::Huge {
+    if needs.huge_mappings {
         return Some("it maps memory in huge pages, which is the kernel's to decide here");
     }
-    let link = LinkTelemetry { available_bytes_per_s: 0.0, delta_latency_ns: 0.0, traffic_bytes: 0 };
-    let limits =
-        Limits { local: Budget::Pct(100.0), local_pages: 1, far_pages: 1, migration_bytes_per_s: 1, link };
-    let mut machine = LiveMachine::new(1, limits, Box::new(KernelMover));
-    policy.start(&mut machine);
-    machine
-        .samples_wanted()
-        .then_some("it needs samples of accesses from the hardware, which no source here takes")
+    needs.samples.then_some("it needs samples of accesses from the hardware, which no source here takes")
 }
 
 #[cfg(test)]
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn budgets_are_sizes_or_shares() {
-        assert_eq!("512M".parse(), Ok(Budget::Bytes(Size::from_bytes(512 << 20))));
-        assert_eq!("20%".parse(), Ok(Budget::Pct(20.0)));
+        assert_eq!("512M".parse(), Ok(LocalBudget::Bytes(Size::from_bytes(512 << 20))));
+        assert_eq!("20%".parse(), Ok(LocalBudget::Pct(20.0)));
         for wrong in ["0%", "101%", "-5%", "NaN%", "%", "", "much", "4K", "-M"] {
-            let parsed = wrong.parse::<Budget>();
+            let parsed = wrong.parse::<LocalBudget>();
             assert!(parsed.is_err(), "{wrong}: {parsed:?}");
         }
     }
@@ -333,6 +333,14 @@ mod tests {
         ] {
             assert!(is_live(registry::find(name).unwrap()), "{name}");
         }
+    }
+
+    #[test]
+    fn a_setting_that_asks_for_huge_mappings_is_refused() {
+        let settings = serde_json::from_str(r#"{"mapping": "huge"}"#).unwrap();
+        let group = Group { name: "g".into(), policy: "nimble-base".into(), settings, ..Group::default() };
+        let error = group.build_policy().err().unwrap().to_string();
+        assert!(error.contains("mapping") && error.contains("kernel"), "{error}");
     }
 
     fn read(text: &str) -> Result<Config, ConfigError> {
@@ -361,7 +369,7 @@ mod tests {
             "#,
         )
         .unwrap();
-        assert_eq!(config.group[1].local, Some(Budget::Pct(20.0)));
+        assert_eq!(config.group[1].local, Some(LocalBudget::Pct(20.0)));
         assert_eq!(config.slow, Some("1".parse().unwrap()));
         assert_eq!(config.migration_bytes_per_s().unwrap(), 500 << 20);
         assert_eq!(config.group[0].settings["scan_period_us"], 50000);
@@ -380,11 +388,12 @@ mod tests {
             (format!("migration_per_s = 'fast'\n{group}"), "'fast'"),
             (format!("telemetry_cpu_pct = nan\n{group}"), "telemetry_cpu_pct"),
             (format!("telemetry_cpu_pct = -1.0\n{group}"), "telemetry_cpu_pct"),
-            (format!("look_ms = 0\n{group}"), "look_ms"),
+            (format!("scan_interval_ms = 0\n{group}"), "scan_interval_ms"),
             (format!("source = 'pebs'\n{group}"), "pebs"),
             (format!("source = 3\n{group}"), "source"),
-            (format!("look_ms = 18446744073709551616\n{group}"), "look_ms"),
-            (format!("look_ms = 60001\n{group}"), "look_ms"),
+            (format!("scan_interval_ms = 18446744073709551616\n{group}"), "scan_interval_ms"),
+            (format!("scan_interval_ms = 60001\n{group}"), "scan_interval_ms"),
+            (format!("look_ms = 100\n{group}"), "look_ms"),
             (format!("telemetry_cpu_pct = 101\n{group}"), "telemetry_cpu_pct"),
             (format!("telemetry_cpu_pct = inf\n{group}"), "telemetry_cpu_pct"),
             (format!("migration_per_s = '-1M'\n{group}"), "-1M"),

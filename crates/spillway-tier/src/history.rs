@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::Tier;
+use spillway_core::page::PAGE_BYTES;
+use spillway_policy::machine::Tier;
 
 /// Why a page moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,31 +21,31 @@ pub enum Reason {
 
 const REASONS: [Reason; 3] = [Reason::Accessed, Reason::Policy, Reason::Placement];
 
-/// One move.
+/// One page that was moved from tier to tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// When, in nanoseconds since the start.
     pub at_ns: u64,
-    /// Whose page.
+    /// The process whose page it is.
     pub process: u32,
-    /// Its first address.
+    /// The first address of the page.
     pub address: u64,
     /// How many pages of 4 KiB it is.
     pub pages: u32,
-    /// Where it went.
+    /// The tier that it went to.
     pub to: Tier,
-    /// Why.
+    /// Why it was moved.
     pub reason: Reason,
 }
 
 /// Pages that moved in the last minute, for one reason in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
-    /// Where they went.
+    /// The tier that they went to.
     pub to: Tier,
-    /// Why.
+    /// Why they were moved.
     pub reason: Reason,
-    /// How many.
+    /// How many pages of 4 KiB.
     pub pages: u64,
 }
 
@@ -65,7 +66,7 @@ pub struct History {
 }
 
 impl History {
-    /// A page moved.
+    /// Notes that a page moved at `at_ns`.
     pub fn push(&mut self, at_ns: u64, process: u32, address: u64, pages: u32, to: Tier, reason: Reason) {
         if self.moves.len() == MOST_MOVES {
             self.moves.pop_front();
@@ -104,7 +105,7 @@ impl History {
     #[must_use]
     pub fn of(&self, process: u32, address: u64) -> Vec<Move> {
         let of_page = |moved: &&Move| {
-            let bytes = u64::from(moved.pages) * 4096;
+            let bytes = u64::from(moved.pages) * PAGE_BYTES;
             moved.process == process && (moved.address..moved.address + bytes).contains(&address)
         };
         self.moves.iter().filter(of_page).copied().collect()
@@ -121,7 +122,7 @@ mod tests {
         history.push(0, 7, 0, 1, Tier::Far, Reason::Placement);
         history.push(5 * NS_PER_S, 7, 0, 512, Tier::Far, Reason::Policy);
         for second in 59..62 {
-            history.push(second * NS_PER_S, 7, 4096, 1, Tier::Local, Reason::Accessed);
+            history.push(second * NS_PER_S, 7, PAGE_BYTES, 1, Tier::Local, Reason::Accessed);
         }
         let sums = history.last_minute(61 * NS_PER_S);
         let expected = [
@@ -137,7 +138,7 @@ mod tests {
         let mut history = History::default();
         history.push(1, 7, 2 << 20, 512, Tier::Far, Reason::Policy);
         history.push(2, 8, 2 << 20, 1, Tier::Far, Reason::Policy);
-        assert_eq!(history.of(7, (2 << 20) + 5 * 4096).len(), 1, "within the huge page");
+        assert_eq!(history.of(7, (2 << 20) + 5 * PAGE_BYTES).len(), 1, "within the huge page");
         assert!(history.of(7, 4 << 20).is_empty());
         for at_ns in 0..MOST_MOVES as u64 + 5 {
             history.push(at_ns, 9, 0, 1, Tier::Local, Reason::Accessed);

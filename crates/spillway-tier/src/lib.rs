@@ -1,15 +1,17 @@
 //! The daemon that applies the policies to running processes on a machine with fast and slow memory nodes.
 //!
 //! From the kernel upwards:
-//! - [`nodes`]: which memory nodes there are, and which are fast; [`settings`]: what the kernel does by itself, and
-//!   settings that are put back
+//! - [`nodes`]: which memory nodes there are, and which are fast; [`settings`]: what the kernel does by
+//!   itself, and settings that are put back
 //! - [`process`]: processes, and which of their memory may move
-//! - [`source`]: telemetry, which pages are used; [`counters`]: which node serves accesses; [`mover`]: moving them
+//! - [`source`]: telemetry, which pages are used; [`counters`]: which node serves accesses; [`mover`]: moving
+//!   them
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work
 //! - [`group`]: what is configured; [`daemon`]: groups at work; [`speed`]: how fast the far tier is
-//! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor` tells
+//! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor`
+//!   tells
 
 pub mod checks;
 pub mod counters;

@@ -1,24 +1,27 @@
-//! The machine that policies act on here: pages of running processes, of which looks tell what is used.
+//! The machine that policies act on here: pages of running processes, of which scans tell what is used.
 //!
 //! What differs from a machine that can be stopped at every access:
-//! - Bits of use are as old as the last look. A page that a policy asked about twice between two looks has no new answer:
-//!   a scan passes it over. Asked for the page alone again, what counts is the time between the last two looks: who goes round
-//!   local memory twice wants to know what was used in the short time since the first round.
-//! - A marked page does not stop the program. The look that finds it accessed is its fault; only accesses after the mark
-//!   count, so it is the second look after the mark at the earliest.
-//! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes every CPU
-//!   empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a page at once where it
-//!   will be. A page that the kernel will not move is back where it was, and is announced to the policy again, once.
+//! - Bits of use are as old as the last scan. A page that a policy asked about twice between two scans has no
+//!   new answer: a scan of its own passes it over. Asked for the page alone again, what counts is the time
+//!   between the last two scans: who goes round local memory twice wants to know what was used in the short
+//!   time since the first round.
+//! - A marked page does not stop the program. The scan that finds it accessed is its fault; only accesses
+//!   after the mark count, so it is the second scan after the mark at the earliest.
+//! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes
+//!   every CPU empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a
+//!   page at once where it will be. A page that the kernel will not move is back where it was, and is
+//!   announced to the policy again, once.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use serde::Serialize;
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
+use spillway_core::page::PAGE_BYTES;
+use spillway_policy::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
 use spillway_sys::mark_events::Marked;
 
 use crate::counters::Counters;
-use crate::group::Budget;
+use crate::group::LocalBudget;
 use crate::history::{History, Reason};
 use crate::mover::{Mover, RateCap, Refusals};
 use crate::pages::{PAGES_PER_CHUNK, Pages, bit};
@@ -27,8 +30,6 @@ use crate::room::NodeRoom;
 use crate::source::Seen;
 
 mod moves;
-
-const PAGE_BYTES: u64 = 4096;
 
 /// What happened so far, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -47,9 +48,9 @@ pub struct Counts {
     pub refused: Refusals,
     /// Marked pages that were accessed.
     pub hint_faults: u64,
-    /// Pages that looks found in use and local, each as often as it was found.
+    /// Pages that scans found in use and local, each as often as it was found.
     pub local_uses: u64,
-    /// The same, far.
+    /// The same of pages that were found far.
     pub far_uses: u64,
     /// Pages that the kernel moved between tiers by itself.
     pub moved_by_kernel: u64,
@@ -70,14 +71,14 @@ pub enum Event {
     Accessed(PageIndex),
 }
 
-/// Settings of a machine.
+/// What a group may use of the machine.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Most local memory, as it was asked for.
-    pub local: Budget,
+    pub local: LocalBudget,
     /// Most local memory at present, in pages: never more than the nodes have.
     pub local_pages: u32,
-    /// Far memory.
+    /// Far memory that the nodes have, in pages.
     pub far_pages: u32,
     /// Most bytes a second that are moved.
     pub migration_bytes_per_s: u64,
@@ -85,11 +86,11 @@ pub struct Limits {
     pub link: LinkTelemetry,
 }
 
-/// The machine.
+/// The pages of a group's processes, as a policy sees and moves them.
 pub struct LiveMachine {
-    /// Its pages.
+    /// The pages that it manages, by number.
     pub pages: Pages,
-    /// What happened.
+    /// What happened since the start, in numbers.
     pub counts: Counts,
     /// What moved lately, and why.
     pub history: History,
@@ -97,11 +98,11 @@ pub struct LiveMachine {
     pub reason: Reason,
     /// When the kernel marked memory, where it does.
     pub passes: Passes,
-    /// When looks were had: a mark counts from the first after it.
-    looks: Passes,
+    /// When scans were had: a mark counts from the first after it.
+    scans: Passes,
     now_ns: u64,
     limits: Limits,
-    /// By tier.
+    /// What is free on the nodes of each tier.
     room: [NodeRoom; 2],
     /// Local frames that count as free while the policy is asked where their page should lie.
     frames_in_hand: u32,
@@ -113,7 +114,6 @@ pub struct LiveMachine {
     window_began_ns: u64,
     accessed: [u64; 2],
     counters: Option<Counters>,
-    samples_wanted: bool,
     /// Accesses are told at once, so that a bit which was taken is clear.
     told_at_once: bool,
     /// The kernel marks far pages, and their faults are told.
@@ -134,7 +134,7 @@ impl LiveMachine {
             history: History::default(),
             reason: Reason::Policy,
             passes: Passes::default(),
-            looks: Passes::default(),
+            scans: Passes::default(),
             now_ns: 0,
             cap: RateCap::new(limits.migration_bytes_per_s),
             limits,
@@ -147,7 +147,6 @@ impl LiveMachine {
             window_began_ns: 0,
             accessed: [0; 2],
             counters: None,
-            samples_wanted: false,
             told_at_once: false,
             kernel_marks_far: false,
             events: VecDeque::new(),
@@ -156,27 +155,28 @@ impl LiveMachine {
         }
     }
 
-    /// For a source that is looked at after every access: a bit that was taken is clear, as in a machine that is seen from
-    /// within.
+    /// For a source that is scanned after every access: a bit that was taken is clear, as in a machine that
+    /// is seen from within.
     #[must_use]
     pub fn told_at_once(self) -> Self {
         Self { told_at_once: true, ..self }
     }
 
-    /// Faults on far pages are told: a look that finds a marked far page in use may have found an access before the kernel's
-    /// mark, and counts as no fault.
+    /// Faults on far pages are told: a scan that finds a marked far page in use may have found an access
+    /// before the kernel's mark, and counts as no fault.
     #[must_use]
     pub fn marked_by_kernel(self, far: bool) -> Self {
         Self { kernel_marks_far: far, ..self }
     }
 
-    /// Accesses are counted by the machine; without, a window's accesses are the pages that looks find in use.
+    /// Accesses are counted by the machine; without, a window's accesses are the pages that scans find in
+    /// use.
     #[must_use]
     pub fn counted_by(self, counters: Option<Counters>) -> Self {
         Self { counters, ..self }
     }
 
-    /// Whether each look comes after one access.
+    /// Whether each scan comes after one access.
     #[must_use]
     pub fn is_told_at_once(&self) -> bool {
         self.told_at_once
@@ -192,7 +192,8 @@ impl LiveMachine {
         self.frames_in_hand = frames;
     }
 
-    /// What the budget comes to, now that it is known how many pages there are: `most_pages` is what the nodes have.
+    /// What the budget comes to, now that it is known how many pages there are: `most_pages` is what the
+    /// nodes have.
     pub fn settle_budget(&mut self, most_pages: u32) {
         let appeared = |event: &Event| match event {
             Event::Appeared(page, _) => self.pages.span(*page),
@@ -201,8 +202,8 @@ impl LiveMachine {
         let new: u32 = self.events.iter().map(appeared).sum();
         let all = self.pages.used(Tier::Local) + self.pages.used(Tier::Far) + new;
         let wanted = match self.limits.local {
-            Budget::Bytes(size) => u32::try_from(size.bytes() / PAGE_BYTES).unwrap_or(u32::MAX),
-            Budget::Pct(pct) => (f64::from(all) * pct / 100.0).ceil() as u32,
+            LocalBudget::Bytes(size) => u32::try_from(size.bytes() / PAGE_BYTES).unwrap_or(u32::MAX),
+            LocalBudget::Pct(pct) => (f64::from(all) * pct / 100.0).ceil() as u32,
         };
         self.limits.local_pages = wanted.min(most_pages);
     }
@@ -249,12 +250,6 @@ impl LiveMachine {
         self.counters.as_mut().map_or(seen, Counters::take)
     }
 
-    /// Whether the policy asked for samples, which no source here takes.
-    #[must_use]
-    pub fn samples_wanted(&self) -> bool {
-        self.samples_wanted
-    }
-
     /// Bytes in use of a tier.
     #[must_use]
     pub fn used_bytes(&self, tier: Tier) -> u64 {
@@ -271,7 +266,7 @@ impl LiveMachine {
         self.pages.bits.iter_mut().for_each(|bits| *bits &= !gone);
     }
 
-    /// A look found a page of a process in a tier.
+    /// A scan found a page of a process in a tier.
     pub fn see(&mut self, process: u32, seen: Seen, tier: Tier) {
         let Some(page) = self.pages.find_or_number(process, seen.address) else { return };
         let huge = seen.pages >= PAGES_PER_CHUNK;
@@ -333,9 +328,9 @@ impl LiveMachine {
         }
     }
 
-    /// A look at a process is over: pages of it that were not seen are gone, and marks count from now on.
-    pub fn end_look(&mut self, process: u32) {
-        self.looks.push(Marked { process, range: 0..u64::MAX, time_ns: self.now_ns });
+    /// A scan of a process is over: pages of it that were not seen are gone, and marks count from now on.
+    pub fn end_scan(&mut self, process: u32) {
+        self.scans.push(Marked { process, range: 0..u64::MAX, time_ns: self.now_ns });
         for first in self.pages.chunks_of(process) {
             for page in first..first + PAGES_PER_CHUNK {
                 let bits = self.pages.bits[page as usize];
@@ -352,7 +347,7 @@ impl LiveMachine {
     /// All pages of a process are gone.
     pub fn forget(&mut self, process: u32) {
         self.passes.forget(process);
-        self.looks.forget(process);
+        self.scans.forget(process);
         for first in self.pages.chunks_of(process) {
             (first..first + PAGES_PER_CHUNK).for_each(|page| self.pages.vanish(page));
             self.pages.release_if_empty(first);
@@ -366,7 +361,8 @@ impl LiveMachine {
         }
     }
 
-    /// Whether a page that is new was accessed when it was seen. The access goes on when the policy knows of the page.
+    /// Whether a page that is new was accessed when it was seen. The access goes on when the policy knows of
+    /// the page.
     pub fn take_first_access(&mut self, page: PageIndex) -> bool {
         let bits = &mut self.pages.bits[page as usize];
         let accessed = *bits & bit::ACCESSED != 0;
@@ -380,7 +376,7 @@ impl LiveMachine {
     }
 }
 
-impl Machine for LiveMachine {
+impl TieredMachine for LiveMachine {
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
@@ -471,7 +467,7 @@ impl Machine for LiveMachine {
 
     fn marked_from_ns(&self, page: PageIndex, asked_ns: u64) -> u64 {
         let by_kernel = self.kernel_marks_far && self.pages.tier_of(page) == Some(Tier::Far);
-        let passes = if by_kernel { &self.passes } else { &self.looks };
+        let passes = if by_kernel { &self.passes } else { &self.scans };
         let place = self.pages.place_of(page).filter(|_| !self.told_at_once);
         let pass =
             place.and_then(|(process, address)| passes.first_over(process, address, asked_ns, self.now_ns));
@@ -514,9 +510,8 @@ impl Machine for LiveMachine {
     /// A huge mapping stays what it is: the kernel splits none for another process.
     fn split(&mut self, _page: PageIndex) {}
 
-    fn sample_accesses(&mut self, period: u32) {
-        self.samples_wanted = period > 0;
-    }
+    /// No source takes samples for policies; who needs them is refused before it starts.
+    fn sample_accesses(&mut self, _period: u32) {}
 
     fn take_samples(&mut self, _samples: &mut Vec<Sample>) {}
 

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use spillway_sys::migration::{self, PageResult};
 
-/// Moves pages.
+/// Moves pages of processes between nodes.
 pub trait Mover: Send {
     /// Moves the pages of a process to a node; each page's own result.
     ///
@@ -16,7 +16,7 @@ pub trait Mover: Send {
     fn move_pages(&mut self, process: u32, addresses: &[u64], node: u32) -> Result<Vec<PageResult>, Errno>;
 }
 
-/// move_pages(2).
+/// Moves them by the system call move_pages(2).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelMover;
 
@@ -31,7 +31,7 @@ impl Mover for KernelMover {
 pub struct Refusals(BTreeMap<Cow<'static, str>, u64>);
 
 impl Refusals {
-    /// Counts one.
+    /// Counts pages that were refused for one reason.
     pub fn count(&mut self, reason: Errno, pages: u32) {
         *self.0.entry(name(reason)).or_default() += u64::from(pages);
     }
@@ -42,7 +42,7 @@ impl Refusals {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Pages refused.
+    /// Pages that were refused, for all reasons together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
@@ -97,16 +97,17 @@ impl RateCap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spillway_core::page::PAGE_BYTES;
 
     #[test]
     fn no_more_moves_than_the_cap_allows() {
-        let mut cap = RateCap::new(4096 * 100);
-        assert_eq!(cap.take(0, 1000, 4096), 10, "a tenth of a second's worth is saved");
-        assert_eq!(cap.take(0, 1000, 4096), 0);
-        assert_eq!(cap.take(50_000_000, 1000, 4096), 5);
-        assert_eq!(cap.take(10_000_000_000, 3, 4096), 3);
-        assert_eq!(cap.take(10_000_000_000, 1000, 4096), 7, "no more is saved");
-        assert_eq!(cap.take(5, 1, 4096), 0, "time does not run backwards");
+        let mut cap = RateCap::new(PAGE_BYTES * 100);
+        assert_eq!(cap.take(0, 1000, PAGE_BYTES), 10, "a tenth of a second's worth is saved");
+        assert_eq!(cap.take(0, 1000, PAGE_BYTES), 0);
+        assert_eq!(cap.take(50_000_000, 1000, PAGE_BYTES), 5);
+        assert_eq!(cap.take(10_000_000_000, 3, PAGE_BYTES), 3);
+        assert_eq!(cap.take(10_000_000_000, 1000, PAGE_BYTES), 7, "no more is saved");
+        assert_eq!(cap.take(5, 1, PAGE_BYTES), 0, "time does not run backwards");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The memory nodes of a machine, and which of them are fast and which are slow.
 //!
-//! Read from sysfs: nodes with their CPUs, sizes and frames, the kernel's memory tiers, latencies and bandwidths from
-//! firmware (HMAT), DAX devices that serve as memory. Every path is taken below a root, so that tests bring their own.
+//! Read from sysfs: nodes with their CPUs, sizes and frames, the kernel's memory tiers, latencies and
+//! bandwidths from firmware (HMAT), DAX devices that serve as memory. Every path is taken below a root, so
+//! that tests bring their own.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use spillway_core::machine::Tier;
+use spillway_core::page::PAGE_BYTES;
+use spillway_policy::machine::Tier;
 use thiserror::Error;
 
 /// A set of nodes, written as the kernel does: `0,2-3`.
@@ -29,7 +31,8 @@ pub enum NodesError {
     NoNodes(PathBuf),
     /// There is nothing that memory could be demoted to.
     #[error(
-        "no slow memory: {0} of this machine's nodes has memory and is not fast; name the nodes with --fast and --slow"
+        "no slow memory: {0} of this machine's nodes has memory and is not fast; \
+         name the nodes with --fast and --slow"
     )]
     NoSlow(&'static str),
     /// A node that was named is not there.
@@ -82,16 +85,16 @@ impl fmt::Display for NodeSet {
     }
 }
 
-/// One memory node.
+/// One memory node of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Node {
-    /// Its number.
+    /// The number that the kernel gives it.
     pub node: u32,
     /// Whether it has CPUs.
     pub cpus: bool,
-    /// Its memory.
+    /// All of its memory, in bytes.
     pub total_bytes: u64,
-    /// Of this, unused.
+    /// What of this nothing uses, in bytes.
     pub free_bytes: u64,
     /// The kernel's memory tier; lower is faster.
     pub memory_tier: Option<u32>,
@@ -141,9 +144,9 @@ pub struct Nodes {
 /// Which nodes are fast and which are slow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tiers {
-    /// Local memory.
+    /// The nodes whose memory is the local tier.
     pub fast: NodeSet,
-    /// Far memory.
+    /// The nodes whose memory is the far tier.
     pub slow: NodeSet,
 }
 
@@ -237,7 +240,7 @@ impl Nodes {
         let mut nodes = Self { root: root.to_owned(), ..Self::default() };
         nodes.frames.frames_per_block = read(root.join("sys/devices/system/memory/block_size_bytes"))
             .and_then(|hex| u64::from_str_radix(&hex, 16).ok())
-            .map(|bytes| bytes / 4096)
+            .map(|bytes| bytes / PAGE_BYTES)
             .filter(|frames| frames.is_power_of_two())
             .unwrap_or_default();
         for (number, path) in numbered(&directory, "node") {
@@ -278,7 +281,7 @@ impl Nodes {
         }
     }
 
-    /// The tier of each memory block, for a look that asks for the frame of every page.
+    /// The tier of each memory block, for a scan that asks for the frame of every page.
     #[must_use]
     pub fn frame_tiers(&self, tiers: &Tiers) -> FrameTiers {
         let Frames { frames_per_block, nodes } = &self.frames;
@@ -299,8 +302,8 @@ impl Nodes {
         self.all.iter().find(|known| known.node == node)
     }
 
-    /// Sorts the nodes into tiers: fast are those with CPUs, and those without that the kernel or the firmware calls at
-    /// least as fast; slow are the others. What is named takes the place of what is found.
+    /// Sorts the nodes into tiers: fast are those with CPUs, and those without that the kernel or the
+    /// firmware calls at least as fast; slow are the others. What is named takes the place of what is found.
     ///
     /// # Errors
     /// No slow memory, or nodes that are not there or in both tiers.
@@ -445,7 +448,7 @@ mod tests {
             tree.write(&format!("sys/devices/system/node/node{node}/memory{block}/state"), "online");
         }
         let nodes = Nodes::read(tree.root()).unwrap();
-        let frames = (128 << 20) / 4096;
+        let frames = (128 << 20) / PAGE_BYTES;
         let of_frames = nodes.frame_tiers(&nodes.tiers(None, Some(&"1".parse().unwrap())).unwrap());
         assert_eq!(of_frames.of_frame(0), Some(Tier::Local));
         assert_eq!(of_frames.of_frame(2 * frames - 1), Some(Tier::Local));

@@ -1,9 +1,10 @@
-//! The pages that are managed, numbered for policies: 2 MiB of a process's addresses at a time get 512 neighbouring
-//! numbers when a page of theirs is first seen, and give them back when none is left.
+//! The pages that are managed, numbered for policies: 2 MiB of a process's addresses at a time get 512
+//! neighbouring numbers when a page of theirs is first seen, and give them back when none is left.
 
 use std::collections::HashMap;
 
-use spillway_core::machine::{PageIndex, Tier};
+use spillway_core::page::PAGE_BYTES;
+use spillway_policy::machine::{PageIndex, Tier};
 
 /// Pages in a chunk: those of a huge mapping.
 pub const PAGES_PER_CHUNK: u32 = 512;
@@ -18,13 +19,13 @@ pub mod bit {
     pub const LOCAL: u16 = 1 << 1;
     /// It was accessed since the policy last asked.
     pub const ACCESSED: u16 = 1 << 2;
-    /// The policy has asked since the last look: until the next there is no new answer.
+    /// The policy has asked since the last scan: until the next there is no new answer.
     pub const TAKEN: u16 = 1 << 3;
     /// The policy waits for its next access.
     pub const MARKED: u16 = 1 << 4;
-    /// A look was had since it was marked, so that what the next one finds is an access after the mark.
+    /// A scan was had since it was marked, so that what the next one finds is an access after the mark.
     pub const ARMED: u16 = 1 << 5;
-    /// The look that goes on has seen it.
+    /// The scan that goes on has seen it.
     pub const SEEN: u16 = 1 << 6;
     /// It came to local memory and was not seen in use since.
     pub const FRESH: u16 = 1 << 7;
@@ -32,16 +33,16 @@ pub mod bit {
     pub const REFUSED: u16 = 1 << 8;
     /// It is on its way to the tier where it is said to lie.
     pub const MOVING: u16 = 1 << 9;
-    /// The last look found it accessed.
+    /// The last scan found it accessed.
     pub const RECENT: u16 = 1 << 10;
 }
 
 /// Addresses that have numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Whose.
+    /// The process whose chunk it is.
     pub process: u32,
-    /// The first address.
+    /// The first address of the chunk.
     pub address: u64,
     /// It is mapped as one huge page, known by its first.
     pub huge: bool,
@@ -51,14 +52,14 @@ pub struct Chunk {
     touched: u16,
 }
 
-/// The managed pages.
+/// The managed pages of a group, and what is known of each.
 #[derive(Default)]
 pub struct Pages {
     /// Bits of each page.
     pub bits: Vec<u16>,
     chunks: Vec<Option<Chunk>>,
     index: HashMap<(u32, u64), u32>,
-    /// The chunk that was last asked for: looks ask for one page after the other.
+    /// The chunk that was last asked for: scans ask for one page after the other.
     last: u32,
     /// Numbers given back, lowest last.
     free: Vec<u32>,
@@ -132,14 +133,14 @@ impl Pages {
     #[must_use]
     pub fn place_of(&self, page: PageIndex) -> Option<(u32, u64)> {
         let chunk = self.chunk(page)?;
-        Some((chunk.process, chunk.address + u64::from(page % PAGES_PER_CHUNK) * 4096))
+        Some((chunk.process, chunk.address + u64::from(page % PAGES_PER_CHUNK) * PAGE_BYTES))
     }
 
     /// The page at an address, if it has a number.
     #[must_use]
     pub fn find(&self, process: u32, address: u64) -> Option<PageIndex> {
         let chunk = self.index.get(&(process, address / CHUNK_BYTES))?;
-        Some(chunk * PAGES_PER_CHUNK + (address % CHUNK_BYTES / 4096) as u32)
+        Some(chunk * PAGES_PER_CHUNK + (address % CHUNK_BYTES / PAGE_BYTES) as u32)
     }
 
     /// The page at an address; gives it a number if there is one left.
@@ -147,7 +148,7 @@ impl Pages {
         let start = address / CHUNK_BYTES * CHUNK_BYTES;
         let is_it = |chunk: &Chunk| chunk.process == process && chunk.address == start;
         if self.chunk(self.last * PAGES_PER_CHUNK).is_some_and(is_it) {
-            return Some(self.last * PAGES_PER_CHUNK + (address % CHUNK_BYTES / 4096) as u32);
+            return Some(self.last * PAGES_PER_CHUNK + (address % CHUNK_BYTES / PAGE_BYTES) as u32);
         }
         if let Some(page) = self.find(process, address) {
             self.last = page / PAGES_PER_CHUNK;
@@ -290,28 +291,28 @@ mod tests {
     fn neighbours_have_neighbouring_numbers_and_numbers_come_back() {
         let mut pages = Pages::new(1000);
         assert_eq!(pages.count(), 1024);
-        let page = pages.find_or_number(7, 5 * CHUNK_BYTES + 4096 * 3 + 17).unwrap();
+        let page = pages.find_or_number(7, 5 * CHUNK_BYTES + PAGE_BYTES * 3 + 17).unwrap();
         assert_eq!(page, 3);
-        assert_eq!(pages.find_or_number(7, 5 * CHUNK_BYTES + 4096 * 4), Some(4));
+        assert_eq!(pages.find_or_number(7, 5 * CHUNK_BYTES + PAGE_BYTES * 4), Some(4));
         assert_eq!(pages.find(8, 5 * CHUNK_BYTES), None, "another process");
         assert_eq!(pages.find_or_number(8, 5 * CHUNK_BYTES), Some(512));
-        assert_eq!(pages.place_of(515), Some((8, 5 * CHUNK_BYTES + 3 * 4096)));
+        assert_eq!(pages.place_of(515), Some((8, 5 * CHUNK_BYTES + 3 * PAGE_BYTES)));
         assert!(pages.find_or_number(9, 0).is_none() && pages.is_full());
         pages.grow();
         assert_eq!(pages.find_or_number(9, 0), Some(1024));
         pages.appear(3, Tier::Local);
         pages.release_if_empty(0);
-        assert_eq!(pages.find(7, 5 * CHUNK_BYTES + 4096 * 3), Some(3), "still in use");
+        assert_eq!(pages.find(7, 5 * CHUNK_BYTES + PAGE_BYTES * 3), Some(3), "still in use");
         pages.vanish(3);
         pages.release_if_empty(0);
-        assert_eq!(pages.find(7, 5 * CHUNK_BYTES + 4096 * 3), None);
+        assert_eq!(pages.find(7, 5 * CHUNK_BYTES + PAGE_BYTES * 3), None);
         assert_eq!(pages.find_or_number(1, 0), Some(0));
     }
 
     #[test]
     fn frames_are_counted_by_tier() {
         let mut pages = Pages::new(1024);
-        for address in [0, 4096] {
+        for address in [0, PAGE_BYTES] {
             pages.find_or_number(7, address);
         }
         pages.appear(0, Tier::Local);
@@ -329,7 +330,7 @@ mod tests {
     fn a_huge_mapping_is_one_page_and_takes_the_place_of_those_it_was_made_of() {
         let mut pages = Pages::new(512);
         for page in 0..3_u32 {
-            pages.find_or_number(7, u64::from(page) * 4096);
+            pages.find_or_number(7, u64::from(page) * PAGE_BYTES);
             pages.appear(page, Tier::Far);
         }
         pages.remap(0, true);

@@ -1,5 +1,6 @@
-//! When the kernel passed over a process's memory and marked it, or a look did: from then on an access to a page that the policy
-//! marked is known. That is where the time from mark to access begins (INDIGO, Equation 2), and not when the policy asked.
+//! When the kernel passed over a process's memory and marked it, or a scan did: from then on an access to a
+//! page that the policy marked is known. That is where the time from mark to access begins (INDIGO, Equation
+//! 2), and not when the policy asked.
 
 use std::collections::{HashMap, VecDeque};
 

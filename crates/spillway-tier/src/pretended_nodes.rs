@@ -1,5 +1,5 @@
-//! A machine of one node on which half of the memory is pretended to be slow: real processes, real telemetry, real system calls,
-//! but pages stay where they are. For tests of the daemon, and to measure what it costs.
+//! A machine of one node on which half of the memory is pretended to be slow: real processes, real telemetry,
+//! real system calls, but pages stay where they are. For tests of the daemon, and to measure what it costs.
 
 use std::fs;
 use std::io::Result;
@@ -42,7 +42,8 @@ pub fn nodes(root: &Path) -> Result<Nodes> {
     Nodes::read(root).map_err(std::io::Error::other)
 }
 
-/// Asks the kernel to move pages to the one node that there is, and says that they went where they were to go.
+/// Asks the kernel to move pages to the one node that there is, and says that they went where they were to
+/// go.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PretendingMover;
 

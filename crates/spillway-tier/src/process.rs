@@ -27,7 +27,7 @@ pub enum ProcessError {
 /// A process, held so that its number cannot become another's without notice.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// Its number, which the kernel may give to another after its end.
     pub id: u32,
     handle: OwnedFd,
 }
@@ -44,7 +44,7 @@ impl Process {
         Ok(Self { id, handle })
     }
 
-    /// Whether it lives.
+    /// Whether it is still the process that was found.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let mut fds = [PollFd::new(&self.handle, PollFlags::IN)];
@@ -62,7 +62,7 @@ pub fn of_cgroup(path: &Path) -> Result<BTreeSet<u32>, ProcessError> {
     let mut processes: BTreeSet<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
     let below = fs::read_dir(path).into_iter().flatten().flatten();
     for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        // One that goes while we look had no processes.
+        // One that goes meanwhile had no processes.
         processes.extend(of_cgroup(&entry.path()).unwrap_or_default());
     }
     Ok(processes)
@@ -88,7 +88,7 @@ pub fn with_descendants(process: u32) -> BTreeSet<u32> {
 
 /// Memory of a process by what may be done with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Layout {
+pub struct ProcessLayout {
     /// Addresses whose pages may move.
     #[serde(skip)]
     pub managed: Vec<Range<u64>>,
@@ -109,7 +109,7 @@ struct Details {
 
 /// Reads the layout of a process below `root`. None where it is gone.
 #[must_use]
-pub fn layout(root: &Path, process: u32) -> Option<Layout> {
+pub fn layout(root: &Path, process: u32) -> Option<ProcessLayout> {
     let directory = root.join(format!("proc/{process}"));
     let maps = fs::read_to_string(directory.join("maps")).ok()?;
     let details = Details::read(&directory);
@@ -149,8 +149,8 @@ impl Details {
     }
 }
 
-fn sort(maps: &str, details: &Details) -> Layout {
-    let mut layout = Layout::default();
+fn sort(maps: &str, details: &Details) -> ProcessLayout {
+    let mut layout = ProcessLayout::default();
     for mapping in maps.lines().filter_map(Mapping::parse) {
         let (start, end) = (mapping.start as u64, mapping.end as u64);
         let bytes = end - start;
@@ -178,15 +178,15 @@ fn sort(maps: &str, details: &Details) -> Layout {
 /// What was read of a process.
 struct Known {
     maps: String,
-    layout: Layout,
+    layout: ProcessLayout,
     /// When it is read again although `maps` has not changed.
     until_ns: u64,
 }
 
-/// Layouts of processes, read anew when mappings have changed, and from time to time because locks and bindings show in
-/// nothing else that is cheap to read.
+/// The layouts of processes, read anew when mappings have changed, and from time to time because locks and
+/// bindings show in nothing else that is cheap to read.
 #[derive(Default)]
-pub struct Layouts {
+pub struct ProcessLayouts {
     known: HashMap<u32, Known>,
 }
 
@@ -194,7 +194,8 @@ pub struct Layouts {
 const LEAST_BELIEVED_NS: u64 = 10_000_000_000;
 /// The same, at most.
 const MOST_BELIEVED_NS: u64 = 60_000_000_000;
-/// In between, reading takes one part in so many of a core: for `numa_maps` the kernel goes through every page.
+/// In between, reading takes one part in so many of a core: for `numa_maps` the kernel goes through every
+/// page.
 const PART_OF_CORE: u64 = 1000;
 
 /// How long a layout is believed that took so long to read.
@@ -203,9 +204,9 @@ fn believed_ns(cost: Duration) -> u64 {
     cost_ns.saturating_mul(PART_OF_CORE).clamp(LEAST_BELIEVED_NS, MOST_BELIEVED_NS)
 }
 
-impl Layouts {
+impl ProcessLayouts {
     /// The layout of a process. None where it is gone.
-    pub fn of(&mut self, root: &Path, process: u32, now_ns: u64) -> Option<&Layout> {
+    pub fn of(&mut self, root: &Path, process: u32, now_ns: u64) -> Option<&ProcessLayout> {
         let maps = fs::read_to_string(root.join(format!("proc/{process}/maps"))).ok()?;
         let fresh = |known: &Known| known.maps == maps && now_ns < known.until_ns;
         if !self.known.get(&process).is_some_and(fresh) {
@@ -268,7 +269,7 @@ d000-e000 r-xp 00000000 00:00 0    [vdso]";
     #[test]
     fn a_layout_is_read_again_when_mappings_change_or_time_has_passed() {
         let tree = process("4");
-        let mut layouts = Layouts::default();
+        let mut layouts = ProcessLayouts::default();
         let mut managed = |now_ns| layouts.of(tree.root(), 7, now_ns).unwrap().managed.len();
         assert_eq!(managed(0), 2);
         tree.write("proc/7/numa_maps", "2000 bind:0");

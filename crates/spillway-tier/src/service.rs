@@ -1,5 +1,5 @@
-//! The daemon's socket: one request a connection, a line of JSON each way. The socket is also what says that a daemon
-//! runs: there is one a machine, as two would move each other's pages.
+//! The daemon's socket: one request a connection, a line of JSON each way. The socket is also what says that
+//! a daemon runs: there is one a machine, as two would move each other's pages.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,10 +27,10 @@ const MOST_REQUEST_BYTES: u64 = 4096;
 /// Why a daemon cannot be asked, or cannot begin to answer.
 #[derive(Debug, Error)]
 pub enum ServiceError {
-    /// None runs.
+    /// No daemon listens at this socket.
     #[error("no daemon runs here ({0}: {1}); start one: spillway tier --pid PID")]
     NoDaemon(PathBuf, io::Error),
-    /// One runs already.
+    /// Another daemon listens at this socket already.
     #[error("a daemon runs already ({0}); end it first, or add a group to its configuration")]
     Running(PathBuf),
     /// The socket cannot be made.
@@ -44,7 +44,7 @@ pub enum ServiceError {
     Refused(String),
 }
 
-/// Answers requests.
+/// The daemon's end of the socket, which answers requests.
 #[derive(Debug)]
 pub struct Service {
     listener: UnixListener,

@@ -1,7 +1,7 @@
 //! Settings of the kernel: what it moves by itself, and what the daemon changes and puts back.
 //!
-//! Before a setting is changed, what it was is written to a journal, which is deleted when all is put back. A daemon that
-//! was killed leaves its journal; the next one puts back what stands in it before anything else.
+//! Before a setting is changed, what it was is written to a journal, which is deleted when all is put back. A
+//! daemon that was killed leaves its journal; the next one puts back what stands in it before anything else.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -15,7 +15,7 @@ use thiserror::Error;
 /// What the kernel does itself that would move, or look at, the same pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conflict {
-    /// The setting.
+    /// The setting, by its path.
     pub setting: String,
     /// What it is now.
     pub value: String,
@@ -67,7 +67,7 @@ pub fn conflicts(root: &Path) -> Vec<Conflict> {
 ///
 /// # Errors
 /// A setting cannot be changed, or the journal cannot be written.
-pub fn pause_kernel(root: &Path, settings: &mut Settings) -> Result<(), SettingsError> {
+pub fn pause_kernel(root: &Path, settings: &mut KernelSettings) -> Result<(), SettingsError> {
     for conflict in conflicts(root) {
         if let Some(off) = conflict.off {
             settings.set(&root.join(conflict.setting.trim_start_matches('/')), off)?;
@@ -114,7 +114,7 @@ pub enum SettingsError {
     /// A setting cannot be read or written.
     #[error("{path}: {error}; root may change it where the kernel has it")]
     Setting {
-        /// The file.
+        /// The file that stands for the setting.
         path: PathBuf,
         /// What the kernel said.
         error: std::io::Error,
@@ -122,9 +122,9 @@ pub enum SettingsError {
     /// The journal cannot be written; nothing was changed.
     #[error("{path}: {error}; without this journal nothing is changed: give a directory that can be written")]
     Journal {
-        /// The file.
+        /// The file that the journal is kept in.
         path: PathBuf,
-        /// Why not.
+        /// What the system said.
         error: std::io::Error,
     },
 }
@@ -139,8 +139,9 @@ struct Original {
 /// How long putting back waits for settings that are busy: DAMON's are while its thread answers.
 const MOST_BUSY: Duration = Duration::from_secs(10);
 const BUSY_WAIT: Duration = Duration::from_millis(50);
-/// How long who waits for an answer of a DAMON thread, such as a daemon that was killed, is given to see that it has stopped. It looks
-/// every 100 ms; removing DAMON's directories before it has looked blocks both for ever (Linux 6.12).
+/// How long who waits for an answer of a DAMON thread, such as a daemon that was killed, is given to see that
+/// it has stopped. It looks every 100 ms; removing DAMON's directories before it has looked blocks both for
+/// ever (Linux 6.12).
 const DAMON_SEEN_STOPPED: Duration = Duration::from_millis(500);
 
 /// Whether a setting is the state of a DAMON thread.
@@ -148,8 +149,9 @@ fn is_damon_state(path: &Path) -> bool {
     path.ends_with("state") && path.to_string_lossy().contains(DAMON)
 }
 
-/// Writes a setting, and waits until `deadline` where the kernel says that it is busy. A setting that the kernel will not take
-/// because it is so already is as good: DAMON is not stopped twice, as by a daemon that was killed while it put back.
+/// Writes a setting, and waits until `deadline` where the kernel says that it is busy. A setting that the
+/// kernel will not take because it is so already is as good: DAMON is not stopped twice, as by a daemon that
+/// was killed while it put back.
 fn write_until(deadline: Instant, path: &Path, value: &str) -> std::io::Result<()> {
     loop {
         match fs::write(path, value) {
@@ -167,14 +169,14 @@ fn write_until(deadline: Instant, path: &Path, value: &str) -> std::io::Result<(
 
 /// Changes settings, and puts them back when it is dropped.
 #[derive(Debug)]
-pub struct Settings {
+pub struct KernelSettings {
     journal: PathBuf,
     originals: Vec<Original>,
 }
 
-impl Settings {
-    /// Begins with what a journal says that was left by one that ended without putting back: that is put back now.
-    /// Returns also which settings those were.
+impl KernelSettings {
+    /// Begins with what a journal says that was left by one that ended without putting back: that is put back
+    /// now. Returns also which settings those were.
     ///
     /// # Errors
     /// A setting cannot be put back; the journal stays.
@@ -258,7 +260,7 @@ impl Settings {
     }
 }
 
-impl Drop for Settings {
+impl Drop for KernelSettings {
     fn drop(&mut self) {
         // The journal tells the next start what could not be put back.
         let _ = self.restore();
@@ -316,7 +318,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(NUMA_BALANCING, "2");
         tree.write(DEMOTION, "true");
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         pause_kernel(tree.root(), &mut settings).unwrap();
         assert!(conflicts(tree.root()).is_empty());
         drop(settings);
@@ -339,7 +341,7 @@ mod tests {
         tree.write("a", "1");
         tree.write("b", "x");
         let journal = tree.root().join("run/journal");
-        let (mut settings, left) = Settings::open(&journal).unwrap();
+        let (mut settings, left) = KernelSettings::open(&journal).unwrap();
         assert!(left.is_empty());
         for value in ["2", "3"] {
             settings.set(&tree.root().join("a"), value).unwrap();
@@ -357,11 +359,11 @@ mod tests {
         let tree = Tree::new();
         tree.write("a", "1");
         let journal = tree.root().join("journal");
-        let (mut settings, _) = Settings::open(&journal).unwrap();
+        let (mut settings, _) = KernelSettings::open(&journal).unwrap();
         settings.set(&tree.root().join("a"), "2").unwrap();
         std::mem::forget(settings);
         assert_eq!(tree.read("a"), "2");
-        let (_settings, restored) = Settings::open(&journal).unwrap();
+        let (_settings, restored) = KernelSettings::open(&journal).unwrap();
         assert_eq!(restored, [tree.root().join("a")]);
         assert_eq!(tree.read("a"), "1");
         assert!(!journal.exists());
@@ -374,7 +376,7 @@ mod tests {
             tree.write(name, "1");
         }
         let journal = tree.root().join("journal");
-        let (mut settings, _) = Settings::open(&journal).unwrap();
+        let (mut settings, _) = KernelSettings::open(&journal).unwrap();
         for name in ["a", "b"] {
             settings.set(&tree.root().join(name), "2").unwrap();
         }
@@ -391,7 +393,7 @@ mod tests {
         let tree = Tree::new();
         tree.write("a", "1");
         tree.write("file", "");
-        let (mut settings, _) = Settings::open(&tree.root().join("file/journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("file/journal")).unwrap();
         let error = settings.set(&tree.root().join("a"), "2").unwrap_err();
         assert!(matches!(error, SettingsError::Journal { .. }), "{error}");
         assert_eq!(tree.read("a"), "1");
@@ -402,7 +404,7 @@ mod tests {
     fn a_journal_of_nonsense_changes_nothing() {
         let tree = Tree::new();
         tree.write("journal", "{]");
-        let (_settings, restored) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (_settings, restored) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         assert!(restored.is_empty());
     }
 }

@@ -1,23 +1,28 @@
 //! Telemetry sources: where the knowledge comes from which pages a process uses.
 //!
-//! A source is looked at from time to time. Each look tells of every page that has a frame, in which frame, and whether
-//! it was accessed since the look before; so one look's interval is the precision in time of what a source knows.
+//! A source is scanned from time to time. Each scan tells of every page that has a frame, in which frame, and
+//! whether it was accessed since the scan before; so one scan's interval is the precision in time of what a
+//! source knows.
 //!
-//! - [`PageTables`]: the hardware's accessed bits, read from the page tables and cleared through `clear_refs`. Exact to
-//!   the page, and the cheapest of those that are: a table of 512 pages is read at once, and clearing touches no list
-//!   or lock of the kernel's. Needs root, BTF and BPF, which distributions' kernels have.
-//! - [`IdlePages`]: the same bits through idle page tracking, by frame. The kernel walks back from each frame to the
-//!   tables that map it, so it costs more, but counts what other processes access, and needs no BPF. Few
-//!   kernels are built with it.
-//! - [`HardwareSamples`]: some of the loads, as the processor samples them. Needs PEBS or IBS, which few guests have.
+//! - [`PageTables`]: the hardware's accessed bits, read from the page tables and cleared through
+//!   `clear_refs`. Exact to the page, and the cheapest of those that are: a table of 512 pages is read at
+//!   once, and clearing touches no list or lock of the kernel's. Needs root, BTF and BPF, which
+//!   distributions' kernels have.
+//! - [`IdlePages`]: the same bits through idle page tracking, by frame. The kernel walks back from each frame
+//!   to the tables that map it, so it costs more, but counts what other processes access, and needs no BPF.
+//!   Few kernels are built with it.
+//! - [`HardwareSamples`]: some of the loads, as the processor samples them. Needs PEBS or IBS, which few
+//!   guests have.
 //! - [`Damon`]: whole regions of frames, as the kernel samples a page of each.
-//! - [`HintFaults`]: faults on the pages that NUMA balancing marks, with their time, beside the accessed bits.
+//! - [`HintFaults`]: faults on the pages that NUMA balancing marks, with their time, beside the accessed
+//!   bits.
 //!
-//! That is also the order in which they are tried where none is named: what is exact to the page comes first, and last what makes
-//! the program fault and the kernel's own balancing go on.
+//! That is also the order in which they are tried where none is named: what is exact to the page comes first,
+//! and last what makes the program fault and the kernel's own balancing go on.
 //!
-//! Those that read accessed bits lose no access but those in the moment between a look's reading and clearing; that a marked page was
-//! accessed is known at the next look. Hint faults and samples are told of by themselves, with their time.
+//! Those that read accessed bits lose no access but those in the moment between a scan's reading and
+//! clearing; that a marked page was accessed is known at the next scan. Hint faults and samples are told of
+//! by themselves, with their time.
 
 mod damon;
 mod frames_only;
@@ -27,174 +32,19 @@ mod idle_pages;
 mod notified;
 mod page_map;
 mod page_tables;
+mod telemetry;
 
-use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
 
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use spillway_sys::access_events::Access;
-use spillway_sys::mark_events::Marked;
-use spillway_sys::page_tables::PageTablesError;
-use thiserror::Error;
 
 pub use damon::Damon;
 pub use hardware_samples::HardwareSamples;
 pub use hint_faults::HintFaults;
 pub use idle_pages::IdlePages;
 pub use page_tables::PageTables;
-
-use crate::settings::{Settings, SettingsError};
-
-/// A page as a look found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// First address.
-    pub address: u64,
-    /// First frame, in pages of 4 KiB.
-    pub frame: u64,
-    /// Pages of 4 KiB that are mapped as one.
-    pub pages: u32,
-    /// Whether it was accessed since the look before.
-    pub accessed: bool,
-}
-
-/// What a source is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Facts {
-    /// Its name.
-    pub name: &'static str,
-    /// To what its knowledge is exact.
-    pub precision: &'static str,
-    /// What a look costs.
-    pub cost: &'static str,
-}
-
-/// Why a source cannot be looked at.
-#[derive(Debug, Error)]
-pub enum SourceError {
-    /// The process is gone.
-    #[error("process {0}: gone")]
-    Gone(u32),
-    /// The kernel has not got it, or does not let us.
-    #[error("telemetry source {name}: {reason}; 'spillway doctor' lists those that work here")]
-    Unavailable {
-        /// Which.
-        name: &'static str,
-        /// Why not.
-        reason: String,
-    },
-    /// No source works.
-    #[error("telemetry: no source works here: {0}; run as root, or on a kernel with BTF and BPF")]
-    None(String),
-    /// It worked before, and does no longer.
-    #[error("telemetry source {name}: {error}; it worked before, so the machine has changed")]
-    Lost {
-        /// Which.
-        name: &'static str,
-        /// What the kernel said.
-        error: Errno,
-    },
-    /// A setting that it needs is no longer what it was set to.
-    #[error(
-        "telemetry source {name}: {setting} is '{value}' now, set by another; leave it while this runs, or take another source"
-    )]
-    Changed {
-        /// Which.
-        name: &'static str,
-        /// The setting.
-        setting: String,
-        /// What it is.
-        value: String,
-    },
-}
-
-/// What a source was told, since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SourceCounts {
-    /// Accesses that it was told of by themselves: faults or samples.
-    pub accesses: u64,
-    /// The same, lost because there was no room for them.
-    pub lost: u64,
-    /// Times that the kernel was seen to mark a range of memory.
-    pub marks: u64,
-}
-
-impl From<PageTablesError> for SourceError {
-    fn from(error: PageTablesError) -> Self {
-        match error {
-            PageTablesError::Gone(process) => Self::Gone(process),
-            other => Self::Unavailable { name: page_tables::FACTS.name, reason: other.to_string() },
-        }
-    }
-}
-
-/// Tells which pages are used.
-pub trait Source: Send {
-    /// What it is.
-    fn facts(&self) -> Facts;
-
-    /// To what its knowledge is exact, with what is known only here and now.
-    fn precision(&self) -> String {
-        self.facts().precision.to_owned()
-    }
-
-    /// Changes what settings of the kernel it needs changed.
-    ///
-    /// # Errors
-    /// One cannot be.
-    fn begin(&mut self, _settings: &mut Settings) -> Result<(), SettingsError> {
-        Ok(())
-    }
-
-    /// Tells `visit` of every page with a frame in these ranges of a process's addresses, in order of address within a
-    /// range, and begins anew.
-    ///
-    /// # Errors
-    /// The process is gone, or the source is.
-    fn look(
-        &mut self,
-        process: u32,
-        ranges: &[Range<u64>],
-        visit: &mut dyn FnMut(Seen),
-    ) -> Result<(), SourceError>;
-
-    /// Accesses that it was told of by themselves since this was last asked, in the order of time. The next look counts them too.
-    fn take_accesses(&mut self) -> Vec<Access> {
-        Vec::new()
-    }
-
-    /// When the kernel marked memory, since this was last asked. Asked after [`Self::take_accesses`], it knows of every mark that led
-    /// to one of those.
-    fn take_marks(&mut self) -> Vec<Marked> {
-        Vec::new()
-    }
-
-    /// Whether the kernel marks far pages, and this tells when, and of the faults.
-    fn tells_marks(&self) -> bool {
-        false
-    }
-
-    /// How long accesses may wait to be taken; none where there are none.
-    fn longest_wait(&self) -> Option<Duration> {
-        None
-    }
-
-    /// How long it knows nothing new after a look.
-    fn least_interval(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// A process is looked at no longer.
-    fn forget(&mut self, _process: u32) {}
-
-    /// What it was told.
-    fn counts(&self) -> SourceCounts {
-        SourceCounts::default()
-    }
-}
+pub use telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 
 /// Which source to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,15 +53,15 @@ pub enum Choice {
     /// The best that the kernel offers.
     #[default]
     Auto,
-    /// [`PageTables`].
+    /// Accessed bits of page tables: [`PageTables`].
     PageTables,
-    /// [`IdlePages`].
+    /// Idle page tracking by frame: [`IdlePages`].
     IdlePages,
-    /// [`HardwareSamples`].
+    /// Loads that the processor samples: [`HardwareSamples`].
     HardwareSamples,
-    /// [`Damon`].
+    /// Regions of frames by the kernel's DAMON: [`Damon`].
     Damon,
-    /// [`HintFaults`].
+    /// Faults at pages that NUMA balancing marks: [`HintFaults`].
     HintFaults,
 }
 
@@ -260,9 +110,9 @@ impl FromStr for Choice {
 
 /// A source, and why it is this one.
 pub struct Chosen {
-    /// The source.
+    /// The source itself, opened and not yet begun.
     pub source: Box<dyn Source>,
-    /// Why.
+    /// Why it is this one, in words.
     pub why: String,
 }
 

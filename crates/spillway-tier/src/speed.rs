@@ -1,6 +1,6 @@
 //! How fast the far tier is: what firmware says, else what a light probe measures.
 
-use spillway_core::machine::{LinkTelemetry, Tier};
+use spillway_policy::machine::{LinkTelemetry, Tier};
 use spillway_sys::node_speed;
 
 use crate::nodes::{Nodes, Tiers};

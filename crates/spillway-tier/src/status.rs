@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::{Move, Sum};
 use crate::live::Counts;
-use crate::process::Layout;
+use crate::process::ProcessLayout;
 use crate::source::SourceCounts;
-use spillway_core::machine::Tier;
+use spillway_policy::machine::Tier;
 
-/// The daemon.
+/// The state of the daemon, as `spillway tier status` prints it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Its process.
+    /// The daemon's process, by number.
     pub pid: u32,
     /// How long it has run, in seconds.
     pub uptime_s: f64,
@@ -27,34 +27,34 @@ pub struct Status {
     pub cpu_pct: f64,
     /// The same for 10 GiB managed; none where nothing is managed.
     pub cpu_pct_per_10_gib: Option<f64>,
-    /// Its groups.
+    /// The groups that it manages.
     pub groups: Vec<GroupStatus>,
 }
 
-/// A telemetry source.
+/// The telemetry source that is in use.
 #[derive(Clone, Debug, Serialize)]
 pub struct SourceStatus {
-    /// Its name.
+    /// The name that it goes by.
     pub name: String,
     /// Why it was chosen.
     pub why: String,
     /// To what it is exact.
     pub precision: String,
-    /// What it costs.
+    /// What its knowledge costs, in words.
     pub cost: String,
     /// What it was told.
     #[serde(flatten)]
     pub counts: SourceCounts,
 }
 
-/// A group.
+/// The state of one group.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupStatus {
-    /// Its name.
+    /// The name that it goes by.
     pub name: String,
-    /// Its policy.
+    /// The name of its policy.
     pub policy: String,
-    /// Its processes.
+    /// Its processes at present, by number.
     pub processes: Vec<u32>,
     /// Most local memory at present.
     pub local_limit_bytes: u64,
@@ -63,16 +63,16 @@ pub struct GroupStatus {
     /// Managed memory that is far.
     pub far_bytes: u64,
     /// Memory that is left alone.
-    pub left_alone: Layout,
-    /// Looks at its processes.
-    pub looks: u64,
+    pub left_alone: ProcessLayout,
+    /// Scans of its processes so far.
+    pub scans: u64,
     /// Time between the last two, in milliseconds.
-    pub look_interval_ms: f64,
-    /// CPU time of looks, of one core, since the start.
+    pub scan_interval_ms: f64,
+    /// CPU time of scans, of one core, since the start.
     pub telemetry_cpu_pct: f64,
-    /// Of the pages that looks found in use, the share that was local; none before the first.
+    /// Of the pages that scans found in use, the share that was local; none before the first.
     pub local_use_ratio: Option<f64>,
-    /// What happened.
+    /// What happened since the start, in numbers.
     #[serde(flatten)]
     pub counts: Counts,
     /// What moved in the last minute, and why, in pages.
@@ -88,7 +88,7 @@ pub struct GroupStatus {
 /// What is known of a process, or of a page of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
-    /// The process.
+    /// The process that was asked about.
     pub process: u32,
     /// The group that it belongs to.
     pub group: String,
@@ -96,10 +96,10 @@ pub struct Explanation {
     pub policy: String,
     /// Its managed memory that is local.
     pub local_bytes: u64,
-    /// The same, far.
+    /// Of its memory, what lies far, in bytes.
     pub far_bytes: u64,
     /// Its memory that is left alone.
-    pub left_alone: Layout,
+    pub left_alone: ProcessLayout,
     /// Why migrations are paused, if they are.
     pub paused: Option<String>,
     /// The page that was asked about.
@@ -109,13 +109,13 @@ pub struct Explanation {
 /// What is known of a page.
 #[derive(Clone, Debug, Serialize)]
 pub struct PageExplanation {
-    /// Its first address.
+    /// The first address of the page.
     pub address: u64,
     /// Where it lies; nowhere if it is not managed.
     pub tier: Option<Tier>,
     /// It is mapped as part of a huge page.
     pub huge: bool,
-    /// It was in use when the policy or a look last found out.
+    /// It was in use when the policy or a scan last found out.
     pub accessed: bool,
     /// The policy waits for its next access.
     pub marked: bool,
@@ -129,18 +129,18 @@ pub struct PageExplanation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// For its [`Status`].
+    /// Asks the daemon for its [`Status`].
     Status,
-    /// For an [`Explanation`].
+    /// Asks for an [`Explanation`] of where a page lies.
     Explain {
-        /// Of this process,
+        /// The process that is asked about,
         process: u32,
         /// or of the page at this address.
         address: Option<u64>,
     },
 }
 
-/// What it answers.
+/// What the daemon answers to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

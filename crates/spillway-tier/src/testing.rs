@@ -1,22 +1,24 @@
-//! What tests of this crate bring along: directory trees in place of `/sys` and `/proc`, machines on a kernel for tests.
+//! What tests of this crate bring along: directory trees in place of `/sys` and `/proc`, machines on a kernel
+//! for tests.
 
 use std::fs;
 use std::path::Path;
 
-use spillway_core::machine::{LinkTelemetry, Tier};
+use spillway_core::page::PAGE_BYTES;
 use spillway_core::size::Size;
+use spillway_policy::machine::{LinkTelemetry, Tier};
 
 use crate::fake_kernel::FakeKernel;
-use crate::group::Budget;
+use crate::group::LocalBudget;
 use crate::live::{Limits, LiveMachine};
 use crate::room::NodeRoom;
 
 /// A machine with numbers for `pages` pages, and room for `local` of them on node 0 and many on node 1.
 pub fn machine(kernel: &FakeKernel, pages: u32, local: u32) -> LiveMachine {
     let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
-    let bytes = Size::from_bytes(u64::from(local) * 4096);
+    let bytes = Size::from_bytes(u64::from(local) * PAGE_BYTES);
     let limits = Limits {
-        local: Budget::Bytes(bytes),
+        local: LocalBudget::Bytes(bytes),
         local_pages: local,
         far_pages: 10_000,
         migration_bytes_per_s: 1 << 40,
@@ -32,12 +34,12 @@ pub fn machine(kernel: &FakeKernel, pages: u32, local: u32) -> LiveMachine {
 pub struct Tree(tempfile::TempDir);
 
 impl Tree {
-    /// An empty one.
+    /// A tree that holds no file yet.
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Where it is.
+    /// The directory that stands for the root.
     pub fn root(&self) -> &Path {
         self.0.path()
     }
@@ -54,7 +56,7 @@ impl Tree {
         fs::read_to_string(self.root().join(path)).unwrap().trim().to_owned()
     }
 
-    /// Adds a node.
+    /// Adds a memory node, as sysfs shows it.
     pub fn node(&self, node: u32, cpus: &str, total_mib: u64, free_mib: u64) {
         let directory = format!("sys/devices/system/node/node{node}");
         self.write(&format!("{directory}/cpulist"), cpus);

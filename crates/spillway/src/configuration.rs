@@ -20,7 +20,7 @@ pub struct Configuration {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pools {
-    /// `[pool.local]`: local memory.
+    /// `[pool.local]`: how local memory is kept.
     pub local: PoolSettings,
 }
 

@@ -51,7 +51,7 @@ impl<'a> From<&'a Check> for Line<'a> {
     }
 }
 
-/// Runs the command.
+/// Prints what the machine can do; the exit status says whether programs can run.
 pub fn run(args: DoctorArgs) -> ExitCode {
     let mut checks = machine::checks();
     checks.extend(spillway_tier::checks::checks());

@@ -123,7 +123,7 @@ struct Ended {
     stored_bytes: u64,
 }
 
-/// Runs the command.
+/// Lends memory until it is told to end.
 pub fn run(args: DonorArgs) -> ExitCode {
     let outcome = match &args.command {
         Some(DonorCommand::Drop { uri }) => {

@@ -23,7 +23,7 @@ Exit status: 0, or 1 if no daemon manages the process.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct ExplainArgs {
-    /// The process
+    /// The process to be explained
     #[arg(long, value_name = "PID")]
     pid: u32,
     /// An address of it, such as 0x7f3a5c000000
@@ -43,7 +43,7 @@ fn parse_address(text: &str) -> Result<u64, String> {
         .map_err(|_| format!("'{text}' is no address: write hexadecimal digits, as /proc/PID/maps does"))
 }
 
-/// Runs the command.
+/// Asks the daemon and prints its answer.
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let request = Request::Explain { process: args.pid, address: args.address };
     let explained = service::ask(&args.state, &request)
@@ -81,7 +81,7 @@ fn describe_page(text: &mut String, page: &Value) {
     let _ = writeln!(text, "page {address:#x} {lies}{huge}");
     if page["tier"].is_string() {
         let used = if is("accessed") { "was" } else { "was not" };
-        let _ = writeln!(text, "  it {used} in use when last looked at");
+        let _ = writeln!(text, "  it {used} in use when last scanned");
     }
     if is("marked") {
         let _ = writeln!(text, "  it is hot: its next access brings it to local memory if there is room");

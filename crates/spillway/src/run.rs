@@ -101,15 +101,15 @@ pub struct RunArgs {
 /// Environment variable that stands in for `--fault-mode`.
 const FAULT_MODE_VARIABLE: &str = "SPILLWAY_FAULT_MODE";
 
-/// `--fault-mode`.
+/// What `--fault-mode` can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AskedMode {
     /// What is safe for every program
     #[default]
     Auto,
-    /// A pager thread
+    /// A thread of the pager's
     Thread,
-    /// The faulting thread
+    /// The thread that faults itself
     Inline,
 }
 
@@ -132,7 +132,7 @@ impl AskedMode {
     }
 }
 
-/// Runs the command.
+/// Runs the program, and ends as it does.
 pub fn run(args: RunArgs) -> ExitCode {
     match start(&args) {
         Ok(started) => started.supervise(&args),

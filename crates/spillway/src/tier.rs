@@ -18,10 +18,10 @@ use signal_hook::consts::signal as signals;
 use spillway_core::size::Size;
 use spillway_sys::process;
 use spillway_tier::daemon::Daemon;
-use spillway_tier::group::{Budget, Config, Group};
+use spillway_tier::group::{Config, Group, LocalBudget};
 use spillway_tier::nodes::NodeSet;
 use spillway_tier::service::{self, JOURNAL, STATE_DIRECTORY, Service};
-use spillway_tier::settings::{self, Settings};
+use spillway_tier::settings::{self, KernelSettings};
 use spillway_tier::source::Choice;
 use spillway_tier::status::Request;
 
@@ -62,7 +62,7 @@ pub struct TierArgs {
     slow: Option<NodeSet>,
     /// Most fast memory: a size, or a share of what the processes have [default: all]
     #[arg(long, value_name = "SIZE|PCT")]
-    local: Option<Budget>,
+    local: Option<LocalBudget>,
     /// The policy; 'spillway lab list' names them
     #[arg(long, value_name = "NAME", default_value = "hotbox")]
     policy: String,
@@ -91,9 +91,9 @@ pub struct TierArgs {
     /// Most of one core that telemetry, policy and moves may take, in percent
     #[arg(long, value_name = "PCT", default_value_t = 2.0)]
     telemetry_cpu: f64,
-    /// Least time between two looks, in milliseconds
+    /// Least time between two scans, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
-    look: u64,
+    scan_interval: u64,
     /// Go on although the kernel migrates pages by itself
     #[arg(long)]
     beside_kernel: bool,
@@ -146,7 +146,7 @@ fn refuse(error: impl std::fmt::Display) -> Refusal {
     (exit::CANNOT_START, format!("tier: {error}"))
 }
 
-/// Runs the command.
+/// Runs the daemon, or asks one for its status.
 pub fn run(args: TierArgs) -> ExitCode {
     let ended = match &args.command {
         Some(TierCommand::Status(status)) => print_status(status),
@@ -178,7 +178,7 @@ impl TierArgs {
                 source: self.source,
                 migration_per_s: self.rate.bytes().to_string(),
                 telemetry_cpu_pct: self.telemetry_cpu,
-                look_ms: self.look,
+                scan_interval_ms: self.scan_interval,
                 group: vec![group],
                 ..Config::default()
             }
@@ -250,8 +250,8 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
 }
 
 /// Puts back what a daemon left changed that was killed, and changes what this one is to change.
-fn settle_kernel(args: &TierArgs, config: &Config) -> Result<Settings, Refusal> {
-    let (mut settings, restored) = Settings::open(&args.state.join(JOURNAL)).map_err(refuse)?;
+fn settle_kernel(args: &TierArgs, config: &Config) -> Result<KernelSettings, Refusal> {
+    let (mut settings, restored) = KernelSettings::open(&args.state.join(JOURNAL)).map_err(refuse)?;
     for path in restored {
         complain(format!("tier: {}: put back as it was before a daemon that was killed", path.display()));
     }

@@ -16,7 +16,7 @@ use support::tools::{c_program_with, tool};
 
 /// Memory of each node.
 const NODE_MIB: u32 = 512;
-/// The workload's.
+/// The memory of the workload in MiB.
 const WORKLOAD_MIB: u32 = 64;
 /// Of the guest, in which time passes with its instructions, whatever else runs on the host.
 const SECONDS: u32 = 40;

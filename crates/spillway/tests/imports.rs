@@ -3,6 +3,7 @@
 //! which a file names what another one defines.
 //!
 //! For one crate: `cargo test -p spillway --test imports spillway_store`.
+#![allow(clippy::unwrap_used)]
 
 mod source_check;
 

@@ -3,11 +3,13 @@
 //!
 //! For one crate: `cargo test -p spillway --test tidy spillway_store`; for what lies outside all crates:
 //! `the_rest`.
+#![allow(clippy::unwrap_used)]
 
 mod source_check;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use source_check::constants::{PAGE_FILE, defined_again, page_numbers};
 use source_check::files::{Finding, Text, has_limited_lines, paths, wide_lines};
@@ -71,36 +73,55 @@ fn shipped() -> BTreeSet<PathBuf> {
     found
 }
 
+/// What all crates' tests look at, read once.
+struct Repository {
+    files: BTreeSet<PathBuf>,
+    shipped: BTreeSet<PathBuf>,
+    again: BTreeMap<PathBuf, Vec<Finding>>,
+}
+
+static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| {
+    let shipped = shipped();
+    let again = defined_again(&shipped.iter().filter_map(|path| read(path)).collect::<Vec<_>>());
+    let files = paths(&workspace::root(), Path::new("")).into_iter().collect();
+    Repository { files, shipped, again }
+});
+
+/// The file at a path in the repository; none where it is no text.
+fn read(path: &Path) -> Option<Text> {
+    let text = String::from_utf8(std::fs::read(workspace::root().join(path)).unwrap()).ok()?;
+    Some(Text { path: path.to_owned(), text })
+}
+
+/// What is wrong with one file.
+fn findings(Text { path, text }: &Text) -> Vec<Finding> {
+    let Repository { files, shipped, again } = &*REPOSITORY;
+    let is = |ending: &str| path.extension().is_some_and(|extension| extension == ending);
+    let mut found = Vec::new();
+    if has_limited_lines(path) {
+        found.extend(wide_lines(text, WIDTH));
+    }
+    if is("rs") {
+        found.extend(empty_docs(text));
+    }
+    if is("rs") || is("md") {
+        found.extend(dead_references(path, text, files));
+    }
+    if shipped.contains(path) && path != Path::new(PAGE_FILE) {
+        found.extend(page_numbers(text));
+    }
+    found.extend(again.get(path).into_iter().flatten().cloned());
+    found
+}
+
 /// Asserts that nothing is wrong with the files that are chosen.
 fn assert_tidy(is_chosen: impl Fn(&Path) -> bool) {
-    let root = workspace::root();
-    let files: BTreeSet<PathBuf> = paths(&root, Path::new("")).into_iter().collect();
-    let read = |path: &PathBuf| {
-        let text = String::from_utf8(std::fs::read(root.join(path)).unwrap()).ok()?;
-        Some(Text { path: path.clone(), text })
-    };
-    let is_source = |path: &Path| path.extension().is_some_and(|extension| extension == "rs");
-    let shipped = shipped();
-    let again = defined_again(&shipped.iter().filter_map(read).collect::<Vec<_>>());
-    let chosen: Vec<_> = files.iter().filter(|path| is_chosen(path)).filter_map(read).collect();
+    let chosen: Vec<_> = REPOSITORY.files.iter().filter(|path| is_chosen(path)).collect();
     assert!(!chosen.is_empty(), "no files");
     let mut complaints = Vec::new();
-    for Text { path, text } in chosen {
-        let mut findings = Vec::new();
-        if has_limited_lines(&path) {
-            findings.extend(wide_lines(&text, WIDTH));
-        }
-        if is_source(&path) {
-            findings.extend(empty_docs(&text));
-            if shipped.contains(&path) && path != Path::new(PAGE_FILE) {
-                findings.extend(page_numbers(&text));
-            }
-        }
-        if is_source(&path) || path.extension().is_some_and(|extension| extension == "md") {
-            findings.extend(dead_references(&path, &text, &files));
-        }
-        let said = |Finding { line, what }: &Finding| format!("{}:{line}: {what}", path.display());
-        complaints.extend(findings.iter().chain(again.get(&path).into_iter().flatten()).map(said));
+    for text in chosen.into_iter().filter_map(|path| read(path)) {
+        let said = |Finding { line, what }| format!("{}:{line}: {what}", text.path.display());
+        complaints.extend(findings(&text).into_iter().map(said));
     }
     assert!(complaints.is_empty(), "\n{} findings:\n{}\n", complaints.len(), complaints.join("\n"));
 }
@@ -117,7 +138,8 @@ fn wide_lines_are_found_by_their_characters() {
 
 #[test]
 fn a_doc_comment_says_more_than_three_words() {
-    let text = "/// The policy.\nstruct P;\n/// What moves pages between\n/// nodes.\nstruct Q;\n//// not one\n// nor this";
+    let text = "/// The policy.\nstruct P;\n/// What moves pages between\n/// nodes.\nstruct Q;\n\
+                //// not one\n// nor this";
     assert_eq!(said(&empty_docs(text)), [(1, "a doc comment of 2 words: The policy.")]);
 }
 

@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
-use spillway_core::policy::{AccessModel, CounterWindow, Fault, FaultKind, Mapping, Policy};
 use spillway_core::size::Size;
 use spillway_lab::simulator::link::Link;
 use spillway_lab::simulator::metrics::Bill;
@@ -18,11 +16,14 @@ use spillway_lab::simulator::platform::Platform;
 use spillway_lab::simulator::timers::{Event, Timers};
 use spillway_lab::simulator::view::View;
 use spillway_lab::workload::Region;
+use spillway_policy::entry::PolicySettings;
 use spillway_policy::knowledge::Knowledge;
-use spillway_policy::registry::{self, Settings};
+use spillway_policy::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
+use spillway_policy::policy::{AccessModel, CounterWindow, Fault, FaultKind, Mapping, Policy};
+use spillway_policy::registry;
 use spillway_tier::driver::Driver;
 use spillway_tier::fake_kernel::{EVERYWHERE, FakeKernel, tier_of_frame};
-use spillway_tier::group::{self, Budget};
+use spillway_tier::group::{self, LocalBudget};
 use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::room::NodeRoom;
 
@@ -38,9 +39,9 @@ const START: u64 = 1 << 30;
 enum Logged {
     /// It accesses pages, in this order.
     Accesses(BTreeSet<PageIndex>),
-    /// Time passes.
+    /// So much time passes.
     Pass { ns: u64 },
-    /// The counters report.
+    /// The counters report a window's accesses.
     Window { local: u64, far: u64 },
 }
 
@@ -75,7 +76,7 @@ struct Recording {
 
 /// The machine that it is shown.
 struct Recorder<'a> {
-    machine: &'a mut dyn Machine,
+    machine: &'a mut dyn TieredMachine,
     decisions: &'a Decisions,
 }
 
@@ -85,7 +86,7 @@ impl Recorder<'_> {
     }
 }
 
-impl Machine for Recorder<'_> {
+impl TieredMachine for Recorder<'_> {
     fn now_ns(&self) -> u64 {
         self.machine.now_ns()
     }
@@ -181,8 +182,8 @@ impl Recording {
     fn ask<R>(
         &mut self,
         what: String,
-        machine: &mut dyn Machine,
-        act: impl FnOnce(&mut dyn Policy, &mut dyn Machine) -> R,
+        machine: &mut dyn TieredMachine,
+        act: impl FnOnce(&mut dyn Policy, &mut dyn TieredMachine) -> R,
     ) -> R {
         self.decisions.lock().unwrap().push(format!("{what} at {}", machine.now_ns()));
         act(self.policy.as_mut(), &mut Recorder { machine, decisions: &self.decisions })
@@ -196,32 +197,32 @@ impl Policy for Recording {
     fn mapping(&self) -> Mapping {
         self.policy.mapping()
     }
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.ask("start".into(), machine, |policy, machine| policy.start(machine));
     }
-    fn place(&mut self, page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         let tier = self.ask(format!("place {page}"), machine, |policy, machine| policy.place(page, machine));
         self.decisions.lock().unwrap().push(format!("{tier:?}"));
         tier
     }
-    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn Machine) {
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
         let what = format!("touch {page} {tier:?}");
         self.ask(what, machine, |policy, machine| policy.on_first_touch(page, tier, machine));
     }
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         self.ask(format!("fault {}", fault.page), machine, |policy, machine| policy.on_fault(fault, machine));
     }
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         self.ask(format!("timer {timer}"), machine, |policy, machine| policy.on_timer(timer, machine));
     }
-    fn on_counters(&mut self, window: CounterWindow, machine: &mut dyn Machine) {
+    fn on_counters(&mut self, window: CounterWindow, machine: &mut dyn TieredMachine) {
         self.ask("window".into(), machine, |policy, machine| policy.on_counters(window, machine));
     }
 }
 
 fn policy(name: &str, decisions: &Decisions) -> Box<dyn Policy> {
     let policy =
-        registry::find(name).unwrap().build(0.05, &Settings::new(), 1, &Knowledge::default()).unwrap();
+        registry::find(name).unwrap().build(0.05, &PolicySettings::new(), 1, &Knowledge::default()).unwrap();
     Box::new(Recording { policy, decisions: decisions.clone() })
 }
 
@@ -324,7 +325,7 @@ impl Lab {
 struct NoPolicy;
 impl Policy for NoPolicy {}
 
-/// The daemon's machine over a kernel of which everything is known at once: it is looked at after each event.
+/// The daemon's machine over a kernel of which everything is known at once: it is scanned after each event.
 struct Live {
     driver: Driver,
     kernel: FakeKernel,
@@ -337,7 +338,7 @@ impl Live {
         let local_bytes = u64::from(LOCAL_PAGES) * 4096;
         let link = LinkTelemetry { available_bytes_per_s: 0.0, delta_latency_ns: 0.0, traffic_bytes: 0 };
         let limits = Limits {
-            local: Budget::Bytes(Size::from_bytes(local_bytes)),
+            local: LocalBudget::Bytes(Size::from_bytes(local_bytes)),
             local_pages: LOCAL_PAGES,
             far_pages: PAGES,
             migration_bytes_per_s: 1 << 50,
@@ -349,9 +350,9 @@ impl Live {
         Self { driver: Driver::new(machine, policy, Box::new(|| None)), kernel, now_ns: 0 }
     }
 
-    fn look(&mut self) {
+    fn scan(&mut self) {
         let mut source = self.kernel.clone();
-        self.driver.look(PROCESS, EVERYWHERE, &mut source, &tier_of_frame, PAGES).unwrap();
+        self.driver.scan(PROCESS, EVERYWHERE, &mut source, &tier_of_frame, PAGES).unwrap();
         self.driver.act(PROCESS);
     }
 
@@ -366,7 +367,7 @@ impl Live {
                 while let Some(at_ns) = self.driver.machine.next_timer_ns().filter(|&at_ns| at_ns <= until_ns)
                 {
                     self.driver.advance(at_ns);
-                    self.look();
+                    self.scan();
                 }
                 self.driver.advance(until_ns);
                 self.now_ns = until_ns;
@@ -375,7 +376,7 @@ impl Live {
                 self.driver.window(CounterWindow { local_accesses: local, far_accesses: far });
             }
         }
-        self.look();
+        self.scan();
     }
 }
 

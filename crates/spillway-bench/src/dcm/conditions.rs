@@ -10,12 +10,12 @@ use crate::measured::under;
 pub enum Conditions<'a> {
     /// As it is, with its memory watched.
     Unlimited {
-        /// Counts its memory.
+        /// The group that counts its memory.
         group: &'a MemoryGroup,
     },
-    /// Under `spillway run`.
+    /// Under `spillway run`, with a store.
     Spillway {
-        /// Its limit.
+        /// How much memory stays local.
         local_bytes: u64,
         /// Where the rest is kept.
         uri: String,
@@ -24,7 +24,7 @@ pub enum Conditions<'a> {
     },
     /// With the group's limit and a swap device.
     Swap {
-        /// Limits its memory.
+        /// The group that limits its memory.
         group: &'a MemoryGroup,
     },
 }

@@ -33,7 +33,7 @@ fn cells(report: &DcmReport, value: impl Fn(&WorkloadReport, u64) -> Option<f64>
     cells
 }
 
-/// The table.
+/// Appends the table of the goals.
 pub(super) fn table(text: &mut String, report: &DcmReport) {
     text.push_str("\n## Goals\n\n| far memory | goal | reached | figure |\n|---|---|---|---|\n");
     for far in Far::SPILLWAY {

@@ -49,9 +49,9 @@ const PAGE_CLUSTER: u32 = 3;
 /// How much to measure.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// Small inputs.
+    /// Whether inputs are small.
     pub quick: bool,
-    /// Which programs.
+    /// The programs that are measured.
     pub workloads: Vec<WorkloadKind>,
     /// Shares of the memory that stay local, in percent, of [`SHARES`].
     pub shares: Vec<u64>,

@@ -60,7 +60,7 @@ struct Server<'a> {
 struct Scale {
     customers: u32,
     items: u32,
-    /// Of each session.
+    /// How many each session does.
     transactions: u32,
     temp_buffers_mib: u32,
 }
@@ -158,7 +158,7 @@ impl Server<'_> {
         self.site.output_of(&mut command).map(|text| text.trim().to_owned())
     }
 
-    /// Defines the transactions.
+    /// Defines the transactions as stored procedures.
     fn define(&self) -> Result<(), BenchError> {
         let sql = self.site.scratch().join("tpcc.sql");
         fs::write(&sql, include_str!("tpcc.sql")).map_err(|error| failed("psql", error))?;
@@ -167,7 +167,7 @@ impl Server<'_> {
         self.site.output_of(&mut command).map(|_| ())
     }
 
-    /// Transactions a second.
+    /// Runs the sessions; the transactions a second.
     fn drive(&self, scale: &Scale) -> Result<f64, BenchError> {
         let mut command = self.client("pgbench");
         command.args(["-n", "-M", "prepared", "-c", &CLIENTS.to_string()]);
@@ -191,7 +191,7 @@ impl Server<'_> {
         tps.ok_or_else(|| failed("pgbench", "it does not say how many transactions there were"))
     }
 
-    /// A fast shutdown.
+    /// Ends the server by a fast shutdown.
     fn stop(mut self) -> Result<(), BenchError> {
         let _ = kill_process(Pid::from_child(&self.process.0), Signal::INT);
         wait(&mut self.process, "postgres", LONGEST, self.site.interrupted).map(|_| ())

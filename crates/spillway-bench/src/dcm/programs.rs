@@ -8,7 +8,7 @@ use super::snap::Snap;
 use super::spark::{Job, Spark};
 use super::workload::Workload;
 
-/// The programs.
+/// The programs of the evaluation, by their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum WorkloadKind {
@@ -20,7 +20,7 @@ pub enum WorkloadKind {
     Postgres,
     /// Collaborative filtering on PySpark
     SparkAls,
-    /// PageRank on PySpark
+    /// PageRank on PySpark, over a generated graph
     SparkPagerank,
 }
 

@@ -23,12 +23,12 @@ pub enum Far {
 }
 
 impl Far {
-    /// All of them.
+    /// All kinds, in the order of the tables.
     pub const ALL: [Self; 4] = [Self::ShmFdr, Self::RamFdr, Self::NbdTcp, Self::SwapRamdisk];
-    /// Those of Spillway.
+    /// Those that Spillway keeps pages on.
     pub const SPILLWAY: [Self; 3] = [Self::ShmFdr, Self::RamFdr, Self::NbdTcp];
 
-    /// For people.
+    /// Its name in tables and plots.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// From a run.
+    /// The row of one run.
     #[must_use]
     pub fn new(
         far: Far,
@@ -108,9 +108,9 @@ fn composition(blocks: &serde_json::Value) -> Option<Vec<(String, f64)>> {
 /// All runs of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkloadReport {
-    /// Its name.
+    /// The program's name in tables.
     pub name: String,
-    /// What it does.
+    /// What the program does with what.
     pub about: String,
     /// What its value is.
     pub measure: Measure,
@@ -122,7 +122,7 @@ pub struct WorkloadReport {
     pub shared_bytes: u64,
     /// Normalised performance under Spillway with more local memory than it wants.
     pub all_local: f64,
-    /// Its runs.
+    /// The runs under less local memory.
     pub rows: Vec<Row>,
 }
 
@@ -164,7 +164,7 @@ impl WorkloadReport {
 /// What the model of InfiniBand FDR has for a message of a size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FabricMessage {
-    /// Its size.
+    /// Bytes of one message.
     pub message_bytes: u64,
     /// How long it takes on an idle link.
     pub latency_ns: u64,
@@ -185,12 +185,12 @@ impl FabricMessage {
     }
 }
 
-/// All of it.
+/// All that came out of the evaluation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DcmReport {
     /// Where it was measured.
     pub machine: Machine,
-    /// With small inputs.
+    /// Whether inputs were small.
     pub quick: bool,
     /// How often each run was repeated.
     pub repetitions: usize,
@@ -198,7 +198,7 @@ pub struct DcmReport {
     pub fabric: Vec<FabricMessage>,
     /// The choices of `--block` that were measured; none where there is no choice.
     pub blocks: Vec<String>,
-    /// The programs.
+    /// The programs that were measured.
     pub workloads: Vec<WorkloadReport>,
     /// Programs that could not be measured, and why.
     pub failures: Vec<String>,

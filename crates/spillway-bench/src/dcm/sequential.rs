@@ -9,7 +9,7 @@ use super::workload::{Measure, Site, Workload};
 use crate::BenchError;
 use crate::access::{AccessPlan, AccessResult, Data, Pattern};
 
-/// The micro-benchmark.
+/// The micro-benchmark: memory from one end to the other.
 pub struct Sequential;
 
 fn plan(site: &Site<'_>) -> AccessPlan {

@@ -21,7 +21,7 @@ const CACHE_REMEDY: &str = "make room there, or set XDG_CACHE_HOME";
 /// Sums of floating-point numbers depend on their order.
 const TOLERANCE: f64 = 1e-3;
 
-/// Which job.
+/// Which job Spark runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Job {
     /// Alternating least squares on ratings.
@@ -47,7 +47,7 @@ struct Outcome {
 }
 
 impl Spark {
-    /// With this job.
+    /// A workload that runs this job.
     #[must_use]
     pub fn new(job: Job) -> Self {
         let nowhere = PathBuf::new;

@@ -17,7 +17,7 @@ const PAPER_13: [(u64, &str, &str, &str); 3] = [
 const PAPER_14: [(&str, &str); 6] =
     [("4K", "-"), ("8K", "0.94"), ("16K", "0.86"), ("32K", "0.80"), ("64K", "0.75"), ("elastic", "0.93")];
 
-/// All tables.
+/// All tables, in Markdown, one after the other.
 #[must_use]
 pub fn markdown(report: &DcmReport) -> String {
     let mut text = String::new();

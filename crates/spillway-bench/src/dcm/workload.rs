@@ -31,7 +31,7 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// The unit.
+    /// The unit of the value.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -113,13 +113,13 @@ impl<'a> Site<'a> {
 
 /// A program of the evaluation.
 pub trait Workload {
-    /// Its name.
+    /// The program's name in tables and plots.
     fn name(&self) -> &'static str;
     /// What it does with what, in a sentence.
     fn about(&self, site: &Site<'_>) -> String;
     /// What its value is.
     fn measure(&self) -> Measure;
-    /// Makes its inputs.
+    /// Makes the inputs that its runs need.
     fn prepare(&mut self, site: &Site<'_>) -> Result<(), BenchError>;
     /// Runs it once, its program started by `start`; its value. Fails where its result is wrong.
     fn run(&self, site: &Site<'_>, start: &Start<'_>) -> Result<f64, BenchError>;

@@ -16,13 +16,13 @@ use crate::BenchError;
 use crate::physical::report::{Beside, ExperimentReport, LeftOut, Panel, PhysicalReport, Row};
 use crate::physical::text::{PERCENTILES, number, percentiles};
 
-/// Writes the page.
+/// Writes the page into a file.
 pub fn write(report: &PhysicalReport, path: &Path) -> Result<(), BenchError> {
     let text = page(report)?;
     Ok(fs::write(path, text).map_err(|reason| PageError { path: path.to_owned(), reason })?)
 }
 
-/// The page.
+/// The page, as text of HTML.
 pub fn page(report: &PhysicalReport) -> Result<String, BenchError> {
     let experiments = report.experiments.iter().map(experiment).collect::<Result<Vec<_>, _>>()?;
     let sections = html! {
@@ -65,13 +65,16 @@ fn advice(report: &PhysicalReport) -> Markup {
             h2 { "What to set on this machine" }
             @if report.advice.is_empty() {
                 p.note {
-                    "Nothing that was measured says what to set: run 'thp', 'khugepaged', 'threads' and 'capacity'."
+                    "Nothing that was measured says what to set: "
+                    "run 'thp', 'khugepaged', 'threads' and 'capacity'."
                 }
             } @else {
                 div.card {
                     table {
                         thead {
-                            tr { th { "setting" } th { "now" } th { "set to" } th { "why" } th { "measured" } }
+                            tr {
+                                @for head in ["setting", "now", "set to", "why", "measured"] { th { (head) } }
+                            }
                         }
                         tbody {
                             @for advice in &report.advice {
@@ -152,6 +155,7 @@ fn beside(rows: &[Beside]) -> Markup {
 
 fn numbers(panel: &Panel) -> Markup {
     let has_distributions = panel.rows.iter().any(|row| row.distribution.is_some());
+    let percentiles = |row| percentiles(row, &panel.unit);
     html! {
         h3 { (panel.title) }
         table {
@@ -169,7 +173,7 @@ fn numbers(panel: &Panel) -> Markup {
                     tr {
                         td { (row.point) }
                         td { (row.series) }
-                        @if let Some((all, values)) = row.distribution.as_ref().zip(percentiles(row, &panel.unit)) {
+                        @if let Some((all, values)) = row.distribution.as_ref().zip(percentiles(row)) {
                             td.number { (all.count) }
                             @for value in values { td.number { (value) } }
                         } @else { td.number { (number(row.value, &panel.unit)) } }

@@ -19,16 +19,16 @@ use crate::rows::PagingReport;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Results {
-    /// Of `bench paging`.
+    /// What `bench paging` has printed.
     Paging(PagingReport),
-    /// Of `bench dcm`.
+    /// What `bench dcm` has printed.
     Dcm(DcmReport),
-    /// Of `bench physical`.
+    /// What `bench physical` has printed.
     Physical(PhysicalReport),
 }
 
 impl Results {
-    /// Reads a file.
+    /// Reads what a benchmark has printed into a file.
     pub fn read(path: &Path) -> Result<Self, BenchError> {
         let failed = |reason: String| BenchError::Results { path: path.display().to_string(), reason };
         let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;

@@ -11,7 +11,7 @@ use super::tier::Tier;
 use super::touch::{Action, Case, Timed, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical alloc`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.1, Fig. 4",
     about: "what the first touch of a page costs, by the size of the page",

@@ -13,7 +13,7 @@ use super::tier::Tier;
 use super::touch::{Action, Case, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical breakdown`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.2, Fig. 5, 6",
     about: "what a first touch consists of: finding a page, zeroing it, the rest",

@@ -14,7 +14,7 @@ use super::stage::{Stage, empty_bytes, meminfo};
 use super::tier::Region;
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical capacity`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.6, Fig. 10",
     about: "what a huge page costs where memory is whole, and where it is fragmented",

@@ -4,11 +4,11 @@ use super::report::ExperimentReport;
 use super::stage::Stage;
 use crate::BenchError;
 
-/// An experiment.
+/// An experiment of the paper's, made again.
 pub struct Experiment {
     /// Where the paper has it.
     pub paper: &'static str,
-    /// What it measures.
+    /// What it measures, in a sentence.
     pub about: &'static str,
     /// What it does to the machine.
     pub does: fn(&Stage<'_>) -> String,

@@ -11,7 +11,7 @@ use super::stage::Stage;
 use super::touch::{Action, Case, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical free`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.3, Fig. 7",
     about: "what giving back a page costs, by its size",

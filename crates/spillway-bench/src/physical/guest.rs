@@ -15,7 +15,7 @@ use super::stage::{Stage, spare_bytes};
 use super::touch::{Action, Case, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical guest`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.10, Fig. 14",
     about: "what memory costs in a virtual machine at its first use, and at its second",

@@ -13,7 +13,7 @@ use super::tier::{Tier, pin};
 use super::touch::{Action, Case, Timed, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical interference`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.9, Fig. 13",
     about: "what a fault costs beside 0 to 4 threads that write memory",

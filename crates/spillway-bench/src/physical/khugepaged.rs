@@ -12,7 +12,7 @@ use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical khugepaged`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.7, Table 1",
     about: "how long khugepaged takes to promote a region at four scan rates, and its CPU",
@@ -24,7 +24,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 pub const TIME: &str = "Time to promote the region";
 /// Title of the panel of CPU times.
 pub const CPU: &str = "CPU of khugepaged meanwhile";
-/// The only series.
+/// Name of the only series: measurements made here.
 pub const HERE: &str = "this machine";
 
 const DIRECTORY: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -157,7 +157,7 @@ fn huge_bytes() -> u64 {
     kib.and_then(|kib| kib.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// The kernel's thread.
+/// The kernel's thread khugepaged, by its pid.
 struct Daemon(u32);
 
 fn daemon() -> Result<Daemon, BenchError> {

@@ -10,7 +10,7 @@ use super::tier::Tier;
 use super::touch::{Action, Case, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical locality`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.4, Fig. 8",
     about: "what the first touch costs on the thread's own node and on others",

@@ -73,7 +73,7 @@ impl Memcached {
         Ok(Self { connection, line: Vec::new(), value, _server: server, _directory: directory })
     }
 
-    /// Stores all entries.
+    /// Stores all entries, one after the other.
     pub fn fill(&mut self, stage: &Stage<'_>, entries: u64) -> Result<Vec<u64>, BenchError> {
         (0..entries)
             .map(|key| {

@@ -107,7 +107,7 @@ impl Kind {
 /// How much to measure.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Little.
+    /// Whether to measure little.
     pub quick: bool,
     /// So much memory at a time and no more, where an experiment does without.
     pub memory_bytes: Option<u64>,

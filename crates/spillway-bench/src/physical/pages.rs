@@ -10,7 +10,7 @@ use crate::BenchError;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const RESERVED: &str = "/sys/kernel/mm/hugepages";
-/// The smallest page.
+/// Bytes of the smallest page.
 pub const BASE_BYTES: u64 = PAGE_SIZE as u64;
 /// What a directory of the processor maps at once.
 pub const HUGE_BYTES: u64 = HUGE_PAGE_SIZE as u64;
@@ -20,7 +20,7 @@ pub const HUGE_BYTES: u64 = HUGE_PAGE_SIZE as u64;
 pub enum Pages {
     /// As the machine is set: nothing is asked for.
     Any,
-    /// Page by page.
+    /// Page by page, without huge pages.
     Base,
     /// By transparent huge pages of so many bytes, 2 MiB or one of the kernel's other sizes.
     Transparent(u64),
@@ -38,7 +38,7 @@ impl Pages {
         all
     }
 
-    /// Bytes of one.
+    /// Bytes of one page of these.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {

@@ -17,7 +17,7 @@ const DRAIN_EVERY: Duration = Duration::from_millis(20);
 const REMEDY: &str =
     "run it as root, or allow it: sysctl kernel.perf_event_paranoid=-1 kernel.kptr_restrict=0";
 
-/// Whose time counts.
+/// Whose CPU time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// That of the calling thread and of threads that it starts.
@@ -29,9 +29,9 @@ pub enum Whose {
 /// Samples, by what was going on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All of them.
+    /// All samples that were taken.
     pub all: u64,
-    /// Zeroing memory, wherever.
+    /// Samples in code that zeroes memory, wherever.
     pub zeroing: u64,
     /// In a page fault: finding a page.
     pub fault_finding: u64,

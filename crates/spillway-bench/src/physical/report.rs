@@ -9,7 +9,7 @@ use spillway_report::distribution::Distribution;
 use crate::BenchError;
 use crate::machine::Machine;
 
-/// All of it.
+/// All that came out of the experiments.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PhysicalReport {
     /// Where it was measured.
@@ -33,20 +33,20 @@ pub struct PhysicalReport {
 /// Something that was not measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// What.
+    /// What was not measured.
     pub what: String,
     /// Why, and what would help.
     pub reason: String,
 }
 
-/// One experiment.
+/// What came out of one experiment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ExperimentReport {
     /// Its name on the command line.
     pub name: String,
     /// Where the paper has it.
     pub paper: String,
-    /// What it measures.
+    /// What it measures, in a sentence.
     pub about: String,
     /// What it did to the machine.
     pub does: String,
@@ -54,7 +54,7 @@ pub struct ExperimentReport {
     pub method: Option<String>,
     /// How long it took.
     pub wall_s: f64,
-    /// What was measured.
+    /// What was measured, scale by scale.
     pub panels: Vec<Panel>,
     /// What the paper says, and whether it is so here.
     pub claims: Vec<Claim>,
@@ -69,13 +69,13 @@ pub struct ExperimentReport {
 /// What belongs on one scale.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panel {
-    /// What it shows.
+    /// What it shows, as its heading.
     pub title: String,
     /// What its values are: `ns`, `s`, `%`, ...
     pub unit: String,
     /// Whether the series of a point add up to a whole.
     pub stacked: bool,
-    /// The values.
+    /// The values, case by case.
     pub rows: Vec<Row>,
 }
 
@@ -84,33 +84,33 @@ pub struct Panel {
 pub struct Row {
     /// The curve or colour.
     pub series: String,
-    /// Where on it.
+    /// Where on the curve it is.
     pub point: String,
     /// What was varied, for programs: `page_bytes`, `threads`, `node`, ...
     pub case: BTreeMap<String, u64>,
     /// The value; of many, the median.
     pub value: f64,
-    /// All of them.
+    /// All of the values, where there are many.
     pub distribution: Option<Distribution>,
 }
 
 /// A figure of the paper and ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
-    /// What was measured.
+    /// What was measured by both.
     pub what: String,
     /// The paper's figure on DRAM.
     pub dram: Option<String>,
     /// Its figure on Optane.
     pub optane: Option<String>,
-    /// Ours.
+    /// What this machine has.
     pub here: String,
 }
 
-/// A setting.
+/// A setting that measurements speak for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
-    /// What is set.
+    /// What is set, by its path or option.
     pub setting: String,
     /// What it is set to now, where it is a file.
     pub now: Option<String>,
@@ -123,7 +123,7 @@ pub struct Advice {
 }
 
 impl Panel {
-    /// One without rows.
+    /// A panel without rows.
     #[must_use]
     pub fn new(title: impl Into<String>, unit: &str) -> Self {
         Self { title: title.into(), unit: unit.to_owned(), stacked: false, rows: Vec::new() }
@@ -134,7 +134,7 @@ impl Panel {
         self.push(series, point, case, value, None);
     }
 
-    /// Adds many values.
+    /// Adds a row of many values.
     pub fn distribution(&mut self, series: &str, point: &str, case: &[(&str, u64)], values: Distribution) {
         self.push(series, point, case, values.p50, Some(values));
     }

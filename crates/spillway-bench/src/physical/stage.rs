@@ -27,7 +27,7 @@ pub enum Progress<'a> {
 
 /// Where an experiment runs.
 pub struct Stage<'a> {
-    /// Measure little.
+    /// Whether to measure little.
     pub quick: bool,
     /// Nobody takes more memory at a time.
     pub most_bytes: u64,

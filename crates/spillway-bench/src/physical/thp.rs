@@ -12,7 +12,7 @@ use super::settings;
 use super::stage::Stage;
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical thp`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.8, Fig. 11, 12",
     about: "BFS and memcached under transparent huge pages never, madvise, defer, always",

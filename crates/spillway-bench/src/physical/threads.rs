@@ -11,7 +11,7 @@ use super::tier::Tier;
 use super::touch::{Action, Case, Timed, run};
 use crate::BenchError;
 
-/// The experiment.
+/// The experiment behind `bench physical threads`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "4.5, Fig. 9",
     about: "what the first touch of 4 KiB and of 2 MiB costs by the number of threads",

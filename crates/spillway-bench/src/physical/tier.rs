@@ -15,14 +15,14 @@ const REMEDY: &str = "choose a node that 'ls /sys/devices/system/node' has, or a
 /// Memory of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// A NUMA node.
+    /// The memory of a NUMA node.
     Node {
-        /// Its number.
+        /// The node's number, as the kernel has it.
         node: u32,
         /// CPUs of the node that this process may use; empty where the node has none.
         cpus: Vec<usize>,
     },
-    /// A mount.
+    /// A mounted file system, by its directory.
     Mount(PathBuf),
 }
 

@@ -12,7 +12,7 @@ use super::stage::Stage;
 use super::tier::{Region, Tier, pin};
 use crate::BenchError;
 
-/// What is timed.
+/// What is done while time is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The first touch of a page.
@@ -26,21 +26,21 @@ pub enum Action {
 /// One case to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
-    /// Which memory.
+    /// Which memory is touched.
     pub tier: &'a Tier,
-    /// In which pages.
+    /// In pages of which size.
     pub pages: Pages,
     /// Threads at once, each with memory of its own.
     pub threads: usize,
     /// Memory of each thread.
     pub bytes: u64,
-    /// What is timed.
+    /// What is done while time is taken.
     pub action: Action,
     /// CPUs that the threads run on, in turn; all where it is empty.
     pub cpus: &'a [usize],
 }
 
-/// What was timed.
+/// What came out of a timed case.
 #[derive(Clone, Debug, Default)]
 pub struct Timed {
     /// Each page, of all threads.

@@ -15,7 +15,7 @@ use super::stage::Stage;
 use crate::BenchError;
 use crate::measured::{Ended, wait};
 
-/// The experiment.
+/// The experiment behind `bench physical zeroing`.
 pub const EXPERIMENT: Experiment = Experiment {
     paper: "5.1, Table 2",
     about: "the share of programs' time that the kernel spends zeroing memory",

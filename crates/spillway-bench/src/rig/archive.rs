@@ -21,7 +21,7 @@ impl Archive {
         self.members.extend(member(name, PROGRAM, contents));
     }
 
-    /// The archive.
+    /// The archive as the kernel unpacks it.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         // In order of name, so that each comes after the one that it lies in.

@@ -23,9 +23,9 @@ use crate::BenchError;
 /// A run of the rig and one of the lab.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pair {
-    /// The workload.
+    /// The workload that was run.
     pub workload: String,
-    /// The policy.
+    /// The policy that moved pages.
     pub policy: String,
     /// Local memory, in percent of the workload's.
     pub local_pct: u32,
@@ -81,7 +81,7 @@ fn failed(action: String, reason: impl std::fmt::Display) -> BenchError {
     )
 }
 
-/// Records a workload.
+/// Records the accesses of a workload as a trace.
 fn record_steps(program: &Path, arguments: &[String], to: &Path) -> Result<(), BenchError> {
     let wrong = |reason: &dyn std::fmt::Display| failed(format!("record {arguments:?}"), reason);
     let file = File::create(to).map_err(|error| wrong(&error))?;

@@ -31,13 +31,13 @@ use guest::Guest;
 use plan::{Case, Plan};
 use report::Row;
 
-/// What happens meanwhile.
+/// What happens while guests run.
 pub enum Progress<'a> {
     /// So many runs are to be made.
     Begins(usize),
     /// One is done, after so many seconds.
     Ended(&'a Row, f64),
-    /// One failed.
+    /// One failed, for the reason given.
     Failed(&'a Case, &'a str),
 }
 

@@ -8,7 +8,7 @@ use super::report::Row;
 /// Nanoseconds of any access, and what one takes beyond that when local memory serves it: HotBox, Table 1, 30
 /// and 210 cycles of 2.6 GHz. As in the lab, and in `counters.h`.
 pub const CACHE_NS: f64 = 11.5;
-/// See [`CACHE_NS`].
+/// What local memory adds to it; see [`CACHE_NS`].
 pub const LOCAL_NS: f64 = 70.0;
 
 /// Where the page counts begin in the file of counters.
@@ -90,7 +90,7 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
         steps_per_s: count("steps")? / f64::from(plan.measured_s),
         pages_local_ratio: count("local_pages")? / count("pages")?.max(1.0),
         telemetry_cpu_pct: group.and_then(|group| group["telemetry_cpu_pct"].as_f64()),
-        look_interval_ms: group.and_then(|group| group["look_interval_ms"].as_f64()),
+        look_interval_ms: group.and_then(|group| group["scan_interval_ms"].as_f64()),
         starts: Vec::new(),
     })
 }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn a_run_of_the_daemons_is_read_from_its_statistics() {
         let stats = r#"{"groups": [{"promotions": 10, "promotions_used": 4, "demotions": 25, "placements": 20,
-            "windows": 9, "paused_windows": 6, "telemetry_cpu_pct": 1.5, "look_interval_ms": 100.0}]}"#;
+            "windows": 9, "paused_windows": 6, "telemetry_cpu_pct": 1.5, "scan_interval_ms": 100.0}]}"#;
         let console = format!("BEGIN stats\n{stats}\nEND\n{CONSOLE}");
         let row = row(&Plan::default(), &case("hotbox"), &console, &counters()).unwrap();
         assert_eq!((row.promotions, row.demotions, row.good_put), (10, 5, Some(0.4)));

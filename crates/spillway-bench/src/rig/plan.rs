@@ -16,14 +16,14 @@ const KERNEL: &str = "kernel";
 const NONE: &str = "none";
 const ALL_LOCAL: &str = "all-local";
 
-/// What to run.
+/// What guests are to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Directory of the guest's kernel.
     pub kernel: PathBuf,
-    /// The workloads.
+    /// The workloads, each run under every policy.
     pub workloads: Vec<String>,
-    /// The policies.
+    /// The policies that are compared.
     pub policies: Vec<String>,
     /// Local memory, in percent of the workload's.
     pub local_pct: Vec<u32>,
@@ -71,12 +71,12 @@ impl Default for Plan {
     }
 }
 
-/// One guest's work.
+/// What one guest is to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// The workload.
+    /// The workload that it runs.
     pub workload: String,
-    /// The policy.
+    /// The policy that moves its pages.
     pub policy: String,
     /// Local memory, in percent of the workload's.
     pub local_pct: u32,

@@ -18,7 +18,7 @@ pub struct Start {
 /// One workload under one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The workload.
+    /// The workload that was run.
     pub workload: String,
     /// The policy: one of the daemon's, `kernel` for NUMA balancing with demotion, `none`, or `all-local`.
     pub policy: String,
@@ -111,11 +111,11 @@ pub fn median_of_starts(rows: &[Row]) -> Option<Row> {
 /// Whether something holds that the project wants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
-    /// What is wanted.
+    /// What is wanted, as an inequality.
     pub wanted: String,
     /// In which run, and what came out.
     pub found: String,
-    /// Whether it holds.
+    /// Whether what was found is as wanted.
     pub met: bool,
 }
 

@@ -1,7 +1,8 @@
-//! Figures of dcm.
+//! The figures of dcm's paper, but those over threads.
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, least, mean, most};
+use super::statistics::{least, mean, most};
 use crate::run::RunError;
 
 const STATIC: [&str; 5] = ["dcm-4k", "dcm-8k", "dcm-16k", "dcm-32k", "dcm-64k"];
@@ -19,8 +20,8 @@ pub(super) fn d9(lab: &mut Lab) -> Result<Figure, RunError> {
         "dcm, Fig. 9",
         "performance against all local",
     );
-    // The paper does not say what its program does with a page. So much work makes 4 KiB blocks lose what they lose in the
-    // paper; what larger blocks lose is then measured.
+    // The paper does not say what its program does with a page. So much work makes 4 KiB blocks lose what
+    // they lose in the paper; what larger blocks lose is then measured.
     let spec = |policy| {
         lab.spec("scan", policy).on("dcm").local(0.25).with("compute_ns_per_page", D9_WORK_NS_PER_PAGE)
     };

@@ -1,20 +1,21 @@
 //! dcm's Fig. 16: more processors, under dcm and under swap on a RAM disk.
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, most};
+use super::statistics::most;
 use crate::run::{RunError, RunSpec};
 use crate::simulator::platform::Platform;
 
-/// Virtual processors.
+/// Virtual processors of the paper's guest, a task each.
 const TASKS: [u32; 3] = [8, 16, 24];
 
 /// Local memory, of a working set of 63.6 GB (Table 1), by what the paper calls it.
 const LOCAL: [(&str, f64); 4] =
     [("L32", 32.0 / 63.6), ("L24", 24.0 / 63.6), ("L16", 16.0 / 63.6), ("L8", 8.0 / 63.6)];
 
-/// Linux swap on a RAM disk. What lies far lies in the same machine's memory: no network, and its latency is in the copy. What
-/// software takes is the kernel's, not that of dcm's handler of EPT violations: 1.4 times HotBox's swap without a
-/// block layer (HotBox 6.2).
+/// Linux swap on a RAM disk. What lies far lies in the same machine's memory: no network, and its latency is
+/// in the copy. What software takes is the kernel's, not that of dcm's handler of EPT violations: 1.4 times
+/// HotBox's swap without a block layer (HotBox 6.2).
 fn on_ram_disk(spec: RunSpec) -> RunSpec {
     const BLOCK_LAYER: f64 = 1.4;
     let swap = Platform::hotbox();

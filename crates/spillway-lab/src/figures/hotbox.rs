@@ -1,16 +1,17 @@
-//! Figures of HotBox.
+//! The figures of HotBox's paper, by its sections.
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, least, mean, most};
+use super::statistics::{least, mean, most};
 use crate::run::{Report, RunError, RunSpec};
 
-/// HotBox's benchmarks (6.2).
+/// The benchmarks that HotBox is evaluated by (6.2).
 const BENCHMARKS: [&str; 5] = ["graph500-bfs", "ligra-bfs", "ligra-pagerank", "tpcc", "memcached-etc"];
 
-/// The paper's own simulator knows latencies only (3.1): of what software costs, only the 4 us of a page (3.3) are left, for
-/// one that comes in as for one that goes out, and its copy by a core, since the parameters are "to match [...] a real system
-/// that we use for evaluation". Its last-level cache is Table 1's, which stands beside 1 GB of local memory: 20% of the
-/// working set.
+/// The paper's own simulator knows latencies only (3.1): of what software costs, only the 4 us of a page
+/// (3.3) are left, for one that comes in as for one that goes out, and its copy by a core, since the
+/// parameters are "to match [...] a real system that we use for evaluation". Its last-level cache is Table
+/// 1's, which stands beside 1 GB of local memory: 20% of the working set.
 fn latencies_only(spec: RunSpec) -> RunSpec {
     let costs = [
         "first_touch_ns",
@@ -38,8 +39,9 @@ pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
         "slowdown",
     );
     const LATENCIES_NS: [f64; 5] = [250.0, 500.0, 750.0, 1000.0, 1500.0];
-    // Local memory is 20% for each model (the figure's caption). What lies there under direct access the paper does not say: its
-    // hottest pages here, as in Fig. 5b, since the swap that it is compared with is optimal too.
+    // Local memory is 20% for each model (the figure's caption). What lies there under direct access the
+    // paper does not say: its hottest pages here, as in Fig. 5b, since the swap that it is compared with is
+    // optimal too.
     const MODELS: [(&str, &str); 4] = [
         ("oracle", "cache line"),
         ("belady", "optimal swap"),
@@ -75,7 +77,8 @@ pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
                 1.0,
             );
             figure.at_most(
-                "PageRank: the ratio of online swap to direct access falls as latency grows (1500 ns over 250 ns)",
+                "PageRank: the ratio of online swap to direct access falls as latency grows \
+                 (1500 ns over 250 ns)",
                 "direct access loses its benefit",
                 against(2, 4) / against(2, 0),
                 1.0,
@@ -164,9 +167,10 @@ pub(super) fn h5c(lab: &mut Lab) -> Result<Figure, RunError> {
     for fragmentation in [0.0, 0.1, 0.2, 0.3, 0.5] {
         for ns in [250.0, 750.0, 1000.0] {
             let spec = |policy| {
-                // 64 huge pages, 12 of them hot; a TLB that holds all of them and hardly any base page; the least cache, since
-                // "all memory accesses result in an LLC miss" (3.2.2): those of page walks too, for huge pages would not be twice
-                // as fast if they saved no more than the cache's latency.
+                // 64 huge pages, 12 of them hot; a TLB that holds all of them and hardly any base page; the
+                // least cache, since "all memory accesses result in an LLC miss" (3.2.2): those of page walks
+                // too, for huge pages would not be twice as fast if they saved no more than the cache's
+                // latency.
                 RunSpec { bytes: 128 << 20, ..lab.spec("bimodal", policy) }
                     .with("fragmentation", fragmentation)
                     .with("hot_share", 0.1875)
@@ -224,8 +228,9 @@ pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
     Ok(figure)
 }
 
-/// The four benchmarks of Fig. 8: those that ended under swap, which Graph500 did not (Fig. 10). "The average migration rate of
-/// Nimble is considerably higher than on-demand page migration" (3.3) is one claim, over all of them.
+/// The four benchmarks of Fig. 8: those that ended under swap, which Graph500 did not (Fig. 10). "The average
+/// migration rate of Nimble is considerably higher than on-demand page migration" (3.3) is one claim, over
+/// all of them.
 pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure = Figure::new(
         "H8",

@@ -1,15 +1,16 @@
-//! Figures of INDIGO. What needs the trained agent (Fig. 13, 14) is left to where it is trained; wherever the paper runs
-//! it, these run the untrained policy, and say so. Fig. 12 is about nothing that the untrained policy aims at: it runs
-//! the thresholds that an agent comes to which has tried all of them.
+//! Figures of INDIGO. What needs the trained agent (Fig. 13, 14) is left to where it is trained; wherever the
+//! paper runs it, these run the untrained policy, and say so. Fig. 12 is about nothing that the untrained
+//! policy aims at: it runs the thresholds that an agent comes to which has tried all of them.
 
 use std::sync::{Arc, Mutex};
 
-use spillway_core::machine::{Machine, PageIndex, Tier};
-use spillway_core::policy::{Fault, Policy};
 use spillway_policy::indigo;
+use spillway_policy::machine::{PageIndex, Tier, TieredMachine};
+use spillway_policy::policy::{Fault, Policy};
 
+use super::figure::Figure;
 use super::lab::{Change, Lab};
-use super::{Figure, geometric_mean, least, most};
+use super::statistics::{geometric_mean, least, most};
 use crate::run::{NO_PROGRAM, Report, RunError, RunSpec, execute_together, execute_with};
 
 /// The mechanisms of Fig. 3 and 4.
@@ -36,14 +37,16 @@ fn memory_usage_bytes(workload: &str) -> u64 {
     gib << 30
 }
 
-/// Physical cores of a node (6.1). Marking has a period in seconds: how far a program gets in one hangs on its cores.
+/// Physical cores of a node (6.1). Marking has a period in seconds: how far a program gets in one hangs on
+/// its cores.
 const CORES: u64 = 32;
 
 fn spec(lab: &Lab, workload: &str, policy: &str, share: f64) -> RunSpec {
     on_cores(lab, workload, policy, share, CORES).at("working_set_bytes", memory_usage_bytes(workload))
 }
 
-/// One of so many programs on a machine, which has one scale; their threads do not oversubscribe its cores (6.3).
+/// One of so many programs on a machine, which has one scale; their threads do not oversubscribe its cores
+/// (6.3).
 fn tenant(lab: &Lab, workload: &str, policy: &str, share: f64, tenants: usize) -> RunSpec {
     on_cores(lab, workload, policy, share, CORES / tenants as u64)
 }
@@ -59,8 +62,9 @@ fn on_cores(lab: &Lab, workload: &str, policy: &str, share: f64, cores: u64) -> 
     spec
 }
 
-/// Exponentially weighted moving averages of each page's access rate, and how far the next measurement is from them. A rate is
-/// measured as INDIGO measures it: one by the time from marking a page to its next access (Equation 2).
+/// Exponentially weighted moving averages of each page's access rate, and how far the next measurement is
+/// from them. A rate is measured as INDIGO measures it: one by the time from marking a page to its next
+/// access (Equation 2).
 struct Estimator {
     marking_period_ns: u64,
     marked_at_ns: Vec<u64>,
@@ -76,18 +80,18 @@ const WEIGHTS: [f64; 2] = [0.5, 0.9];
 const MARK: u32 = 0;
 
 impl Policy for Estimator {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         let pages = machine.page_count() as usize;
         self.marked_at_ns = vec![0; pages];
         self.averages = [vec![0.0; pages], vec![0.0; pages]];
         machine.set_timer(MARK, self.marking_period_ns);
     }
 
-    fn place(&mut self, _page: PageIndex, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: PageIndex, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Far
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         machine.set_timer(timer, self.marking_period_ns);
         let unmarked = |&page: &PageIndex| machine.tier_of(page).is_some() && !machine.is_marked(page);
         let pages: Vec<_> = (0..machine.page_count()).filter(unmarked).collect();
@@ -97,7 +101,7 @@ impl Policy for Estimator {
         }
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         let page = fault.page as usize;
         let Ok(mut errors) = self.errors.lock() else { return };
         let rate_hz = 1e9 / machine.now_ns().saturating_sub(self.marked_at_ns[page]).max(1) as f64;
@@ -243,8 +247,8 @@ fn degradation(
     Ok(gains)
 }
 
-/// The paper says of the untrained policy, over all applications, that without contention its run time is comparable to
-/// that of other mechanisms (6.3).
+/// The paper says of the untrained policy, over all applications, that without contention its run time is
+/// comparable to that of other mechanisms (6.3).
 fn comparable(figure: &mut Figure, gains: &[(f64, f64)]) {
     figure.at_least(
         "Best rival over INDIGO, geometric mean over applications",
@@ -342,12 +346,13 @@ pub(super) fn i11(lab: &mut Lab) -> Result<Figure, RunError> {
     Ok(figure)
 }
 
-/// Burst durations that an agent may ask for, in marking intervals, and access rates, in accesses an interval.
+/// Burst durations that an agent may ask for, in marking intervals, and access rates, in accesses an
+/// interval.
 const BURSTS: [f64; 3] = [0.0, 2.0, 8.0];
 const RATES: [f64; 3] = [1.0, 10.0, 100.0];
 
-/// INDIGO under the thresholds of the shortest run: what its agent learns for one context, since the reward is the run time
-/// and outcomes are kept for each action (5.3, 6.2).
+/// INDIGO under the thresholds of the shortest run: what its agent learns for one context, since the reward
+/// is the run time and outcomes are kept for each action (5.3, 6.2).
 fn trained(lab: &mut Lab, workload: &str, share: f64) -> Result<Report, RunError> {
     let run = spec(lab, workload, "indigo-thresholds", share);
     let scale = run.bytes as f64 / memory_usage_bytes(workload) as f64;

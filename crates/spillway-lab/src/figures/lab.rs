@@ -93,7 +93,7 @@ pub trait Change: Sized {
     /// Latency of far memory.
     #[must_use]
     fn far_ns(self, ns: f64) -> Self;
-    /// The platform.
+    /// The same run on another platform.
     #[must_use]
     fn on(self, platform: &str) -> Self;
     /// A setting of the workload.

@@ -1,119 +1,23 @@
 //! The papers' figures, from runs of our own: their numbers beside ours, and for each claim whether it holds.
 //!
-//! A claim is an inequality that the paper's text or figure states; what is measured for it is computed from the runs and
-//! printed whether it holds or not. Working sets are smaller than the papers', so it is order, direction and crossing points
-//! that are claimed, not digits.
+//! A claim is an inequality that the paper's text or figure states; what is measured for it is computed from
+//! the runs and printed whether it holds or not. Working sets are smaller than the papers', so it is order,
+//! direction and crossing points that are claimed, not digits.
 
 mod dcm;
 mod dcm_threads;
+mod figure;
 mod hotbox;
 mod indigo;
 pub mod lab;
+mod statistics;
 
-use std::borrow::Cow;
-
-use serde::{Deserialize, Serialize};
-use spillway_report::chart::Chart;
 use spillway_report::claim::Claim;
 use thiserror::Error;
 
 use crate::run::RunError;
+pub use figure::{Figure, Panel, Value};
 use lab::Lab;
-
-/// A value of a figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Value {
-    /// The curve or group of bars.
-    pub series: String,
-    /// Where on it.
-    pub point: String,
-    /// The value.
-    pub value: f64,
-}
-
-/// What belongs on one scale.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Panel {
-    /// What it shows; empty where the figure has no other panel.
-    pub title: String,
-    /// What its values are.
-    pub unit: String,
-    /// Our values.
-    pub values: Vec<Value>,
-}
-
-/// A figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    /// Its id.
-    pub id: Cow<'static, str>,
-    /// What it shows.
-    pub title: Cow<'static, str>,
-    /// Where it is from.
-    pub source: Cow<'static, str>,
-    /// What the values are.
-    pub unit: Cow<'static, str>,
-    /// Whether its series add up to a whole.
-    pub stacked: bool,
-    /// Our values, in one panel or more.
-    pub panels: Vec<Panel>,
-    /// The paper's claims.
-    pub claims: Vec<Claim>,
-}
-
-impl Figure {
-    fn new(id: &'static str, title: &'static str, source: &'static str, unit: &'static str) -> Self {
-        Self {
-            id: id.into(),
-            title: title.into(),
-            source: source.into(),
-            unit: unit.into(),
-            stacked: false,
-            panels: Vec::new(),
-            claims: Vec::new(),
-        }
-    }
-
-    /// Begins a panel: values that follow are its.
-    fn panel(&mut self, title: impl Into<String>, unit: &str) {
-        self.panels.push(Panel { title: title.into(), unit: unit.to_owned(), values: Vec::new() });
-    }
-
-    fn value(&mut self, series: impl Into<String>, point: impl Into<String>, value: f64) {
-        if self.panels.is_empty() {
-            let unit = self.unit.clone();
-            self.panel("", &unit);
-        }
-        if let Some(panel) = self.panels.last_mut() {
-            panel.values.push(Value { series: series.into(), point: point.into(), value });
-        }
-    }
-
-    /// A chart for each panel.
-    #[must_use]
-    pub fn charts(&self) -> Vec<Chart> {
-        let chart = |panel: &Panel| {
-            let title = match panel.title.as_str() {
-                "" => format!("{}: {}", self.id, self.title),
-                title => format!("{}: {title}", self.id),
-            };
-            let values = panel.values.iter();
-            let values = values.map(|value| (value.series.as_str(), value.point.as_str(), value.value));
-            Chart::of(&title, &panel.unit, self.stacked, values)
-        };
-        self.panels.iter().map(chart).collect()
-    }
-
-    /// States that `measured` is at least `least`.
-    fn at_least(&mut self, text: &str, paper: &str, measured: f64, least: f64) {
-        self.claims.push(Claim::at_least(text, paper, measured, least));
-    }
-
-    /// States that `measured` is at most `most`.
-    fn at_most(&mut self, text: &str, paper: &str, measured: f64, most: f64) {
-        self.claims.push(Claim::at_most(text, paper, measured, most));
-    }
-}
 
 /// The claims of some figures as a table in Markdown, as `docs/figures.md` has it.
 #[must_use]
@@ -173,7 +77,7 @@ pub enum FigureError {
         /// The ids there are.
         known: String,
     },
-    /// A run failed.
+    /// A run of the figure failed.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -196,27 +100,6 @@ pub fn make(id: &str, lab: &mut Lab) -> Result<Figure, FigureError> {
     Ok(make(lab)?)
 }
 
-/// The largest of some numbers.
-fn most(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    numbers.into_iter().fold(f64::NEG_INFINITY, f64::max)
-}
-
-/// The smallest of some numbers.
-fn least(numbers: impl IntoIterator<Item = f64>) -> f64 {
-    numbers.into_iter().fold(f64::INFINITY, f64::min)
-}
-
-/// The geometric mean of some ratios.
-fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> f64 {
-    let logarithms: Vec<f64> = ratios.into_iter().map(f64::ln).collect();
-    mean(&logarithms).exp()
-}
-
-/// The mean of some numbers.
-fn mean(numbers: &[f64]) -> f64 {
-    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,14 +112,6 @@ mod tests {
         assert_eq!(all.len(), FIGURES.len());
         let error = make("H99", &mut Lab::new(4 << 20, 1)).unwrap_err().to_string();
         assert!(error.contains("'H99'") && error.contains("H10"), "{error}");
-    }
-
-    #[test]
-    fn a_claim_holds_or_not_by_what_was_measured() {
-        let mut figure = Figure::new("X", "", "", "");
-        figure.at_least("a", "2", 1.0, 2.0);
-        figure.at_most("b", "2", 1.0, 2.0);
-        assert_eq!(figure.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>(), [false, true]);
     }
 
     #[test]

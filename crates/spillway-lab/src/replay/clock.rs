@@ -2,7 +2,7 @@
 //!
 //! A page that comes is not used yet: its first use is the one that brought it.
 
-use super::{NONE, Replacement};
+use super::replacement::{NONE, Replacement};
 
 const FAR: u8 = 0;
 const LOCAL: u8 = 1;

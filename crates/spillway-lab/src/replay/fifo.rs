@@ -1,6 +1,6 @@
 //! FIFO: the page that came first leaves first.
 
-use super::{NONE, Replacement};
+use super::replacement::{NONE, Replacement};
 
 /// A ring of frames; the hand stands at the oldest page.
 pub struct Fifo {

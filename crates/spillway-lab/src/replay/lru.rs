@@ -1,6 +1,6 @@
 //! LRU: the page that was not used for longest leaves.
 
-use super::{NONE, Replacement};
+use super::replacement::{NONE, Replacement};
 
 /// A ring of frames in the order of their last use; the sentinel behind the last frame closes it.
 pub struct Lru {

@@ -8,6 +8,7 @@
 mod clock;
 mod fifo;
 mod lru;
+mod replacement;
 mod sieve;
 
 use std::collections::HashMap;
@@ -17,10 +18,9 @@ use thiserror::Error;
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use lru::Lru;
+use replacement::NONE;
+pub use replacement::Replacement;
 pub use sieve::Sieve;
-
-/// No frame, no page.
-const NONE: u32 = u32::MAX;
 
 /// Why a trace cannot be replayed.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -34,15 +34,6 @@ pub enum ReplayError {
     /// Pages and frames are numbered by 32 bits.
     #[error("page trace: it has more than {} pages; replay a part of it", NONE - 1)]
     TooManyPages,
-}
-
-/// Which page leaves when another comes.
-pub trait Replacement {
-    /// An empty local memory of `frames` pages, for pages 0 to `pages` - 1.
-    fn new(pages: u32, frames: u32) -> Self;
-
-    /// Requests a page; answers whether it was there. It is there afterwards.
-    fn request(&mut self, page: u32) -> bool;
 }
 
 /// A trace of pages, each by a number from 0 up.
@@ -86,7 +77,7 @@ impl PageTrace {
 /// What came of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Requests in all.
+    /// Requests of the trace in all.
     pub requests: u64,
     /// Requests that did not find their page.
     pub misses: u64,
@@ -212,7 +203,10 @@ mod tests {
 
         #[test]
         fn misses_are_those_of_the_naive_policies(
-            requests in prop::collection::vec(prop_oneof![3 => 0u64..8, 2 => 0u64..40, 1 => 0u64..400], 0..600),
+            requests in prop::collection::vec(
+                prop_oneof![3 => 0u64..8, 2 => 0u64..40, 1 => 0u64..400],
+                0..600,
+            ),
             frames in 1u32..60,
         ) {
             let trace = PageTrace::new(requests).unwrap();

@@ -1,7 +1,7 @@
 //! SIEVE: pages stay in the order in which they came; a hand goes from the oldest to the newest and takes out
 //! the first one that was not visited since it passed (Zhang et al., NSDI 2024).
 
-use super::{NONE, Replacement};
+use super::replacement::{NONE, Replacement};
 
 /// Frames in the order in which their pages came, and the hand.
 pub struct Sieve {

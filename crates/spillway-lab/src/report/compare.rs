@@ -7,9 +7,9 @@ use super::table::Run;
 /// What a run was made under, but for its policy and its seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    /// The workload's name.
+    /// The name of the workload.
     pub workload: String,
-    /// The platform's name.
+    /// The name of the platform.
     pub platform: String,
     /// Local memory, as a share of the working set.
     pub local: f64,
@@ -61,7 +61,7 @@ fn rounded(value: f64) -> String {
 /// Runs under one condition: a policy each, the mean over its seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
-    /// The condition.
+    /// The condition that its runs share.
     pub condition: Condition,
     /// The runs of each policy, one a seed; policies in the order of the table.
     pub policies: Vec<(String, Vec<Run>)>,
@@ -140,7 +140,8 @@ pub fn by_local_memory(groups: &[Group]) -> Vec<Chart> {
     curves(groups, same, title, Condition::local_text)
 }
 
-/// Run time by latency of far memory, a chart for each workload and size at which more than one latency was run.
+/// Run time by latency of far memory, a chart for each workload and size at which more than one latency was
+/// run.
 #[must_use]
 pub fn by_latency(groups: &[Group]) -> Vec<Chart> {
     let same =

@@ -7,6 +7,7 @@
 //! - `page`: how it looks
 
 pub mod compare;
+mod error;
 mod page;
 pub mod table;
 
@@ -14,44 +15,9 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use spillway_report::ChartError;
-use thiserror::Error;
 
 use crate::figures::Figure;
-
-/// The table of a sweep, in its directory.
-pub const RUNS: &str = crate::sweep::TABLE;
-/// Figures, as `spillway lab figure --json` prints them, in the same directory.
-pub const FIGURES: &str = "figures.json";
-
-/// Why there is no report.
-#[derive(Debug, Error)]
-pub enum ReportError {
-    /// There is nothing to report on.
-    #[error(
-        "'{0}' holds neither {RUNS} nor {FIGURES}: make one with 'spillway lab sweep -o' or 'spillway lab figure all --json'"
-    )]
-    Nothing(String),
-    /// The table of runs.
-    #[error("'{path}' is no table of a sweep: {reason}; make it again with 'spillway lab sweep'")]
-    Table {
-        /// Which.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The figures.
-    #[error("'{path}' holds no figures: {reason}; make it again with 'spillway lab figure all --json'")]
-    Figures {
-        /// Which.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A chart.
-    #[error(transparent)]
-    Chart(#[from] ChartError),
-}
+pub use error::{FIGURES, RUNS, ReportError};
 
 #[derive(Deserialize)]
 struct Figures {

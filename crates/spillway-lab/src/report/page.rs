@@ -1,12 +1,12 @@
-//! The page itself.
+//! The page itself: its sections, in HTML.
 
 use maud::{Markup, PreEscaped, html};
 use spillway_report::chart::{Chart, short};
 use spillway_report::claim::claims_table;
 use spillway_report::document::document;
 
-use super::ReportError;
 use super::compare::{Group, breakdown, by_latency, by_local_memory, groups, policies};
+use super::error::ReportError;
 use super::table::Run;
 use crate::figures::Figure;
 
@@ -75,8 +75,8 @@ fn winners(groups: &[Group]) -> Markup {
         section #winners {
             h2 { "Who wins where" }
             p.note {
-                "Run time over that of the fastest policy under the same conditions. In italics: bounds, which have all the memory \
-                 or know the future, and so do not compete."
+                "Run time over that of the fastest policy under the same conditions. In italics: bounds, which have \
+                 all the memory or know the future, and so do not compete."
             }
             div.scores {
                 @for (name, wins) in &wins {
@@ -145,7 +145,9 @@ fn curves(groups: &[Group]) -> Result<Markup, ReportError> {
         section #curves {
             h2 { "Curves" }
             @if charts.is_empty() {
-                p.note { "The sweep has one local size and one latency: there is nothing to draw a curve along." }
+                p.note {
+                    "The sweep has one local size and one latency: there is nothing to draw a curve along."
+                }
             }
             (cards(&charts)?)
         }

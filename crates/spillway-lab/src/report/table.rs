@@ -6,19 +6,19 @@ use std::path::Path;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
-use spillway_policy::knowledge::Needs;
+use spillway_policy::knowledge::Foreknowledge;
 use spillway_policy::registry;
 
-use super::ReportError;
+use super::error::ReportError;
 
-/// A run.
+/// One run, as a row of the table tells it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// The workload's name.
+    /// The name of the workload.
     pub workload: String,
-    /// The policy's name.
+    /// The name of the policy.
     pub policy: String,
-    /// The platform's name.
+    /// The name of the platform.
     pub platform: String,
     numbers: BTreeMap<String, f64>,
 }
@@ -39,7 +39,8 @@ impl Run {
     /// Whether its policy is a bound and no rival: one that knows the future, or has all the memory there is.
     #[must_use]
     pub fn is_bound(&self) -> bool {
-        registry::find(&self.policy).is_ok_and(|entry| entry.unlimited || entry.needs != Needs::Nothing)
+        registry::find(&self.policy)
+            .is_ok_and(|entry| entry.unlimited || entry.needs.foreknowledge != Foreknowledge::Nothing)
     }
 
     fn of(row: &Row) -> Self {

@@ -24,7 +24,8 @@ fn swept() -> tempfile::TempDir {
     out
 }
 
-const FIGURE: &str = r#"{"figures": [{"id": "H99", "title": "A <b>title</b>", "source": "Nowhere", "unit": "seconds", "stacked": false,
+const FIGURE: &str = r#"{"figures": [{"id": "H99", "title": "A <b>title</b>", "source": "Nowhere",
+    "unit": "seconds", "stacked": false,
     "panels": [{"title": "", "unit": "seconds", "values": [{"series": "a", "point": "20%", "value": 1.5}]}],
     "claims": [{"text": "more & more", "paper": "2", "measured": 1.0, "holds": false}]}]}"#;
 

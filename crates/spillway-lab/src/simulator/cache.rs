@@ -16,7 +16,7 @@ pub const MAX_LINES: u64 = (1 << 31) - 2;
 /// What looking up a line found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It was there.
+    /// The line was in the cache.
     Hit,
     /// It was not, and now is; the line that made room must be written to memory if there is one here.
     Miss(Option<u64>),
@@ -66,8 +66,8 @@ impl Cache {
     }
 }
 
-/// A direct-mapped first-level cache: it only keeps the simulation of repeated accesses to a line cheap, and their
-/// cost low.
+/// A direct-mapped first-level cache: it only keeps the simulation of repeated accesses to a line cheap, and
+/// their cost low.
 pub struct LineFilter {
     /// Line number << 1, and whether it was written.
     entries: Vec<u64>,
@@ -98,7 +98,7 @@ impl LineFilter {
         self.entries[(line & self.mask) as usize] = line << 1 | u64::from(write);
     }
 
-    /// Drops all lines.
+    /// Forgets all lines that it holds.
     pub fn clear(&mut self) {
         self.entries.fill(NO_LINE);
     }

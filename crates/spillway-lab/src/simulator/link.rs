@@ -1,11 +1,13 @@
 //! The link to far memory, shared by cache lines, page transfers and a contending neighbour.
 //!
-//! Each direction is a queue that drains at the link's bandwidth. Lines and pages share it half and half while
-//! both wait, as fair switches do: a line never waits for a whole page, and a page is slowed by lines. A neighbour
-//! takes a fixed share of the bandwidth and delays every message by what it has under way (M/D/1).
+//! Each direction is a queue that drains at the link's bandwidth. Lines and pages share it half and half
+//! while both wait, as fair switches do: a line never waits for a whole page, and a page is slowed by lines.
+//! A neighbour takes a fixed share of the bandwidth and delays every message by what it has under way
+//! (M/D/1).
 //!
-//! A daemon works through a batch in one event, so it sends pages at times that the cores have yet to come to. Such
-//! pages enter the queue when that time has come: lines that are sent before it do not wait for them.
+//! A daemon works through a batch in one event, so it sends pages at times that the cores have yet to come
+//! to. Such pages enter the queue when that time has come: lines that are sent before it do not wait for
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,9 +23,9 @@ const USE_WINDOW_PS: u64 = 1_000_000_000;
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From far memory.
+    /// From far memory to local memory.
     In,
-    /// To far memory.
+    /// From local memory to far memory.
     Out,
 }
 
@@ -32,12 +34,12 @@ pub enum Direction {
 pub struct Traffic {
     /// As cache lines, headers included.
     pub access_bytes: u64,
-    /// As pages.
+    /// Bytes that travelled as pages.
     pub migration_bytes: u64,
 }
 
 impl Traffic {
-    /// Both.
+    /// Bytes that travelled, as pages and as lines.
     #[must_use]
     pub fn total_bytes(self) -> u64 {
         self.access_bytes + self.migration_bytes
@@ -89,7 +91,7 @@ fn work_ps(bytes: u64, ps_per_kib: u64) -> u64 {
     (bytes * ps_per_kib) >> 10
 }
 
-/// The link.
+/// The link to far memory, each direction with its queue.
 pub struct Link {
     /// Picoseconds a byte, in 1/1024.
     ps_per_kib: u64,
@@ -134,7 +136,8 @@ impl Link {
         self.window_bytes += bytes;
     }
 
-    /// Sends a cache line at `now_ps`. Returns when it is through, from then, in picoseconds, latency included.
+    /// Sends a cache line at `now_ps`. Returns when it is through, from then, in picoseconds, latency
+    /// included.
     #[inline]
     pub fn line(&mut self, direction: Direction, now_ps: u64) -> u64 {
         let work = work_ps(LINE_MESSAGE_BYTES, self.ps_per_kib);
@@ -157,7 +160,8 @@ impl Link {
         wait_ps
     }
 
-    /// The same at `at_ps`, which the cores, now at `now_ps`, have yet to come to: as far as can be told before.
+    /// The same at `at_ps`, which the cores, now at `now_ps`, have yet to come to: as far as can be told
+    /// before.
     pub fn pages_later(&mut self, direction: Direction, now_ps: u64, at_ps: u64, bytes: u64) -> u64 {
         let queue = &mut self.queues[direction as usize];
         let sent_bytes = queue.advance(now_ps, self.ps_per_kib);
@@ -181,7 +185,8 @@ impl Link {
         (self.latency_ps + self.neighbour_wait_ps + queue.line_ps) as f64 / PS_PER_NS as f64
     }
 
-    /// Bandwidth for what comes in that neither the neighbour nor we use, in bytes per second; at least a hundredth.
+    /// Bandwidth for what comes in that neither the neighbour nor we use, in bytes per second; at least a
+    /// hundredth.
     #[must_use]
     pub fn available_bytes_per_s(&self) -> f64 {
         (self.bytes_per_s - self.own_bytes_per_s).max(self.bytes_per_s / 100.0)

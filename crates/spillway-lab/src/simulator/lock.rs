@@ -1,7 +1,8 @@
-//! The locks of the kernel's swap path: page lists, swap map, swap cache. Whoever is in it keeps the others waiting.
+//! The locks of the kernel's swap path: page lists, swap map, swap cache. Whoever is in it keeps the others
+//! waiting.
 //!
-//! Faults wait for faults. Background reclaim takes its turn with them page by page, so a fault never waits for a whole
-//! batch of it: both go on at half speed while both want the lock.
+//! Faults wait for faults. Background reclaim takes its turn with them page by page, so a fault never waits
+//! for a whole batch of it: both go on at half speed while both want the lock.
 
 /// The locks of one node, taken together.
 #[derive(Clone, Copy, Debug, Default)]

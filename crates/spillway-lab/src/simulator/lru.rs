@@ -2,7 +2,8 @@
 //!
 //! Every simulated access asks for it, and which way is meant cannot be foretold: so nothing here branches.
 
-/// An order of `WAYS` ways, at most 8: a byte each, the way used last in the lowest one. Bytes of no way are 255.
+/// An order of `WAYS` ways, at most 8: a byte each, the way used last in the lowest one. Bytes of no way are
+/// 255.
 #[derive(Clone, Copy)]
 pub struct Order<const WAYS: usize>(u64);
 

@@ -22,7 +22,7 @@ pub enum Work {
 pub struct Bill([u64; 4]);
 
 impl Bill {
-    /// Adds to it.
+    /// Adds the time that some work took, in picoseconds.
     pub fn add(&mut self, work: Work, ps: u64) {
         self.0[work as usize] += ps;
     }
@@ -46,7 +46,7 @@ impl Bill {
         self.0[work as usize]
     }
 
-    /// For all.
+    /// The time for all work together, in picoseconds.
     #[must_use]
     pub fn total_ps(&self) -> u64 {
         self.0.iter().sum()
@@ -99,9 +99,9 @@ pub struct TimeSplit {
     pub scan_local_s: f64,
     /// Scanning accessed bits of far pages.
     pub scan_far_s: f64,
-    /// Faults.
+    /// Time in faults, in seconds.
     pub fault_s: f64,
-    /// Moving pages.
+    /// Time in moving pages, in seconds.
     pub migration_s: f64,
     /// Daemons on a spare core.
     pub spare_s: f64,
@@ -118,7 +118,7 @@ pub struct Counts {
     pub local_misses: u64,
     /// Those that far memory served.
     pub far_misses: u64,
-    /// Page walks.
+    /// Walks through the page table, after TLB misses.
     pub walks: u64,
     /// Pages that went to local memory.
     pub promotions: u64,
@@ -226,7 +226,7 @@ impl Series {
         self.next_ps
     }
 
-    /// Adds a point.
+    /// Adds a point; where there are too many, every second goes.
     pub fn push(&mut self, time_ps: u64, counts: Counts, spent: Spent, in_use: u32, local: u32) {
         self.marks.push(Mark { time_ps, counts, spent, in_use, local });
         if self.marks.len() == MAX_POINTS {

@@ -6,8 +6,8 @@
 //! - [`view`]: the machine that a policy acts on
 //! - [`timers`], [`metrics`]: when things happen, and what is counted
 //!
-//! Deterministic: no thread, no clock, no order that depends on addresses. Several tenants are several nodes, each
-//! with its own policy and local memory, that share the link.
+//! Deterministic: no thread, no clock, no order that depends on addresses. Several tenants are several nodes,
+//! each with its own policy and local memory, that share the link.
 
 pub mod cache;
 pub mod link;
@@ -21,8 +21,8 @@ pub mod timers;
 pub mod tlb;
 pub mod view;
 
-use spillway_core::machine::Tier;
-use spillway_core::policy::{AccessModel, CounterWindow, Fault, FaultKind, Policy};
+use spillway_policy::machine::Tier;
+use spillway_policy::policy::{AccessModel, CounterWindow, Fault, FaultKind, Policy};
 use thiserror::Error;
 
 use crate::access::Access;
@@ -60,12 +60,12 @@ pub enum Interleave {
 /// Why a simulation cannot be run, or ended early.
 #[derive(Debug, Error)]
 pub enum SimulationError {
-    /// Nothing to simulate.
+    /// There is no memory to simulate.
     #[error(
         "the workload '{0}' touches no memory, or its addresses lie more than 8 TiB apart: choose another"
     )]
     Regions(&'static str),
-    /// Too large.
+    /// The workload is too large for the simulator's numbers.
     #[error("the workload '{0}' has more memory than can be simulated (128 GiB): choose a smaller size")]
     TooLarge(&'static str),
     /// The workload broke its word.
@@ -76,7 +76,8 @@ pub enum SimulationError {
     NotFetched(u32),
     /// It goes on for too long.
     #[error(
-        "the workload '{0}' works for more than a day of simulated time: choose a shorter one, or see whether its trace is sound"
+        "the workload '{0}' works for more than a day of simulated time: choose a shorter one, or see \
+         whether its trace is sound"
     )]
     TooLong(&'static str),
     /// The algorithm is wrong.
@@ -86,9 +87,9 @@ pub enum SimulationError {
 
 /// One program and what decides about its memory.
 pub struct Tenant {
-    /// What runs.
+    /// The program that runs on the node.
     pub workload: Box<dyn Workload>,
-    /// What decides.
+    /// The policy that decides on its pages.
     pub policy: Box<dyn Policy>,
     /// Pages of local memory that it has.
     pub local_pages: u32,
@@ -106,19 +107,19 @@ pub struct Setup {
     pub series_ns: u64,
     /// Whether to count misses of each page.
     pub profile: bool,
-    /// The programs.
+    /// The programs, each on a node of its own.
     pub tenants: Vec<Tenant>,
 }
 
 /// What became of one tenant.
 pub struct Outcome {
-    /// The workload's name.
+    /// The name of the workload.
     pub workload: &'static str,
     /// From the end of loading until its last task was done, in picoseconds.
     pub run_ps: u64,
     /// What its cores spent.
     pub spent: Spent,
-    /// Counts.
+    /// What happened, in numbers.
     pub counts: Counts,
     /// Local pages in use a window, on average, and local pages.
     pub pages_in_use: f64,
@@ -152,7 +153,7 @@ struct Running {
     start: Option<Start>,
 }
 
-/// Where measuring began.
+/// What had been counted and spent when measuring began.
 #[derive(Clone, Copy, Default)]
 struct Start {
     time_ps: u64,
@@ -160,7 +161,7 @@ struct Start {
     counts: Counts,
 }
 
-/// A simulation.
+/// Nodes that share one link, in simulated time.
 pub struct Simulation {
     tenants: Vec<Running>,
     link: Link,

@@ -3,20 +3,21 @@
 mod path;
 mod streams;
 
-use spillway_core::machine::{PageIndex, Sample, Tier};
-use spillway_core::policy::{AccessModel, FaultKind, Mapping};
+use spillway_policy::machine::{PageIndex, Sample, Tier};
+use spillway_policy::policy::{AccessModel, FaultKind, Mapping};
 
 use super::cache::{Cache, LineFilter, MAX_LINES};
 use super::link::PS_PER_NS;
 use super::lock::SwapLock;
 use super::metrics::{Bill, Counts};
 use super::pages::{AddressMap, Pages, bit, region_bit};
-use super::platform::{DaemonCore, LINE_BYTES, Platform};
+use super::platform::{DaemonCore, Platform};
 use super::tlb::{Tlb, base_key, huge_key};
 use crate::access::Accesses;
+use crate::memory::LINE_BYTES;
 use streams::Streams;
 
-/// Costs in picoseconds.
+/// What each kind of work costs, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     l1: u64,
@@ -27,7 +28,7 @@ pub struct Costs {
     stream_overlap: u64,
     /// Lines that a core has under way while it copies a page, in 1/256; 0 where no core copies.
     copy_overlap: u64,
-    /// First touch.
+    /// The first touch of a page.
     pub first_touch: u64,
     /// A fault without a fetch.
     pub fault: u64,
@@ -37,23 +38,23 @@ pub struct Costs {
     pub migrate_page: u64,
     /// A migrating system call.
     pub migrate_call: u64,
-    /// A page table entry looked at.
+    /// A page table entry scanned.
     pub scan_entry: u64,
     /// An accessed bit cleared.
     pub clear_entry: u64,
-    /// An upper-level entry looked at.
+    /// An upper-level entry scanned.
     pub scan_upper: u64,
     /// A page's accessed bit by its frame.
     pub lru_entry: u64,
     /// What of the swap path's software is under its locks, in 1/256.
     pub swap_locked: u64,
-    /// A page marked.
+    /// Marking a page, so that it faults.
     pub mark_page: u64,
-    /// A shootdown, here.
+    /// A TLB shootdown, on the core that asks for it.
     pub shootdown: u64,
     /// A shootdown, on another core.
     pub interrupt: u64,
-    /// A sample.
+    /// Taking one sample of an access.
     pub sample: u64,
 }
 
@@ -62,7 +63,7 @@ fn ps(ns: f64) -> u64 {
 }
 
 impl Costs {
-    /// A platform's.
+    /// The costs that a platform gives, in picoseconds.
     #[must_use]
     pub fn of(platform: &Platform) -> Self {
         Self {
@@ -97,8 +98,8 @@ impl Costs {
         self.copy_overlap > 0
     }
 
-    /// How long a core takes to read `bytes` of a page whose lines take `line_ps` each, from its first line on, since it waits
-    /// for so many at once; nothing where no core copies.
+    /// How long a core takes to read `bytes` of a page whose lines take `line_ps` each, from its first line
+    /// on, since it waits for so many at once; nothing where no core copies.
     #[must_use]
     pub fn copy_ps(&self, bytes: u64, line_ps: u64) -> u64 {
         let lines = (bytes / LINE_BYTES).saturating_sub(1);
@@ -114,7 +115,7 @@ impl Costs {
 
 /// A core with the task that is pinned to it.
 pub struct Core {
-    /// The task's time.
+    /// The time that the task has come to, in picoseconds.
     pub clock_ps: u64,
     /// What it does next, from `next` on.
     pub accesses: Accesses,
@@ -183,19 +184,19 @@ impl Sampler {
 
 /// A program on its node.
 pub struct Node {
-    /// Its pages.
+    /// The pages of its program.
     pub pages: Pages,
-    /// Its cores.
+    /// Its cores, one a task.
     pub cores: Vec<Core>,
-    /// What things cost.
+    /// What each kind of work costs here.
     pub costs: Costs,
-    /// What happened.
+    /// What happened here, in numbers.
     pub counts: Counts,
     /// What time went to beside the program itself.
     pub bill: Bill,
     /// The locks of its kernel's swap path.
     pub swap_lock: SwapLock,
-    /// Samples.
+    /// Takes the samples that the policy asked for.
     pub sampler: Sampler,
     /// Misses of each page, where they are counted.
     pub profile: Vec<u32>,
@@ -215,8 +216,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with `tasks` cores for the pages of `addresses`, of which `local_pages` fit into local memory. None
-    /// where there are more lines than the cache can tell apart.
+    /// A node with `tasks` cores for the pages of `addresses`, of which `local_pages` fit into local memory.
+    /// None where there are more lines than the cache can tell apart.
     #[must_use]
     pub fn new(
         platform: &Platform,
@@ -263,8 +264,8 @@ impl Node {
         })
     }
 
-    /// A page and, where memory is mapped in huge pages, its neighbours come to lie in `tier`, or far where there is
-    /// no room. Where that is.
+    /// A page and, where memory is mapped in huge pages, its neighbours come to lie in `tier`, or far where
+    /// there is no room. Where that is.
     pub fn install(&mut self, head: PageIndex, tier: Tier) -> Tier {
         let span = self.pages.span(head);
         let tier = if self.pages.take_frames(tier, span) {

@@ -1,9 +1,9 @@
 //! The simulated pages: one byte each, one byte a huge region, and which addresses they stand for.
 
-use spillway_core::machine::{PageIndex, Tier};
+use spillway_policy::machine::{PageIndex, Tier};
 
-use super::platform::HUGE_BYTES;
 use crate::workload::Region;
+use spillway_core::page::HUGE_BYTES;
 
 /// Bits of a page.
 pub mod bit {
@@ -186,7 +186,7 @@ impl Pages {
         enough
     }
 
-    /// Gives frames back.
+    /// Gives frames back to a tier.
     pub fn give_frames(&mut self, tier: Tier, pages: u32) {
         self.free[tier as usize] += pages;
     }

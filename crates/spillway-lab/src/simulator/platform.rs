@@ -1,20 +1,19 @@
-//! The hardware and the kernel that are simulated: every constant of the time model, with where it comes from.
+//! The hardware and the kernel that are simulated: every constant of the time model, with where it comes
+//! from.
 //!
-//! `docs/lab/time-model.md` tells how they work together. "Measured" means measured on the development machine
-//! (2 virtual CPUs, Linux 6.18); "chosen" means that no source was found, and that the value is our estimate.
+//! `docs/lab/time-model.md` tells how they work together. "Measured" means measured on the development
+//! machine (2 virtual CPUs, Linux 6.18); "chosen" means that no source was found, and that the value is our
+//! estimate.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use spillway_core::page::PAGE_BYTES;
 use thiserror::Error;
 
-/// Bytes in a cache line.
-pub const LINE_BYTES: u64 = 64;
+use crate::memory::LINE_BYTES;
 
 /// Bytes that a cache line takes on the link: itself and a header (chosen; CXL and OpenCAPI spend 4 to 16).
 pub const LINE_MESSAGE_BYTES: u64 = LINE_BYTES + 16;
-
-/// Bytes in a huge page.
-pub const HUGE_BYTES: u64 = 2 << 20;
 
 /// Smallest last-level cache that scaling leaves, in bytes.
 const MIN_LLC_BYTES: u64 = 32 << 10;
@@ -34,13 +33,14 @@ pub enum DaemonCore {
     Spare,
 }
 
-/// A platform.
+/// The constants of the time model, for one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
-    /// Its name.
+    /// The name that it goes by.
     pub name: String,
-    /// Working set that a run on the real platform had, in bytes. A smaller run is scaled by what it has of this.
+    /// Working set that a run on the real platform had, in bytes. A smaller run is scaled by what it has of
+    /// this.
     pub working_set_bytes: u64,
     /// Smallest page, in bytes.
     pub page_bytes: u64,
@@ -66,23 +66,25 @@ pub struct Platform {
     pub link_bytes_per_s: f64,
     /// Misses that overlap when a core runs through memory line by line, local or far; 1 for none.
     pub stream_overlap: f64,
-    /// Lines under way at once while a core copies a page from one tier to the other; 0 where the link moves pages by itself.
+    /// Lines under way at once while a core copies a page from one tier to the other; 0 where the link moves
+    /// pages by itself.
     pub copy_overlap: f64,
     /// First touch of a page, in nanoseconds.
     pub first_touch_ns: f64,
     /// A fault that needs no page: hint or minor, in nanoseconds.
     pub fault_ns: f64,
-    /// A fault that fetches a page, without the transfer: software of the swap path or of the hypervisor, nanoseconds.
+    /// A fault that fetches a page, without the transfer: software of the swap path or of the hypervisor,
+    /// nanoseconds.
     pub fetch_software_ns: f64,
     /// Moving one page, without the transfer, in nanoseconds.
     pub migrate_page_ns: f64,
     /// A system call that migrates, beyond its pages, in nanoseconds.
     pub migrate_call_ns: f64,
-    /// Looking at an entry of the page table, in nanoseconds.
+    /// Scanning an entry of the page table, in nanoseconds.
     pub scan_entry_ns: f64,
     /// Clearing an accessed bit that was set, in nanoseconds.
     pub clear_entry_ns: f64,
-    /// Looking at an entry of the level above, in nanoseconds.
+    /// Scanning an entry of the level above, in nanoseconds.
     pub scan_upper_ns: f64,
     /// Looking up a page's accessed bit from its frame, as LRU lists do (reverse map), in nanoseconds.
     pub lru_entry_ns: f64,
@@ -96,7 +98,7 @@ pub struct Platform {
     pub interrupt_ns: f64,
     /// Taking one sample of an access, in nanoseconds.
     pub sample_ns: f64,
-    /// Where daemons run.
+    /// On which cores daemons run, and so at whose cost.
     pub daemon_core: DaemonCore,
 }
 
@@ -153,22 +155,24 @@ impl Platform {
         Self {
             name: "hotbox".into(),
             working_set_bytes: 10 << 30, // HotBox 6.2
-            page_bytes: 4096,
-            l1_bytes: 32 << 10,        // Ivy Bridge
-            l1_ns: 1.5,                // 4 cycles of 2.6 GHz
-            llc_bytes: 20 << 20,       // Xeon E5-4620 v2, HotBox Table 2; 6 MB are its simulator's, Table 1
-            llc_ns: 11.5,              // HotBox Table 1: 30 cycles of 2.6 GHz
-            tlb_entries: 512,          // Ivy Bridge, second level: pages of 4 KiB only
-            tlb_huge_entries: 32,      // Ivy Bridge, first level
-            walk_ns: 3.0,              // chosen: upper levels from the walk caches
-            local_ns: 70.0,            // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
-            far_ns: 750.0,             // HotBox 6.3
-            link_bytes_per_s: 14.4e9,  // QPI at 7.2 GT/s
-            stream_overlap: 10.0,      // Ivy Bridge: line fill buffers; the simulator of 3.1 has none
-            copy_overlap: 10.0, // the same: far memory is another node's (HotBox 6.1), so cores copy its pages
+            page_bytes: PAGE_BYTES,
+            l1_bytes: 32 << 10,       // Ivy Bridge
+            l1_ns: 1.5,               // 4 cycles of 2.6 GHz
+            llc_bytes: 20 << 20,      // Xeon E5-4620 v2, HotBox Table 2; 6 MB are its simulator's, Table 1
+            llc_ns: 11.5,             // HotBox Table 1: 30 cycles of 2.6 GHz
+            tlb_entries: 512,         // Ivy Bridge, second level: pages of 4 KiB only
+            tlb_huge_entries: 32,     // Ivy Bridge, first level
+            walk_ns: 3.0,             // chosen: upper levels from the walk caches
+            local_ns: 70.0,           // HotBox Table 1: 210 cycles are 81 ns, of which 11.5 in the LLC
+            far_ns: 750.0,            // HotBox 6.3
+            link_bytes_per_s: 14.4e9, // QPI at 7.2 GT/s
+            stream_overlap: 10.0,     // Ivy Bridge: line fill buffers; the simulator of 3.1 has none
+            // The same: far memory is another node's (HotBox 6.1), so cores copy its pages.
+            copy_overlap: 10.0,
             first_touch_ns: 740.0, // measured: anonymous first touch, read
-            fault_ns: 1000.0,   // measured: a fault that the kernel resolves alone
-            fetch_software_ns: 3000.0, // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer
+            fault_ns: 1000.0,      // measured: a fault that the kernel resolves alone
+            // HotBox 3.3: a migrated page's 4 us less the fault; swap without block layer.
+            fetch_software_ns: 3000.0,
             migrate_page_ns: 3700.0,   // HotBox 3.3: 4 us, of which 0.3 us on the link
             migrate_call_ns: 26_000.0, // HotBox 3.3
             scan_entry_ns: 1.3,        // measured: PAGEMAP_SCAN of clean pages
@@ -214,11 +218,12 @@ impl Platform {
             llc_bytes: 30 << 20,         // Xeon E5-2670 v3
             tlb_entries: 1024,           // Haswell
             tlb_huge_entries: 0,
-            local_ns: 80.0,           // chosen
-            far_ns: 2840.0,           // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
-            link_bytes_per_s: 5.4e9,  // dcm 2.2 and the same fit
-            copy_overlap: 0.0,        // dcm 5.1: RDMA
-            fetch_software_ns: 500.0, // chosen: an EPT violation and its handler take 1.5 us, of which 1 us is the fault
+            local_ns: 80.0,          // chosen
+            far_ns: 2840.0,          // dcm Fig. 1b: fits 1, 1.2, 1.64, 2.47, 4.15 for 4 to 64 KiB
+            link_bytes_per_s: 5.4e9, // dcm 2.2 and the same fit
+            copy_overlap: 0.0,       // dcm 5.1: RDMA
+            // Chosen: an EPT violation and its handler take 1.5 us, of which 1 us is the fault.
+            fetch_software_ns: 500.0,
             daemon_core: DaemonCore::Spare,
             ..Self::hotbox()
         }
@@ -269,8 +274,8 @@ impl Platform {
         }
     }
 
-    /// This platform for a working set that is `factor` of the real one: caches and TLB shrink with it, so that
-    /// they hold the same share. Latencies, bandwidths and costs of single operations stay.
+    /// This platform for a working set that is `factor` of the real one: caches and TLB shrink with it, so
+    /// that they hold the same share. Latencies, bandwidths and costs of single operations stay.
     #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         let factor = factor.min(1.0);

@@ -1,6 +1,7 @@
 //! The simulator as a whole, on workloads of a few lines.
 
-use spillway_core::machine::Machine;
+use spillway_core::page::PAGE_BYTES;
+use spillway_policy::machine::TieredMachine;
 
 use super::*;
 use crate::access::Accesses;
@@ -54,7 +55,7 @@ impl Workload for Stride {
 struct Fixed(Tier);
 
 impl Policy for Fixed {
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         self.0
     }
 }
@@ -64,7 +65,7 @@ impl Policy for Fixed {
 struct Fifo(std::collections::VecDeque<u32>);
 
 impl Fifo {
-    fn make_room(&mut self, machine: &mut dyn Machine) {
+    fn make_room(&mut self, machine: &mut dyn TieredMachine) {
         while machine.free_pages(Tier::Local) == 0 {
             let Some(page) = self.0.pop_front() else { return };
             machine.write_back(page);
@@ -77,15 +78,15 @@ impl Policy for Fifo {
         AccessModel::PageFetch
     }
 
-    fn place(&mut self, page: u32, machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, page: u32, machine: &mut dyn TieredMachine) -> Tier {
         self.make_room(machine);
         self.0.push_back(page);
         Tier::Local
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
         self.make_room(machine);
-        machine.migrate(&[fault.page], Tier::Local, spillway_core::machine::Call::Kernel);
+        machine.migrate(&[fault.page], Tier::Local, spillway_policy::machine::Call::Kernel);
         self.0.push_back(fault.page);
     }
 }
@@ -98,12 +99,12 @@ impl Policy for Locked {
         AccessModel::PageFetch
     }
 
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Far
     }
 
-    fn on_fault(&mut self, fault: Fault, machine: &mut dyn Machine) {
-        machine.migrate(&[fault.page], Tier::Local, spillway_core::machine::Call::Locked);
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
+        machine.migrate(&[fault.page], Tier::Local, spillway_policy::machine::Call::Locked);
     }
 }
 
@@ -116,7 +117,7 @@ struct Halves {
 
 impl Halves {
     fn of(tasks: u64) -> Box<Self> {
-        let regions = [Region { name: "array", start: START, bytes: 1024 * 4096 }];
+        let regions = [Region { name: "array", start: START, bytes: 1024 * PAGE_BYTES }];
         Box::new(Self { regions, tasks, left: vec![true; tasks as usize] })
     }
 }
@@ -138,7 +139,8 @@ impl Workload for Halves {
         let bytes = self.regions[0].bytes / self.tasks;
         let first = START + task as u64 * bytes;
         let left = std::mem::take(&mut self.left[task]);
-        accesses.extend((first..first + bytes).step_by(4096).filter(|_| left).map(Access::read));
+        accesses
+            .extend((first..first + bytes).step_by(PAGE_BYTES as usize).filter(|_| left).map(Access::read));
         left
     }
 
@@ -160,19 +162,19 @@ impl Busy {
 }
 
 impl Policy for Busy {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         machine.set_timer(0, 1);
     }
 
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Far
     }
 
-    fn on_timer(&mut self, timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         let page = self.round % machine.page_count();
         self.round += 1;
         let to = if machine.tier_of(page) == Some(Tier::Local) { Tier::Far } else { Tier::Local };
-        machine.migrate(&[page], to, spillway_core::machine::Call::System);
+        machine.migrate(&[page], to, spillway_policy::machine::Call::System);
         if self.round < self.rounds {
             machine.set_timer(timer, 0);
             machine.set_timer(timer, 0);
@@ -203,12 +205,13 @@ fn setup(workload: Box<dyn Workload>, policy: Box<dyn Policy>, local_pages: u32,
 
 const MIB: u64 = 1 << 20;
 
-/// 16 MiB in steps of a page do not fit the TLB, and their lines collide in no cache: every access of the second
-/// round is a walk and, but for the lines that stayed, a miss.
+/// 16 MiB in steps of a page do not fit the TLB, and their lines collide in no cache: every access of the
+/// second round is a walk and, but for the lines that stayed, a miss.
 #[test]
 fn a_far_access_costs_what_the_platform_says() {
-    let far = simulate(Stride::new(512 * MIB, 4096, 1, 1), Box::new(Fixed(Tier::Far)), 0, 0.0);
-    let local = simulate(Stride::new(512 * MIB, 4096, 1, 1), Box::new(Fixed(Tier::Local)), 1 << 20, 0.0);
+    let far = simulate(Stride::new(512 * MIB, PAGE_BYTES, 1, 1), Box::new(Fixed(Tier::Far)), 0, 0.0);
+    let local =
+        simulate(Stride::new(512 * MIB, PAGE_BYTES, 1, 1), Box::new(Fixed(Tier::Local)), 1 << 20, 0.0);
     assert_eq!(far.counts.far_misses, 131_072);
     assert_eq!(local.counts.local_misses, 131_072);
     let platform = Platform::hotbox();
@@ -230,7 +233,7 @@ fn one_seed_gives_one_result() {
 /// A cyclic scan is FIFO's worst case: every page faults in every round but the first.
 #[test]
 fn page_fetch_brings_every_missing_page_in() {
-    let outcome = simulate(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, 0.0);
+    let outcome = simulate(Stride::new(8 * MIB, PAGE_BYTES, 3, 1), Box::new(Fifo::default()), 1024, 0.0);
     assert_eq!(outcome.counts.missing_faults, 2 * 2048);
     assert_eq!(outcome.counts.promotions, 2 * 2048);
     assert_eq!(outcome.counts.demotions, 2048 - 1024 + 2 * 2048);
@@ -241,7 +244,8 @@ fn page_fetch_brings_every_missing_page_in() {
 #[test]
 fn a_contending_neighbour_slows_page_fetches() {
     let run = |contention| {
-        let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, contention);
+        let mut setup =
+            setup(Stride::new(8 * MIB, PAGE_BYTES, 3, 1), Box::new(Fifo::default()), 1024, contention);
         setup.platform.copy_overlap = 0.0;
         Simulation::new(setup).unwrap().run().unwrap().remove(0)
     };
@@ -249,18 +253,18 @@ fn a_contending_neighbour_slows_page_fetches() {
     assert!(contended.run_ps > free.run_ps + 4096 * 1_000_000);
 }
 
-/// 63 lines of a page follow its first one, so many at once, in place of a message that waits for the link alone; of a page that
-/// leaves likewise, from local memory.
+/// 63 lines of a page follow its first one, so many at once, in place of a message that waits for the link
+/// alone; of a page that leaves likewise, from local memory.
 #[test]
 fn a_page_that_a_core_copies_takes_as_long_as_its_lines() {
     let run = |copy_overlap| {
-        let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Box::new(Fifo::default()), 1024, 0.0);
+        let mut setup = setup(Stride::new(8 * MIB, PAGE_BYTES, 3, 1), Box::new(Fifo::default()), 1024, 0.0);
         setup.platform.copy_overlap = copy_overlap;
         Simulation::new(setup).unwrap().run().unwrap().remove(0)
     };
     let platform = Platform::hotbox();
     let (messages, copies) = (run(0.0), run(10.0));
-    let in_ns = 63.0 * platform.far_ns / 10.0 - 4096.0 / platform.link_bytes_per_s * 1e9;
+    let in_ns = 63.0 * platform.far_ns / 10.0 - PAGE_BYTES as f64 / platform.link_bytes_per_s * 1e9;
     let out_ns = 63.0 * (platform.llc_ns + platform.local_ns) / 10.0;
     let counts = copies.counts;
     let expected_ns = counts.promotions as f64 * in_ns + counts.demotions as f64 * out_ns;
@@ -268,7 +272,8 @@ fn a_page_that_a_core_copies_takes_as_long_as_its_lines() {
     assert!((found_ns / expected_ns - 1.0).abs() < 0.02, "{found_ns} against {expected_ns}");
 }
 
-/// Two tasks that wait for the same lock while pages are copied would take as long as both, one after the other.
+/// Two tasks that wait for the same lock while pages are copied would take as long as both, one after the
+/// other.
 #[test]
 fn a_page_is_copied_with_no_lock_held() {
     let run_ps = |tasks| {
@@ -279,10 +284,11 @@ fn a_page_is_copied_with_no_lock_held() {
     assert!(run_ps(2) < run_ps(1) * 6 / 10, "{} of {}", run_ps(2), run_ps(1));
 }
 
-/// However many rounds it is asked for, its core does one after the other, and what it moves is moved when it has come to it.
+/// However many rounds it is asked for, its core does one after the other, and what it moves is moved when it
+/// has come to it.
 #[test]
 fn a_daemon_does_no_more_than_its_core_can() {
-    let mut setup = setup(Stride::new(8 * MIB, 4096, 3, 1), Busy::of(u32::MAX), 4096, 0.0);
+    let mut setup = setup(Stride::new(8 * MIB, PAGE_BYTES, 3, 1), Busy::of(u32::MAX), 4096, 0.0);
     setup.platform.daemon_core = DaemonCore::Spare;
     let outcome = Simulation::new(setup).unwrap().run().unwrap().remove(0);
     let worked_ps = outcome.spent.spare_bill.total_ps();
@@ -293,7 +299,7 @@ fn a_daemon_does_no_more_than_its_core_can() {
 #[test]
 fn a_daemon_interrupts_the_cores_that_it_is_not_on() {
     let run_ps = |daemon_core, interrupt_ns| {
-        let mut setup = setup(Stride::new(2 * MIB, 4096, 3, 1), Busy::of(200), 4096, 0.0);
+        let mut setup = setup(Stride::new(2 * MIB, PAGE_BYTES, 3, 1), Busy::of(200), 4096, 0.0);
         (setup.platform.daemon_core, setup.platform.interrupt_ns) = (daemon_core, interrupt_ns);
         Simulation::new(setup).unwrap().run().unwrap().remove(0).run_ps
     };
@@ -308,15 +314,15 @@ struct MarkOnce {
 }
 
 impl Policy for MarkOnce {
-    fn start(&mut self, machine: &mut dyn Machine) {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
         machine.set_timer(0, 200_000);
     }
 
-    fn place(&mut self, _page: u32, _machine: &mut dyn Machine) -> Tier {
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
         Tier::Local
     }
 
-    fn on_timer(&mut self, _timer: u32, machine: &mut dyn Machine) {
+    fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {
         let pages: Vec<u32> = (0..self.pages).collect();
         if self.unmap { machine.unmap(&pages) } else { machine.mark(&pages) }
     }
@@ -328,7 +334,7 @@ fn marking_many_pages_at_once_flushes_the_whole_tlb() {
     const PAGES: u64 = 64;
     for unmap in [false, true] {
         let walks = |pages| {
-            let workload = Stride::new(PAGES * 4096, 4096, 1000, 1);
+            let workload = Stride::new(PAGES * PAGE_BYTES, PAGE_BYTES, 1000, 1);
             simulate(workload, Box::new(MarkOnce { pages, unmap }), 512, 0.0).counts.walks
         };
         assert_eq!(walks(0), PAGES);
@@ -374,7 +380,7 @@ impl Workload for Worker {
 fn work_without_end_is_an_error() {
     for (ns, ends) in [(1_000_000_000, true), (1 << 50, false), ((1 << 56) - 1, false)] {
         for interleave in [Interleave::Clock, Interleave::Lockstep] {
-            let regions = [Region { name: "page", start: START, bytes: 4096 }];
+            let regions = [Region { name: "page", start: START, bytes: PAGE_BYTES }];
             let workload = Box::new(Worker { regions, ns: Some(ns) });
             let setup = Setup { interleave, ..setup(workload, Box::new(Fixed(Tier::Far)), 0, 0.0) };
             let result = Simulation::new(setup).unwrap().run();
@@ -386,7 +392,7 @@ fn work_without_end_is_an_error() {
 
 #[test]
 fn addresses_outside_the_regions_are_an_error() {
-    let mut workload = Stride::new(2 * MIB, 4096, 1, 1);
+    let mut workload = Stride::new(2 * MIB, PAGE_BYTES, 1, 1);
     workload.regions[0].start = 2 * START;
     let setup = setup(workload, Box::new(Fixed(Tier::Local)), 1, 0.0);
     let error = Simulation::new(setup).unwrap().run().err().unwrap().to_string();

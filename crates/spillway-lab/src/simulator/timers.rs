@@ -27,7 +27,7 @@ impl Timers {
         self.set_so_far += 1;
     }
 
-    /// Sets a timer.
+    /// Sets a timer of the policy to `at_ps`, in picoseconds.
     pub fn set(&mut self, timer: u32, at_ps: u64) {
         self.push(at_ps, Event::Timer(timer));
     }

@@ -1,4 +1,5 @@
-//! The TLB of one core: base and huge translations, side by side or each with entries of their own; 4 ways, LRU.
+//! The TLB of one core: base and huge translations, side by side or each with entries of their own; 4 ways,
+//! LRU.
 
 use wide::u32x4;
 
@@ -16,7 +17,7 @@ struct Set {
     order: Order<WAYS>,
 }
 
-/// A TLB.
+/// A TLB with entries for base and for huge pages.
 pub struct Tlb {
     sets: Vec<Set>,
     base_mask: u32,
@@ -38,8 +39,8 @@ pub fn huge_key(region: u32) -> u32 {
 }
 
 impl Tlb {
-    /// A TLB of `entries` entries, and of `huge_entries` for huge pages, each rounded down to a power of two; 0 huge ones:
-    /// all pages share.
+    /// A TLB of `entries` entries, and of `huge_entries` for huge pages, each rounded down to a power of two;
+    /// 0 huge ones: all pages share.
     #[must_use]
     pub fn new(entries: u32, huge_entries: u32) -> Self {
         let sets = |entries: u32| 1_u32 << (entries / WAYS as u32).max(1).ilog2();
@@ -68,12 +69,13 @@ impl Tlb {
         matches != 0
     }
 
-    /// Drops every translation. A TLB is small, so that this costs no more than a generation in each entry would.
+    /// Drops every translation. A TLB is small, so that this costs no more than a generation in each entry
+    /// would.
     pub fn flush(&mut self) {
         self.sets.fill(Set::default());
     }
 
-    /// Drops a translation.
+    /// Drops a translation, if it is there.
     pub fn invalidate(&mut self, key: u32) {
         if let Some(slot) = self.set(key).entries.iter_mut().find(|slot| **slot == key + 1) {
             *slot = 0;

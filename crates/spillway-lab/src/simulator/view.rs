@@ -1,8 +1,8 @@
-//! The machine that a policy acts on while one of its events is handled: does what it asks for, and sums up what
-//! that costs.
+//! The machine that a policy acts on while one of its events is handled: does what it asks for, and sums up
+//! what that costs.
 
-use spillway_core::machine::{Call, LinkTelemetry, Machine, PageIndex, Sample, Scan, Tier};
-use spillway_core::policy::AccessModel;
+use spillway_policy::machine::{Call, LinkTelemetry, PageIndex, Sample, Scan, Tier, TieredMachine};
+use spillway_policy::policy::AccessModel;
 
 use super::link::{Direction, Link, PS_PER_NS};
 use super::metrics::{Bill, Work};
@@ -10,16 +10,17 @@ use super::node::Node;
 use super::pages::{bit, region_bit};
 use super::timers::Timers;
 
-/// More pages than this are marked or unmapped with one flush of the whole TLB (Linux: `tlb_single_page_flush_ceiling`).
+/// More pages than this are marked or unmapped with one flush of the whole TLB (Linux:
+/// `tlb_single_page_flush_ceiling`).
 const FLUSH_CEILING: usize = 33;
 
 /// A node, as the policy sees it during one event.
 pub struct View<'a> {
-    /// The node.
+    /// The node whose pages the policy acts on.
     pub node: &'a mut Node,
-    /// Its link.
+    /// The link between the node and far memory.
     pub link: &'a mut Link,
-    /// Its timers.
+    /// The timers that the policy has set.
     pub timers: &'a mut Timers,
     /// When the event began, in picoseconds.
     pub start_ps: u64,
@@ -55,8 +56,8 @@ impl View<'_> {
         if tier == Tier::Local { Work::ScanLocal } else { Work::ScanFar }
     }
 
-    /// Interrupts the other cores of the program, so that they forget a translation. Where it begins it takes longer with each
-    /// of them; what it takes with one is part of the costs of who begins.
+    /// Interrupts the other cores of the program, so that they forget a translation. Where it begins it takes
+    /// longer with each of them; what it takes with one is part of the costs of who begins.
     fn shoot_down(&mut self) {
         let mut interrupted = 0_u64;
         let own = self.core.or_else(|| self.node.core_of_daemons());
@@ -177,7 +178,8 @@ impl View<'_> {
         self.shoot_down();
     }
 
-    /// How long a page is on its way: as long as the link takes, or the core that copies it, which waits for its lines.
+    /// How long a page is on its way: as long as the link takes, or the core that copies it, which waits for
+    /// its lines.
     fn transfer_ps(&mut self, bytes: u64, to: Tier) -> u64 {
         match to {
             Tier::Local => {
@@ -252,7 +254,7 @@ impl View<'_> {
         accessed
     }
 
-    /// Looks at the upper level: whether anything below the region of `page` was accessed since last time.
+    /// Scans the upper level: whether anything below the region of `page` was accessed since last time.
     fn upper_level(&mut self, page: PageIndex, scan: Scan) -> bool {
         self.charge(Self::scan_work(scan.tier), self.node.costs.scan_upper);
         let region = &mut self.node.pages.regions[(page >> self.node.pages.huge_shift) as usize];
@@ -271,7 +273,7 @@ impl View<'_> {
     }
 }
 
-impl Machine for View<'_> {
+impl TieredMachine for View<'_> {
     fn now_ns(&self) -> u64 {
         self.now_ps() / PS_PER_NS
     }

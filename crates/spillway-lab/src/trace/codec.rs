@@ -14,7 +14,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Appends an access.
+    /// Appends an access as the format encodes it.
     pub fn encode(&mut self, access: Access, bytes: &mut Vec<u8>) -> Result<(), TraceError> {
         let (what, kind, value) = match access.action() {
             Action::Read(address) => ("address", KIND_READ, address),

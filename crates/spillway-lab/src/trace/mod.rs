@@ -32,16 +32,13 @@ const PART_HEADER_BYTES: usize = 1 + 4 + 4 + 4 + 4 + 8;
 /// Where the index starts, and the magic once more.
 const TRAILER_BYTES: usize = 16;
 
-/// Pages that an index counts, in bytes.
-const PAGE_BYTES: u64 = 4096;
-
 /// Records of a chunk at most.
 pub const CHUNK_RECORDS: usize = 1 << 16;
 /// Raw bytes of a chunk at most: no record is longer than ten bytes.
 const CHUNK_RAW_BYTES: usize = CHUNK_RECORDS * 10;
 /// Raw bytes of an index at most: what a reader is ready to hold.
 const INDEX_RAW_BYTES: usize = 64 << 20;
-/// Tasks at most.
+/// Most tasks that a trace may have.
 pub const TASKS: u32 = 1024;
 /// Addresses and times are below this.
 pub const VALUE_LIMIT: u64 = 1 << 56;
@@ -62,7 +59,7 @@ pub enum TraceError {
     /// The file ends before its end mark.
     #[error("trace: it is cut off at byte {at}; copy or record it again")]
     Truncated {
-        /// Where it ends.
+        /// The byte at which the file ends.
         at: u64,
     },
     /// A part is not what its checksum or its numbers say.
@@ -70,7 +67,7 @@ pub enum TraceError {
     Damaged {
         /// Where the part starts.
         at: u64,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: &'static str,
     },
     /// An address or a time is too large, or there are too many tasks.
@@ -78,7 +75,7 @@ pub enum TraceError {
     TooLarge {
         /// What is too large.
         what: &'static str,
-        /// How large.
+        /// The value that was too large.
         value: u64,
         /// What it must stay below.
         limit: u64,
@@ -88,9 +85,9 @@ pub enum TraceError {
     Line {
         /// Which line, from 1.
         line: u64,
-        /// How it begins.
+        /// The text that the line begins with.
         text: String,
-        /// What was wanted.
+        /// What should stand there.
         wanted: &'static str,
     },
     /// Nothing to make a trace of.
@@ -99,11 +96,11 @@ pub enum TraceError {
     /// A program cannot be recorded.
     #[error("recording: {thing}: {reason}; {remedy}")]
     Record {
-        /// What failed.
+        /// The thing that failed.
         thing: String,
-        /// Why.
+        /// Why it failed, in the system's words.
         reason: String,
-        /// What to do.
+        /// What to do about it.
         remedy: &'static str,
     },
 }

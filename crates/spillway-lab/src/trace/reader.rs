@@ -14,7 +14,7 @@ use crate::access::{Access, Accesses};
 /// What follows one another in a task's accesses.
 #[derive(Default)]
 pub struct Chunk {
-    /// Whose they are.
+    /// The task whose accesses they are.
     pub task: u32,
     records: u32,
     taken: u32,

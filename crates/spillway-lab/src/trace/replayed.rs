@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use spillway_core::page::PAGE_BYTES;
+
 use super::reader::{Part, read_part};
-use super::{Chunk, MAGIC, PAGE_BYTES, PART_HEADER_BYTES, TRAILER_BYTES, TraceError, TraceSummary};
+use super::{Chunk, MAGIC, PART_HEADER_BYTES, TRAILER_BYTES, TraceError, TraceSummary};
 use crate::access::{Access, Accesses, Action};
 use crate::workload::{Region, Workload};
 

@@ -6,6 +6,7 @@ use super::import::{TextFormat, import};
 use super::*;
 use crate::access::{Access, Accesses, Action};
 use crate::workload::Workload;
+use spillway_core::page::PAGE_BYTES;
 
 fn write(tasks: &[Accesses]) -> (Vec<u8>, TraceSummary) {
     let mut bytes = Vec::new();
@@ -34,7 +35,7 @@ fn long_traces_of_several_tasks_come_back() {
     // A task at the end without accesses would not be counted; this one is in between.
     assert_eq!(summary.tasks, 4);
     assert_eq!(summary.records, 270_003);
-    assert_eq!(summary.touched_pages, 200_000 * 64 / 4096);
+    assert_eq!(summary.touched_pages, 200_000 * 64 / PAGE_BYTES);
     assert_eq!(summary.regions, [(0, 14 << 20)]);
     assert_eq!(read(&bytes).unwrap(), tasks);
     assert!(bytes.len() < 20_000, "{}", bytes.len());
@@ -47,7 +48,7 @@ fn a_trace_is_a_workload() {
     let mut workload = TraceWorkload::new(Cursor::new(bytes)).unwrap();
     assert_eq!(workload.summary(), &summary);
     assert_eq!((workload.tasks(), workload.regions().len()), (2, 1));
-    assert_eq!(workload.working_set_bytes(), Some(100_000_u64.div_ceil(64) * 4096));
+    assert_eq!(workload.working_set_bytes(), Some(100_000_u64.div_ceil(64) * PAGE_BYTES));
     for (task, expected) in tasks.iter().enumerate() {
         let mut accesses = Accesses::new();
         while workload.step(task, &mut accesses) {}
@@ -109,7 +110,8 @@ fn imported(format: TextFormat, text: &str) -> Result<Accesses, TraceError> {
 
 #[test]
 fn lackey_output_is_imported() {
-    let text = "==12== Lackey, an example Valgrind tool\nI  04001000,3\nI  04001003,5\n S 1ffeffe7c,8\nI  0400100b,7\n \
+    let text = "==12== Lackey, an example Valgrind tool\nI  04001000,3\nI  04001003,5\n S 1ffeffe7c,8\n\
+                I  0400100b,7\n \
                 L 0403fc,4\nI  0400100e,2\n M 0421c7c8,4\n--12-- warning\n";
     let expected = [
         Access::write(0x1_ffef_fe7c),
@@ -169,19 +171,24 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn whatever_is_written_is_read(tasks in prop::collection::vec(prop::collection::vec(access(), 1..200), 0..5)) {
+    fn whatever_is_written_is_read(
+        tasks in prop::collection::vec(prop::collection::vec(access(), 1..200), 0..5),
+    ) {
         let (bytes, summary) = write(&tasks);
         prop_assert_eq!(&read(&bytes).unwrap(), &tasks);
         let pages: std::collections::BTreeSet<u64> = tasks
             .iter()
             .flatten()
             .filter_map(|access| match access.action() {
-                Action::Read(address) | Action::Write(address) => Some(address / 4096),
+                Action::Read(address) | Action::Write(address) => Some(address / PAGE_BYTES),
                 Action::ComputeNs(_) => None,
             })
             .collect();
         prop_assert_eq!(summary.touched_pages, pages.len() as u64);
-        let held = |page: u64| summary.regions.iter().any(|&(start, bytes)| (start..start + bytes).contains(&(page * 4096)));
+        let held = |page: u64| {
+            let address = page * PAGE_BYTES;
+            summary.regions.iter().any(|&(start, bytes)| (start..start + bytes).contains(&address))
+        };
         prop_assert!(pages.into_iter().all(held));
     }
 }

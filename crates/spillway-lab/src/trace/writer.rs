@@ -1,20 +1,20 @@
-//! Writes a trace.
+//! Writes a trace, chunk by chunk, with its index at the end.
 
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
 use twox_hash::XxHash3_64;
 
 use super::codec::Encoder;
 use super::{
-    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PAGE_BYTES, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS,
-    TRAILER_BYTES, TraceError,
+    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES,
+    TraceError,
 };
 use crate::access::{Access, Action};
 
 const ZSTD_LEVEL: i32 = 3;
-const HUGE_BYTES: u64 = 2 << 20;
-const PAGES_PER_HUGE: usize = 512;
+const PAGES_PER_HUGE: usize = (HUGE_BYTES / PAGE_BYTES) as usize;
 const WORD_BITS: usize = 64;
 
 /// Which base pages of a huge page are touched.

@@ -11,8 +11,8 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{rng, zipf};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -31,21 +31,21 @@ const NOISE: f32 = 0.1;
 /// How long a task waits before it looks again whether the others are done.
 const WAIT_NS: u64 = 1000;
 
-/// Settings of [`Als`].
+/// What a run may set of [`Als`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlsConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
     /// How often both sides are solved for.
     pub iterations: usize,
     /// Zipf exponent of how often an item is rated.
     pub skew: f64,
-    /// Regularisation.
+    /// Weight of the regularisation in the least squares.
     pub lambda: f32,
     /// Work on a rating; solving for a vector takes ten times as much.
     pub compute_ns_per_rating: u64,
@@ -82,11 +82,11 @@ struct Row {
     right: Factors,
 }
 
-/// Alternating least squares.
+/// Alternating least squares over a matrix of ratings.
 pub struct Als {
     config: AlsConfig,
     regions: Vec<Region>,
-    /// Users, items.
+    /// The users' side and the items' side.
     sides: [Side; 2],
     /// Which side is solved for.
     solving: usize,

@@ -8,8 +8,8 @@
 use serde::Deserialize;
 
 use super::amg_levels::{Level, levels};
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -23,17 +23,17 @@ const COARSEST_SWEEPS: usize = 8;
 /// Bytes for an unknown of the finest level, those of the coarser ones for it included.
 const UNKNOWN_BYTES: usize = 174;
 
-/// Settings of [`Amg`].
+/// What a run may set of [`Amg`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AmgConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
     /// Seed of the right side.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
-    /// Iterations at most.
+    /// Most iterations before it ends unconverged.
     pub iterations: usize,
     /// It ends when the residual is this small a share of the right side.
     pub tolerance: f64,

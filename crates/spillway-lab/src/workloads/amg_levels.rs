@@ -20,7 +20,7 @@ pub struct Level {
     /// Rows in the order of their aggregates, and where each aggregate's begin: what a coarse row sums.
     members: Array<u32>,
     member_offsets: Array<u32>,
-    /// Right side.
+    /// The right side of the level's equations.
     pub right: Array<f64>,
     /// Guess at the solution.
     pub guess: Array<f64>,

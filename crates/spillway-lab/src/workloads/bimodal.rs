@@ -8,25 +8,25 @@
 use rand::RngExt;
 use rand::seq::index;
 use serde::Deserialize;
+use spillway_core::page::{HUGE_BYTES, PAGE_SIZE};
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{WorkloadRng, mix, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
 
-const PAGE_BYTES: usize = 4096;
-const WORDS_PER_PAGE: usize = PAGE_BYTES / 8;
-const PAGES_PER_HUGE: usize = 512;
+const WORDS_PER_PAGE: usize = PAGE_SIZE / 8;
+const PAGES_PER_HUGE: usize = HUGE_BYTES as usize / PAGE_SIZE;
 const READS_PER_STEP: u64 = 256;
 
-/// Settings of [`Bimodal`].
+/// What a run may set of [`Bimodal`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BimodalConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
     /// Tasks, each with its own reads.
     pub tasks: usize,
@@ -121,14 +121,14 @@ impl Registered for Bimodal {
         within(name, "hot_share", config.hot_share, 0.0..=1.0)?;
         within(name, "hot_reads", config.hot_reads, 0.0..=1.0)?;
         within(name, "fragmentation", config.fragmentation, 0.0..=0.998)?;
-        at_least(name, config.bytes, (PAGE_BYTES * PAGES_PER_HUGE) as u64)?;
+        at_least(name, config.bytes, (PAGE_SIZE * PAGES_PER_HUGE) as u64)?;
         if config.reads == 0 {
             config.reads = config.bytes / 8;
         }
-        let pages = config.bytes as usize / PAGE_BYTES;
+        let pages = config.bytes as usize / PAGE_SIZE;
         let (hot, cold) = spread(pages, &config)?;
         let mut space = AddressSpace::default();
-        let numbers = space.reserve("numbers", (pages * PAGE_BYTES) as u64);
+        let numbers = space.reserve("numbers", (pages * PAGE_SIZE) as u64);
         let readers = (0..config.tasks)
             .map(|task| Reader {
                 rng: rng(config.seed, 1 + task as u64),
@@ -212,7 +212,7 @@ mod tests {
         let mut accesses = Accesses::new();
         while bimodal.step(0, &mut accesses) {}
         let reads = accesses.iter().filter_map(|access| match access.action() {
-            Action::Read(address) => Some((address - base) / 4096),
+            Action::Read(address) => Some((address - base) / PAGE_SIZE as u64),
             _ => None,
         });
         let (hits, all) =

@@ -7,9 +7,9 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::graph::{Graph, NO_VERTEX, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -19,15 +19,15 @@ const STEP_EDGES: usize = 512;
 /// Vertices that a step sets to not reached.
 const STEP_RESET: usize = 8192;
 
-/// Settings of [`Graph500Bfs`].
+/// What a run may set of [`Graph500Bfs`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Graph500BfsConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks (HotBox: 4).
+    /// How many tasks share the work (HotBox: 4).
     pub tasks: usize,
     /// Edges for each vertex (Graph500: 16), stored in both directions.
     pub edge_factor: usize,

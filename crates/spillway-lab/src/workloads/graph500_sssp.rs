@@ -7,10 +7,10 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::graph::{Graph, NO_VERTEX, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::random::mix;
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -23,15 +23,15 @@ const STEP_FAR: usize = 512;
 const IN_NEAR: u8 = 1;
 const IN_FAR: u8 = 2;
 
-/// Settings of [`Graph500Sssp`].
+/// What a run may set of [`Graph500Sssp`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Graph500SsspConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
     /// Edges for each vertex (Graph500: 16), stored in both directions.
     pub edge_factor: usize,

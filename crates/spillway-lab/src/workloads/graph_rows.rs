@@ -34,11 +34,11 @@ pub enum GraphKind {
 pub struct GraphKey {
     /// How it is drawn.
     pub kind: GraphKind,
-    /// Vertices.
+    /// How many vertices the graph has.
     pub vertices: usize,
     /// Edges that are drawn; a loop is in no row of both directions.
     pub edges: usize,
-    /// Seed.
+    /// The seed that the edges are drawn from.
     pub seed: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct GraphKey {
 pub struct Rows {
     /// Where each row starts; one more than vertices.
     pub offsets: Vec<u64>,
-    /// The rows.
+    /// The neighbours of all vertices, row after row.
     pub neighbours: Vec<u32>,
 }
 

@@ -5,8 +5,8 @@ use rand::RngExt;
 use rand::seq::SliceRandom;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{mix, rng, zipf};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -16,15 +16,15 @@ const NO_ROW: u32 = u32::MAX;
 /// Rows of the larger table for each of the smaller one.
 const PROBES_PER_BUILD: usize = 4;
 
-/// Settings of [`HashJoin`].
+/// What a run may set of [`HashJoin`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashJoinConfig {
     /// Working set: both tables, the hash table and the result.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
     /// Zipf exponent of how often the larger table names a key; 0: each as often.
     pub skew: f64,
@@ -47,7 +47,7 @@ struct Row {
     payload: u32,
 }
 
-/// Joins two tables.
+/// Joins two tables through a hash table of the smaller one.
 pub struct HashJoin {
     config: HashJoinConfig,
     regions: Vec<Region>,

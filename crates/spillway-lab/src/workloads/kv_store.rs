@@ -27,7 +27,7 @@ const CLASS_LEAST_BYTES: u64 = 96;
 const CLASS_GROWTH: f64 = 1.25;
 const NO_ITEM: u32 = u32::MAX;
 
-/// The store.
+/// A hash table of items, in slabs.
 pub struct KvStore {
     /// The first item of each chain.
     heads: Vec<u32>,
@@ -56,9 +56,9 @@ impl Item {
 /// How long an item's key and its value are, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemSize {
-    /// Its key.
+    /// The length of its key, in bytes.
     pub key_bytes: u64,
-    /// Its value.
+    /// The length of its value, in bytes.
     pub value_bytes: u64,
 }
 

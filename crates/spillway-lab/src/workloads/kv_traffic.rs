@@ -9,7 +9,7 @@ use crate::access::{Access, Accesses};
 
 /// What the requests are like.
 pub struct TrafficConfig {
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
     /// Tasks, each with its own requests.
     pub tasks: usize,

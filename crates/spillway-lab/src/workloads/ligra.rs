@@ -38,7 +38,7 @@ pub enum Convert {
 }
 
 impl Frontier {
-    /// An empty one.
+    /// A frontier that holds no vertex.
     pub fn new(space: &mut AddressSpace, vertices: usize) -> Self {
         Self {
             list: [space.filled("frontier", 0, vertices), space.filled("next frontier", 0, vertices)],

@@ -6,10 +6,10 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::graph::{Graph, NO_VERTEX, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -21,15 +21,15 @@ const STEP_RESET: usize = 8192;
 /// Where a search begins (Ligra's default).
 const ROOT: u32 = 0;
 
-/// Settings of [`LigraBfs`].
+/// What a run may set of [`LigraBfs`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LigraBfsConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks (HotBox: 4).
+    /// How many tasks share the work (HotBox: 4).
     pub tasks: usize,
     /// Edges for each vertex (HotBox: 400 M for 40 M), stored in both directions.
     pub edge_factor: usize,

@@ -7,10 +7,10 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::graph::{Graph, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
 use super::ligra::{Convert, Frontier};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -18,15 +18,15 @@ use crate::workload::{Region, Workload};
 const STEP_EDGES: usize = 256;
 const STEP_VERTICES: usize = 1024;
 
-/// Settings of [`LigraPageRank`].
+/// What a run may set of [`LigraPageRank`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LigraPageRankConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks (HotBox: 4).
+    /// How many tasks share the work (HotBox: 4).
     pub tasks: usize,
     /// Edges for each vertex (HotBox: 400 M for 40 M), stored in both directions.
     pub edge_factor: usize,
@@ -58,7 +58,7 @@ impl Default for LigraPageRankConfig {
     }
 }
 
-/// PageRank by changes.
+/// PageRank that passes on changes only.
 pub struct LigraPageRank {
     config: LigraPageRankConfig,
     regions: Vec<Region>,

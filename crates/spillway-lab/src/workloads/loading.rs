@@ -3,10 +3,10 @@
 //! A program fills its tables before the papers begin to measure; which pages it touched first decides what
 //! lies in local memory then.
 
+use spillway_core::page::PAGE_BYTES;
+
 use crate::access::{Access, Accesses};
 use crate::workload::{Region, Workload};
-
-const PAGE_BYTES: u64 = 4096;
 
 /// Pages that one step touches.
 const PAGES_PER_STEP: u64 = 256;
@@ -70,7 +70,7 @@ impl Workload for Loading {
 mod tests {
     use super::*;
     use crate::access::Action;
-    use crate::workloads::registry::Registered;
+    use crate::workloads::entry::Registered;
     use crate::workloads::{Scan, ScanConfig};
 
     #[test]

@@ -1,19 +1,20 @@
 //! memcached under Facebook's ETC traffic (HotBox section 6.2: 90% of requests to 10% of the keys, whose
 //! places in memory are random; one task).
 //!
-//! Sizes are ETC's as the load generator Mutilate draws them (`fb_key`, `fb_value`; Atikoglu et al., SIGMETRICS
-//! 2012, sections 5.2 to 5.4): keys of a generalised extreme value distribution, values of up to 14 bytes by a table and the
-//! others of a generalised Pareto distribution from 15 bytes on; one request in 31 sets. An item then takes 332 bytes
-//! on average, so 30 million of them are the 10 GB of the paper. Simplified: keys are numbers that are not compared byte by
-//! byte, and the one value in ten thousand that is longer than 16 KB is cut there.
+//! Sizes are ETC's as the load generator Mutilate draws them (`fb_key`, `fb_value`; Atikoglu et al.,
+//! SIGMETRICS 2012, sections 5.2 to 5.4): keys of a generalised extreme value distribution, values of up to
+//! 14 bytes by a table and the others of a generalised Pareto distribution from 15 bytes on; one request in
+//! 31 sets. An item then takes 332 bytes on average, so 30 million of them are the 10 GB of the paper.
+//! Simplified: keys are numbers that are not compared byte by byte, and the one value in ten thousand that is
+//! longer than 16 KB is cut there.
 
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::kv_store::{ItemSize, KvStore, VALUE_MAX_BYTES};
 use super::kv_traffic::{Traffic, TrafficConfig};
 use super::random::{WorkloadRng, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::Accesses;
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
@@ -21,7 +22,7 @@ use crate::workload::{Region, Workload};
 const KEY_LOCATION: f64 = 30.7984;
 const KEY_SCALE: f64 = 8.20449;
 const KEY_SHAPE: f64 = 0.078_688;
-/// memcached's longest key.
+/// The longest key that memcached takes.
 const KEY_MAX_BYTES: f64 = 250.0;
 
 /// How likely values of 0, 1, 2, ... bytes are (Atikoglu et al., Table 5, as rounded by Mutilate).
@@ -52,15 +53,15 @@ fn item_size(rng: &mut WorkloadRng) -> ItemSize {
     ItemSize { key_bytes, value_bytes: value_bytes.min(VALUE_MAX_BYTES as f64) as u64 }
 }
 
-/// Settings of [`MemcachedEtc`].
+/// What a run may set of [`MemcachedEtc`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MemcachedEtcConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks (HotBox: 1).
+    /// How many tasks share the work (HotBox: 1).
     pub tasks: usize,
     /// Requests of all tasks together; 0: 8 for each key.
     pub requests: u64,
@@ -152,6 +153,7 @@ mod tests {
     use super::*;
     use crate::access::Action;
     use crate::workloads::testing::run;
+    use spillway_core::page::PAGE_BYTES;
 
     #[test]
     fn answers_right_with_several_tasks() {
@@ -183,7 +185,7 @@ mod tests {
         let mut pages: Vec<_> = accesses
             .iter()
             .filter_map(|access| match access.action() {
-                Action::Read(address) | Action::Write(address) => Some(address / 4096),
+                Action::Read(address) | Action::Write(address) => Some(address / PAGE_BYTES),
                 Action::ComputeNs(_) => None,
             })
             .collect();

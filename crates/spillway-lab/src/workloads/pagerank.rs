@@ -6,9 +6,9 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::graph::{Graph, RowPlace};
 use super::graph_rows::{GraphKey, GraphKind};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -16,21 +16,21 @@ use crate::workload::{Region, Workload};
 const STEP_EDGES: usize = 512;
 const STEP_VERTICES: usize = 2048;
 
-/// Settings of [`PageRank`].
+/// What a run may set of [`PageRank`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PageRankConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
     /// Edges for each vertex.
     pub edge_factor: usize,
-    /// Iterations at most.
+    /// Most iterations before it ends unconverged.
     pub iterations: usize,
-    /// Damping factor.
+    /// The damping factor of PageRank.
     pub damping: f64,
     /// It ends when the ranks change by less than this in sum.
     pub tolerance: f64,
@@ -53,7 +53,7 @@ impl Default for PageRankConfig {
     }
 }
 
-/// PageRank, gathering.
+/// PageRank in which each vertex gathers from its neighbours.
 pub struct PageRank {
     config: PageRankConfig,
     regions: Vec<Region>,

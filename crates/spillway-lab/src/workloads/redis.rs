@@ -10,8 +10,8 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{WorkloadRng, mix, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -20,13 +20,13 @@ const NO_ENTRY: u32 = u32::MAX;
 const CLIENT_BUFFER_WORDS: usize = 16384 / 8;
 const REQUEST_WORDS: usize = 16;
 
-/// Settings of [`Redis`].
+/// What a run may set of [`Redis`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedisConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
     /// Tasks (Redis serves from one).
     pub tasks: usize,

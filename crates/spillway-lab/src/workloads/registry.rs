@@ -1,10 +1,8 @@
-//! Workloads by name.
+//! Workloads by name. A new workload is one file and one line here.
 
 use std::path::Path;
 
-use serde::de::DeserializeOwned;
-use thiserror::Error;
-
+use super::entry::{Overrides, TRACE, WorkloadEntry, WorkloadError, entry, within};
 use super::loading::Loading;
 use super::{
     Als, Amg, Bimodal, Graph500Bfs, Graph500Sssp, HashJoin, LigraBfs, LigraPageRank, MemcachedEtc, PageRank,
@@ -13,83 +11,8 @@ use super::{
 use crate::trace::TraceWorkload;
 use crate::workload::Workload;
 
-/// Settings of a workload beside its size and seed, by name; `load = false` leaves out the load phase.
-pub type Overrides = serde_json::Map<String, serde_json::Value>;
-
-/// The workload that repeats a trace: its size and seed are those of the trace, its one setting is `file`.
-pub const TRACE: &str = "trace";
-
 /// Most tasks of a workload.
 const MOST_TASKS: u64 = 1024;
-
-/// Why there is no such workload.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum WorkloadError {
-    /// No workload has this name.
-    #[error("workload '{name}': there is none of this name; take one of {known}")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
-    /// A setting is not known or has no value that it can take.
-    #[error("workload '{name}': {reason}; correct its settings")]
-    Setting {
-        /// Of which workload.
-        name: &'static str,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A trace cannot be repeated.
-    #[error("workload '{TRACE}': '{file}': {reason}")]
-    Trace {
-        /// Its path.
-        file: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The working set is too small for one of everything.
-    #[error(
-        "workload '{name}': a working set of {bytes} bytes is too small; give it at least {least_bytes} bytes"
-    )]
-    TooSmall {
-        /// Of which workload.
-        name: &'static str,
-        /// What was asked for.
-        bytes: u64,
-        /// What it takes.
-        least_bytes: u64,
-    },
-}
-
-/// A workload that the registry can build.
-pub(super) trait Registered: Workload + Sized + 'static {
-    /// Its settings.
-    type Config: DeserializeOwned;
-    /// Its name on the command line.
-    const NAME: &'static str;
-    /// What it does, in a line.
-    const ABOUT: &'static str;
-    /// Whether it wants a load phase before its own; false when loading is a part of what its paper measures.
-    const PRELOAD: bool = true;
-    /// Makes it, ready for its first step.
-    fn new(config: Self::Config) -> Result<Self, WorkloadError>;
-}
-
-/// One line of the registry.
-pub struct WorkloadEntry {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// What it does, in a line.
-    pub about: &'static str,
-    preload: bool,
-    build: fn(Overrides) -> Result<Box<dyn Workload>, WorkloadError>,
-}
-
-const fn entry<W: Registered>() -> WorkloadEntry {
-    WorkloadEntry { name: W::NAME, about: W::ABOUT, preload: W::PRELOAD, build: build_configured::<W> }
-}
 
 static ENTRIES: &[WorkloadEntry] = &[
     entry::<Scan>(),
@@ -174,34 +97,6 @@ fn open_trace(settings: &Overrides) -> Result<Box<dyn Workload>, WorkloadError> 
         Ok(workload) => Ok(Box::new(workload)),
         Err(error) => Err(WorkloadError::Trace { file: file.to_owned(), reason: error.to_string() }),
     }
-}
-
-fn build_configured<W: Registered>(settings: Overrides) -> Result<Box<dyn Workload>, WorkloadError> {
-    let config = serde_json::from_value(settings.into())
-        .map_err(|error| WorkloadError::Setting { name: W::NAME, reason: error.to_string() })?;
-    Ok(Box::new(W::new(config)?))
-}
-
-/// An error unless `bytes` is at least what `name` takes.
-pub(super) fn at_least(name: &'static str, bytes: u64, least_bytes: u64) -> Result<(), WorkloadError> {
-    if bytes < least_bytes {
-        return Err(WorkloadError::TooSmall { name, bytes, least_bytes });
-    }
-    Ok(())
-}
-
-/// An error unless a setting is within bounds.
-pub(super) fn within<T: PartialOrd + std::fmt::Display>(
-    name: &'static str,
-    setting: &str,
-    value: T,
-    bounds: std::ops::RangeInclusive<T>,
-) -> Result<(), WorkloadError> {
-    if bounds.contains(&value) {
-        return Ok(());
-    }
-    let reason = format!("'{setting}' is {value}, not within {} to {}", bounds.start(), bounds.end());
-    Err(WorkloadError::Setting { name, reason })
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use rand::RngExt;
 use serde::Deserialize;
+use spillway_core::page::PAGE_BYTES;
 
+use super::entry::{Registered, WorkloadError, at_least};
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -12,11 +13,11 @@ use crate::workload::{Region, Workload};
 /// Elements that one step sums: those of a page.
 const STEP_LEN: usize = 512;
 
-/// Settings of [`Scan`].
+/// What a run may set of [`Scan`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScanConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
     /// Seed of the numbers that it sums.
     pub seed: u64,
@@ -57,7 +58,7 @@ impl Registered for Scan {
 
     fn new(config: ScanConfig) -> Result<Self, WorkloadError> {
         let name = Self::NAME;
-        at_least(name, config.bytes, 4096 * config.tasks as u64)?;
+        at_least(name, config.bytes, PAGE_BYTES * config.tasks as u64)?;
         let mut rng = rng(config.seed, 0);
         let len = (config.bytes / 8) as usize;
         let mut space = AddressSpace::default();

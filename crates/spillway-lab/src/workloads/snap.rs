@@ -1,10 +1,10 @@
 //! Sequence alignment like SNAP's (dcm section 4.1, Fig. 11; Zaharia et al. 2011): a load phase that reads
-//! the genome and its index from a file, from end to end, then an align phase that looks up each read's seeds at
-//! random places of the index and compares the read with the genome where they point.
+//! the genome and its index from a file, from end to end, then an align phase that looks up each read's seeds
+//! at random places of the index and compares the read with the genome where they point.
 //!
-//! The file stays in the page cache, which is a part of the working set: dcm's shares are of what a virtual machine
-//! holds, and "the guest OS keeps the page caches in its memory" (section 5.2). So half of the memory is cold once the
-//! reads are aligned.
+//! The file stays in the page cache, which is a part of the working set: dcm's shares are of what a virtual
+//! machine holds, and "the guest OS keeps the page caches in its memory" (section 5.2). So half of the memory
+//! is cold once the reads are aligned.
 //!
 //! The index is a hash table from each 20-base seed to where it stands, with linear probing. Simplified:
 //! reads differ from the genome by substitutions only, so a candidate is scored by how many bases differ;
@@ -13,8 +13,8 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{WorkloadRng, mix, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array, LINE_BYTES};
 use crate::workload::{Region, Workload};
@@ -27,15 +27,15 @@ const STEP_LINES: u64 = 64;
 /// Reads that lie in memory at a time; they come from a file.
 const READ_RING: usize = 1024;
 
-/// Settings of [`Snap`].
+/// What a run may set of [`Snap`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SnapConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
     /// Reads to align; 0: one for each 20 bases of the genome.
     pub reads: u64,
@@ -43,8 +43,9 @@ pub struct SnapConfig {
     pub read_bases: usize,
     /// Share of a read's bases that differ from the genome.
     pub substitutions: f64,
-    /// Work on a seed or a candidate. Some 4.5 of them make a read, which takes SNAP 32 us of a core: its paper aligns
-    /// 900 M reads of 100 bases (a human genome 30 times over) in an hour for $2, the price of 8 cores.
+    /// Work on a seed or a candidate. Some 4.5 of them make a read, which takes SNAP 32 us of a core: its
+    /// paper aligns 900 M reads of 100 bases (a human genome 30 times over) in an hour for $2, the price of 8
+    /// cores.
     pub compute_ns: u64,
 }
 
@@ -69,7 +70,7 @@ struct Slot {
     place: u32,
 }
 
-/// Sequence alignment.
+/// Sequence alignment: loads genome and index, then aligns reads.
 pub struct Snap {
     config: SnapConfig,
     regions: Vec<Region>,
@@ -233,7 +234,8 @@ impl Registered for Snap {
         within(name, "substitutions", config.substitutions, 0.0..=0.2)?;
         let ring_bytes = READ_RING * config.read_bases;
         at_least(name, config.bytes, ring_bytes as u64 + (64 << 10))?;
-        // For each base itself and its slots, twice: in memory and in the page cache; and a fifth of a byte for its alignment.
+        // For each base itself and its slots, twice: in memory and in the page cache; and a fifth of a byte
+        // for its alignment.
         let base_tenths = 2 * (10 + 4 * SLOTS_PER_TWO_BASES * 10) + 2;
         let bases = (config.bytes as usize - ring_bytes) * 10 / base_tenths;
         if config.reads == 0 {

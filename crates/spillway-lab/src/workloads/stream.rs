@@ -4,8 +4,8 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least};
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -13,7 +13,7 @@ use crate::workload::{Region, Workload};
 /// Elements that one step copies: those of a page.
 const STEP_LEN: usize = 512;
 
-/// Settings of [`Stream`].
+/// What a run may set of [`Stream`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamConfig {

@@ -11,20 +11,20 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::{WorkloadRng, rng};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use super::tpcc_tables::{DISTRICTS, LINES_MOST, Order, OrderLine, Tables};
 use crate::access::{Access, Accesses};
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
 
-/// Settings of [`Tpcc`].
+/// What a run may set of [`Tpcc`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TpccConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
     /// Tasks: VoltDB's sites (HotBox: 4).
     pub tasks: usize,
@@ -32,8 +32,8 @@ pub struct TpccConfig {
     pub transactions: u64,
     /// Random accesses to run-time data for each record that is touched.
     pub runtime_accesses: usize,
-    /// Work for a transaction beside its memory accesses. VoltDB takes some 400 us of a processor for one (dcm Table 1:
-    /// 39,749 a second on 16), of which accesses to local memory make up 70.
+    /// Work for a transaction beside its memory accesses. VoltDB takes some 400 us of a processor for one
+    /// (dcm Table 1: 39,749 a second on 16), of which accesses to local memory make up 70.
     pub compute_ns: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for TpccConfig {
     }
 }
 
-/// TPC-C.
+/// The transactions of TPC-C, over tables in memory.
 pub struct Tpcc {
     config: TpccConfig,
     regions: Vec<Region>,

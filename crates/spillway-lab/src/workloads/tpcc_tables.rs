@@ -38,12 +38,12 @@ impl Table {
         self.words.len() / RECORD_WORDS
     }
 
-    /// Reads a record.
+    /// Reads a whole record, and notes the accesses.
     pub fn read(&self, record: usize, accesses: &mut Accesses) -> &[i64] {
         self.words.read_run(record * RECORD_WORDS..(record + 1) * RECORD_WORDS, accesses)
     }
 
-    /// Writes a record.
+    /// Writes a whole record, and notes the accesses.
     fn write(&mut self, record: usize, accesses: &mut Accesses) -> &mut [i64] {
         self.words.write_run(record * RECORD_WORDS..(record + 1) * RECORD_WORDS, accesses)
     }
@@ -56,9 +56,9 @@ impl Table {
 /// One line of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderLine {
-    /// Which item.
+    /// The number of the item.
     pub item: usize,
-    /// How many.
+    /// How many of it are ordered.
     pub quantity: i64,
     /// For how much, in cents.
     pub amount: i64,
@@ -69,7 +69,7 @@ pub struct OrderLine {
 pub struct Order {
     /// Which customer of the district.
     pub customer: usize,
-    /// What is ordered.
+    /// The items that are ordered.
     pub lines: Vec<OrderLine>,
 }
 
@@ -206,7 +206,7 @@ impl Tables {
         stock[2] += 1;
     }
 
-    /// Places an order.
+    /// Places an order in its district, under the district's next number.
     pub fn append_order(&mut self, district: usize, order: &Order, accesses: &mut Accesses) {
         self.districts.read(district, accesses);
         let row = self.districts.write(district, accesses);
@@ -216,7 +216,7 @@ impl Tables {
         order.write_to(self.orders.write(record, accesses));
     }
 
-    /// Books a payment.
+    /// Books a payment at warehouse, district and customer.
     pub fn pay(
         &mut self,
         warehouse: usize,

@@ -8,8 +8,8 @@
 use rand::RngExt;
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::random::rng;
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
@@ -21,7 +21,7 @@ const HEADS: usize = 4;
 const STEP_WEIGHTS: usize = 16384;
 const LINE_WEIGHTS: u64 = 16;
 
-/// Settings of [`Transformer`].
+/// What a run may set of [`Transformer`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TransformerConfig {
@@ -29,9 +29,9 @@ pub struct TransformerConfig {
     pub bytes: u64,
     /// Seed of weights and prompts.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
-    /// Layers.
+    /// How many layers the model has.
     pub layers: usize,
     /// Sequences that are decoded together.
     pub batch: usize,
@@ -47,7 +47,7 @@ impl Default for TransformerConfig {
     }
 }
 
-/// Transformer inference.
+/// Inference by a transformer, layer by layer.
 pub struct Transformer {
     config: TransformerConfig,
     regions: Vec<Region>,

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
+use super::entry::{Registered, WorkloadError, at_least, within};
 use super::kv_store::{ItemSize, KvStore, VALUE_MAX_BYTES};
 use super::kv_traffic::{Traffic, TrafficConfig};
-use super::registry::{Registered, WorkloadError, at_least, within};
 use crate::access::Accesses;
 use crate::memory::AddressSpace;
 use crate::workload::{Region, Workload};
@@ -12,15 +12,15 @@ use crate::workload::{Region, Workload};
 /// A key (Mutilate's default: 30 bytes, as its default value of 200).
 const KEY_BYTES: u64 = 30;
 
-/// Settings of [`UniformKv`].
+/// What a run may set of [`UniformKv`].
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UniformKvConfig {
-    /// Working set.
+    /// The working set to fill, in bytes.
     pub bytes: u64,
-    /// Seed.
+    /// The seed that all lots are drawn from.
     pub seed: u64,
-    /// Tasks.
+    /// How many tasks share the work.
     pub tasks: usize,
     /// Requests of all tasks together; 0: 8 for each key.
     pub requests: u64,

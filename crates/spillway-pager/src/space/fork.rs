@@ -33,8 +33,8 @@ fn around(stack: usize) -> Range<usize> {
 }
 
 impl<K: Kernel> Worker<K> {
-    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus one,
-    /// 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
+    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus
+    /// one, 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
     pub(crate) fn begin_fork(&mut self, stacks: &[usize]) -> usize {
         if !self.engine.gate.freeze::<K>() {
             return TRY_AGAIN;
@@ -70,8 +70,8 @@ impl<K: Kernel> Worker<K> {
         child + 1
     }
 
-    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and goes
-    /// on on it while nobody answers faults. An error where a page has to wait for room, or cannot be had.
+    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and
+    /// goes on on it while nobody answers faults. An error where a page has to wait for room, or cannot be had.
     fn make_local(&mut self, stack: usize) -> Result<(), Failure> {
         let parts = self.engine.regions().within(&around(stack));
         for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {

@@ -39,7 +39,7 @@ const fn count_classes() -> usize {
     count
 }
 
-/// Number of classes.
+/// How many classes of sizes there are.
 pub const CLASSES: usize = count_classes();
 
 const SIZES: [u16; CLASSES] = {

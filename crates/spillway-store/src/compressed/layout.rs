@@ -102,7 +102,7 @@ impl Layout {
         memory.atomics_u64(self.index, self.slots)
     }
 
-    /// The allocator.
+    /// The allocator of spans, over the file's memory.
     pub fn spans<'a>(&self, memory: &'a SharedMemory) -> Spans<'a, AtomicU64> {
         Spans {
             states: memory.atomics_u64(self.states, self.spans),

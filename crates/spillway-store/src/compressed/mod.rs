@@ -36,7 +36,7 @@ pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedPart
     Ok(SharedParts { capacity_slots: layout.slots as u32, fd: Some(file) })
 }
 
-/// Maps it.
+/// Maps the run's memory file into this process.
 pub(crate) fn open(spec: &StoreSpec, parts: SharedParts) -> Result<Arc<dyn Store>, StoreError> {
     let file = shared_file(spec, parts.fd)?;
     let memory = SharedMemory::map(&file).map_err(|errno| no_memory_file(spec, errno))?;
@@ -78,7 +78,7 @@ impl Store for CompressedStore {
     }
 }
 
-/// The mapped file.
+/// The memory file as this process has it mapped.
 struct Arena {
     uri: String,
     memory: SharedMemory,

@@ -30,7 +30,7 @@ const ROUNDS: usize = 100;
 /// An atomic word, with the orderings that the allocator needs: what was done before a word was changed is
 /// seen by who sees the change. (A trait, so that loom's words can stand in.)
 pub trait Word {
-    /// Its value.
+    /// The value at this moment.
     fn get(&self) -> u64;
     /// Changes it. Only for who has the word to itself.
     fn put(&self, value: u64);
@@ -126,9 +126,9 @@ pub const NO_HOMES: Homes = [u32::MAX; CLASSES];
 /// The allocator's words, wherever they lie.
 #[derive(Clone, Copy)]
 pub struct Spans<'a, W> {
-    /// One a span.
+    /// A word for each span: its state.
     pub states: &'a [W],
-    /// [`BITMAP_WORDS`] a span.
+    /// [`BITMAP_WORDS`] words for each span: which objects are taken.
     pub bitmaps: &'a [W],
     /// A bit a span: probably free, though once used.
     pub free_hints: &'a [W],

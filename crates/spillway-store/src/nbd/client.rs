@@ -30,7 +30,7 @@ const MAX_TRIM_PAGES: usize = 1 << 18;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// See [`StoreSpec::prepare`].
+/// Checks that the export can be used, as [`StoreSpec::prepare`] says.
 pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
     let (_, patience) = target(spec)?;
     let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
@@ -50,7 +50,7 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
     Err(spec.unusable(last, remedy))
 }
 
-/// See [`StoreSpec::open`].
+/// Opens the export in one process, as [`StoreSpec::open`] says.
 pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
     let (export, patience) = target(spec)?;
     let address = match spec {
@@ -238,7 +238,7 @@ impl Store for NbdStore {
     }
 }
 
-/// One thread's connection.
+/// The connection of one thread to the server.
 struct NbdLane {
     target: Arc<Target>,
     connection: Option<Connection>,

@@ -32,7 +32,7 @@ const MAX_REPLIES: usize = 1000;
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// By TCP.
+    /// A server that is reached by TCP.
     Tcp(SocketAddr),
     /// By a Unix socket.
     Unix(PathBuf),
@@ -93,9 +93,9 @@ impl From<Connection> for OwnedFd {
 /// Whether a socket was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// This many bytes.
+    /// This many bytes were moved.
     Bytes(usize),
-    /// It would block.
+    /// Nothing was moved: it would block.
     None,
 }
 

@@ -24,7 +24,7 @@ const MAX_SLICES: usize = 128;
 pub enum Pages<'a, 'b> {
     /// To be read into.
     Read(&'a mut [ReadRequest<'b>]),
-    /// To be written.
+    /// Pages that are to be written.
     Write(&'a [WriteRequest<'b>]),
     /// None: the slots are discarded.
     Discard(&'a [u32]),
@@ -39,7 +39,7 @@ impl Pages<'_, '_> {
         }
     }
 
-    /// Number of slots.
+    /// How many slots the batch has.
     pub fn count(&self) -> usize {
         match self {
             Self::Read(batch) => batch.len(),
@@ -76,7 +76,7 @@ impl Pages<'_, '_> {
 pub struct Run {
     /// First index into the batch's order.
     pub first: usize,
-    /// Number of slots.
+    /// How many slots the run has.
     pub count: usize,
     slot: u32,
     /// Bytes of data received so far.

@@ -36,7 +36,7 @@ const REQUESTS_A_RING: usize = 4;
 /// How often a sleeping lane looks whether its donor is alive.
 const ALIVE_CHECK: Duration = Duration::from_millis(50);
 
-/// See [`StoreSpec::prepare`].
+/// Checks that the donor is there, as [`StoreSpec::prepare`] says.
 pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
     let store = ShmStore::new(spec, 0, run_token)?;
     let (socket, capacity_slots, _) = store.meet(Purpose::Run).map_err(|error| match error {
@@ -47,7 +47,7 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
     Ok(SharedParts { capacity_slots, fd: Some(socket) })
 }
 
-/// See [`StoreSpec::open`].
+/// Opens the way to the donor in one process, as [`StoreSpec::open`] says.
 pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(ShmStore::new(spec, parts.capacity_slots, run_token)?))
 }
@@ -196,7 +196,7 @@ impl Store for ShmStore {
     }
 }
 
-/// One thread's ring.
+/// The ring of one thread to the donor.
 struct ShmLane {
     uri: String,
     timeout: Duration,

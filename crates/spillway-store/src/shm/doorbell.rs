@@ -26,7 +26,7 @@ pub trait Word {
     fn compare_exchange(&self, current: u32, new: u32) -> Result<u32, u32>;
     /// Sleeps while the value is `expected`, until woken, for `patience`, or for no reason.
     fn park(&self, expected: u32, patience: Duration);
-    /// Wakes who sleeps.
+    /// Wakes the thread that sleeps at it.
     fn unpark(&self);
 }
 

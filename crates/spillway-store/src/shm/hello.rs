@@ -39,7 +39,7 @@ pub enum Purpose {
     Link,
 }
 
-/// The client's message.
+/// The client's message in bytes, as it is sent.
 #[must_use]
 pub fn encode_hello(purpose: Purpose, token: &str) -> [u8; HELLO_BYTES] {
     let mut out = [0; HELLO_BYTES];
@@ -75,7 +75,7 @@ pub enum Welcome {
     Busy,
 }
 
-/// The donor's message.
+/// The donor's message in bytes, as it is sent.
 #[must_use]
 pub fn encode_welcome(welcome: Welcome) -> [u8; WELCOME_BYTES] {
     let (status, slots) = match welcome {

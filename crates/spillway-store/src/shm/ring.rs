@@ -41,14 +41,14 @@ pub enum Operation {
     Read,
     /// Store the page in the slot.
     Write,
-    /// Forget the slot.
+    /// Forget what the slot holds.
     Discard,
 }
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done.
+    /// The operation was done in full.
     Ok,
     /// The donor's memory is spent.
     Full,

@@ -10,7 +10,7 @@ pub enum Status {
     Ok,
     /// Works, with a loss that the meaning names.
     Warn,
-    /// Not there.
+    /// It is not there, or not to be used.
     Missing,
 }
 
@@ -35,7 +35,7 @@ pub struct Check {
     pub status: Status,
     /// Nothing runs without it.
     pub essential: bool,
-    /// What is there.
+    /// What is there, in words.
     pub found: String,
     /// What that means for Spillway.
     pub meaning: &'static str,

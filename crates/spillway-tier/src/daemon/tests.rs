@@ -60,10 +60,10 @@ fn daemon(kernel: &FakeKernel, groups: Vec<Group>) -> Result<Daemon, DaemonError
     }
     let nodes = Nodes::read(tree.root()).unwrap();
     let tiers = nodes.tiers(None, None).unwrap();
-    let config = Config { group: groups, look_ms: 1, telemetry_cpu_pct: 100.0, ..Config::default() };
+    let config = Config { group: groups, scan_interval_ms: 1, telemetry_cpu_pct: 100.0, ..Config::default() };
     let chosen = Chosen { source: Box::new(kernel.clone()), why: "a test".into() };
     let daemon = Daemon::with(config, nodes, tiers, chosen, &|| Box::new(kernel.clone()), None)?;
-    // What is free is read again from the tree at each look.
+    // What is free is read again from the tree at each scan.
     std::mem::forget(tree);
     Ok(daemon)
 }
@@ -87,20 +87,20 @@ fn groups_have_their_own_processes_and_limits_and_end_with_them() {
     kernel.access(other.id(), other.address(), 1);
     let small = Group { local: Some("1M".parse().unwrap()), ..group("small", &[one.id()]) };
     let mut daemon = daemon(&kernel, vec![small, group("large", &[other.id()])]).unwrap();
-    turn_until(&mut daemon, |daemon| daemon.status().groups.iter().all(|group| group.looks > 1));
+    turn_until(&mut daemon, |daemon| daemon.status().groups.iter().all(|group| group.scans > 1));
     kernel.access(one.id(), address, 0);
     turn_until(&mut daemon, |daemon| daemon.status().groups[0].counts.local_uses > 0);
     let status = daemon.status();
-    assert_eq!((status.groups[0].local_bytes, status.groups[0].far_bytes), (4096, 0));
-    assert_eq!((status.groups[1].local_bytes, status.groups[1].far_bytes), (0, 4096));
+    assert_eq!((status.groups[0].local_bytes, status.groups[0].far_bytes), (PAGE_BYTES, 0));
+    assert_eq!((status.groups[1].local_bytes, status.groups[1].far_bytes), (0, PAGE_BYTES));
     assert_eq!(status.groups[0].local_limit_bytes, 1 << 20);
-    assert_eq!(status.groups[1].local_limit_bytes, 4096, "all of it");
+    assert_eq!(status.groups[1].local_limit_bytes, PAGE_BYTES, "all of it");
     assert!(status.groups[0].left_alone.shared_bytes > 0);
     assert_eq!(status.groups[0].local_use_ratio, Some(1.0));
 
     let explained = daemon.explain(one.id(), Some(address + 5)).unwrap();
     let page = explained.page.unwrap();
-    assert_eq!((page.address, page.tier, explained.local_bytes), (address, Some(Tier::Local), 4096));
+    assert_eq!((page.address, page.tier, explained.local_bytes), (address, Some(Tier::Local), PAGE_BYTES));
     assert!(daemon.explain(one.id(), Some(0)).unwrap().page.unwrap().tier.is_none());
     assert!(matches!(
         daemon.answer(Request::Explain { process: 1, address: None }),
@@ -125,7 +125,7 @@ fn a_control_group_that_vanishes_ends_its_group() {
     tree.write("group/cgroup.procs", &sleeper.id().to_string());
     let of_cgroup = Group { cgroups: vec![tree.root().join("group")], ..group("g", &[]) };
     let mut daemon = daemon(&kernel, vec![of_cgroup]).unwrap();
-    turn_until(&mut daemon, |daemon| daemon.status().groups[0].looks > 1);
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].scans > 1);
     assert_eq!(daemon.status().groups[0].processes, [sleeper.id()]);
     tree.write("group/cgroup.procs", "");
     drop(sleeper);
@@ -152,7 +152,7 @@ fn a_source_that_disappears_ends_the_daemon_with_a_reason() {
     let sleeper = Sleeper::start();
     sleeper.address();
     let mut daemon = daemon(&kernel, vec![group("g", &[sleeper.id()])]).unwrap();
-    turn_until(&mut daemon, |daemon| daemon.status().groups[0].looks > 0);
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].scans > 0);
     kernel.state().source_lost = true;
     let error = loop {
         match daemon.turn() {
@@ -171,12 +171,12 @@ fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
     let (id, address) = (sleeper.id(), sleeper.address());
     kernel.access(id, address, 1);
     let mut daemon = daemon(&kernel, vec![group("g", &[id])]).unwrap();
-    turn_until(&mut daemon, |daemon| daemon.status().groups[0].looks > 1);
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].scans > 1);
     kernel.state().told.push(Access { process: id, address, time_ns: clock_ns(ClockId::Monotonic) });
     kernel.state().told.push(Access { process: 1, address, time_ns: 5 });
     turn_until(&mut daemon, |daemon| daemon.status().source.counts.accesses == 2);
     let status = serde_json::to_value(daemon.status()).unwrap();
-    assert_eq!(status["managed_bytes"], 4096);
+    assert_eq!(status["managed_bytes"], PAGE_BYTES);
     let (cpu_pct, of_10_gib) = (&status["cpu_pct"], &status["cpu_pct_per_10_gib"]);
     assert!(cpu_pct.as_f64() <= of_10_gib.as_f64(), "{status}");
     let source = &status["source"];
@@ -192,24 +192,24 @@ fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
 }
 
 #[test]
-fn looks_keep_to_their_share_of_a_core() {
+fn scans_keep_to_their_share_of_a_core() {
     let kernel = FakeKernel::default();
     let sleeper = Sleeper::start();
     let mut daemon = daemon(&kernel, vec![group("g", &[sleeper.id()])]).unwrap();
-    let config = Config { telemetry_cpu_pct: 2.0, look_ms: 100, ..Config::default() };
+    let config = Config { telemetry_cpu_pct: 2.0, scan_interval_ms: 100, ..Config::default() };
     let running = &mut daemon.groups[0];
-    let mut note_look = |began_ns, ended_ns, busy_ns, least| {
+    let mut note_scan = |began_ns, ended_ns, busy_ns, least| {
         running.busy_ns = busy_ns;
-        running.note_look(began_ns, ended_ns, &config, least);
-        running.next_look_ns
+        running.note_scan(began_ns, ended_ns, &config, least);
+        running.next_scan_ns
     };
     let zero = Duration::ZERO;
-    assert_eq!(note_look(1_000, 2_000, 1_000_000, zero), 100_002_000, "not more often than asked for");
-    assert_eq!(note_look(5_000, 10_000, 10_000_000, zero), 500_010_000, "10 ms every 500 ms are 2%");
-    assert_eq!(note_look(6_000, 10_000, 1_000_000_000, zero), 10_000_010_000, "but every 10 s");
+    assert_eq!(note_scan(1_000, 2_000, 1_000_000, zero), 100_002_000, "not more often than asked for");
+    assert_eq!(note_scan(5_000, 10_000, 10_000_000, zero), 500_010_000, "10 ms every 500 ms are 2%");
+    assert_eq!(note_scan(6_000, 10_000, 1_000_000_000, zero), 10_000_010_000, "but every 10 s");
     let least = Duration::from_secs(2);
-    assert_eq!(note_look(7_000, 10_000, 0, least), 2_000_010_000, "not before the source knows more");
-    assert_eq!(running.look_interval_ns, 1_000);
+    assert_eq!(note_scan(7_000, 10_000, 0, least), 2_000_010_000, "not before the source knows more");
+    assert_eq!(running.scan_interval_ns, 1_000);
     assert_eq!(running.busy_ns, 0, "it counts once");
 }
 

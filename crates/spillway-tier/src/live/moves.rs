@@ -1,11 +1,11 @@
-//! Pages on their way between the tiers: gathered while the policy is told what happened, moved together, and counted by
-//! what came of each.
+//! Pages on their way between the tiers: gathered while the policy is told what happened, moved together, and
+//! counted by what came of each.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
-use spillway_core::machine::{PageIndex, Tier};
+use spillway_policy::machine::{PageIndex, Tier};
 
 use super::{Event, LiveMachine, PAGE_BYTES};
 use crate::history::Reason;

@@ -5,61 +5,61 @@ use rustix::io::Errno;
 
 const PROCESS: u32 = 7;
 
-fn look(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
+fn scan(machine: &mut LiveMachine, kernel: &FakeKernel) -> Vec<Event> {
     use crate::source::Source;
     let mut kernel = kernel.clone();
     kernel
-        .look(PROCESS, EVERYWHERE, &mut |seen| {
+        .scan(PROCESS, EVERYWHERE, &mut |seen| {
             let tier = crate::fake_kernel::tier_of_frame(seen.frame).unwrap();
             machine.see(PROCESS, seen, tier);
         })
         .unwrap();
-    machine.end_look(PROCESS);
+    machine.end_scan(PROCESS);
     std::iter::from_fn(|| machine.take_event()).collect()
 }
 
 /// Pages 0 to `pages` of the process, far, known and not accessed since.
 fn far_pages(local: u32, pages: u32) -> (FakeKernel, LiveMachine) {
     let kernel = FakeKernel::default();
-    (0..pages).for_each(|page| kernel.access(PROCESS, u64::from(page) * 4096, 1));
+    (0..pages).for_each(|page| kernel.access(PROCESS, u64::from(page) * PAGE_BYTES, 1));
     let mut machine = machine(&kernel, 1024, local);
-    for event in look(&mut machine, &kernel) {
+    for event in scan(&mut machine, &kernel) {
         let Event::Appeared(page, tier) = event else { panic!("{event:?}") };
         machine.pages.appear(page, tier);
     }
     (0..pages).for_each(|page| assert!(machine.take_accessed(page)));
-    look(&mut machine, &kernel);
+    scan(&mut machine, &kernel);
     (kernel, machine)
 }
 
 #[test]
-fn bits_of_use_are_new_with_each_look_and_the_same_in_between() {
+fn bits_of_use_are_new_with_each_scan_and_the_same_in_between() {
     let (kernel, mut machine) = far_pages(4, 3);
-    kernel.access(PROCESS, 4096, 1);
-    look(&mut machine, &kernel);
-    let scan = |machine: &mut LiveMachine| {
+    kernel.access(PROCESS, PAGE_BYTES, 1);
+    scan(&mut machine, &kernel);
+    let policy_scan = |machine: &mut LiveMachine| {
         let mut found = Vec::new();
         let scan = Scan { start: 0, pages: 1024, tier: Tier::Far, hierarchical: false };
         machine.scan(scan, &mut |page, accessed| found.push((page, accessed)));
         found
     };
-    assert!(machine.take_accessed(1) && machine.take_accessed(1), "the last look found it in use");
-    assert_eq!(scan(&mut machine), [(0, false), (2, false)], "no new answer for page 1");
-    assert!(scan(&mut machine).is_empty());
-    look(&mut machine, &kernel);
-    assert_eq!(scan(&mut machine), [(0, false), (1, false), (2, false)]);
+    assert!(machine.take_accessed(1) && machine.take_accessed(1), "the last scan found it in use");
+    assert_eq!(policy_scan(&mut machine), [(0, false), (2, false)], "no new answer for page 1");
+    assert!(policy_scan(&mut machine).is_empty());
+    scan(&mut machine, &kernel);
+    assert_eq!(policy_scan(&mut machine), [(0, false), (1, false), (2, false)]);
 }
 
 #[test]
-fn asked_again_a_page_was_used_only_if_the_last_look_found_it_so() {
+fn asked_again_a_page_was_used_only_if_the_last_scan_found_it_so() {
     let (kernel, mut machine) = far_pages(4, 2);
     kernel.access(PROCESS, 0, 1);
-    kernel.access(PROCESS, 4096, 1);
-    look(&mut machine, &kernel);
-    kernel.access(PROCESS, 4096, 1);
-    look(&mut machine, &kernel);
+    kernel.access(PROCESS, PAGE_BYTES, 1);
+    scan(&mut machine, &kernel);
+    kernel.access(PROCESS, PAGE_BYTES, 1);
+    scan(&mut machine, &kernel);
     assert!(machine.take_accessed(0) && machine.take_accessed(1), "since they were asked about");
-    assert!(!machine.take_accessed(0) && machine.take_accessed(1), "since the look before the last");
+    assert!(!machine.take_accessed(0) && machine.take_accessed(1), "since the scan before the last");
 }
 
 #[test]
@@ -71,16 +71,16 @@ fn who_marks_all_passes_over_marked_pages_and_numbers_that_no_page_has() {
     assert_eq!(unmarked, [1, 3, 1024, 1024, 1024, 1024]);
 }
 
-/// What a look finds accessed it cannot tell from accesses before the mark, unless a look came in between.
+/// What a scan finds accessed it cannot tell from accesses before the mark, unless a scan came in between.
 #[test]
-fn a_mark_counts_from_the_first_look_after_it() {
+fn a_mark_counts_from_the_first_scan_after_it() {
     let (kernel, mut machine) = far_pages(4, 2);
     machine.set_now_ns(1_000);
     machine.mark(&[0]);
     for now_ns in [1_500, 1_900] {
         machine.set_now_ns(now_ns);
         kernel.access(PROCESS, 0, 1);
-        let events = look(&mut machine, &kernel);
+        let events = scan(&mut machine, &kernel);
         assert_eq!(events.is_empty(), now_ns == 1_500, "{events:?}");
     }
     assert_eq!(machine.marked_from_ns(0, 1_000), 1_500);
@@ -89,18 +89,18 @@ fn a_mark_counts_from_the_first_look_after_it() {
 #[test]
 fn a_hierarchical_scan_skips_chunks_without_an_access() {
     let (kernel, mut machine) = far_pages(4, 600);
-    let looks = |machine: &mut LiveMachine| {
+    let policy_scan = |machine: &mut LiveMachine| {
         let mut count = 0;
         let scan = Scan { start: 0, pages: 1024, tier: Tier::Far, hierarchical: true };
         machine.scan(scan, &mut |_, _| count += 1);
         count
     };
-    assert_eq!(looks(&mut machine), 600, "all were accessed when they came");
-    look(&mut machine, &kernel);
-    assert_eq!(looks(&mut machine), 0);
-    kernel.access(PROCESS, 520 * 4096, 1);
-    look(&mut machine, &kernel);
-    assert_eq!(looks(&mut machine), 88);
+    assert_eq!(policy_scan(&mut machine), 600, "all were accessed when they came");
+    scan(&mut machine, &kernel);
+    assert_eq!(policy_scan(&mut machine), 0);
+    kernel.access(PROCESS, 520 * PAGE_BYTES, 1);
+    scan(&mut machine, &kernel);
+    assert_eq!(policy_scan(&mut machine), 88);
 }
 
 #[test]
@@ -108,14 +108,14 @@ fn only_an_access_after_the_mark_is_a_fault() {
     let (kernel, mut machine) = far_pages(4, 3);
     kernel.access(PROCESS, 0, 1);
     machine.mark(&[0, 1]);
-    assert!(look(&mut machine, &kernel).is_empty(), "it may have been before the mark");
-    kernel.access(PROCESS, 4096, 1);
+    assert!(scan(&mut machine, &kernel).is_empty(), "it may have been before the mark");
+    kernel.access(PROCESS, PAGE_BYTES, 1);
     kernel.access(PROCESS, 8192, 1);
-    assert_eq!(look(&mut machine, &kernel), [Event::Accessed(1)]);
+    assert_eq!(scan(&mut machine, &kernel), [Event::Accessed(1)]);
     assert!(machine.is_marked(0));
     machine.unmark(0);
     kernel.access(PROCESS, 0, 1);
-    assert!(look(&mut machine, &kernel).is_empty(), "not marked");
+    assert!(scan(&mut machine, &kernel).is_empty(), "not marked");
 }
 
 /// Sends pages, and has them moved.
@@ -129,7 +129,7 @@ fn migrate(machine: &mut LiveMachine, pages: &[PageIndex], to: Tier) -> u32 {
 fn pages_move_as_long_as_there_are_frames_and_each_result_counts() {
     let (kernel, mut machine) = far_pages(3, 6);
     kernel.state().refused.insert((PROCESS, 0), Errno::BUSY);
-    kernel.state().pages.remove(&(PROCESS, 4096));
+    kernel.state().pages.remove(&(PROCESS, PAGE_BYTES));
     assert_eq!(migrate(&mut machine, &[0, 1, 2, 3, 4, 5, 900], Tier::Local), 3, "no more than the budget");
     assert_eq!(kernel.state().calls, [3]);
     assert_eq!(machine.counts.refused.of("pinned_or_busy"), 1);
@@ -160,9 +160,9 @@ fn a_page_that_has_not_gone_yet_can_come_back() {
     let (kernel, mut machine) = far_pages(3, 2);
     assert_eq!(machine.migrate(&[0, 1], Tier::Local, Call::Kernel), 2);
     assert_eq!(machine.migrate(&[0], Tier::Far, Call::Kernel), 1);
-    assert!(look(&mut machine, &kernel).is_empty(), "where it is seen is no news");
+    assert!(scan(&mut machine, &kernel).is_empty(), "where it is seen is no news");
     machine.flush();
-    assert_eq!((kernel.node_of(PROCESS, 0), kernel.node_of(PROCESS, 4096)), (Some(1), Some(0)));
+    assert_eq!((kernel.node_of(PROCESS, 0), kernel.node_of(PROCESS, PAGE_BYTES)), (Some(1), Some(0)));
     assert_eq!((machine.counts.promotions, machine.counts.demotions), (1, 0));
 }
 
@@ -184,9 +184,9 @@ fn a_process_or_a_node_that_is_gone_is_a_refusal() {
 #[test]
 fn a_node_that_fills_up_amid_a_batch_keeps_what_came_and_the_rest_stays_where_it_was() {
     let (kernel, mut machine) = far_pages(8, 4);
-    kernel.state().refused.insert((PROCESS, 4096), Errno::NOMEM);
+    kernel.state().refused.insert((PROCESS, PAGE_BYTES), Errno::NOMEM);
     // The kernel stopped before it came to this one.
-    kernel.state().refused.insert((PROCESS, 3 * 4096), Errno::AGAIN);
+    kernel.state().refused.insert((PROCESS, 3 * PAGE_BYTES), Errno::AGAIN);
     assert_eq!(migrate(&mut machine, &[0, 1, 2, 3], Tier::Local), 4);
     let tiers: Vec<_> = (0..4).map(|page| machine.tier_of(page).unwrap()).collect();
     assert_eq!(tiers, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
@@ -200,7 +200,7 @@ fn a_node_that_fills_up_amid_a_batch_keeps_what_came_and_the_rest_stays_where_it
     kernel.state().refused.clear();
     machine.set_room(Tier::Local, NodeRoom(vec![(0, 100)]));
     assert_eq!(migrate(&mut machine, &[1, 3], Tier::Local), 2);
-    assert!(look(&mut machine, &kernel).is_empty(), "all lie where they are said to");
+    assert!(scan(&mut machine, &kernel).is_empty(), "all lie where they are said to");
 }
 
 #[test]
@@ -213,22 +213,23 @@ fn a_process_that_ends_or_executes_with_pages_on_their_way_leaves_nothing_behind
     assert_eq!((machine.pages.used(Tier::Local), machine.pages.used(Tier::Far)), (0, 0));
 
     let (kernel, mut machine) = far_pages(8, 4);
-    // It executed another program between the look and the call: its old addresses are no memory, or other memory.
+    // It executed another program between the scan and the call: its old addresses are no memory, or other
+    // memory.
     kernel.state().refused.insert((PROCESS, 0), Errno::FAULT);
-    kernel.state().pages.remove(&(PROCESS, 4096));
+    kernel.state().pages.remove(&(PROCESS, PAGE_BYTES));
     assert_eq!(migrate(&mut machine, &[0, 1, 2], Tier::Local), 3);
     assert_eq!(machine.counts.refused.of("not_there"), 2);
     kernel.state().pages.clear();
     while machine.take_event().is_some() {}
-    look(&mut machine, &kernel);
+    scan(&mut machine, &kernel);
     assert_eq!((machine.pages.used(Tier::Local), machine.pages.used(Tier::Far)), (0, 0));
 }
 
 #[test]
 fn the_rate_cap_holds_and_what_it_kept_back_is_announced() {
     let (kernel, mut machine) = far_pages(500, 400);
-    machine.limits.migration_bytes_per_s = 4096 * 100;
-    machine.cap = RateCap::new(4096 * 100);
+    machine.limits.migration_bytes_per_s = PAGE_BYTES * 100;
+    machine.cap = RateCap::new(PAGE_BYTES * 100);
     let pages: Vec<_> = (0..400).collect();
     assert_eq!(migrate(&mut machine, &pages, Tier::Local), 101, "more than a second's work is not taken on");
     assert_eq!(machine.counts.promotions, 10);
@@ -238,25 +239,25 @@ fn the_rate_cap_holds_and_what_it_kept_back_is_announced() {
     machine.flush();
     assert_eq!(machine.counts.promotions, 15);
     assert_eq!(kernel.state().calls, [10, 5]);
-    assert!(look(&mut machine, &kernel).is_empty(), "the others are on their way");
+    assert!(scan(&mut machine, &kernel).is_empty(), "the others are on their way");
 }
 
 #[test]
-fn pages_that_a_look_misses_are_gone_and_their_numbers_free() {
+fn pages_that_a_scan_misses_are_gone_and_their_numbers_free() {
     let (kernel, mut machine) = far_pages(3, 2);
     kernel.state().pages.remove(&(PROCESS, 0));
-    look(&mut machine, &kernel);
+    scan(&mut machine, &kernel);
     assert_eq!((machine.tier_of(0), machine.tier_of(1)), (None, Some(Tier::Far)));
     assert_eq!(machine.pages.used(Tier::Far), 1);
     machine.forget(PROCESS);
-    assert_eq!((machine.pages.used(Tier::Far), machine.pages.find(PROCESS, 4096)), (0, None));
+    assert_eq!((machine.pages.used(Tier::Far), machine.pages.find(PROCESS, PAGE_BYTES)), (0, None));
 }
 
 #[test]
 fn what_the_kernel_moves_itself_is_noticed() {
     let (kernel, mut machine) = far_pages(3, 2);
-    kernel.state().pages.get_mut(&(PROCESS, 4096)).unwrap().node = 0;
-    assert_eq!(look(&mut machine, &kernel), [Event::Displaced(1, Tier::Local)]);
+    kernel.state().pages.get_mut(&(PROCESS, PAGE_BYTES)).unwrap().node = 0;
+    assert_eq!(scan(&mut machine, &kernel), [Event::Displaced(1, Tier::Local)]);
     assert_eq!((machine.pages.used(Tier::Local), machine.counts.moved_by_kernel), (1, 1));
 }
 
@@ -265,7 +266,7 @@ fn a_huge_page_moves_whole_and_only_where_it_fits() {
     let (kernel, mut machine) = far_pages(600, 1);
     let huge = crate::fake_kernel::FakePage { node: 1, accessed: false, pages: 512 };
     kernel.state().pages.insert((PROCESS, 2 << 20), huge);
-    let events = look(&mut machine, &kernel);
+    let events = scan(&mut machine, &kernel);
     assert_eq!(events, [Event::Appeared(512, Tier::Far)]);
     machine.pages.appear(512, Tier::Far);
     assert_eq!(machine.span(512), 512);
@@ -282,7 +283,7 @@ fn pairs_are_exchanged_without_a_frame_to_spare() {
     migrate(&mut machine, &[0], Tier::Local);
     assert_eq!(machine.exchange(&[(1, 0), (2, 1)], Call::System), 2);
     machine.flush();
-    assert_eq!(kernel.node_of(PROCESS, 2 * 4096), Some(0));
+    assert_eq!(kernel.node_of(PROCESS, 2 * PAGE_BYTES), Some(0));
     assert_eq!((machine.counts.promotions, machine.counts.demotions), (2, 1), "page 1 never left");
     assert_eq!(machine.exchange(&[(2, 0)], Call::System), 0, "neither lies where it should");
 }
@@ -292,19 +293,19 @@ fn use_after_a_promotion_is_counted_once() {
     let (kernel, mut machine) = far_pages(4, 2);
     migrate(&mut machine, &[0, 1], Tier::Local);
     kernel.access(PROCESS, 0, 0);
-    look(&mut machine, &kernel);
+    scan(&mut machine, &kernel);
     kernel.access(PROCESS, 0, 0);
-    look(&mut machine, &kernel);
+    scan(&mut machine, &kernel);
     assert_eq!((machine.counts.promotions, machine.counts.promotions_used), (2, 1));
 }
 
 #[test]
-fn windows_sum_up_what_looks_found() {
+fn windows_sum_up_what_scans_found() {
     let (kernel, mut machine) = far_pages(4, 3);
     migrate(&mut machine, &[0], Tier::Local);
     machine.count_accesses(1000);
-    (0..3).for_each(|page| kernel.access(PROCESS, page * 4096, 1));
-    look(&mut machine, &kernel);
+    (0..3).for_each(|page| kernel.access(PROCESS, page * PAGE_BYTES, 1));
+    scan(&mut machine, &kernel);
     assert_eq!(machine.take_window(), None);
     machine.set_now_ns(1000);
     assert_eq!(machine.take_window(), Some([1, 2]));
@@ -315,13 +316,13 @@ fn windows_sum_up_what_looks_found() {
 #[test]
 fn a_share_of_memory_is_a_share_of_what_there_is() {
     let (kernel, mut machine) = far_pages(4, 10);
-    machine.limits.local = Budget::Pct(25.0);
+    machine.limits.local = LocalBudget::Pct(25.0);
     machine.settle_budget(10_000);
     assert_eq!(machine.capacity_pages(Tier::Local), 3);
-    kernel.access(PROCESS, 100 * 4096, 0);
-    kernel.access(PROCESS, 101 * 4096, 0);
+    kernel.access(PROCESS, 100 * PAGE_BYTES, 0);
+    kernel.access(PROCESS, 101 * PAGE_BYTES, 0);
     let mut source = kernel.clone();
-    crate::source::Source::look(&mut source, PROCESS, EVERYWHERE, &mut |seen| {
+    crate::source::Source::scan(&mut source, PROCESS, EVERYWHERE, &mut |seen| {
         machine.see(PROCESS, seen, Tier::Far);
     })
     .unwrap();
@@ -340,10 +341,10 @@ fn counters_tell_windows_where_there_are_some() {
     let mut machine = machine.counted_by(Some(Counters::open(file.path()).unwrap()));
     machine.count_accesses(1000);
     kernel.access(PROCESS, 0, 1);
-    look(&mut machine, &kernel);
+    scan(&mut machine, &kernel);
     memory.atomics_u64(8, 2)[0].store(40, Ordering::Relaxed);
     memory.atomics_u64(8, 2)[1].store(2, Ordering::Relaxed);
     machine.set_now_ns(1000);
-    assert_eq!(machine.take_window(), Some([40, 2]), "not what the look found");
+    assert_eq!(machine.take_window(), Some([40, 2]), "not what the scan found");
     assert_eq!(machine.counts.far_uses, 1, "which still counts as use");
 }

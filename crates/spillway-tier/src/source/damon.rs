@@ -1,10 +1,12 @@
-//! DAMON through sysfs: a thread of the kernel samples a page of each region and splits and merges regions by what it finds.
-//! Linux 6.2 or later. Source: Linux `Documentation/admin-guide/mm/damon/usage.rst`, `.../mm/damon/design.rst`.
+//! DAMON through sysfs: a thread of the kernel samples a page of each region and splits and merges regions by
+//! what it finds. Linux 6.2 or later. Source: Linux `Documentation/admin-guide/mm/damon/usage.rst`,
+//! `.../mm/damon/design.rst`.
 //!
-//! Its physical addresses are taken, because one kernel thread serves all processes then; a page is said to be accessed where
-//! the region that its frame lies in was. So what is known of a page is exact to its region only: of 1,000 regions on a machine of
-//! 40 GiB, each is 40 MiB on average. DAMON makes regions smaller where neighbouring frames differ in use; scattered hot pages stay
-//! hidden among cold ones. Take another source where there is one.
+//! Its physical addresses are taken, because one kernel thread serves all processes then; a page is said to
+//! be accessed where the region that its frame lies in was. So what is known of a page is exact to its region
+//! only: of 1,000 regions on a machine of 40 GiB, each is 40 MiB on average. DAMON makes regions smaller
+//! where neighbouring frames differ in use; scattered hot pages stay hidden among cold ones. Take another
+//! source where there is one.
 
 use std::fs;
 use std::ops::Range;
@@ -15,24 +17,26 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use spillway_core::page::PAGE_BYTES;
 
 use super::page_map::{Mapped, PageMap};
-use super::{Facts, Seen, Source, SourceError};
-use crate::settings::{Settings, SettingsError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
+use crate::settings::{KernelSettings, SettingsError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "damon",
-    precision: "a region of frames, of which there are at most 1000: a page counts as accessed where its region was; \
+    precision: "a region of frames, of which there are at most 1000: \
+                a page counts as accessed where its region was; \
                 time to 3 s; accesses of every process",
-    cost: "CPU time of a kernel thread: at most 1000 pages looked at every 100 ms; of the daemon: the page map; no fault",
+    cost: "CPU time of a kernel thread: at most 1000 pages sampled every 100 ms; \
+           of the daemon: the page map; no fault",
 };
 
 const ADMIN: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const SAMPLE_US: u64 = 100_000;
 const AGGREGATION: Duration = Duration::from_secs(1);
 const MOST_REGIONS: u64 = 1000;
-const PAGE_BYTES: u64 = 4096;
 
 /// What the kernel thread found: frames of accessed regions, in order.
 #[derive(Debug, Default)]
@@ -48,7 +52,7 @@ impl Found {
     }
 }
 
-/// The source.
+/// DAMON at work on the machine's frames, and the answer that it last gave.
 pub struct Damon {
     root: PathBuf,
     map: PageMap,
@@ -93,8 +97,10 @@ impl Damon {
             Some(count) => {
                 let state = read(&admin.join("0/state")).unwrap_or_default();
                 return Err(unavailable(format!(
-                    "{count} DAMON thread(s) of another's are set up (the first is {state}), and none can be added; \
-                     where nobody needs them, end them: echo off > /{ADMIN}/0/state; echo 0 > /{ADMIN}/nr_kdamonds"
+                    "{count} DAMON thread(s) of another's are set up (the first is {state}), \
+                     and none can be added; \
+                     where nobody needs them, end them: echo off > /{ADMIN}/0/state; \
+                      echo 0 > /{ADMIN}/nr_kdamonds"
                 )));
             }
         }
@@ -113,7 +119,7 @@ impl Damon {
     }
 
     /// Sets the kernel thread up and starts it. The journal's order of putting back ends it first.
-    fn set_up(&self, settings: &mut Settings) -> Result<(), SettingsError> {
+    fn set_up(&self, settings: &mut KernelSettings) -> Result<(), SettingsError> {
         let admin = self.root.join(ADMIN);
         let mut set = |path: &str, value: u64| settings.set(&admin.join(path), &value.to_string());
         set("nr_kdamonds", 1)?;
@@ -144,7 +150,8 @@ impl Damon {
     }
 }
 
-/// Asks the kernel thread what it found, which takes until its next aggregation interval ends: one to two of them, Linux 6.12.
+/// Asks the kernel thread what it found, which takes until its next aggregation interval ends: one to two of
+/// them, Linux 6.12.
 fn ask(admin: &Path) -> Result<Vec<Range<u64>>, Errno> {
     let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     fs::write(admin.join("0/state"), "update_schemes_tried_regions").map_err(errno)?;
@@ -164,7 +171,7 @@ impl Source for Damon {
         FACTS
     }
 
-    fn begin(&mut self, settings: &mut Settings) -> Result<(), SettingsError> {
+    fn begin(&mut self, settings: &mut KernelSettings) -> Result<(), SettingsError> {
         self.set_up(settings)?;
         let (admin, found, ended) = (self.root.join(ADMIN), self.found.clone(), self.ended.clone());
         // It waits for the kernel thread, which the daemon must not.
@@ -187,7 +194,7 @@ impl Source for Damon {
         Ok(())
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -211,8 +218,8 @@ impl Source for Damon {
 }
 
 impl Drop for Damon {
-    /// Waits for the answer that is due, some 2 s: Linux 6.12 waits for ever where DAMON's directories are removed under
-    /// somebody who waits for one.
+    /// Waits for the answer that is due, some 2 s: Linux 6.12 waits for ever where DAMON's directories are
+    /// removed under somebody who waits for one.
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
         if let Some(asking) = self.asking.take() {
@@ -232,7 +239,11 @@ mod tests {
     /// DAMON with nothing set up, as sysfs shows it; its files are there from the start.
     fn machine() -> Tree {
         let tree = Tree::new();
-        tree.write("proc/iomem", "00000000-00000fff : Reserved\n00100000-3fffffff : System RAM\n  01000000-0fffffff : Kernel code\n100000000-13fffffff : System RAM");
+        tree.write(
+            "proc/iomem",
+            "00000000-00000fff : Reserved\n00100000-3fffffff : System RAM\n  \
+             01000000-0fffffff : Kernel code\n100000000-13fffffff : System RAM",
+        );
         let zeros = [
             "nr_kdamonds",
             "0/contexts/nr_contexts",
@@ -285,7 +296,7 @@ mod tests {
         let mut found = Vec::new();
         let range = 0..6 * PAGE_BYTES;
         source
-            .look(7, std::slice::from_ref(&range), &mut |seen| found.push((seen.frame, seen.accessed)))
+            .scan(7, std::slice::from_ref(&range), &mut |seen| found.push((seen.frame, seen.accessed)))
             .unwrap();
         assert_eq!(found, [(99, false), (100, true), (199, true), (200, false), (399, true)]);
     }
@@ -295,7 +306,7 @@ mod tests {
         let tree = machine();
         let at = |path: &str| tree.read(&format!("{ADMIN}/{path}"));
         let source = Damon::open(tree.root()).unwrap();
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         source.set_up(&mut settings).unwrap();
         assert_eq!(
             (at("nr_kdamonds"), at("0/state"), at("0/contexts/0/operations")),
@@ -317,7 +328,7 @@ mod tests {
         let tree = machine();
         fs::create_dir_all(tree.root().join(ADMIN).join(SCHEME).join("tried_regions")).unwrap();
         let mut source = Damon::open(tree.root()).unwrap();
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         source.begin(&mut settings).unwrap();
         let found = source.found.clone();
         drop(source);
@@ -348,7 +359,7 @@ mod tests {
         // Where it was, its directories are gone.
         fs::remove_dir_all(tree.root().join(ADMIN).join("0")).unwrap();
         source.found.lock().unwrap().error = ask(&tree.root().join(ADMIN)).err();
-        let error = source.look(7, &[], &mut |_| {}).unwrap_err();
+        let error = source.scan(7, &[], &mut |_| {}).unwrap_err();
         assert!(matches!(error, SourceError::Lost { name: "damon", .. }), "{error}");
     }
 }

@@ -1,10 +1,11 @@
-//! Where pages lie, and nothing of their use: what a source builds on that is told of accesses in another way.
+//! Where pages lie, and nothing of their use: what a source builds on that is told of accesses in another
+//! way.
 
 use std::ops::Range;
 use std::path::Path;
 
 use super::page_map::{Mapped, PageMap};
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 
 pub(super) struct FramesOnly(PageMap);
 
@@ -23,7 +24,7 @@ impl Source for FramesOnly {
         }
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],

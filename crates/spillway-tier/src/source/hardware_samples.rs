@@ -1,6 +1,7 @@
-//! Loads that the processor samples, with their data addresses: PEBS of Intel's, IBS of AMD's, through perf_event_open(2).
-//! Source: Linux `Documentation/admin-guide/perf-security.rst`, `arch/x86/events/intel/core.c` (`mem-loads-aux`),
-//! perf-amd-ibs(1), perf-mem(1); sysfs `bus/event_source/devices/*/{type,format,events}`.
+//! Loads that the processor samples, with their data addresses: PEBS of Intel's, IBS of AMD's, through
+//! perf_event_open(2). Source: Linux `Documentation/admin-guide/perf-security.rst`,
+//! `arch/x86/events/intel/core.c` (`mem-loads-aux`), perf-amd-ibs(1), perf-mem(1); sysfs
+//! `bus/event_source/devices/*/{type,format,events}`.
 
 use std::fs;
 use std::ops::Range;
@@ -11,14 +12,15 @@ use spillway_sys::access_events::{Access, AccessEvents, HardwareEvent, Kind};
 
 use super::frames_only::FramesOnly;
 use super::notified::Notified;
-use super::{Facts, Seen, Source, SourceCounts, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "hardware-samples",
     precision: "one load in so many (1000 of PEBS, 100000 operations of IBS), with its time; \
                 a page that is not sampled is taken for unused; writes only where IBS samples them",
-    cost: "an interrupt of the program for some samples; CPU time of the daemon: the page map, and a record a sample",
+    cost: "an interrupt of the program for some samples; \
+           CPU time of the daemon: the page map, and a record a sample",
 };
 
 const DEVICES: &str = "sys/bus/event_source/devices";
@@ -115,11 +117,12 @@ fn find(root: &Path) -> Result<HardwareEvent, SourceError> {
         });
     }
     Err(unavailable(
-        "the processor, or the machine that this one is a guest of, offers neither PEBS (mem-loads) nor IBS (ibs_op)",
+        "the processor, or the machine that this one is a guest of, offers neither PEBS \
+         (mem-loads) nor IBS (ibs_op)",
     ))
 }
 
-/// The source.
+/// Sampled loads beside the frames of the page map.
 pub struct HardwareSamples(Notified);
 
 impl HardwareSamples {
@@ -141,13 +144,13 @@ impl Source for HardwareSamples {
         FACTS
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError> {
-        self.0.look(FACTS.name, process, ranges, visit)
+        self.0.scan(FACTS.name, process, ranges, visit)
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {

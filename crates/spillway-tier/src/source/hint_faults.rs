@@ -1,12 +1,13 @@
-//! Hint faults: NUMA balancing marks pages of slow nodes, the next access to a marked page faults, and the kernel tells of
-//! the fault with its address and time (INDIGO, section 5.1). Linux 5.18 or later.
+//! Hint faults: NUMA balancing marks pages of slow nodes, the next access to a marked page faults, and the
+//! kernel tells of the fault with its address and time (INDIGO, section 5.1). Linux 5.18 or later.
 //!
-//! Nothing outside the kernel can mark another process's pages but NUMA balancing, and it marks what it will: mode 2 marks the
-//! pages of nodes in a slower tier than those with CPUs, some MiB in each period, whether a policy asked for it or not. A
-//! fault on a page that the policy marked is its hint fault; where the kernel's mark came later than the policy's, a kprobe
-//! tells when, so that the time from mark to access is known. Mode 2 also promotes; the cap on that is set to nothing meanwhile, which holds unless the
-//! fast node has more than 1 GiB (or 1/16 of it) to spare: status counts what the kernel moved.
-//! Source: Linux `kernel/sched/fair.c` (`should_numa_migrate_memory`, `task_numa_work`), `mm/memory-tiers.c`.
+//! Nothing outside the kernel can mark another process's pages but NUMA balancing, and it marks what it will:
+//! mode 2 marks the pages of nodes in a slower tier than those with CPUs, some MiB in each period, whether a
+//! policy asked for it or not. A fault on a page that the policy marked is its hint fault; where the kernel's
+//! mark came later than the policy's, a kprobe tells when, so that the time from mark to access is known.
+//! Mode 2 also promotes; the cap on that is set to nothing meanwhile, which holds unless the fast node has
+//! more than 1 GiB (or 1/16 of it) to spare: status counts what the kernel moved. Source: Linux
+//! `kernel/sched/fair.c` (`should_numa_migrate_memory`, `task_numa_work`), `mm/memory-tiers.c`.
 
 use std::fs;
 use std::ops::Range;
@@ -18,15 +19,17 @@ use spillway_sys::mark_events::{MarkEvents, Marked};
 
 use super::frames_only::FramesOnly;
 use super::notified::Notified;
-use super::{Facts, PageTables, Seen, Source, SourceCounts, SourceError};
+use super::page_tables::PageTables;
+use super::telemetry::{Facts, Seen, Source, SourceCounts, SourceError};
 use crate::nodes::{Node, Nodes};
-use crate::settings::{Settings, SettingsError};
+use crate::settings::{KernelSettings, SettingsError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "hint-faults",
     precision: "every page; an access to a marked far page is known by itself, with its time; \
-                the time of its mark by a kprobe, else to one pass of the kernel's scan; all else as page-tables",
+                the time of its mark by a kprobe, else to one pass of the kernel's scan; \
+                all else as page-tables",
     cost: "a fault of the program for each access to a marked page, and the kernel's scan in its time; \
            CPU time of the daemon as page-tables, and a record for each of its faults",
 };
@@ -41,7 +44,7 @@ const SCAN_MIB: u64 = 256;
 /// How old a fault may be when the policy hears of it.
 const WAIT: Duration = Duration::from_millis(10);
 
-/// The source.
+/// Hint faults beside the accessed bits of the page tables.
 pub struct HintFaults {
     root: PathBuf,
     notified: Notified,
@@ -75,8 +78,8 @@ fn check(root: &Path) -> Result<(), SourceError> {
     }
     if !nodes.all.iter().any(|node| is_marked(node, &nodes)) {
         return Err(unavailable(
-            "NUMA balancing marks pages of nodes in a slower memory tier than those with CPUs, and the kernel knows none \
-             (/sys/devices/virtual/memory_tiering)",
+            "NUMA balancing marks pages of nodes in a slower memory tier than those with CPUs, and the \
+             kernel knows none (/sys/devices/virtual/memory_tiering)",
         ));
     }
     Ok(())
@@ -125,12 +128,12 @@ impl Source for HintFaults {
             "the time of a mark to one pass of the kernel's scan"
         };
         format!(
-            "every page; an access to a marked far page by itself, with its time; {mark}, which covers at most {mib} MiB \
-             in {period_ms} ms of each thread's CPU time; all else as {rest}"
+            "every page; an access to a marked far page by itself, with its time; {mark}, \
+             which covers at most {mib} MiB in {period_ms} ms of each thread's CPU time; all else as {rest}"
         )
     }
 
-    fn begin(&mut self, settings: &mut Settings) -> Result<(), SettingsError> {
+    fn begin(&mut self, settings: &mut KernelSettings) -> Result<(), SettingsError> {
         // First the cap, so that nothing is promoted in between. Linux 6.0 and older have none, and promote.
         let limit = self.root.join(PROMOTE_LIMIT);
         if limit.exists() {
@@ -139,7 +142,7 @@ impl Source for HintFaults {
         settings.set(&self.root.join(MODE), TIERING)
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -150,7 +153,7 @@ impl Source for HintFaults {
             let setting = format!("/{MODE}");
             return Err(SourceError::Changed { name: FACTS.name, setting, value: mode });
         }
-        self.notified.look(FACTS.name, process, ranges, visit)
+        self.notified.scan(FACTS.name, process, ranges, visit)
     }
 
     fn take_accesses(&mut self) -> Vec<Access> {
@@ -230,7 +233,7 @@ mod tests {
         let tree = Tree::new();
         tree.write(MODE, "0");
         tree.write(PROMOTE_LIMIT, "65536");
-        let (mut settings, _) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (mut settings, _) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         source(&tree).begin(&mut settings).unwrap();
         assert_eq!((tree.read(MODE), tree.read(PROMOTE_LIMIT)), ("2".into(), "0".into()));
         drop(settings);
@@ -242,9 +245,9 @@ mod tests {
         let tree = Tree::new();
         tree.write(MODE, "2");
         let mut source = source(&tree);
-        source.look(7, EVERYWHERE, &mut |_| {}).unwrap();
+        source.scan(7, EVERYWHERE, &mut |_| {}).unwrap();
         tree.write(MODE, "0");
-        let error = source.look(7, EVERYWHERE, &mut |_| {}).unwrap_err().to_string();
+        let error = source.scan(7, EVERYWHERE, &mut |_| {}).unwrap_err().to_string();
         assert!(error.contains(MODE) && error.contains("'0'"), "{error}");
     }
 

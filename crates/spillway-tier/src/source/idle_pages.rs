@@ -9,19 +9,19 @@ use std::path::Path;
 use rustix::io::Errno;
 
 use super::page_map::{Mapped, PageMap};
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "idle-pages",
-    precision: "every page; time to one look; accesses of every process that maps the page",
-    cost: "CPU time of the daemon: the kernel finds the mappings of each frame twice a look; no fault",
+    precision: "every page; time to one scan; accesses of every process that maps the page",
+    cost: "CPU time of the daemon: the kernel finds the mappings of each frame twice a scan; no fault",
 };
 
 const BITMAP: &str = "sys/kernel/mm/page_idle/bitmap";
 const FRAMES_PER_WORD: u64 = 64;
 
-/// The source.
+/// The bitmap of idle frames, beside the page map.
 pub struct IdlePages {
     map: PageMap,
     bitmap: Bitmap,
@@ -64,7 +64,7 @@ impl Bitmap {
     }
 
     /// Tells `visit` of these pages and whether they were accessed; then marks their frames idle.
-    fn look(&self, pages: &[Mapped], visit: &mut dyn FnMut(Seen)) -> Result<(), SourceError> {
+    fn scan(&self, pages: &[Mapped], visit: &mut dyn FnMut(Seen)) -> Result<(), SourceError> {
         for of_word in pages.chunk_by(|a, b| a.frame / FRAMES_PER_WORD == b.frame / FRAMES_PER_WORD) {
             let word = of_word[0].frame / FRAMES_PER_WORD;
             let idle = self.word(word)?;
@@ -86,14 +86,14 @@ impl Source for IdlePages {
         FACTS
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError> {
         let bitmap = &self.bitmap;
-        self.map.walk(process, ranges, &mut |pages| bitmap.look(pages, visit))
+        self.map.walk(process, ranges, &mut |pages| bitmap.scan(pages, visit))
     }
 }
 
@@ -102,6 +102,7 @@ mod tests {
     use super::*;
     use crate::source::page_map::PRESENT;
     use crate::testing::Tree;
+    use spillway_core::page::PAGE_BYTES;
 
     /// A process whose page `n` is in frame `frames[n]`; 0 for none.
     fn machine(frames: &[u64]) -> Tree {
@@ -117,11 +118,11 @@ mod tests {
         tree
     }
 
-    fn look(source: &mut IdlePages, pages: Range<u64>) -> Vec<(u64, u64, bool)> {
+    fn scan(source: &mut IdlePages, pages: Range<u64>) -> Vec<(u64, u64, bool)> {
         let mut found = Vec::new();
         source
-            .look(7, std::slice::from_ref(&(pages.start * 4096..pages.end * 4096)), &mut |seen| {
-                found.push((seen.address / 4096, seen.frame, seen.accessed));
+            .scan(7, std::slice::from_ref(&(pages.start * PAGE_BYTES..pages.end * PAGE_BYTES)), &mut |seen| {
+                found.push((seen.address / PAGE_BYTES, seen.frame, seen.accessed));
             })
             .unwrap();
         found
@@ -132,21 +133,21 @@ mod tests {
         let tree = machine(&[5, 0, 6, 200, 64]);
         let mut source = IdlePages::open(tree.root()).unwrap();
         let all = [(0, 5, true), (2, 6, true), (3, 200, true), (4, 64, true)];
-        assert_eq!(look(&mut source, 0..5), all);
+        assert_eq!(scan(&mut source, 0..5), all);
         // The test's file keeps what is written, so all are idle now; an access clears the bit.
         let path = tree.root().join(BITMAP);
         let mut bitmap = std::fs::read(&path).unwrap();
         assert_eq!(bitmap[0], 1 << 5 | 1 << 6, "and no other frame's");
         bitmap[0] &= !(1 << 6);
         std::fs::write(&path, bitmap).unwrap();
-        assert_eq!(look(&mut source, 0..4), [(0, 5, false), (2, 6, true), (3, 200, false)]);
+        assert_eq!(scan(&mut source, 0..4), [(0, 5, false), (2, 6, true), (3, 200, false)]);
     }
 
     #[test]
     fn frames_behind_the_bitmap_and_ranges_behind_the_map_do_no_harm() {
         let tree = machine(&[1 << 40, 3]);
         let mut source = IdlePages::open(tree.root()).unwrap();
-        assert_eq!(look(&mut source, 0..100).len(), 2);
+        assert_eq!(scan(&mut source, 0..100).len(), 2);
     }
 
     #[test]
@@ -155,6 +156,6 @@ mod tests {
         assert!(error.to_string().contains("CONFIG_IDLE_PAGE_TRACKING"), "{error}");
         let tree = machine(&[1]);
         let mut source = IdlePages::open(tree.root()).unwrap();
-        assert!(matches!(source.look(8, &[], &mut |_| {}), Err(SourceError::Gone(8))));
+        assert!(matches!(source.scan(8, &[], &mut |_| {}), Err(SourceError::Gone(8))));
     }
 }

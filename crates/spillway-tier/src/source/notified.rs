@@ -4,11 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 use rustix::io::Errno;
+use spillway_core::page::PAGE_BYTES;
 use spillway_sys::access_events::{Access, AccessEvents};
 
-use super::{Seen, Source, SourceError};
-
-const PAGE_BYTES: u64 = 4096;
+use super::telemetry::{Seen, Source, SourceError};
 
 /// Tells of accesses since it was last asked.
 pub(super) trait Events: Send {
@@ -36,11 +35,11 @@ impl Events for AccessEvents {
     }
 }
 
-/// The two together.
+/// A source of frames and one of single accesses, as one.
 pub(super) struct Notified {
     events: Box<dyn Events>,
     pages: Box<dyn Source>,
-    /// Pages of watched processes that were accessed since the last look.
+    /// Pages of watched processes that were accessed since the last scan.
     accessed: HashMap<u32, BTreeSet<u64>>,
     untold: Vec<Access>,
     told: u64,
@@ -80,7 +79,7 @@ impl Notified {
         accesses
     }
 
-    pub(super) fn look(
+    pub(super) fn scan(
         &mut self,
         name: &'static str,
         process: u32,
@@ -93,15 +92,15 @@ impl Notified {
         }
         self.drain();
         let accessed = self.accessed.get_mut(&process).map(std::mem::take).unwrap_or_default();
-        let looked = self.pages.look(process, ranges, &mut |seen| {
+        let scanned = self.pages.scan(process, ranges, &mut |seen| {
             let first = seen.address / PAGE_BYTES;
             let told = accessed.range(first..first + u64::from(seen.pages)).next().is_some();
             visit(Seen { accessed: seen.accessed || told, ..seen });
         });
-        if matches!(looked, Err(SourceError::Gone(_))) {
+        if matches!(scanned, Err(SourceError::Gone(_))) {
             self.forget(process);
         }
-        looked
+        scanned
     }
 
     pub(super) fn forget(&mut self, process: u32) {
@@ -149,29 +148,29 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_handed_out_in_order_of_time_and_count_at_the_next_look() {
+    fn accesses_are_handed_out_in_order_of_time_and_count_at_the_next_scan() {
         let (told, kernel) = (Told::default(), FakeKernel::default());
         (0..4).for_each(|page| kernel.access(7, page * PAGE_BYTES, 1));
         let mut source = Notified::new(Box::new(told.clone()), Box::new(kernel.clone()));
-        let look = |source: &mut Notified| {
+        let scan = |source: &mut Notified| {
             let mut found = Vec::new();
-            source.look("x", 7, EVERYWHERE, &mut |seen| found.push(seen.accessed)).unwrap();
+            source.scan("x", 7, EVERYWHERE, &mut |seen| found.push(seen.accessed)).unwrap();
             found
         };
         told.access(7, 1, 5);
-        assert_eq!(look(&mut source), [true; 4], "by their bits");
+        assert_eq!(scan(&mut source), [true; 4], "by their bits");
         told.access(7, 2, 30);
         told.access(7, 1, 20);
         told.access(8, 1, 10);
         let times: Vec<_> = source.take().iter().map(|access| access.time_ns).collect();
         assert_eq!(times, [5, 20, 30], "of processes that are watched");
         assert!(source.take().is_empty());
-        assert_eq!(look(&mut source), [false, true, true, false]);
-        assert_eq!(look(&mut source), [false; 4]);
+        assert_eq!(scan(&mut source), [false, true, true, false]);
+        assert_eq!(scan(&mut source), [false; 4]);
         assert_eq!(source.counts(), (3, 3));
         kernel.state().gone.insert(7);
         told.access(7, 3, 40);
-        assert!(matches!(source.look("x", 7, EVERYWHERE, &mut |_| {}), Err(SourceError::Gone(7))));
+        assert!(matches!(source.scan("x", 7, EVERYWHERE, &mut |_| {}), Err(SourceError::Gone(7))));
         assert!(source.take().is_empty() && told.0.lock().unwrap().1.is_empty(), "no longer watched");
     }
 
@@ -184,7 +183,7 @@ mod tests {
         let mut accessed = Vec::new();
         for page in [None, Some(511), Some(512)] {
             page.into_iter().for_each(|page| told.access(7, page, 1));
-            source.look("x", 7, EVERYWHERE, &mut |seen| accessed.push(seen.accessed)).unwrap();
+            source.scan("x", 7, EVERYWHERE, &mut |seen| accessed.push(seen.accessed)).unwrap();
         }
         assert_eq!(accessed, [false, true, false]);
     }

@@ -1,25 +1,25 @@
-//! Which frame holds which page of a process, as `/proc/PID/pagemap` says: for sources that know frames, or nothing of
-//! them. Source: Linux `Documentation/admin-guide/mm/pagemap.rst`.
+//! Which frame holds which page of a process, as `/proc/PID/pagemap` says: for sources that know frames, or
+//! nothing of them. Source: Linux `Documentation/admin-guide/mm/pagemap.rst`.
 
+use spillway_core::page::PAGE_BYTES;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::SourceError;
+use super::telemetry::SourceError;
 
 /// Entries read at once.
 const BATCH: usize = 4096;
-const PAGE_BYTES: u64 = 4096;
 pub(super) const PRESENT: u64 = 1 << 63;
 const FRAME: u64 = (1 << 55) - 1;
 
 /// A page that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
-    /// First address.
+    /// The first address that is mapped.
     pub address: u64,
-    /// The frame.
+    /// The frame that it is mapped to.
     pub frame: u64,
 }
 

@@ -7,16 +7,18 @@ use std::ops::Range;
 use rustix::io::Errno;
 use spillway_sys::page_tables::{self, AddressSpace};
 
-use super::{Facts, Seen, Source, SourceError};
+use super::telemetry::{Facts, Seen, Source, SourceError};
 
-/// What it is.
+/// Its name, precision and cost, as `spillway doctor` and status tell them.
 pub(super) const FACTS: Facts = Facts {
     name: "page-tables",
-    precision: "every page; time to one look; an access that hits the TLB in all of a look's interval is missed",
-    cost: "CPU time of the daemon: each table is read once a look, and its bits cleared by clear_refs; no fault",
+    precision: "every page; time to one scan; \
+                an access that hits the TLB in all of a scan's interval is missed",
+    cost: "CPU time of the daemon: each table is read once a scan, \
+           and its bits cleared by clear_refs; no fault",
 };
 
-/// The source.
+/// The kernel's page tables, and where each process's begin.
 pub struct PageTables {
     tables: page_tables::PageTables,
     spaces: HashMap<u32, AddressSpace>,
@@ -59,7 +61,7 @@ impl Source for PageTables {
         FACTS
     }
 
-    fn look(
+    fn scan(
         &mut self,
         process: u32,
         ranges: &[Range<u64>],
@@ -80,25 +82,35 @@ impl Source for PageTables {
     }
 }
 
+impl From<page_tables::PageTablesError> for SourceError {
+    fn from(error: page_tables::PageTablesError) -> Self {
+        match error {
+            page_tables::PageTablesError::Gone(process) => Self::Gone(process),
+            other => Self::Unavailable { name: FACTS.name, reason: other.to_string() },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spillway_core::page::PAGE_SIZE;
     use spillway_sys::memory::Area;
     use std::sync::atomic::Ordering;
 
     const PAGES: usize = 512;
 
     #[test]
-    fn a_look_finds_what_was_accessed_since_the_look_before() {
+    fn a_scan_finds_what_was_accessed_since_the_scan_before() {
         let mut source = PageTables::open().unwrap();
-        let area = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| area.words(page * 4096, 1)[0].store(1, Ordering::Relaxed));
+        let area = Area::new(PAGES * PAGE_SIZE).unwrap();
+        (0..PAGES).for_each(|page| area.words(page * PAGE_SIZE, 1)[0].store(1, Ordering::Relaxed));
         let start = area.address() as u64;
-        let range = start..start + (PAGES * 4096) as u64;
-        let mut look = || {
+        let range = start..start + (PAGES * PAGE_SIZE) as u64;
+        let mut scan = || {
             let mut accessed = Vec::new();
             source
-                .look(std::process::id(), std::slice::from_ref(&range), &mut |seen| {
+                .scan(std::process::id(), std::slice::from_ref(&range), &mut |seen| {
                     accessed.push(seen.accessed);
                 })
                 .unwrap();
@@ -107,9 +119,9 @@ mod tests {
             std::process::Command::new("true").status().unwrap();
             accessed
         };
-        assert!(look().iter().all(|&accessed| accessed));
-        area.words(100 * 4096, 1)[0].store(2, Ordering::Relaxed);
-        let second = look();
+        assert!(scan().iter().all(|&accessed| accessed));
+        area.words(100 * PAGE_SIZE, 1)[0].store(2, Ordering::Relaxed);
+        let second = scan();
         assert!(second[100]);
         let in_use = second.iter().filter(|&&accessed| accessed).count();
         assert!(in_use < PAGES / 4, "{in_use}");
@@ -120,10 +132,10 @@ mod tests {
         let mut source = PageTables::open().unwrap();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let process = child.id();
-        assert!(source.look(process, &[], &mut |_| {}).is_ok());
+        assert!(source.scan(process, &[], &mut |_| {}).is_ok());
         child.kill().unwrap();
         child.wait().unwrap();
-        let error = source.look(process, &[], &mut |_| {}).unwrap_err();
+        let error = source.scan(process, &[], &mut |_| {}).unwrap_err();
         assert!(matches!(error, SourceError::Gone(gone) if gone == process), "{error}");
     }
 }

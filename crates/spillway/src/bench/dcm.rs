@@ -1,4 +1,4 @@
-//! `spillway bench dcm`.
+//! `spillway bench dcm`: its arguments, and how its results look.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -34,10 +34,10 @@ pub struct DcmArgs {
     /// Print the results as JSON, for 'bench report'
     #[arg(long)]
     json: bool,
-    /// Small inputs
+    /// Measure with small inputs
     #[arg(long)]
     quick: bool,
-    /// Only these programs
+    /// Measure only these programs, in place of all
     #[arg(long, value_name = "PROGRAM", value_enum)]
     workload: Vec<WorkloadKind>,
     /// Only with this share of the memory local, in percent
@@ -53,7 +53,7 @@ fn parse_share(text: &str) -> Result<u64, String> {
     share.ok_or_else(|| "write one of the paper's: 75, 50 or 25".to_owned())
 }
 
-/// Runs it.
+/// Runs the benchmark; the exit status says whether all was measured.
 pub fn run(args: &DcmArgs) -> ExitCode {
     let spillway = match this_command() {
         Ok(path) => path,

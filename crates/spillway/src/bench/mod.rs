@@ -36,7 +36,7 @@ enum Bench {
     Access(access::AccessArgs),
 }
 
-/// Runs the benchmark.
+/// Runs the benchmark that was asked for.
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.bench {
         Bench::Paging(args) => paging::run(&args),

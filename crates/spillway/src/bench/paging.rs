@@ -1,4 +1,4 @@
-//! `spillway bench paging`.
+//! `spillway bench paging`: its arguments, and how its results look.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -69,11 +69,11 @@ pub struct PagingArgs {
 /// What the pages hold.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum DataArg {
-    /// Nothing that compresses
+    /// Contents that nothing can compress
     Random,
     /// What compresses to about a third
     Compressible,
-    /// Each in turn
+    /// One after the other
     Both,
 }
 
@@ -114,7 +114,7 @@ impl PagingArgs {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark; the exit status says whether all was measured.
 pub fn run(args: &PagingArgs) -> ExitCode {
     let spillway = match this_command() {
         Ok(path) => path,

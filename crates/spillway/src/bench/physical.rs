@@ -1,4 +1,4 @@
-//! `spillway bench physical`.
+//! `spillway bench physical`: its arguments, and how its results look.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub struct PhysicalArgs {
     /// Write what follows for the frames of 'spillway run' into this file (TOML)
     #[arg(long, value_name = "FILE")]
     pool: Option<PathBuf>,
-    /// Measure little
+    /// Measure little, in a few minutes
     #[arg(long)]
     quick: bool,
     /// Take at most so much memory at a time; 'capacity' needs all that is free
@@ -56,7 +56,7 @@ pub struct PhysicalArgs {
     memory: Option<Size>,
 }
 
-/// Runs it.
+/// Runs the benchmark; the exit status says whether all was measured.
 pub fn run(args: &PhysicalArgs) -> ExitCode {
     let plan = Plan {
         quick: args.quick,

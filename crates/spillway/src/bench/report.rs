@@ -1,4 +1,4 @@
-//! `spillway bench report`.
+//! `spillway bench report`: its arguments, and what it reads.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub struct ReportArgs {
     files: Vec<PathBuf>,
 }
 
-/// Runs it.
+/// Makes the pages; the exit status says whether it could.
 pub fn run(args: &ReportArgs) -> ExitCode {
     let results: Result<Vec<Results>, _> = args.files.iter().map(|file| Results::read(file)).collect();
     match results.and_then(|results| page::write(&results, args.note.as_deref(), &args.to)) {

@@ -1,4 +1,4 @@
-//! `spillway bench rig`.
+//! `spillway bench rig`: its arguments, and how its results look.
 
 use std::fs;
 use std::io::Write;
@@ -59,9 +59,9 @@ pub struct RigArgs {
     /// Guests at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: Option<u32>,
-    /// Least time between two looks of the daemon, in milliseconds [default: 20]
+    /// Least time between two scans of the daemon, in milliseconds [default: 20]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    look: Option<u32>,
+    scan_interval: Option<u32>,
     /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
     /// hint-faults]
     #[arg(long, value_name = "NAME", value_parser = source_name)]
@@ -91,7 +91,7 @@ impl RigArgs {
         if self.quick {
             (plan.memory_mib, plan.warm_s, plan.measured_s, plan.starts) = (32, 4, 3, 1);
         }
-        plan.look_ms = self.look.unwrap_or(plan.look_ms);
+        plan.look_ms = self.scan_interval.unwrap_or(plan.look_ms);
         plan.starts = self.starts.unwrap_or(plan.starts);
         plan.source.clone_from(&self.source);
         plan.settings.clone_from(&self.set);
@@ -112,7 +112,7 @@ impl RigArgs {
     }
 }
 
-/// Runs it.
+/// Runs the guests; the exit status says whether all ended well.
 pub fn run(args: &RigArgs) -> ExitCode {
     let plan = args.plan();
     if let Some(results) = &args.lab {

@@ -1,4 +1,4 @@
-//! `spillway lab advise`.
+//! `spillway lab advise`: its arguments, and how its results look.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -30,12 +30,12 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "SHARE", default_value = "20%")]
     local: Percent,
 
-    /// Print as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs the command.
+/// Simulates, and prints what to take.
 pub fn run(args: &AdviseArgs) -> ExitCode {
     let share = args.local.0;
     let spec = args.simulated.spec("hotbox", LocalSize::Share(share));

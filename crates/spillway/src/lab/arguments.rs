@@ -9,7 +9,7 @@ use spillway_lab::run::{LocalSize, RunSpec};
 use spillway_lab::simulator::platform;
 use spillway_lab::workloads;
 
-/// What to simulate.
+/// What to simulate: a workload, a policy and a platform.
 #[derive(Args, Debug)]
 pub struct Simulated {
     /// The workload; 'spillway lab list' names them
@@ -20,7 +20,7 @@ pub struct Simulated {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "size"])]
     pub trace: Option<String>,
 
-    /// Its working set
+    /// Size of its working set
     #[arg(long, value_name = "SIZE", default_value = "64M")]
     pub size: Size,
 

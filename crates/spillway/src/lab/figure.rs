@@ -1,4 +1,4 @@
-//! `spillway lab figure`.
+//! `spillway lab figure`: its arguments, and how its results look.
 
 use std::fs;
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub struct FigureArgs {
     #[arg(long)]
     quick: bool,
 
-    /// Print as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 
@@ -55,7 +55,7 @@ struct Figures {
     figures: Vec<Figure>,
 }
 
-/// Runs the command.
+/// Makes the figures and prints them beside the papers'.
 pub fn run(args: &FigureArgs) -> ExitCode {
     let ids = if args.id == "all" { figures::ids() } else { vec![args.id.as_str()] };
     let threads = thread::available_parallelism().map_or(1, usize::from);

@@ -43,7 +43,7 @@ enum Format {
     Plain,
 }
 
-/// Runs `lab import`.
+/// Turns another tool's trace into one of the lab's.
 pub fn run(args: &ImportArgs) -> ExitCode {
     match import_file(args) {
         Ok(summary) => {

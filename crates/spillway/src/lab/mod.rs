@@ -41,7 +41,7 @@ enum Command {
     Import(import::ImportArgs),
 }
 
-/// Runs the command.
+/// Runs the subcommand that was asked for.
 pub fn run(args: LabArgs) -> ExitCode {
     match args.command {
         Command::Run(args) => run::run(&args),

@@ -38,7 +38,7 @@ pub struct RecordArgs {
     program: Vec<OsString>,
 }
 
-/// Runs `lab record`.
+/// Records a program's accesses; ends as the program does.
 pub fn run(args: &RecordArgs) -> ExitCode {
     let Some((program, arguments)) = args.program.split_first() else { return ExitCode::FAILURE };
     // What ends the program lets us end its trace.

@@ -1,4 +1,4 @@
-//! `spillway lab report`.
+//! `spillway lab report`: its arguments, and what it reads.
 
 use std::fs;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ pub struct ReportArgs {
     output: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Makes the page; the exit status says whether it could.
 pub fn run(args: &ReportArgs) -> ExitCode {
     let page = match report(&args.results) {
         Ok(page) => page,

@@ -49,12 +49,12 @@ Example:
 #[derive(Args, Debug)]
 #[command(after_help = LIST_EXAMPLE)]
 pub struct ListArgs {
-    /// Print as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Runs `lab run`.
+/// Simulates one run and prints what came of it.
 pub fn run(args: &RunArgs) -> ExitCode {
     let spec = args.simulated.spec(&args.policy, args.local.0);
     let report = match execute(&spec) {
@@ -82,7 +82,7 @@ pub fn ended(printed: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Prints as JSON.
+/// Prints a value as JSON, in lines.
 pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)
@@ -155,7 +155,7 @@ struct Listing {
     platforms: &'static [&'static str],
 }
 
-/// Runs `lab list`.
+/// Prints what workloads, policies and platforms there are.
 pub fn list(args: &ListArgs) -> ExitCode {
     let listing = Listing {
         policies: registry::entries().iter().map(|e| Named { name: e.name, about: e.about }).collect(),

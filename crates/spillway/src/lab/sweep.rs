@@ -1,4 +1,4 @@
-//! `spillway lab sweep`.
+//! `spillway lab sweep`: its arguments, and how its results look.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub struct SweepArgs {
     output: PathBuf,
 }
 
-/// Runs the command.
+/// Simulates every combination and writes the table.
 pub fn run(args: &SweepArgs) -> ExitCode {
     let grid = match read_grid(args) {
         Ok(grid) => grid,

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Donor {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// Its first line.
+    /// The first line that it wrote.
     pub ready: String,
     pub socket: PathBuf,
     pub shm: String,

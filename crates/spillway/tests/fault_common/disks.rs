@@ -18,7 +18,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// In memory.
+    /// A disk in memory, of that size.
     pub fn tmpfs(mib: u64) -> Self {
         let place = tempfile::tempdir().unwrap();
         let options = format!("size={mib}m,mode=755");
@@ -62,7 +62,7 @@ impl FailingDevice {
         Self { path, image }
     }
 
-    /// Its path.
+    /// Where the disk is mounted.
     pub fn path(&self) -> &str {
         &self.path
     }

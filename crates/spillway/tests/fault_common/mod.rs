@@ -20,9 +20,9 @@ use crate::support::watch::child_of;
 
 /// How long a program may take to end once its memory is lost.
 pub const SOON: Duration = Duration::from_secs(30);
-/// 128 and SIGBUS.
+/// The exit status of a program that SIGBUS ended: 128 and its number.
 pub const BY_SIGBUS: i32 = 135;
-/// 128 and SIGKILL.
+/// The exit status of a program that SIGKILL ended: 128 and its number.
 pub const BY_SIGKILL: i32 = 137;
 
 /// An installed Spillway, and a place for files.
@@ -32,12 +32,11 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// A new one.
     pub fn new() -> Self {
         Self { installation: Installation::new(), work: open_directory() }
     }
 
-    /// The command.
+    /// Where the command under test lies.
     pub fn spillway(&self) -> PathBuf {
         self.installation.command()
     }
@@ -89,7 +88,7 @@ impl Scene {
 pub struct Filled {
     /// Pages written before the first refusal.
     pub written: u64,
-    /// Pages refused.
+    /// Pages that could not be written.
     pub refused: u64,
     /// Pages that were read and right.
     pub right: u64,
@@ -116,7 +115,7 @@ fn number_after(text: &str, key: &str) -> u64 {
 
 /// The program `fault_hold`: verifies its memory until it is told to end.
 pub struct Hold {
-    /// It.
+    /// The program, under way.
     pub running: Running,
     base: u64,
     bytes: u64,
@@ -213,7 +212,7 @@ pub struct Catch {
     tell: fs::File,
 }
 
-/// What it found.
+/// What became of a program that catches SIGBUS.
 #[derive(Debug)]
 pub struct Caught {
     /// Pages that are right.

@@ -19,18 +19,18 @@ use wire::{Export, Request, handshake, kind};
 const PAGE_BYTES: usize = 4096;
 const POLL: Duration = Duration::from_millis(2);
 
-/// NBD's error numbers.
+/// NBD's error numbers that the server sends.
 pub mod errno {
-    /// Input/output error.
+    /// Input or output failed at the server.
     pub const EIO: u32 = 5;
-    /// No space left.
+    /// The export has no space left.
     pub const ENOSPC: u32 = 28;
 }
 
 /// How the server behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// As it should.
+    /// It serves as a server should.
     Honest,
     /// One bit is wrong in every page of these reads.
     FlipsABit,
@@ -38,7 +38,7 @@ pub enum Manner {
     Outdated,
     /// Reads give the page next door.
     NextDoor,
-    /// Reads give zeros.
+    /// Its answers to reads are zeros.
     Zeros,
     /// Reads are answered with this error.
     RefusesReads(u32),

@@ -11,7 +11,7 @@ use super::POLL;
 /// What comes after its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It hangs up.
+    /// It hangs up without an answer.
     Close,
     /// It says nothing more.
     Hang,

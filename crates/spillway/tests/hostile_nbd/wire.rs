@@ -16,32 +16,32 @@ const REPLY_UNSUPPORTED: u32 = (1 << 31) | 1;
 
 /// Flags of an export.
 pub mod flag {
-    /// Always set.
+    /// Set in all flags that a server sends.
     pub const HAS_FLAGS: u16 = 1;
-    /// Writes are refused.
+    /// The export refuses to be written to.
     pub const READ_ONLY: u16 = 2;
-    /// TRIM is understood.
+    /// The export understands TRIM.
     pub const SEND_TRIM: u16 = 1 << 5;
     /// Several connections see the same.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
 }
 
-/// Kinds of requests.
+/// Kinds of requests, by their numbers.
 pub mod kind {
-    /// Read.
+    /// Read a range of bytes.
     pub const READ: u16 = 0;
-    /// Write.
+    /// Write a range of bytes.
     pub const WRITE: u16 = 1;
-    /// Hang up.
+    /// Hang up, without a reply.
     pub const DISCONNECT: u16 = 2;
 }
 
 /// What the server says of its export.
 #[derive(Clone, Copy, Debug)]
 pub struct Export {
-    /// Its size.
+    /// The size of the export.
     pub bytes: u64,
-    /// Of [`flag`].
+    /// Flags of those in [`flag`].
     pub flags: u16,
     /// Least, best and most bytes of a request, if it says so.
     pub blocks: Option<[u32; 3]>,
@@ -104,13 +104,13 @@ fn reply(stream: &mut impl Write, option: u32, kind: u32, data: &[u8]) -> Result
 /// A request of the client's.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Of [`kind`].
+    /// One of the kinds in [`kind`].
     pub kind: u16,
     /// The client's name for it.
     pub cookie: u64,
-    /// First byte.
+    /// First byte of the range.
     pub offset: u64,
-    /// Number of bytes.
+    /// Length of the range, in bytes.
     pub bytes: usize,
 }
 
@@ -134,7 +134,7 @@ impl Request {
         self.offset >> 12
     }
 
-    /// Answers it.
+    /// Sends the reply to this request.
     pub fn answer(&self, stream: &mut impl Write, error: u32, data: &[u8]) -> Result<()> {
         let head = [&SIMPLE_REPLY_MAGIC.to_be_bytes()[..], &error.to_be_bytes(), &self.cookie.to_be_bytes()];
         stream.write_all(&[&head.concat()[..], data].concat())

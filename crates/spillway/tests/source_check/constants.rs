@@ -12,8 +12,8 @@ use super::module_tree::{attributes, is_shipped};
 /// The page size and its mask.
 const PAGE_NUMBERS: [u128; 2] = [4096, 4095];
 
-/// Places of a source that say the page size as a number, in what is not for tests only. A constant of another
-/// name may be as large.
+/// Places of a source that say the page size as a number, in what is not for tests only. A constant of
+/// another name may be as large.
 pub fn page_numbers(source: &str) -> Vec<Finding> {
     let mut reader = Numbers::default();
     reader.visit_file(&syn::parse_file(source).unwrap());

@@ -10,7 +10,7 @@ pub struct Text {
 }
 
 /// Something that a rule objects to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub line: usize,
     pub what: String,

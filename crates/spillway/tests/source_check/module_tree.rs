@@ -12,7 +12,7 @@ pub type ModuleId = usize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Module(ModuleId),
-    /// Anything else.
+    /// Whatever is not a module.
     Item {
         /// The file that defines it.
         file: PathBuf,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The repository's directory.
+/// The directory that holds the workspace.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }

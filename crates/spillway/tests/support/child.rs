@@ -16,9 +16,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// What a program left: how it ended and what it wrote.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// How the program has ended.
     pub status: ExitStatus,
-    /// What it wrote.
+    /// What it wrote to standard output.
     pub stdout: Vec<u8>,
     /// What it complained of.
     pub stderr: Vec<u8>,
@@ -82,7 +82,7 @@ impl Running {
         Self { name, child, stdout, stderr }
     }
 
-    /// Its pid.
+    /// The process's number, for signals.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

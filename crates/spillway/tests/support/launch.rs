@@ -59,7 +59,7 @@ impl Installation {
         Self(directory)
     }
 
-    /// The command.
+    /// Where the command under test lies.
     pub fn command(&self) -> PathBuf {
         self.0.path().join("spillway")
     }
@@ -67,13 +67,13 @@ impl Installation {
 
 /// Under which conditions programs run.
 pub enum Memory {
-    /// As they are.
+    /// Programs run as they are.
     Unlimited,
-    /// Under `spillway run`.
+    /// Programs run under `spillway run`.
     Limited {
-        /// `--local`.
+        /// What `--local` is given.
         local_bytes: u64,
-        /// `--store`.
+        /// What `--store` is given.
         store: String,
     },
 }
@@ -134,7 +134,7 @@ impl Launch {
         self.patience.get()
     }
 
-    /// The conditions.
+    /// The conditions under which programs run.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -205,7 +205,7 @@ impl Launch {
 pub struct Watched<'a> {
     launch: &'a Launch,
     watch: Watch,
-    /// The program.
+    /// The program, under way.
     pub running: Running,
 }
 

@@ -8,7 +8,7 @@ pub mod tools;
 pub mod watch;
 pub mod workloads;
 
-/// One mebibyte.
+/// Bytes in a mebibyte.
 pub const MIB: u64 = 1 << 20;
 
 /// Words that are the same in each run and differ between seeds (splitmix64).

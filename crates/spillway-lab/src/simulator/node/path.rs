@@ -1,16 +1,17 @@
-//! The path of an access: first-level cache, fault, translation, last-level cache, memory. This is where the simulator
-//! spends its time, so all that a core needs on its way lies at hand while it works.
+//! The path of an access: first-level cache, fault, translation, last-level cache, memory. This is where the
+//! simulator spends its time, so all that a core needs on its way lies at hand while it works.
 
-use spillway_core::machine::PageIndex;
-use spillway_core::policy::{AccessModel, FaultKind};
+use spillway_policy::machine::PageIndex;
+use spillway_policy::policy::{AccessModel, FaultKind};
 
 use super::{Core, Costs, Node, Sampler, Stop, Streams};
 use crate::access::{Access, Action};
+use crate::memory::LINE_BYTES;
 use crate::simulator::cache::{Cache, LineFilter, Lookup};
 use crate::simulator::link::{Direction, Link, PS_PER_NS};
 use crate::simulator::metrics::Counts;
 use crate::simulator::pages::{AddressMap, Pages, bit, region_bit};
-use crate::simulator::platform::{LINE_BYTES, LINE_MESSAGE_BYTES};
+use crate::simulator::platform::LINE_MESSAGE_BYTES;
 use crate::simulator::tlb::{Tlb, base_key, huge_key};
 
 /// One core at work.
@@ -36,8 +37,8 @@ struct Path<'a> {
 }
 
 impl Node {
-    /// Lets a core work until its clock reaches `until_ps`, it has made `most` accesses, or something stops it. An
-    /// access that stops is not done: it comes again.
+    /// Lets a core work until its clock reaches `until_ps`, it has made `most` accesses, or something stops
+    /// it. An access that stops is not done: it comes again.
     pub fn run(&mut self, core: usize, until_ps: u64, most: usize, link: &mut Link) -> Stop {
         let Core { clock_ps, accesses, next, lines, tlb, streams, .. } = &mut self.cores[core];
         let mut path = Path {
@@ -143,7 +144,8 @@ impl Path<'_> {
         Stop::Fault(self.pages.head(page), kind, write)
     }
 
-    /// Time of the translation: none where the TLB has it, else a walk whose last load goes through the cache.
+    /// Time of the translation: none where the TLB has it, else a walk whose last load goes through the
+    /// cache.
     #[inline(always)]
     fn translate(&mut self, page: PageIndex) -> u64 {
         let region = page >> self.pages.huge_shift;
@@ -153,7 +155,8 @@ impl Path<'_> {
             return 0;
         }
         self.counts.walks += 1;
-        // Entries of 8 bytes; tables of the level above lie behind those of the pages, and all of them are local.
+        // Entries of 8 bytes; tables of the level above lie behind those of the pages, and all of them are
+        // local.
         let line = match huge {
             false => self.first_table_line + u64::from(page / 8),
             true => self.first_table_line + (self.pages.flags.len() as u64 + u64::from(region)) / 8,

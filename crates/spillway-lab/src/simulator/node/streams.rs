@@ -2,7 +2,8 @@
 
 use wide::u32x8;
 
-/// Streams that a core's prefetcher follows (Ivy Bridge: 32, one a page; fewer are enough to tell scans from the rest).
+/// Streams that a core's prefetcher follows (Ivy Bridge: 32, one a page; fewer are enough to tell scans from
+/// the rest).
 const STREAMS: usize = 8;
 
 /// No line: nothing follows it.

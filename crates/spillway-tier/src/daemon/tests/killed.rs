@@ -1,15 +1,16 @@
-//! Daemons that are killed with SIGKILL at moments of chance, while a program that they manage checks all of its memory. Both are
-//! this test program, started anew.
+//! Daemons that are killed with SIGKILL at moments of chance, while a program that they manage checks all of
+//! its memory. Both are this test program, started anew.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_sys::memory::Area;
 
 use super::*;
-use crate::group::Budget;
+use crate::group::LocalBudget;
 use crate::settings::pause_kernel;
 
 const PLACE: &str = "SPILLWAY_TEST_PLACE";
@@ -52,11 +53,12 @@ fn place() -> PathBuf {
 fn a_daemon() {
     let place = place();
     let program: u32 = std::env::var(PROGRAM).unwrap().parse().unwrap();
-    let (mut settings, _) = Settings::open(&place.join("journal")).unwrap();
+    let (mut settings, _) = KernelSettings::open(&place.join("journal")).unwrap();
     pause_kernel(&place, &mut settings).unwrap();
     let nodes = tempfile::tempdir_in(&place).unwrap();
-    let group = Group { local: Some(Budget::Pct(20.0)), ..group("g", &[program]) };
-    let config = Config { group: vec![group], look_ms: 5, telemetry_cpu_pct: 100.0, ..Config::default() };
+    let group = Group { local: Some(LocalBudget::Pct(20.0)), ..group("g", &[program]) };
+    let config =
+        Config { group: vec![group], scan_interval_ms: 5, telemetry_cpu_pct: 100.0, ..Config::default() };
     let mut daemon = Daemon::pretend(config, nodes.path(), &mut settings).unwrap();
     while let Some(wait) = daemon.turn().unwrap() {
         let counts = &daemon.status().groups[0].counts;
@@ -71,9 +73,9 @@ fn a_daemon() {
 #[ignore = "a part of the test below, which starts it"]
 fn a_program() {
     let place = place();
-    let area = Area::new(PAGES * 4096).unwrap();
+    let area = Area::new(PAGES * PAGE_SIZE).unwrap();
     let value = |page: usize, round: u64| page as u64 * 31 + round;
-    let word = |page: usize| &area.words(page * 4096, 1)[0];
+    let word = |page: usize| &area.words(page * PAGE_SIZE, 1)[0];
     (0..PAGES).for_each(|page| word(page).store(value(page, 0), Ordering::Relaxed));
     let mut round = 0;
     while !place.join("enough").exists() {
@@ -113,13 +115,13 @@ fn a_daemon_that_is_killed_at_any_moment_harms_no_program_and_the_next_puts_sett
         if kill % 2 == 0 {
             continue; // The next daemon puts back by itself, and changes again.
         }
-        let (_settings, restored) = Settings::open(&tree.root().join("journal")).unwrap();
+        let (_settings, restored) = KernelSettings::open(&tree.root().join("journal")).unwrap();
         assert!(!is_changed || !restored.is_empty());
         SETTINGS.iter().for_each(|(path, value)| assert_eq!(tree.read(path), *value, "{path}, kill {kill}"));
     }
     assert!(killed_while_changed >= FIRST, "{killed_while_changed}");
     std::fs::write(tree.root().join("enough"), "").unwrap();
     assert!(program.0.wait().unwrap().success(), "it found all that it wrote");
-    drop(Settings::open(&tree.root().join("journal")).unwrap());
+    drop(KernelSettings::open(&tree.root().join("journal")).unwrap());
     SETTINGS.iter().for_each(|(path, value)| assert_eq!(tree.read(path), *value, "{path}"));
 }

@@ -15,7 +15,7 @@ use crate::support::tools::tool;
 
 /// Redis, with a background save under load.
 pub const REDIS: Workload = Workload { name: "redis-server", run: redis };
-/// Memcached.
+/// Memcached, filled and read by several clients.
 pub const MEMCACHED: Workload = Workload { name: "memcached", run: memcached };
 
 const BATCH: u64 = 200;

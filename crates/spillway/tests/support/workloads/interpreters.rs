@@ -4,7 +4,7 @@ use super::{Scale, Workload};
 use crate::support::launch::Launch;
 use crate::support::tools::{java_class, python, source, tool};
 
-/// Large arrays.
+/// Large arrays of numbers in Python.
 pub const NUMPY: Workload = Workload { name: "numpy", run: numpy };
 /// Processes that are forked and share what was there.
 pub const MULTIPROCESSING: Workload = Workload { name: "multiprocessing", run: multiprocessing };

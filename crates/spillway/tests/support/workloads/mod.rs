@@ -11,12 +11,12 @@ use super::MIB;
 use super::child::PATIENCE;
 use super::launch::Launch;
 
-/// How much work.
+/// How much work is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// A few seconds, for every run of the tests.
     Quick,
-    /// Minutes.
+    /// Work for some minutes.
     Full,
 }
 
@@ -37,7 +37,7 @@ impl Scale {
 /// A program at work.
 #[derive(Clone, Copy)]
 pub struct Workload {
-    /// The program's name.
+    /// The name by which messages call it.
     pub name: &'static str,
     /// Runs it. Fails the test where something is wrong; the answer must be the same under all conditions.
     pub run: fn(&Launch, Scale) -> String,
@@ -48,7 +48,7 @@ pub use command_line::{BRK, PIPELINE, SEGMENTS, SORT, SQLITE, STRESS, THREADS};
 pub use interpreters::{JVM, MULTIPROCESSING, NODE, NUMPY};
 pub use postgres::POSTGRES;
 
-/// Smallest `--local`.
+/// The smallest `--local` that is tried.
 const LEAST_LOCAL_BYTES: u64 = 4 * MIB;
 
 impl Workload {

@@ -12,7 +12,7 @@ use crate::support::child::{PATIENCE, Running, free_port, until};
 use crate::support::launch::Launch;
 use crate::support::tools::{postgres_directory, tool};
 
-/// PostgreSQL under pgbench.
+/// PostgreSQL under the load of pgbench.
 pub const POSTGRES: Workload = Workload { name: "postgres", run: postgres };
 
 /// The sums that each of pgbench's transactions keeps equal.

@@ -18,12 +18,12 @@ pub enum Tier {
     Far,
 }
 
-/// Which pages a scan looks at.
+/// Which pages a scan covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// The first page.
+    /// The page where the scan begins.
     pub start: PageIndex,
-    /// How many pages from there; what lies beyond the last page is not looked at.
+    /// How many pages from there; what lies beyond the last page is left out.
     pub pages: u32,
     /// Pages of this tier only.
     pub tier: Tier,
@@ -36,14 +36,15 @@ pub struct Scan {
 pub enum Call {
     /// By the kernel itself, page by page.
     Kernel,
-    /// By the kernel's swap path, page by page, under locks that all cores share: lists of pages, map of slots.
+    /// By the kernel's swap path, page by page, under locks that all cores share: lists of pages, map of
+    /// slots.
     Locked,
     /// By the `move_pages` system call or alike, which first drains the LRU caches of every core
     /// (HotBox, section 3.3).
     System,
 }
 
-/// One sampled access.
+/// One access of those that were sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The page, by its smallest size also within a huge mapping.
@@ -66,9 +67,9 @@ pub struct LinkTelemetry {
 /// What a policy acts on. Costs of what it asks for are borne by the program, or by the core that the policy
 /// runs on; time passes while it works.
 ///
-/// A page that is part of a huge mapping is named by the first page of that mapping ([`Machine::span`]), in every
-/// call and every event.
-pub trait Machine {
+/// A page that is part of a huge mapping is named by the first page of that mapping
+/// ([`TieredMachine::span`]), in every call and every event.
+pub trait TieredMachine {
     /// Time since the start, in nanoseconds.
     fn now_ns(&self) -> u64;
 
@@ -96,14 +97,14 @@ pub trait Machine {
     /// Reads and clears a page's accessed bit.
     fn take_accessed(&mut self, page: PageIndex) -> bool;
 
-    /// Reads and clears the accessed bits of many pages, and tells `visit` of each that was looked at.
+    /// Reads and clears the accessed bits of many pages, and tells `visit` of each that was scanned.
     fn scan(&mut self, scan: Scan, visit: &mut dyn FnMut(PageIndex, bool));
 
     /// Makes each of these pages fault at its next access.
     fn mark(&mut self, pages: &[PageIndex]);
 
-    /// The first page from `page` on that may be touched and not marked; the number of pages where there is none. Who marks all
-    /// pages need not look at the many others.
+    /// The first page from `page` on that may be touched and not marked; the number of pages where there is
+    /// none. Who marks all pages need not go through the many others.
     fn next_unmarked(&self, page: PageIndex) -> PageIndex {
         page
     }
@@ -111,8 +112,8 @@ pub trait Machine {
     /// Whether a page is marked.
     fn is_marked(&self, page: PageIndex) -> bool;
 
-    /// From when on an access to this marked page would have faulted, of a mark that was asked for at `asked_ns`: at once, but
-    /// for machines whose kernel marks at times of its own.
+    /// From when on an access to this marked page would have faulted, of a mark that was asked for at
+    /// `asked_ns`: at once, but for machines whose kernel marks at times of its own.
     fn marked_from_ns(&self, _page: PageIndex, asked_ns: u64) -> u64 {
         asked_ns
     }
@@ -120,15 +121,16 @@ pub trait Machine {
     /// Maps a local or readable page again that was marked or unmapped, without the fault.
     fn unmark(&mut self, page: PageIndex);
 
-    /// Moves pages to a tier and maps them there; neighbours travel as one message. Those for which there is no free
-    /// frame, that are there already or that were never touched are passed over. Returns how many moved.
+    /// Moves pages to a tier and maps them there; neighbours travel as one message. Those for which there is
+    /// no free frame, that are there already or that were never touched are passed over. Returns how many
+    /// moved.
     fn migrate(&mut self, pages: &[PageIndex], to: Tier, call: Call) -> u32;
 
     /// Swaps far pages with as many local ones, without a free frame. Returns how many pairs were swapped.
     fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], call: Call) -> u32;
 
-    /// Sends a local page to the far tier without waiting: its frame is free at once, and its bytes follow as the
-    /// network allows.
+    /// Sends a local page to the far tier without waiting: its frame is free at once, and its bytes follow as
+    /// the network allows.
     fn write_back(&mut self, page: PageIndex);
 
     /// Takes away the mappings of local pages; they stay local, and the next access to each is a minor fault.

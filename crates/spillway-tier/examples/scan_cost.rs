@@ -1,7 +1,8 @@
-//! What a look costs: CPU time of a telemetry source, and of the policy behind it, per GiB of a process that uses a tenth
-//! of its memory between two looks; and whether pages that are used all the time are seen in use.
+//! What a scan costs: CPU time of a telemetry source, and of the policy behind it, per GiB of a process that
+//! uses a tenth of its memory between two scans; and whether pages that are used all the time are seen in
+//! use.
 //!
-//! usage: `cargo run --release -p spillway-tier --example look_cost -- [SOURCE [MIB]]`
+//! usage: `cargo run --release -p spillway-tier --example scan_cost -- [SOURCE [MIB]]`
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::hint::black_box;
@@ -10,17 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use spillway_core::machine::{LinkTelemetry, Tier};
+use spillway_core::page::PAGE_SIZE;
+use spillway_policy::machine::{LinkTelemetry, Tier};
 use spillway_tier::driver::Driver;
-use spillway_tier::group::{Budget, Group};
+use spillway_tier::group::{Group, LocalBudget};
 use spillway_tier::live::{Limits, LiveMachine};
 use spillway_tier::mover::KernelMover;
 use spillway_tier::process;
 use spillway_tier::room::NodeRoom;
 use spillway_tier::source::{self, Choice};
 
-const LOOKS: u32 = 10;
-const PAGE_BYTES: usize = 4096;
+const SCANS: u32 = 10;
 /// Few enough that their translations fit into any TLB.
 const BUSY_PAGES: usize = 64;
 
@@ -32,7 +33,7 @@ fn cpu_ms() -> f64 {
 fn driver(pages: u32) -> Driver {
     let link = LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 500.0, traffic_bytes: 0 };
     let limits = Limits {
-        local: Budget::Pct(100.0),
+        local: LocalBudget::Pct(100.0),
         local_pages: 0,
         far_pages: pages,
         migration_bytes_per_s: 1 << 30,
@@ -49,14 +50,14 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let choice: Choice = arguments.next().map_or(Choice::Auto, |name| name.parse().unwrap());
     let mib: usize = arguments.next().map_or(1024, |mib| mib.parse().unwrap());
-    let mut busy = vec![1_u8; (BUSY_PAGES + 2) * PAGE_BYTES];
-    let busy_start = (busy.as_ptr().expose_provenance() / PAGE_BYTES + 1) * PAGE_BYTES;
+    let mut busy = vec![1_u8; (BUSY_PAGES + 2) * PAGE_SIZE];
+    let busy_start = (busy.as_ptr().expose_provenance() / PAGE_SIZE + 1) * PAGE_SIZE;
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         // Uses a few pages and nothing else, on and on.
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                busy.iter_mut().step_by(PAGE_BYTES).for_each(|byte| *byte = byte.wrapping_add(1));
+                busy.iter_mut().step_by(PAGE_SIZE).for_each(|byte| *byte = byte.wrapping_add(1));
                 black_box(&busy);
             }
         });
@@ -71,38 +72,38 @@ fn measure(choice: Choice, mib: usize, busy_start: u64) {
     let process = std::process::id();
     let ranges = process::layout(Path::new("/"), process).unwrap().managed;
     let mut driver = driver((mib as u32 + 256) * 256);
-    let busy_end = busy_start + (BUSY_PAGES * PAGE_BYTES) as u64;
+    let busy_end = busy_start + (BUSY_PAGES * PAGE_SIZE) as u64;
     let (mut source_ms, mut all_ms, mut busy_seen) = (0.0, 0.0, 0);
-    for look in 0..=LOOKS {
-        for page in (look as usize % 10..memory.len() / PAGE_BYTES).step_by(10) {
-            memory[page * PAGE_BYTES] += 1;
+    for scan in 0..=SCANS {
+        for page in (scan as usize % 10..memory.len() / PAGE_SIZE).step_by(10) {
+            memory[page * PAGE_SIZE] += 1;
         }
         std::thread::sleep(Duration::from_millis(100));
         let began_ms = cpu_ms();
         let mut seen_now = 0;
         let count = |seen: source::Seen| (busy_start..busy_end).contains(&seen.address) && seen.accessed;
-        source.look(process, &ranges, &mut |seen| seen_now += u32::from(count(seen))).unwrap();
+        source.scan(process, &ranges, &mut |seen| seen_now += u32::from(count(seen))).unwrap();
         let source_now_ms = cpu_ms() - began_ms;
         std::thread::sleep(Duration::from_millis(100));
         let began_ms = cpu_ms();
-        driver.look(process, &ranges, source.as_mut(), &|_| Some(Tier::Far), 1 << 30).unwrap();
+        driver.scan(process, &ranges, source.as_mut(), &|_| Some(Tier::Far), 1 << 30).unwrap();
         driver.act(process);
-        driver.advance(u64::from(look) * 1_000_000_000);
+        driver.advance(u64::from(scan) * 1_000_000_000);
         driver.end_round();
-        // The first look meets every page for the first time.
-        if look > 0 {
+        // The first scan meets every page for the first time.
+        if scan > 0 {
             source_ms += source_now_ms;
             all_ms += cpu_ms() - began_ms;
             busy_seen += seen_now;
         }
     }
     let gib = mib as f64 / 1024.0;
-    let (source_ms, all_ms) = (source_ms / f64::from(LOOKS) / gib, all_ms / f64::from(LOOKS) / gib);
+    let (source_ms, all_ms) = (source_ms / f64::from(SCANS) / gib, all_ms / f64::from(SCANS) / gib);
     println!(
-        "{}: {source_ms:.1} ms per GiB and look; with HotBox {all_ms:.1} ms; \
-         {:.0}% of pages used all the time were seen in use; 2% of a core is a look every {:.1} s at 10 GiB",
+        "{}: {source_ms:.1} ms per GiB and scan; with HotBox {all_ms:.1} ms; \
+         {:.0}% of pages used all the time were seen in use; 2% of a core is a scan every {:.1} s at 10 GiB",
         source.facts().name,
-        f64::from(busy_seen) * 100.0 / f64::from(BUSY_PAGES as u32 * LOOKS),
+        f64::from(busy_seen) * 100.0 / f64::from(BUSY_PAGES as u32 * SCANS),
         all_ms * 10.0 / 1e3 / 0.02,
     );
 }

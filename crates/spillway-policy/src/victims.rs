@@ -1,19 +1,20 @@
 //! Which of the oldest pages leave first: those whose whole neighbourhood is old.
 //!
-//! A window of the oldest pages, as the policy gives them up. Where many of one range of 2 MiB are among them the range is
-//! cold as a whole, and its pages leave together; where there are few, the others of their range are younger, and taking
-//! these would make holes in it ("Physical memory management on NVMM", section 5.4). None is passed over for long.
+//! A window of the oldest pages, as the policy gives them up. Where many of one range of 2 MiB are among them
+//! the range is cold as a whole, and its pages leave together; where there are few, the others of their range
+//! are younger, and taking these would make holes in it ("Physical memory management on NVMM", section 5.4).
+//! None is passed over for long.
 
-use crate::fifo::Entry;
+use spillway_core::fifo::Entry;
 
 const RANGE_SHIFT: u32 = 9;
-/// Entries that leave before the window is looked at again.
+/// Entries that leave before the window is ordered anew.
 const CHOICE: usize = 64;
 /// How often an entry may be passed over.
 const MOST_PASSES: u8 = 8;
 /// Fewer of one range are no reason to change the order.
 const LEAST_TOGETHER: usize = 16;
-/// After a look that found no reason, so many choices are made without one.
+/// After an ordering that found no reason, so many choices are made without one.
 const BLIND_CHOICES: u32 = 15;
 
 #[derive(Clone, Copy, Debug)]
@@ -47,13 +48,13 @@ impl VictimWindow {
         Self { capacity, waiting, chosen, blind_choices: 0 }
     }
 
-    /// Entries in it.
+    /// How many entries wait in it.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len() + self.chosen.len()
     }
 
-    /// No entries.
+    /// Whether no entry waits in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -127,7 +128,7 @@ impl VictimWindow {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

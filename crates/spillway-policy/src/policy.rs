@@ -1,6 +1,7 @@
-//! The policy: which pages stay local. It sees events, acts on a [`Machine`], and knows of nothing else.
+//! The policy: which pages stay local. It sees events, acts on a [`TieredMachine`], and knows of nothing
+//! else.
 
-use crate::machine::{Machine, PageIndex, Tier};
+use crate::machine::{PageIndex, Tier, TieredMachine};
 
 /// What a program may do with a far page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +34,16 @@ pub enum FaultKind {
     Minor,
 }
 
-/// A fault.
+/// An access that stopped, and at which page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The page, or the first one of its huge mapping.
     pub page: PageIndex,
-    /// Why.
+    /// Why the access stopped.
     pub kind: FaultKind,
     /// Whether it was a write.
     pub write: bool,
-    /// The thread.
+    /// The thread that stopped, by its number.
     pub task: u32,
 }
 
@@ -79,25 +80,25 @@ pub trait Policy: Send {
     }
 
     /// Before anything else: sets timers, asks for samples and counters.
-    fn start(&mut self, _machine: &mut dyn Machine) {}
+    fn start(&mut self, _machine: &mut dyn TieredMachine) {}
 
-    /// Where a page should lie that is about to be touched for the first time. Where the answer is local and no
-    /// frame is free, it comes to lie far.
-    fn place(&mut self, page: PageIndex, machine: &mut dyn Machine) -> Tier {
+    /// Where a page should lie that is about to be touched for the first time. Where the answer is local and
+    /// no frame is free, it comes to lie far.
+    fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
         if machine.free_pages(Tier::Local) >= machine.span(page) { Tier::Local } else { Tier::Far }
     }
 
     /// A page was touched for the first time and lies in `tier`.
-    fn on_first_touch(&mut self, _page: PageIndex, _tier: Tier, _machine: &mut dyn Machine) {}
+    fn on_first_touch(&mut self, _page: PageIndex, _tier: Tier, _machine: &mut dyn TieredMachine) {}
 
     /// An access stopped at a page.
-    fn on_fault(&mut self, _fault: Fault, _machine: &mut dyn Machine) {}
+    fn on_fault(&mut self, _fault: Fault, _machine: &mut dyn TieredMachine) {}
 
     /// A timer of this policy is due.
-    fn on_timer(&mut self, _timer: u32, _machine: &mut dyn Machine) {}
+    fn on_timer(&mut self, _timer: u32, _machine: &mut dyn TieredMachine) {}
 
     /// A window of the access counters is over.
-    fn on_counters(&mut self, _window: CounterWindow, _machine: &mut dyn Machine) {}
+    fn on_counters(&mut self, _window: CounterWindow, _machine: &mut dyn TieredMachine) {}
 
     /// Why it has paused migrations, in words, if it has.
     fn paused(&self) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Elastic blocks: pages that are fetched and evicted as one, 1 to 16 of them (dcm, section 4.2).
 //!
-//! A block is `2^order` pages, aligned to as many, and each of its pages holds that order: one byte a page. Blocks
-//! grow as buddies do in the kernel's allocator, and are taken apart down to single pages.
+//! A block is `2^order` pages, aligned to as many, and each of its pages holds that order: one byte a page.
+//! Blocks grow as buddies do in the kernel's allocator, and are taken apart down to single pages.
 
 use crate::machine::PageIndex;
 
@@ -40,8 +40,8 @@ impl Blocks {
         head..(head + (1 << self.order(page))).min(self.orders.len() as u32)
     }
 
-    /// STRETCH (Algorithm 1): merges a block that just became local with its buddy, if that has the same size and
-    /// `is_local` says that it is local. Returns the first page of the buddy; only one step at a time.
+    /// STRETCH (Algorithm 1): merges a block that just became local with its buddy, if that has the same size
+    /// and `is_local` says that it is local. Returns the first page of the buddy; only one step at a time.
     pub fn stretch(&mut self, page: PageIndex, is_local: impl Fn(PageIndex) -> bool) -> Option<PageIndex> {
         let order = self.order(page);
         let buddy = self.head(page) ^ (1 << order);
@@ -54,8 +54,8 @@ impl Blocks {
         Some(buddy)
     }
 
-    /// REDUCE (Algorithm 2): takes a block apart unless more than half of its pages were referenced. Whether it did. At exactly half
-    /// the algorithm says so and the text beside it ("less than a half") does not.
+    /// REDUCE (Algorithm 2): takes a block apart unless more than half of its pages were referenced. Whether
+    /// it did. At exactly half the algorithm says so and the text beside it ("less than a half") does not.
     pub fn reduce(&mut self, page: PageIndex, is_referenced: impl Fn(PageIndex) -> bool) -> bool {
         let pages = self.pages(page);
         let referenced = pages.clone().filter(|&page| is_referenced(page)).count();
@@ -96,7 +96,9 @@ mod tests {
     proptest! {
         /// Whatever is done, blocks are aligned, do not overlap, and every page agrees on its block.
         #[test]
-        fn blocks_stay_whole(steps in proptest::collection::vec((0_u32..40, any::<bool>(), any::<u64>()), 0..200)) {
+        fn blocks_stay_whole(
+            steps in proptest::collection::vec((0_u32..40, any::<bool>(), any::<u64>()), 0..200),
+        ) {
             let mut blocks = Blocks::new(40, 0, MAX_ORDER);
             for (page, stretch, local) in steps {
                 match stretch {

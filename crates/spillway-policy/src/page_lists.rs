@@ -1,4 +1,5 @@
-//! Ordered lists of pages, of which each page is on at most one: 9 bytes a page, every operation in constant time.
+//! Ordered lists of pages, of which each page is on at most one: 9 bytes a page, every operation in constant
+//! time.
 
 use crate::machine::PageIndex;
 
