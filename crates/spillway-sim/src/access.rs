@@ -1,6 +1,5 @@
 //! How a thread of a program reaches a page: the access, its fault, the wait, and again.
 
-use rustix::io::Errno;
 use spillway_core::page::PAGE_SHIFT;
 
 use crate::contents::{PARTS, Tag, write_part};
@@ -148,11 +147,8 @@ impl World {
     }
 }
 
-/// An access of the kernel's to memory that a system call uses: in inline mode it cannot fault.
-pub fn reach_in_system_call(process: usize, page: u64, write: bool) -> rustix::io::Result<()> {
+/// An access of the kernel's to memory that a system call uses: in inline mode it cannot have a fault served.
+pub fn reach_in_system_call(process: usize, page: u64, write: bool) -> Access {
     turn();
-    with(|world| match world.processes[process].space.access(&mut world.physical, page, write) {
-        Access::Done => Ok(()),
-        _ => Err(Errno::FAULT),
-    })
+    with(|world| world.processes[process].space.access(&mut world.physical, page, write))
 }

@@ -20,6 +20,8 @@ const MOST_PAGES: u64 = 80;
 /// Pages of a stream.
 const STREAM_PAGES: u64 = 200;
 
+/// Processes of a world for each that may live at a time.
+const MOST_FORKS: usize = 3;
 /// How long the pager's threads may go on once the program's have ended, in looks at whether they do.
 const A_REST: Duration = Duration::from_millis(2);
 const MOST_RESTS: usize = 5_000;
@@ -508,13 +510,16 @@ impl Actor {
         if let (Some(&first), Some(hold)) = (pages.first(), inline.hold(0)) {
             let is_ready = inline.make_ready(bytes(first)..bytes(first + pages.len() as u64), &hold);
             for &page in pages.iter().filter(|_| is_ready) {
-                let is_lost =
-                    with(|world| world.processes[self.process].shadow.get(page).excuse.is_some());
-                if reach_in_system_call(self.process, page, true).is_err() {
-                    if is_lost {
+                match reach_in_system_call(self.process, page, true) {
+                    Access::Done => {}
+                    // Poisoned for good when it was locked: EFAULT, as SIGBUS elsewhere.
+                    Access::Bus => {
+                        with(|world| world.check_refusal(self.process, page));
                         break;
                     }
-                    fail(|| format!("a system call finds page {page:#x} missing, which it holds"));
+                    access => fail(|| {
+                        format!("a system call finds page {page:#x} missing, which it holds: {access:?}")
+                    }),
                 }
                 with(|world| {
                     let part = world.draws.index(PARTS);
@@ -546,7 +551,8 @@ impl Actor {
     fn fork(&self) {
         let stack = with(|world| {
             let alive = world.processes.iter().filter(|process| process.is_alive).count();
-            if alive >= world.config.processes {
+            let has_forked_enough = world.processes.len() >= MOST_FORKS * world.config.processes;
+            if alive >= world.config.processes || has_forked_enough {
                 return None;
             }
             let is_there = world.draws.one_in(3);

@@ -17,6 +17,7 @@ pub mod contents;
 pub mod draws;
 pub mod invariants;
 pub mod kernel;
+pub mod mistakes;
 pub mod oracle;
 pub mod own_memory;
 pub mod pager;

@@ -3,6 +3,10 @@
 use crate::config::Strategy;
 use crate::draws::Draws;
 
+/// Choices between two looks for tasks that starve, and after how many choices they do.
+const LOOK_EVERY: u64 = 256;
+const STARVED_CHOICES: u64 = 20_000;
+
 /// A task, by its place in [`Tasks`].
 pub type TaskId = usize;
 
@@ -44,6 +48,8 @@ pub struct Task {
     /// Its wait ended before its time.
     pub was_woken: bool,
     priority: u64,
+    /// Choices made when it last ran, or became able to.
+    waits_since: u64,
 }
 
 /// All tasks.
@@ -55,6 +61,7 @@ pub struct Tasks {
     strategy: Strategy,
     lowest_priority: u64,
     next_timeout_ns: u64,
+    choices: u64,
 }
 
 impl Tasks {
@@ -68,6 +75,7 @@ impl Tasks {
             strategy,
             lowest_priority: 1 << 32,
             next_timeout_ns: u64::MAX,
+            choices: 0,
         }
     }
 
@@ -76,7 +84,16 @@ impl Tasks {
         let id = self.list.len();
         let priority = (1 << 33) + draws.below(1 << 20);
         let (wait, until_ns) = (Wait::Nothing, None);
-        self.list.push(Task { name, process, wait, until_ns, is_over: false, was_woken: false, priority });
+        self.list.push(Task {
+            name,
+            process,
+            wait,
+            until_ns,
+            is_over: false,
+            was_woken: false,
+            priority,
+            waits_since: self.choices,
+        });
         self.runnable.push(id);
         id
     }
@@ -113,6 +130,7 @@ impl Tasks {
             return;
         }
         (task.wait, task.until_ns, task.was_woken) = (Wait::Nothing, None, true);
+        task.waits_since = self.choices;
         self.runnable.push(id);
     }
 
@@ -157,6 +175,7 @@ impl Tasks {
                 return self.choose(clock_ns, draws);
             }
         }
+        self.choices += 1;
         let current = self.current.filter(|id| self.runnable.contains(id));
         let next = match (self.strategy, current) {
             _ if self.runnable.is_empty() => return None,
@@ -167,14 +186,27 @@ impl Tasks {
                     self.lowest_priority -= 1;
                     self.list[current].priority = self.lowest_priority;
                 }
-                let first = self.runnable[0];
-                self.runnable.iter().fold(first, |best, &id| {
-                    if self.list[id].priority > self.list[best].priority { id } else { best }
-                })
+                self.highest()
             }
         };
+        self.list[next].waits_since = self.choices;
         self.current = Some(next);
         Some(next)
+    }
+
+    /// The runnable task of the highest priority; now and then one that has waited for long, which no kernel leaves for ever.
+    fn highest(&mut self) -> TaskId {
+        if self.choices.is_multiple_of(LOOK_EVERY) {
+            let oldest = self.runnable.iter().copied().min_by_key(|&id| self.list[id].waits_since);
+            let starved = oldest.filter(|&id| self.choices - self.list[id].waits_since > STARVED_CHOICES);
+            if let Some(starved) = starved {
+                return starved;
+            }
+        }
+        let first = self.runnable[0];
+        self.runnable.iter().fold(first, |best, &id| {
+            if self.list[id].priority > self.list[best].priority { id } else { best }
+        })
     }
 
     fn find_next_timeout(&mut self) {

@@ -1,0 +1,62 @@
+//! Mistakes that can be planted in the pager (feature `planted-bugs`), by name: each must be found.
+//!
+//! Where each stands: `planted!(K, "name")` in `spillway-pager`, but for the first, which stands below the seam.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// As `--plant` takes it.
+    pub name: &'static str,
+    /// What the wrong code does.
+    pub what: &'static str,
+}
+
+const fn mistake(name: &'static str, what: &'static str) -> Mistake {
+    Mistake { name, what }
+}
+
+/// All of them.
+pub const MISTAKES: &[Mistake] = &[
+    mistake("move-miscounted", "UFFDIO_MOVE's count is believed where it moved more"),
+    mistake("reserve-miscounted", "the same for pages of the reserve"),
+    mistake("wake-lost", "who unlocks a page's word does not wake who waits for it"),
+    mistake("wake-lost-on-retry", "a fault that cannot be served now is left unanswered"),
+    mistake("second-ring-unanswered", "a thread that rings for a call a second time is not let go"),
+    mistake("doorbells-stay-mapped", "a spent slot's doorbell rings no more: calls run out of slots"),
+    mistake("slot-freed-while-written", "a slot is given up while its write-back is under way"),
+    mistake("frame-freed-while-written", "a touch frees the frame that a write-back still reads"),
+    mistake("touch-overlooked", "a write-back ends as if its page had not been touched meanwhile"),
+    mistake("checksum-of-the-older-version", "a slot's new page is noted with the old one's checksum"),
+    mistake("stale-copy-kept", "a changed page keeps its old slot in place of a write"),
+    mistake("zeros-by-half", "a page counts as zeros by its first half"),
+    mistake("half-written-slot-kept", "a slot that could not be written is given up twice"),
+    mistake("full-frame-given-back", "a frame that was copied from is free although it is full"),
+    mistake("frame-of-gone-page-lost", "the frame taken for a page that was gone is never free again"),
+    mistake("fork-amid-work", "a fork does not wait for the pager's threads at work, which hold locks"),
+    mistake("slots-not-shared", "a child holds no slots of its parent's"),
+    mistake("unneeded-slots-forked", "parent and child both give the same slots back"),
+    mistake("shared-slot-overwritten", "a slot that a forked process holds too is written anew"),
+    mistake("shared-slot-reused", "a slot that a forked process holds too is kept for reuse"),
+    mistake("protection-kept-after-fork", "a child takes pages for write-protected that are not"),
+    mistake("child-charged-less", "a child is charged for fewer pages than it inherits"),
+    mistake("stack-evicted-amid-fork", "making room for a child evicts the stack that the fork runs on"),
+    mistake("wipe-forgotten", "a child's own child gets what MADV_WIPEONFORK should wipe"),
+    mistake("protection-moved", "mremap(2) keeps a page's protection in its word"),
+    mistake("slot-names-old-page", "mremap(2) leaves the old page's number in its slot"),
+    mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
+    mistake("native-room-kept", "memory left to the kernel stays charged when it is unmapped"),
+    mistake("discarded-before-locked", "contents are dropped before the pages' words are locked"),
+    mistake("forgotten-before-unregistered", "words are cleared before the range is unregistered"),
+    mistake("lock-dropped-early", "clean pages are unlocked as far before they are dropped"),
+    mistake("protection-lifted-unnoted", "a page that is written to still counts as clean"),
+    mistake("dropped-though-pinned", "clean pages are dropped under a device that holds them"),
+    mistake("copied-out-though-pinned", "pages are copied out under a device that holds them"),
+    mistake("held-page-evicted", "what a system call uses is evicted under it"),
+    mistake("room-charged-twice", "room is charged twice and given back once"),
+    mistake("followers-not-charged", "pages that come with a block are not charged"),
+    mistake("room-given-back-early", "room is given back before the frames are"),
+    mistake("served-page-not-queued", "a page that came in never leaves again"),
+    mistake("poison-forgotten", "a page that is lost counts as never written"),
+    mistake("locked-page-given-up", "mlock(2) goes on without a page that could not come at once"),
+    mistake("locked-page-unpoisoned", "mlock(2) leaves zeros for a page that cannot be had"),
+];
