@@ -35,16 +35,16 @@ impl Default for Config {
 const BURST_NS: u64 = 10_000_000;
 /// A pause long enough for faults to show what they cost without us.
 const PAUSE_NS: u64 = 10_000_000;
-/// How often faults are looked at.
+/// How often faults are reviewed.
 const LOOK_NS: u64 = 5_000_000;
 /// Fewer faults say nothing.
 const LEAST_FAULTS: u64 = 20;
 /// The rate in parts of this many.
 const FULL_RATE: u64 = 64;
-/// What a rate gains at each look that finds faults as they should be.
+/// What a rate gains at each review that finds faults as they should be.
 const RATE_STEP: u64 = 4;
 
-/// What faults cost since the last look.
+/// What faults cost since the last review.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// How many there were.
@@ -65,7 +65,7 @@ pub enum Verdict {
 /// What is known of the present stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Work may be done, and was if bytes have moved since the last look.
+    /// Work may be done, and was if bytes have moved since the last review.
     Working { moved: bool },
     /// Nothing is done until then, since faults of so many nanoseconds were seen.
     Paused { until_ns: u64, for_p90_ns: u64 },
@@ -111,11 +111,11 @@ impl Budget {
     }
 
     /// Asks to move `bytes`, which count as moved if the answer is [`Verdict::Go`]. `faults` tells of those
-    /// since it was called last, and is called when it is time for a look.
+    /// since it was called last, and is called when it is time for a review.
     pub fn ask(&mut self, now_ns: u64, bytes: u64, faults: impl FnOnce() -> Faults) -> Verdict {
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
             self.looked_ns = now_ns;
-            self.look(now_ns, faults());
+            self.review(now_ns, faults());
         }
         if let Phase::Paused { until_ns, .. } = self.phase
             && now_ns < until_ns
@@ -125,7 +125,7 @@ impl Budget {
         self.take_tokens(now_ns, bytes)
     }
 
-    fn look(&mut self, now_ns: u64, faults: Faults) {
+    fn review(&mut self, now_ns: u64, faults: Faults) {
         let tells = self.config.yield_ratio > 0.0 && faults.count >= LEAST_FAULTS;
         self.phase = match self.phase {
             Phase::Working { moved: false } if tells => {
@@ -232,12 +232,12 @@ mod tests {
         let end_ns = *now_ns + ms * MS;
         let (mut moved, mut of_late) = (0, false);
         while *now_ns < end_ns {
-            let mut looked = false;
+            let mut reviewed = false;
             let verdict = budget.ask(*now_ns, 64 << 10, || {
-                looked = true;
+                reviewed = true;
                 Faults { count: 100, p90_ns: p90_ns(of_late) }
             });
-            of_late = if looked { false } else { of_late };
+            of_late = if reviewed { false } else { of_late };
             if verdict == Verdict::Go {
                 moved += 64 << 10;
                 of_late = true;
@@ -301,7 +301,7 @@ mod tests {
         // Nothing is done at first, so that quiet is known.
         for _ in 0..10 {
             now_ns += LOOK_NS;
-            budget.look(now_ns, Faults { count: 100, p90_ns: 5_000 });
+            budget.review(now_ns, Faults { count: 100, p90_ns: 5_000 });
         }
         let moved = run(&mut budget, &mut now_ns, 1000, |working| if working { 20_000 } else { 5_000 });
         assert!(budget.pauses() > 10 && moved < 40 << 20, "{} pauses, {moved} bytes", budget.pauses());
@@ -316,7 +316,7 @@ mod tests {
         let (mut budget, mut now_ns) = (Budget::new(config(100, 1.5), 0), 0);
         for _ in 0..10 {
             now_ns += LOOK_NS;
-            budget.look(now_ns, Faults { count: 100, p90_ns: 5_000 });
+            budget.review(now_ns, Faults { count: 100, p90_ns: 5_000 });
         }
         let moved = run(&mut budget, &mut now_ns, 1000, |_| 50_000);
         assert!(

@@ -96,7 +96,7 @@ pub enum Counter {
     ReservePagesUsed,
     /// Ranges that were made huge pages again.
     HugePagesFormed,
-    /// Local pages, summed over the looks at them.
+    /// Local pages, summed over the scans of them.
     LocalPagesSeen,
     /// Of these, those in ranges of 2 MiB that were local as a whole.
     WholePagesSeen,

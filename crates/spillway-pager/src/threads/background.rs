@@ -26,7 +26,7 @@ impl Background {
     pub(crate) fn ask<K: Kernel>(&mut self, at: &Attachment<K>, bytes: usize) -> Verdict {
         let faults = &mut self.faults;
         let verdict = self.budget.ask(K::now_ns(), bytes as u64, || {
-            let (count, p90_ns) = faults.look(&at.run.fault_latency(), 0.9);
+            let (count, p90_ns) = faults.take(&at.run.fault_latency(), 0.9);
             Faults { count, p90_ns }
         });
         let pauses = self.budget.pauses();
