@@ -1,6 +1,7 @@
 //! How long the papers' figures take on all cores: `cargo bench -p spillway-lab --bench figures [-- full]`
 //!
-//! `spillway lab figure all --quick` is to take less than 5 minutes on 2 cores, `lab figure all` less than 60.
+//! `spillway lab figure all --quick` is to take less than 5 minutes on 2 cores, `lab figure all` less than
+//! 60.
 
 use std::thread;
 use std::time::Instant;

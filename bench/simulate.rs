@@ -1,5 +1,5 @@
-//! How many accesses a second are simulated in hybrid mode, with caches, TLB and link, on one core: the simulator alone, its
-//! accesses preloaded, and with the workload's algorithm in between.
+//! How many accesses a second are simulated in hybrid mode, with caches, TLB and link, on one core: the
+//! simulator alone, its accesses preloaded, and with the workload's algorithm in between.
 //! `cargo bench -p spillway-lab --bench simulate [-- MIB]`
 
 use std::error::Error;

@@ -1,4 +1,5 @@
-//! How fast workloads make accesses, and how many the longest step makes: `cargo bench -p spillway-lab --bench workloads [-- MIB]`
+//! How fast workloads make accesses, and how many the longest step makes:
+//! `cargo bench -p spillway-lab --bench workloads [-- MIB]`
 
 use rustix::time::{ClockId, clock_gettime};
 use spillway_lab::access::Action;

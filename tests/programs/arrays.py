@@ -1,4 +1,5 @@
-"""Large numpy arrays: sorted, transposed, multiplied, gathered and written to at random, with known results."""
+"""Large numpy arrays: sorted, transposed, multiplied, gathered and written to at random, with known
+results."""
 import sys
 
 import numpy as np

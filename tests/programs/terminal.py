@@ -1,5 +1,5 @@
-"""Drives a shell on a terminal of its own that runs `spillway run` in the foreground: keys reach the program as they
-would without Spillway. usage: terminal.py SPILLWAY"""
+"""Drives a shell on a terminal of its own that runs `spillway run` in the foreground: keys reach the
+program as they would without Spillway. usage: terminal.py SPILLWAY"""
 import os
 import pty
 import select

@@ -1,7 +1,7 @@
 //! The measured process: fills memory, accesses it in a pattern for a time, and says how long an access took.
 //!
-//! Every page carries its number, and every access checks it: a benchmark of memory that comes back wrong is worth
-//! nothing.
+//! Every page carries its number, and every access checks it: a benchmark of memory that comes back wrong is
+//! worth nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,7 +29,8 @@ pub enum Pattern {
     SequentialRw,
     /// One word of every seventeenth page is read.
     Strided,
-    /// First every word is read and written, page after page; then words at random are read (as SNAP: load, then align).
+    /// First every word is read and written, page after page; then words at random are read (as SNAP: load,
+    /// then align).
     TwoPhase,
 }
 
@@ -280,8 +281,8 @@ impl Walk {
     }
 }
 
-/// Zipf's law with exponent 1 over pages in a scattered order, by inverting the continuous distribution: rank is
-/// `e^(u ln(n+1)) - 1`.
+/// Zipf's law with exponent 1 over pages in a scattered order, by inverting the continuous distribution: rank
+/// is `e^(u ln(n+1)) - 1`.
 struct Zipf {
     log: f64,
     scatter: u64,

@@ -6,7 +6,8 @@
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
 //! - [`paging`]: both sides in turns
 //! - [`dcm`]: whole programs, as in dcm's evaluation
-//! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories measures it
+//! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories
+//!   measures it
 //! - [`rig`]: guests with two memory nodes, under the policies for them
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
@@ -26,6 +27,8 @@ pub mod rows;
 pub mod swap;
 pub mod table;
 
+use spillway_report::ChartError;
+use spillway_report::markdown::PageError;
 use thiserror::Error;
 
 /// Why a benchmark cannot go on.
@@ -57,14 +60,12 @@ pub enum BenchError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A page or picture cannot be made.
-    #[error("cannot {what}: {reason}; check the directory of --to")]
-    Page {
-        /// What was tried.
-        what: String,
-        /// What happened.
-        reason: String,
-    },
+    /// A page cannot be written.
+    #[error(transparent)]
+    Page(#[from] PageError),
+    /// A picture cannot be drawn.
+    #[error(transparent)]
+    Picture(#[from] ChartError),
     /// The user has interrupted it.
     #[error("interrupted; everything that was set up is taken down")]
     Interrupted,

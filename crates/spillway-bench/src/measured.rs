@@ -1,4 +1,5 @@
-//! Processes for the time of a measurement: run to their end unless the user interrupts, and never left behind.
+//! Processes for the time of a measurement: run to their end unless the user interrupts, and never left
+//! behind.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

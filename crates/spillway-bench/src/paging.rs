@@ -121,7 +121,8 @@ struct OnStore {
     samples: Vec<Sample>,
 }
 
-/// One way to swap, and what was measured on it. `None` where the kernel would not run the program to its end.
+/// One way to swap, and what was measured on it. `None` where the kernel would not run the program to its
+/// end.
 struct OnSwap {
     kind: Kind,
     versus: Versus,
@@ -252,8 +253,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Under a limit the kernel sometimes kills a process rather than wait for its swap device. Where it does so every
-    /// time, there is nothing to compare with.
+    /// Under a limit the kernel sometimes kills a process rather than wait for its swap device. Where it does
+    /// so every time, there is nothing to compare with.
     fn measure_swap_patiently(&self, setting: &Setting, kind: Kind) -> Result<Option<Sample>, BenchError> {
         const TRIES: usize = 3;
         for _ in 0..TRIES {

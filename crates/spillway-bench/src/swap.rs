@@ -98,8 +98,8 @@ impl SwapDevice {
     }
 }
 
-/// Mounts a tmpfs that is never swapped out: the kernel would wait for ever for a swap device whose own pages it has
-/// swapped out to it.
+/// Mounts a tmpfs that is never swapped out: the kernel would wait for ever for a swap device whose own pages
+/// it has swapped out to it.
 fn mount_unswappable(place: &str, bytes: u64) -> Result<(), BenchError> {
     let mount = |options: &str| command("mount", &["-t", "tmpfs", "-o", options, "spillway-bench", place]);
     let size = format!("size={bytes}");
@@ -108,8 +108,8 @@ fn mount_unswappable(place: &str, bytes: u64) -> Result<(), BenchError> {
     }
     mount(&size)?;
     eprintln!(
-        "spillway: bench: this kernel's tmpfs knows no 'noswap' (Linux 6.4): the RAM disk may itself be swapped out \
-         when all memory is short; keep memory free meanwhile"
+        "spillway: bench: this kernel's tmpfs knows no 'noswap' (Linux 6.4): the RAM disk may itself be \
+         swapped out when all memory is short; keep memory free meanwhile"
     );
     Ok(())
 }
@@ -164,7 +164,8 @@ impl Drop for SwapDevice {
     }
 }
 
-/// Sets how many pages (a power of two) the kernel swaps in at once, and sets back what was there when dropped.
+/// Sets how many pages (a power of two) the kernel swaps in at once, and sets back what was there when
+/// dropped.
 pub struct PageCluster {
     before: String,
 }

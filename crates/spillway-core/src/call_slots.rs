@@ -37,6 +37,10 @@ pub trait Doorbells {
     fn touch(&self, slot: usize);
     /// These doorbells ring again when they are touched.
     fn unmap(&self, slots: Range<usize>);
+    /// Gives way to the threads that have all slots.
+    fn pause(&self) {
+        yield_now();
+    }
 }
 
 struct Slot {
@@ -110,7 +114,7 @@ impl Slots {
             }
             // All may be spent, and then no answer is under way after which a handler would see to it.
             self.reset_spent(doorbells);
-            yield_now();
+            doorbells.pause();
         }
     }
 

@@ -30,6 +30,7 @@ type Chunk = [u64; CHUNK_ENTRIES + 1];
 const NEXT: usize = CHUNK_ENTRIES;
 
 /// The memory of a set of queues.
+#[derive(Clone)]
 pub struct Pool {
     chunks: Vec<Chunk>,
     /// The first of those that were given back.
@@ -82,6 +83,7 @@ impl Pool {
 
 /// A FIFO queue. Entries of pages that have left meanwhile stay until they come to the head or
 /// [`Fifo::retain`] drops them.
+#[derive(Clone)]
 pub struct Fifo {
     head: u32,
     head_at: usize,

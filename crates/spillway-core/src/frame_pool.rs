@@ -56,6 +56,18 @@ impl Candidate {
     }
 }
 
+impl Clone for FramePool {
+    /// As it is at this moment: nobody takes or gives back meanwhile.
+    fn clone(&self) -> Self {
+        let words = self.words.iter().map(|word| AtomicU64::new(word.load(Ordering::Relaxed)));
+        Self {
+            words: words.collect(),
+            free: AtomicUsize::new(self.free.load(Ordering::Relaxed)),
+            next: AtomicUsize::new(self.next.load(Ordering::Relaxed)),
+        }
+    }
+}
+
 impl FramePool {
     /// At least `frames` frames, all free: whole words of 64.
     #[must_use]

@@ -5,7 +5,7 @@
 //! touch in between cancels its ownership (dcm section 3.4), so that it finds at the end that the page has
 //! gone and only gives frame and slot back.
 
-use crate::page_word::{PageInfo, State};
+use crate::page_word::{Epoch, PageInfo, PageState, Queue};
 
 /// How to serve a fault, by the state in which it found the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,55 +28,59 @@ pub enum Service {
 /// What a fault on a page in this state needs.
 #[must_use]
 pub fn service(info: PageInfo) -> Service {
-    match (info.state, info.slot) {
-        (State::Far, Some(slot)) => Service::Fetch(slot),
-        (State::Absent | State::Far, _) => Service::MapZeros,
-        (State::Inactive, _) => Service::Remap(info.frame),
-        (State::Writeback, _) => Service::CopyBack(info.frame),
-        (State::Active | State::Proactive, _) => Service::LetRetry,
-        (State::Poisoned, _) => Service::Refuse,
+    match info.state {
+        PageState::Absent => Service::MapZeros,
+        PageState::Far { slot, .. } => Service::Fetch(slot),
+        PageState::Inactive { frame, .. } => Service::Remap(frame),
+        PageState::Writeback { frame } => Service::CopyBack(frame),
+        PageState::Mapped { .. } => Service::LetRetry,
+        PageState::Poisoned { .. } => Service::Refuse,
     }
 }
 
-/// The page after its fault was served. `state` is the policy's choice between Active and Proactive for a
-/// page that comes in; a re-referenced one is Proactive whatever it says.
+fn mapped(info: PageInfo, queue: Queue, slot: Option<u32>, protected_in: Option<Epoch>) -> PageInfo {
+    info.queued_as(PageState::Mapped { proactive: queue == Queue::Proactive, slot, protected_in })
+}
+
+/// A page whose first touch was served, or one that the kernel filled before it came under management.
 #[must_use]
-pub fn served(info: PageInfo, service: Service, state: State) -> PageInfo {
-    let info =
-        if service == Service::LetRetry || service == Service::Refuse { info } else { info.protected_in(0) };
-    match service {
-        Service::MapZeros => PageInfo { slot: None, ..info.queued_as(state) },
-        Service::Fetch(_) => info.queued_as(state),
-        Service::Remap(_) => info.queued_as(State::Proactive),
-        // The slot being written belongs to the write-back from here on.
-        Service::CopyBack(_) => PageInfo { slot: None, ..info.queued_as(State::Proactive) },
-        Service::LetRetry | Service::Refuse => info,
-    }
+pub fn first_touched(info: PageInfo, queue: Queue) -> PageInfo {
+    mapped(info, queue, None, None)
 }
 
-/// Whether the queue entry of `generation` still speaks of this page in one of the states of its queue.
+/// A page that was fetched from `slot`, which holds it still; write-protected in an epoch, or not at all.
 #[must_use]
-pub fn is_current(info: PageInfo, generation: u8, queue: Queue) -> bool {
-    info.generation == generation
-        && match queue {
-            Queue::Mapped => matches!(info.state, State::Active | State::Proactive),
-            Queue::Unmapped => info.state == State::Inactive,
-        }
+pub fn fetched(info: PageInfo, slot: u32, queue: Queue, protected_in: Option<Epoch>) -> PageInfo {
+    mapped(info, queue, Some(slot), protected_in)
 }
 
-/// The two kinds of queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
-    /// Of pages in state Active or Proactive.
-    Mapped,
-    /// Of pages in state Inactive.
-    Unmapped,
+/// A page that was touched while it was local: mapped again from its frame, or copied back amid its
+/// write-back, which has its slot from here on. It is known to be used.
+#[must_use]
+pub fn re_referenced(info: PageInfo) -> PageInfo {
+    let slot = match info.state {
+        PageState::Inactive { slot, .. } => slot,
+        _ => None,
+    };
+    mapped(info, Queue::Proactive, slot, None)
 }
 
-/// The page once it lies unmapped in `frame`.
+/// Whether the queue entry of `generation` still speaks of this page, in one of the queues of mapped pages.
+#[must_use]
+pub fn is_queued_mapped(info: PageInfo, generation: u8) -> bool {
+    info.generation == generation && info.is_mapped()
+}
+
+/// Whether the queue entry of `generation` still speaks of this page, in the inactive queue.
+#[must_use]
+pub fn is_queued_inactive(info: PageInfo, generation: u8) -> bool {
+    info.generation == generation && info.queue() == Some(Queue::Inactive)
+}
+
+/// The mapped page once it lies unmapped in `frame`.
 #[must_use]
 pub fn unmapped(info: PageInfo, frame: u32) -> PageInfo {
-    PageInfo { frame, ..info.queued_as(State::Inactive) }
+    info.queued_as(PageState::Inactive { frame, slot: info.slot() })
 }
 
 /// What became of a write-back.
@@ -89,14 +93,20 @@ pub enum Finish {
 }
 
 /// Ends the write-back from `frame` of a page whose word the caller has locked: `stored` is how the page is
-/// kept (`Some(slot)`, or `None` for zeros).
+/// kept (`Some(slot)`, or `None` for zeros), `left` the time at which it leaves.
 #[must_use]
-pub fn finish_writeback(info: PageInfo, frame: u32, stored: Option<u32>) -> (PageInfo, Finish) {
-    if info.state != State::Writeback || info.frame != frame {
+pub fn finish_writeback(info: PageInfo, frame: u32, stored: Option<u32>, left: u32) -> (PageInfo, Finish) {
+    if info.state != (PageState::Writeback { frame }) {
         return (info, Finish::Cancelled);
     }
-    let state = if stored.is_some() { State::Far } else { State::Absent };
-    (PageInfo { state, slot: stored, frame: 0, ..info }, Finish::Stored)
+    (gone(info, stored, left), Finish::Stored)
+}
+
+/// The page once it has left, kept in a slot or, being zeros, nowhere.
+#[must_use]
+pub fn gone(info: PageInfo, stored: Option<u32>, left: u32) -> PageInfo {
+    let state = stored.map_or(PageState::Absent, |slot| PageState::Far { slot, left });
+    PageInfo { state, ..info }
 }
 
 #[cfg(all(test, loom))]
@@ -145,7 +155,12 @@ mod races {
                 let before = self.mapped.lock().unwrap().replace(contents);
                 assert_eq!(before, None, "mapped twice");
             }
-            self.unlock(served(info, service, State::Active));
+            self.unlock(match service {
+                Service::MapZeros => first_touched(info, Queue::Active),
+                Service::Fetch(slot) => fetched(info, slot, Queue::Active, None),
+                Service::Remap(_) | Service::CopyBack(_) => re_referenced(info),
+                Service::LetRetry | Service::Refuse => info,
+            });
             true
         }
 
@@ -171,7 +186,7 @@ mod races {
         fn unmap(&self) {
             let generation = self.word().peek().generation;
             let Some(info) = self.word().try_lock() else { return };
-            if !is_current(info, generation, Queue::Mapped) || self.frame.lock().unwrap().is_some() {
+            if !is_queued_mapped(info, generation) || self.frame.lock().unwrap().is_some() {
                 return self.unlock(info);
             }
             let contents = self.mapped.lock().unwrap().take();
@@ -181,10 +196,8 @@ mod races {
 
         fn write_back(&self) {
             let Some(info) = self.word().try_lock() else { return };
-            if info.state != State::Inactive {
-                return self.unlock(info);
-            }
-            self.unlock(PageInfo { state: State::Writeback, slot: None, ..info });
+            let PageState::Inactive { frame, .. } = info.state else { return self.unlock(info) };
+            self.unlock(PageInfo { state: PageState::Writeback { frame }, ..info });
             let contents = *self.frame.lock().unwrap();
             assert!(contents.is_some(), "the frame was taken from under its write-back");
             *self.slot.lock().unwrap() = contents;
@@ -194,7 +207,7 @@ mod races {
                 }
                 loom::thread::yield_now();
             };
-            let (info, finish) = finish_writeback(info, 7, Some(3));
+            let (info, finish) = finish_writeback(info, 7, Some(3), 0);
             *self.frame.lock().unwrap() = None;
             if finish == Finish::Cancelled {
                 *self.slot.lock().unwrap() = None;

@@ -1,5 +1,5 @@
-//! What a page costs over each way to a donor: ns a page, written and read one at a time and in batches of 64,
-//! scattered and side by side. The donor runs in a process of its own, as it does in life.
+//! What a page costs over each way to a donor: ns a page, written and read one at a time and in batches of
+//! 64, scattered and side by side. The donor runs in a process of its own, as it does in life.
 //!
 //! `cargo run --release -p spillway-donor --example lanes`
 

@@ -233,7 +233,8 @@ impl Export {
         Ok(())
     }
 
-    /// The memory file of the link that the clients' lanes share where they model a network. Only they use it.
+    /// The memory file of the link that the clients' lanes share where they model a network. Only they use
+    /// it.
     pub fn link(&self) -> io::Result<OwnedFd> {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         if link.is_none() {

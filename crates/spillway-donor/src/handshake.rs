@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use spillway_core::page::PAGE_SIZE;
-use spillway_store::nbd::private::{ABSENT, LOST, PrivateQuery};
-use spillway_store::nbd::wire::handshake::{
+use spillway_nbd::handshake::{
     BASE_ALLOCATION, BlockSizes, CLIENT_FLAGS_BYTES, ClientOption, ExportFlags, HandshakeFlags, InfoQuery,
     MetaQuery, OPTION_HEADER_BYTES, OptionReply, decode_client_flags, decode_option, decode_option_header,
     encode_greeting, info, option, put_export_name_reply, put_reply, reply,
 };
-use spillway_store::nbd::wire::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
+use spillway_nbd::private::{ABSENT, LOST, PrivateQuery};
+use spillway_nbd::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
 
 use crate::registry::{Attachment, Registry, Visitor};
 use crate::stream::{Stream, StreamError};

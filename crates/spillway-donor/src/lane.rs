@@ -1,8 +1,8 @@
 //! The donor's end of a shared-memory ring.
 //!
-//! The client may write anything into the ring at any time. Each request's fields are loaded once and checked,
-//! its page is copied once into memory of our own before anything is done with it, and a count that cannot be
-//! ends the lane.
+//! The client may write anything into the ring at any time. Each request's fields are loaded once and
+//! checked, its page is copied once into memory of our own before anything is done with it, and a count that
+//! cannot be ends the lane.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_store::nbd::wire::WireError;
+use spillway_nbd::WireError;
 use spillway_store::shm::doorbell::{self, COUNT_MASK, Watcher};
 use spillway_store::shm::hello::{HELLO_BYTES, Purpose, Welcome, decode_hello, encode_welcome};
 use spillway_store::shm::ring::{ENTRIES, Operation, Ring, Status};

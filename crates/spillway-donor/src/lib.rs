@@ -14,8 +14,8 @@
 //! | [`lane`] | the other end of a shared-memory ring |
 //! | [`server`] | listening, threads, limits, the end |
 //!
-//! Every connection has its own thread and its own buffers of fixed size; connections meet only in an export's
-//! sharded page table and, for an instant a request, in the frame pool.
+//! Every connection has its own thread and its own buffers of fixed size; connections meet only in an
+//! export's sharded page table and, for an instant a request, in the frame pool.
 
 pub mod export;
 pub mod frames;
@@ -30,7 +30,8 @@ pub use server::{Config, Donor, DonorError, Summary};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks. What the locks here guard is whole between any two statements, so a panic elsewhere does not spoil it.
+/// Locks. What the locks here guard is whole between any two statements, so a panic elsewhere does not spoil
+/// it.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use spillway_store::nbd::wire::WireError;
+use spillway_nbd::WireError;
 use thiserror::Error;
 
 /// How long a peer may stall in the middle of a message, its own or ours.
@@ -114,8 +114,9 @@ impl Stream {
         }
     }
 
-    /// Receives until `bytes` are buffered (at most the buffer's size). `false` where the peer left before the
-    /// first of them; leaving later is an error. Between messages it may be silent for as long as it likes.
+    /// Receives until `bytes` are buffered (at most the buffer's size). `false` where the peer left before
+    /// the first of them; leaving later is an error. Between messages it may be silent for as long as it
+    /// likes.
     pub fn fill(&mut self, bytes: usize) -> Result<bool, StreamError> {
         self.gather(bytes, false)
     }

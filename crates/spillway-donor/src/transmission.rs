@@ -1,19 +1,21 @@
 //! NBD requests and their replies.
 
-use spillway_store::nbd::wire::transmission::{
+use spillway_nbd::transmission::{
     ChunkFlags, Command, Extent, ExtentFlags, REQUEST_BYTES, ReplyHead, Request, RequestFlags, chunk,
     put_error, put_extents,
 };
-use spillway_store::nbd::wire::{MAX_EXTENTS, MAX_REQUEST_BYTES, errno};
+use spillway_nbd::{MAX_EXTENTS, MAX_REQUEST_BYTES, errno};
 
 use crate::export::{CHUNK_BYTES, Export, ExportError, Stretch};
 use crate::handshake::{BASE_ALLOCATION_ID, Session};
 use crate::stream::{Stream, StreamError};
 
+/// Room for what stands before a chunk of pages: requests one way, heads of replies the other.
+const HEADS_BYTES: usize = 4096;
 /// Received bytes that a connection holds at most: a chunk of pages and its request.
-pub const INPUT_BYTES: usize = CHUNK_BYTES as usize + 4096;
+pub const INPUT_BYTES: usize = CHUNK_BYTES as usize + HEADS_BYTES;
 /// Replies that a connection holds at most.
-pub const OUTPUT_BYTES: usize = CHUNK_BYTES as usize + 4096;
+pub const OUTPUT_BYTES: usize = CHUNK_BYTES as usize + HEADS_BYTES;
 
 /// Most holes and pieces of data in the answer to one READ; beyond, holes are sent as zeros.
 const MAX_READ_STRETCHES: usize = 256;

@@ -1,5 +1,5 @@
-//! The client store when the connection or the server fails: resets are survived, nonsense and silence are told
-//! apart, and nothing wrong is ever taken for a page.
+//! The client store when the connection or the server fails: resets are survived, nonsense and silence are
+//! told apart, and nothing wrong is ever taken for a page.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Running;
+use spillway_nbd::handshake::{self as hs, ClientOption, ExportFlags, OptionReply};
+use spillway_nbd::transmission::{ChunkFlags, Command, ReplyHead, Request, chunk};
 use spillway_store::StoreError;
-use spillway_store::nbd::wire::handshake::{self as hs, ClientOption, ExportFlags, OptionReply};
-use spillway_store::nbd::wire::transmission::{ChunkFlags, Command, ReplyHead, Request, chunk};
 use spillway_store::testing::{expect_pages, open_store, pages, read, write};
+
+use common::Running;
 
 const MIB: u64 = 1 << 20;
 

@@ -7,13 +7,14 @@ mod common;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use common::raw::{Raw, export_flags};
-use common::{Running, config, eventually};
-use spillway_store::nbd::wire::errno;
-use spillway_store::nbd::wire::handshake::{ClientOption, InfoQuery, MetaQuery, info};
-use spillway_store::nbd::wire::transmission::{
+use spillway_nbd::errno;
+use spillway_nbd::handshake::{ClientOption, InfoQuery, MetaQuery, info};
+use spillway_nbd::transmission::{
     Command, ExtentFlags, ReplyHead, Request, RequestFlags, chunk, decode_error, decode_extents,
 };
+
+use common::raw::{Raw, export_flags};
+use common::{Running, config, eventually};
 
 const MIB: u64 = 1 << 20;
 const PAGE: usize = 4096;

@@ -1,5 +1,5 @@
-//! The client stores against a donor in this process: what every store must do, privacy, the grace time, a full
-//! donor, a lost one.
+//! The client stores against a donor in this process: what every store must do, privacy, the grace time, a
+//! full donor, a lost one.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
@@ -87,8 +87,8 @@ fn runs_with_the_same_export_do_not_see_each_other() {
     }
 }
 
-/// The kept connection holds the export; without it and all lanes, the export goes after the grace time, and a
-/// lane that comes later is told so, rather than given an empty export.
+/// The kept connection holds the export; without it and all lanes, the export goes after the grace time, and
+/// a lane that comes later is told so, rather than given an empty export.
 #[test]
 fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
     let donor = Running::start_with(spillway_donor::Config { grace: Duration::ZERO, ..config(MIB) });

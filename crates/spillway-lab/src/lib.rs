@@ -14,7 +14,6 @@
 
 pub mod access;
 pub mod advise;
-pub mod chart;
 pub mod figures;
 pub mod memory;
 pub mod replay;

@@ -1,42 +1,38 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
 use rustix::thread::futex;
-use spillway_core::frame_pool::RANGE_FRAMES;
 use spillway_core::page::PAGE_SIZE;
-use spillway_core::page_word::Departures;
-use spillway_policy::dcm::Replacement;
-use spillway_store::{SharedParts, StoreError, StoreSpec};
-use spillway_sys::memory::{Area, PageMap, ProcessStatus};
+use spillway_store::{LatencyClass, SharedParts, StoreError, StoreSpec};
+use spillway_sys::memory::{PageMap, ProcessStatus};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
-use spillway_sys::uffd::{Features, RegisterMode, Uffd};
+use spillway_sys::uffd::{Features, Uffd};
 use thiserror::Error;
 
-use crate::ahead::WrittenShare;
-use crate::block::{MAX_BLOCK_PAGES, max_block_pages};
-use crate::calls::Calls;
-use crate::engine::{Attachment, Engine, OpenStore, Worker};
-use crate::frames::Frames;
-use crate::gate::Gate;
-use crate::holds::Holds;
+use crate::fault::streams::max_block_pages;
 use crate::inline::Inline;
-use crate::message;
-use crate::page_table::PageTable;
-use crate::placement::Placement;
-use crate::read_ahead::ReadAhead;
-use crate::readers::Readers;
-use crate::regions::Regions;
-use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
-use crate::reserve::Reserve;
-use crate::run_state::{Counter, RunState, slot_ranges};
-use crate::settings::FaultMode;
-use crate::threads;
+use crate::kernel::live::LiveKernel;
+use crate::kernel::message;
+use crate::process::attachment::{Attachment, OpenStore};
+use crate::process::engine::{Engine, EngineConfig};
+use crate::process::worker::Worker;
+use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::run::settings::FaultMode;
+use crate::run::state::{Counter, RunState, slot_ranges};
+use crate::threads::handlers;
+use crate::threads::leader::FaultHandlers;
+use crate::threads::placement::Placement;
+use crate::threads::raw;
+
+type LiveEngine = Engine<LiveKernel>;
+type LiveAttachment = Attachment<LiveKernel>;
+type LiveWorker = Worker<LiveKernel>;
 
 /// Why a process cannot be managed.
 #[derive(Debug, Error)]
@@ -63,7 +59,7 @@ fn kernel(what: &'static str) -> impl Fn(Errno) -> AttachError {
 }
 
 /// What a process needs to start its pager threads, made once before the program runs and inherited by children.
-pub struct Birth {
+pub struct Startup {
     layout: TlsLayout,
     threads: Vec<ThreadMemory>,
     run_name: String,
@@ -73,14 +69,14 @@ pub struct Birth {
     started: AtomicU32,
     outcome: AtomicU32,
     reason: Mutex<String>,
-    engine: OnceLock<&'static Engine>,
+    engine: OnceLock<&'static LiveEngine>,
     run: OnceLock<&'static RunState>,
     /// The first pager thread.
     pager_thread: AtomicU32,
     /// Of this process, since its last fork.
-    attachment: Mutex<Option<&'static Attachment>>,
-    /// Address of the leaked [`Inline`] of this process; 0 in thread mode.
-    inline: AtomicUsize,
+    attachment: Mutex<Option<&'static LiveAttachment>>,
+    /// The leaked [`Inline`] of this process; null in thread mode.
+    inline: AtomicPtr<Inline>,
 }
 
 const PENDING: u32 = 0;
@@ -89,11 +85,8 @@ const FAILED: u32 = 2;
 
 const MAX_HANDLERS: usize = 16;
 
-/// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
-const FREE_RANGES: usize = 4;
-
-impl Birth {
-    /// Prepares the threads of a process of the run `run_variable` (see [`crate::settings::RUN_VARIABLE`]).
+impl Startup {
+    /// Prepares the threads of a process of the run `run_variable` (see [`crate::run::settings::RUN_VARIABLE`]).
     pub fn new(run_variable: &str) -> Result<Self, AttachError> {
         // The pager's threads have no standard error of their own.
         std::panic::set_hook(Box::new(|panic| {
@@ -120,7 +113,7 @@ impl Birth {
             run: OnceLock::new(),
             pager_thread: AtomicU32::new(0),
             attachment: Mutex::new(None),
-            inline: AtomicUsize::new(0),
+            inline: AtomicPtr::new(std::ptr::null_mut()),
         })
     }
 
@@ -132,17 +125,16 @@ impl Birth {
 
     /// The engine, once paging works.
     #[must_use]
-    pub fn engine(&self) -> Option<&'static Engine> {
+    pub fn engine(&self) -> Option<&'static LiveEngine> {
         self.engine.get().copied()
     }
 
     /// What serves faults in their own threads; `None` in thread mode. Async-signal-safe.
     #[must_use]
+    #[allow(unsafe_code)]
     pub fn inline(&self) -> Option<&'static Inline> {
-        match self.inline.load(Ordering::Acquire) {
-            0 => None,
-            address => Some(threads::argument(address)),
-        }
+        // SAFETY: null, or leaked by `ready_inline` and never freed.
+        unsafe { self.inline.load(Ordering::Acquire).as_ref() }
     }
 
     /// Inline mode was left.
@@ -150,7 +142,7 @@ impl Birth {
         if let Some(inline) = self.inline() {
             inline.close();
         }
-        self.inline.store(0, Ordering::Release);
+        self.inline.store(std::ptr::null_mut(), Ordering::Release);
     }
 
     /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in place of what it
@@ -159,13 +151,12 @@ impl Birth {
         let attachment = self.attachment.lock().ok().and_then(|attachment| *attachment);
         let (Some(at), Some(engine)) = (attachment, self.engine()) else { return Ok(()) };
         let pager_thread = Pid::from_raw(self.pager_thread.load(Ordering::Relaxed).cast_signed());
-        let (Some(_), Some(pager_thread)) = (&at.signalling, pager_thread) else { return Ok(()) };
+        let (Some(_), Some(pager_thread)) = (&at.kernel.signalling, pager_thread) else { return Ok(()) };
         if let Some(inherited) = self.inline() {
             inherited.close();
         }
         let inline = Inline::new(engine, at, pager_thread).map_err(|error| error.to_string())?;
-        let inline: &'static Inline = Box::leak(Box::new(inline));
-        self.inline.store(std::ptr::from_ref(inline).expose_provenance(), Ordering::Release);
+        self.inline.store(Box::into_raw(Box::new(inline)), Ordering::Release);
         Ok(())
     }
 
@@ -175,19 +166,18 @@ impl Birth {
     }
 
     /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
-    /// [`crate::calls::Operation::ForkBegin`] gave the parent.
+    /// [`crate::threads::calls::Operation::ForkBegin`] gave the parent.
     pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
         if let Ok(mut fork_entry) = self.fork_entry.lock() {
             *fork_entry = Some(entry);
         }
         self.outcome.store(PENDING, Ordering::Release);
-        self.threads.iter().for_each(|thread| thread.lay_out(&self.layout));
+        raw::lay_out_afresh(&self.threads, &self.layout);
         self.start_and_wait()
     }
 
     fn start_and_wait(&'static self) -> Result<(), String> {
-        let argument = std::ptr::from_ref(self).expose_provenance();
-        threads::start(&self.threads[0], FileTable::Copied, pager_main, argument)
+        raw::start_with(&self.threads[0], FileTable::Copied, pager_main, self)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
         while self.outcome.load(Ordering::Acquire) == PENDING {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
@@ -204,7 +194,7 @@ impl Birth {
     }
 
     /// Connects, opens everything and registers what is managed already.
-    fn bring_up(&'static self) -> Result<Worker, AttachError> {
+    fn bring_up(&'static self) -> Result<LiveWorker, AttachError> {
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
         let fork_entry = self.fork_entry.lock().ok().and_then(|entry| *entry);
         let control = rendezvous::connect(&self.run_name)?;
@@ -233,26 +223,30 @@ impl Birth {
         let signalling = signalling.transpose().map_err(kernel("open a userfaultfd with SIGBUS"))?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
         // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
-        // cost more than it takes over.
-        let waits = stores.iter().any(|open| is_slow(open.store.uri()));
-        let has_donor = stores.iter().any(|open| is_remote(open.store.uri()));
-        let writes_long = stores.iter().any(|open| open.store.uri().starts_with("compressed:"));
+        // cost more than it takes over. A donor of this machine answers within microseconds, and its threads for two of ours
+        // would be in each other's way.
+        let classes = || stores.iter().map(|open| open.store.latency_class());
+        let waits = classes().any(|class| class == LatencyClass::Remote);
+        let has_donor = classes().any(LatencyClass::waits_for_others);
+        let writes_long = classes().any(|class| class == LatencyClass::Compression);
         let headroom_pages = (limit_pages / 64).clamp(16, 512);
         let own_process = pidfd_open(getpid(), PidfdFlags::empty());
         let at = Box::leak(Box::new(Attachment {
-            uffd: shared.share(uffd)?,
-            signalling: signalling.map(|uffd| shared.share(uffd)).transpose()?,
-            served_by_handlers,
+            kernel: LiveKernel {
+                uffd: shared.share(uffd)?,
+                signalling: signalling.map(|uffd| shared.share(uffd)).transpose()?,
+                served_by_handlers,
+                status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
+                page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
+                own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
+                control,
+            },
             run,
             entry: welcome.entry,
             stores,
-            control,
-            readers: Readers::new(has_donor),
+            handlers: FaultHandlers::new(has_donor),
             placement,
             writes_long,
-            status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
-            page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
-            own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
             low_headroom_pages: if waits { headroom_pages } else { 0 },
             headroom_pages,
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
@@ -263,7 +257,7 @@ impl Birth {
         register_own(engine, at)?;
         if fork_entry.is_some() {
             engine.gate.freeze_alone();
-            worker.adopt_after_fork()?;
+            worker.adopt_after_fork().map_err(kernel("register memory after a fork"))?;
         }
         run.count(Counter::Processes, 1);
         self.pager_thread
@@ -271,7 +265,7 @@ impl Birth {
         if let Ok(mut attachment) = self.attachment.lock() {
             *attachment = Some(at);
         }
-        rendezvous::send(&at.control, &Ready {}, &[at.managed().as_fd()])?;
+        rendezvous::send(&at.kernel.control, &Ready {}, &[at.kernel.managed_fd()])?;
         Ok(worker)
     }
 
@@ -284,74 +278,42 @@ impl Birth {
         Ok(self.run.get_or_init(|| Box::leak(Box::new(run))))
     }
 
-    fn engine_for(&self, welcome: &Welcome, has_nodes: bool) -> Result<&'static Engine, AttachError> {
+    fn engine_for(&self, welcome: &Welcome, has_nodes: bool) -> Result<&'static LiveEngine, AttachError> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
-        let out_of_memory = kernel("give memory for the pager");
         // No more can be local than the machine and its swap hold; queues for more would only take time and memory.
         let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
         let pool = welcome.settings.pool;
         // What lies ready lies on one node, and may be wanted on another.
         let reserve_bytes = if has_nodes { 0 } else { pool.reserve_bytes.bytes() };
-        let replacement = Replacement::new(welcome.settings.replacement, limit_pages, seed())
-            .with_victim_window(pool.victim_window_pages);
-        let frames = replacement.inactive_target(limit_pages) + FREE_RANGES * RANGE_FRAMES;
-        let frames = frames.min(spillway_core::page_word::MAX_FRAMES / 2);
-        let engine = Engine {
-            table: PageTable::new().map_err(&out_of_memory)?,
-            frames: Frames::new(frames).map_err(&out_of_memory)?,
-            replacement: Mutex::new(replacement),
-            protection_epoch: AtomicU32::new(1),
-            departures: Departures::default(),
-            regions: Mutex::new(Regions::new()),
-            native: Mutex::new(Regions::new()),
-            remaps: Mutex::new(Vec::new()),
-            gate: Gate::new(),
-            calls: Calls::new().map_err(&out_of_memory)?,
-            leaving_ranges: AtomicU32::new(0),
-            served_by_handlers: Arc::new(AtomicBool::new(false)),
-            holds: Holds::default(),
-            written_share: WrittenShare::default(),
-            read_ahead: ReadAhead::new(threads::allowed_cpus().len()),
-            zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,
-            reserve: Reserve::new(reserve_bytes, limit_pages).map_err(&out_of_memory)?,
-            last_store_error: Mutex::new(None),
-            stores_full: AtomicBool::new(false),
-            unneeded_slots: Mutex::new(Vec::with_capacity(crate::engine::UNNEEDED_SLOTS)),
+        let config = EngineConfig {
+            limit_pages,
+            replacement: welcome.settings.replacement,
+            seed: seed(),
+            victim_window_pages: pool.victim_window_pages,
+            reserve_bytes,
+            cpus: raw::allowed_cpus().len(),
         };
+        let engine = Engine::new(config).map_err(kernel("give memory for the pager"))?;
         Ok(self.engine.get_or_init(|| Box::leak(Box::new(engine))))
     }
 
-    fn start_handlers(&'static self, worker: &Worker) -> Result<(), AttachError> {
-        let cpus = threads::allowed_cpus();
-        let wanted = if worker.at.stores.iter().any(|open| is_slow(open.store.uri())) {
-            (2 * cpus.len()).max(4)
-        } else {
-            cpus.len().max(2)
-        };
+    fn start_handlers(&'static self, worker: &LiveWorker) -> Result<(), AttachError> {
+        let cpus = raw::allowed_cpus();
+        let is_remote = |open: &OpenStore| open.store.latency_class() == LatencyClass::Remote;
+        let wanted =
+            if worker.at.stores.iter().any(is_remote) { (2 * cpus.len()).max(4) } else { cpus.len().max(2) };
         self.started.store(1, Ordering::Relaxed);
         for (index, memory) in self.threads[1..].iter().take(wanted).enumerate() {
             self.started.fetch_add(1, Ordering::Relaxed);
             let handler = Worker::new(worker.engine, worker.at)?;
             let cpu = cpus.get(index % cpus.len().max(1)).copied();
-            threads::start_handler(memory, handler, cpu, index == 0)
-                .map_err(kernel("start a pager thread"))?;
+            handlers::start(memory, handler, cpu, index == 0).map_err(kernel("start a pager thread"))?;
         }
         Ok(())
     }
-}
-
-/// Whether a store is another process's.
-pub(crate) fn is_remote(uri: &str) -> bool {
-    !(uri.starts_with("compressed:") || uri.starts_with("ram:"))
-}
-
-/// Whether a store takes so long that it is worth another thread. A donor of this machine answers within microseconds, and
-/// its threads for two of ours would be in each other's way; a modelled network is as slow as a real one.
-fn is_slow(uri: &str) -> bool {
-    is_remote(uri) && (!uri.starts_with("shm:") || uri.contains("fabric="))
 }
 
 fn missing_fd() -> AttachError {
@@ -402,11 +364,9 @@ impl SharedDescriptors {
 }
 
 /// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.
-fn register_own(engine: &Engine, at: &Attachment) -> Result<(), AttachError> {
-    for (start, bytes) in [engine.frames.extent(), engine.calls.doorbells()] {
-        at.uffd
-            .register(start, bytes, RegisterMode::MISSING)
-            .map_err(kernel("register the pager's own memory"))?;
+fn register_own(engine: &LiveEngine, at: &LiveAttachment) -> Result<(), AttachError> {
+    for pages in [engine.frames.all(), engine.calls.doorbells()] {
+        at.kernel.uffd.register_own(pages).map_err(kernel("register the pager's own memory"))?;
     }
     Ok(())
 }
@@ -419,7 +379,7 @@ fn machine_bytes() -> u64 {
 
 /// Closes what the program has open, in this thread's copy of its file table.
 fn own_file_table() -> rustix::io::Result<()> {
-    threads::close_all_files()?;
+    raw::close_all_files()?;
     // Nothing of ours may come to lie where stray output goes. Not /dev/null: the process may be in a chroot.
     for _ in 0..3 {
         std::mem::forget(memfd_create("spillway-no-output", MemfdFlags::CLOEXEC)?);
@@ -438,23 +398,22 @@ fn seed() -> u64 {
 }
 
 /// The first pager thread: brings everything up, starts the others and becomes the evictor.
-extern "C" fn pager_main(birth: usize) -> ! {
-    let birth: &'static Birth = threads::argument(birth);
-    let worker = birth.bring_up().and_then(|worker| {
-        birth.start_handlers(&worker)?;
+fn pager_main(startup: &'static Startup) -> ! {
+    let worker = startup.bring_up().and_then(|worker| {
+        startup.start_handlers(&worker)?;
         Ok(worker)
     });
     match worker {
         Ok(mut worker) => {
             worker.engine.gate.thaw();
-            birth.settle(READY);
+            startup.settle(READY);
             worker.evict_forever()
         }
         Err(error) => {
-            if let Ok(mut reason) = birth.reason.lock() {
+            if let Ok(mut reason) = startup.reason.lock() {
                 *reason = error.to_string();
             }
-            birth.settle(FAILED);
+            startup.settle(FAILED);
             exit_thread()
         }
     }

@@ -2,56 +2,24 @@
 //! program, and supervises the programs of one run. Knows neither a store nor a policy by name, but for dcm's
 //! replacement, the only one so far.
 //!
-//! In the program:
-//! - [`attach`]: brings paging to life, at the start and in forked children;
-//! - `threads`: fault handlers and the evictor; [`gate`] stops them for a fork;
-//! - [`engine`]: the state they share, made of [`page_table`], [`frames`] and [`regions`];
-//! - `fault`, `evict`, `charge`: a page comes in, a page goes out, a frame under the limit;
-//! - `zeros`, `reserve`: what a page that was never written is made of;
-//! - [`placement`]: from which memory node a frame comes;
-//! - `background`, `density`: what is done ahead of need, under one budget;
-//! - [`calls`], `address_space`, `fork`: what the program's threads ask for, and how it is done;
-//! - [`message`]: one line to the user.
-//!
-//! Beside it:
-//! - [`run_state`]: what all processes of a run share;
-//! - [`rendezvous`], [`supervisor`]: how they get it, and give it back;
-//! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run.
+//! Rooms, lowest first; each opens with what it is for, its invariants, and what it may touch:
+//! - [`kernel`]: the seam to Linux, or to a simulator of it; everything above is generic over it;
+//! - [`run`]: what all processes of a run share, and the supervisor;
+//! - [`pages`]: where a page is: words, frames, checksums;
+//! - [`process`]: the state of paging in one process, and what its pager threads work with;
+//! - [`evict`]: a page goes out, and room comes of it; [`fault`]: a page comes in;
+//! - [`space`]: the program maps, unmaps, moves, locks, forks;
+//! - [`threads`]: who does all this, and who asks;
+//! - [`inline`]: faults served in the thread that has them;
+//! - [`attach`]: brings paging to life, at the start and in forked children.
 
-mod address_space;
-mod ahead;
-mod alone;
 pub mod attach;
-mod background;
-mod block;
-pub mod calls;
-mod charge;
-mod clean;
-mod density;
-pub mod engine;
-mod evict;
-mod fault;
-mod fetch;
-mod fork;
-pub mod frames;
-pub mod gate;
-pub mod holds;
+pub mod evict;
+pub mod fault;
 pub mod inline;
-mod leaving;
-pub mod message;
-mod native;
-pub mod page_table;
-pub mod placement;
-pub mod program;
-mod read_ahead;
-pub mod readers;
-pub mod regions;
-pub mod rendezvous;
-pub mod report;
-mod reserve;
-pub mod run_state;
-pub mod settings;
-pub mod supervisor;
-mod threads;
-pub mod undisturbed;
-mod zeros;
+pub mod kernel;
+pub mod pages;
+pub mod process;
+pub mod run;
+pub mod space;
+pub mod threads;

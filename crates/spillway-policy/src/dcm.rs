@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
-use spillway_core::page_word::State;
+use spillway_core::page_word::Queue;
 
 use crate::victims::VictimWindow;
 
@@ -43,6 +43,7 @@ pub enum Step {
 }
 
 /// The three queues of one process.
+#[derive(Clone)]
 pub struct Replacement {
     config: Config,
     pool: Pool,
@@ -70,35 +71,35 @@ impl Replacement {
         Self { window: VictimWindow::new(pages), ..self }
     }
 
-    /// The state in which a page that was fetched or first touched begins.
-    pub fn state_of_newcomer(&mut self) -> State {
+    /// The queue in which a page that was fetched or first touched begins.
+    pub fn queue_of_newcomer(&mut self) -> Queue {
         // xorshift64*: a few instructions, and good enough for a coin.
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
         let draw = (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64;
-        if draw < self.config.random_promotion { State::Proactive } else { State::Active }
+        if draw < self.config.random_promotion { Queue::Proactive } else { Queue::Active }
     }
 
-    /// The state in which a page begins that comes back after `away_pages` others have left, under a limit of
+    /// The queue in which a page begins that comes back after `away_pages` others have left, under a limit of
     /// `local_pages`.
-    pub fn state_of_returner(&mut self, away_pages: u64, local_pages: u64) -> State {
+    pub fn queue_of_returner(&mut self, away_pages: u64, local_pages: u64) -> Queue {
         if (away_pages as f64) < local_pages as f64 * self.config.return_share {
-            State::Proactive
+            Queue::Proactive
         } else {
-            self.state_of_newcomer()
+            self.queue_of_newcomer()
         }
     }
 
-    /// Queues a page whose word now says `state`.
+    /// Puts a page at the tail of a queue.
     ///
     /// # Errors
     /// There is no room in the queues: call [`Self::drop_stale`] and try again.
-    pub fn enqueue(&mut self, state: State, entry: Entry) -> Result<(), PoolFull> {
-        let queue = match state {
-            State::Proactive => &mut self.proactive,
-            State::Inactive => &mut self.inactive,
-            _ => &mut self.active,
+    pub fn enqueue(&mut self, queue: Queue, entry: Entry) -> Result<(), PoolFull> {
+        let queue = match queue {
+            Queue::Proactive => &mut self.proactive,
+            Queue::Inactive => &mut self.inactive,
+            Queue::Active => &mut self.active,
         };
         queue.push(&mut self.pool, entry)
     }
@@ -135,12 +136,12 @@ impl Replacement {
         (local_pages as f64 * self.config.inactive_share) as usize
     }
 
-    /// Drops the entries that no longer speak of a page in the queue's state.
-    pub fn drop_stale(&mut self, mut is_current: impl FnMut(Entry, State) -> bool) {
-        self.window.retain(|entry| is_current(entry, State::Active));
-        self.active.retain(&mut self.pool, |entry| is_current(entry, State::Active));
-        self.proactive.retain(&mut self.pool, |entry| is_current(entry, State::Proactive));
-        self.inactive.retain(&mut self.pool, |entry| is_current(entry, State::Inactive));
+    /// Drops the entries that no longer speak of a page in their queue.
+    pub fn drop_stale(&mut self, mut is_current: impl FnMut(Entry, Queue) -> bool) {
+        self.window.retain(|entry| is_current(entry, Queue::Active));
+        self.active.retain(&mut self.pool, |entry| is_current(entry, Queue::Active));
+        self.proactive.retain(&mut self.pool, |entry| is_current(entry, Queue::Proactive));
+        self.inactive.retain(&mut self.pool, |entry| is_current(entry, Queue::Inactive));
     }
 
     /// Calls `visit` with every entry of the mapped pages, oldest first in each queue.
@@ -174,14 +175,14 @@ mod tests {
     fn a_page_that_comes_back_soon_is_proactive() {
         let config = Config { random_promotion: 0.0, return_share: 0.25, ..Config::default() };
         let mut replacement = replacement(config);
-        assert_eq!(replacement.state_of_returner(249, 1000), State::Proactive);
-        assert_eq!(replacement.state_of_returner(250, 1000), State::Active);
+        assert_eq!(replacement.queue_of_returner(249, 1000), Queue::Proactive);
+        assert_eq!(replacement.queue_of_returner(250, 1000), Queue::Active);
     }
 
     #[test]
     fn newcomers_are_promoted_by_chance_one_in_ten() {
         let mut replacement = replacement(Config::default());
-        let promoted = (0..100_000).filter(|_| replacement.state_of_newcomer() == State::Proactive).count();
+        let promoted = (0..100_000).filter(|_| replacement.queue_of_newcomer() == Queue::Proactive).count();
         assert!((9_500..10_500).contains(&promoted), "{promoted}");
     }
 
@@ -189,11 +190,11 @@ mod tests {
     fn victims_leave_in_order_of_arrival() {
         let mut replacement = replacement(Config::default());
         for page in 0..10 {
-            replacement.enqueue(State::Active, entry(page)).unwrap();
+            replacement.enqueue(Queue::Active, entry(page)).unwrap();
         }
         for page in 0..10 {
             assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(page))));
-            replacement.enqueue(State::Inactive, entry(page)).unwrap();
+            replacement.enqueue(Queue::Inactive, entry(page)).unwrap();
         }
         assert_eq!(replacement.next_mapped(), None);
         assert_eq!(replacement.inactive_len(), 10);
@@ -203,13 +204,13 @@ mod tests {
     #[test]
     fn proactive_pages_pass_through_active_before_they_leave() {
         let mut replacement = replacement(Config::default());
-        replacement.enqueue(State::Proactive, entry(1)).unwrap();
-        replacement.enqueue(State::Active, entry(2)).unwrap();
-        replacement.enqueue(State::Active, entry(3)).unwrap();
+        replacement.enqueue(Queue::Proactive, entry(1)).unwrap();
+        replacement.enqueue(Queue::Active, entry(2)).unwrap();
+        replacement.enqueue(Queue::Active, entry(3)).unwrap();
         assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(2))), "not crowded: active first");
         assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(3))));
         assert_eq!(replacement.next_mapped(), Some(Step::ToActive(entry(1))));
-        replacement.enqueue(State::Active, entry(1)).unwrap();
+        replacement.enqueue(Queue::Active, entry(1)).unwrap();
         assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(1))));
     }
 
@@ -217,11 +218,11 @@ mod tests {
     fn stale_entries_are_dropped_when_room_runs_out() {
         let mut replacement = replacement(Config::default());
         let mut page = 0;
-        while replacement.enqueue(State::Active, entry(page)).is_ok() {
+        while replacement.enqueue(Queue::Active, entry(page)).is_ok() {
             page += 1;
         }
-        replacement.drop_stale(|entry, state| state == State::Active && entry.page_number % 10 == 0);
-        replacement.enqueue(State::Active, entry(page)).unwrap();
+        replacement.drop_stale(|entry, queue| queue == Queue::Active && entry.page_number % 10 == 0);
+        replacement.enqueue(Queue::Active, entry(page)).unwrap();
         assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(0))));
         assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(10))));
     }

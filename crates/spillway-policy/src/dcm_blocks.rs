@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
-use spillway_core::page_word::State;
+use spillway_core::page_word::Queue as DcmQueue;
 
 use crate::blocks::{Blocks, MAX_ORDER};
 use crate::dcm::{self, Replacement, Step};
@@ -148,17 +148,17 @@ impl Dcm {
         1 << self.orders(machine).1
     }
 
-    fn is_current(pages: &[Page], entry: Entry, state: State) -> bool {
+    fn is_current(pages: &[Page], entry: Entry, state: DcmQueue) -> bool {
         let page = &pages[entry.page_number as usize];
         page.generation == entry.generation && page.queue == queue_of(state)
     }
 
     /// Puts a block at the tail of a queue.
-    fn enqueue(&mut self, head: PageIndex, state: State) {
+    fn enqueue(&mut self, head: PageIndex, state: DcmQueue) {
         self.leave(head);
         let page = &mut self.pages[head as usize];
         page.queue = queue_of(state);
-        if state == State::Inactive {
+        if state == DcmQueue::Inactive {
             self.inactive_pages += self.blocks.pages(head).len();
         }
         let entry = Entry { page_number: u64::from(head), generation: page.generation };
@@ -178,7 +178,7 @@ impl Dcm {
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
     fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
         let head = self.blocks.head(page);
-        let state = self.queues.state_of_newcomer();
+        let state = self.queues.queue_of_newcomer();
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
         let mapped = |queue| matches!(queue, Queue::Active | Queue::Proactive);
         let buddy_mapped = |pages: &[Page], buddy: PageIndex| mapped(pages[buddy as usize].queue);
@@ -191,7 +191,7 @@ impl Dcm {
                 self.leave(head);
                 self.leave(buddy);
                 // Algorithm 1: the buddy's state; one that was active moves to the tail.
-                let state = if queue == Queue::Proactive { State::Proactive } else { State::Active };
+                let state = if queue == Queue::Proactive { DcmQueue::Proactive } else { DcmQueue::Active };
                 self.enqueue(head.min(buddy), state);
             }
         }
@@ -213,7 +213,7 @@ impl Dcm {
             self.pages[page as usize].referenced |= machine.take_accessed(page);
         }
         machine.unmap(&pages);
-        self.enqueue(head, State::Inactive);
+        self.enqueue(head, DcmQueue::Inactive);
     }
 
     /// Moves mapped blocks down until the inactive queue holds as many pages as it should.
@@ -222,10 +222,10 @@ impl Dcm {
         while self.inactive_pages <= target {
             match self.queues.next_mapped() {
                 None => return,
-                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, State::Proactive) => {
-                    self.enqueue(entry.page_number as u32, State::Active);
+                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, DcmQueue::Proactive) => {
+                    self.enqueue(entry.page_number as u32, DcmQueue::Active);
                 }
-                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, State::Active) => {
+                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, DcmQueue::Active) => {
                     self.make_inactive(machine, entry.page_number as u32);
                 }
                 Some(_) => {}
@@ -238,7 +238,7 @@ impl Dcm {
         while machine.free_pages(Tier::Local) < pages {
             self.balance(machine);
             let Some(entry) = self.queues.next_inactive() else { return };
-            if Self::is_current(&self.pages, entry, State::Inactive) {
+            if Self::is_current(&self.pages, entry, DcmQueue::Inactive) {
                 self.evict(machine, entry.page_number as u32);
             }
         }
@@ -267,15 +267,15 @@ impl Dcm {
             }
         }
         if self.pages[head as usize].queue == Queue::Inactive {
-            self.enqueue(head, State::Proactive);
+            self.enqueue(head, DcmQueue::Proactive);
         }
     }
 }
 
-fn queue_of(state: State) -> Queue {
+fn queue_of(state: DcmQueue) -> Queue {
     match state {
-        State::Proactive => Queue::Proactive,
-        State::Inactive => Queue::Inactive,
+        DcmQueue::Proactive => Queue::Proactive,
+        DcmQueue::Inactive => Queue::Inactive,
         _ => Queue::Active,
     }
 }
@@ -412,7 +412,7 @@ mod tests {
     /// go.
     #[test]
     fn a_stretched_block_takes_its_buddys_state_and_place() {
-        for (state, queue) in [(State::Active, Queue::Active), (State::Proactive, Queue::Proactive)] {
+        for (state, queue) in [(DcmQueue::Active, Queue::Active), (DcmQueue::Proactive, Queue::Proactive)] {
             let (mut policy, mut machine) = dcm(BlockSize::Elastic, 64, 16);
             policy.blocks = Blocks::new(64, 0, MAX_ORDER);
             let buddy = machine.pages_in(Tier::Far).into_iter().find(|page| page.is_multiple_of(2)).unwrap();

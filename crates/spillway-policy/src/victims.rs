@@ -30,6 +30,7 @@ impl Candidate {
 }
 
 /// The oldest pages of a process, in two parts: those that leave next, and those that may be passed over.
+#[derive(Clone)]
 pub struct VictimWindow {
     capacity: usize,
     /// In the order of their arrival.

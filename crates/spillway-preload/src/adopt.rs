@@ -1,6 +1,6 @@
 //! Memory that the program has before its main: the heap so far, and large `.data` and `.bss`.
 
-use spillway_pager::calls::Operation;
+use spillway_pager::threads::calls::Operation;
 use spillway_sys::maps::{self, Mapping};
 use spillway_sys::memory;
 use spillway_sys::objects::{self, ZeroedData};

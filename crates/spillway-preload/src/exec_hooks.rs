@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spillway_pager::program::{Program, examine};
-use spillway_pager::settings::RUN_VARIABLE;
+use spillway_pager::run::program::{Program, examine};
+use spillway_pager::run::settings::RUN_VARIABLE;
 
 use crate::inline::system_calls::perform;
 use crate::{complain, to_libc};

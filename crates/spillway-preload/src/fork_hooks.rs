@@ -3,8 +3,8 @@
 
 use std::ffi::{c_int, c_void};
 
-use spillway_pager::calls::Operation;
-use spillway_pager::undisturbed::undisturbed;
+use spillway_pager::inline::undisturbed::undisturbed;
+use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
 use spillway_sys::raw_thread::SignalsBlocked;
 use spillway_sys::signal::bit;

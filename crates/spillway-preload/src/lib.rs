@@ -18,15 +18,15 @@ mod memory_hooks;
 
 use std::sync::OnceLock;
 
-use spillway_pager::attach::Birth;
-use spillway_pager::calls::{Calls, Operation};
-use spillway_pager::settings::RUN_VARIABLE;
+use spillway_pager::attach::Startup;
+use spillway_pager::run::settings::RUN_VARIABLE;
+use spillway_pager::threads::calls::{Calls, Operation};
 use spillway_sys::raw_thread::is_raw_thread;
 
 /// Exit status when Spillway cannot manage the program.
 const EXIT_CANNOT_MANAGE: i32 = 125;
 
-static BIRTH: OnceLock<Birth> = OnceLock::new();
+static BIRTH: OnceLock<Startup> = OnceLock::new();
 
 /// This library as the loader was told of it, and the run's variable: what the next program needs too.
 static OWN_VARIABLES: OnceLock<(Vec<u8>, Vec<u8>)> = OnceLock::new();
@@ -83,7 +83,7 @@ extern "C" fn start() {
     if let Some(library) = preload.split([':', ' ']).find(|path| path.contains("libspillway_preload")) {
         OWN_VARIABLES.get_or_init(|| (library.as_bytes().to_vec(), run.as_bytes().to_vec()));
     }
-    let begun = Birth::new(&run).map_err(|error| error.to_string()).and_then(|birth| {
+    let begun = Startup::new(&run).map_err(|error| error.to_string()).and_then(|birth| {
         let birth = BIRTH.get_or_init(|| birth);
         install::install_syscall().map_err(|error| error.to_string())?;
         birth.attach()?;

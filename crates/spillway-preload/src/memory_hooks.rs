@@ -4,11 +4,11 @@
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use spillway_pager::calls::Operation;
+use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
 use spillway_sys::raw_thread::is_raw_thread;
 
-use spillway_pager::attach::Birth;
+use spillway_pager::attach::Startup;
 use spillway_sys::maps;
 
 use crate::install::CURRENT_BREAK;
@@ -322,10 +322,10 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
 /// MCL_CURRENT would do to all.
 fn lock_current(flags: usize) -> isize {
     call(Operation::Unmanage, [0, 1 << 47, 0, 0]);
-    let (Some(engine), Ok(mappings)) = (BIRTH.get().and_then(Birth::engine), maps::read()) else {
+    let (Some(engine), Ok(mappings)) = (BIRTH.get().and_then(Startup::engine), maps::read()) else {
         return -libc::ENOMEM as isize;
     };
-    let own = [engine.frames.extent(), engine.calls.doorbells()];
+    let own = [engine.frames.all(), engine.calls.doorbells()].map(|pages| (pages.start(), pages.bytes()));
     // What the run shares is sparse and as large as its stores: locked, it would fill the machine's memory.
     let is_own = |mapping: &maps::Mapping| {
         mapping.name.starts_with("/memfd:spillway")
@@ -364,7 +364,7 @@ fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
 }
 
 pub fn is_single_threaded() -> bool {
-    let pager_threads = BIRTH.get().map_or(0, Birth::thread_count);
+    let pager_threads = BIRTH.get().map_or(0, Startup::thread_count);
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
 }
 

@@ -49,7 +49,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let bytes = store.stored_bytes() / PAGES as u64;
                 writeln!(
                     out,
-                    "{uri:<24} {name:>7} {batch:>5} {write:>9} {rewrite:>11} {read:>9} {discard:>10}  {bytes:>12}"
+                    "{uri:<24} {name:>7} {batch:>5} {write:>9} {rewrite:>11} {read:>9} {discard:>10}  \
+                     {bytes:>12}"
                 )?;
             }
         }

@@ -1,12 +1,13 @@
-//! A network that this machine has not got: `?fabric=fdr` makes a store take at least as long as that network does.
+//! A network that this machine has not got: `?fabric=fdr` makes a store take at least as long as that network
+//! does.
 //!
-//! It is a model, of the network alone. A message takes its latency, which its size decides, and occupies the link for as
-//! long as its bytes take; messages of all lanes of the run queue for the link, one queue in each direction. Neighbouring
-//! slots of a batch travel as one message, of 64 KiB at most. What the store itself takes passes meanwhile: where it takes
-//! longer than the network would, the model adds nothing.
+//! It is a model, of the network alone. A message takes its latency, which its size decides, and occupies the
+//! link for as long as its bytes take; messages of all lanes of the run queue for the link, one queue in each
+//! direction. Neighbouring slots of a batch travel as one message, of 64 KiB at most. What the store itself
+//! takes passes meanwhile: where it takes longer than the network would, the model adds nothing.
 //!
-//! A read is waited for by polling, as RDMA completions are. A write is not: the next write of the same lane waits for
-//! its end, as dcm's write-backs are seen to have ended at the next fault.
+//! A read is waited for by polling, as RDMA completions are. A write is not: the next write of the same lane
+//! waits for its end, as dcm's write-backs are seen to have ended at the next fault.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,15 +44,17 @@ impl Fabric {
         (name == b"fdr").then_some(Self::Fdr)
     }
 
-    /// Pages of a message and its latency. The paper's section 2.2: 4 KiB take "lower than 4us", for which 4 us stand
-    /// here, and 8, 16, 32 and 64 KiB 1.2, 1.64, 2.47 and 4.15 times as long. "Write performance exhibits similar trends".
+    /// Pages of a message and its latency. The paper's section 2.2: 4 KiB take "lower than 4us", for which 4
+    /// us stand here, and 8, 16, 32 and 64 KiB 1.2, 1.64, 2.47 and 4.15 times as long. "Write performance
+    /// exhibits similar trends".
     fn latencies_ns(self) -> &'static [(u32, u64)] {
         match self {
             Self::Fdr => &[(1, 4_000), (2, 4_800), (4, 6_560), (8, 9_880), (16, 16_600)],
         }
     }
 
-    /// How long a message of so many pages takes on an idle link; between the sizes that were measured, in proportion.
+    /// How long a message of so many pages takes on an idle link; between the sizes that were measured, in
+    /// proportion.
     #[must_use]
     pub fn latency_ns(self, pages: u32) -> u64 {
         let measured = self.latencies_ns();
@@ -66,8 +69,8 @@ impl Fabric {
         latency_before_ns + (latency_ns - latency_before_ns) * share / u64::from(size - size_before)
     }
 
-    /// How long a message keeps others off the link. The same section: "higher than 5 GB/s [...] in case of 4 KB", and
-    /// larger ones have the maximum, 6.8 GB/s.
+    /// How long a message keeps others off the link. The same section: "higher than 5 GB/s [...] in case of 4
+    /// KB", and larger ones have the maximum, 6.8 GB/s.
     #[must_use]
     pub fn occupancy_ns(self, pages: u32) -> u64 {
         let Self::Fdr = self;
@@ -90,7 +93,8 @@ enum Way {
     Out = 1,
 }
 
-/// The link that the lanes of a run share: when each of its directions is free, in nanoseconds of the monotonic clock.
+/// The link that the lanes of a run share: when each of its directions is free, in nanoseconds of the
+/// monotonic clock.
 #[derive(Clone)]
 pub struct Link {
     fabric: Fabric,

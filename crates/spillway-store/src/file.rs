@@ -1,9 +1,9 @@
 //! `file:PATH?size=SIZE`: a scratch file or a block device. Slot n lies at byte n * 4096.
 //!
 //! A batch is sorted, neighbouring slots make one vectored transfer, and all transfers are in flight together
-//! by io_uring; where there is no io_uring, one after the other. O_DIRECT keeps the pages out of the page cache,
-//! which would take the very memory that they were sent away from; where the file system has it not, the cache is
-//! used.
+//! by io_uring; where there is no io_uring, one after the other. O_DIRECT keeps the pages out of the page
+//! cache, which would take the very memory that they were sent away from; where the file system has it not,
+//! the cache is used.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ use spillway_core::size::Size;
 use spillway_sys::ring::{Buffer, Ring, Transfer};
 
 use crate::memory::{for_each_run, no_such_slot};
-use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, LatencyClass, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Transfers that a lane keeps in flight.
 const IN_FLIGHT: u32 = 64;
@@ -44,8 +44,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 #[repr(align(4096))]
 struct AlignedPage(Page);
 
-/// Opens or makes the file. One that it made has no name any more when this returns, so nothing is left behind,
-/// however the run ends.
+/// Opens or makes the file. One that it made has no name any more when this returns, so nothing is left
+/// behind, however the run ends.
 pub(crate) fn prepare(spec: &StoreSpec, path: &Path, size: Size) -> Result<SharedParts, StoreError> {
     let slots = (size.bytes() / PAGE_SIZE as u64) as u32;
     let bytes = u64::from(slots) * PAGE_SIZE as u64;
@@ -202,6 +202,10 @@ struct ScratchFile {
 }
 
 impl Store for FileStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Remote
+    }
+
     fn uri(&self) -> &str {
         &self.file.uri
     }

@@ -11,6 +11,7 @@ pub mod fabric;
 mod file;
 mod memory;
 pub mod nbd;
+mod open;
 mod ram;
 pub mod shm;
 pub mod spec;
@@ -51,8 +52,32 @@ pub struct Room {
     pub capacity_bytes: u64,
 }
 
+/// What answers a store's requests, and so how long it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LatencyClass {
+    /// Memory of this machine, copied by the caller: less than a microsecond a page.
+    Memory,
+    /// The same, and the caller compresses: some microseconds a page, most of them in writes.
+    Compression,
+    /// Another process of this machine, over shared memory: some microseconds, on another CPU.
+    Neighbour,
+    /// A device or a network: long enough for another thread to work meanwhile.
+    Remote,
+}
+
+impl LatencyClass {
+    /// Somebody else than the caller answers: a process, a device, another machine.
+    #[must_use]
+    pub fn waits_for_others(self) -> bool {
+        self >= Self::Neighbour
+    }
+}
+
 /// A far-memory store, as one process sees it.
 pub trait Store: Send + Sync {
+    /// What answers its requests.
+    fn latency_class(&self) -> LatencyClass;
+
     /// The URI that the user gave, for messages.
     fn uri(&self) -> &str;
 
@@ -82,8 +107,8 @@ pub trait Lane: Send {
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
 
-    /// The page in a slot that was written before, where the store keeps it as it is in memory of this process. Whoever holds
-    /// the slot sees to it that nobody writes there meanwhile.
+    /// The page in a slot that was written before, where the store keeps it as it is in memory of this
+    /// process. Whoever holds the slot sees to it that nobody writes there meanwhile.
     fn page(&self, _slot: u32) -> Option<&Page> {
         None
     }

@@ -10,7 +10,7 @@ use spillway_sys::shared_memory::SharedMemory;
 
 use crate::fabric::{self, Link};
 use crate::memory::{for_each_run, held_bytes, no_memory_file, no_such_slot, pages_in, shared_file};
-use crate::{Lane, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, LatencyClass, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Makes the memory file.
 pub(crate) fn prepare(spec: &StoreSpec, size: Option<Size>) -> Result<SharedParts, StoreError> {
@@ -47,6 +47,10 @@ struct RamStore {
 }
 
 impl Store for RamStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Memory
+    }
+
     fn uri(&self) -> &str {
         &self.uri
     }

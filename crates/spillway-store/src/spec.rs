@@ -11,17 +11,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use serde::{Deserialize, Serialize};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_nbd::MAX_NAME_BYTES;
 use thiserror::Error;
 
 use crate::fabric::Fabric;
-use crate::{Store, StoreError};
+use crate::{LatencyClass, StoreError};
 
 /// Port of an NBD server where the URI names none (IANA).
 pub const DEFAULT_NBD_PORT: u16 = 10809;
@@ -72,7 +72,8 @@ pub enum StoreSpec {
         /// How long to wait for the server.
         patience: Patience,
     },
-    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a shared-memory ring.
+    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a shared-memory
+    /// ring.
     Shm {
         /// The name that the donor was given.
         name: String,
@@ -152,26 +153,17 @@ pub struct SharedParts {
 }
 
 impl StoreSpec {
-    /// Makes, once a run, what its processes will share, and checks that the store can be used.
-    /// `run_token` is unique to the run; a donor keeps what belongs to it private.
-    pub fn prepare(&self, run_token: &str) -> Result<SharedParts, StoreError> {
+    /// What answers the requests of such a store: as [`Store::latency_class`](crate::Store::latency_class) says of it once it is open.
+    #[must_use]
+    pub fn latency_class(&self) -> LatencyClass {
         match self {
-            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::prepare(self, run_token),
-            Self::Shm { .. } => crate::shm::prepare(self, run_token),
-            Self::Compressed { size } => crate::compressed::prepare(self, *size),
-            Self::Ram { size, .. } => crate::ram::prepare(self, *size),
-            Self::File { path, size } => crate::file::prepare(self, path, *size),
-        }
-    }
-
-    /// Opens the store in one process of the run. Called anew in a forked child.
-    pub fn open(&self, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
-        match self {
-            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::open(self, parts, run_token),
-            Self::Shm { .. } => crate::shm::open(self, parts, run_token),
-            Self::Compressed { .. } => crate::compressed::open(self, parts),
-            Self::Ram { .. } => crate::ram::open(self, parts),
-            Self::File { .. } => crate::file::open(self, parts),
+            Self::Ram { .. } => LatencyClass::Memory,
+            Self::Compressed { .. } => LatencyClass::Compression,
+            // A modelled network is as slow as a real one.
+            Self::Shm { fabric: None, .. } => LatencyClass::Neighbour,
+            Self::Shm { .. } | Self::File { .. } | Self::Nbd { .. } | Self::NbdUnix { .. } => {
+                LatencyClass::Remote
+            }
         }
     }
 
@@ -298,8 +290,9 @@ impl<'a> Uri<'a> {
         };
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
         let export = self.text_of("the export's name", &decode_bytes(export), form)?;
-        if export.len() > 4096 {
-            return Err(self.form("the export's name is longer than 4096 bytes, NBD's limit", form));
+        if export.len() > MAX_NAME_BYTES {
+            let reason = format!("the export's name is longer than {MAX_NAME_BYTES} bytes, NBD's limit");
+            return Err(self.form(reason, form));
         }
         Ok((authority, export))
     }

@@ -1,5 +1,5 @@
-//! What every store must do, as a test that takes a URI: [`check_store`]. In this crate's own tests, and under
-//! feature `testing` for crates that bring the other end of a store.
+//! What every store must do, as a test that takes a URI: [`check_store`]. In this crate's own tests, and
+//! under feature `testing` for crates that bring the other end of a store.
 #![allow(clippy::expect_used, clippy::missing_panics_doc)]
 
 use std::collections::HashMap;
@@ -75,8 +75,8 @@ pub fn write(lane: &mut dyn Lane, slots: &[u32], pages: &[Page]) -> Vec<Result<(
     batch.into_iter().map(|request| request.outcome).collect()
 }
 
-/// Writes `pages` to `slots` a few at a time until the store is full; returns how many it took, from the first
-/// on. Any other failure panics.
+/// Writes `pages` to `slots` a few at a time until the store is full; returns how many it took, from the
+/// first on. Any other failure panics.
 pub fn fill(lane: &mut dyn Lane, slots: &[u32], pages: &[Page]) -> usize {
     let mut taken = 0;
     for (slots, pages) in slots.chunks(7).zip(pages.chunks(7)) {

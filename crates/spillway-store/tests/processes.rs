@@ -29,7 +29,8 @@ fn writer_process() {
     write_and_check(&mut *store.open_lane().unwrap(), number, u64::MAX);
 }
 
-/// Writes, checks and discards the slots of process `number`, round after round; says on stdout when it is at it.
+/// Writes, checks and discards the slots of process `number`, round after round; says on stdout when it is at
+/// it.
 fn write_and_check(lane: &mut dyn Lane, number: u32, rounds: u64) {
     let slots: Vec<_> = (number * SLOTS_EACH..(number + 1) * SLOTS_EACH).collect();
     for round in 0..rounds {
@@ -79,8 +80,8 @@ impl Drop for Writer {
     }
 }
 
-/// Some processes write and are killed, again and again; one that stays, and this one, never see wrong data, and
-/// in the end hardly any memory is missing.
+/// Some processes write and are killed, again and again; one that stays, and this one, never see wrong data,
+/// and in the end hardly any memory is missing.
 fn survive_killed_writers(uri: &str, kills: u32) {
     let (parts, store) = open_store(uri);
     let mut lane = store.open_lane().unwrap();

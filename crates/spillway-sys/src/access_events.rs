@@ -1,6 +1,7 @@
-//! Accesses to memory that the kernel or the processor tells of, with address and time: page faults of the programs, and
-//! samples of loads that the processor takes (PEBS, IBS). One ring a CPU, for all processes that are watched.
-//! Source: perf_event_open(2); Linux `arch/x86/mm/fault.c` (every fault at a user address counts, hint faults too).
+//! Accesses to memory that the kernel or the processor tells of, with address and time: page faults of the
+//! programs, and samples of loads that the processor takes (PEBS, IBS). One ring a CPU, for all processes
+//! that are watched. Source: perf_event_open(2); Linux `arch/x86/mm/fault.c` (every fault at a user address
+//! counts, hint faults too).
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -38,7 +39,8 @@ pub enum Record {
     Lost(u64),
 }
 
-/// Understands a record: its kind, and its words after the header. None for what tells of no access to a program's memory.
+/// Understands a record: its kind, and its words after the header. None for what tells of no access to a
+/// program's memory.
 #[must_use]
 pub fn decode(kind: u32, words: &[u64]) -> Option<Record> {
     match (kind, words) {
@@ -51,7 +53,8 @@ pub fn decode(kind: u32, words: &[u64]) -> Option<Record> {
     }
 }
 
-/// Understands the records that lie in a ring between `tail` and `head`, which count bytes and never start again.
+/// Understands the records that lie in a ring between `tail` and `head`, which count bytes and never start
+/// again.
 pub fn decode_ring(ring: &[u64], tail: u64, head: u64, each: &mut dyn FnMut(Record)) {
     let words = ring.len() as u64;
     if words == 0 {
@@ -238,11 +241,14 @@ mod tests {
         let mut events = AccessEvents::open(Kind::PageFaults).unwrap();
         let (own, filtered) = (std::process::id(), events.is_filtered());
         let unwatched = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| unwatched.write(page * 4096, &[1]));
+        (0..PAGES).for_each(|page| {
+            unwatched.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed)
+        });
         events.watch(own).unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
         let began_ns = now_ns();
-        (0..PAGES).for_each(|page| area.write(page * 4096 + 17, &[1]));
+        (0..PAGES)
+            .for_each(|page| area.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed));
         let ended_ns = now_ns();
         let mut found = Vec::new();
         events.drain(|access| {
@@ -262,7 +268,7 @@ mod tests {
         assert_eq!(events.lost(), 0);
         events.unwatch(own);
         let late = Area::new(4096).unwrap();
-        late.write(0, &[1]);
+        late.words(0, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
         events.drain(|access| assert_ne!(access.address as usize / 4096, late.address() / 4096));
     }
 

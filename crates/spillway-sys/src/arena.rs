@@ -5,14 +5,13 @@ use std::ptr::NonNull;
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Bytes in a page of the arena.
-const PAGE_BYTES: usize = 4096;
+use crate::page::PAGE_SIZE;
 
 /// Anonymous memory for `pages` pages, of which only those that were written take memory.
 ///
 /// Threads share the arena, so references into it are never given out: bytes are copied in and out. Who may
-/// copy which page when is agreed by the user of the arena; a page that one thread writes while another copies
-/// it comes out torn.
+/// copy which page when is agreed by the user of the arena; a page that one thread writes while another
+/// copies it comes out torn.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -29,7 +28,7 @@ impl Arena {
     /// one page of memory, and they are left out of core dumps. Fails with `ENOMEM` when the address space or
     /// the kernel's overcommit rule has no room.
     pub fn reserve(pages: u32) -> Result<Self> {
-        let bytes = pages as usize * PAGE_BYTES;
+        let bytes = pages as usize * PAGE_SIZE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
@@ -53,12 +52,12 @@ impl Arena {
     /// Address of byte `offset` of `page`, of which `bytes` are to be copied; panics when out of range.
     fn at(&self, page: u32, offset: usize, bytes: usize) -> *mut u8 {
         assert!(
-            page < self.pages && offset <= PAGE_BYTES && bytes <= PAGE_BYTES - offset,
+            page < self.pages && offset <= PAGE_SIZE && bytes <= PAGE_SIZE - offset,
             "beyond page {page} of an arena of {} pages",
             self.pages
         );
         // SAFETY: in range by the assertion.
-        unsafe { self.base.as_ptr().add(page as usize * PAGE_BYTES + offset) }
+        unsafe { self.base.as_ptr().add(page as usize * PAGE_SIZE + offset) }
     }
 
     /// Copies out of a page. Panics when out of range.
@@ -89,8 +88,8 @@ impl Arena {
         // SAFETY: in range by the assertion; who may use which page is agreed by the arena's user, and no
         // reference into it exists.
         unsafe {
-            let start = self.base.as_ptr().add(first as usize * PAGE_BYTES);
-            madvise(start.cast(), count as usize * PAGE_BYTES, Advice::LinuxDontNeed)
+            let start = self.base.as_ptr().add(first as usize * PAGE_SIZE);
+            madvise(start.cast(), count as usize * PAGE_SIZE, Advice::LinuxDontNeed)
         }
     }
 }
@@ -98,7 +97,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `reserve` and nothing points into it. Failure leaves it mapped.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages as usize * PAGE_BYTES) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.pages as usize * PAGE_SIZE) };
     }
 }
 

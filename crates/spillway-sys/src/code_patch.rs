@@ -1,12 +1,13 @@
 //! Redirecting a function of a loaded library: its first bytes become a jump.
 //!
-//! Interposing a symbol catches calls between libraries, not those that libc makes to itself, and malloc's calls to
-//! mmap are of that kind. All names of such a function lead to one body, so the body is what must be changed.
+//! Interposing a symbol catches calls between libraries, not those that libc makes to itself, and malloc's
+//! calls to mmap are of that kind. All names of such a function lead to one body, so the body is what must be
+//! changed.
 
 use rustix::io::Result;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
-const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
 
 /// Bytes that a jump overwrites.
 pub const JUMP_BYTES: usize = 14;
@@ -21,8 +22,9 @@ fn jump_to(target: usize) -> [u8; JUMP_BYTES] {
 /// Makes every call of the function at `function` go to `target`.
 ///
 /// # Safety
-/// `function` must be the first instruction of a function of at least [`JUMP_BYTES`] bytes into whose beginning
-/// nothing jumps, that no thread runs at this moment; `target` must have the same calling convention.
+/// `function` must be the first instruction of a function of at least [`JUMP_BYTES`] bytes into whose
+/// beginning nothing jumps, that no thread runs at this moment; `target` must have the same calling
+/// convention.
 pub unsafe fn redirect(function: usize, target: usize) -> Result<()> {
     let page = function & !(PAGE_SIZE - 1);
     let bytes = (function + JUMP_BYTES).next_multiple_of(PAGE_SIZE) - page;

@@ -1,8 +1,8 @@
-//! Syscall User Dispatch (`Documentation/admin-guide/syscall-user-dispatch.rst`): system calls that a thread makes from
-//! outside this library's code become SIGSYS, whose handler makes them in the thread's stead.
+//! Syscall User Dispatch (`Documentation/admin-guide/syscall-user-dispatch.rst`): system calls that a thread
+//! makes from outside this library's code become SIGSYS, whose handler makes them in the thread's stead.
 //!
-//! The kernel forgets the setting in a new thread or process and at exec, so a clone that is made in the handler switches
-//! it on in the child before anything else runs there ([`clone_onto`]).
+//! The kernel forgets the setting in a new thread or process and at exec, so a clone that is made in the
+//! handler switches it on in the child before anything else runs there ([`clone_onto`]).
 
 use std::arch::global_asm;
 use std::ptr;
@@ -48,9 +48,11 @@ fn arguments_to_enable() -> [usize; 6] {
     ]
 }
 
-/// Switches dispatch on for the calling thread, which must have a SIGSYS handler and [`find_own_code`] behind it.
+/// Switches dispatch on for the calling thread, which must have a SIGSYS handler and [`find_own_code`] behind
+/// it.
 pub fn enable() -> Result<()> {
-    // SAFETY: the selector is a static; the handler is there by the caller's word, or the next call ends the process.
+    // SAFETY: the selector is a static; the handler is there by the caller's word, or the next call ends the
+    // process.
     let result = unsafe { raw::syscall(libc::SYS_prctl as usize, arguments_to_enable()) };
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
 }
@@ -153,9 +155,9 @@ unsafe extern "C" {
     fn spillway_clone_onto(number: usize, arguments: *const usize) -> isize;
 }
 
-/// Makes a clone(2) or clone3(2) that the program asked for with a stack of its own: the child goes on where the
-/// interrupted thread would, on that stack, with `alt_stack` for its handlers and, if `dispatched`, dispatch on. All
-/// signals must be blocked; the child has the interrupted thread's mask.
+/// Makes a clone(2) or clone3(2) that the program asked for with a stack of its own: the child goes on where
+/// the interrupted thread would, on that stack, with `alt_stack` for its handlers and, if `dispatched`,
+/// dispatch on. All signals must be blocked; the child has the interrupted thread's mask.
 ///
 /// # Safety
 /// As safe as the program's own call, but that its arguments name a stack [`CHILD_BYTES`] below `stack_top`.
@@ -190,7 +192,8 @@ pub unsafe fn clone_onto(
     };
     // SAFETY: the memory below a new thread's stack pointer is nobody's yet.
     unsafe { ptr::with_exposed_provenance_mut::<ChildBlock>(stack_top - BLOCK_BYTES).write_unaligned(block) };
-    // SAFETY: the program's own call with a lower stack, which the assembly brings back to where it should be.
+    // SAFETY: the program's own call with a lower stack, which the assembly brings back to where it should
+    // be.
     unsafe { spillway_clone_onto(number, arguments.as_ptr()) }
 }
 

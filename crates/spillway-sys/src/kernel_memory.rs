@@ -1,6 +1,6 @@
-//! Reads the kernel's own memory, through a BPF program of a few instructions that copies what lies at an address.
-//! Nothing is written, and an address where nothing lies is an error. Needs CAP_BPF and CAP_PERFMON (or root).
-//! Source: Linux `include/uapi/linux/bpf.h`.
+//! Reads the kernel's own memory, through a BPF program of a few instructions that copies what lies at an
+//! address. Nothing is written, and an address where nothing lies is an error. Needs CAP_BPF and CAP_PERFMON
+//! (or root). Source: Linux `include/uapi/linux/bpf.h`.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
@@ -97,7 +97,8 @@ impl KernelMemory {
     /// EFAULT where nothing lies.
     pub fn read(&mut self, address: u64, bytes: usize) -> Result<&[u8]> {
         self.ask(Request { address: address.max(1), bytes: bytes as u64 })?;
-        // SAFETY: the program filled the window before its call returned, and only `ask` runs it, which needs `&mut self`.
+        // SAFETY: the program filled the window before its call returned, and only `ask` runs it, which needs
+        // `&mut self`.
         Ok(&unsafe { self.window.as_ref() }[..bytes])
     }
 

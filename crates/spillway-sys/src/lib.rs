@@ -1,5 +1,6 @@
 //! The kernel ABI that Spillway stands on, behind safe types: memory files and mappings, userfaultfd,
-//! page-map scans, raw threads, samples of what CPUs do and of what memory is accessed. The one crate where `unsafe` is at home; no policy here.
+//! page-map scans, raw threads, samples of what CPUs do and of what memory is accessed. The one crate where
+//! `unsafe` is at home; no policy here.
 #![allow(unsafe_code)]
 
 pub mod access_events;
@@ -19,10 +20,12 @@ pub mod migration;
 pub mod node_speed;
 pub mod nodes;
 pub mod objects;
+pub mod page;
 pub mod page_tables;
 mod perf;
 pub mod process;
 mod process_filter;
+pub mod ranges;
 pub mod raw;
 pub mod raw_thread;
 pub mod ring;

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::memory::MADV_COLLAPSE;
+use crate::page::PAGE_SIZE;
+use crate::ranges::TargetRange;
+
 /// A mapping starts at a multiple of this: the size of a huge page.
 pub const ALIGNMENT: usize = 2 << 20;
 
@@ -51,7 +55,8 @@ impl Mapping {
     /// Maps `bytes`, which a multiple of the page size of the backing must be.
     ///
     /// # Errors
-    /// ENOMEM where no address space or no reserved huge page is left; EINVAL where the kernel has no such page size.
+    /// ENOMEM where no address space or no reserved huge page is left; EINVAL where the kernel has no such
+    /// page size.
     pub fn new(backing: Backing<'_>, bytes: usize) -> Result<Self> {
         let at: *mut std::ffi::c_void = match backing {
             // Aligned by the kernel.
@@ -60,7 +65,8 @@ impl Mapping {
         };
         let fixed = if at.is_null() { MapFlags::empty() } else { MapFlags::FIXED };
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at an address that the kernel chooses or over a reservation that nobody else knows.
+        // SAFETY: a new mapping, at an address that the kernel chooses or over a reservation that nobody else
+        // knows.
         let mapped = unsafe {
             match backing {
                 Backing::Anonymous => mmap_anonymous(at, bytes, access, fixed | MapFlags::PRIVATE),
@@ -93,8 +99,8 @@ impl Mapping {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.store(1, Ordering::Relaxed);
     }
 
-    /// Reads one byte: of private memory that is not there this gives the page of zeros that all share. Panics beyond the
-    /// end.
+    /// Reads one byte: of private memory that is not there this gives the page of zeros that all share.
+    /// Panics beyond the end.
     #[inline]
     pub fn look(&self, offset: usize) -> u8 {
         assert!(offset < self.bytes, "look beyond the mapping");
@@ -121,7 +127,6 @@ impl Mapping {
 
     /// Tells the kernel what is wanted for a range.
     pub fn advise(&self, offset: usize, bytes: usize, advise: Advise) -> Result<()> {
-        const MADV_COLLAPSE: usize = 25;
         let advice = match advise {
             Advise::Huge => Advice::LinuxHugepage,
             Advise::Small => Advice::LinuxNoHugepage,
@@ -139,14 +144,20 @@ impl Mapping {
     }
 
     fn advise_by(&self, offset: usize, bytes: usize, advice: Advice) -> Result<()> {
-        // SAFETY: in range; dropping gives zeros, which `touch` does not mind, and a slice borrows the mapping mutably.
+        // SAFETY: in range; dropping gives zeros, which `touch` does not mind, and a slice borrows the
+        // mapping mutably.
         unsafe { madvise(self.range(offset, bytes).cast(), bytes, advice) }
     }
 
     /// Drops single pages of 4 KiB, with few calls for many.
     pub fn discard_pages(&self, process: impl AsFd, offsets: impl Iterator<Item = usize>) -> bool {
-        let addresses: Vec<usize> = offsets.map(|offset| self.range(offset, 4096).addr()).collect();
-        crate::memory::discard_pages(process, &addresses)
+        let page = |offset| {
+            let address = self.range(offset, PAGE_SIZE).addr();
+            // SAFETY: within the mapping, whose bytes are borrowed mutably where they are seen as a slice.
+            unsafe { TargetRange::new(address, PAGE_SIZE) }
+        };
+        let pages: Vec<TargetRange> = offsets.map(page).collect();
+        crate::memory::discard_pages(process, &pages)
     }
 
     /// Has pages that are not there yet come from one node (mbind(2) with `MPOL_BIND`).
@@ -193,7 +204,7 @@ fn reserve_aligned(bytes: usize) -> Result<NonNull<u8>> {
         if before > 0 {
             munmap(start.cast(), before)?;
         }
-        let kept = bytes.next_multiple_of(4096);
+        let kept = bytes.next_multiple_of(PAGE_SIZE);
         if whole > before + kept {
             munmap(start.add(before + kept).cast(), whole - before - kept)?;
         }

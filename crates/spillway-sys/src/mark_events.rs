@@ -1,6 +1,7 @@
-//! Moments at which NUMA balancing marks memory of a process, so that the next access to each page of it faults: a kprobe
-//! on the kernel's function that does it, one ring a CPU. Needs root (CAP_PERFMON) and kprobes.
-//! Source: Linux `kernel/events/core.c` (`perf_kprobe`), `mm/mempolicy.c` (`change_prot_numa(vma, start, end)`).
+//! Moments at which NUMA balancing marks memory of a process, so that the next access to each page of it
+//! faults: a kprobe on the kernel's function that does it, one ring a CPU. Needs root (CAP_PERFMON) and
+//! kprobes. Source: Linux `kernel/events/core.c` (`perf_kprobe`), `mm/mempolicy.c`
+//! (`change_prot_numa(vma, start, end)`).
 
 use std::ffi::CStr;
 use std::ops::Range;

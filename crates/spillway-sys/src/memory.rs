@@ -1,4 +1,4 @@
-//! Memory of this process: areas of the pager's own, and operations on the target program's pages by address.
+//! Memory of this process: areas of the pager's own, and operations on [ranges](crate::ranges) of pages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -8,7 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
-const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
+use crate::ranges::{FrameRange, TargetRange};
 
 /// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
 /// the program. Zero until written; taken from the machine page by page.
@@ -74,26 +75,30 @@ impl Area {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast(), count) }
     }
 
-    /// The page at index `page`, for reading. The caller's protocol must keep it mapped and unchanged while the
-    /// reference lives: for frames, that is the Writeback state.
+    /// The `count` pages from index `first` on. Panics where these are not within the area.
     #[must_use]
-    pub fn page(&self, page: usize) -> &[u8; PAGE_SIZE] {
-        assert!((page + 1) * PAGE_SIZE <= self.bytes, "page beyond the area");
-        // SAFETY: in range; the bytes are valid for reads; the pager moves no frame that it still reads.
-        unsafe { &*self.base.as_ptr().add(page * PAGE_SIZE).cast() }
+    pub fn pages(&self, first: usize, count: usize) -> FrameRange<'_> {
+        assert!((first + count) * PAGE_SIZE <= self.bytes, "pages beyond the area");
+        FrameRange::within_area(self.address() + first * PAGE_SIZE, count * PAGE_SIZE)
     }
 
-    /// Writes at the byte `offset`. The caller's protocol must keep readers away.
-    pub fn write(&self, offset: usize, from: &[u8]) {
+    /// Writes at the byte `offset`. Panics beyond the area.
+    ///
+    /// # Safety
+    /// Nobody reads or writes these bytes at the same time, nor holds a reference to them.
+    pub unsafe fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.bytes, "write beyond the area");
-        // SAFETY: in range by the assertion, and `from` lies elsewhere.
+        // SAFETY: in range by the assertion, and `from` lies elsewhere: nobody holds a reference to what is written.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
 
-    /// Gives the memory of a range back to the machine.
+    /// Gives the memory of whole pages back to the machine: they are zeros then. Panics beyond the area.
+    ///
+    /// # Errors
+    /// The kernel's: it stays.
     pub fn discard(&self, offset: usize, bytes: usize) -> Result<()> {
         assert!(offset + bytes <= self.bytes, "discard beyond the area");
-        discard(self.address() + offset, bytes)
+        discard_own(FrameRange::within_area(self.address() + offset, bytes))
     }
 }
 
@@ -104,80 +109,114 @@ impl Drop for Area {
     }
 }
 
-/// Drops the pages of a range of the target's memory (`MADV_DONTNEED`).
-pub fn discard(address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: the pager calls this only for pages whose contents it has stored or the program has discarded;
-    // no Rust reference points there.
-    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxDontNeed) }
+/// Gives the kernel advice on memory that is the program's or the pager's own, by a range's type.
+fn advise(start: usize, bytes: usize, advice: Advice) -> Result<()> {
+    // SAFETY: no reference points there, but for atomics, which may become zero.
+    unsafe { madvise(std::ptr::without_provenance_mut(start), bytes, advice) }
 }
 
-/// Drops single pages of the target's memory, with one flush of the CPUs' translations for all where the kernel can do
+/// Drops pages of the program's (`MADV_DONTNEED`).
+///
+/// # Errors
+/// EINVAL where some are locked; EAGAIN.
+pub fn discard(range: TargetRange) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxDontNeed)
+}
+
+/// Gives the memory of pages of the pager's own back to the machine (`MADV_DONTNEED`).
+///
+/// # Errors
+/// As [`discard`].
+pub fn discard_own(range: FrameRange<'_>) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxDontNeed)
+}
+
+/// Reads the beginning of a page of the pager's own, for the fault.
+pub fn touch(page: FrameRange<'_>) {
+    // SAFETY: within an area, as a range of ours is, aligned, and read as an atomic.
+    let word = unsafe { &*std::ptr::with_exposed_provenance::<AtomicU64>(page.start()) };
+    std::hint::black_box(word.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+/// Drops single pages of the program's, with one flush of the CPUs' translations for all where the kernel can do
 /// that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be left.
-pub fn discard_pages(process: impl AsFd, addresses: &[usize]) -> bool {
+pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
     const MOST: usize = 64;
-    addresses.chunks(MOST).all(|chunk| {
+    pages.chunks(MOST).all(|chunk| {
         let mut ranges = [[0_usize; 2]; MOST];
-        chunk.iter().zip(&mut ranges).for_each(|(&address, range)| *range = [address, PAGE_SIZE]);
+        chunk.iter().zip(&mut ranges).for_each(|(page, range)| *range = [page.start(), PAGE_SIZE]);
         let process = std::os::fd::AsRawFd::as_raw_fd(&process.as_fd()) as usize;
         let at = ranges.as_ptr().expose_provenance();
         let dont_need = Advice::LinuxDontNeed as usize;
         // SAFETY: as for `discard`; the ranges outlive the call.
         let done =
             unsafe { crate::raw::syscall(SYS_PROCESS_MADVISE, [process, at, chunk.len(), dont_need, 0, 0]) };
-        done == (chunk.len() * PAGE_SIZE) as isize
-            || chunk.iter().all(|&address| discard(address, PAGE_SIZE).is_ok())
+        done == (chunk.len() * PAGE_SIZE) as isize || chunk.iter().all(|&page| discard(page).is_ok())
     })
 }
 
 const SYS_PROCESS_MADVISE: usize = 440;
 
-/// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents stay; fails
-/// where the program may not write.
-pub fn make_own(address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: changes no contents.
-    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxPopulateWrite) }
+/// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents stay.
+///
+/// # Errors
+/// EFAULT or EINVAL where the program may not write; what came before that page is done.
+pub fn make_own(range: TargetRange) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxPopulateWrite)
 }
 
-/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in (`MADV_POPULATE_READ`).
+/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in (`MADV_POPULATE_READ`). Changes
+/// no contents, so any address may be asked for.
 #[must_use]
 pub fn is_readable(address: usize) -> bool {
-    let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
-    // SAFETY: changes no contents.
-    unsafe { madvise(page, PAGE_SIZE, Advice::LinuxPopulateRead) }.is_ok()
+    advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead).is_ok()
 }
 
-/// Takes memory of the machine for a range of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).
-pub fn populate(address: usize, bytes: usize) -> Result<()> {
-    make_own(address, bytes)
+/// Takes memory of the machine for pages of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).
+///
+/// # Errors
+/// ENOMEM where the machine has none.
+pub fn populate(range: FrameRange<'_>) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxPopulateWrite)
 }
 
 /// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere (`MADV_NOHUGEPAGE`).
-pub fn refuse_huge_pages(address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: changes no contents.
-    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxNoHugepage) }
+///
+/// # Errors
+/// EINVAL where the kernel has no huge pages.
+pub fn refuse_huge_pages(range: FrameRange<'_>) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxNoHugepage)
 }
 
 /// Has the kernel take huge pages for a range where it can (`MADV_HUGEPAGE`).
-pub fn ask_for_huge_pages(address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: changes no contents.
-    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxHugepage) }
+///
+/// # Errors
+/// EINVAL where the kernel has none.
+pub fn ask_for_huge_pages(range: TargetRange) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxHugepage)
 }
 
-/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it must be whole;
-/// EBUSY or EINVAL where it is not, EAGAIN and ENOMEM where the machine has no such page to give.
-pub fn collapse(address: usize, bytes: usize) -> Result<()> {
+/// madvise(2)'s advice to make huge pages now, which rustix has not got.
+pub(crate) const MADV_COLLAPSE: usize = 25;
+
+/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it must be whole.
+///
+/// # Errors
+/// EBUSY or EINVAL where it is not whole, EAGAIN and ENOMEM where the machine has no such page to give.
+pub fn collapse(range: TargetRange) -> Result<()> {
     const SYS_MADVISE: usize = 28;
-    const MADV_COLLAPSE: usize = 25;
+    let arguments = [range.start(), range.bytes(), MADV_COLLAPSE, 0, 0, 0];
     // SAFETY: changes no contents.
-    let result = unsafe { crate::raw::syscall(SYS_MADVISE, [address, bytes, MADV_COLLAPSE, 0, 0, 0]) };
+    let result = unsafe { crate::raw::syscall(SYS_MADVISE, arguments) };
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
 }
 
-/// Says whether a forked child gets this range of the target's memory (`MADV_DOFORK`, `MADV_DONTFORK`).
-pub fn inherit(address: usize, bytes: usize, inherited: bool) -> Result<()> {
-    let advice = if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork };
-    // SAFETY: changes no contents.
-    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, advice) }
+/// Says whether a forked child gets this range of the program's memory (`MADV_DOFORK`, `MADV_DONTFORK`).
+///
+/// # Errors
+/// ENOMEM where parts of it are not mapped.
+pub fn inherit(range: TargetRange, inherited: bool) -> Result<()> {
+    advise(range.start(), range.bytes(), if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork })
 }
 
 /// Replaces the private mapping at `address` by anonymous memory with the same contents.
@@ -196,14 +235,14 @@ pub unsafe fn make_anonymous(address: usize, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The page at `address`, for reading.
+/// What a page of the program's holds.
 ///
 /// # Safety
-/// It must be mapped for reading, and nobody may write or unmap it, while the reference lives.
+/// It is mapped for reading, and nobody writes to it or unmaps it, while the reference lives.
 #[must_use]
-pub unsafe fn page_at<'a>(address: usize) -> &'a [u8; PAGE_SIZE] {
+pub unsafe fn page_at<'a>(page: TargetRange) -> &'a [u8; PAGE_SIZE] {
     // SAFETY: by the caller's word.
-    unsafe { &*std::ptr::with_exposed_provenance(address) }
+    unsafe { &*std::ptr::with_exposed_provenance(page.start()) }
 }
 
 /// Has the CPU fetch the beginning of a page, from which its own prefetcher goes on.
@@ -220,15 +259,15 @@ pub fn prefetch(page: &[u8; PAGE_SIZE]) {
 /// Who may use the memory of this process beside its threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outsiders {
-    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked for one
-    /// (`VmLck`: VFIO).
+    /// Bytes that devices hold for long (`VmPin`: registered buffers of io_uring, RDMA), or that are locked
+    /// for one (`VmLck`: VFIO).
     pub pinned_bytes: u64,
     /// A debugger is attached.
     pub is_traced: bool,
 }
 
-/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of a fault, and a
-/// program may go where there is no /proc.
+/// The kernel's status of this process (proc(5), `/proc/PID/status`). Opened once: it is asked on the way of
+/// a fault, and a program may go where there is no /proc.
 #[derive(Debug)]
 pub struct ProcessStatus(OwnedFd);
 
@@ -244,6 +283,9 @@ impl AsFd for ProcessStatus {
     }
 }
 
+/// Bytes that the file has at most; what is read stands well before.
+const STATUS_BYTES: usize = 4096;
+
 impl ProcessStatus {
     /// That of the calling process.
     pub fn open() -> Result<Self> {
@@ -252,7 +294,7 @@ impl ProcessStatus {
 
     /// Who uses its memory.
     pub fn outsiders(&self) -> Result<Outsiders> {
-        let mut text = [0; 4096];
+        let mut text = [0; STATUS_BYTES];
         let length = rustix::io::pread(&self.0, &mut text, 0)?;
         outsiders_in(&text[..length]).ok_or(Errno::NODATA)
     }
@@ -288,6 +330,12 @@ impl AsFd for PageMap {
 pub struct PageMapEntry(u64);
 
 impl PageMapEntry {
+    /// An entry as the kernel writes it.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// The page has a frame or is swapped out by the kernel: it is not missing. Guard pages (bit 58) hold nothing.
     #[must_use]
     pub fn is_populated(self) -> bool {
@@ -300,7 +348,8 @@ impl PageMapEntry {
         self.0 >> 63 != 0 && self.0 >> 57 & 1 != 0
     }
 
-    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared since a fork.
+    /// The page is mapped from a frame that is not this process's alone: the shared zero page, or one shared
+    /// since a fork.
     #[must_use]
     pub fn is_present_and_shared(self) -> bool {
         self.0 >> 63 != 0 && !self.is_exclusive()
@@ -365,6 +414,7 @@ pub(crate) fn make_cold(address: usize, bytes: usize) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
 
     #[test]
     fn nothing_is_pinned_but_what_is_locked() {
@@ -388,32 +438,34 @@ mod tests {
     #[test]
     fn an_area_is_zero_and_gives_memory_back() {
         let area = Area::new(4 * PAGE_SIZE).unwrap();
-        area.write(PAGE_SIZE, &[7; PAGE_SIZE]);
-        assert_eq!(area.page(1), &[7; PAGE_SIZE]);
+        area.words(PAGE_SIZE, 1)[0].store(7, Relaxed);
         let pagemap = PageMap::open().unwrap();
         assert!(pagemap.entry(area.address() + PAGE_SIZE).unwrap().is_populated());
         assert!(!pagemap.entry(area.address() + 2 * PAGE_SIZE).unwrap().is_populated());
         assert_eq!(pagemap.populated(area.address(), 4).unwrap(), [0b10, 0, 0, 0, 0, 0, 0, 0]);
         area.discard(PAGE_SIZE, PAGE_SIZE).unwrap();
         assert!(!pagemap.entry(area.address() + PAGE_SIZE).unwrap().is_populated());
-        assert_eq!(area.page(1), &[0; PAGE_SIZE]);
+        assert_eq!(area.words(PAGE_SIZE, 1)[0].load(Relaxed), 0);
     }
 
     #[test]
     fn single_pages_are_dropped() {
         let area = Area::new(200 * PAGE_SIZE).unwrap();
-        area.write(0, &vec![7; 200 * PAGE_SIZE]);
+        let word_of = |page: usize| &area.words(page * PAGE_SIZE, 1)[0];
+        (0..200).for_each(|page| word_of(page).store(7, Relaxed));
         let own =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty());
-        let odd: Vec<usize> = (0..100).map(|i| area.address() + (2 * i + 1) * PAGE_SIZE).collect();
+        // SAFETY: the area is seen through atomics alone.
+        let page = |page: usize| unsafe { TargetRange::new(area.pages(page, 1).start(), PAGE_SIZE) };
+        let odd: Vec<TargetRange> = (0..100).map(|i| page(2 * i + 1)).collect();
         assert!(discard_pages(own.unwrap(), &odd));
-        assert!((0..200).all(|page| area.page(page)[0] == if page % 2 == 0 { 7 } else { 0 }));
+        assert!((0..200).all(|page| word_of(page).load(Relaxed) == if page % 2 == 0 { 7 } else { 0 }));
     }
 
     #[test]
     fn a_reservation_is_usable_where_committed() {
         let area = Area::reserve(1 << 32).unwrap();
         area.commit(0, 8192).unwrap();
-        assert_eq!(area.words(4096, 1)[0].load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(area.words(4096, 1)[0].load(Relaxed), 0);
     }
 }

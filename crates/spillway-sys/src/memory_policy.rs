@@ -46,8 +46,8 @@ pub fn prefer_node(node: Option<u32>) -> Result<()> {
             (MPOL_PREFERRED, mask.as_ptr().expose_provenance(), MASK_NODES + 1)
         }
     };
-    // SAFETY: the mask is as long as is said and lives through the call, which changes nothing of this process but from
-    // where later frames come.
+    // SAFETY: the mask is as long as is said and lives through the call, which changes nothing of this
+    // process but from where later frames come.
     checked(unsafe { syscall(SET_MEMPOLICY, [mode as usize, nodes, bits, 0, 0, 0]) })
 }
 

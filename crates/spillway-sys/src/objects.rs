@@ -3,13 +3,15 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 
+use crate::page::PAGE_SIZE;
+
 /// The zeroed part of a loaded object's data (`.bss`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZeroedData {
     /// The object's file; empty for the program itself.
     pub name: String,
-    /// Its whole pages. The mapping there may be longer: the kernel merges neighbours, such as the main thread's
-    /// thread-local storage.
+    /// Its whole pages. The mapping there may be longer: the kernel merges neighbours, such as the main
+    /// thread's thread-local storage.
     pub pages: Range<usize>,
 }
 
@@ -23,7 +25,8 @@ pub fn zeroed_data() -> Vec<ZeroedData> {
 }
 
 unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes a valid structure, whose name ends with null and whose headers are as many as it says.
+    // SAFETY: dl_iterate_phdr passes a valid structure, whose name ends with null and whose headers are as
+    // many as it says.
     let (base, name, headers, found) = unsafe {
         let object = &*object;
         let name = match object.dlpi_name.is_null() {
@@ -37,7 +40,7 @@ unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, found: *mut 
         |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W != 0;
     for header in headers.iter().filter(writable) {
         let start = base + header.p_vaddr as usize;
-        let page_up = |address: usize| address.next_multiple_of(4096);
+        let page_up = |address: usize| address.next_multiple_of(PAGE_SIZE);
         let pages = page_up(start + header.p_filesz as usize)..page_up(start + header.p_memsz as usize);
         if !pages.is_empty() {
             found.push(ZeroedData { name: name.clone(), pages });

@@ -1,8 +1,9 @@
-//! The page tables of any process, as the hardware uses them: which frame holds a page, and whether its accessed bit is
-//! set. Read through [`KernelMemory`], a table at a time; x86-64, four and five levels.
+//! The page tables of any process, as the hardware uses them: which frame holds a page, and whether its
+//! accessed bit is set. Read through [`KernelMemory`], a table at a time; x86-64, four and five levels.
 //!
-//! The tables change and go away while they are read, and no lock is held: an entry may be out of date, or nonsense where
-//! a table was freed and used anew. Who acts on it asks the kernel by virtual address, which then decides.
+//! The tables change and go away while they are read, and no lock is held: an entry may be out of date, or
+//! nonsense where a table was freed and used anew. Who acts on it asks the kernel by virtual address, which
+//! then decides.
 
 use std::ops::Range;
 
@@ -11,6 +12,7 @@ use thiserror::Error;
 
 use crate::btf::{Btf, BtfError};
 use crate::kernel_memory::{KernelMemory, MOST_BYTES};
+use crate::page::PAGE_SHIFT;
 
 const PRESENT: u64 = 1 << 0;
 const ACCESSED: u64 = 1 << 5;
@@ -20,7 +22,6 @@ const NO_ACCESS: u64 = 1 << 8;
 const FRAME: u64 = 0x000F_FFFF_FFFF_F000;
 
 const ENTRIES: u64 = 512;
-const PAGE_SHIFT: u32 = 12;
 const LEVEL_BITS: u32 = 9;
 
 /// The kernel places its map of all memory at a multiple of this.
@@ -36,7 +37,8 @@ pub enum PageTablesError {
     Types(#[from] BtfError),
     /// The kernel's memory cannot be read.
     #[error(
-        "kernel memory: {0}; reading page tables needs root (CAP_BPF, CAP_PERFMON) and a kernel that is not locked down"
+        "kernel memory: {0}; reading page tables needs root (CAP_BPF, CAP_PERFMON) and a kernel that is not \
+         locked down"
     )]
     Memory(#[from] Errno),
     /// The kernel's map of all memory was not found.
@@ -244,7 +246,7 @@ mod tests {
         let mut tables = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
         for page in [0, 7, 600, 1023] {
-            area.write(page * 4096, &[1]);
+            area.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed);
         }
         let found = entries(&mut tables, &area);
         let pages: Vec<_> =
@@ -263,7 +265,8 @@ mod tests {
     fn accessed_bits_tell_what_was_used_since_they_were_cleared() {
         let mut tables = PageTables::open().unwrap();
         let area = Area::new(PAGES * 4096).unwrap();
-        (0..PAGES).for_each(|page| area.write(page * 4096, &[1]));
+        (0..PAGES)
+            .for_each(|page| area.words(page * 4096, 1)[0].store(1, std::sync::atomic::Ordering::Relaxed));
         // Reclaim and DAMON clear bits too, of a page here and there.
         let used = entries(&mut tables, &area).iter().filter(|entry| entry.accessed).count();
         assert!(used > PAGES * 9 / 10, "{used} of {PAGES} are in use");
@@ -272,7 +275,7 @@ mod tests {
         assert!(used < PAGES / 10, "{used} of {PAGES} are in use");
         // Another process in between makes this one's processor forget its translations.
         std::process::Command::new("true").status().unwrap();
-        area.write(5 * 4096, &[2]);
+        area.words(5 * 4096, 1)[0].store(2, std::sync::atomic::Ordering::Relaxed);
         assert!(entries(&mut tables, &area)[5].accessed);
     }
 

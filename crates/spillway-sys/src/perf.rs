@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use rustix::io::{Errno, Result};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::page::PAGE_SIZE;
+
 /// `struct perf_event_attr`, version 5.
 #[repr(C)]
 #[derive(Clone, Default)]
@@ -49,7 +51,8 @@ pub(crate) mod flag {
     pub const INHERIT: u64 = 1 << 1;
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HV: u64 = 1 << 6;
-    /// Two bits: how exact the address of the instruction is; processors give data addresses where it is not 0.
+    /// Two bits: how exact the address of the instruction is; processors give data addresses where it is not
+    /// 0.
     pub const PRECISE_SHIFT: u32 = 15;
     pub const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub const USE_CLOCK: u64 = 1 << 25;
@@ -68,7 +71,6 @@ const IOC_SET_BPF: u64 = 0x4004_2408;
 const _: () = assert!(IOC_ENABLE == io(0) && IOC_DISABLE == io(1));
 const _: () = assert!(IOC_SET_BPF == (1 << 30 | (size_of::<u32>() as u64) << 16 | io(8)));
 
-const PAGE_BYTES: usize = 4096;
 /// Where the kernel notes in the first page how far it has written, and we how far we have read.
 const HEAD_OFFSET: usize = 1024;
 const TAIL_OFFSET: usize = 1032;
@@ -108,8 +110,8 @@ pub(crate) fn enable(event: &OwnedFd) -> Result<()> {
     control(event, IOC_ENABLE, 0)
 }
 
-/// Tells `each` of the records from `tail` to `head` of a ring whose words `word` reads; how far that came. What makes no sense
-/// ends it at `head`.
+/// Tells `each` of the records from `tail` to `head` of a ring whose words `word` reads; how far that came.
+/// What makes no sense ends it at `head`.
 pub(crate) fn walk(
     word: &dyn Fn(u64) -> u64,
     ring_bytes: u64,
@@ -149,7 +151,7 @@ impl Ring {
     /// A ring of `data_bytes`, a power of two of pages, for an event.
     pub(crate) fn new(fd: OwnedFd, data_bytes: usize) -> Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        let bytes = PAGE_BYTES + data_bytes;
+        let bytes = PAGE_SIZE + data_bytes;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, &fd, 0)? };
         let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
@@ -175,7 +177,7 @@ impl Ring {
     fn word(&self, at: u64) -> u64 {
         let offset = at as usize % self.data_bytes;
         // SAFETY: in range; records are aligned to words, and the kernel does not write what is not read yet.
-        unsafe { self.base.as_ptr().add(PAGE_BYTES + offset).cast::<u64>().read_volatile() }
+        unsafe { self.base.as_ptr().add(PAGE_SIZE + offset).cast::<u64>().read_volatile() }
     }
 
     /// Tells `each` of every record since the last time: its kind, and its words after the header.
@@ -199,6 +201,6 @@ impl AsFd for Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and nothing borrows from it.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), PAGE_BYTES + self.data_bytes) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), PAGE_SIZE + self.data_bytes) };
     }
 }

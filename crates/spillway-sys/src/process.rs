@@ -54,8 +54,8 @@ pub fn end_by_signal(signal: i32) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Puts a thread of this process into the scheduler's idle class, or back into the ordinary one (sched(7)); the latter
-/// needs CAP_SYS_NICE. EPERM without.
+/// Puts a thread of this process into the scheduler's idle class, or back into the ordinary one (sched(7));
+/// the latter needs CAP_SYS_NICE. EPERM without.
 pub fn set_idle_class(thread: u32, idle: bool) -> rustix::io::Result<()> {
     let policy = if idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
     // SAFETY: all zeros is a valid parameter, and the only one that these classes allow.
@@ -65,11 +65,11 @@ pub fn set_idle_class(thread: u32, idle: bool) -> rustix::io::Result<()> {
     if result == 0 { Ok(()) } else { Err(rustix::io::Errno::PERM) }
 }
 
-/// Stops this process by SIGTSTP as if it had no handler, and returns when it is continued. Does nothing in an orphaned
-/// process group, which nobody could continue.
+/// Stops this process by SIGTSTP as if it had no handler, and returns when it is continued. Does nothing in
+/// an orphaned process group, which nobody could continue.
 pub fn stop_by_terminal_signal() {
-    // SAFETY: all zeros is an action to be filled in, and the default one to be set; raise(3) sends to this thread
-    // alone, so the signal has done its work before the handler is back.
+    // SAFETY: all zeros is an action to be filled in, and the default one to be set; raise(3) sends to this
+    // thread alone, so the signal has done its work before the handler is back.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         let mut before: libc::sigaction = std::mem::zeroed();
@@ -80,8 +80,8 @@ pub fn stop_by_terminal_signal() {
     }
 }
 
-/// Makes a copy of this process in a session of its own. True in the copy; false in this process, also when there
-/// can be no copy.
+/// Makes a copy of this process in a session of its own. True in the copy; false in this process, also when
+/// there can be no copy.
 #[must_use]
 pub fn split_off() -> bool {
     // SAFETY: the only other thread waits for signals and holds no lock.

@@ -1,5 +1,5 @@
-//! A filter for events of all processes: a BPF program of a few instructions that lets through those of some processes, so
-//! that others' leave no trace. Needs CAP_BPF and CAP_PERFMON (or root).
+//! A filter for events of all processes: a BPF program of a few instructions that lets through those of some
+//! processes, so that others' leave no trace. Needs CAP_BPF and CAP_PERFMON (or root).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 

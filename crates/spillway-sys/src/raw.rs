@@ -1,7 +1,10 @@
-//! System calls by number. For the hooks that stand in for libc's own wrappers, which must pass on whatever the
-//! program asked for, word by word.
+//! System calls by number. For the hooks that stand in for libc's own wrappers, which must pass on whatever
+//! the program asked for, word by word.
 
 use std::arch::asm;
+
+/// The largest error number: a raw result from `-MAX_ERRNO` to -1 is a negated errno, any other a value.
+pub const MAX_ERRNO: isize = 4095;
 
 /// Makes system call `number` and returns the kernel's raw result: a value, or a negated errno.
 ///

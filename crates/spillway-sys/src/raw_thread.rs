@@ -3,9 +3,9 @@
 //! The pager's threads run inside the target program, yet must stay clear of its libc: they are started in a
 //! forked child while libc's locks are still held, keep their own table of file descriptors, take no signal,
 //! and must not be counted, renamed or signalled as the program's own threads are. So they are made by
-//! clone(2) directly, with thread-local storage laid out as the dynamic loader would (x86-64 ELF TLS, variant II):
-//! the static block of every module that was there at start, initialised from its image, below the thread
-//! control block. Code on such a thread may use anything but libc's allocator and libc's threads.
+//! clone(2) directly, with thread-local storage laid out as the dynamic loader would (x86-64 ELF TLS, variant
+//! II): the static block of every module that was there at start, initialised from its image, below the
+//! thread control block. Code on such a thread may use anything but libc's allocator and libc's threads.
 
 use std::arch::{asm, global_asm};
 use std::ptr;
@@ -14,8 +14,8 @@ use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
 
 use crate::memory::Area;
+use crate::page::PAGE_SIZE;
 
-const PAGE_SIZE: usize = 4096;
 /// Room for glibc's `struct pthread`, 2,304 bytes in glibc 2.36.
 const CONTROL_BLOCK_BYTES: usize = 2 * PAGE_SIZE;
 const STACK_BYTES: usize = 512 << 10;
@@ -30,12 +30,13 @@ const TCB_THREAD: usize = 16;
 const TCB_STACK_GUARD: usize = 0x28;
 const TCB_POINTER_GUARD: usize = 0x30;
 
-/// A word of the control block that glibc keeps for its layout's sake and never uses, and what ours hold there.
+/// A word of the control block that glibc keeps for its layout's sake and never uses, and what ours hold
+/// there.
 const TCB_MARK: usize = 0x200;
 const MARK: usize = usize::from_le_bytes(*b"SPILLWAY");
 
-/// Whether the calling thread is one that [`start`] made. Looks at the control block only: thread-local variables of
-/// the program's threads are found by way of memory from malloc, which may be far.
+/// Whether the calling thread is one that [`start`] made. Looks at the control block only: thread-local
+/// variables of the program's threads are found by way of memory from malloc, which may be far.
 #[must_use]
 pub fn is_raw_thread() -> bool {
     let mark: usize;
@@ -134,14 +135,21 @@ impl ThreadMemory {
         area.commit(GUARD_BYTES, bytes)?;
         let control_block = area.address() + GUARD_BYTES + STACK_BYTES + layout.static_bytes;
         let memory = Self { area, control_block };
-        memory.lay_out(layout);
+        // SAFETY: fresh memory, which no thread uses.
+        unsafe { memory.lay_out(layout) };
         Ok(memory)
     }
 
     /// Lays the storage out afresh, for a thread to be started in a forked child in place of its parent's.
-    pub fn lay_out(&self, layout: &TlsLayout) {
+    ///
+    /// # Safety
+    /// No thread of this process runs on this memory.
+    pub unsafe fn lay_out(&self, layout: &TlsLayout) {
         let offset = |address: usize| address - self.area.address();
-        let word = |address: usize, value: usize| self.area.write(offset(address), &value.to_ne_bytes());
+        let word = |address: usize, value: usize| {
+            // SAFETY: nobody uses the memory, by the caller's word.
+            unsafe { self.area.write(offset(address), &value.to_ne_bytes()) }
+        };
         let tls_start = self.control_block - layout.static_bytes;
         let _ = self.area.discard(offset(tls_start), self.area.bytes() - offset(tls_start));
         // The vector: a word of capacity before entry 0, entry 0 the generation, then one entry a module. A
@@ -157,7 +165,8 @@ impl ThreadMemory {
             let image = unsafe {
                 std::slice::from_raw_parts(ptr::with_exposed_provenance(module.image), module.image_bytes)
             };
-            self.area.write(offset(block), image);
+            // SAFETY: nobody uses the memory, by the caller's word.
+            unsafe { self.area.write(offset(block), image) };
             if module.id < VECTOR_ENTRIES - 1 {
                 word(vector + module.id * 16, block);
             }
@@ -233,8 +242,11 @@ pub unsafe fn start(
     // The entry is called with the stack 16-byte aligned before the call pushes its return address.
     let stack = memory.stack_top() - 16;
     let offset = stack - memory.area.address();
-    memory.area.write(offset, &(entry as *const () as usize).to_ne_bytes());
-    memory.area.write(offset + 8, &argument.to_ne_bytes());
+    let start = [entry as *const () as usize, argument];
+    for (at, word) in start.into_iter().enumerate() {
+        // SAFETY: a fresh stack that nobody else uses, by the caller's word.
+        unsafe { memory.area.write(offset + at * 8, &word.to_ne_bytes()) };
+    }
     let signals = SignalsBlocked::new();
     // SAFETY: a fresh stack and control block that nobody else uses, by the caller's word.
     let result = unsafe { spillway_clone_thread(flags as usize, stack, memory.control_block) };

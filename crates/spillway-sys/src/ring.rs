@@ -1,5 +1,5 @@
-//! Blocking batches of vectored file I/O by io_uring: all transfers of a batch are in flight together, and none
-//! is when the call returns.
+//! Blocking batches of vectored file I/O by io_uring: all transfers of a batch are in flight together, and
+//! none is when the call returns.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,5 +1,5 @@
-//! Where a thread and its children spend their time: the kernel looks many times a second what each of their CPUs does
-//! (perf_event_open(2) with the software clock, which needs no hardware counters).
+//! Where a thread and its children spend their time: the kernel looks many times a second what each of their
+//! CPUs does (perf_event_open(2) with the software clock, which needs no hardware counters).
 
 use rustix::io::Result;
 

@@ -8,10 +8,13 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, ftruncate, memfd_
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::page::PAGE_SIZE;
+
 /// A memory file, mapped shared for as long as the value lives. Sparse: memory is taken when written.
 ///
-/// Other processes change the contents at any time, so plain references into it are not given out but for [`Self::page`]:
-/// words are seen as atomics, bytes are copied in and out. Who may copy when is agreed by the user of the memory.
+/// Other processes change the contents at any time, so plain references into it are not given out but for
+/// [`Self::page`]: words are seen as atomics, bytes are copied in and out. Who may copy when is agreed by the
+/// user of the memory.
 #[derive(Debug)]
 pub struct SharedMemory {
     base: NonNull<u8>,
@@ -106,12 +109,15 @@ impl SharedMemory {
         unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
     }
 
-    /// The page from byte `offset` on, for reading. The caller's protocol must keep every process from writing there while
-    /// the reference lives. Panics when out of range or out of line.
+    /// The page from byte `offset` on, for reading. The caller's protocol must keep every process from
+    /// writing there while the reference lives. Panics when out of range or out of line.
     #[must_use]
-    pub fn page(&self, offset: usize) -> &[u8; 4096] {
-        assert!(offset.checked_add(4096).is_some_and(|end| end <= self.bytes), "page beyond the mapping");
-        assert!(offset.is_multiple_of(4096), "page out of line");
+    pub fn page(&self, offset: usize) -> &[u8; PAGE_SIZE] {
+        assert!(
+            offset.checked_add(PAGE_SIZE).is_some_and(|end| end <= self.bytes),
+            "page beyond the mapping"
+        );
+        assert!(offset.is_multiple_of(PAGE_SIZE), "page out of line");
         // SAFETY: in range; the bytes are valid for reads; by the caller's protocol they do not change.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }

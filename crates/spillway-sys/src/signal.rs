@@ -1,5 +1,5 @@
-//! Signal handlers below libc: their own way back from the handler, stacks of their own, and the interrupted thread's
-//! registers.
+//! Signal handlers below libc: their own way back from the handler, stacks of their own, and the interrupted
+//! thread's registers.
 
 use std::arch::global_asm;
 use std::ptr;
@@ -26,11 +26,12 @@ pub struct Action {
 
 const SA_RESTORER: usize = 0x0400_0000;
 
-/// A handler as the kernel calls it. It may be unwound: pthread_cancel(3) takes that way out of a system call.
+/// A handler as the kernel calls it. It may be unwound: pthread_cancel(3) takes that way out of a system
+/// call.
 pub type Handler = extern "C-unwind" fn(i32, &libc::siginfo_t, &mut libc::ucontext_t);
 
-// In our own code, so that dispatch lets the system call pass. Unwinders know a signal's frame by these very bytes
-// (`mov rax, 15; syscall`), and look one byte before them for a function that they know.
+// In our own code, so that dispatch lets the system call pass. Unwinders know a signal's frame by these very
+// bytes (`mov rax, 15; syscall`), and look one byte before them for a function that they know.
 global_asm!(
     ".pushsection .text.spillway_signal_return,\"ax\",@progbits",
     "nop",
@@ -65,8 +66,8 @@ pub unsafe fn raw_action(signal: i32, new: *const Action, old: *mut Action) -> i
     unsafe { raw::syscall(libc::SYS_rt_sigaction as usize, arguments) }
 }
 
-/// Sets a handler that runs on the thread's alternative stack with `mask` blocked, and may be interrupted by its own
-/// signal. Returns the action that was there.
+/// Sets a handler that runs on the thread's alternative stack with `mask` blocked, and may be interrupted by
+/// its own signal. Returns the action that was there.
 ///
 /// # Safety
 /// The handler must keep to what signal handlers may do.
@@ -99,7 +100,8 @@ pub fn set_mask(mask: u64) -> u64 {
     before
 }
 
-/// The registers and the mask of the thread that a signal has interrupted. Changes take effect when the handler returns.
+/// The registers and the mask of the thread that a signal has interrupted. Changes take effect when the
+/// handler returns.
 pub struct Context<'a>(pub &'a mut libc::ucontext_t);
 
 impl Context<'_> {
@@ -126,7 +128,8 @@ impl Context<'_> {
         self.set_register(libc::REG_RAX, result as usize);
     }
 
-    /// The error code of a page fault (Intel SDM 3A, 4.7): whether it was a write, and to a page that was there.
+    /// The error code of a page fault (Intel SDM 3A, 4.7): whether it was a write, and to a page that was
+    /// there.
     #[must_use]
     pub fn fault_was(&self) -> (bool, bool) {
         let error = self.register(libc::REG_ERR);
@@ -177,8 +180,8 @@ const MOST_THREADS: usize = 8192;
 const FREE: u32 = 0;
 const CLAIMED: u32 = u32::MAX;
 
-/// The alternative stacks of a process. A stack belongs to a thread until that has ended: only its end tells that nothing
-/// runs on it any more.
+/// The alternative stacks of a process. A stack belongs to a thread until that has ended: only its end tells
+/// that nothing runs on it any more.
 pub struct AltStacks {
     owners: [AtomicU32; MOST_THREADS],
     areas: [AtomicUsize; MOST_THREADS],
@@ -196,8 +199,8 @@ impl AltStacks {
         }
     }
 
-    /// A stack for a thread that [`Self::give`] names later. `may_reuse` those of threads that this process has not got any
-    /// more: a process that shares another's memory does not know that one's threads.
+    /// A stack for a thread that [`Self::give`] names later. `may_reuse` those of threads that this process
+    /// has not got any more: a process that shares another's memory does not know that one's threads.
     pub fn claim(&self, may_reuse: bool) -> Result<AltStack> {
         let used = self.next.load(Ordering::Relaxed).min(MOST_THREADS);
         let old = (0..used).find(|&index| may_reuse && self.claim_unused(index));

@@ -1,9 +1,8 @@
-//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands here.
-//! Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and `Documentation/admin-guide/mm/userfaultfd.rst`.
+//! userfaultfd(2), whole: the installed kernel headers predate MOVE, POISON and WP_ASYNC, so the ABI stands
+//! here. Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and
+//! `Documentation/admin-guide/mm/userfaultfd.rst`.
 //!
-//! The operations take addresses, not references. They are safe to call in Rust's sense because the pager uses
-//! them only on memory that belongs to the target program or to its own frame area, into which no Rust
-//! reference points while an operation runs.
+//! The operations take [ranges](crate::ranges), whose types say whose memory it is: no Rust reference points there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -12,7 +11,8 @@ use rustix::io::{Errno, Result};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
-const PAGE_SIZE: usize = 4096;
+use crate::page::PAGE_SIZE;
+use crate::ranges::{BounceRange, FrameRange, TargetRange};
 
 const UFFD_API: u64 = 0xAA;
 const GROUP: u8 = 0xAA;
@@ -108,6 +108,12 @@ struct Range {
     bytes: u64,
 }
 
+impl Range {
+    fn of(range: TargetRange) -> Self {
+        Self { start: range.start() as u64, bytes: range.bytes() as u64 }
+    }
+}
+
 #[repr(C)]
 struct Register {
     range: Range,
@@ -176,7 +182,7 @@ impl RawMessage {
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         (self.event == EVENT_PAGEFAULT).then_some(Fault {
-            address: self.address as usize & !0xFFF,
+            address: self.address as usize & !(PAGE_SIZE - 1),
             write: self.flags & FLAG_WRITE != 0,
             write_protected: self.flags & FLAG_WP != 0,
             thread_id: self.thread_id,
@@ -263,8 +269,23 @@ impl Uffd {
         Ok(&buffer[..read / size_of::<RawMessage>()])
     }
 
-    /// Makes `bytes` from `start` on fault to this descriptor.
-    pub fn register(&self, start: usize, bytes: usize, mode: RegisterMode) -> Result<()> {
+    /// Has pages of a range fault to this descriptor.
+    ///
+    /// # Errors
+    /// The kernel's: EBUSY where another descriptor has it, EINVAL where it is not private anonymous memory, ENOMEM.
+    pub fn register(&self, range: TargetRange, mode: RegisterMode) -> Result<()> {
+        self.register_at(range.start(), range.bytes(), mode)
+    }
+
+    /// The same for missing pages of the pager's own: frames, which UFFDIO_MOVE wants registered, and doorbells.
+    ///
+    /// # Errors
+    /// As [`Self::register`].
+    pub fn register_own(&self, range: FrameRange<'_>) -> Result<()> {
+        self.register_at(range.start(), range.bytes(), RegisterMode::MISSING)
+    }
+
+    fn register_at(&self, start: usize, bytes: usize, mode: RegisterMode) -> Result<()> {
         let range = Range { start: start as u64, bytes: bytes as u64 };
         let mut register = Register { range, mode: mode.bits(), ioctls: 0 };
         // SAFETY: the opcode takes exactly this structure; registering changes no contents.
@@ -272,31 +293,79 @@ impl Uffd {
     }
 
     /// Gives a range back to the kernel's own handling. Pages that are not there will read as zeros.
-    pub fn unregister(&self, start: usize, bytes: usize) -> Result<()> {
-        let mut range = Range { start: start as u64, bytes: bytes as u64 };
+    ///
+    /// # Errors
+    /// EINVAL where the range is not of a kind that can be registered; ENOMEM.
+    pub fn unregister(&self, range: TargetRange) -> Result<()> {
+        let mut range = Range::of(range);
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_UNREGISTER, _>::new(&mut range)) }
     }
 
     /// Lets every thread that waits for a page of the range try again.
-    pub fn wake(&self, start: usize, bytes: usize) -> Result<()> {
+    ///
+    /// # Errors
+    /// EINVAL where the range is not whole pages.
+    pub fn wake(&self, range: TargetRange) -> Result<()> {
+        self.wake_at(range.start(), range.bytes())
+    }
+
+    /// The same for a page of the pager's own.
+    ///
+    /// # Errors
+    /// As [`Self::wake`].
+    pub fn wake_own(&self, range: FrameRange<'_>) -> Result<()> {
+        self.wake_at(range.start(), range.bytes())
+    }
+
+    /// Lets every thread try again that waits for any page.
+    ///
+    /// # Errors
+    /// As [`Self::wake`].
+    pub fn wake_all(&self) -> Result<()> {
+        const LOWEST: usize = 1 << 16;
+        const HIGHEST: usize = (1 << 47) - PAGE_SIZE;
+        self.wake_at(LOWEST, HIGHEST - LOWEST)
+    }
+
+    fn wake_at(&self, start: usize, bytes: usize) -> Result<()> {
         let mut range = Range { start: start as u64, bytes: bytes as u64 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_WAKE, _>::new(&mut range)) }
     }
 
-    /// Puts a copy of the page at `from` where no page is, and wakes who waits for it. EEXIST when a page is
-    /// there; ENOENT when the address is not registered any more; EAGAIN while the address space changes.
-    pub fn copy(&self, to: usize, from: usize, bytes: usize) -> Result<()> {
-        self.copy_pages(to, from, bytes, false).map(|_| ())
+    /// Puts copies of pages where no pages are, write-protected if so wished, and wakes who waits for them. Returns the
+    /// bytes copied: fewer than asked when a page cannot go.
+    ///
+    /// # Errors
+    /// Where not even the first went: EEXIST when a page is there; ENOENT when the address is not registered any more;
+    /// EAGAIN while the address space changes.
+    pub fn copy(&self, to: TargetRange, from: BounceRange<'_>, protected: bool) -> Result<usize> {
+        assert_eq!(to.bytes(), from.bytes(), "a copy of another length");
+        self.copy_at(to.start(), from.start(), to.bytes(), if protected { MODE_PROTECTED } else { 0 })
     }
 
-    /// As [`Self::copy`] for neighbouring pages, write-protected if so wished. Returns the bytes copied: fewer than
-    /// asked when a page cannot go.
-    pub fn copy_pages(&self, to: usize, from: usize, bytes: usize, protected: bool) -> Result<usize> {
-        let mode = if protected { MODE_PROTECTED } else { 0 };
+    /// Puts a copy of what a frame holds where no page is, and wakes who waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::copy`].
+    pub fn copy_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()> {
+        assert_eq!(to.bytes(), from.bytes(), "a copy of another length");
+        self.copy_at(to.start(), from.start(), to.bytes(), 0).map(|_| ())
+    }
+
+    /// Puts a copy of a page of the program's into an empty frame.
+    ///
+    /// # Errors
+    /// As [`Self::copy`], and EFAULT where the page cannot be read.
+    pub fn copy_to_frame(&self, to: FrameRange<'_>, from: TargetRange) -> Result<()> {
+        assert_eq!(to.bytes(), from.bytes(), "a copy of another length");
+        self.copy_at(to.start(), from.start(), to.bytes(), 0).map(|_| ())
+    }
+
+    fn copy_at(&self, to: usize, from: usize, bytes: usize, mode: u64) -> Result<usize> {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
-        // SAFETY: the opcode takes exactly this structure; see the module on addresses.
+        // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their types.
         match unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) } {
             Ok(()) => Ok(bytes),
             Err(_) if copy.done > 0 => Ok(copy.done as usize),
@@ -304,58 +373,80 @@ impl Uffd {
         }
     }
 
-    /// Moves pages into neighbouring *empty* frames at `to` that nobody else uses, without copying and without waking
-    /// anybody. Returns the bytes moved: fewer than asked when a page cannot go. EBUSY for a page that is pinned or
-    /// shared since a fork; EINVAL where protections differ or forbid writing; ENOENT for a hole.
-    pub fn move_to_frames(&self, to: usize, from: usize, bytes: usize) -> Result<usize> {
-        let (counted, outcome) = self.move_counted(to, from, bytes, MODE_DONT_WAKE);
-        let Err(error) = outcome else { return Ok(bytes) };
-        let moved = counted + self.full_bytes(to + counted, bytes - counted);
+    /// Moves pages into as many *empty* frames that nobody else uses, without copying and without waking
+    /// anybody. Returns the bytes moved: fewer than asked when a page cannot go.
+    ///
+    /// # Errors
+    /// Where not even the first went: EBUSY for a page that is pinned or shared since a fork; EINVAL where protections
+    /// differ or forbid writing; ENOENT for a hole.
+    pub fn move_to_frames(&self, to: FrameRange<'_>, from: TargetRange) -> Result<usize> {
+        assert_eq!(to.bytes(), from.bytes(), "a move of another length");
+        let (counted, outcome) = self.move_counted(to.start(), from.start(), to.bytes(), MODE_DONT_WAKE);
+        let Err(error) = outcome else { return Ok(to.bytes()) };
+        let moved = counted + self.full_bytes(to.part(counted, to.bytes() - counted));
         if moved > 0 { Ok(moved) } else { Err(error) }
     }
 
-    /// Moves the page in the frame at `from` to where no page is, and wakes who waits for it. Errors as
-    /// [`Self::move_to_frames`], and EEXIST when a page is there.
-    pub fn move_from_frame(&self, to: usize, from: usize) -> Result<()> {
-        match self.move_counted(to, from, PAGE_SIZE, 0).1 {
-            Err(_) if self.full_bytes(from, PAGE_SIZE) == 0 => self.wake(to, PAGE_SIZE),
+    /// Moves the page in a frame to where no page is, and wakes who waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::move_to_frames`], and EEXIST when a page is there.
+    pub fn move_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()> {
+        assert_eq!((to.bytes(), from.bytes()), (PAGE_SIZE, PAGE_SIZE), "more than a page");
+        match self.move_counted(to.start(), from.start(), PAGE_SIZE, 0).1 {
+            Err(_) if self.full_bytes(from) == 0 => self.wake(to),
             outcome => outcome,
         }
     }
 
-    /// UFFDIO_MOVE, and what the kernel says it moved. It may have moved more: in Linux 6.18, when the page's table
-    /// entry changes under it (an accessed bit suffices), `move_pages` in mm/userfaultfd.c tries again, does not
-    /// forget the EAGAIN of its first try when the second succeeds, tries a third time and fails with EEXIST on its
-    /// own work, which it then does not count. Whoever believes it gives a full frame away and loses a page.
+    /// UFFDIO_MOVE, and what the kernel says it moved. It may have moved more: in Linux 6.18, when the page's
+    /// table entry changes under it (an accessed bit suffices), `move_pages` in mm/userfaultfd.c tries again,
+    /// does not forget the EAGAIN of its first try when the second succeeds, tries a third time and fails
+    /// with EEXIST on its own work, which it then does not count. Whoever believes it gives a full frame away
+    /// and loses a page.
     fn move_counted(&self, to: usize, from: usize, bytes: usize, mode: u64) -> (usize, Result<()>) {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
-        // SAFETY: the opcode takes exactly this structure; see the module on addresses.
+        // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their types.
         let outcome = unsafe { ioctl(&self.fd, Updater::<UFFDIO_MOVE, _>::new(&mut copy)) };
         (copy.done.max(0) as usize, outcome)
     }
 
     /// Length of the full frames at the start of a registered range, of which nobody else changes any. Where it cannot
     /// be known a frame counts as full: reading an empty one is refused, filling a full one would lose a page.
-    fn full_bytes(&self, start: usize, bytes: usize) -> usize {
-        let pages = (0..bytes).step_by(PAGE_SIZE);
-        let is_full = |offset: &usize| match self.zero_page(start + offset, PAGE_SIZE) {
-            Ok(()) => crate::memory::discard(start + offset, PAGE_SIZE).is_err(),
-            Err(_) => true,
+    fn full_bytes(&self, frames: FrameRange<'_>) -> usize {
+        let pages = (0..frames.bytes()).step_by(PAGE_SIZE);
+        let is_full = |offset: &usize| {
+            let frame = frames.part(*offset, PAGE_SIZE);
+            match self.map_own_zeros(frame) {
+                Ok(()) => crate::memory::discard_own(frame).is_err(),
+                Err(_) => true,
+            }
         };
         pages.take_while(is_full).count() * PAGE_SIZE
     }
 
-    /// Maps the shared zero page where no page is, and wakes who waits for it.
-    pub fn zero_page(&self, start: usize, bytes: usize) -> Result<()> {
-        self.zero_pages(start, bytes).map(|_| ())
+    /// Maps the machine's shared page of zeros where no pages are, and wakes who waits for them. Returns the bytes mapped: fewer
+    /// than asked when a page cannot go. The kernel gives a page a frame of its own at the first write, and tells nobody.
+    ///
+    /// # Errors
+    /// As [`Self::copy`], and EINVAL where this process gets no shared page of zeros.
+    pub fn map_zeros(&self, range: TargetRange) -> Result<usize> {
+        self.map_zeros_at(Range::of(range))
     }
 
-    /// As [`Self::zero_page`] for neighbouring pages. Returns the bytes mapped: fewer than asked when a page cannot go. The
-    /// kernel gives a page a frame of its own at the first write, and tells nobody.
-    pub fn zero_pages(&self, start: usize, bytes: usize) -> Result<usize> {
-        let range = Range { start: start as u64, bytes: bytes as u64 };
+    /// The same for an empty page of the pager's own.
+    ///
+    /// # Errors
+    /// As [`Self::map_zeros`].
+    pub fn map_own_zeros(&self, range: FrameRange<'_>) -> Result<()> {
+        let range = Range { start: range.start() as u64, bytes: range.bytes() as u64 };
+        self.map_zeros_at(range).map(|_| ())
+    }
+
+    fn map_zeros_at(&self, range: Range) -> Result<usize> {
+        let bytes = range.bytes as usize;
         let mut zero = OnRange { range, mode: 0, done: 0 };
-        // SAFETY: the opcode takes exactly this structure.
+        // SAFETY: the opcode takes exactly this structure; it changes nothing where a page is.
         match unsafe { ioctl(&self.fd, Updater::<UFFDIO_ZEROPAGE, _>::new(&mut zero)) } {
             Ok(()) => Ok(bytes),
             Err(_) if zero.done > 0 => Ok(zero.done as usize),
@@ -364,25 +455,32 @@ impl Uffd {
     }
 
     /// Moves pages of an area of the pager's own, which nobody uses, to where no pages are, and wakes who waits for them.
-    /// Returns what the kernel says that it moved, which may be too little: see [`Self::move_to_frames`]. EINVAL where the
+    /// Returns what the kernel says that it moved, which may be too little: see [`Self::move_to_frames`]. Nothing where the
     /// program may not write, or may execute.
-    pub fn move_pages(&self, to: usize, from: usize, bytes: usize) -> usize {
-        let (counted, outcome) = self.move_counted(to, from, bytes, 0);
-        if outcome.is_ok() { bytes } else { counted }
+    #[must_use]
+    pub fn move_reserved(&self, to: TargetRange, from: FrameRange<'_>) -> usize {
+        assert_eq!(to.bytes(), from.bytes(), "a move of another length");
+        let (counted, outcome) = self.move_counted(to.start(), from.start(), to.bytes(), 0);
+        if outcome.is_ok() { to.bytes() } else { counted }
     }
 
     /// Write-protects a range (`on`), or lifts that and wakes who waits.
-    pub fn write_protect(&self, start: usize, bytes: usize, on: bool) -> Result<()> {
-        let range = Range { start: start as u64, bytes: bytes as u64 };
-        let mut protect = WriteProtect { range, mode: if on { WRITEPROTECT_ON } else { 0 } };
+    ///
+    /// # Errors
+    /// ENOENT where it is not registered for that; EAGAIN while the address space changes.
+    pub fn write_protect(&self, range: TargetRange, on: bool) -> Result<()> {
+        let mut protect =
+            WriteProtect { range: Range::of(range), mode: if on { WRITEPROTECT_ON } else { 0 } };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_WRITEPROTECT, _>::new(&mut protect)) }
     }
 
     /// Makes pages that are not there answer every access with SIGBUS, and wakes who waits for them.
-    pub fn poison(&self, start: usize, bytes: usize) -> Result<()> {
-        let range = Range { start: start as u64, bytes: bytes as u64 };
-        let mut poison = OnRange { range, mode: 0, done: 0 };
+    ///
+    /// # Errors
+    /// EEXIST where a page is there; ENOENT where it is not registered.
+    pub fn poison(&self, range: TargetRange) -> Result<()> {
+        let mut poison = OnRange { range: Range::of(range), mode: 0, done: 0 };
         // SAFETY: the opcode takes exactly this structure.
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_POISON, _>::new(&mut poison)) }
     }
@@ -411,7 +509,7 @@ mod tests {
         let uffd = Uffd::open(None, Features::MOVE | Features::SIGBUS).unwrap();
         let areas = std::array::from_fn(|_| {
             let area = Area::new(pages * PAGE_SIZE).unwrap();
-            uffd.register(area.address(), area.bytes(), RegisterMode::MISSING).unwrap();
+            uffd.register_own(area.pages(0, pages)).unwrap();
             area
         });
         (uffd, areas)
@@ -424,34 +522,36 @@ mod tests {
         (0..pages).take_while(is_there).count()
     }
 
+    /// The pages of an area that plays the program.
+    fn target(area: &Area, first: usize, pages: usize) -> TargetRange {
+        // SAFETY: the test reads it through the page map only.
+        unsafe { TargetRange::new(area.address() + first * PAGE_SIZE, pages * PAGE_SIZE) }
+    }
+
     #[test]
     fn pages_that_the_kernel_moved_and_did_not_count_are_counted() {
         let (uffd, [program, frames]) = uffd_and_areas(8);
-        let source = [7_u8; 3 * PAGE_SIZE];
-        let from = source.as_ptr().expose_provenance();
+        let source = [[7_u8; PAGE_SIZE]; 3];
         // As the kernel leaves it: two pages are in their frames, and it says EEXIST.
-        uffd.copy(frames.address(), from, 2 * PAGE_SIZE).unwrap();
-        uffd.copy(program.address() + 2 * PAGE_SIZE, from, PAGE_SIZE).unwrap();
-        let moved = uffd.move_to_frames(frames.address(), program.address(), 3 * PAGE_SIZE).unwrap();
+        uffd.copy(target(&frames, 0, 2), BounceRange::new(&source[..2]), false).unwrap();
+        uffd.copy(target(&program, 2, 1), BounceRange::new(&source[..1]), false).unwrap();
+        let moved = uffd.move_to_frames(frames.pages(0, 3), target(&program, 0, 3)).unwrap();
         assert_eq!(moved, 2 * PAGE_SIZE);
         assert_eq!(populated(&frames, 8), 2, "asking fills no frame");
         // And the way back: the page is where it belongs, its frame empty.
-        let to = program.address() + 2 * PAGE_SIZE;
-        uffd.move_from_frame(to, frames.address() + 5 * PAGE_SIZE).unwrap();
-        assert_eq!(uffd.move_from_frame(to, frames.address()), Err(Errno::EXIST), "its frame is full");
-        assert_eq!(
-            uffd.move_to_frames(frames.address() + 4 * PAGE_SIZE, program.address(), PAGE_SIZE),
-            Err(Errno::NOENT)
-        );
+        let to = target(&program, 2, 1);
+        uffd.move_from_frame(to, frames.pages(5, 1)).unwrap();
+        assert_eq!(uffd.move_from_frame(to, frames.pages(0, 1)), Err(Errno::EXIST), "its frame is full");
+        assert_eq!(uffd.move_to_frames(frames.pages(4, 1), target(&program, 0, 1)), Err(Errno::NOENT));
     }
 
-    /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in 15,000 calls.
+    /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in
+    /// 15,000 calls.
     #[test]
     fn no_page_is_lost_while_others_use_it() {
         const PAGES: usize = 16;
         let (uffd, [program, frames]) = uffd_and_areas(PAGES);
-        let source = vec![7_u8; PAGES * PAGE_SIZE];
-        let from = source.as_ptr().expose_provenance();
+        let source = vec![[7_u8; PAGE_SIZE]; PAGES];
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             // System calls write to the pages, for they get an error, not a signal, where none is.
@@ -469,10 +569,11 @@ mod tests {
             for round in 0..20_000 {
                 let mut there = 0;
                 while there < PAGES {
-                    let (to, left) = (program.address() + there * PAGE_SIZE, (PAGES - there) * PAGE_SIZE);
-                    there += uffd.copy_pages(to, from, left, false).map_or(1, |bytes| bytes / PAGE_SIZE);
+                    let (to, from) = (target(&program, there, PAGES - there), &source[there..]);
+                    there +=
+                        uffd.copy(to, BounceRange::new(from), false).map_or(1, |bytes| bytes / PAGE_SIZE);
                 }
-                let moved = uffd.move_to_frames(frames.address(), program.address(), PAGES * PAGE_SIZE);
+                let moved = uffd.move_to_frames(frames.pages(0, PAGES), target(&program, 0, PAGES));
                 let (moved, full) = (moved.map_or(0, |bytes| bytes / PAGE_SIZE), populated(&frames, PAGES));
                 if moved != full {
                     stop.store(true, Ordering::Relaxed);

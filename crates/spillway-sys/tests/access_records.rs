@@ -1,4 +1,5 @@
-//! Records of perf_event_open(2)'s rings, made up: this is all that can be tried of hardware samples on a machine without them.
+//! Records of perf_event_open(2)'s rings, made up: this is all that can be tried of hardware samples on a
+//! machine without them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[path = "exercise/access_records.rs"]

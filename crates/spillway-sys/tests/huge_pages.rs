@@ -2,23 +2,29 @@
 #![allow(clippy::unwrap_used)]
 
 use rustix::io::Errno;
+use std::sync::atomic::Ordering;
+
 use spillway_sys::memory::{self, Area};
+use spillway_sys::page::PAGE_SIZE;
+use spillway_sys::ranges::{BounceRange, TargetRange};
 use spillway_sys::uffd::{Features, RegisterMode, Uffd};
 
 const HUGE: usize = 2 << 20;
-const PAGE: usize = 4096;
 
 /// A registered range of 2 MiB on a boundary of as much, with the first `pages` filled.
-fn range_with(uffd: &Uffd, area: &Area, pages: usize) -> usize {
-    let start = area.address().next_multiple_of(HUGE);
-    uffd.register(start, HUGE, RegisterMode::MISSING | RegisterMode::WRITE_PROTECT).unwrap();
-    let source = vec![7_u8; pages * PAGE];
-    uffd.copy(start, source.as_ptr().expose_provenance(), pages * PAGE).unwrap();
-    start
+#[allow(unsafe_code)]
+fn range_with(uffd: &Uffd, area: &Area, pages: usize) -> TargetRange {
+    // SAFETY: the area is seen through atomics alone.
+    let range = unsafe { TargetRange::new(area.address().next_multiple_of(HUGE), HUGE) };
+    uffd.register(range, RegisterMode::MISSING | RegisterMode::WRITE_PROTECT).unwrap();
+    let source = vec![[7_u8; PAGE_SIZE]; pages];
+    uffd.copy(range.part(0, pages * PAGE_SIZE), BounceRange::new(&source), false).unwrap();
+    range
 }
 
 /// Bytes in huge pages of the mapping that holds an address.
-fn huge_bytes(address: usize) -> usize {
+fn huge_bytes(range: TargetRange) -> usize {
+    let address = range.start();
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;
     for line in maps.lines() {
@@ -41,7 +47,7 @@ fn a_registered_range_becomes_a_huge_page_only_when_it_is_whole_and_not_protecte
     let areas: [Area; 3] = std::array::from_fn(|_| Area::new(2 * HUGE).unwrap());
 
     let whole = range_with(&uffd, &areas[0], 512);
-    match memory::collapse(whole, HUGE) {
+    match memory::collapse(whole) {
         Ok(()) => assert_eq!(huge_bytes(whole), HUGE),
         // No free range of 2 MiB in the machine, or huge pages switched off for good.
         Err(error) => {
@@ -49,12 +55,14 @@ fn a_registered_range_becomes_a_huge_page_only_when_it_is_whole_and_not_protecte
             eprintln!("this machine has no huge page to give: {error}");
         }
     }
-    assert_eq!(areas[0].page((whole - areas[0].address()) / PAGE + 511), &[7; PAGE]);
+    let last = whole.start() - areas[0].address() + 511 * PAGE_SIZE;
+    let sevens = u64::from_ne_bytes([7; 8]);
+    assert!(areas[0].words(last, PAGE_SIZE / 8).iter().all(|word| word.load(Ordering::Relaxed) == sevens));
 
     let with_a_hole = range_with(&uffd, &areas[1], 511);
-    assert!(memory::collapse(with_a_hole, HUGE).is_err());
+    assert!(memory::collapse(with_a_hole).is_err());
     let protected = range_with(&uffd, &areas[2], 512);
-    uffd.write_protect(protected, PAGE, true).unwrap();
-    assert!(memory::collapse(protected, HUGE).is_err());
+    uffd.write_protect(protected.part(0, PAGE_SIZE), true).unwrap();
+    assert!(memory::collapse(protected).is_err());
     assert_eq!((huge_bytes(with_a_hole), huge_bytes(protected)), (0, 0));
 }

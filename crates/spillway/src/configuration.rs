@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use spillway_pager::settings::PoolSettings;
+use spillway_pager::run::settings::PoolSettings;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -24,7 +24,8 @@ pub struct Pools {
     pub local: PoolSettings,
 }
 
-/// The file that is read where none is named, if it is there. `spillway bench physical --pool` makes one for a machine.
+/// The file that is read where none is named, if it is there. `spillway bench physical --pool` makes one for
+/// a machine.
 pub const USUAL_PATH: &str = "/etc/spillway/run.toml";
 
 /// Why a configuration file cannot be used.

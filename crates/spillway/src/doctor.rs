@@ -1,5 +1,5 @@
-//! `spillway doctor`: what this machine can and cannot do for Spillway. The checks are in `spillway-sys`; this
-//! is how they look.
+//! `spillway doctor`: what this machine can and cannot do for Spillway. The checks are in `spillway-sys`;
+//! this is how they look.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -60,7 +60,7 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     match printed {
         // A reader that went away has seen what it wanted.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            crate::complain(format_args!("standard output: {error}; the checks could not be printed"));
+            crate::exit::complain(format_args!("standard output: {error}; the checks could not be printed"));
             return ExitCode::FAILURE;
         }
         _ => {}

@@ -30,8 +30,8 @@ listen only where you trust everybody.";
 
 /// Lend this machine's idle memory to others.
 ///
-/// Speaks the NBD protocol, and shared-memory rings on the same machine. Memory is taken when it is written and
-/// given back when it is trimmed. Ends cleanly on SIGTERM and SIGINT.
+/// Speaks the NBD protocol, and shared-memory rings on the same machine. Memory is taken when it is written
+/// and given back when it is trimmed. Ends cleanly on SIGTERM and SIGINT.
 #[derive(Args, Debug)]
 #[command(
     after_help = EXAMPLE,
@@ -134,7 +134,7 @@ pub fn run(args: DonorArgs) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            crate::complain(error);
+            crate::exit::complain(error);
             ExitCode::FAILURE
         }
     }
@@ -161,8 +161,8 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let summary = donor.serve(stop.as_fd()).map_err(|error| error.to_string())?;
     let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;
     let text = format!(
-        "ended: {connections} connections, of which {failed_connections} failed; {refused_connections} refused; \
-         {} were stored",
+        "ended: {connections} connections, of which {failed_connections} failed; {refused_connections} \
+         refused; {} were stored",
         Size::from_bytes(stored_bytes)
     );
     print(args.json, &text, &Ended { connections, failed_connections, refused_connections, stored_bytes });

@@ -9,7 +9,7 @@ use serde_json::Value;
 use spillway_tier::service::{self, STATE_DIRECTORY};
 use spillway_tier::status::Request;
 
-use crate::complain;
+use crate::exit::complain;
 use crate::tier::{bytes, print, reason};
 
 const EXAMPLE: &str = "\

@@ -5,20 +5,18 @@ mod bench;
 mod configuration;
 mod doctor;
 mod donor;
+mod exit;
 mod explain;
 mod lab;
 mod run;
 mod tier;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::error::{Error, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// Exit status for a command line that was not understood.
-const EXIT_USAGE: u8 = 2;
+use exit::complain;
 
 const EXAMPLE: &str = "\
 Example:
@@ -36,7 +34,8 @@ Exit status:
 /// What is hot stays in local memory; the rest is kept on a slower store: compressed memory, a file, or the
 /// idle memory of another machine.
 #[derive(Debug, Parser)]
-#[command(name = "spillway", version, max_term_width = 80, after_help = EXAMPLE, arg_required_else_help = true)]
+#[command(name = "spillway", version, max_term_width = 80)]
+#[command(after_help = EXAMPLE, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -76,11 +75,11 @@ fn usage(error: &Error) -> ExitCode {
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
-            ExitCode::from(EXIT_USAGE)
+            ExitCode::from(exit::USAGE)
         }
         _ => {
             complain(one_line(&error.render().to_string(), named_command().as_deref()));
-            ExitCode::from(EXIT_USAGE)
+            ExitCode::from(exit::USAGE)
         }
     }
 }
@@ -106,12 +105,6 @@ fn named_command() -> Option<String> {
     Cli::command().find_subcommand(&first).map(|command| command.get_name().to_owned())
 }
 
-/// Writes one line to stderr: thing, reason, remedy.
-fn complain(message: impl Display) {
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "spillway: {message}");
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,7 +117,8 @@ mod tests {
     #[test]
     fn usage_errors_fold_into_one_line() {
         let text = "error: the following required arguments were not provided:\n  --local <SIZE>\n\n\
-                    Usage: spillway run --local <SIZE> -- <PROGRAM>...\n\nFor more information, try '--help'.\n";
+                    Usage: spillway run --local <SIZE> -- <PROGRAM>...\n\nFor more information, try \
+                    '--help'.\n";
         assert_eq!(
             one_line(text, Some("run")),
             "the following required arguments were not provided: --local <SIZE>; see 'spillway run --help'"
@@ -133,7 +127,8 @@ mod tests {
 
     #[test]
     fn tips_are_kept() {
-        let text = "error: unexpected argument '--jso' found\n\n  tip: a similar argument exists: '--json'\n\n\
+        let text = "error: unexpected argument '--jso' found\n\n  tip: a similar argument exists: \
+                    '--json'\n\n\
                     Usage: spillway doctor --json\n\nFor more information, try '--help'.\n";
         assert_eq!(
             one_line(text, Some("doctor")),

@@ -16,19 +16,15 @@ use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
-use spillway_pager::program::{self, Program};
-use spillway_pager::report::Report;
-use spillway_pager::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
-use spillway_pager::supervisor::Supervisor;
+use spillway_pager::run::program::{self, Program};
+use spillway_pager::run::report::Report;
+use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::run::supervisor::Supervisor;
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
 
-use crate::complain;
 use crate::configuration::Configuration;
-
-const EXIT_CANNOT_START: u8 = 125;
-const EXIT_CANNOT_EXECUTE: u8 = 126;
-const EXIT_NOT_FOUND: u8 = 127;
+use crate::exit::{self, Refusal, complain};
 
 /// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
 const FORWARDED: [i32; 11] = [
@@ -84,8 +80,8 @@ pub struct RunArgs {
     /// How much is fetched at once: elastic follows the program, or a size from 4K to 2M
     #[arg(long, value_name = "SIZE", default_value = "elastic")]
     pub block: Block,
-    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer programs
-    /// [default: $SPILLWAY_FAULT_MODE, or auto]
+    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer
+    /// programs [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
     /// Settings of each tier's frames (TOML) [default: /etc/spillway/run.toml, if it is there]
@@ -147,8 +143,6 @@ pub fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-type Refusal = (u8, String);
-
 /// A program that runs.
 struct Started {
     supervisor: Supervisor,
@@ -157,7 +151,7 @@ struct Started {
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
-    (EXIT_CANNOT_START, format!("run: {error}"))
+    (exit::CANNOT_START, format!("run: {error}"))
 }
 
 fn start(args: &RunArgs) -> Result<Started, Refusal> {
@@ -204,10 +198,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let at = Instant::now();
     let child = command.spawn().map_err(|error| {
         let _ = stats;
-        let status = match error.kind() {
-            std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
-            _ => EXIT_CANNOT_EXECUTE,
-        };
+        let status = exit::cannot_execute(&error);
         (status, format!("run: {}: {error}", args.program[0].display()))
     })?;
     CHILD_PID.store(child.id() as i32, std::sync::atomic::Ordering::Release);
@@ -224,7 +215,7 @@ fn check_stats_file(path: &Path) -> Result<(), Refusal> {
 fn locate(name: &OsString) -> Result<PathBuf, Refusal> {
     let search_path = std::env::var("PATH").unwrap_or_default();
     program::find(Path::new(name), &search_path).ok_or_else(|| {
-        (EXIT_NOT_FOUND, format!("run: {}: not found; give its path, or check PATH", name.display()))
+        (exit::NOT_FOUND, format!("run: {}: not found; give its path, or check PATH", name.display()))
     })
 }
 
@@ -245,7 +236,8 @@ fn token() -> std::io::Result<String> {
 
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both.
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends
+/// to both.
 fn forward_signals() -> std::io::Result<()> {
     let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
     std::thread::spawn(move || {
@@ -270,7 +262,7 @@ impl Started {
             Ok(status) => status,
             Err(error) => {
                 complain(format!("run: cannot wait for the program: {error}"));
-                return ExitCode::from(EXIT_CANNOT_START);
+                return ExitCode::from(exit::CANNOT_START);
             }
         };
         self.report(args, status);
@@ -287,7 +279,7 @@ impl Started {
         if let Some(signal) = status.signal() {
             process::end_by_signal(signal);
         }
-        ExitCode::from(status.code().unwrap_or(EXIT_CANNOT_START.into()) as u8)
+        ExitCode::from(status.code().unwrap_or(exit::CANNOT_START.into()) as u8)
     }
 
     /// Serves the run's processes until the program ends.

@@ -25,11 +25,7 @@ use spillway_tier::settings::{self, KernelSettings};
 use spillway_tier::source::Choice;
 use spillway_tier::status::Request;
 
-use crate::complain;
-
-const EXIT_CANNOT_START: u8 = 125;
-const EXIT_CANNOT_EXECUTE: u8 = 126;
-const EXIT_NOT_FOUND: u8 = 127;
+use crate::exit::{self, Refusal, complain};
 
 /// What is managed where the command line says nothing.
 const CONFIGURATION: &str = "/etc/spillway/tier.toml";
@@ -82,7 +78,8 @@ pub struct TierArgs {
     /// Groups and their limits from a TOML file [default: /etc/spillway/tier.toml]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "cgroup", "program", "local", "settings"])]
     config: Option<PathBuf>,
-    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or auto
+    /// Where knowledge of use comes from: page-tables, idle-pages, hardware-samples, damon, hint-faults or
+    /// auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
     /// Counters of accesses by node for HotBox's pauses, as a file that can be mapped [default: telemetry]
@@ -145,10 +142,8 @@ impl FromStr for Setting {
     }
 }
 
-type Refusal = (u8, String);
-
 fn refuse(error: impl std::fmt::Display) -> Refusal {
-    (EXIT_CANNOT_START, format!("tier: {error}"))
+    (exit::CANNOT_START, format!("tier: {error}"))
 }
 
 /// Runs the command.
@@ -220,10 +215,7 @@ fn start_program(words: &[OsString]) -> Result<Child, Refusal> {
     // Pages are moved one by one: a huge page with one hot part would come whole.
     process::without_huge_pages(&mut command);
     command.spawn().map_err(|error| {
-        let status = match error.kind() {
-            std::io::ErrorKind::NotFound => EXIT_NOT_FOUND,
-            _ => EXIT_CANNOT_EXECUTE,
-        };
+        let status = exit::cannot_execute(&error);
         (status, format!("tier: {}: {error}", words[0].display()))
     })
 }
@@ -298,11 +290,11 @@ fn end_with(mut program: Child, signal: usize) -> ExitCode {
             if let Some(signal) = status.signal() {
                 process::end_by_signal(signal);
             }
-            ExitCode::from(status.code().unwrap_or(EXIT_CANNOT_START.into()) as u8)
+            ExitCode::from(status.code().unwrap_or(exit::CANNOT_START.into()) as u8)
         }
         Err(error) => {
             complain(format!("tier: cannot wait for the program: {error}"));
-            ExitCode::from(EXIT_CANNOT_START)
+            ExitCode::from(exit::CANNOT_START)
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `spillway bench physical` with little memory: it measures, and the machine is set afterwards as it was before, whatever
-//! ends it. What costs more is in `full_physical.rs`.
+//! `spillway bench physical` with little memory: it measures, and the machine is set afterwards as it was
+//! before, whatever ends it. What costs more is in `full_physical.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench_common;
@@ -107,8 +107,8 @@ fn what_was_measured_makes_a_configuration_that_run_takes() {
     assert!(text.contains(&format!("background.yield_ratio = {ratio:.2}")), "{stats} {text}");
 }
 
-/// Starts experiments, the last of which changes settings, and stops the process once it has: it stands there until it is told
-/// to go on, however busy the machine is.
+/// Starts experiments, the last of which changes settings, and stops the process once it has: it stands there
+/// until it is told to go on, however busy the machine is.
 fn changed(experiments: &[&str], more: &[&str]) -> std::process::Child {
     let before = fs::read_to_string(SLEEP).unwrap();
     let mut child = physical(experiments).args(LITTLE).args(more).spawn().unwrap();

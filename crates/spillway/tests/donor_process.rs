@@ -1,5 +1,5 @@
-//! `spillway donor` as a process: its lines, its end, its memory, and what its clients see when it is killed or
-//! stopped.
+//! `spillway donor` as a process: its lines, its end, its memory, and what its clients see when it is killed
+//! or stopped.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

@@ -1,5 +1,5 @@
-//! What goes wrong around a program, and what becomes of it: it waits and goes on, or it ends by SIGBUS with one clear
-//! line; it never reads what it has not written. `full_faults.rs` has what takes longer.
+//! What goes wrong around a program, and what becomes of it: it waits and goes on, or it ends by SIGBUS with
+//! one clear line; it never reads what it has not written. `full_faults.rs` has what takes longer.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;
@@ -73,8 +73,8 @@ fn the_shell_sees_the_status_of_sigbus() {
     assert!(text.ends_with(&format!("status {BY_SIGBUS}\n")), "{text}");
 }
 
-/// Lost pages raise SIGBUS at the address that was read and nothing else, the kernel gives EFAULT for them, and all
-/// others are right: `fault_catch.c` verifies it.
+/// Lost pages raise SIGBUS at the address that was read and nothing else, the kernel gives EFAULT for them,
+/// and all others are right: `fault_catch.c` verifies it.
 #[test]
 fn a_program_that_catches_sigbus_keeps_what_is_local() {
     let (donor, scene) = (Donor::start("256M", &[]), Scene::new());
@@ -181,11 +181,13 @@ fn a_server_that_restarts_empty_is_noticed() {
     hold.ends_by_sigbus(&uri, "wrong checksum");
 }
 
-/// Every sixth read, of a page or of a block, is wrong: pages whose own read is wrong are lost, each with its line, and the others are right.
+/// Every sixth read, of a page or of a block, is wrong: pages whose own read is wrong are lost, each with its
+/// line, and the others are right.
 #[test]
 fn only_the_pages_that_come_back_wrong_are_lost() {
     let (server, scene) = (Hostile::start(128 * MIB), Scene::new());
-    // Pages that are read ahead are asked for again before they count as lost, so it takes many to lose a hundred.
+    // Pages that are read ahead are asked for again before they count as lost, so it takes many to lose a
+    // hundred.
     let catch = Catch::start(&scene, 72, &server.uri(""));
     server.behave_every(6, Manner::FlipsABit);
     let caught = catch.looks();

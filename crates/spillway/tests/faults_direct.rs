@@ -1,4 +1,5 @@
-//! What devices and pipes read from a program's memory and write to it arrives, whatever is evicted meanwhile.
+//! What devices and pipes read from a program's memory and write to it arrives, whatever is evicted
+//! meanwhile.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

@@ -1,5 +1,5 @@
-//! `spillway bench dcm` with small inputs: whole programs, which check their results, on each kind of far memory. Run by
-//! `make test-full`.
+//! `spillway bench dcm` with small inputs: whole programs, which check their results, on each kind of far
+//! memory. Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench_common;

@@ -1,5 +1,5 @@
-//! Virtual machines whose memory is partly far: an unmodified QEMU boots a Debian kernel, the guest tests its memory and
-//! powers off. Run by `make test-full`.
+//! Virtual machines whose memory is partly far: an unmodified QEMU boots a Debian kernel, the guest tests its
+//! memory and powers off. Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

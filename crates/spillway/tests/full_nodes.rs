@@ -1,6 +1,6 @@
-//! Two memory nodes with a CPU each, in a guest that QEMU boots from a Debian kernel: what memory costs that the host has not
-//! given yet, what the first touch costs from node to node, and from which node the pager takes frames. Run by `make
-//! test-full`.
+//! Two memory nodes with a CPU each, in a guest that QEMU boots from a Debian kernel: what memory costs that
+//! the host has not given yet, what the first touch costs from node to node, and from which node the pager
+//! takes frames. Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -98,7 +98,8 @@ fn frames_come_from_the_node_of_the_thread_that_faults() {
 
     for name in ["placement thread", "placement inline", "placement crowd"] {
         for (cpu, pages) in placed(&console, name) {
-            // The kernel itself placed what lay there before room ran short, and prefers a node no further than it has room.
+            // The kernel itself placed what lay there before room ran short, and prefers a node no further
+            // than it has room.
             assert!(pages[cpu] > 1000 && pages[cpu] > 19 * pages[1 - cpu], "{name}: CPU {cpu}: {pages:?}");
         }
     }

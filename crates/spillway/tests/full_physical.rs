@@ -1,5 +1,5 @@
-//! `spillway bench physical` whole, if quick: what needs all free memory, whole programs, or a browser. It checks the physics,
-//! not times. Run by `make test-full` as root.
+//! `spillway bench physical` whole, if quick: what needs all free memory, whole programs, or a browser. It
+//! checks the physics, not times. Run by `make test-full` as root.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench_common;
@@ -37,7 +37,8 @@ fn huge_pages_cost_more_from_fragmented_memory() {
     let whole = of("whole");
     let found = |row: &Value| value(&got, row["series"].as_str().unwrap(), row["point"].as_str().unwrap());
     assert!(found(whole) > 90.0, "{report}");
-    // Where the kernel gives up it finds none, and where it does not it moves pages - unless it did so in the background.
+    // Where the kernel gives up it finds none, and where it does not it moves pages - unless it did so in the
+    // background.
     let fragmented = [of("fragmented, 99% free"), of("fragmented, 50% free")];
     assert!(fragmented.iter().any(|row| found(row) < 50.0 || mean(row) > mean(whole)), "{report}");
 }

@@ -1,5 +1,5 @@
-//! Every program at half and at a quarter of the memory that it wants, on compressed RAM and on a donor by TCP, with
-//! work for minutes. Run by `make test-full`.
+//! Every program at half and at a quarter of the memory that it wants, on compressed RAM and on a donor by
+//! TCP, with work for minutes. Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

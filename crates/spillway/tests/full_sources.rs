@@ -1,6 +1,6 @@
-//! Telemetry sources of `spillway tier` that need two memory tiers, or DAMON to themselves: QEMU boots Debian's kernel of the
-//! backports with HMAT tables by which the kernel knows its second node to be slower. Daemons are killed there at moments
-//! of chance. Run by `make test-full`.
+//! Telemetry sources of `spillway tier` that need two memory tiers, or DAMON to themselves: QEMU boots
+//! Debian's kernel of the backports with HMAT tables by which the kernel knows its second node to be slower.
+//! Daemons are killed there at moments of chance. Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -49,8 +49,8 @@ fn boot(sources: &[&str]) -> String {
     }
     command.arg("-kernel").arg(kernel_of(SUITE)).arg("-initrd").arg(&files);
     let append = format!(
-        "console=ttyS0 panic=-1 quiet no_timer_check numa_balancing=disable sources={} sources_mib={WORKLOAD_MIB} \
-         sources_seconds={SECONDS} sources_kills={KILLS}",
+        "console=ttyS0 panic=-1 quiet no_timer_check numa_balancing=disable sources={} \
+         sources_mib={WORKLOAD_MIB} sources_seconds={SECONDS} sources_kills={KILLS}",
         sources.join(",")
     );
     let console = Running::start(command.args(["-append", &append])).finish(LONGEST).success();

@@ -1,5 +1,6 @@
-//! `spillway tier` on two memory nodes: QEMU boots a Debian kernel with a node that has CPUs and one that has none, and the
-//! guest runs a workload with a scattered hot tenth under policies. Run by `make test-full`; `make rig` measures.
+//! `spillway tier` on two memory nodes: QEMU boots a Debian kernel with a node that has CPUs and one that has
+//! none, and the guest runs a workload with a scattered hot tenth under policies. Run by `make test-full`;
+//! `make rig` measures.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -41,8 +42,8 @@ fn boot(policies: &str, local_pct: u32) -> String {
     }
     command.arg("-kernel").arg(kernel()).arg("-initrd").arg(&files);
     let append = format!(
-        "console=ttyS0 panic=-1 quiet no_timer_check cryptomgr.notests numa_balancing=disable tier_policies={policies} \
-         tier_mib={WORKLOAD_MIB} tier_seconds={SECONDS} tier_local={local_pct}%"
+        "console=ttyS0 panic=-1 quiet no_timer_check cryptomgr.notests numa_balancing=disable \
+         tier_policies={policies} tier_mib={WORKLOAD_MIB} tier_seconds={SECONDS} tier_local={local_pct}%"
     );
     let console = Running::start(command.args(["-append", &append])).finish(LONGEST).success();
     let console = console.replace('\r', "");

@@ -26,7 +26,8 @@ local = [0.2, 0.5]
 bytes = 2097152
 "#;
 
-const FIGURES: &str = r#"{"figures": [{"id": "H99", "title": "Made up", "source": "Nowhere", "unit": "seconds", "stacked": false,
+const FIGURES: &str = r#"{"figures": [{"id": "H99", "title": "Made up", "source": "Nowhere", "unit": "seconds",
+    "stacked": false,
     "panels": [{"title": "", "unit": "seconds", "values": [{"series": "a", "point": "20%", "value": 1.5}]}],
     "claims": [{"text": "more", "paper": "2", "measured": 1.0, "holds": false}]}]}"#;
 

@@ -1,5 +1,5 @@
-//! Real programs with a quarter or half of the memory that they want: each gives the answer that it gives with all of
-//! it. `full_programs.rs` has the same at length, in all combinations.
+//! Real programs with a quarter or half of the memory that they want: each gives the answer that it gives
+//! with all of it. `full_programs.rs` has the same at length, in all combinations.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

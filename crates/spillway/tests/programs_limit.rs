@@ -110,8 +110,8 @@ fn statistics_say_what_happened() {
     let count = |key: &str| stats.count(key);
     assert!((12 * MIB..=16 * MIB).contains(&count("peak_local_bytes")), "{}", stats.0);
     assert!((64 * MIB..80 * MIB).contains(&count("managed_bytes")), "{}", stats.0);
-    // Every page is touched first once, a run of up to 64 in one fault, and three quarters of them must leave and come back
-    // to be checked.
+    // Every page is touched first once, a run of up to 64 in one fault, and three quarters of them must leave
+    // and come back to be checked.
     assert!((16_384 / 64..17_500).contains(&count("faults.first_touch")), "{}", stats.0);
     assert!((64 * MIB..80 * MIB).contains(&count("zeroed_bytes")), "{}", stats.0);
     assert!(count("plain_zeroed_bytes") > count("zeroed_bytes") + 40 * MIB, "{}", stats.0);

@@ -1,5 +1,5 @@
-//! A program under `spillway run` lives and ends as it does without: statuses, signals, terminals, descriptors,
-//! filters, and every way to make a process.
+//! A program under `spillway run` lives and ends as it does without: statuses, signals, terminals,
+//! descriptors, filters, and every way to make a process.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

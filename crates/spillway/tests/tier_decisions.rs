@@ -1,5 +1,5 @@
-//! One recorded log of events, told to a policy on the lab's machine and on the daemon's: both must come to the same
-//! decisions, one after the other.
+//! One recorded log of events, told to a policy on the lab's machine and on the daemon's: both must come to
+//! the same decisions, one after the other.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;

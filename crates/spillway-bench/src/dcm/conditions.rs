@@ -1,14 +1,9 @@
 //! Under what a program runs: as it is, under Spillway, or under Linux swap.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use super::workload::{Run, Site, Workload};
-use crate::BenchError;
-use crate::cgroup::{MemoryGroup, Used};
+use crate::cgroup::MemoryGroup;
 use crate::measured::under;
 
 /// Under what a program runs.
@@ -36,9 +31,10 @@ pub enum Conditions<'a> {
 
 /// Makes the command that starts a program under the conditions.
 pub struct Start<'a> {
-    conditions: &'a Conditions<'a>,
-    spillway: &'a Path,
-    stats: PathBuf,
+    pub(super) conditions: &'a Conditions<'a>,
+    pub(super) spillway: &'a Path,
+    /// Where Spillway's statistics go.
+    pub(super) stats: PathBuf,
 }
 
 impl Start<'_> {
@@ -59,46 +55,4 @@ impl Start<'_> {
             }
         }
     }
-}
-
-impl Conditions<'_> {
-    /// Runs a program once.
-    pub fn run(&self, site: &Site<'_>, workload: &dyn Workload) -> Result<Run, BenchError> {
-        let stats = site.scratch().join("stats.json");
-        let _ = fs::remove_file(&stats);
-        let start = Start { conditions: self, spillway: site.spillway, stats };
-        let mut run = Run::default();
-        match self {
-            Self::Unlimited { group } => {
-                let (value, most) = watching(group, || workload.run(site, &start));
-                run.value = value?;
-                run.most = most;
-            }
-            Self::Spillway { .. } | Self::Swap { .. } => run.value = workload.run(site, &start)?,
-        }
-        let text = fs::read_to_string(&start.stats).unwrap_or_default();
-        run.stats = serde_json::from_str(&text).unwrap_or_default();
-        Ok(run)
-    }
-}
-
-/// Does something, and sees how much memory the group used at most meanwhile.
-fn watching<T>(group: &MemoryGroup, work: impl FnOnce() -> T) -> (T, Used) {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watch = scope.spawn(|| {
-            let mut most = Used::default();
-            while !done.load(Ordering::Relaxed) {
-                let now = group.used();
-                most.anonymous_bytes = most.anonymous_bytes.max(now.anonymous_bytes);
-                most.shared_bytes = most.shared_bytes.max(now.shared_bytes);
-                most.kernel_bytes = most.kernel_bytes.max(now.kernel_bytes);
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            most
-        });
-        let result = work();
-        done.store(true, Ordering::Relaxed);
-        (result, watch.join().unwrap_or_default())
-    })
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::SHARES;
+use super::means::{choices, mean, percent};
 use super::report::{DcmReport, Far, WorkloadReport};
-use super::tables::{choices, mean, percent};
 
 /// The paper's own mean loss at D50.
 const LOSS: f64 = 0.06;
@@ -108,7 +108,8 @@ mod tests {
             "everywhere | **no** | missed in 1 of 1; worst snap at D50: 15.2 points behind |",
             "everywhere | **no** | missed in 1 of 1; worst snap at D50: 0.96x of swap |",
             "| TCP donor | mean loss at D50 at most 6% | yes | 4.8% |",
-            "| TCP donor | ahead of swap on a RAM disk, everywhere | yes | missed in 0 of 1; worst snap at D50: 1.14x of swap |",
+            "| TCP donor | ahead of swap on a RAM disk, everywhere | yes | missed in 0 of 1; worst snap at \
+             D50: 1.14x of swap |",
         ] {
             assert!(text.contains(words), "no '{words}' in {text}");
         }

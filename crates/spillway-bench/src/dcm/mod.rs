@@ -1,13 +1,18 @@
-//! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux swap.
+//! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux
+//! swap.
 //!
-//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`], [`spark`]: the programs
-//! - [`conditions`]: under what they run
-//! - [`report`], [`tables`], [`goals`]: what comes out, beside the paper's figures
+//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`], [`spark`]: the
+//!   programs; [`programs`]: their list
+//! - [`conditions`]: under what they run; `run`: one run
+//! - [`report`], [`tables`], `means`, `goals`: what comes out, beside the paper's figures
 
 pub mod conditions;
 mod goals;
+mod means;
 pub mod postgres;
+pub mod programs;
 pub mod report;
+mod run;
 pub mod sequential;
 pub mod snap;
 pub mod spark;
@@ -25,11 +30,12 @@ use crate::donor::{self, Donor};
 use crate::machine::Machine;
 use crate::swap::{Kind, PageCluster, SwapDevice};
 use conditions::Conditions;
+use programs::WorkloadKind;
 use report::{DcmReport, FabricMessage, Far, Row, WorkloadReport};
-use workload::{Site, Workload, WorkloadKind};
+use workload::{Site, Workload};
 
-/// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where the kernel kills
-/// the program, it is tried again with more.
+/// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where
+/// the kernel kills the program, it is tried again with more.
 const SLACKS_BYTES: [u64; 3] = [2 << 20, 6 << 20, 16 << 20];
 /// `spillway run` accepts no less.
 const LEAST_LOCAL_BYTES: u64 = 4 << 20;
@@ -69,8 +75,8 @@ fn has_blocks(spillway: &Path) -> bool {
     help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--block"))
 }
 
-/// Whether a run is left out of a quick evaluation: only on the donor with the model of the paper's fabric are static
-/// block sizes measured too.
+/// Whether a run is left out of a quick evaluation: only on the donor with the model of the paper's fabric
+/// are static block sizes measured too.
 fn is_left_out(extent: &Extent, far: Far, block: Option<&str>) -> bool {
     extent.quick && far != Far::ShmFdr && block.is_some_and(|block| block != "elastic")
 }
@@ -85,8 +91,8 @@ fn store_uri(far: Far, donor: &Donor) -> String {
     }
 }
 
-/// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on. After an interruption
-/// what was measured is reported; an error only where that is nothing.
+/// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on. After an
+/// interruption what was measured is reported; an error only where that is nothing.
 pub fn evaluate(
     spillway: &Path,
     extent: &Extent,
@@ -162,7 +168,8 @@ fn measure(
 }
 
 impl Measuring<'_, '_> {
-    /// On these kinds of far memory with these blocks, and on swap; what there is of it after an interruption (`true`).
+    /// On these kinds of far memory with these blocks, and on swap; what there is of it after an interruption
+    /// (`true`).
     fn all(
         &mut self,
         runs: &[(Far, Option<&'static str>)],
@@ -232,8 +239,8 @@ impl Measuring<'_, '_> {
         Ok(())
     }
 
-    /// Under a limit the kernel sometimes kills a program rather than wait for its swap device. Where it does so every
-    /// time, there is nothing to compare with.
+    /// Under a limit the kernel sometimes kills a program rather than wait for its swap device. Where it does
+    /// so every time, there is nothing to compare with.
     fn run_on_swap_patiently(
         &mut self,
         limit_bytes: u64,

@@ -1,7 +1,8 @@
 //! PostgreSQL under a load like TPC-C: processes made by fork, each of which serves a session.
 //!
-//! It keeps lasting tables in shared memory, which Spillway leaves local. So each session has a warehouse of its own in
-//! temporary tables, which lie in the memory of its process, as the partitions of the paper's VoltDB do.
+//! It keeps lasting tables in shared memory, which Spillway leaves local. So each session has a warehouse of
+//! its own in temporary tables, which lie in the memory of its process, as the partitions of the paper's
+//! VoltDB do.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -26,8 +27,8 @@ const MIX: [(&str, u32, &str); 5] = [
     ("delivery", 4, "select delivery()"),
     ("stock_level", 4, "select stock_level(:d)"),
 ];
-/// A session makes its warehouse before its first transaction, and checks its books after the last. What a transaction
-/// draws is as in TPC-C's clause 2.1.6.
+/// A session makes its warehouse before its first transaction, and checks its books after the last. What a
+/// transaction draws is as in TPC-C's clause 2.1.6.
 const FIRST: &str = "\\set number :number + 1
 \\if :number = 1
 select load(:customers, :items);
@@ -219,8 +220,8 @@ impl Workload for Postgres {
     fn about(&self, site: &Site<'_>) -> String {
         let scale = scale(site);
         format!(
-            "PostgreSQL, {CLIENTS} sessions that each load a warehouse of {} items into temporary tables and do {} \
-             transactions like TPC-C's; the memory of its processes is far, its shared memory is not",
+            "PostgreSQL, {CLIENTS} sessions that each load a warehouse of {} items into temporary tables and \
+             do {} transactions like TPC-C's; the memory of its processes is far, its shared memory is not",
             scale.items, scale.transactions
         )
     }

@@ -13,8 +13,8 @@ use crate::rows::Spread;
 pub enum Far {
     /// Spillway, a donor on this machine by shared memory, which takes at least as long as InfiniBand FDR.
     ShmFdr,
-    /// Spillway, RAM of this machine, which takes at least as long as InfiniBand FDR: like one-sided RDMA, it takes no
-    /// processor's time at the other end.
+    /// Spillway, RAM of this machine, which takes at least as long as InfiniBand FDR: like one-sided RDMA, it
+    /// takes no processor's time at the other end.
     RamFdr,
     /// Spillway, a donor on this machine by TCP.
     NbdTcp,
@@ -59,7 +59,8 @@ pub struct Row {
     pub pages_fetched: Option<u64>,
     /// Of the pages that came in with others, the share that was used.
     pub prefetch_accuracy: Option<f64>,
-    /// Sizes of the blocks that came in, from the smallest, and the share of the memory that came in with each.
+    /// Sizes of the blocks that came in, from the smallest, and the share of the memory that came in with
+    /// each.
     pub block_composition: Option<Vec<(String, f64)>>,
 }
 
@@ -207,8 +208,8 @@ pub struct DcmReport {
 }
 
 impl DcmReport {
-    /// One report of several, each of other programs or shares, or of the same once more: of a run that is there more than
-    /// once, the last counts.
+    /// One report of several, each of other programs or shares, or of the same once more: of a run that is
+    /// there more than once, the last counts.
     #[must_use]
     pub fn merged(reports: &[&Self]) -> Option<Self> {
         let mut merged = (*reports.last()?).clone();

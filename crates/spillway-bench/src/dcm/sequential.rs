@@ -1,8 +1,8 @@
 //! Memory read and written from one end to the other: what large blocks are best for.
 //!
-//! The paper's micro-benchmark (Fig. 9) loses 27.8% with blocks of 4 KiB, and such a block takes its fabric 4 us or less: so
-//! it works for 10 us or more on each page, and ours, which hashes the bytes, for about 5. One that only touched memory
-//! would be measured against the memory's own 10 GB/s, more than the fabric carries.
+//! The paper's micro-benchmark (Fig. 9) loses 27.8% with blocks of 4 KiB, and such a block takes its fabric 4
+//! us or less: so it works for 10 us or more on each page, and ours, which hashes the bytes, for about 5. One
+//! that only touched memory would be measured against the memory's own 10 GB/s, more than the fabric carries.
 
 use super::conditions::Start;
 use super::workload::{Measure, Site, Workload};

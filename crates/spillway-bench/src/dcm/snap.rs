@@ -1,4 +1,5 @@
-//! SNAP aligns reads to a genome: it loads an index from a file, page after page, and then looks seeds up all over it.
+//! SNAP aligns reads to a genome: it loads an index from a file, page after page, and then looks seeds up all
+//! over it.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -72,7 +73,8 @@ fn write_inputs(site: &Site<'_>, fasta: &Path, reads: &Path) -> std::io::Result<
     file.flush()
 }
 
-/// How many reads were aligned how well, of what SNAP prints: the line below "Total Reads", without the time it took.
+/// How many reads were aligned how well, of what SNAP prints: the line below "Total Reads", without the time
+/// it took.
 fn alignments(text: &str) -> Option<String> {
     let line = text.lines().skip_while(|line| !line.starts_with("Total Reads")).nth(1)?;
     let end = line.rfind("%)")? + 2;
@@ -82,8 +84,8 @@ fn alignments(text: &str) -> Option<String> {
 impl Snap {
     fn aligning(&self, mut command: Command) -> Command {
         command.arg("single").arg(&self.index).arg(&self.reads).args(["-t", "2", "-o", "-sam", "/dev/null"]);
-        // Read into its own memory, as the paper has it; mapped, the index would be pages of a file, which nobody needs to
-        // keep elsewhere.
+        // Read into its own memory, as the paper has it; mapped, the index would be pages of a file, which
+        // nobody needs to keep elsewhere.
         command.arg("-map-");
         command
     }
@@ -108,8 +110,8 @@ impl Workload for Snap {
 
     fn about(&self, site: &Site<'_>) -> String {
         format!(
-            "SNAP loads the index of a generated genome of {} million bases and aligns {} reads of {READ_LENGTH} bases, \
-             2 threads",
+            "SNAP loads the index of a generated genome of {} million bases and aligns {} reads of \
+             {READ_LENGTH} bases, 2 threads",
             bases(site) / 1_000_000,
             read_count(site)
         )

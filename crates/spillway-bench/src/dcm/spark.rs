@@ -1,5 +1,5 @@
-//! Jobs on Spark in local mode: collaborative filtering and PageRank, as of the paper's movielens and twitter. A program in
-//! Python drives a Java machine, which holds the data.
+//! Jobs on Spark in local mode: collaborative filtering and PageRank, as of the paper's movielens and
+//! twitter. A program in Python drives a Java machine, which holds the data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,8 @@ impl Spark {
         }
     }
 
-    /// Java's heap in MiB, and the part of it for what is new. Fixed, so that what the job keeps in memory does not depend
-    /// on what the machine has.
+    /// Java's heap in MiB, and the part of it for what is new. Fixed, so that what the job keeps in memory
+    /// does not depend on what the machine has.
     fn heap_mib(site: &Site<'_>) -> (u32, u32) {
         site.pick((512, 96), (1024, 192))
     }

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::SHARES;
 use super::goals;
-use super::report::{Choice, DcmReport, Far, WorkloadReport};
+use super::means::{choices, mean, percent};
+use super::report::{DcmReport, Far, WorkloadReport};
 
 /// What the paper says about its Fig. 13: static best, elastic and static worst, by share.
 const PAPER_13: [(u64, &str, &str, &str); 3] = [
@@ -15,15 +16,6 @@ const PAPER_13: [(u64, &str, &str, &str); 3] = [
 /// Its Fig. 14: accuracy under D75 and D50.
 const PAPER_14: [(&str, &str); 6] =
     [("4K", "-"), ("8K", "0.94"), ("16K", "0.86"), ("32K", "0.80"), ("64K", "0.75"), ("elastic", "0.93")];
-
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let values: Vec<f64> = values.collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
 
 /// All tables.
 #[must_use]
@@ -43,8 +35,8 @@ fn all(text: &mut String, report: &DcmReport) {
     fabric(text, report);
     if report.blocks.is_empty() {
         text.push_str(
-            "\nThis `spillway run` has no `--block`: there is one column, for its own choice of blocks; Fig. 14 and 15 \
-             need the option.\n",
+            "\nThis `spillway run` has no `--block`: there is one column, for its own choice of blocks; Fig. \
+             14 and 15 need the option.\n",
         );
     }
     static_blocks(text, report);
@@ -59,9 +51,10 @@ fn all(text: &mut String, report: &DcmReport) {
 
 fn fabric(text: &mut String, report: &DcmReport) {
     text.push_str(
-        "\n\"As over FDR\" is a model (`?fabric=fdr`): each message takes at least what the paper's InfiniBand FDR 4x takes \
-         by its Fig. 1 and section 2.2, and the messages of a run queue for one link. The donor on this machine needs a \
-         processor for each page and may take longer; RAM does not, as one-sided RDMA does not. Microseconds:\n\n",
+        "\n\"As over FDR\" is a model (`?fabric=fdr`): each message takes at least what the paper's \
+         InfiniBand FDR 4x takes by its Fig. 1 and section 2.2, and the messages of a run queue for one \
+         link. The donor on this machine needs a processor for each page and may take longer; RAM does not, \
+         as one-sided RDMA does not. Microseconds:\n\n",
     );
     text.push_str("| message | latency | occupies the link |\n|---|---|---|\n");
     for message in &report.fabric {
@@ -118,13 +111,10 @@ fn static_blocks(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this as a plot only. Its words: at D25 movielens (small) is best with 32 KiB, twitter and TPC-C \
-         with 8 KiB; snap-aligner (small) wants large blocks at D75 and small ones at D25.\n",
+        "\nThe paper has this as a plot only. Its words: at D25 movielens (small) is best with 32 KiB, \
+         twitter and TPC-C with 8 KiB; snap-aligner (small) wants large blocks at D75 and small ones at \
+         D25.\n",
     );
-}
-
-pub(super) fn choices(report: &DcmReport, far: Far, local_pct: u64) -> Vec<Choice> {
-    report.workloads.iter().filter_map(|workload| workload.choice(far, local_pct)).collect()
 }
 
 fn elastic(text: &mut String, report: &DcmReport) {
@@ -176,7 +166,8 @@ fn composition(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this, at the end of a run, as a plot only: most blocks stay large at D75 and become smaller from there.\n",
+        "\nThe paper has this, at the end of a run, as a plot only: most blocks stay large at D75 and become \
+         smaller from there.\n",
     );
 }
 
@@ -198,8 +189,8 @@ fn against_swap(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this for snap-aligner, as a plot only. Its words: with 16 and 8 GB local (of 63.6) more processors \
-         make swap slower, and dcm faster.\n",
+        "\nThe paper has this for snap-aligner, as a plot only. Its words: with 16 and 8 GB local (of 63.6) \
+         more processors make swap slower, and dcm faster.\n",
     );
 }
 

@@ -7,49 +7,16 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::conditions::Start;
-use super::postgres::Postgres;
-use super::sequential::Sequential;
-use super::snap::Snap;
-use super::spark::{Job, Spark};
 use crate::BenchError;
 use crate::cgroup::Used;
 use crate::measured::output_of;
 
 /// A step of a workload that takes longer than this is given up.
 pub const LONGEST: Duration = Duration::from_secs(1800);
-
-/// The programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum WorkloadKind {
-    /// Memory read and written from one end to the other
-    Sequential,
-    /// SNAP aligns reads to a genome
-    Snap,
-    /// PostgreSQL under a load like TPC-C
-    Postgres,
-    /// Collaborative filtering on PySpark
-    SparkAls,
-    /// PageRank on PySpark
-    SparkPagerank,
-}
-
-impl WorkloadKind {
-    pub(super) fn workload(self) -> Box<dyn Workload> {
-        match self {
-            Self::Sequential => Box::new(Sequential),
-            Self::Snap => Box::new(Snap::default()),
-            Self::Postgres => Box::new(Postgres::default()),
-            Self::SparkAls => Box::new(Spark::new(Job::CollaborativeFiltering)),
-            Self::SparkPagerank => Box::new(Spark::new(Job::PageRank)),
-        }
-    }
-}
 
 /// What a program's value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,8 +90,8 @@ impl<'a> Site<'a> {
         if self.quick { quick } else { whole }
     }
 
-    /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is told only
-    /// where it fails.
+    /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is
+    /// told only where it fails.
     pub(super) fn output_of(&self, command: &mut Command) -> Result<String, BenchError> {
         let complaints = self.scratch().join("complaints");
         let file = fs::File::create(&complaints)

@@ -2,15 +2,18 @@
 
 use std::fmt::Write;
 
-use super::Page;
-use super::plot::Bars;
+use spillway_report::chart::Chart;
+use spillway_report::markdown::Page;
+
 use crate::BenchError;
 use crate::dcm::report::{DcmReport, Far};
 use crate::dcm::{SHARES, tables};
 
 const EXPLANATION: &str = "\
-Each program runs as it is, and then with a share of its anonymous memory local (D75: 75%): Spillway leaves shared memory
-where it is. Swap lies on a RAM disk with read-ahead of eight pages, under a memory control group that takes as many bytes away.
+Each program runs as it is, and then with a share of its anonymous memory local (D75: 75%): Spillway leaves \
+shared memory
+where it is. Swap lies on a RAM disk with read-ahead of eight pages, under a memory control group that takes \
+as many bytes away.
 Every program checks its results. Performance is a share of the unlimited run's.
 ";
 
@@ -26,7 +29,8 @@ pub(super) fn page(reports: &[&DcmReport], note: Option<&str>) -> Result<Page, B
     let machine = &report.machine;
     let _ = write!(
         page.text,
-        "\nSpillway {}, Linux {}, {} CPUs ({}); load before the run {:.1}; {} repetition(s){}.\n\n{EXPLANATION}\n",
+        "\nSpillway {}, Linux {}, {} CPUs ({}); load before the run {:.1}; {} \
+         repetition(s){}.\n\n{EXPLANATION}\n",
         machine.spillway,
         machine.kernel,
         machine.cpus,
@@ -36,25 +40,27 @@ pub(super) fn page(reports: &[&DcmReport], note: Option<&str>) -> Result<Page, B
         if report.quick { "; small inputs (`--quick`)" } else { "" },
     );
     for local_pct in SHARES {
-        page.picture(&format!("d{local_pct}"), &beside_swap(report, local_pct))?;
+        page.chart(&format!("d{local_pct}"), &beside_swap(report, local_pct))?;
     }
     page.text.push_str(&tables::markdown(report));
     Ok(page)
 }
 
-fn beside_swap(report: &DcmReport, local_pct: u64) -> Bars {
+fn beside_swap(report: &DcmReport, local_pct: u64) -> Chart {
     let series = Far::ALL.map(|far| {
         let of_workloads = report.workloads.iter();
         let values =
             of_workloads.map(|workload| Some(workload.choice(far, local_pct)?.elastic * 100.0)).collect();
         (far.name().to_owned(), values)
     });
-    Bars {
-        title: format!("Performance with {local_pct}% of the memory local"),
-        unit: "% of the unlimited run's".to_owned(),
-        categories: report.workloads.iter().map(|workload| workload.name.clone()).collect(),
-        series: series.to_vec(),
+    Chart {
         line_at: Some(100.0),
+        ..Chart::bars(
+            format!("Performance with {local_pct}% of the memory local"),
+            "% of the unlimited run's",
+            report.workloads.iter().map(|workload| workload.name.clone()).collect(),
+            series,
+        )
     }
 }
 

@@ -1,24 +1,25 @@
-//! The page of `bench physical` as HTML: it holds its pictures and its style, fetches nothing and runs no script.
+//! The page of `bench physical` as HTML: it holds its pictures and its style, fetches nothing and runs no
+//! script.
 
 use std::fs;
 use std::path::Path;
 
 use maud::{Markup, PreEscaped, html};
-use spillway_lab::chart::Chart;
-use spillway_lab::report::document::{claim_row, claims_head, document};
+use spillway_report::ChartError;
+use spillway_report::chart::Chart;
+use spillway_report::claim::claims_table;
+use spillway_report::document::document;
+use spillway_report::markdown::PageError;
+use spillway_report::violin::{Violin, violins};
 
-use super::violin;
 use crate::BenchError;
-use crate::physical::report::{Beside, Claim, ExperimentReport, LeftOut, Panel, PhysicalReport};
+use crate::physical::report::{Beside, ExperimentReport, LeftOut, Panel, PhysicalReport, Row};
 use crate::physical::text::{PERCENTILES, number, percentiles};
 
 /// Writes the page.
 pub fn write(report: &PhysicalReport, path: &Path) -> Result<(), BenchError> {
     let text = page(report)?;
-    fs::write(path, text).map_err(|error| BenchError::Page {
-        what: format!("write {}", path.display()),
-        reason: error.to_string(),
-    })
+    Ok(fs::write(path, text).map_err(|reason| PageError { path: path.to_owned(), reason })?)
 }
 
 /// The page.
@@ -40,7 +41,8 @@ fn header(report: &PhysicalReport) -> Markup {
             h1 { "What physical memory costs" }
             p {
                 "Spillway " (machine.spillway) ", Linux " (machine.kernel) ", " (machine.cpus) " CPUs ("
-                (machine.processor) "), " ((machine.memory_bytes + (1 << 29)) >> 30) " GiB; " (report.tiers.join(", "))
+                (machine.processor) "), " ((machine.memory_bytes + (1 << 29)) >> 30) " GiB; "
+                (report.tiers.join(", "))
                 @if report.quick { "; little was measured (--quick)" }
             }
             p {
@@ -49,7 +51,9 @@ fn header(report: &PhysicalReport) -> Markup {
             }
             nav {
                 a href="#advice" { "What to set" }
-                @for experiment in &report.experiments { a href=(format!("#{}", experiment.name)) { (experiment.name) } }
+                @for ExperimentReport { name, .. } in &report.experiments {
+                    a href=(format!("#{name}")) { (name) }
+                }
             }
         }
     }
@@ -60,11 +64,15 @@ fn advice(report: &PhysicalReport) -> Markup {
         section #advice {
             h2 { "What to set on this machine" }
             @if report.advice.is_empty() {
-                p.note { "Nothing that was measured says what to set: run 'thp', 'khugepaged', 'threads' and 'capacity'." }
+                p.note {
+                    "Nothing that was measured says what to set: run 'thp', 'khugepaged', 'threads' and 'capacity'."
+                }
             } @else {
                 div.card {
                     table {
-                        thead { tr { th { "setting" } th { "now" } th { "set to" } th { "why" } th { "measured" } } }
+                        thead {
+                            tr { th { "setting" } th { "now" } th { "set to" } th { "why" } th { "measured" } }
+                        }
                         tbody {
                             @for advice in &report.advice {
                                 tr {
@@ -88,32 +96,37 @@ fn experiment(report: &ExperimentReport) -> Result<Markup, BenchError> {
     Ok(html! {
         section id=(report.name) {
             h2 { (report.name) ": " (report.about) }
-            p.note { "The paper's " (report.paper) ". It " (report.does) "." @if let Some(method) = &report.method { " How: " (method) "." } }
+            p.note {
+                "The paper's " (report.paper) ". It " (report.does) "."
+                @if let Some(method) = &report.method { " How: " (method) "." }
+            }
             div.charts { @for svg in pictures.iter().flatten() { div.card { (PreEscaped(svg)) } } }
             @if !report.beside.is_empty() { (beside(&report.beside)) }
-            @if !report.claims.is_empty() { (claims(&report.claims)) }
+            @if !report.claims.is_empty() { div.card { (claims_table(&report.claims, 2)) } }
             @for note in &report.notes { p.note { (note) } }
             @for left in &report.left_out { p.note { "Left out: " (left.what) ": " (left.reason) } }
-            div.card { details { summary { "All numbers" } @for panel in &report.panels { (numbers(panel)) } } }
+            div.card {
+                details { summary { "All numbers" } @for panel in &report.panels { (numbers(panel)) } }
+            }
         }
     })
 }
 
 /// Violins where there are distributions, bars or lines where there is one value each.
-pub(super) fn picture(panel: &Panel) -> Result<Option<String>, BenchError> {
-    if let Some(svg) = violin::svg(panel)? {
+pub(super) fn picture(panel: &Panel) -> Result<Option<String>, ChartError> {
+    let violin = |row| {
+        let Row { series, point, distribution, .. }: &Row = row;
+        Violin { series, point, distribution: distribution.as_ref() }
+    };
+    let shown: Vec<_> = panel.rows.iter().map(violin).collect();
+    if let Some(svg) = violins(&panel.title, &shown, &|value| number(value, &panel.unit))? {
         return Ok(Some(svg));
     }
     if panel.rows.is_empty() {
         return Ok(None);
     }
     let values = panel.rows.iter().map(|row| (row.series.as_str(), row.point.as_str(), row.value));
-    let svg = Chart::of(&panel.title, &panel.unit, panel.stacked, values).svg();
-    let failed = |error: spillway_lab::chart::ChartError| BenchError::Page {
-        what: format!("draw '{}'", panel.title),
-        reason: error.to_string(),
-    };
-    svg.map(Some).map_err(failed)
+    Chart::of(&panel.title, &panel.unit, panel.stacked, values).svg().map(Some)
 }
 
 fn beside(rows: &[Beside]) -> Markup {
@@ -124,22 +137,12 @@ fn beside(rows: &[Beside]) -> Markup {
                 thead { tr { th { "" } th { "paper, DRAM" } th { "paper, Optane" } th { "this machine" } } }
                 tbody {
                     @for row in rows {
-                        tr { td { (row.what) } td { (cell(&row.dram)) } td { (cell(&row.optane)) } td { b { (row.here) } } }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn claims(claims: &[Claim]) -> Markup {
-    html! {
-        div.card {
-            table {
-                (claims_head())
-                tbody {
-                    @for claim in claims {
-                        (claim_row(&claim.text, &claim.paper, &format!("{:.2}", claim.measured), claim.holds))
+                        tr {
+                            td { (row.what) }
+                            td { (cell(&row.dram)) }
+                            td { (cell(&row.optane)) }
+                            td { b { (row.here) } }
+                        }
                     }
                 }
             }
@@ -166,7 +169,7 @@ fn numbers(panel: &Panel) -> Markup {
                     tr {
                         td { (row.point) }
                         td { (row.series) }
-                        @if let (Some(all), Some(values)) = (&row.distribution, percentiles(row, &panel.unit)) {
+                        @if let Some((all, values)) = row.distribution.as_ref().zip(percentiles(row, &panel.unit)) {
                             td.number { (all.count) }
                             @for value in values { td.number { (value) } }
                         } @else { td.number { (number(row.value, &panel.unit)) } }
@@ -194,7 +197,9 @@ fn settings(report: &PhysicalReport) -> Markup {
             h2 { "How the machine was set" }
             p.note { "It is set so again." }
             div.card {
-                table { tbody { @for (path, value) in &report.settings { tr { td { (path) } td { (value) } } } } }
+                table {
+                    tbody { @for (path, value) in &report.settings { tr { td { (path) } td { (value) } } } }
+                }
             }
         }
     }
@@ -204,7 +209,7 @@ fn settings(report: &PhysicalReport) -> Markup {
 mod tests {
     use super::*;
     use crate::physical::advice::tests::report;
-    use crate::physical::distribution::Distribution;
+    use spillway_report::distribution::Distribution;
 
     #[test]
     fn the_page_has_violins_the_paper_and_what_was_left_out_and_refers_to_nothing() {

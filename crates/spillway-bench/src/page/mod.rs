@@ -4,8 +4,6 @@ mod dcm;
 pub mod html;
 mod paging;
 mod physical;
-pub mod plot;
-pub mod violin;
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +14,6 @@ use crate::BenchError;
 use crate::dcm::report::DcmReport;
 use crate::physical::report::PhysicalReport;
 use crate::rows::PagingReport;
-use plot::Bars;
 
 /// What benchmarks print with `--json`.
 #[derive(Clone, Debug, Deserialize)]
@@ -39,51 +36,8 @@ impl Results {
     }
 }
 
-/// A page with its pictures.
-struct Page {
-    /// Name of its file, without the ending, and of the directory of its pictures.
-    name: &'static str,
-    text: String,
-    pictures: Vec<(String, String)>,
-}
-
-impl Page {
-    fn new(name: &'static str, text: String) -> Self {
-        Self { name, text, pictures: Vec::new() }
-    }
-
-    /// Adds a picture, unless there is nothing to see.
-    fn picture(&mut self, name: &str, bars: &Bars) -> Result<(), BenchError> {
-        if bars.has_bars() {
-            self.drawn(name, &bars.title, bars.svg()?);
-        }
-        Ok(())
-    }
-
-    /// Adds a picture that is drawn.
-    fn drawn(&mut self, name: &str, title: &str, svg: String) {
-        self.text.push_str(&format!("![{title}]({}/{name}.svg)\n\n", self.name));
-        self.pictures.push((name.to_owned(), svg));
-    }
-
-    fn write(&self, directory: &Path) -> Result<(), BenchError> {
-        let pictures = directory.join(self.name);
-        let failed = |path: &Path, error: std::io::Error| BenchError::Page {
-            what: format!("write {}", path.display()),
-            reason: error.to_string(),
-        };
-        fs::create_dir_all(&pictures).map_err(|error| failed(&pictures, error))?;
-        for (name, svg) in &self.pictures {
-            let path = pictures.join(format!("{name}.svg"));
-            fs::write(&path, svg).map_err(|error| failed(&path, error))?;
-        }
-        let path = directory.join(format!("{}.md", self.name));
-        fs::write(&path, &self.text).map_err(|error| failed(&path, error))
-    }
-}
-
-/// Writes the pages of these results into a directory. Of a comparison that is there more than once, the last counts.
-/// `note` is for the reader to know about the runs.
+/// Writes the pages of these results into a directory. Of a comparison that is there more than once, the last
+/// counts. `note` is for the reader to know about the runs.
 pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Result<(), BenchError> {
     let mut paging = Vec::new();
     let mut dcm = Vec::new();

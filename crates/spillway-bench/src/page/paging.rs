@@ -2,19 +2,26 @@
 
 use std::fmt::Write;
 
-use super::Page;
-use super::plot::Bars;
+use spillway_report::chart::Chart;
+use spillway_report::markdown::Page;
+use spillway_report::order::distinct;
+
 use crate::BenchError;
 use crate::access::{Data, Pattern};
 use crate::cells::{Setting, StoreKind};
 use crate::rows::{PagingReport, Row, Versus};
 
 const EXPLANATION: &str = "\
-One process fills memory and then accesses it in a pattern, first as a warm-up and then measured; it checks what it reads.
-Under Spillway (`spillway run --local`) and under Linux swap (a memory control group with the same limit) it runs in turns.
-Swap lies on a RAM disk (a loop device with direct I/O on tmpfs without huge pages) or on zram; `/0` and `/3` are the
-kernel's `page-cluster`: a page is read alone, or with its seven neighbours. Times are microseconds per access, all threads
-together: the median of all repetitions with the least and the most. *CPU* is processor time per access, a donor's and the
+One process fills memory and then accesses it in a pattern, first as a warm-up and then measured; it checks \
+what it reads.
+Under Spillway (`spillway run --local`) and under Linux swap (a memory control group with the same limit) it \
+runs in turns.
+Swap lies on a RAM disk (a loop device with direct I/O on tmpfs without huge pages) or on zram; `/0` and \
+`/3` are the
+kernel's `page-cluster`: a page is read alone, or with its seven neighbours. Times are microseconds per \
+access, all threads
+together: the median of all repetitions with the least and the most. *CPU* is processor time per access, a \
+donor's and the
 kernel's own threads' not included. Ratios pair repetition with repetition; above 1x Spillway is faster.
 ";
 
@@ -64,13 +71,7 @@ impl<'a> Rows<'a> {
 
     /// What differs among the rows, in the order of its first appearance.
     fn distinct<T: PartialEq>(&self, of: impl Fn(&Row) -> T) -> Vec<T> {
-        let mut values = Vec::new();
-        for value in self.0.iter().map(|row| of(row)) {
-            if !values.contains(&value) {
-                values.push(value);
-            }
-        }
-        values
+        distinct(self.0.iter().map(|row| of(row)))
     }
 }
 
@@ -87,10 +88,10 @@ pub(super) fn page(reports: &[&PagingReport], note: Option<&str>) -> Result<Page
     let _ = write!(text, "\n{EXPLANATION}\n## Plots\n\n");
     let rows = Rows::of(reports);
     let mut page = Page::new("paging-benchmark", text);
-    page.picture("ratios", &ratios(&rows))?;
-    page.picture("stores", &by_store(&rows))?;
-    page.picture("shares", &by_share(&rows))?;
-    page.picture("threads", &by_threads(&rows))?;
+    page.chart("ratios", &ratios(&rows))?;
+    page.chart("stores", &by_store(&rows))?;
+    page.chart("shares", &by_share(&rows))?;
+    page.chart("threads", &by_threads(&rows))?;
     page.text.push_str("## Tables\n");
     for (data, local_pct, threads) in rows.distinct(|row| (row.data, row.local_pct, row.threads)) {
         page.text.push_str(&table(&rows, data, local_pct, threads));
@@ -101,8 +102,8 @@ pub(super) fn page(reports: &[&PagingReport], note: Option<&str>) -> Result<Page
 fn run_in_words(report: &PagingReport) -> String {
     let machine = &report.machine;
     let mut words = format!(
-        "- Spillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}. {} MiB of memory accessed, {} s each, \
-         {} repetition{}",
+        "- Spillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}. {} MiB of memory \
+         accessed, {} s each, {} repetition{}",
         machine.spillway,
         machine.kernel,
         machine.cpus,
@@ -125,7 +126,7 @@ fn run_in_words(report: &PagingReport) -> String {
 
 const USUAL: Setting = Setting { pattern: Pattern::Zipf, threads: 1, local_pct: 25, data: Data::Random };
 
-fn ratios(rows: &Rows<'_>) -> Bars {
+fn ratios(rows: &Rows<'_>) -> Chart {
     let patterns = rows.distinct(|row| row.pattern);
     let measured = rows.distinct(|row| (row.versus, row.page_cluster));
     // Of each device the read-ahead that suits swap best, of those measured.
@@ -140,16 +141,18 @@ fn ratios(rows: &Rows<'_>) -> Bars {
         };
         (format!("{mode}, against {}", swap_name(swap)), patterns.iter().map(ratio).collect())
     });
-    Bars {
-        title: "How many times faster than swap: ram:, one thread, 25% local, random data".to_owned(),
-        unit: "times".to_owned(),
-        categories: patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
-        series: series.collect(),
+    Chart {
         line_at: Some(1.0),
+        ..Chart::bars(
+            "How many times faster than swap: ram:, one thread, 25% local, random data",
+            "times",
+            patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
+            series,
+        )
     }
 }
 
-fn by_store(rows: &Rows<'_>) -> Bars {
+fn by_store(rows: &Rows<'_>) -> Chart {
     use StoreKind::{NbdTcp, NbdUnix, Ram, Shm};
     let ways = [(Ram, INLINE), (Ram, THREAD), (Shm, THREAD), (NbdUnix, THREAD), (NbdTcp, THREAD)];
     let patterns: Vec<Pattern> = rows
@@ -173,13 +176,12 @@ fn by_store(rows: &Rows<'_>) -> Bars {
         };
         series.push((format!("swap on {}", swap_name(swap)), patterns.iter().map(us).collect()));
     }
-    Bars {
-        title: "Time per access on each store: one thread, 25% local, random data".to_owned(),
-        unit: "us per access".to_owned(),
-        categories: patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
+    Chart::bars(
+        "Time per access on each store: one thread, 25% local, random data",
+        "us per access",
+        patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
         series,
-        line_at: None,
-    }
+    )
 }
 
 /// Spillway's time, whichever swap it was compared with.
@@ -188,7 +190,7 @@ fn us_on(rows: &Rows<'_>, setting: Setting, way: Way<'_>) -> Option<f64> {
     row.map(|row| row.ns_per_access / 1000.0)
 }
 
-fn by_share(rows: &Rows<'_>) -> Bars {
+fn by_share(rows: &Rows<'_>) -> Chart {
     let shares = [25, 50, 75];
     let ratio = |pattern, local_pct| {
         rows.find(Setting { pattern, local_pct, ..USUAL }, (StoreKind::Ram, THREAD), SWAPS[1])
@@ -201,16 +203,18 @@ fn by_share(rows: &Rows<'_>) -> Bars {
         let values = patterns.iter().map(|&pattern| ratio(pattern, local_pct)).collect();
         (format!("{local_pct}% local"), values)
     });
-    Bars {
-        title: "How many times faster than swap on ramdisk/3, by local share: ram:, one thread".to_owned(),
-        unit: "times".to_owned(),
-        categories: patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
-        series: series.to_vec(),
+    Chart {
         line_at: Some(1.0),
+        ..Chart::bars(
+            "How many times faster than swap on ramdisk/3, by local share: ram:, one thread",
+            "times",
+            patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
+            series,
+        )
     }
 }
 
-fn by_threads(rows: &Rows<'_>) -> Bars {
+fn by_threads(rows: &Rows<'_>) -> Chart {
     let counts = rows.distinct(|row| row.threads);
     let rate = |pattern, threads, mode| {
         us_on(rows, Setting { pattern, threads, ..USUAL }, (StoreKind::Ram, mode)).map(|us| 1000.0 / us)
@@ -226,13 +230,12 @@ fn by_threads(rows: &Rows<'_>) -> Bars {
         let values = patterns.iter().map(|&pattern| rate(pattern, threads, mode)).collect();
         (format!("{mode}, {threads} thread{}", if threads == 1 { "" } else { "s" }), values)
     });
-    Bars {
-        title: "Accesses of all threads under Spillway: ram:, 25% local, random data".to_owned(),
-        unit: "thousands a second".to_owned(),
-        categories: patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
-        series: series.collect(),
-        line_at: None,
-    }
+    Chart::bars(
+        "Accesses of all threads under Spillway: ram:, 25% local, random data",
+        "thousands a second",
+        patterns.iter().map(|pattern| pattern.name().to_owned()).collect(),
+        series,
+    )
 }
 
 fn table(rows: &Rows<'_>, data: Data, local_pct: u64, threads: usize) -> String {

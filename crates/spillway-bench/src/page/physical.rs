@@ -2,16 +2,18 @@
 
 use std::fmt::Write;
 
-use super::{Page, html};
+use spillway_report::markdown::Page;
+
+use super::html;
 use crate::BenchError;
-use crate::physical::advice::Advice;
-use crate::physical::report::{ExperimentReport, Panel, PhysicalReport};
+use crate::physical::report::{Advice, ExperimentReport, Panel, PhysicalReport};
 use crate::physical::text::{PERCENTILES, number, percentiles};
 
 /// The page of these runs; of an experiment that is in several, the last counts.
 pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Page, BenchError> {
-    let mut text = "# What physical memory costs\n\nMade by `spillway bench report` from `spillway bench physical --json`. \
-                    *DRAM* and *Optane* are the paper's machine (96 CPUs, 384 GB of DRAM, 1.65 TB of Optane).\n"
+    let mut text = "# What physical memory costs\n\nMade by `spillway bench report` from `spillway bench \
+                    physical --json`. *DRAM* and *Optane* are the paper's machine (96 CPUs, 384 GB of DRAM, \
+                    1.65 TB of Optane).\n"
         .to_owned();
     if let Some(note) = note {
         let _ = writeln!(text, "\n**{note}**");
@@ -21,8 +23,8 @@ pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Pa
     let machine = &last.machine;
     let _ = write!(
         page.text,
-        "\nSpillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}{}. Reading the clock takes {:.0} ns, which each \
-         time holds about once.\n\n",
+        "\nSpillway {}, Linux {}, {} CPUs ({}), {} GiB; load before the run {:.1}{}. Reading the clock takes \
+         {:.0} ns, which each time holds about once.\n\n",
         machine.spillway,
         machine.kernel,
         machine.cpus,
@@ -57,7 +59,10 @@ pub(super) fn page(reports: &[&PhysicalReport], note: Option<&str>) -> Result<Pa
 fn advice_table(advice: &[&Advice]) -> String {
     let mut text = String::new();
     if !advice.is_empty() {
-        text.push_str("## What to set on this machine\n\n| setting | now | set to | why | measured |\n|---|---|---|---|---|\n");
+        text.push_str(
+            "## What to set on this machine\n\n| setting | now | set to | why | measured \
+                       |\n|---|---|---|---|---|\n",
+        );
     }
     for advice in advice {
         let (setting, now) = (&advice.setting, advice.now.as_deref().unwrap_or("-"));
@@ -82,7 +87,7 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     page.text.push_str("\n\n");
     for (at, panel) in report.panels.iter().enumerate() {
         if let Some(svg) = html::picture(panel)? {
-            page.drawn(&format!("{}-{}", report.name, at + 1), &panel.title, svg);
+            page.picture(&format!("{}-{}", report.name, at + 1), &panel.title, svg);
         }
         page.text.push_str(&table(panel));
     }
@@ -102,7 +107,8 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     }
     page.text.push('\n');
     for claim in &report.claims {
-        let mark = if claim.holds { "holds" } else { "**differs**" };
+        let verdict = claim.verdict();
+        let mark = if claim.holds { verdict.to_owned() } else { format!("**{verdict}**") };
         let _ = writeln!(
             page.text,
             "- {mark}: {} (the paper: {}); here {:.2}",
@@ -142,7 +148,7 @@ fn table(panel: &Panel) -> String {
 mod tests {
     use super::*;
     use crate::physical::advice::tests::report;
-    use crate::physical::distribution::Distribution;
+    use spillway_report::distribution::Distribution;
 
     #[test]
     fn the_page_has_each_experiment_once_with_picture_and_table() {

@@ -1,24 +1,9 @@
 //! What to set on this machine, each with the measurement behind it.
 
-use serde::{Deserialize, Serialize};
-
-use super::report::{ExperimentReport, Panel, PhysicalReport};
-use super::{capacity, khugepaged, size, thp, threads};
-
-/// A setting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Advice {
-    /// What is set.
-    pub setting: String,
-    /// What it is set to now, where it is a file.
-    pub now: Option<String>,
-    /// What to set it to.
-    pub value: String,
-    /// Why, in plain words.
-    pub why: String,
-    /// The experiment, and the figures of it.
-    pub measurement: String,
-}
+use super::bytes::size;
+use super::pages::BASE_BYTES;
+use super::report::{Advice, ExperimentReport, Panel, PhysicalReport};
+use super::{capacity, khugepaged, thp, threads};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const SLEEP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
@@ -86,11 +71,12 @@ fn huge_pages(report: &PhysicalReport) -> Option<Advice> {
         let why = "huge pages gain programs here nothing to speak of; 'madvise' leaves the choice to them";
         ("madvise".to_owned(), why.to_owned())
     } else if measured.iter().any(|(mode, slowdown)| mode == "madvise" && *slowdown < best.1 * CLEAR) {
-        let why = "as fast as the best mode here, and programs that do not ask for huge pages waste no memory on them";
+        let why = "as fast as the best mode here, and programs that do not ask for huge pages waste no \
+                   memory on them";
         ("madvise".to_owned(), why.to_owned())
     } else if best.0 == "defer" {
-        let why = "programs are fastest with it here: huge pages at once where memory is whole, and later by khugepaged \
-                   where it is not (enabled: always, defrag: defer)";
+        let why = "programs are fastest with it here: huge pages at once where memory is whole, and later by \
+                   khugepaged where it is not (enabled: always, defrag: defer)";
         ("always".to_owned(), why.to_owned())
     } else {
         (
@@ -116,8 +102,8 @@ fn promotion(report: &PhysicalReport) -> Option<Advice> {
     let figures: Vec<String> =
         rates.iter().map(|rate| format!("{} {:.2} s at {:.1}% CPU", rate.0, rate.2, rate.3)).collect();
     let why = format!(
-        "the shortest sleep between scans at which promoting takes at most {MOST_DAEMON_PERCENT}% of a CPU; shorter ones \
-         promote sooner and cost programs their CPU"
+        "the shortest sleep between scans at which promoting takes at most {MOST_DAEMON_PERCENT}% of a CPU; \
+         shorter ones promote sooner and cost programs their CPU"
     );
     Some(advice(report, SLEEP, chosen.1.to_string(), why, format!("khugepaged: {}", figures.join(", "))))
 }
@@ -131,8 +117,8 @@ fn watermarks(report: &PhysicalReport) -> Option<Advice> {
     // In tenths of a per mille, as the file has it; the kernel's own is 10, and 1000 its most.
     let value = (needed_bytes / memory_bytes * 10_000.0).ceil().clamp(10.0, 1000.0);
     let why = format!(
-        "all threads together allocate up to {fastest:.1} GB/s: so that they do not reclaim memory themselves, {RECLAIM_MS} ms \
-         of that ({}) must be free between the watermarks while kswapd wakes up",
+        "all threads together allocate up to {fastest:.1} GB/s: so that they do not reclaim memory \
+         themselves, {RECLAIM_MS} ms of that ({}) must be free between the watermarks while kswapd wakes up",
         size(needed_bytes as u64 >> 20 << 20)
     );
     let measurement =
@@ -150,13 +136,15 @@ fn compaction(report: &PhysicalReport) -> Option<Advice> {
     let (value, why) = if ratio > 2.0 {
         (
             "40",
-            "a huge page from fragmented memory stalls its thread: have the kernel make memory whole in the background",
+            "a huge page from fragmented memory stalls its thread: have the kernel make memory whole in the \
+             background",
         )
     } else {
         ("20", "fragmentation costs huge pages little here: the kernel's default will do")
     };
     let measurement = format!(
-        "capacity: 99th percentile of 2 MiB {:.0} us where half of fragmented memory is free, {:.0} us where memory is whole",
+        "capacity: 99th percentile of 2 MiB {:.0} us where half of fragmented memory is free, {:.0} us where \
+         memory is whole",
         fragmented.p99 / 1000.0,
         whole.p99 / 1000.0
     );
@@ -169,14 +157,15 @@ fn allocators(report: &PhysicalReport) -> Option<Advice> {
     let of_base: Vec<(u64, f64)> = rate
         .rows
         .iter()
-        .filter(|row| row.case.get("page_bytes") == Some(&4096))
+        .filter(|row| row.case.get("page_bytes") == Some(&BASE_BYTES))
         .filter_map(|row| Some((*row.case.get("threads")?, row.value)))
         .collect();
     let most = of_base.iter().map(|&(_, rate)| rate).max_by(f64::total_cmp)?;
     let (count, _) = of_base.iter().find(|&&(_, rate)| rate >= AS_GOOD * most)?;
     let figures: Vec<String> =
         of_base.iter().map(|(threads, rate)| format!("{threads}: {rate:.2} GB/s")).collect();
-    let why = "the fewest threads that get as much memory a second as any number: more of them only wait for each other";
+    let why = "the fewest threads that get as much memory a second as any number: more of them only wait for \
+               each other";
     let measurement = format!("threads, 4 KiB: {}", figures.join(", "));
     Some(advice(report, "threads that allocate at once", count.to_string(), why.to_owned(), measurement))
 }

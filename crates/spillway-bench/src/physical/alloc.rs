@@ -1,12 +1,14 @@
 //! What the first touch of a page costs, by its size: alone, and with all CPUs at it.
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
 use super::tier::Tier;
 use super::touch::{Action, Case, Timed, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -24,8 +26,8 @@ pub const ON_ALL: &str = "on all CPUs";
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size after the \
-         other, and reserves huge pages meanwhile",
+        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size \
+         after the other, and reserves huge pages meanwhile",
         size(stage.allowed(bytes_each(stage, Pages::Transparent(HUGE_BYTES)) * stage.cpus.len() as u64))
     )
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::pages::Pages;
+use super::pages::{BASE_BYTES, Pages};
 use super::stage::Stage;
 use super::tier::Region;
 use crate::BenchError;
@@ -19,7 +19,8 @@ pub struct Edges {
 }
 
 impl Edges {
-    /// Of a graph with `2^scale` vertices: each edge falls into a quarter of the matrix by chance (rMat: 0.57, 0.19, 0.19).
+    /// Of a graph with `2^scale` vertices: each edge falls into a quarter of the matrix by chance (rMat:
+    /// 0.57, 0.19, 0.19).
     #[must_use]
     pub fn rmat(scale: u32) -> Self {
         let edge = |number: usize| {
@@ -72,7 +73,7 @@ pub struct Rounds {
 }
 
 fn words(stage: &Stage<'_>, pages: Pages, count: usize) -> Result<Region, BenchError> {
-    stage.tiers[0].map(pages, (4 * count as u64).next_multiple_of(4096))
+    stage.tiers[0].map(pages, (4 * count as u64).next_multiple_of(BASE_BYTES))
 }
 
 impl Graph {

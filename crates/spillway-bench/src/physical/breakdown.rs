@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use super::alloc::{ALONE, ON_ALL};
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::profile::{Counts, Whose, profile};
 use super::report::{ExperimentReport, Panel, times};
 use super::stage::Stage;
 use super::tier::Tier;
 use super::touch::{Action, Case, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -23,17 +24,18 @@ pub const EXPERIMENT: Experiment = Experiment {
 /// What a first touch consists of.
 pub const PARTS: [&str; 3] = ["finding", "zeroing", "the rest"];
 
-const BY_SAMPLES: &str = "sampled: the kernel looks every 100 us of CPU time what it does (software clock of perf_event); \
-                          the call chain tells finding (page allocator), zeroing (clear_page) and the rest of the fault";
-const BY_DIFFERENCE: &str = "by difference of paired runs, for this user may not sample the kernel: zeroing is what writing \
-                             zeros to memory that is there takes, the rest is a fault that reads (it maps the page of \
-                             zeros that all share, or a page that the file has), and finding is what is left of the \
-                             first touch";
+const BY_SAMPLES: &str = "sampled: the kernel looks every 100 us of CPU time what it does (software clock of \
+                          perf_event); the call chain tells finding (page allocator), zeroing (clear_page) \
+                          and the rest of the fault";
+const BY_DIFFERENCE: &str = "by difference of paired runs, for this user may not sample the kernel: zeroing \
+                             is what writing zeros to memory that is there takes, the rest is a fault that \
+                             reads (it maps the page of zeros that all share, or a page that the file has), \
+                             and finding is what is left of the first touch";
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size after the \
-         other; samples what the CPUs do meanwhile",
+        "takes up to {} of memory at a time and gives it back; has the kernel offer huge pages of one size \
+         after the other; samples what the CPUs do meanwhile",
         size(stage.allowed(bytes_each(stage) * stage.cpus.len() as u64))
     )
 }
@@ -138,7 +140,8 @@ fn zeroing_ns_per_byte(stage: &Stage<'_>, tier: &Tier) -> Result<f64, BenchError
     Ok(started.elapsed().as_nanos() as f64 / bytes as f64)
 }
 
-/// A fault that finds nothing and zeroes nothing: it maps the page of zeros that all share, or one that a file has already.
+/// A fault that finds nothing and zeroes nothing: it maps the page of zeros that all share, or one that a
+/// file has already.
 fn mapping_ns(stage: &Stage<'_>, tier: &Tier) -> Result<f64, BenchError> {
     let bytes = stage.memory(16 << 20, 1, BASE_BYTES)?;
     let mut region = tier.map(Pages::Base, bytes)?;

@@ -3,14 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use spillway_report::distribution::Distribution;
 use spillway_sys::mapping::Advise;
 
-use super::distribution::Distribution;
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::{Stage, empty_bytes, meminfo};
 use super::tier::Region;
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -49,9 +50,9 @@ const PATTERNS: [Pattern; 2] = [
 fn does(stage: &Stage<'_>) -> String {
     let (least, most) = (capacities(stage)[0], capacities(stage)[capacities(stage).len() - 1]);
     format!(
-        "takes every free 2 MiB of the machine and gives back at once all but one page of each, then half of the pages, so that \
-         no 2 MiB are free in one piece: {} to {} of memory, of which half stays free for others; they get no huge pages \
-         meanwhile, and the kernel moves pages",
+        "takes every free 2 MiB of the machine and gives back at once all but one page of each, then half of \
+         the pages, so that no 2 MiB are free in one piece: {} to {} of memory, of which half stays free for \
+         others; they get no huge pages meanwhile, and the kernel moves pages",
         size(least),
         size(most)
     )
@@ -66,8 +67,8 @@ fn capacities(stage: &Stage<'_>) -> Vec<u64> {
 
 fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), BenchError> {
     report.method = Some(
-        "memory beyond a capacity is held in whole huge pages, where the paper takes it offline; the kernel zeroes each page, \
-         which the paper leaves out"
+        "memory beyond a capacity is held in whole huge pages, where the paper takes it offline; the kernel \
+         zeroes each page, which the paper leaves out"
             .to_owned(),
     );
     let capacities = capacities(stage);
@@ -113,7 +114,8 @@ fn one(stage: &Stage<'_>, capacity: u64, pattern: Option<Pattern>) -> Result<(Ve
     touch(stage, wanted)
 }
 
-/// Huge pages that were free. What is taken to be broken up is broken up at once: others have free memory at every moment.
+/// Huge pages that were free. What is taken to be broken up is broken up at once: others have free memory at
+/// every moment.
 struct Taken {
     region: Region,
     /// Where the next one goes.
@@ -231,8 +233,8 @@ fn claim(report: &mut ExperimentReport) {
         report.at_least(&text, "Fig. 10", mean, 1.0);
     }
     report.notes.push(
-        "the paper's ratios leave zeroing out, which makes them larger; a touch that got no huge page took the kernel's \
-         attempt to make one, and a small page"
+        "the paper's ratios leave zeroing out, which makes them larger; a touch that got no huge page took \
+         the kernel's attempt to make one, and a small page"
             .to_owned(),
     );
 }

@@ -1,12 +1,14 @@
 //! What freeing a page costs, by its size.
 
+use spillway_report::distribution::Distribution;
+
 use super::alloc::{ALONE, ON_ALL, by_size, bytes_each};
-use super::distribution::Distribution;
-use super::pages::{HUGE_BYTES, Pages};
+use super::bytes::size;
+use super::experiment::Experiment;
+use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, in_times, times};
 use super::stage::Stage;
 use super::touch::{Action, Case, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -32,11 +34,16 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
     for tier in &stage.tiers {
         let title = format!("Freeing a page, {}", tier.name());
         let mut panel = by_size(stage, report, tier, Action::Free, &title)?;
-        let bytes = stage.memory(16 << 20, 1, 4096)?;
+        let bytes = stage.memory(16 << 20, 1, BASE_BYTES)?;
         let nothing =
             Case { tier, pages: Pages::Base, threads: 1, bytes, action: Action::FreeNothing, cpus: &[] };
         let nothing = run(stage, &nothing)?;
-        panel.distribution(CALL, "4 KiB", &[("page_bytes", 4096)], Distribution::of(nothing.latencies_ns));
+        panel.distribution(
+            CALL,
+            "4 KiB",
+            &[("page_bytes", BASE_BYTES)],
+            Distribution::of(nothing.latencies_ns),
+        );
         report.panels.push(panel);
     }
     let panel = &report.panels[0];

@@ -1,16 +1,18 @@
-//! What memory costs inside a virtual machine when it is used for the first time, which the host zeroes too, and for the
-//! second.
+//! What memory costs inside a virtual machine when it is used for the first time, which the host zeroes too,
+//! and for the second.
 //!
 //! It runs in the guest, and before the others, which then find memory that the host has given.
 
 use std::fs;
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::{Stage, spare_bytes};
 use super::touch::{Action, Case, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -27,13 +29,14 @@ const USES: [&str; 3] = ["first use", "second use", "third use"];
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes {} of memory three times in 2 MiB pages and gives it back: a host that had not given it to this machine \
-         gives it now",
+        "takes {} of memory three times in 2 MiB pages and gives it back: a host that had not given it to \
+         this machine gives it now",
         size(bytes(stage) >> 20 << 20)
     )
 }
 
-/// All that can be spared, unless in a hurry: what was used already costs less, and nobody can tell where it lies.
+/// All that can be spared, unless in a hurry: what was used already costs less, and nobody can tell where it
+/// lies.
 fn bytes(stage: &Stage<'_>) -> u64 {
     spare_bytes().min(stage.most_bytes).min(stage.amount(4 << 30, u64::MAX)) / HUGE_BYTES * HUGE_BYTES
 }
@@ -73,8 +76,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
     );
     report.at_least("the first use costs no less than a later one, times", "over 2", ratio, 0.8);
     report.notes.push(
-        "the host's part is in the first use of memory that it has not given yet, or has taken back (free page reporting, \
-         balloons): soon after the start, and again some time after memory was freed"
+        "the host's part is in the first use of memory that it has not given yet, or has taken back (free \
+         page reporting, balloons): soon after the start, and again some time after memory was freed"
             .to_owned(),
     );
     report.panels.push(panel);

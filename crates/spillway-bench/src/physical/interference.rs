@@ -2,13 +2,15 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
 use super::tier::{Tier, pin};
 use super::touch::{Action, Case, Timed, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -28,7 +30,8 @@ const MOST_WRITERS: usize = 4;
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes {} of memory for up to {MOST_WRITERS} threads, which write it without pause for some seconds, and {} to touch",
+        "takes {} of memory for up to {MOST_WRITERS} threads, which write it without pause for some seconds, \
+         and {} to touch",
         size(stage.allowed(writer_bytes(stage) * MOST_WRITERS as u64)),
         size(stage.allowed(touched_bytes(stage) * stage.cpus.len() as u64))
     )
@@ -157,8 +160,8 @@ fn claim(report: &mut ExperimentReport, cpus: usize) {
     report.at_least("CPU time of a fault beside 4 writers over that without, times", "Fig. 13", grown, 1.0);
     if cpus <= MOST_WRITERS {
         report.notes.push(format!(
-            "with {cpus} CPUs, writers share those that are left: they wait for each other, and with all CPUs faulting \
-             the faults wait for them too, which CPU time leaves out"
+            "with {cpus} CPUs, writers share those that are left: they wait for each other, and with all \
+             CPUs faulting the faults wait for them too, which CPU time leaves out"
         ));
     }
 }

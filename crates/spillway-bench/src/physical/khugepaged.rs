@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use spillway_sys::mapping::Advise;
 
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{BASE_BYTES, HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -50,8 +51,8 @@ fn scans(stage: &Stage<'_>) -> u64 {
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "fills {} of memory with 4 KiB pages and has khugepaged promote them, at four scan rates: sets khugepaged and huge \
-         pages for the whole machine for up to {} s",
+        "fills {} of memory with 4 KiB pages and has khugepaged promote them, at four scan rates: sets \
+         khugepaged and huge pages for the whole machine for up to {} s",
         size(stage.allowed(region_bytes(stage))),
         RATES.iter().map(|&(_, sleep_ms, _)| limit(stage, sleep_ms).as_secs()).sum::<u64>()
     )
@@ -78,7 +79,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         stage.settings.restore();
         if done.share < LEAST {
             let reason = format!(
-                "{:.0}% promoted in {:.0} s: khugepaged scans the memory of all programs that ask for huge pages; end them",
+                "{:.0}% promoted in {:.0} s: khugepaged scans the memory of all programs that ask for huge \
+                 pages; end them",
                 done.share * 100.0,
                 done.seconds
             );

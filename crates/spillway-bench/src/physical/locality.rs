@@ -1,7 +1,8 @@
 //! What the first touch costs on the node of the thread and on others.
 
-use super::Experiment;
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
@@ -20,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const SIZES: [Pages; 2] = [Pages::Base, Pages::Transparent(HUGE_BYTES)];
 
 fn does(stage: &Stage<'_>) -> String {
-    let bytes = super::size(stage.allowed(bytes_in_all(stage)));
+    let bytes = super::bytes::size(stage.allowed(bytes_in_all(stage)));
     format!("takes {bytes} of memory on each node from the CPUs of each node, and gives it back")
 }
 
@@ -38,8 +39,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         })
         .collect();
     if nodes.len() < 2 {
-        let reason = "the machine has one node, or one was chosen: a remote one is needed; give a QEMU guest two \
-                      (-numa node) and measure inside";
+        let reason = "the machine has one node, or one was chosen: a remote one is needed; give a QEMU guest \
+                      two (-numa node) and measure inside";
         report.leave_out("remote nodes", reason);
     }
     let from: Vec<_> = nodes.iter().filter(|(_, _, cpus)| !cpus.is_empty()).collect();

@@ -1,21 +1,23 @@
-//! What Linux's physical memory management costs on this machine, measured as the paper on terabyte-scale memories does
-//! (`bench physical`).
+//! What Linux's physical memory management costs on this machine, measured as the paper on terabyte-scale
+//! memories does (`bench physical`).
 //!
-//! One file an experiment: [`guest`], [`alloc`], [`breakdown`], [`free`], [`locality`], [`threads`], [`capacity`],
-//! [`khugepaged`], [`thp`], [`interference`], [`zeroing`]. What they share:
+//! One file an experiment: [`guest`], [`alloc`], [`breakdown`], [`free`], [`locality`], [`threads`],
+//! [`capacity`], [`khugepaged`], [`thp`], [`interference`], [`zeroing`]. What they share:
 //!
+//! - [`experiment`]: what an experiment is
 //! - [`stage`]: tiers, memory to take, settings, interruption; [`settings`]: what is set and set back
 //! - [`tier`], [`pages`], [`touch`]: memory in pages of a size, touched and freed
 //! - [`profile`]: where the time goes, by samples
 //! - [`bfs`], [`memcached`]: the programs
-//! - [`report`], [`distribution`], [`advice`], [`pool`], [`text`]: what comes out
+//! - [`report`], [`advice`], [`pool`], [`text`]: what comes out
 
 pub mod advice;
 pub mod alloc;
 pub mod bfs;
 pub mod breakdown;
+mod bytes;
 pub mod capacity;
-pub mod distribution;
+pub mod experiment;
 pub mod free;
 pub mod guest;
 pub mod interference;
@@ -42,10 +44,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use spillway_core::size::Size;
 
 use crate::BenchError;
 use crate::machine::Machine;
+use experiment::Experiment;
 use report::{ExperimentReport, LeftOut, PhysicalReport};
 use settings::Settings;
 use stage::{Progress, Stage};
@@ -76,18 +78,6 @@ pub enum Kind {
     Interference,
     /// Share of programs' time that goes into zeroing
     Zeroing,
-}
-
-/// An experiment.
-pub struct Experiment {
-    /// Where the paper has it.
-    pub paper: &'static str,
-    /// What it measures.
-    pub about: &'static str,
-    /// What it does to the machine.
-    pub does: fn(&Stage<'_>) -> String,
-    /// Measures. What it found before an error is kept.
-    pub run: fn(&Stage<'_>, &mut ExperimentReport) -> Result<(), BenchError>,
 }
 
 impl Kind {
@@ -144,8 +134,8 @@ const NOTED: [&str; 11] = [
     "/proc/sys/vm/swappiness",
 ];
 
-/// Runs the experiments. One that cannot run is reported as left out, and the others go on. So are those that had not ended when
-/// the user interrupted.
+/// Runs the experiments. One that cannot run is reported as left out, and the others go on. So are those that
+/// had not ended when the user interrupted.
 ///
 /// # Errors
 /// A tier that is asked for is not there, or another run is at work.
@@ -220,27 +210,6 @@ fn run(stage: &Stage<'_>, kind: Kind, report: &mut PhysicalReport) -> Result<(),
     Ok(())
 }
 
-impl ExperimentReport {
-    /// What came out, or a note of what was left out and why. An interrupt ends everything.
-    fn attempt<T>(&mut self, what: &str, result: Result<T, BenchError>) -> Result<Option<T>, BenchError> {
-        match result {
-            Ok(value) => Ok(Some(value)),
-            Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
-            Err(error) => {
-                if !self.left_out.iter().any(|left| left.what == what) {
-                    self.leave_out(what, error);
-                }
-                Ok(None)
-            }
-        }
-    }
-}
-
-/// A number of bytes as people write it.
-fn size(bytes: u64) -> String {
-    Size::from_bytes(bytes).to_string().replace(".0 ", " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,12 +223,5 @@ mod tests {
                 assert!(experiment.about.len() > 20 && (experiment.does)(stage).len() > 20, "{kind:?}");
             }
         });
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        for (bytes, text) in [(4096, "4 KiB"), (2 << 20, "2 MiB"), (1 << 30, "1 GiB"), (1536, "1.5 KiB")] {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

@@ -3,15 +3,17 @@
 use std::fs;
 use std::path::Path;
 
+use spillway_core::page::{HUGE_PAGE_SIZE, PAGE_SIZE};
+
 use super::settings::{self, Settings};
 use crate::BenchError;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
 const RESERVED: &str = "/sys/kernel/mm/hugepages";
 /// The smallest page.
-pub const BASE_BYTES: u64 = 4096;
+pub const BASE_BYTES: u64 = PAGE_SIZE as u64;
 /// What a directory of the processor maps at once.
-pub const HUGE_BYTES: u64 = 2 << 20;
+pub const HUGE_BYTES: u64 = HUGE_PAGE_SIZE as u64;
 
 /// How memory is got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +50,7 @@ impl Pages {
     /// What people call it.
     #[must_use]
     pub fn name(self) -> String {
-        let size = super::size(self.bytes());
+        let size = super::bytes::size(self.bytes());
         match self {
             Self::Any => "any".to_owned(),
             Self::Reserved(_) => format!("hugetlb {size}"),
@@ -68,7 +70,8 @@ impl Pages {
         }
     }
 
-    /// How often the kernel has given one of these and how often a smaller one in its place, since it started.
+    /// How often the kernel has given one of these and how often a smaller one in its place, since it
+    /// started.
     #[must_use]
     pub fn given(self) -> Option<(u64, u64)> {
         let Self::Transparent(bytes) = self else { return None };
@@ -133,7 +136,7 @@ fn prepare_reserved(settings: &Settings, bytes: u64, count: u64) -> Result<(), B
     let free = number("free_hugepages")?;
     if free < count {
         return Err(BenchError::setup(
-            format!("reserve {count} huge pages of {}", super::size(bytes)),
+            format!("reserve {count} huge pages of {}", super::bytes::size(bytes)),
             format!("the kernel finds contiguous memory for {free}"),
             "reserve them when the machine starts (hugepagesz=, hugepages=)",
         ));

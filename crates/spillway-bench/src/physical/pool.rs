@@ -1,9 +1,10 @@
-//! What follows from the measurements for the frames of `spillway run`: a configuration file for it, with the reason of
-//! each setting ("Physical memory management on NVMM", section 5.5: settings by what a tier costs).
+//! What follows from the measurements for the frames of `spillway run`: a configuration file for it, with the
+//! reason of each setting ("Physical memory management on NVMM", section 5.5: settings by what a tier costs).
 
 use std::fmt::Write;
 
 use super::advice::panel;
+use super::pages::BASE_BYTES;
 use super::report::PhysicalReport;
 use super::{capacity, interference, thp, threads};
 
@@ -52,7 +53,7 @@ pub fn toml(report: &PhysicalReport) -> String {
 fn alone_bytes_per_s(report: &PhysicalReport) -> Option<f64> {
     let rows = &panel(report, "threads", threads::RATE)?.rows;
     let is_alone = |case: &std::collections::BTreeMap<String, u64>| {
-        case.get("page_bytes") == Some(&4096) && case.get("threads") == Some(&1)
+        case.get("page_bytes") == Some(&BASE_BYTES) && case.get("threads") == Some(&1)
     };
     Some(rows.iter().find(|row| is_alone(&row.case))?.value * 1e9)
 }
@@ -64,7 +65,8 @@ fn mebibytes(bytes: f64) -> String {
 fn reserve(report: &PhysicalReport) -> Option<PoolSetting> {
     let bytes_per_s = alone_bytes_per_s(report)?;
     let why = format!(
-        "what first writes of one thread use up in {REFILL_MS} ms, until more is zeroed (threads: {:.2} GB/s)",
+        "what first writes of one thread use up in {REFILL_MS} ms, until more is zeroed (threads: {:.2} \
+         GB/s)",
         bytes_per_s / 1e9
     );
     Some(PoolSetting { name: "reserve_bytes", value: mebibytes(bytes_per_s * REFILL_MS / 1e3), why })
@@ -89,8 +91,9 @@ fn huge_pages(report: &PhysicalReport) -> Option<PoolSetting> {
     let stall = p99(false)? / p99(true)?.max(1.0);
     let worth = gain <= WORTH_TEARING && stall <= MOST_STALL;
     let why = format!(
-        "BFS takes {gain:.2} of its time with them (thp; {WORTH_TEARING} would be worth it, as eviction tears them apart), one from \
-         fragmented memory {stall:.1} times as long at the 99th percentile (capacity; at most {MOST_STALL})"
+        "BFS takes {gain:.2} of its time with them (thp; {WORTH_TEARING} would be worth it, as eviction \
+         tears them apart), one from fragmented memory {stall:.1} times as long at the 99th percentile \
+         (capacity; at most {MOST_STALL})"
     );
     Some(PoolSetting { name: "huge_pages", value: worth.to_string(), why })
 }
@@ -104,8 +107,8 @@ fn yield_ratio(report: &PhysicalReport) -> Option<PoolSetting> {
     let grown = p90("1")? / p90("0")?;
     let ratio = (grown * BEYOND_A_WRITER).clamp(YIELD_RATIOS.0, YIELD_RATIOS.1);
     let why = format!(
-        "beside one writer the 90th percentile of faults is {grown:.2} times what it is alone (interference), and {BEYOND_A_WRITER} \
-         times that is more than background work has to cost"
+        "beside one writer the 90th percentile of faults is {grown:.2} times what it is alone \
+         (interference), and {BEYOND_A_WRITER} times that is more than background work has to cost"
     );
     Some(PoolSetting { name: "background.yield_ratio", value: format!("{ratio:.2}"), why })
 }
@@ -113,9 +116,9 @@ fn yield_ratio(report: &PhysicalReport) -> Option<PoolSetting> {
 #[cfg(test)]
 mod tests {
     use super::super::advice::tests::report;
-    use super::super::distribution::Distribution;
     use super::super::report::Panel;
     use super::*;
+    use spillway_report::distribution::Distribution;
 
     fn rates(alone: f64) -> Panel {
         let mut panel = Panel::new(threads::RATE, "GB/s");

@@ -86,8 +86,8 @@ struct Meaning {
     is_fault: bool,
 }
 
-/// Functions of the page allocator (`mm/page_alloc.c`, `mm/hugetlb.c`) and those that clear pages, by name, of kernels
-/// since 5.10. What a name begins with where it ends in `*`.
+/// Functions of the page allocator (`mm/page_alloc.c`, `mm/hugetlb.c`) and those that clear pages, by name,
+/// of kernels since 5.10. What a name begins with where it ends in `*`.
 const ZEROING: &[&str] = &[
     "clear_page_*",
     "clear_pages*",

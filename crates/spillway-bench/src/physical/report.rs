@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-pub use spillway_lab::figures::Claim;
+use spillway_report::claim::Claim;
+use spillway_report::distribution::Distribution;
 
-use super::advice::Advice;
-use super::distribution::Distribution;
+use crate::BenchError;
 use crate::machine::Machine;
 
 /// All of it.
@@ -107,6 +107,21 @@ pub struct Beside {
     pub here: String,
 }
 
+/// A setting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// What is set.
+    pub setting: String,
+    /// What it is set to now, where it is a file.
+    pub now: Option<String>,
+    /// What to set it to.
+    pub value: String,
+    /// Why, in plain words.
+    pub why: String,
+    /// The experiment, and the figures of it.
+    pub measurement: String,
+}
+
 impl Panel {
     /// One without rows.
     #[must_use]
@@ -153,18 +168,16 @@ impl Panel {
 impl ExperimentReport {
     /// States that `measured` is at least `least`; says nothing where nothing was measured.
     pub fn at_least(&mut self, text: &str, paper: &str, measured: Option<f64>, least: f64) {
-        self.claim(format!("{text}: at least {least}"), paper, measured, |measured| measured >= least);
+        self.claim(measured, |measured| Claim::at_least(text, paper, measured, least));
     }
 
     /// States that `measured` is at most `most`.
     pub fn at_most(&mut self, text: &str, paper: &str, measured: Option<f64>, most: f64) {
-        self.claim(format!("{text}: at most {most}"), paper, measured, |measured| measured <= most);
+        self.claim(measured, |measured| Claim::at_most(text, paper, measured, most));
     }
 
-    fn claim(&mut self, text: String, paper: &str, measured: Option<f64>, holds: impl Fn(f64) -> bool) {
-        if let Some(measured) = measured.filter(|measured| measured.is_finite()) {
-            self.claims.push(Claim { text, paper: paper.to_owned(), measured, holds: holds(measured) });
-        }
+    fn claim(&mut self, measured: Option<f64>, claim: impl Fn(f64) -> Claim) {
+        self.claims.extend(measured.filter(|measured| measured.is_finite()).map(claim));
     }
 
     /// Notes the paper's figures beside ours; says nothing where nothing was measured.
@@ -178,6 +191,24 @@ impl ExperimentReport {
     /// Notes a part that was not measured.
     pub fn leave_out(&mut self, what: impl Into<String>, reason: impl std::fmt::Display) {
         self.left_out.push(LeftOut { what: what.into(), reason: reason.to_string() });
+    }
+
+    /// What came out, or a note of what was left out and why. An interrupt ends everything.
+    pub(super) fn attempt<T>(
+        &mut self,
+        what: &str,
+        result: Result<T, BenchError>,
+    ) -> Result<Option<T>, BenchError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
+            Err(error) => {
+                if !self.left_out.iter().any(|left| left.what == what) {
+                    self.leave_out(what, error);
+                }
+                Ok(None)
+            }
+        }
     }
 
     /// The panel of this title.

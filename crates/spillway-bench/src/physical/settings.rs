@@ -1,5 +1,5 @@
-//! Settings of the machine for the time of an experiment: what was there comes back at the end, on an error, on an
-//! interrupt - and, where the benchmark was killed, when it is started again.
+//! Settings of the machine for the time of an experiment: what was there comes back at the end, on an error,
+//! on an interrupt - and, where the benchmark was killed, when it is started again.
 
 use std::cell::RefCell;
 use std::fs;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
 
-/// Notes what to set back if this process is killed. On a file system that a restart of the machine clears, as it does the
-/// settings.
+/// Notes what to set back if this process is killed. On a file system that a restart of the machine clears,
+/// as it does the settings.
 const JOURNAL: &str = "/run/spillway-bench-physical.json";
 const REMEDY: &str = "run it as root";
 
@@ -49,7 +49,8 @@ fn write(path: &Path, value: &str) -> Result<(), BenchError> {
 }
 
 impl Settings {
-    /// Nothing is changed yet. What a killed run has left is set back first; the second value says what that was.
+    /// Nothing is changed yet. What a killed run has left is set back first; the second value says what that
+    /// was.
     ///
     /// # Errors
     /// Another run is changing settings now.

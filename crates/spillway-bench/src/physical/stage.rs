@@ -1,4 +1,5 @@
-//! What an experiment stands on: the tiers, the settings, the memory that it may take, and the user who may interrupt.
+//! What an experiment stands on: the tiers, the settings, the memory that it may take, and the user who may
+//! interrupt.
 
 use std::cell::RefCell;
 use std::fs;
@@ -72,8 +73,8 @@ impl Stage<'_> {
         bytes.min(self.most_bytes)
     }
 
-    /// `wanted` bytes of memory for each of `shares` users, or less where others would have too little; a multiple of
-    /// `unit`.
+    /// `wanted` bytes of memory for each of `shares` users, or less where others would have too little; a
+    /// multiple of `unit`.
     ///
     /// # Errors
     /// There is not even one unit for each.
@@ -81,8 +82,8 @@ impl Stage<'_> {
         let free = spare_bytes().min(self.most_bytes);
         let bytes = wanted.min(free / shares.max(1)) / unit * unit;
         if bytes == 0 {
-            let what = format!("take {} of memory {shares} times", super::size(unit));
-            let reason = format!("only {} can be spared", super::size(free));
+            let what = format!("take {} of memory {shares} times", super::bytes::size(unit));
+            let reason = format!("only {} can be spared", super::bytes::size(free));
             return Err(BenchError::setup(what, reason, "end other programs"));
         }
         Ok(bytes)

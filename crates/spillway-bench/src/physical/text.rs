@@ -48,7 +48,7 @@ pub fn experiment(report: &ExperimentReport) -> String {
         text.push_str(&wrapped(&format!("{}: {}{paper}", beside.what, beside.here), "  "));
     }
     for claim in &report.claims {
-        let mark = if claim.holds { "holds" } else { "differs" };
+        let mark = claim.verdict();
         text.push_str(&wrapped(&format!("{mark}: {}; here {:.2}", claim.text, claim.measured), "  "));
     }
     report.notes.iter().for_each(|note| text.push_str(&wrapped(note, "  ")));
@@ -130,8 +130,8 @@ fn terminal_table(panel: &Panel) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::distribution::Distribution;
     use super::*;
+    use spillway_report::distribution::Distribution;
 
     #[test]
     fn numbers_have_units_that_people_read() {

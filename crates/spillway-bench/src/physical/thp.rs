@@ -1,13 +1,15 @@
 //! How programs fare under the four modes of transparent huge pages.
 
+use spillway_report::distribution::Distribution;
+
 use super::bfs::{Edges, Graph};
-use super::distribution::Distribution;
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::memcached::{ENTRY_BYTES, Memcached};
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel};
 use super::settings;
 use super::stage::Stage;
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -58,8 +60,8 @@ impl Mode {
 fn does(stage: &Stage<'_>) -> String {
     let bytes = Edges::rmat(4).bytes() << (scale(stage) - 4);
     format!(
-        "sets transparent huge pages to each mode in turn, for the whole machine, for some seconds each; runs BFS on {} of \
-         memory and memcached with {}",
+        "sets transparent huge pages to each mode in turn, for the whole machine, for some seconds each; \
+         runs BFS on {} of memory and memcached with {}",
         size(2 * bytes),
         size(entries(stage) * ENTRY_BYTES)
     )
@@ -148,8 +150,8 @@ fn claim(report: &mut ExperimentReport) {
         report.beside(&format!("worst mode for {what}"), dram, optane, worst);
     }
     report.notes.push(
-        "where whole 2 MiB of memory are free, 'defer' gives them at the first touch as 'always' does: the two differ \
-         where memory is fragmented"
+        "where whole 2 MiB of memory are free, 'defer' gives them at the first touch as 'always' does: the \
+         two differ where memory is fragmented"
             .to_owned(),
     );
 }

@@ -1,12 +1,14 @@
 //! What the first touch costs by the number of threads that touch memory at once.
 
-use super::distribution::Distribution;
+use spillway_report::distribution::Distribution;
+
+use super::bytes::size;
+use super::experiment::Experiment;
 use super::pages::{HUGE_BYTES, Pages};
 use super::report::{ExperimentReport, Panel, in_times, times};
 use super::stage::Stage;
 use super::tier::Tier;
 use super::touch::{Action, Case, Timed, run};
-use super::{Experiment, size};
 use crate::BenchError;
 
 /// The experiment.
@@ -26,8 +28,8 @@ const SIZES: [Pages; 2] = [Pages::Base, Pages::Transparent(HUGE_BYTES)];
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "takes {} of memory, divided among up to {} threads, and gives it back; has the kernel offer huge pages of 2 MiB \
-         where memory asks for them",
+        "takes {} of memory, divided among up to {} threads, and gives it back; has the kernel offer huge \
+         pages of 2 MiB where memory asks for them",
         size(stage.allowed(whole_bytes(stage))),
         counts(stage.cpus.len()).last().copied().unwrap_or(1)
     )

@@ -97,7 +97,7 @@ impl Tier {
     /// Maps memory of it that is not there before it is touched.
     pub fn map(&self, pages: Pages, bytes: u64) -> Result<Region, BenchError> {
         let failed = |error: &dyn std::fmt::Display| {
-            let what = format!("map {} of {} in {}", super::size(bytes), pages.name(), self.name());
+            let what = format!("map {} of {} in {}", super::bytes::size(bytes), pages.name(), self.name());
             BenchError::setup(what, error, "reserve more of them, or measure less with --quick")
         };
         let map = |backing| Mapping::new(backing, bytes as usize).map_err(|error| failed(&error));

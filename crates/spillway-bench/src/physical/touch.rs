@@ -1,4 +1,5 @@
-//! Memory that is touched for the first time, and freed: each page by itself, timed, on one CPU or on many at once.
+//! Memory that is touched for the first time, and freed: each page by itself, timed, on one CPU or on many at
+//! once.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use spillway_sys::process::die_with_parent;
 
-use super::Experiment;
 use super::bfs::{Edges, Graph};
+use super::experiment::Experiment;
 use super::memcached::Memcached;
 use super::pages::Pages;
 use super::profile::{Counts, Whose, profile};
@@ -50,7 +50,8 @@ const PROGRAMS: [Program; 4] = [
 
 fn does(stage: &Stage<'_>) -> String {
     format!(
-        "runs BFS, fills memcached, and starts Node.js {} times and a small program {} times; samples meanwhile what they do",
+        "runs BFS, fills memcached, and starts Node.js {} times and a small program {} times; samples \
+         meanwhile what they do",
         node_runs(stage),
         process_runs(stage)
     )
@@ -91,8 +92,8 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
     if !panel.rows.is_empty() {
         report.panels.push(panel);
     }
-    let reason = "a guest without hardware help (QEMU's TCG) would measure the translator; 'many small processes' stands \
-                  in its place";
+    let reason = "a guest without hardware help (QEMU's TCG) would measure the translator; 'many small \
+                  processes' stands in its place";
     report.leave_out("many small VMs", reason);
     Ok(())
 }

@@ -6,18 +6,22 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use spillway_core::page::PAGE_SIZE;
+
 use super::archive::Archive;
-use super::{Case, Plan};
+use super::plan::{Case, Plan};
 use crate::BenchError;
 use crate::measured::output_of;
 
 /// Memory of node 0. Node 1 begins behind it.
 const LOCAL_BYTES: u64 = 512 << 20;
-/// Memory of node 1 that is used: the kernel gets it as a device, whose ends must be those of its memory blocks.
+/// Memory of node 1 that is used: the kernel gets it as a device, whose ends must be those of its memory
+/// blocks.
 const FAR_BYTES: u64 = 512 << 20;
 /// What firmware keeps of node 1 lies in here.
 const REST_BYTES: u64 = 128 << 20;
-/// HotBox's Table 1 has a cache of 6 MiB for 1 GiB of local memory; we have so much for all of the workload's.
+/// HotBox's Table 1 has a cache of 6 MiB for 1 GiB of local memory; we have so much for all of the
+/// workload's.
 const CACHE_OF_MEMORY: f64 = 6.0 / 1024.0;
 const WAYS: u64 = 8;
 const LINE_BYTES: u64 = 64;
@@ -99,8 +103,8 @@ pub(super) fn prepare_workload(directory: &Path) -> Result<PathBuf, BenchError> 
 }
 
 impl Guest {
-    /// Compiles the guest's programs and packs its first files. `spillway` is the daemon; `kernel_directory` holds `vmlinuz`
-    /// and `modules/`, as `scripts/guest-kernel` leaves it.
+    /// Compiles the guest's programs and packs its first files. `spillway` is the daemon; `kernel_directory`
+    /// holds `vmlinuz` and `modules/`, as `scripts/guest-kernel` leaves it.
     ///
     /// # Errors
     /// Something is missing or cannot be compiled.
@@ -191,10 +195,11 @@ impl Guest {
     }
 }
 
-/// The modelled cache for so much memory: as many sets as make it that large, in steps of the lines of a page.
+/// The modelled cache for so much memory: as many sets as make it that large, in steps of the lines of a
+/// page.
 pub(super) fn cache_bytes(memory_mib: u32) -> u64 {
     let bytes = f64::from(memory_mib) * f64::from(1 << 20) * CACHE_OF_MEMORY;
-    let step = WAYS * 4096;
+    let step = WAYS * PAGE_SIZE as u64;
     debug_assert!(step / WAYS / LINE_BYTES == 64);
     ((bytes / step as f64).round() as u64).max(1) * step
 }
@@ -225,8 +230,9 @@ fn memory_arguments(far_ns: u32) -> Vec<String> {
 fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     let Case { workload, policy, local_pct, latency_ns, start } = case;
     // What would make runs differ, and what takes long and has no bearing here.
-    let quick = "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable nokaslr norandmaps cryptomgr.notests \
-                 transparent_hugepage=never rootfstype=ramfs initcall_blacklist=load_system_certificate_list";
+    let quick = "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable nokaslr norandmaps \
+                 cryptomgr.notests transparent_hugepage=never rootfstype=ramfs \
+                 initcall_blacklist=load_system_certificate_list";
     // Node 1 is for a device, and node 0's first memory, a zone of its own, for nobody.
     let memory = format!(
         "memmap=15M$0x100000 memmap={FAR_BYTES}%{LOCAL_BYTES:#x}-1+0xefffffff memmap={REST_BYTES}${:#x}",
@@ -237,14 +243,15 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     let settings = settings.join(",");
     let source = plan.source.as_deref().unwrap_or_else(|| source_of(policy));
     format!(
-        "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} rig_far_ns={latency_ns} \
-         rig_mib={} rig_warm_s={} rig_measured_s={} rig_look_ms={} rig_source={source} rig_settings={settings} \
-         rig_start={start}",
+        "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} \
+         rig_far_ns={latency_ns} rig_mib={} rig_warm_s={} rig_measured_s={} rig_look_ms={} \
+         rig_source={source} rig_settings={settings} rig_start={start}",
         plan.memory_mib, plan.warm_s, plan.measured_s, plan.look_ms
     )
 }
 
-/// The telemetry source of a policy, where none is named: INDIGO's is faults at marked pages (its section 4.1).
+/// The telemetry source of a policy, where none is named: INDIGO's is faults at marked pages (its section
+/// 4.1).
 fn source_of(policy: &str) -> &'static str {
     if policy == "indigo" { "hint-faults" } else { "auto" }
 }
@@ -254,14 +261,16 @@ pub(super) fn scaled_settings(policy: &str, memory_mib: u32) -> Vec<String> {
     match policy {
         // A pass over all that the daemon has numbers for, 4 GiB, in each period.
         "hotbox" => vec![format!("scan_block_bytes={}", 4_u64 << 30)],
-        // 10 MiB of 10 GiB. Marks as often as the kernel goes over all of the memory; the threshold is found by trial.
+        // 10 MiB of 10 GiB. Marks as often as the kernel goes over all of the memory; the threshold is found
+        // by trial.
         "indigo" => vec![
             format!("slack_bytes={}", u64::from(memory_mib) << 10),
             "marking_period_us=125000".to_owned(),
             "benefit_pages=50".to_owned(),
             "marks_in_a_row=4".to_owned(),
         ],
-        // All that the daemon has numbers for in a second, as often as Linux goes over a process of up to 2,560 MiB.
+        // All that the daemon has numbers for in a second, as often as Linux goes over a process of up to
+        // 2,560 MiB.
         "tpp" => vec![format!("scan_bytes={}", 4_u64 << 30), "scan_period_us=1000000".to_owned()],
         _ => Vec::new(),
     }
@@ -290,7 +299,8 @@ mod tests {
             #include <assert.h>
             int main(void) {
                 struct cache cache;
-                assert(!cache_init(&cache, 1000, 2) && !cache_init(&cache, 4096, 0) && !cache_init(&cache, 0, 1));
+                assert(!cache_init(&cache, 1000, 2) && !cache_init(&cache, 4096, 0) && !cache_init(&cache, \
+                0, 1));
                 assert(cache_init(&cache, 3 * 2 * 64, 2) && cache.sets == 3);
                 assert(!cache_access(&cache, 0) && cache_access(&cache, 0));
                 assert(!cache_access(&cache, 3) && cache_access(&cache, 0));
@@ -316,7 +326,7 @@ mod tests {
             compile(source, directory.path()).unwrap();
         }
         let workload = compile(&WORKLOAD, directory.path()).unwrap();
-        for name in super::super::WORKLOADS {
+        for name in super::super::plan::WORKLOADS {
             let printed = run(Command::new(&workload).args([name, "8", "0", "0.1"])).unwrap();
             let printed: serde_json::Value = serde_json::from_slice(&printed).unwrap();
             assert!(

@@ -1,8 +1,9 @@
-//! The rig's runs beside the lab's: the same workload under the same policy, from a record of what the program does to
-//! memory, on the platform that the rig models.
+//! The rig's runs beside the lab's: the same workload under the same policy, from a record of what the
+//! program does to memory, on the platform that the rig models.
 //!
-//! A record has as many steps as the workload made in the rig under that policy, so that the lab's run is as long. What is
-//! compared is measured at the same time in both: after the workload has filled its memory and been warmed up.
+//! A record has as many steps as the workload made in the rig under that policy, so that the lab's run is as
+//! long. What is compared is measured at the same time in both: after the workload has filled its memory and
+//! been warmed up.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -15,8 +16,8 @@ use spillway_lab::trace::record::record;
 use spillway_lab::workloads::TRACE;
 
 use super::guest::{cache_bytes, prepare_workload, scaled_settings};
+use super::plan::{DAEMONS, Plan};
 use super::report::Row;
-use super::{DAEMONS, Plan};
 use crate::BenchError;
 
 /// A run of the rig and one of the lab.
@@ -54,7 +55,8 @@ impl Pair {
 /// All pairs as a Markdown table.
 #[must_use]
 pub fn markdown(pairs: &[Pair]) -> String {
-    let mut text = "| workload | policy | rig | lab | points apart | promotions, rig | promotions, lab |\n|---|---|---|---|---|---|---|\n"
+    let mut text = "| workload | policy | rig | lab | points apart | promotions, rig | promotions, lab \
+                    |\n|---|---|---|---|---|---|---|\n"
         .to_owned();
     for pair in pairs {
         text += &format!(
@@ -104,7 +106,8 @@ fn spec(plan: &Plan, row: &Row, trace: &Path) -> RunSpec {
         ("far_ns", Value::from(row.latency_ns)),
         // The lab makes it a power of two.
         ("llc_bytes", cache_bytes(plan.memory_mib).into()),
-        // Nothing is prefetched, and pages are copied within this machine's memory, which has no far lines to wait for.
+        // Nothing is prefetched, and pages are copied within this machine's memory, which has no far lines to
+        // wait for.
         ("stream_overlap", 1.into()),
         ("copy_overlap", 0.into()),
     ];
@@ -165,7 +168,8 @@ fn beside(plan: &Plan, program: &Path, row: &Row, directory: &Path) -> Result<Pa
     })
 }
 
-/// Runs in the lab what the rig ran under the daemon's policies, on `plan`'s platform; `tell` hears of each pair.
+/// Runs in the lab what the rig ran under the daemon's policies, on `plan`'s platform; `tell` hears of each
+/// pair.
 ///
 /// # Errors
 /// A program is missing or fails, or there is no room for a trace: some 200 MB at a time.

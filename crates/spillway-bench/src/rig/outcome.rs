@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
+use super::plan::{Case, Plan};
 use super::report::Row;
-use super::{Case, Plan};
 
-/// Nanoseconds of any access, and what one takes beyond that when local memory serves it: HotBox, Table 1, 30 and 210
-/// cycles of 2.6 GHz. As in the lab, and in `counters.h`.
+/// Nanoseconds of any access, and what one takes beyond that when local memory serves it: HotBox, Table 1, 30
+/// and 210 cycles of 2.6 GHz. As in the lab, and in `counters.h`.
 pub const CACHE_NS: f64 = 11.5;
 /// See [`CACHE_NS`].
 pub const LOCAL_NS: f64 = 70.0;
@@ -99,9 +99,12 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
 mod tests {
     use super::*;
 
-    const CONSOLE: &str = "noise\r\nBEGIN vmstat-before\r\npgpromote_success 5\r\npgdemote_kswapd 1\r\npgdemote_direct 0\r\nEND\r\n\
-        BEGIN workload\r\nspillway: tier: said {something}\r\n{\"steps\": 20, \"accesses\": 1000, \"local_misses\": 30, \"far_misses\": 10, \
-        \"pages\": 10, \"local_pages\": 2}\r\nEND\r\nBEGIN vmstat-after\r\npgpromote_success 12\r\npgdemote_kswapd 3\r\n\
+    const CONSOLE: &str = "noise\r\nBEGIN vmstat-before\r\npgpromote_success 5\r\npgdemote_kswapd \
+                           1\r\npgdemote_direct 0\r\nEND\r\n\
+        BEGIN workload\r\nspillway: tier: said \
+        {something}\r\n{\"steps\": 20, \"accesses\": 1000, \"local_misses\": 30, \"far_misses\": 10, \
+        \"pages\": 10, \"local_pages\": 2}\r\nEND\r\nBEGIN vmstat-after\r\npgpromote_success \
+        12\r\npgdemote_kswapd 3\r\n\
         pgdemote_direct 4\r\nEND\r\nrig: the workload ended with status 0\r\n";
 
     fn case(policy: &str) -> Case {
@@ -126,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_run_of_the_daemons_is_read_from_its_statistics() {
-        let stats = r#"{"groups": [{"promotions": 10, "promotions_used": 4, "demotions": 25, "placements": 20, "windows": 9,
-            "paused_windows": 6, "telemetry_cpu_pct": 1.5, "scan_interval_ms": 100.0}]}"#;
+        let stats = r#"{"groups": [{"promotions": 10, "promotions_used": 4, "demotions": 25, "placements": 20,
+            "windows": 9, "paused_windows": 6, "telemetry_cpu_pct": 1.5, "scan_interval_ms": 100.0}]}"#;
         let console = format!("BEGIN stats\n{stats}\nEND\n{CONSOLE}");
         let row = row(&Plan::default(), &case("hotbox"), &console, &counters()).unwrap();
         assert_eq!((row.promotions, row.demotions, row.good_put), (10, 5, Some(0.4)));

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use maud::{Markup, PreEscaped, html};
-use spillway_lab::report::document::document;
+use spillway_report::ChartError;
+use spillway_report::chart::Chart;
+use spillway_report::document::document;
+use spillway_report::order::distinct;
 
-use super::Plan;
+use super::plan::Plan;
 use super::report::{Goal, Row};
-use crate::BenchError;
 use crate::machine::Machine;
-use crate::page::plot::Bars;
 
 const COLUMNS: [&str; 11] = [
     "workload",
@@ -67,10 +68,10 @@ pub fn markdown(rows: &[Row]) -> String {
 pub fn short_markdown(rows: &[Row], latency_ns: u32) -> String {
     let rows: Vec<&Row> =
         rows.iter().filter(|row| row.latency_ns == latency_ns && row.local_pct < 100).collect();
-    let policies = in_order(rows.iter().map(|row| row.policy.as_str()));
+    let policies = distinct(rows.iter().map(|row| row.policy.as_str()));
     let mut text = format!("| workload, local memory | {} | static oracle |\n|---|", policies.join(" | "));
     text.push_str(&"---|".repeat(policies.len() + 1));
-    for (workload, local_pct) in in_order(rows.iter().map(|row| (row.workload.as_str(), row.local_pct))) {
+    for (workload, local_pct) in distinct(rows.iter().map(|row| (row.workload.as_str(), row.local_pct))) {
         let _ = write!(text, "\n| {workload}, {local_pct}% |");
         let of_case = || rows.iter().filter(|row| row.workload == workload && row.local_pct == local_pct);
         for policy in &policies {
@@ -84,59 +85,50 @@ pub fn short_markdown(rows: &[Row], latency_ns: u32) -> String {
     text + "\n"
 }
 
-fn in_order<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for one in all {
-        if !found.contains(&one) {
-            found.push(one);
-        }
-    }
-    found
-}
-
-fn picture(rows: &[Row], workload: &str, latency_ns: u32) -> Result<String, BenchError> {
+fn picture(rows: &[Row], workload: &str, latency_ns: u32) -> Result<String, ChartError> {
     let of_case: Vec<&Row> = rows
         .iter()
         .filter(|row| row.workload == workload && row.latency_ns == latency_ns && row.local_pct < 100)
         .collect();
-    let shares = in_order(of_case.iter().map(|row| row.local_pct));
+    let shares = distinct(of_case.iter().map(|row| row.local_pct));
     let ratio = |policy: &str, local_pct: u32| {
         let row = of_case.iter().find(|row| row.policy == policy && row.local_pct == local_pct);
         row.map(|row| row.local_hit_ratio * 100.0)
     };
-    let policies = in_order(of_case.iter().map(|row| row.policy.clone()));
+    let policies = distinct(of_case.iter().map(|row| row.policy.clone()));
     let series = policies.into_iter().map(|policy| {
         let values = shares.iter().map(|&local_pct| ratio(&policy, local_pct)).collect();
         (policy, values)
     });
-    Bars {
-        title: format!("{workload}: misses that local memory served, {latency_ns} ns"),
-        unit: "%".into(),
-        categories: shares.iter().map(|share| format!("{share}% local")).collect(),
-        series: series.collect(),
-        line_at: None,
-    }
-    .svg()
+    let title = format!("{workload}: misses that local memory served, {latency_ns} ns");
+    let points = shares.iter().map(|share| format!("{share}% local")).collect();
+    Chart::bars(title, "%", points, series).svg()
 }
 
 /// The page.
 ///
 /// # Errors
 /// A picture cannot be drawn.
-pub fn page(rows: &[Row], goals: &[Goal], plan: &Plan) -> Result<String, BenchError> {
+pub fn page(rows: &[Row], goals: &[Goal], plan: &Plan) -> Result<String, ChartError> {
     let machine = Machine::this();
     let mut pictures = Vec::new();
-    for (workload, latency_ns) in in_order(rows.iter().map(|row| (row.workload.as_str(), row.latency_ns))) {
+    for (workload, latency_ns) in distinct(rows.iter().map(|row| (row.workload.as_str(), row.latency_ns))) {
         pictures.push(picture(rows, workload, latency_ns)?);
     }
     let header = html! {
         header {
             h1 { "Hybrid memory on a real kernel" }
             p {
-                "Spillway " (machine.spillway) "; guests of two memory nodes under QEMU without KVM, " (plan.memory_mib)
-                " MiB a workload, " (plan.warm_s) " s of the guest's time to settle and " (plan.measured_s) " s measured"
+                "Spillway " (machine.spillway) "; guests of two memory nodes under QEMU without \
+                                                KVM, " (plan.memory_mib)
+                " MiB a workload, " (plan.warm_s) " s of the guest's time to settle \
+                                                   and " (plan.measured_s) " s measured"
             }
-            nav { a href="#goals" { "Goals" } a href="#pictures" { "Local hit ratios" } a href="#rows" { "All numbers" } }
+            nav {
+                a href="#goals" { "Goals" }
+                a href="#pictures" { "Local hit ratios" }
+                a href="#rows" { "All numbers" }
+            }
         }
     };
     let sections = html! {
@@ -159,7 +151,11 @@ fn goals_section(goals: &[Goal]) -> Markup {
                     thead { tr { th { "wanted" } th { "found" } th { "met" } } }
                     tbody {
                         @for goal in goals {
-                            tr { td { (goal.wanted) } td { (goal.found) } td { @if goal.met { "yes" } @else { b { "no" } } } }
+                            tr {
+                                td { (goal.wanted) }
+                                td { (goal.found) }
+                                td { @if goal.met { "yes" } @else { b { "no" } } }
+                            }
                         }
                     }
                 }
@@ -173,9 +169,11 @@ fn rows_section(rows: &[Row]) -> Markup {
         section #rows {
             h2 { "All numbers" }
             p.note {
-                "AMAT is 11.5 ns an access, 70 ns more where local memory serves it, and the latency of far memory where that does. "
+                "AMAT is 11.5 ns an access, 70 ns more where local memory serves it, and the latency of far \
+                 memory where that does. "
                 "The static oracle is the best fixed choice of pages, known afterwards. "
-                "Where a range stands behind the AMAT, a case was begun several times, and each number is the median."
+                "Where a range stands behind the AMAT, a case was begun several times, and each number is \
+                 the median."
             }
             div.card {
                 table {

@@ -34,7 +34,8 @@ pub struct Row {
     pub llc_hit_ratio: f64,
     /// Average time of an access.
     pub amat_ns: f64,
-    /// Promoted pages that were used before they were demoted, of those promoted; none where nobody counts it.
+    /// Promoted pages that were used before they were demoted, of those promoted; none where nobody counts
+    /// it.
     pub good_put: Option<f64>,
     /// Pages moved to local memory.
     pub promotions: u64,

@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use spillway_store::nbd::wire::handshake::{
+use spillway_nbd::handshake::{
     self as hs, ClientOption, ExportFlags, InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES,
 };
-use spillway_store::nbd::wire::transmission::{Command, ReplyHead, Request, RequestFlags};
+use spillway_nbd::transmission::{Command, ReplyHead, Request, RequestFlags};
 
 /// A connection; reads and writes fail after 30 s.
 pub struct Raw(pub TcpStream);

@@ -3,21 +3,8 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-
-use crate::chart::Chart;
-
-/// A claim of a paper.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Claim {
-    /// What it says, as an inequality over `measured`.
-    pub text: String,
-    /// What the paper measured, in its words.
-    pub paper: String,
-    /// What our runs measured for it.
-    pub measured: f64,
-    /// Whether it holds in our measurement.
-    pub holds: bool,
-}
+use spillway_report::chart::Chart;
+use spillway_report::claim::Claim;
 
 /// A value of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -112,14 +99,12 @@ impl Figure {
 
     /// States that `measured` is at least `least`.
     pub(super) fn at_least(&mut self, text: &str, paper: &str, measured: f64, least: f64) {
-        let text = format!("{text}: at least {least}");
-        self.claims.push(Claim { text, paper: paper.into(), measured, holds: measured >= least });
+        self.claims.push(Claim::at_least(text, paper, measured, least));
     }
 
     /// States that `measured` is at most `most`.
     pub(super) fn at_most(&mut self, text: &str, paper: &str, measured: f64, most: f64) {
-        let text = format!("{text}: at most {most}");
-        self.claims.push(Claim { text, paper: paper.into(), measured, holds: measured <= most });
+        self.claims.push(Claim::at_most(text, paper, measured, most));
     }
 }
 

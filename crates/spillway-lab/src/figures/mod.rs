@@ -12,10 +12,11 @@ mod indigo;
 pub mod lab;
 mod statistics;
 
+use spillway_report::claim::Claim;
 use thiserror::Error;
 
 use crate::run::RunError;
-pub use figure::{Claim, Figure, Panel, Value};
+pub use figure::{Figure, Panel, Value};
 use lab::Lab;
 
 /// The claims of some figures as a table in Markdown, as `docs/figures.md` has it.
@@ -23,8 +24,9 @@ use lab::Lab;
 pub fn markdown(figures: &[Figure]) -> String {
     let mut table = String::from("| figure | claim | paper | here | |\n|---|---|---|---|---|\n");
     for figure in figures {
-        for Claim { text, paper, measured, holds } in &figure.claims {
-            let verdict = if *holds { "holds" } else { "differs" };
+        for claim in &figure.claims {
+            let Claim { text, paper, measured, .. } = claim;
+            let verdict = claim.verdict();
             table += &format!("| {} | {text} | {paper} | {measured:.3} | {verdict} |\n", figure.id);
         }
     }

@@ -1,7 +1,8 @@
 //! Runs side by side: which policy wins under which conditions, and how each does along a scale.
 
+use spillway_report::chart::Chart;
+
 use super::table::Run;
-use crate::chart::Chart;
 
 /// What a run was made under, but for its policy and its seed.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,8 +1,7 @@
 //! What a report is made from, and why there is none.
 
+use spillway_report::ChartError;
 use thiserror::Error;
-
-use crate::chart::ChartError;
 
 /// The table of a sweep, in its directory.
 pub const RUNS: &str = crate::sweep::TABLE;

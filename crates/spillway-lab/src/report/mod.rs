@@ -4,11 +4,9 @@
 //!
 //! - [`table`]: the runs of a sweep
 //! - [`compare`]: who wins where, curves and breakdowns
-//! - [`document`]: what this page and those of measurements have in common
 //! - `page`: how it looks
 
 pub mod compare;
-pub mod document;
 mod error;
 mod page;
 pub mod table;

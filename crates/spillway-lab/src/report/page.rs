@@ -1,12 +1,13 @@
 //! The page itself: its sections, in HTML.
 
 use maud::{Markup, PreEscaped, html};
+use spillway_report::chart::{Chart, short};
+use spillway_report::claim::claims_table;
+use spillway_report::document::document;
 
 use super::compare::{Group, breakdown, by_latency, by_local_memory, groups, policies};
-use super::document::{claim_row, claims_head, document};
 use super::error::ReportError;
 use super::table::Run;
-use crate::chart::{Chart, short};
 use crate::figures::Figure;
 
 /// Measures of the table of all numbers: their columns and their headings.
@@ -74,8 +75,8 @@ fn winners(groups: &[Group]) -> Markup {
         section #winners {
             h2 { "Who wins where" }
             p.note {
-                "Run time over that of the fastest policy under the same conditions. In italics: bounds, which have \
-                 all the memory or know the future, and so do not compete."
+                "Run time over that of the fastest policy under the same conditions. In italics: bounds, \
+                 which have all the memory or know the future, and so do not compete."
             }
             div.scores {
                 @for (name, wins) in &wins {
@@ -184,14 +185,7 @@ fn paper(figure: &Figure) -> Result<Markup, ReportError> {
             h3 { (figure.id) ": " (figure.title) }
             p.note { (figure.source) }
             (cards(&figure.charts())?)
-            table {
-                (claims_head())
-                tbody {
-                    @for claim in &figure.claims {
-                        (claim_row(&claim.text, &claim.paper, &format!("{:.3}", claim.measured), claim.holds))
-                    }
-                }
-            }
+            (claims_table(&figure.claims, 3))
         }
     })
 }

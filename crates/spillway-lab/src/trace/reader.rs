@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read};
 
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::codec::Decoder;
 use super::{
@@ -159,7 +159,7 @@ pub(super) fn read_part(source: &mut impl Read, at: &mut u64) -> Result<Part, Tr
     if missing {
         return Err(TraceError::Truncated { at: *at });
     }
-    if header[PART_HEADER_BYTES - 8..] != xxh3_64(&packed).to_le_bytes() {
+    if header[PART_HEADER_BYTES - 8..] != XxHash3_64::oneshot(&packed).to_le_bytes() {
         return Err(damaged("a checksum is wrong"));
     }
     let raw = zstd::bulk::decompress(&packed[PART_HEADER_BYTES - 8..], raw_bytes)

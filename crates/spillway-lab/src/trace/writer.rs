@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use super::codec::Encoder;
 use super::{
@@ -139,7 +139,7 @@ impl<W: Write> TraceWriter<W> {
         for number in [task, records, raw.len() as u32, packed.len() as u32] {
             header.extend(number.to_le_bytes());
         }
-        let checksum = xxh3_64(&[&header, packed.as_slice()].concat());
+        let checksum = XxHash3_64::oneshot(&[&header, packed.as_slice()].concat());
         header.extend(checksum.to_le_bytes());
         self.out.write_all(&header)?;
         self.out.write_all(&packed)?;

@@ -64,7 +64,7 @@ fn part(trace: &mut Vec<u8>, tag: u8, task: u32, records: u32, raw: &[u8]) {
     for number in [task, records, raw.len() as u32, packed.len() as u32] {
         header.extend(number.to_le_bytes());
     }
-    let checksum = xxhash_rust::xxh3::xxh3_64(&[header.as_slice(), &packed].concat());
+    let checksum = twox_hash::XxHash3_64::oneshot(&[header.as_slice(), &packed].concat());
     trace.extend(header);
     trace.extend(checksum.to_le_bytes());
     trace.extend(packed);

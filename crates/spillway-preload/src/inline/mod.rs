@@ -8,10 +8,10 @@ mod arguments;
 mod signals;
 pub mod system_calls;
 
-use spillway_pager::attach::Birth;
-use spillway_pager::calls::Operation;
+use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
-use spillway_pager::undisturbed::defer_signal;
+use spillway_pager::inline::undisturbed::defer_signal;
+use spillway_pager::threads::calls::Operation;
 use spillway_sys::dispatch;
 use spillway_sys::signal::{self, AltStacks, Context};
 
@@ -25,7 +25,7 @@ static ALT_STACKS: AltStacks = AltStacks::new();
 
 /// What serves faults in this process; `None` in thread mode.
 pub fn pager() -> Option<&'static Inline> {
-    BIRTH.get().and_then(Birth::inline)
+    BIRTH.get().and_then(Startup::inline)
 }
 
 /// Has the calling thread, the only one of the program, serve its faults from now on.

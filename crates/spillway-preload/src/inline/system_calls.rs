@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use spillway_core::page::PAGE_SIZE;
-use spillway_pager::calls::Operation;
 use spillway_pager::inline::Inline;
+use spillway_pager::threads::calls::Operation;
 use spillway_sys::signal::{self, Context};
 use spillway_sys::{dispatch, raw};
 

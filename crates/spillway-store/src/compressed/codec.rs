@@ -72,7 +72,12 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_page_does_no_harm(seed: u32, at: prop::sample::Index, byte: u8, cut: prop::sample::Index) {
+        fn a_damaged_page_does_no_harm(
+            seed: u32,
+            at: prop::sample::Index,
+            byte: u8,
+            cut: prop::sample::Index,
+        ) {
             let mut codec = Codec::new();
             let mut packed = codec.pack(&page_of(u64::from(seed) * 4 + 1)).to_vec();
             *at.get_mut(&mut packed) = byte;

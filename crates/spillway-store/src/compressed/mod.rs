@@ -1,8 +1,8 @@
 //! `compressed:`: pages compressed by lz4 in a memory file that all processes of the run map.
 //!
-//! The [`layout`] has an index, which says for each slot where its page lies, and an arena that [`spans`] hands
-//! out in the sizes of [`classes`]; [`codec`] compresses. There are no locks: a process may be killed at any
-//! moment, and loses at worst the memory of the page it was about to write or free.
+//! The [`layout`] has an index, which says for each slot where its page lies, and an arena that [`spans`]
+//! hands out in the sizes of [`classes`]; [`codec`] compresses. There are no locks: a process may be killed
+//! at any moment, and loses at worst the memory of the page it was about to write or free.
 
 mod classes;
 mod codec;
@@ -20,7 +20,7 @@ use spillway_core::size::Size;
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::memory::{held_bytes, no_memory_file, no_such_slot, pages_in, shared_file};
-use crate::{Lane, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{Lane, LatencyClass, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 use classes::{Class, SPAN_BYTES};
 use codec::Codec;
 use layout::{Entry, Layout};
@@ -52,6 +52,10 @@ struct CompressedStore {
 }
 
 impl Store for CompressedStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Compression
+    }
+
     fn uri(&self) -> &str {
         &self.arena.uri
     }

@@ -1,15 +1,15 @@
 //! Who owns which piece of the arena: an allocator without locks, in memory that several processes share and
 //! in which any of them may be killed between any two instructions.
 //!
-//! The arena is cut into spans; a span in use serves one [`Class`]. A span's *state* is one word: class, count
-//! of objects taken, and whether it is being retired; a free span's is 0. Its *bitmap* says which objects
-//! are taken.
+//! The arena is cut into spans; a span in use serves one [`Class`]. A span's *state* is one word: class,
+//! count of objects taken, and whether it is being retired; a free span's is 0. Its *bitmap* says which
+//! objects are taken.
 //!
 //! - To allocate, first count one object up in a state with the right class and room, then claim a clear bit.
 //!   There is one, because bits are cleared before they are counted down.
-//! - To free, clear the bit, then count down. Who would count down to 0 sets the state to *empty* instead: the
-//!   span is then theirs alone. They leave it, with its memory, in a *warm* place, whence the next one who needs
-//!   a span takes it; or, when these are taken, give its memory back and set the state to 0.
+//! - To free, clear the bit, then count down. Who would count down to 0 sets the state to *empty* instead:
+//!   the span is then theirs alone. They leave it, with its memory, in a *warm* place, whence the next one
+//!   who needs a span takes it; or, when these are taken, give its memory back and set the state to 0.
 //!
 //! Hence count >= bits set, always. Whoever dies in between leaves a count too high (an object, or an empty
 //! span, is lost until the run ends), never one too low (an object with two owners).
@@ -164,9 +164,9 @@ impl<W: Word> Spans<'_, W> {
         self.search(class)
     }
 
-    /// Gives an object back. `give_back` is called with the span's number when the span's memory should go back
-    /// to the machine; nobody else uses the span until it returns. False when nobody owns such an object: a caller's mistake or
-    /// damaged memory; nothing is changed then.
+    /// Gives an object back. `give_back` is called with the span's number when the span's memory should go
+    /// back to the machine; nobody else uses the span until it returns. False when nobody owns such an
+    /// object: a caller's mistake or damaged memory; nothing is changed then.
     pub fn free(&self, object: Object, give_back: impl FnOnce(u32)) -> bool {
         let Some((state, word, bit)) = self.words_of(object) else { return false };
         if !matches!(State::unpack(state.get()), State::Serving(class, _) if class == object.class) {
@@ -319,8 +319,8 @@ impl<W: Word> Spans<'_, W> {
         })
     }
 
-    /// The slow way, when all hints have failed: looks at every span, for free ones and for those of the class
-    /// or the next larger that have room.
+    /// The slow way, when all hints have failed: looks at every span, for free ones and for those of the
+    /// class or the next larger that have room.
     fn search(&self, class: Class) -> Option<Object> {
         const TRIES: usize = 8; // Others may take what was found.
         (0..TRIES).find_map(|_| {
@@ -484,7 +484,8 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            4 => (0..CLASSES as u8, 0..3usize, 1..200u16).prop_map(|(class, lane, n)| Step::Allocate(class, lane, n)),
+            4 => (0..CLASSES as u8, 0..3usize, 1..200u16)
+                .prop_map(|(class, lane, n)| Step::Allocate(class, lane, n)),
             3 => (any::<prop::sample::Index>(), 1..150u16).prop_map(|(which, n)| Step::Free(which, n)),
             1 => Just(Step::NewLane),
         ]

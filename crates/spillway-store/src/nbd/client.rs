@@ -2,9 +2,9 @@
 //!
 //! [`prepare`] opens the export, and keeps the connection in [`SharedParts::fd`]. With a Spillway donor the
 //! export is private to the run, and lives for as long as anybody holds that connection, or a lane, and the
-//! donor's grace time longer. The connection also carries the server's address to the processes of the run, so
-//! that none of them needs to look up a name. With a server that is not ours the named export is used as it is;
-//! if such a server loses its contents, the pager's checksums tell.
+//! donor's grace time longer. The connection also carries the server's address to the processes of the run,
+//! so that none of them needs to look up a name. With a server that is not ours the named export is used as
+//! it is; if such a server loses its contents, the pager's checksums tell.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 use rustix::net::getpeername;
 use spillway_core::page::PAGE_SIZE;
+use spillway_nbd::errno;
+use spillway_nbd::handshake::ExportFlags;
+use spillway_nbd::private::{PrivateQuery, derived_token};
 
 use super::connection::{Address, ConnectError, Connection};
 use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, plan};
-use super::private::{PrivateQuery, derived_token};
-use super::wire::errno;
-use super::wire::handshake::ExportFlags;
-use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{
+    Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
+};
 
 /// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
 const MAX_RUN_PAGES: usize = 256;
@@ -211,6 +213,10 @@ struct NbdStore {
 }
 
 impl Store for NbdStore {
+    fn latency_class(&self) -> LatencyClass {
+        LatencyClass::Remote
+    }
+
     fn uri(&self) -> &str {
         &self.target.uri
     }
@@ -253,7 +259,8 @@ impl NbdLane {
         self.connection.as_ref().is_some_and(|connection| connection.flags.contains(flag))
     }
 
-    /// Gets every run its answer, over as many connections as it takes. Requests can be made twice without harm.
+    /// Gets every run its answer, over as many connections as it takes. Requests can be made twice without
+    /// harm.
     fn exchange(
         &mut self,
         pages: &mut Pages<'_, '_>,

@@ -14,15 +14,17 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, recv, sendmsg, socket_with,
 };
-use thiserror::Error;
-
-use super::private::{ABSENT, LOST, PrivateQuery};
-use super::wire::handshake::{
+use spillway_nbd::handshake::{
     BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
     InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES, decode_export_name_reply, decode_greeting,
     decode_reply, decode_reply_header, info, put_option, reply,
 };
-use super::wire::{MAX_REQUEST_BYTES, WireError};
+use spillway_nbd::private::{ABSENT, LOST, PrivateQuery};
+use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
+use thiserror::Error;
+
+/// What a server without block sizes takes best, by the protocol.
+const PREFERRED_BYTES: u32 = 4096;
 
 /// Most replies to one option; a server that sends more is not well.
 const MAX_REPLIES: usize = 1000;
@@ -109,7 +111,8 @@ impl Connection {
         Greeter::connect(address, deadline, timeout)?.open(export, query)
     }
 
-    /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is over.
+    /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is
+    /// over.
     pub fn wait(&self, and_writable: bool, timeout: Duration) -> Result<bool, Errno> {
         let events = if and_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         wait_for(&self.socket, events, timeout)
@@ -271,8 +274,11 @@ impl Greeter {
             _ => false,
         };
         let mut size_and_flags = None;
-        let mut blocks =
-            BlockSizes { minimum_bytes: 1, preferred_bytes: 4096, maximum_bytes: MAX_REQUEST_BYTES };
+        let mut blocks = BlockSizes {
+            minimum_bytes: 1,
+            preferred_bytes: PREFERRED_BYTES,
+            maximum_bytes: MAX_REQUEST_BYTES,
+        };
         let go = ClientOption::Go(InfoQuery { name: export, kinds: vec![info::BLOCK_SIZE] });
         let outcome = self.ask(&go, |reply| match reply {
             OptionReply::Export { size_bytes, flags } => size_and_flags = Some((*size_bytes, *flags)),
@@ -312,7 +318,7 @@ impl Greeter {
         self.send(&bytes)?;
         let answer = decode_export_name_reply(&self.array::<EXPORT_NAME_REPLY_BYTES>()?)?;
         if !offered.contains(HandshakeFlags::NO_ZEROES) {
-            self.array::<{ super::wire::handshake::EXPORT_NAME_ZEROES }>()?;
+            self.array::<{ spillway_nbd::handshake::EXPORT_NAME_ZEROES }>()?;
         }
         Ok(answer)
     }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use spillway_core::page::{PAGE_SIZE, Page};
-
-use super::connection::{Connection, Progress};
-use super::wire::transmission::{
+use spillway_nbd::transmission::{
     ChunkFlags, Command, HOLE_PAYLOAD_BYTES, OFFSET_BYTES, REQUEST_BYTES, ReplyHead, Request, RequestFlags,
     chunk, decode_data_offset, decode_error, decode_hole,
 };
-use super::wire::{WireError, errno};
+use spillway_nbd::{WireError, errno};
+
+use super::connection::{Connection, Progress};
 use crate::{ReadRequest, WriteRequest};
 
 /// Received bytes that a lane holds at most.

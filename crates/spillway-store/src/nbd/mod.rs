@@ -1,9 +1,7 @@
-//! NBD: the store for `nbd://` and `nbd+unix://`, and the codec that the donor shares.
+//! NBD: the store for `nbd://` and `nbd+unix://`. Its protocol is in the crate `spillway-nbd`.
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`wire`] | the protocol over byte slices |
-//! | [`private`] | how a run keeps its export to itself |
 //! | [`connection`] | connecting and the client's handshake |
 //! | [`exchange`] | a batch of requests and replies on one connection |
 //! | [`client`] | the store: planning, reconnecting, outcomes |
@@ -11,7 +9,5 @@
 pub mod client;
 pub mod connection;
 pub mod exchange;
-pub mod private;
-pub mod wire;
 
 pub use client::{drop_export, open, prepare};

@@ -18,14 +18,16 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 use rustix::process::geteuid;
+use spillway_nbd::private::derived_token;
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::doorbell::{self, COUNT_MASK, Watcher};
 use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
 use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
-use crate::nbd::private::derived_token;
-use crate::{Lane, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
+use crate::{
+    Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
+};
 
 /// Watches the doorbell for this long at most before sleeping.
 const WATCH: Duration = Duration::from_micros(60);
@@ -164,6 +166,10 @@ fn receive_welcome(socket: &OwnedFd) -> Result<(Option<Welcome>, Option<OwnedFd>
 }
 
 impl Store for ShmStore {
+    fn latency_class(&self) -> LatencyClass {
+        if self.fabric.is_some() { LatencyClass::Remote } else { LatencyClass::Neighbour }
+    }
+
     fn uri(&self) -> &str {
         &self.uri
     }

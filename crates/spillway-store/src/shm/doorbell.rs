@@ -68,8 +68,8 @@ pub fn ring(word: &impl Word, count: u32) {
     }
 }
 
-/// Watches a doorbell for a while before sleeping: a page takes 1 us, falling asleep and being woken some 10 us.
-/// For how long adapts: watching is no use while both sides share a processor, or nothing comes.
+/// Watches a doorbell for a while before sleeping: a page takes 1 us, falling asleep and being woken some 10
+/// us. For how long adapts: watching is no use while both sides share a processor, or nothing comes.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     longest: Duration,

@@ -1,7 +1,7 @@
 //! How a lane and its donor meet: two messages over an abstract Unix socket, the second with the ring's
 //! memory file. Afterwards the socket carries nothing; each side sees by its end that the other is gone.
 
-use crate::nbd::private::{MAX_TOKEN_BYTES, is_valid_token};
+use spillway_nbd::private::{MAX_TOKEN_BYTES, is_valid_token};
 
 const MAGIC: [u8; 8] = *b"SPLRING1";
 

@@ -9,8 +9,8 @@
 //! | 8192 + 4096 i | its page | client for a write, donor for a read |
 //!
 //! Request number n uses entry n modulo [`ENTRIES`]; requests are completed in the order in which they were
-//! submitted. An entry belongs to the client until it is submitted and again once it is completed. Either side
-//! may find anything there if the other misbehaves: what is read is read once, and checked.
+//! submitted. An entry belongs to the client until it is submitted and again once it is completed. Either
+//! side may find anything there if the other misbehaves: what is read is read once, and checked.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};

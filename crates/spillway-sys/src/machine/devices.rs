@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Check, read_value};
+use super::check::{Check, read_value};
 
 const LIBRARY: &str = "libspillway_preload.so";
 

@@ -6,7 +6,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::UserfaultfdFlags;
 
-use super::{Check, has_capability, read_value};
+use super::check::{Check, has_capability, read_value};
 use crate::uffd::{self, Features};
 
 /// First kernel with `UFFDIO_MOVE`, the youngest feature that the pager stands on.
@@ -78,7 +78,8 @@ const FEATURES: [FeatureUse; 17] = [
     unneeded(Features::MISSING_SHMEM, "uffd-missing-shmem", "not needed: shared memory is left alone"),
     unneeded(Features::MINOR_SHMEM, "uffd-minor-shmem", "not needed: shared memory is left alone"),
     unneeded(Features::WP_HUGETLBFS_SHMEM, "uffd-wp-shmem", "not needed: shared memory is left alone"),
-    unneeded(Features::MISSING_HUGETLBFS, "uffd-missing-hugetlb", "not needed: huge page files are left alone"),
+    unneeded(Features::MISSING_HUGETLBFS, "uffd-missing-hugetlb", "not needed: huge page files are left \
+                                                                   alone"),
     unneeded(Features::MINOR_HUGETLBFS, "uffd-minor-hugetlb", "not needed: huge page files are left alone"),
 ];
 
@@ -136,7 +137,8 @@ fn no_userfaultfd(error: Errno) -> Check {
     .essential()
 }
 
-/// Whether faults that the kernel raises for a program, as in read(2), can be handled too, and by which right.
+/// Whether faults that the kernel raises for a program, as in read(2), can be handled too, and by which
+/// right.
 fn permission() -> Check {
     let device = open_device();
     let by_call = uffd::supported_features(None);

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::process::{Resource, getrlimit};
 
-use super::{Check, has_capability, print_bytes, read_value};
+use super::check::{Check, has_capability, print_bytes, read_value};
 
 const CAP_IPC_LOCK: u32 = 14;
 

@@ -1,5 +1,6 @@
-//! What every ring must stand: no record makes the decoder panic, read outside of the ring, or tell of what is no access.
-//! Shared by the property tests (`access_records.rs`) and the fuzz target (`fuzz/fuzz_targets/access_records.rs`).
+//! What every ring must stand: no record makes the decoder panic, read outside of the ring, or tell of what
+//! is no access. Shared by the property tests (`access_records.rs`) and the fuzz target
+//! (`fuzz/fuzz_targets/access_records.rs`).
 
 use spillway_sys::access_events::{Record, decode_ring};
 

@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use spillway_core::page::PAGE_SIZE;
     use spillway_sys::memory::Area;
+    use std::sync::atomic::Ordering;
 
     const PAGES: usize = 512;
 
@@ -103,7 +104,7 @@ mod tests {
     fn a_scan_finds_what_was_accessed_since_the_scan_before() {
         let mut source = PageTables::open().unwrap();
         let area = Area::new(PAGES * PAGE_SIZE).unwrap();
-        (0..PAGES).for_each(|page| area.write(page * PAGE_SIZE, &[1]));
+        (0..PAGES).for_each(|page| area.words(page * PAGE_SIZE, 1)[0].store(1, Ordering::Relaxed));
         let start = area.address() as u64;
         let range = start..start + (PAGES * PAGE_SIZE) as u64;
         let mut scan = || {
@@ -119,7 +120,7 @@ mod tests {
             accessed
         };
         assert!(scan().iter().all(|&accessed| accessed));
-        area.write(100 * PAGE_SIZE, &[2]);
+        area.words(100 * PAGE_SIZE, 1)[0].store(2, Ordering::Relaxed);
         let second = scan();
         assert!(second[100]);
         let in_use = second.iter().filter(|&&accessed| accessed).count();

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use spillway_bench::access::{AccessPlan, measure};
 
-use super::{failure, print_json};
+use super::session::{failure, print_json};
 
 #[derive(Debug, Args)]
 pub struct AccessArgs {

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use spillway_bench::BenchError;
-use spillway_bench::dcm::workload::WorkloadKind;
+use spillway_bench::dcm::programs::WorkloadKind;
 use spillway_bench::dcm::{Extent, Progress, SHARES, evaluate, tables};
 
-use super::{failure, interruption, print_json, progress_bar, this_command};
-use crate::complain;
+use super::session::{failure, interruption, print_json, progress_bar, this_command};
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:

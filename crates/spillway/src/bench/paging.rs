@@ -11,7 +11,7 @@ use spillway_bench::paging::{Extent, Progress, compare};
 use spillway_bench::table;
 use spillway_core::size::Size;
 
-use super::{failure, interruption, print_json, progress_bar, this_command};
+use super::session::{failure, interruption, print_json, progress_bar, this_command};
 
 const EXAMPLE: &str = "\
 Example:

@@ -13,7 +13,7 @@ use spillway_bench::physical::stage::Progress;
 use spillway_bench::physical::{Kind, Plan, measure, pool, text};
 use spillway_core::size::Size;
 
-use super::{failure, interruption, print_json, progress_bar};
+use super::session::{failure, interruption, print_json, progress_bar};
 
 const EXAMPLE: &str = "\
 Example:

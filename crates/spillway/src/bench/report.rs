@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use spillway_bench::page::{self, Results};
 
-use super::failure;
+use super::session::failure;
 
 const EXAMPLE: &str = "\
 Example:

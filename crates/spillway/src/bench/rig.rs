@@ -8,11 +8,12 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use spillway_bench::rig::plan::{POLICIES, Plan, WORKLOADS};
 use spillway_bench::rig::report::{Row, goals};
-use spillway_bench::rig::{POLICIES, Plan, Progress, WORKLOADS, lab, measure, page};
+use spillway_bench::rig::{Progress, lab, measure, page};
 use spillway_tier::source::Choice;
 
-use super::{failure, interruption, this_command};
+use super::session::{failure, interruption, this_command};
 
 const EXAMPLE: &str = "\
 Example:
@@ -29,8 +30,8 @@ pub struct RigArgs {
     /// Where vmlinuz and modules/ of the guest's kernel lie
     #[arg(long, value_name = "DIRECTORY", required_unless_present = "lab")]
     kernel: Option<PathBuf>,
-    /// Instead of guests, run in the lab what the daemon's policies did in these results, at one share of local memory
-    /// and one latency, and print both
+    /// Instead of guests, run in the lab what the daemon's policies did in these results, at one share of
+    /// local memory and one latency, and print both
     #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     lab: Option<PathBuf>,
     /// Where the results go
@@ -43,11 +44,13 @@ pub struct RigArgs {
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(POLICIES))]
     policy: Vec<String>,
     /// Local memory, in percent of the workload's [default: 20,40]
-    #[arg(long, value_name = "PCT", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(5..=95))]
+    #[arg(long, value_name = "PCT", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(5..=95))]
     local: Vec<u32>,
-    /// Latencies of far memory, in nanoseconds, those after the first with the first share of local memory only
-    /// [default: 750,1500]
-    #[arg(long, value_name = "NS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(71..=10_000))]
+    /// Latencies of far memory, in nanoseconds, those after the first with the first share of local memory
+    /// only [default: 750,1500]
+    #[arg(long, value_name = "NS", value_delimiter = ',')]
+    #[arg(value_parser = clap::value_parser!(u32).range(71..=10_000))]
     latency: Vec<u32>,
     /// Runs of each case under 'indigo' and 'kernel', each begun a little later; the
     /// median counts [default: 3, with --quick 1]
@@ -177,7 +180,8 @@ fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String
 fn describe(row: &Row) -> String {
     let Row { workload, policy, local_pct, latency_ns, .. } = row;
     format!(
-        "{workload} under {policy}, {local_pct}% local, {latency_ns} ns: local hit ratio {:.3}, AMAT {:.1} ns, {} promotions",
+        "{workload} under {policy}, {local_pct}% local, {latency_ns} ns: local hit ratio {:.3}, \
+         AMAT {:.1} ns, {} promotions",
         row.local_hit_ratio, row.amat_ns, row.promotions
     )
 }

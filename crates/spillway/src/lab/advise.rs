@@ -11,9 +11,9 @@ use spillway_lab::run::LocalSize;
 use spillway_lab::simulator::platform::Platform;
 
 use super::arguments::{Percent, Simulated};
-use super::progress_bar;
+use super::progress::progress_bar;
 use super::run::{ended, print_json};
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:

@@ -40,12 +40,13 @@ pub struct Simulated {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// What the working set is of the platform's real one, between 0 and 1: caches, and the windows and periods of
-    /// policies, shrink by it [default: what the sizes say]
+    /// What the working set is of the platform's real one, between 0 and 1: caches, and the windows and
+    /// periods of policies, shrink by it [default: what the sizes say]
     #[arg(long, value_name = "FACTOR")]
     pub scale: Option<f64>,
 
-    /// A setting, such as policy.throttle=false, workload.tasks=8 or platform.llc_bytes=4194304; may be repeated
+    /// A setting, such as policy.throttle=false, workload.tasks=8 or platform.llc_bytes=4194304; may be
+    /// repeated
     #[arg(long = "set", value_name = "PART.KEY=VALUE")]
     pub settings: Vec<Setting>,
 }

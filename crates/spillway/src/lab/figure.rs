@@ -11,9 +11,9 @@ use serde::Serialize;
 use spillway_lab::figures::lab::Lab;
 use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES};
 
-use super::progress_bar;
+use super::progress::progress_bar;
 use super::run::{ended, print_json};
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Examples:

@@ -10,7 +10,7 @@ use spillway_lab::trace::TraceSummary;
 use spillway_lab::trace::import::{TextFormat, import};
 
 use super::record::{tell, write_trace};
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Examples:

@@ -1,10 +1,11 @@
-//! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these are its
-//! arguments and how its results look.
+//! `spillway lab`: policies against workloads, in simulated time. What it does is in `spillway-lab`; these
+//! are its arguments and how its results look.
 
 mod advise;
 mod arguments;
 mod figure;
 mod import;
+mod progress;
 mod record;
 mod report;
 mod run;
@@ -13,7 +14,6 @@ mod sweep;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 
 const EXAMPLE: &str = "\
 Examples:
@@ -53,11 +53,4 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
     }
-}
-
-/// How many of `all` things are done, and how long the rest takes; on a terminal only.
-fn progress_bar(all: usize, things: &str) -> ProgressBar {
-    let template = format!("{{wide_bar}} {{pos}} of {{len}} {things}, {{eta}} left");
-    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(all as u64).with_style(style)
 }

@@ -12,10 +12,11 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use spillway_core::page::PAGE_SIZE;
 use spillway_lab::trace::record::record;
 use spillway_lab::trace::{TraceError, TraceSummary};
 
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:
@@ -78,7 +79,7 @@ pub fn write_trace<T>(
 /// Says on stderr what was written.
 pub fn tell(output: &Path, summary: &TraceSummary) {
     let TraceSummary { records, tasks, touched_pages, .. } = summary;
-    let size = spillway_core::size::Size::from_bytes(touched_pages * 4096);
+    let size = spillway_core::size::Size::from_bytes(touched_pages * PAGE_SIZE as u64);
     complain(format_args!("{}: {records} records of {tasks} tasks, which touch {size}", output.display()));
 }
 

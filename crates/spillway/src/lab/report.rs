@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use spillway_lab::report::report;
 
-use crate::complain;
+use crate::exit::complain;
 
 /// Where the page goes, in the directory of the results.
 const PAGE: &str = "report.html";

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
+use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_lab::run::{Report, RunSpec, execute};
 use spillway_lab::simulator::platform::Platform;
@@ -12,7 +13,7 @@ use spillway_lab::workloads;
 use spillway_policy::registry;
 
 use super::arguments::{Local, Simulated};
-use crate::complain;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Examples:
@@ -89,7 +90,7 @@ pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()
 
 fn print_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let RunSpec { workload, policy, platform, seed, .. } = &report.spec;
-    let page_bytes = Platform::named(platform).map(|platform| platform.page_bytes).unwrap_or(4096);
+    let page_bytes = Platform::named(platform).map_or(PAGE_SIZE as u64, |platform| platform.page_bytes);
     let size = |pages: u32| Size::from_bytes(u64::from(pages) * page_bytes);
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
     let per_s = |bytes: f64| format!("{}/s", Size::from_bytes(bytes as u64));

@@ -7,8 +7,8 @@ use std::{fs, thread};
 use clap::Args;
 use spillway_lab::sweep::{Grid, TABLE, sweep};
 
-use super::progress_bar;
-use crate::complain;
+use super::progress::progress_bar;
+use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:

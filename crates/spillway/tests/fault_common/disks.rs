@@ -67,8 +67,8 @@ impl FailingDevice {
         &self.path
     }
 
-    /// From now on everything beyond the first 4 KiB gives EIO: there is no such place any more. It takes two steps, between which the
-    /// loop driver reads zeros there.
+    /// From now on everything beyond the first 4 KiB gives EIO: there is no such place any more. It takes two
+    /// steps, between which the loop driver reads zeros there.
     pub fn fail(&self) {
         self.image.as_file().set_len(4096).unwrap();
         must(Command::new("losetup").args(["--set-capacity", &self.path]));

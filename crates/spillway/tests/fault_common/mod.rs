@@ -1,5 +1,5 @@
-//! What the tests of faults share: programs under `spillway run` that know what their memory must hold, what their end
-//! must look like, and disks that fail.
+//! What the tests of faults share: programs under `spillway run` that know what their memory must hold, what
+//! their end must look like, and disks that fail.
 #![allow(dead_code, reason = "each test target uses its own part")]
 
 pub mod disks;

@@ -1,5 +1,5 @@
-//! An NBD server that misbehaves when it is told to, written from the protocol's text and sharing no code with
-//! Spillway's client; a proxy that breaks connections; and a listener that says one thing only.
+//! An NBD server that misbehaves when it is told to, written from the protocol's text and sharing no code
+//! with Spillway's client; a proxy that breaks connections; and a listener that says one thing only.
 #![allow(dead_code, reason = "each test target uses its own part")]
 
 pub mod proxy;

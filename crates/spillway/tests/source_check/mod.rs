@@ -3,5 +3,8 @@
 
 pub mod arrows;
 pub mod circles;
+pub mod constants;
+pub mod files;
 pub mod module_tree;
+pub mod prose;
 pub mod workspace;

@@ -53,8 +53,8 @@ impl Finished {
     }
 }
 
-/// A program in a process group of its own, which is killed when the value is dropped. Its output goes to files, so
-/// that no pipe fills up.
+/// A program in a process group of its own, which is killed when the value is dropped. Its output goes to
+/// files, so that no pipe fills up.
 pub struct Running {
     name: String,
     child: Child,

@@ -65,7 +65,8 @@ pub fn c_program(name: &str) -> PathBuf {
     c_program_with(name, &[])
 }
 
-/// Compiles a Java class under `tests/programs` into `directory`, with the compiler that is in every JRE of Debian's.
+/// Compiles a Java class under `tests/programs` into `directory`, with the compiler that is in every JRE of
+/// Debian's.
 pub fn java_class(name: &str, directory: &Path) -> PathBuf {
     let java = tool("java", "default-jre-headless");
     let output = Command::new(&java)

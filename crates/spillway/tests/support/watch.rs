@@ -43,8 +43,8 @@ pub fn anonymous_bytes(pids: &[i32]) -> u64 {
     }
 }
 
-/// Resident anonymous memory of one process that lies in mappings under userfaultfd, which is what is managed; what
-/// it shares with other processes counts by its share.
+/// Resident anonymous memory of one process that lies in mappings under userfaultfd, which is what is
+/// managed; what it shares with other processes counts by its share.
 pub fn managed_bytes(pid: i32) -> u64 {
     let text = read_to_string(format!("/proc/{pid}/smaps")).unwrap_or_default();
     let (mut total, mut share) = (0, 0);
@@ -60,8 +60,8 @@ pub fn managed_bytes(pid: i32) -> u64 {
     total
 }
 
-/// Memory of one process that Spillway takes for its own purposes: what it shares with its run, and what is anonymous but
-/// not managed, a little of which is the program's (its stack, the data of its libraries).
+/// Memory of one process that Spillway takes for its own purposes: what it shares with its run, and what is
+/// anonymous but not managed, a little of which is the program's (its stack, the data of its libraries).
 pub fn pager_bytes(pid: Pid) -> u64 {
     let text = read_to_string(format!("/proc/{}/smaps", pid.as_raw_nonzero())).unwrap_or_default();
     let (mut total, mut anonymous, mut resident, mut is_run) = (0, 0, 0, false);

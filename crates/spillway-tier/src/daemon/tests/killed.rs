@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use spillway_core::page::PAGE_SIZE;
@@ -73,13 +74,14 @@ fn a_daemon() {
 fn a_program() {
     let place = place();
     let area = Area::new(PAGES * PAGE_SIZE).unwrap();
-    let word = |page: usize, round: u64| (page as u64 * 31 + round).to_ne_bytes();
-    (0..PAGES).for_each(|page| area.write(page * PAGE_SIZE, &word(page, 0)));
+    let value = |page: usize, round: u64| page as u64 * 31 + round;
+    let word = |page: usize| &area.words(page * PAGE_SIZE, 1)[0];
+    (0..PAGES).for_each(|page| word(page).store(value(page, 0), Ordering::Relaxed));
     let mut round = 0;
     while !place.join("enough").exists() {
         for page in 0..PAGES {
-            assert_eq!(area.page(page)[..8], word(page, round), "page {page}");
-            area.write(page * PAGE_SIZE, &word(page, round + 1));
+            assert_eq!(word(page).load(Ordering::Relaxed), value(page, round), "page {page}");
+            word(page).store(value(page, round + 1), Ordering::Relaxed);
         }
         round += 1;
         std::thread::sleep(Duration::from_millis(1));

@@ -1,0 +1,37 @@
+//! The list of the programs of the evaluation.
+
+use clap::ValueEnum;
+
+use super::postgres::Postgres;
+use super::sequential::Sequential;
+use super::snap::Snap;
+use super::spark::{Job, Spark};
+use super::workload::Workload;
+
+/// The programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum WorkloadKind {
+    /// Memory read and written from one end to the other
+    Sequential,
+    /// SNAP aligns reads to a genome
+    Snap,
+    /// PostgreSQL under a load like TPC-C
+    Postgres,
+    /// Collaborative filtering on PySpark
+    SparkAls,
+    /// PageRank on PySpark
+    SparkPagerank,
+}
+
+impl WorkloadKind {
+    pub(super) fn workload(self) -> Box<dyn Workload> {
+        match self {
+            Self::Sequential => Box::new(Sequential),
+            Self::Snap => Box::new(Snap::default()),
+            Self::Postgres => Box::new(Postgres::default()),
+            Self::SparkAls => Box::new(Spark::new(Job::CollaborativeFiltering)),
+            Self::SparkPagerank => Box::new(Spark::new(Job::PageRank)),
+        }
+    }
+}

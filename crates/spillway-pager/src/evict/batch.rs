@@ -1,0 +1,93 @@
+//! Which pages leave: a batch of the oldest.
+
+use std::sync::atomic::Ordering;
+
+use spillway_core::fifo::Entry;
+use spillway_core::page_word::{PageInfo, Queue};
+use spillway_core::transitions::is_queued_mapped;
+use spillway_policy::dcm::Step;
+
+use crate::evict::write_back::BATCH_PAGES;
+use crate::kernel::Kernel;
+use crate::process::worker::Worker;
+
+impl<K: Kernel> Worker<K> {
+    /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
+    pub(crate) fn evict_batch(&mut self) -> usize {
+        let freed = self.give_up_reserve();
+        if freed > 0 {
+            return freed;
+        }
+        if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
+            return freed as usize;
+        }
+        self.fill_inactive() + self.write_back_batch()
+    }
+
+    /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
+    pub(crate) fn batch_pages(&self) -> usize {
+        const TRIED_WITHOUT_ROOM: usize = 8;
+        if !self.engine.stores_full.load(Ordering::Relaxed) {
+            return BATCH_PAGES;
+        }
+        self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, BATCH_PAGES)
+    }
+
+    /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many were
+    /// evicted at once.
+    fn fill_inactive(&mut self) -> usize {
+        let local = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
+        let (length, target) = {
+            let replacement = self.engine.replacement();
+            (replacement.inactive_len(), replacement.inactive_target(local).max(BATCH_PAGES))
+        };
+        let wanted = target.saturating_sub(length).min(self.batch_pages());
+        let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
+        let dropped = self.drop_clean(&mut victims);
+        victims.sort_unstable_by_key(|(page_number, _)| *page_number);
+        if self.may_evict_in_place() {
+            return dropped + self.evict_in_place(&victims);
+        }
+        for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
+            self.unmap_run(run);
+        }
+        dropped
+    }
+
+    /// Locks up to `wanted` mapped pages that the policy gives up.
+    fn take_victims(&mut self, wanted: usize) -> Vec<(u64, PageInfo)> {
+        let mut victims = Vec::with_capacity(wanted);
+        let mut replacement = self.engine.replacement();
+        let mut busy = Vec::new();
+        // As many steps as could at worst be stale or promotions, and an end in every case.
+        for _ in 0..wanted * 16 {
+            if victims.len() == wanted {
+                break;
+            }
+            let Some(step) = replacement.next_mapped() else { break };
+            let (Step::ToActive(entry) | Step::ToInactive(entry)) = step;
+            let Some(word) = self.engine.table.find(entry.page_number) else { continue };
+            let Some(info) = self.try_lock(word) else {
+                busy.push(entry);
+                continue;
+            };
+            if !is_queued_mapped(info, entry.generation) {
+                self.unlock(entry.page_number, word, info);
+            } else if let Step::ToActive(_) = step {
+                let next = info.moved_to(Queue::Active);
+                self.unlock(entry.page_number, word, next);
+                let entry = Entry { generation: next.generation, ..entry };
+                let _ = replacement.enqueue(Queue::Active, entry);
+            } else if self.engine.holds.covers(entry.page_number) {
+                self.unlock(entry.page_number, word, info);
+                busy.push(entry);
+            } else {
+                victims.push((entry.page_number, info));
+            }
+        }
+        for entry in busy {
+            let _ = replacement.enqueue(Queue::Active, entry);
+        }
+        victims
+    }
+}

@@ -1,0 +1,27 @@
+//! A page goes out, so that another fits under the local limit. The way down: [`charge`] finds no room; [`batch`] gives up what
+//! costs nothing ([the reserve](crate::fault::reserved), [native memory](crate::space::native)) and takes the oldest pages;
+//! [`clean`] drops those that are as their slots have them; [`unmap`] moves the others into frames; [`write_back`] takes what
+//! lay there longest and has it written ([`store`]). The way back: frames are freed, and the limit's room with them.
+//!
+//! - [`victim`]: a page on its way;
+//! - [`in_place`]: the short way, where no thread of the program runs;
+//! - [`full_stores`]: what happens when there is nowhere to write;
+//! - [`written_share`]: whether it pays to do this ahead of need.
+//!
+//! Invariants:
+//! - A page is unmapped, or write-protected, or its only user waits, before it is copied: no write is lost.
+//! - A slot with two holders is never written. A slot is freed only when the page's word no longer names it.
+//! - A page that cannot be stored stays local, or comes back.
+//!
+//! Touches words, mappings, frames, slots and stores, through a [`Worker`](crate::process::worker::Worker).
+
+pub mod batch;
+pub mod charge;
+pub mod clean;
+pub mod full_stores;
+pub mod in_place;
+pub mod store;
+pub mod unmap;
+pub(crate) mod victim;
+pub mod write_back;
+pub mod written_share;

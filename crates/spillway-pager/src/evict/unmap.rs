@@ -1,0 +1,143 @@
+//! Unmapping pages into frames, where nobody can write to them.
+
+use rustix::io::Errno;
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::page_word::{PageInfo, Queue};
+use spillway_core::transitions::unmapped;
+use spillway_sys::memory::Outsiders;
+
+use crate::kernel::Kernel;
+use crate::pages::address::target;
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+
+impl<K: Kernel> Worker<K> {
+    /// Moves neighbouring locked pages into frames.
+    pub(crate) fn unmap_run(&mut self, mut run: &[(u64, PageInfo)]) {
+        let mut is_own = false;
+        while !run.is_empty() {
+            let Some((frame, count)) = self.engine.frames.take_run(run.len()) else {
+                run.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
+                return;
+            };
+            let moved = match self.move_to_frames(run, frame, count, &mut is_own) {
+                Ok(moved) => moved,
+                Err(error) => {
+                    self.unmap_by_other_means(run[0], frame, error);
+                    self.engine.frames.give_back(frame + 1, count - 1);
+                    run = &run[1..];
+                    continue;
+                }
+            };
+            for (i, &(page_number, info)) in run[..moved].iter().enumerate() {
+                self.to_inactive(page_number, info, frame + i as u32);
+            }
+            self.engine.frames.give_back(frame + moved as u32, count - moved);
+            run = &run[moved..];
+        }
+    }
+
+    /// Moves up to `count` pages of a run and returns how many went; an error speaks of the first. `is_own` says that
+    /// the run was made the process's own already.
+    fn move_to_frames(
+        &self,
+        run: &[(u64, PageInfo)],
+        frame: u32,
+        count: usize,
+        is_own: &mut bool,
+    ) -> rustix::io::Result<usize> {
+        let to = self.engine.frames.range(frame, count);
+        let from = target(run[0].0, count);
+        let kernel = &self.at.kernel;
+        let moved = match kernel.move_to_frames(to, from) {
+            // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What then
+            // still cannot is pinned: a device may write to it whatever the page table says.
+            Err(Errno::BUSY) if !*is_own => {
+                *is_own = true;
+                // Where it fails it has come as far as the page that it failed at.
+                let _ = kernel.make_own(target(run[0].0, run.len()));
+                kernel.move_to_frames(to, from)?
+            }
+            other => other?,
+        };
+        Ok(moved / PAGE_SIZE)
+    }
+
+    fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
+        let Some(word) = self.engine.table.find(page_number) else { return };
+        let next = unmapped(info, frame);
+        self.unlock(page_number, word, next);
+        self.engine.enqueue(page_number, next);
+    }
+
+    /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go would
+    /// be met again and again before one that can.
+    pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
+        let Some(word) = self.engine.table.find(page_number) else { return };
+        let next = info.moved_to(Queue::Proactive);
+        self.unlock(page_number, word, next);
+        self.engine.enqueue(page_number, next);
+    }
+
+    /// UFFDIO_MOVE did not take the page: finds out why and what can be done.
+    fn unmap_by_other_means(&mut self, (page_number, info): (u64, PageInfo), frame: u32, error: Errno) {
+        match error {
+            // Nothing is there: the program discarded the page past our hooks. It reads zeros from now on.
+            Errno::NOENT => {
+                self.at.run.count(Counter::PagesFoundGone, 1);
+                self.engine.frames.give_back(frame, 1);
+                self.drop_slot(info.slot());
+                self.at.release_local(1);
+                self.at.remove_managed(1);
+                if let Some(word) = self.engine.table.find(page_number) {
+                    self.unlock(page_number, word, info.forgotten());
+                }
+            }
+            Errno::INVAL if self.nothing_is_pinned() => {
+                if self.copy_out(page_number, frame) {
+                    self.to_inactive(page_number, info, frame);
+                } else {
+                    // What was copied may lie there.
+                    self.engine.frames.discard(&self.at.kernel, &mut [frame]);
+                    self.refuse_eviction(page_number, info);
+                }
+            }
+            _ => {
+                self.engine.frames.give_back(frame, 1);
+                self.refuse_eviction(page_number, info);
+            }
+        }
+    }
+
+    fn refuse_eviction(&self, page_number: u64, info: PageInfo) {
+        self.at.run.count(Counter::EvictionsRefused, 1);
+        self.keep_mapped(page_number, info);
+    }
+
+    /// No device holds memory of this process for long. False also when it cannot be known.
+    pub(crate) fn nothing_is_pinned(&self) -> bool {
+        self.outsiders().is_some_and(|outsiders| outsiders.pinned_bytes == 0)
+    }
+
+    /// Who uses the memory of this process beside its threads; `None` when it cannot be known.
+    pub(crate) fn outsiders(&self) -> Option<Outsiders> {
+        self.at.kernel.outsiders()
+    }
+
+    /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to it or
+    /// may execute it. Write protection keeps writers away meanwhile, but not devices: where the process has given them
+    /// memory to keep, such pages stay.
+    fn copy_out(&mut self, page_number: u64, frame: u32) -> bool {
+        let kernel = &self.at.kernel;
+        let page = target(page_number, 1);
+        if kernel.write_protect(page, true).is_err() {
+            return false;
+        }
+        let done = kernel.copy_to_frame(self.engine.frames.range(frame, 1), page).is_ok()
+            && kernel.discard(page).is_ok();
+        if !done {
+            let _ = kernel.write_protect(page, false);
+        }
+        done
+    }
+}

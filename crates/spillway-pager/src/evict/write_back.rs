@@ -1,0 +1,172 @@
+//! Write-back: what lies in frames goes to slots, a batch at a time.
+
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::page_word::{PageInfo, PageState, Queue};
+use spillway_core::transitions::{Finish, finish_writeback, is_queued_inactive};
+use spillway_sys::memory;
+
+use crate::evict::victim::{Place, Victim};
+use crate::kernel::Kernel;
+use crate::pages::address::target;
+use crate::pages::checksum::checksum;
+use crate::process::attachment::Attachment;
+use crate::process::engine::Engine;
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+
+/// What a victim holds. Nothing changes it while it leaves.
+#[allow(unsafe_code)]
+pub(crate) fn contents<'a, K: Kernel>(
+    engine: &'a Engine<K>,
+    at: &'a Attachment<K>,
+    victim: &Victim,
+) -> &'a Page {
+    match victim.place {
+        // SAFETY: the frame of a page in Writeback is this write-back's until it ends.
+        Place::Frame(frame) => unsafe { at.kernel.frame_page(engine.frames.range(frame, 1)) },
+        // SAFETY: `in_place` sees to it that it can be read and that nobody writes or unmaps it.
+        Place::Mapped => unsafe { at.kernel.target_page(target(victim.page_number, 1)) },
+    }
+}
+
+/// Pages unmapped or written back together: the cost per page stops falling at 64 (`docs/pager-speed.md`).
+pub const BATCH_PAGES: usize = 64;
+
+impl<K: Kernel> Worker<K> {
+    /// Writes back the pages that have been inactive longest, up to a batch. Returns the frames freed.
+    pub(crate) fn write_back_batch(&mut self) -> usize {
+        let mut victims = self.take_inactive(self.batch_pages());
+        if victims.is_empty() {
+            return 0;
+        }
+        self.choose_how_kept(&mut victims);
+        self.write(&mut victims);
+        let mut freed = Vec::with_capacity(victims.len());
+        for page in victims {
+            self.finish(page, &mut freed);
+        }
+        let count = freed.len();
+        self.engine.departures.add(count as u64);
+        self.engine.frames.discard(&self.at.kernel, &mut freed);
+        self.at.release_local(count as u64);
+        count
+    }
+
+    /// Takes the oldest inactive pages into Writeback.
+    fn take_inactive(&mut self, wanted: usize) -> Vec<Victim> {
+        let mut victims = Vec::with_capacity(wanted);
+        let mut busy = Vec::new();
+        let mut replacement = self.engine.replacement();
+        while victims.len() < wanted {
+            let Some(entry) = replacement.next_inactive() else { break };
+            let page_number = entry.page_number;
+            let Some(word) = self.engine.table.find(page_number) else { continue };
+            let Some(info) = self.try_lock(word) else {
+                busy.push(entry);
+                continue;
+            };
+            let (true, PageState::Inactive { frame, slot }) =
+                (is_queued_inactive(info, entry.generation), info.state)
+            else {
+                self.unlock(page_number, word, info);
+                continue;
+            };
+            self.unlock(page_number, word, PageInfo { state: PageState::Writeback { frame }, ..info });
+            victims.push(Victim::new(page_number, Place::Frame(frame), slot));
+        }
+        for entry in busy {
+            let _ = replacement.enqueue(Queue::Inactive, entry);
+        }
+        victims
+    }
+
+    /// Decides how each page is kept: not at all when it is zeros, in its slot when it is unchanged.
+    pub(crate) fn choose_how_kept(&self, victims: &mut [Victim]) {
+        for index in 0..victims.len() {
+            if let Some(next) = victims.get(index + 1) {
+                memory::prefetch(contents(self.engine, self.at, next));
+            }
+            self.choose_for_one(&mut victims[index]);
+        }
+    }
+
+    fn choose_for_one(&self, page: &mut Victim) {
+        let contents = contents(self.engine, self.at, page);
+        if is_zero(contents) {
+            self.at.run.count(Counter::ZeroDrops, 1);
+            self.note_unwritten(page.address(&self.engine.frames));
+            return;
+        }
+        page.checksum = checksum(contents);
+        let slots = self.at.run.slots();
+        match page.old_slot {
+            Some(slot) if slots.contents(slot).checksum == page.checksum => {
+                self.at.run.count(Counter::CleanDrops, 1);
+                page.kept = Ok(Some(slot));
+            }
+            _ => page.must_write = true,
+        }
+    }
+
+    /// Settles what became of a page after its write-back.
+    fn finish(&mut self, page: Victim, freed: &mut Vec<u32>) {
+        let Place::Frame(frame) = page.place else { return };
+        let Some(word) = self.engine.table.find(page.page_number) else { return };
+        let info = self.lock(word);
+        match page.kept {
+            Ok(kept) => {
+                let left = self.engine.departures.now();
+                let (next, finish) = finish_writeback(info, frame, kept, left);
+                if finish == Finish::Stored && kept.is_none() {
+                    self.at.remove_managed(1);
+                }
+                self.unlock(page.page_number, word, next);
+                freed.push(frame);
+                if page.old_slot != kept {
+                    self.drop_slot(page.old_slot);
+                }
+                if finish == Finish::Cancelled {
+                    self.at.run.count(Counter::WritebacksCancelled, 1);
+                    self.drop_slot(kept);
+                }
+            }
+            Err(error) => {
+                self.drop_slot(page.old_slot);
+                if info.state != (PageState::Writeback { frame }) {
+                    self.unlock(page.page_number, word, info);
+                    freed.push(frame);
+                } else {
+                    let state = match self.remap(page.page_number, frame) {
+                        Ok(()) => PageState::Mapped { proactive: false, slot: None, protected_in: None },
+                        Err(_) => PageState::Inactive { frame, slot: None },
+                    };
+                    let next = info.queued_as(state);
+                    self.unlock(page.page_number, word, next);
+                    self.engine.enqueue(page.page_number, next);
+                }
+                self.note_store_error(error);
+            }
+        }
+    }
+}
+
+fn is_zero(page: &Page) -> bool {
+    // Compared with itself shifted by one, after its first byte: as fast as memcmp.
+    page[0] == 0 && page[..PAGE_SIZE - 1] == page[1..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_page_of_zeros_is_zero() {
+        assert!(is_zero(&[0; PAGE_SIZE]));
+        for at in [0, 1, 2047, 4095] {
+            let mut page = [0; PAGE_SIZE];
+            page[at] = 1;
+            assert!(!is_zero(&page), "{at}");
+        }
+        assert!(!is_zero(&[7; PAGE_SIZE]));
+    }
+}

@@ -1,0 +1,114 @@
+//! Blocks: how many neighbouring pages are fetched at once.
+//!
+//! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it was used,
+//! which it learns from accessed bits. A process cannot see these. So a block stretches where a fault says that the last
+//! one was used up to its end: the next fault comes behind it, past nothing but what is local. Each such fault doubles the
+//! block; any other fault reduces it to a page, but for one amid the last block, whose page left before its turn. What was
+//! fetched for nothing is thereby at most what was fetched for use. Static blocks, as the paper's systems of comparison
+//! have them, are always fetched whole.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use spillway_core::page_word::PageInfo;
+
+use crate::fault::streams::{LEAF_PAGES, Stream};
+use crate::kernel::Kernel;
+use crate::process::worker::Worker;
+use crate::run::settings::Block;
+use crate::run::state::Counter;
+
+impl<K: Kernel> Worker<K> {
+    /// Which pages to fetch for a fault on a far page.
+    pub(crate) fn block(&self, page_number: u64) -> Range<u64> {
+        match self.at.settings.block {
+            Block::Elastic => page_number..page_number + self.elastic_pages(page_number) as u64,
+            Block::Static(_) => {
+                let pages = self.at.max_block_pages as u64;
+                let start = page_number - page_number % pages;
+                start..start + pages
+            }
+        }
+    }
+
+    /// How many pages from this one on a fault may ask for at once.
+    pub(crate) fn elastic_pages(&self, page_number: u64) -> usize {
+        let Some(stream) = self.stream_before(page_number) else { return 1 };
+        let used = if stream.is_zeros { Counter::ZerosAheadUsed } else { Counter::PagesAheadUsed };
+        self.at.run.count(used, stream.ahead_pages);
+        stream.next_block_pages(self.at.max_block_pages as u64) as usize
+    }
+
+    /// The stream that a fault at this page goes on with: what is not far between it and the last block did not fault.
+    fn stream_before(&self, page_number: u64) -> Option<Stream> {
+        let goes_on = |stream: Stream, within: u64| {
+            let gap = stream.gap(within)?;
+            let stayed = (page_number - gap..page_number).all(|between| !self.is_far(between));
+            stayed.then_some(stream)
+        };
+        let within = page_number % LEAF_PAGES;
+        goes_on(self.stream(page_number), within).or_else(|| {
+            // From the leaf before.
+            goes_on(self.stream(page_number.checked_sub(LEAF_PAGES)?), within + LEAF_PAGES)
+        })
+    }
+
+    fn stream(&self, page_number: u64) -> Stream {
+        let word = self.engine.table.stream_of(page_number);
+        word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` are fetched. Before
+    /// the fault is answered: the next one may be served by another thread at once. Returns the block's end.
+    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) -> u64 {
+        let last = followers.last().map_or(page_number, |(last, _)| *last);
+        self.note(page_number, wanted, last + 1 - page_number, followers.len(), false);
+        last + 1
+    }
+
+    /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` come.
+    pub(crate) fn note_zeros(&self, page_number: u64, wanted: usize, mapped: usize) {
+        self.note(page_number, wanted, mapped as u64, mapped - 1, true);
+    }
+
+    fn note(&self, page_number: u64, wanted: usize, span_pages: u64, ahead_pages: usize, is_zeros: bool) {
+        let Some(word) = self.engine.table.stream_of(page_number) else { return };
+        let within = page_number % LEAF_PAGES;
+        // A page of the last block that left before its turn breaks no stream.
+        if wanted == 1 && Stream::unpack(word.load(Ordering::Relaxed)).holds(within) {
+            return;
+        }
+        let (end, block_pages, ahead_pages) = (within + span_pages, wanted as u64, ahead_pages as u64);
+        let stream = Stream { end, block_pages, ahead_pages, is_zeros };
+        word.store(stream.pack(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_far(&self, page_number: u64) -> bool {
+        self.engine.table.find(page_number).is_some_and(|word| word.peek().is_far())
+    }
+
+    /// Locks the other far pages of a page's block that lie on the same store, those behind it first. What is local
+    /// already or busy is passed over.
+    pub(crate) fn lock_followers(
+        &self,
+        page_number: u64,
+        store: usize,
+        block: &Range<u64>,
+    ) -> Vec<(u64, PageInfo)> {
+        let mut followers = Vec::with_capacity((block.end - block.start) as usize - 1);
+        for follower in (page_number + 1..block.end).chain(block.start..page_number) {
+            let Some(word) = self.engine.table.find(follower) else { continue };
+            if !word.peek().is_far() {
+                continue;
+            }
+            let Some(info) = self.try_lock(word) else { continue };
+            let here = info.slot().is_some_and(|slot| self.at.store_of(slot) == Some(store));
+            if info.is_far() && here {
+                followers.push((follower, info));
+            } else {
+                self.unlock(follower, word, info);
+            }
+        }
+        followers
+    }
+}

@@ -1,0 +1,240 @@
+//! Fetching: a far page and what belongs to its block, from the store to where they belong.
+
+use std::sync::atomic::Ordering;
+
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::page_word::{Epoch, PageInfo, PageState, Queue};
+use spillway_core::transitions::fetched;
+use spillway_store::{ReadRequest, StoreError};
+use spillway_sys::memory;
+
+use crate::evict::charge::Origin;
+use crate::fault::access::Access;
+use crate::kernel::Kernel;
+use crate::pages::address::target;
+use crate::pages::checksum::checksum;
+use crate::pages::error::{Failure, PageError};
+use crate::process::worker::{Bounce, Worker};
+use crate::run::settings::Block;
+use crate::run::state::Counter;
+
+impl<K: Kernel> Worker<K> {
+    /// Brings a locked far page in, and what belongs to its block. Returns the page as it is then; the others are settled.
+    pub(crate) fn fetch_block(
+        &mut self,
+        page_number: u64,
+        info: PageInfo,
+        slot: u32,
+        access: Access,
+    ) -> Result<PageInfo, Failure> {
+        let Some(store) = self.at.store_of(slot) else {
+            return Err(PageError::Checksum { store: format!("of slot {slot}") }.into());
+        };
+        if let Some(page) = self.lanes[store].page(slot - self.at.stores[store].range.start) {
+            memory::prefetch(page);
+        }
+        let block = self.block(page_number);
+        let wanted = (block.end - block.start) as usize;
+        // The page itself may have to wait for room; its followers are locked only after that, and never wait: an eviction
+        // locks pages too.
+        self.charge(1, Origin::Stored)?;
+        let mut followers = self.lock_followers(page_number, store, &block);
+        // What is read ahead has its room made by the evictor.
+        self.last_block_pages = 1 + followers.len();
+        let ahead = self.charge_ahead(followers.len());
+        self.leave_far(&mut followers, ahead);
+        let is_elastic = self.at.settings.block == Block::Elastic;
+        if is_elastic {
+            let end = self.note_block(page_number, wanted, &followers);
+            self.ask_ahead(page_number, end, wanted, access);
+        }
+        let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());
+        let expected = followers.len();
+        let epoch = match self.fetch_pages(page_number, slot, store, &mut followers, epoch) {
+            Ok(epoch) => epoch,
+            Err(failure) => {
+                self.leave_far(&mut followers, 0);
+                return Err(failure);
+            }
+        };
+        if is_elastic && followers.len() < expected {
+            self.note_block(page_number, wanted, &followers);
+        }
+        self.at.run.count_block(1 + followers.len());
+        // A block is promoted as a whole, or its pages would leave one by one later.
+        let queue = self.queue_of_returner(info);
+        self.settle_followers(&followers, queue, epoch);
+        Ok(self.settle_fetched(page_number, info, slot, queue, epoch))
+    }
+
+    /// The queue in which a far page comes back.
+    pub(crate) fn queue_of_returner(&self, info: PageInfo) -> Queue {
+        let PageState::Far { left, .. } = info.state else { return Queue::Active };
+        let away_pages = self.engine.departures.since(left);
+        let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);
+        self.engine.replacement().queue_of_returner(away_pages, local_pages)
+    }
+
+    /// Fetches the page and its followers, all charged; those that do not come are left far. They are mapped protected
+    /// if there is an `epoch`; returns in which epoch they were. An error speaks of the first page.
+    pub(crate) fn fetch_pages(
+        &mut self,
+        page_number: u64,
+        slot: u32,
+        store: usize,
+        followers: &mut Vec<(u64, PageInfo)>,
+        epoch: Option<Epoch>,
+    ) -> Result<Option<Epoch>, Failure> {
+        let charged = 1 + followers.len();
+        let ahead = followers.iter().filter_map(|(number, info)| Some((*number, info.slot()?)));
+        let pages: Vec<(u64, u32)> = std::iter::once((page_number, slot)).chain(ahead).collect();
+        let (good, error) = self.read(store, &pages);
+        if good == 0 {
+            self.at.release_local(charged as u64);
+            return Err(error.unwrap_or(PageError::EmptyFrame).into());
+        }
+        self.at.release_local((charged - good) as u64);
+        self.leave_far(followers, good - 1);
+        self.note_answer();
+        let copied = self.copy_in(&pages[..good], epoch.is_some());
+        if copied == 0 {
+            self.at.release_local(good as u64 - 1);
+            self.leave_far(followers, 0);
+            return self.map_fetched(page_number, true).map(|()| None);
+        }
+        self.at.release_local((good - copied) as u64);
+        self.leave_far(followers, copied - 1);
+        Ok(epoch)
+    }
+
+    /// Copies pages from where they were fetched to where they belong, a call for each run of neighbours. Returns how many
+    /// went, from the first on.
+    fn copy_in(&self, pages: &[(u64, u32)], protected: bool) -> usize {
+        let mut copied = 0;
+        while let Some(&(first, _)) = pages.get(copied) {
+            let run = (1..pages.len() - copied)
+                .find(|&i| pages[copied + i].0 != first + i as u64 || !self.fetched.goes_on_at(copied + i))
+                .unwrap_or(pages.len() - copied);
+            let to = target(first, run);
+            let outcome = self.at.kernel.copy(to, self.fetched.run(copied, run), protected);
+            let went = outcome.map_or(0, |bytes| bytes / PAGE_SIZE);
+            copied += went;
+            if went < run {
+                break;
+            }
+        }
+        copied
+    }
+
+    /// What a page's word says once it was fetched. Its slot is given up where there are too few.
+    fn settle_fetched(
+        &mut self,
+        page_number: u64,
+        info: PageInfo,
+        slot: u32,
+        queue: Queue,
+        epoch: Option<Epoch>,
+    ) -> PageInfo {
+        let next = fetched(info, slot, queue, epoch);
+        // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
+        if !self.stores_are_crowded(1) || self.at.run.slots().is_shared(slot) {
+            return next;
+        }
+        self.drop_slot(Some(slot));
+        // Without a copy it is not clean, and must not look protected.
+        let next = next.without_slot();
+        if epoch.is_some() { self.unprotect(page_number, next) } else { next }
+    }
+
+    /// Unlocks and queues pages that were fetched together with another.
+    pub(crate) fn settle_followers(
+        &mut self,
+        followers: &[(u64, PageInfo)],
+        queue: Queue,
+        epoch: Option<Epoch>,
+    ) {
+        self.at.run.count(Counter::PagesFetchedAhead, followers.len() as u64);
+        for &(page_number, info) in followers {
+            let (Some(slot), Some(word)) = (info.slot(), self.engine.table.find(page_number)) else {
+                continue;
+            };
+            let next = self.settle_fetched(page_number, info, slot, queue, epoch);
+            self.unlock(page_number, word, next);
+            self.engine.enqueue(page_number, next);
+        }
+    }
+
+    /// Unlocks all but the first `kept` followers as they were.
+    pub(crate) fn leave_far(&self, followers: &mut Vec<(u64, PageInfo)>, kept: usize) {
+        for (page_number, info) in followers.drain(kept.min(followers.len())..) {
+            if let Some(word) = self.engine.table.find(page_number) {
+                self.unlock(page_number, word, info);
+            }
+        }
+    }
+
+    /// Fetches a page from its slot and checks it: the only one among the fetched pages then.
+    pub(crate) fn fetch(&mut self, page_number: u64, slot: u32) -> Result<(), PageError> {
+        let Some(store) = self.at.store_of(slot) else {
+            return Err(PageError::Checksum { store: format!("of slot {slot}") });
+        };
+        match self.read(store, &[(page_number, slot)]) {
+            (1, _) => Ok(()),
+            (_, error) => Err(error.unwrap_or(PageError::EmptyFrame)),
+        }
+    }
+
+    /// Fetches pages from their slots of one store and checks them; `fetched` says where they lie. Returns how many
+    /// came right, from the first on, and what is wrong with the next.
+    fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<PageError>) {
+        let at = self.at;
+        let open = &at.stores[store];
+        self.fetched.clear();
+        let in_place =
+            pages.first().is_some_and(|(_, slot)| self.lanes[store].page(slot - open.range.start).is_some());
+        let outcomes = if in_place { Vec::new() } else { self.read_to_bounce(store, pages) };
+        let mut outcomes = outcomes.into_iter();
+        let mut lost = None;
+        for (i, &(page_number, slot)) in pages.iter().enumerate() {
+            if let Some(Err(error)) = outcomes.next() {
+                lost = Some(error.into());
+                break;
+            }
+            // The slot is this page's while its word is locked, so nobody writes there.
+            let page = match in_place {
+                true => self.lanes[store].page(slot - open.range.start),
+                false => self.bounce.get(i).map(|bounce| &bounce.0),
+            };
+            let contents = at.run.slots().contents(slot);
+            let Some(page) = page.filter(|page| checksum(page) == contents.checksum) else {
+                lost = Some(PageError::Checksum { store: open.store.uri().to_owned() });
+                break;
+            };
+            if !contents.is_of(page_number) {
+                lost = Some(PageError::ForeignSlot);
+                break;
+            }
+            self.fetched.push(page);
+        }
+        let good = self.fetched.len();
+        at.run.count(Counter::PagesFetched, good as u64);
+        at.run.count(Counter::BytesIn, (good * PAGE_SIZE) as u64);
+        (good, lost)
+    }
+
+    fn read_to_bounce(&mut self, store: usize, pages: &[(u64, u32)]) -> Vec<Result<(), StoreError>> {
+        let first_slot = self.at.stores[store].range.start;
+        self.bounce.resize_with(pages.len().max(self.bounce.len()), || Bounce([0; _]));
+        let mut batch: Vec<ReadRequest<'_>> = pages
+            .iter()
+            .zip(&mut self.bounce)
+            .map(|((_, slot), page)| ReadRequest {
+                slot: slot - first_slot,
+                page: &mut page.0,
+                outcome: Ok(()),
+            })
+            .collect();
+        self.lanes[store].read(&mut batch);
+        batch.into_iter().map(|request| request.outcome).collect()
+    }
+}

@@ -1,0 +1,85 @@
+//! Reading ahead: while the program uses one block of a stream, the evictor fetches the next, on another CPU.
+//!
+//! The first far page of such a block, its *marker*, stays far. The fault that it raises tells that the stream has come so
+//! far, and has the block after that one read ahead (Linux marks a page of its read-ahead for the same purpose). Pages that
+//! are on their way are locked: who touches one waits for it, as for any block.
+//!
+//! Nothing is promised: pages are locked, charged and checked as those that a fault brings along, and one that cannot be
+//! had stays far, for its own fault to say why. A request that nobody had time for is replaced by its stream's next.
+//!
+//! It pays where a CPU is to spare. So nothing is read ahead while as many threads as there are CPUs have streams.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::fault::access::Access;
+use crate::fault::read_streams::{ANYWHERE, Request};
+use crate::kernel::Kernel;
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+
+/// Shorter blocks are no stream yet, and sooner fetched than another thread is woken.
+const LEAST_PAGES: usize = 32;
+
+impl<K: Kernel> Worker<K> {
+    /// Has the next block of a stream read ahead, whose fault at `page_number` brings `pages` up to `block_end`.
+    pub(crate) fn ask_ahead(&self, page_number: u64, block_end: u64, pages: usize, access: Access) {
+        if pages < LEAST_PAGES.min(self.at.max_block_pages) || pages == 1 {
+            return;
+        }
+        let ahead = &self.engine.read_streams;
+        if !ahead.note_thread(self.faulting_thread) {
+            return;
+        }
+        let stream = ahead.stream_of(page_number);
+        stream.node.store(self.node_served().map_or(ANYWHERE, u32::from), Ordering::Relaxed);
+        let used_pages = stream.ask(page_number, block_end, pages as u64, access != Access::Read);
+        self.at.run.count(Counter::PagesAheadUsed, used_pages);
+        self.at.handlers.note_stream();
+        fence(Ordering::SeqCst);
+        self.at.wake_evictor();
+    }
+
+    /// Reads ahead what was asked for; false where nothing was.
+    pub(crate) fn read_ahead(&mut self) -> bool {
+        let engine = self.engine;
+        let mut was_asked = false;
+        for stream in &engine.read_streams.streams {
+            let Some(request) = stream.take() else { continue };
+            was_asked = true;
+            let Some(_pass) = engine.enter() else { continue };
+            if let Ok(node) = stream.node.load(Ordering::Relaxed).try_into() {
+                self.place_on(node);
+            }
+            // As much again stays free, or the marker's fault would have to evict.
+            self.last_block_pages = 2 * (request.pages.end - request.pages.start) as usize;
+            self.make_room_ahead();
+            let came_pages = self.bring_ahead(&request).unwrap_or(0);
+            stream.came_pages.fetch_add(came_pages as u64, Ordering::Relaxed);
+            self.at.run.count(Counter::PagesReadAhead, came_pages as u64);
+        }
+        was_asked
+    }
+
+    /// Brings in the far pages of a block but for the first. Returns how many.
+    fn bring_ahead(&mut self, request: &Request) -> Option<usize> {
+        let marker = request.pages.clone().find(|&page_number| self.is_far(page_number))?;
+        let store = self.at.store_of(self.engine.table.find(marker)?.peek().slot()?)?;
+        let mut pages = self.lock_followers(marker, store, &(marker..request.pages.end));
+        let room = self.charge_ahead(pages.len());
+        self.leave_far(&mut pages, room);
+        let &(first, info) = pages.first()?;
+        let slot = info.slot()?;
+        let mut followers = pages.split_off(1);
+        let epoch = self.protection(first, request.write, 1 + followers.len());
+        let Ok(epoch) = self.fetch_pages(first, slot, store, &mut followers, epoch) else {
+            pages.append(&mut followers);
+            self.leave_far(&mut pages, 0);
+            return None;
+        };
+        pages.append(&mut followers);
+        self.at.run.count_block(pages.len());
+        let queue = self.queue_of_returner(info);
+        self.settle_followers(&pages, queue, epoch);
+        Some(pages.len())
+    }
+}

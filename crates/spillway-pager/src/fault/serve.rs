@@ -1,0 +1,165 @@
+//! Serving page faults.
+
+use std::time::Duration;
+
+use spillway_core::page_word::{PageInfo, PageState, PageWord};
+use spillway_core::transitions::{Service, re_referenced, service};
+use spillway_sys::uffd::Fault;
+
+use crate::fault::access::Access;
+use crate::kernel::Kernel;
+use crate::pages::address::{address_of, page_number_of, target};
+use crate::pages::error::{Failure, PageError};
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+
+impl<K: Kernel> Worker<K> {
+    /// Answers one fault; false when the page cannot be had. When paging is frozen it is left unanswered: the thaw wakes
+    /// everybody.
+    pub fn serve_fault(&mut self, fault: Fault) -> bool {
+        let engine = self.engine;
+        let Some(_pass) = engine.enter() else { return true };
+        let started_ns = K::now_ns();
+        if engine.frames.contains(fault.address) {
+            // Only we look into frames, and only into full ones: an answer of zeros would be a lie.
+            self.refuse(page_number_of(fault.address), &PageError::EmptyFrame);
+            return false;
+        }
+        let page_number = page_number_of(fault.address);
+        self.faulting_thread = fault.thread_id;
+        self.answered_ns.set(None);
+        self.make_room_ahead();
+        let served = match engine.table.find_or_make(page_number) {
+            Ok(word) => self.serve_page(page_number, word, fault),
+            Err(error) => {
+                let lost = PageError::Kernel { what: "give memory for the page table", error };
+                self.refuse(page_number, &lost);
+                false
+            }
+        };
+        let answered_ns = self.answered_ns.take().unwrap_or_else(K::now_ns);
+        self.at.run.fault_latency().record(answered_ns - started_ns);
+        served
+    }
+
+    /// Notes that a fault is about to be answered. Who leads gives way to the thread that it wakes, and would count that
+    /// thread's time as its own.
+    pub(crate) fn note_answer(&self) {
+        if self.at.handlers.are_led() {
+            self.answered_ns.set(Some(K::now_ns()));
+        }
+    }
+
+    fn serve_page(&mut self, page_number: u64, word: PageWord<'_>, fault: Fault) -> bool {
+        K::turn();
+        let Some(info) = word.lock_or_leave_waiter() else { return true };
+        K::turn();
+        let service = service(info);
+        match self.perform(page_number, info, service, fault.into()) {
+            Ok(next) => {
+                self.unlock(page_number, word, next);
+                if next.generation != info.generation {
+                    self.engine.enqueue(page_number, next);
+                }
+                service != Service::Refuse
+            }
+            Err(Failure::Retry) => {
+                // Locked by us until now, so the fault itself counts as a waiter.
+                let _ = word.unlock(info);
+                let _ = self.at.kernel.wake(target(page_number, 1));
+                true
+            }
+            Err(Failure::Refused(error)) => {
+                self.at.run.count(Counter::FaultsRefused, 1);
+                self.refuse(page_number, &error);
+                // A page that lies in its frame, or is stored but finds no room, is not lost with this access.
+                let kept = info.is_local() || matches!(error, PageError::NoRoom { .. });
+                let state = if kept { info.state } else { PageState::Poisoned { slot: info.slot() } };
+                self.unlock(page_number, word, PageInfo { state, ..info });
+                false
+            }
+        }
+    }
+
+    /// Does what the fault needs and returns the page as it is then.
+    pub(crate) fn perform(
+        &mut self,
+        page_number: u64,
+        info: PageInfo,
+        service: Service,
+        access: Access,
+    ) -> Result<PageInfo, Failure> {
+        let run = self.at.run;
+        match service {
+            Service::MapZeros => {
+                run.count(Counter::FaultsFirstTouch, 1);
+                self.first_touch(page_number, info, access)
+            }
+            Service::Fetch(slot) => {
+                run.count(Counter::FaultsFetch, 1);
+                self.fetch_block(page_number, info, slot, access)
+            }
+            Service::Remap(frame) => {
+                run.count(Counter::FaultsInactive, 1);
+                self.remap(page_number, frame)?;
+                Ok(re_referenced(info))
+            }
+            Service::CopyBack(frame) => {
+                run.count(Counter::FaultsWriteback, 1);
+                // The write-back may wait for this page, so this page must not wait for memory.
+                if !self.try_charge(1) {
+                    K::sleep(Duration::from_micros(100));
+                    return Err(Failure::Retry);
+                }
+                self.copy_back(page_number, frame, true)?;
+                Ok(re_referenced(info))
+            }
+            Service::LetRetry => {
+                run.count(Counter::FaultsOther, 1);
+                Ok(self.let_retry(page_number, info, access))
+            }
+            Service::Refuse => {
+                run.count(Counter::FaultsRefused, 1);
+                self.poison(page_number);
+                Ok(info)
+            }
+        }
+    }
+
+    fn let_retry(&mut self, page_number: u64, info: PageInfo, access: Access) -> PageInfo {
+        if access == Access::Protected {
+            return self.unprotect(page_number, info);
+        }
+        match self.map_zeros(page_number, access) {
+            // Nothing was there: the program has discarded the page past our hooks, and reads zeros.
+            Ok(()) => {
+                self.at.run.count(Counter::PagesFoundGone, 1);
+                self.drop_slot(info.slot());
+                info.without_slot()
+            }
+            Err(_) => {
+                let _ = self.at.kernel.wake(target(page_number, 1));
+                info
+            }
+        }
+    }
+
+    /// Answers a page's faults with SIGBUS, and says why.
+    pub(crate) fn refuse(&mut self, page_number: u64, error: &PageError) {
+        let address = address_of(page_number);
+        K::tell(&format!("page at {address:#x} cannot be had, so the program gets SIGBUS: {error}"));
+        self.poison(page_number);
+    }
+
+    /// In inline mode the faulting thread has its signal already.
+    fn poison(&mut self, page_number: u64) {
+        let kernel = &self.at.kernel;
+        if kernel.is_inline() {
+            return;
+        }
+        let page = target(page_number, 1);
+        if kernel.poison(page).is_err() {
+            let _ = kernel.wake(page);
+        }
+    }
+}

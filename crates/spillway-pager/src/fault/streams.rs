@@ -1,0 +1,110 @@
+//! What is known of a stream of faults: where its last block ended, and how long it was.
+
+use spillway_core::page::PAGE_SHIFT;
+
+use crate::run::settings::Block;
+
+/// Pages in the largest block: 256 KiB.
+pub const MAX_BLOCK_PAGES: usize = 64;
+
+/// A stream is looked for so many blocks behind its last one.
+const STAYED_BLOCKS: u64 = 4;
+
+pub(crate) const LEAF_PAGES: u64 = 512;
+const PART_MASK: u64 = 0xFFFF;
+const PAGES_SHIFT: u32 = 16;
+const AHEAD_SHIFT: u32 = 32;
+const ZEROS_SHIFT: u32 = 48;
+
+/// Where the last block in a leaf ended, and how long it was: fetched, or mapped for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stream {
+    /// Pages from the leaf's start; it may lie in the next leaf.
+    pub(crate) end: u64,
+    /// Length of the last block.
+    pub(crate) block_pages: u64,
+    /// Pages of the block that no fault had asked for.
+    pub(crate) ahead_pages: u64,
+    /// They were never written: see [`crate::fault::zeros`].
+    pub(crate) is_zeros: bool,
+}
+
+impl Stream {
+    pub(crate) fn unpack(word: u64) -> Self {
+        let part = |shift: u32| word >> shift & PART_MASK;
+        let is_zeros = part(ZEROS_SHIFT) != 0;
+        Self { end: part(0), block_pages: part(PAGES_SHIFT), ahead_pages: part(AHEAD_SHIFT), is_zeros }
+    }
+
+    pub(crate) fn pack(self) -> u64 {
+        let is_zeros = u64::from(self.is_zeros) << ZEROS_SHIFT;
+        self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT | is_zeros
+    }
+
+    /// The block that goes on with this stream, at most `most` pages.
+    pub(crate) fn next_block_pages(self, most: u64) -> u64 {
+        (self.block_pages * 2).min(most)
+    }
+
+    /// How far behind the last block's end a page lies, if not too far for what happened to stay local in between.
+    pub(crate) fn gap(self, within: u64) -> Option<u64> {
+        let longest = self.block_pages.checked_sub(1)? * STAYED_BLOCKS;
+        within.checked_sub(self.end).filter(|&gap| gap <= longest)
+    }
+
+    /// Whether the last block holds a page.
+    pub(crate) fn holds(self, within: u64) -> bool {
+        within < self.end && self.end - within <= self.block_pages
+    }
+}
+
+/// Pages in the largest block under a limit. Several blocks must fit, or one would push out what it brings; and each thread of
+/// the pager has room for one.
+#[must_use]
+pub fn max_block_pages(block: Block, limit_pages: u64) -> usize {
+    match block {
+        Block::Elastic => (limit_pages / 128).clamp(1, MAX_BLOCK_PAGES as u64) as usize,
+        Block::Static(size) => {
+            let most = (limit_pages / 16).max(1);
+            (size.bytes() >> PAGE_SHIFT).min(1 << most.ilog2()) as usize
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spillway_core::size::Size;
+
+    #[test]
+    fn a_static_block_is_as_large_as_asked_or_as_the_limit_lets_it_be() {
+        let pages =
+            |kib: u64, limit_pages| max_block_pages(Block::Static(Size::from_bytes(kib << 10)), limit_pages);
+        assert_eq!((pages(4, 1024), pages(64, 1024), pages(2048, 1 << 20)), (1, 16, 512));
+        assert_eq!(pages(2048, 1024 + 512), 64);
+        assert_eq!(max_block_pages(Block::Elastic, 1 << 20), MAX_BLOCK_PAGES);
+    }
+
+    #[test]
+    fn a_block_doubles_where_the_last_one_was_used_up_and_falls_back_elsewhere() {
+        let mut stream = Stream::default();
+        let mut at = 7;
+        let mut blocks = Vec::new();
+        for _ in 0..9 {
+            let pages = stream.gap(at).map_or(1, |_| stream.next_block_pages(64));
+            let is_zeros = pages % 4 == 0;
+            let noted = Stream { end: at + pages, block_pages: pages, ahead_pages: pages - 1, is_zeros };
+            stream = Stream::unpack(noted.pack());
+            assert_eq!(stream, noted);
+            blocks.push(pages);
+            at += pages;
+        }
+        assert_eq!(blocks, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        let gap = |within| stream.gap(within);
+        assert_eq!((gap(at - 1), gap(at), gap(at + 252), gap(at + 253)), (None, Some(0), Some(252), None));
+        let single = Stream { end: 8, block_pages: 1, ahead_pages: 0, is_zeros: false };
+        assert_eq!((single.gap(8), single.gap(9), Stream::default().gap(0)), (Some(0), None, None));
+        let holds = |within| stream.holds(within);
+        assert!(holds(at - 1) && holds(at - 64) && !holds(at) && !holds(at - 65));
+    }
+}

@@ -1,0 +1,309 @@
+//! Inline mode: a fault is a signal, and the thread that has it serves it itself.
+//!
+//! That spares the hand-over to a handler and back, two switches of thread. Its price: the kernel cannot have a fault
+//! served in the middle of a system call, which fails with EFAULT instead. So [`Inline::make_ready`] brings in
+//! what a system call is about to use, under a [`Hold`].
+//!
+//! The program's threads have the program's file table, so the descriptors that serving takes are there too, by the same
+//! high numbers as in the pager's, and the preload library keeps the program from closing them. Where all places to serve
+//! a fault are taken, a handler is asked to.
+//!
+//! A program that is about to forbid system calls leaves inline mode, while it has one thread.
+
+pub mod undisturbed;
+
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use spillway_core::page::PAGE_SIZE;
+use spillway_store::StoreError;
+use spillway_sys::process;
+use spillway_sys::raw_thread::control_block;
+use spillway_sys::uffd::Fault;
+
+use crate::inline::undisturbed::undisturbed;
+use crate::kernel::Kernel;
+use crate::kernel::live::LiveKernel;
+use crate::pages::address::{page_number_of, target_of};
+use crate::process::attachment::Attachment;
+use crate::process::engine::Engine;
+use crate::process::worker::Worker;
+use crate::space::holds::Hold;
+use crate::threads::calls::Operation;
+
+/// A place to serve faults for so much of the local limit.
+const BYTES_OF_LIMIT_EACH: usize = 32 << 20;
+/// Times that a page is asked for before its system call is left to fail.
+const TRIES: usize = 64;
+
+/// Serves the faults of this process's threads where they happen.
+pub struct Inline<K: Kernel = LiveKernel> {
+    engine: &'static Engine<K>,
+    at: &'static Attachment<K>,
+    workers: Vec<Mutex<Worker<K>>>,
+    /// Others than the thread that serves a fault may use the program's memory: see [`crate::evict::in_place`].
+    has_company: AtomicBool,
+}
+
+/// Why a process cannot serve its own faults.
+#[derive(Debug, thiserror::Error)]
+pub enum InlineError {
+    /// The kernel refuses something.
+    #[error("the kernel refused to open what faults are served with: {0}")]
+    Kernel(#[from] Errno),
+    /// The program has something else by a number that is needed.
+    #[error(
+        "the program has a file open by the number {0}, which --fault-mode inline needs; use --fault-mode thread"
+    )]
+    Taken(RawFd),
+    /// A store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A page that a system call uses.
+enum Page {
+    Ready,
+    Lost,
+    NotOurs,
+}
+
+impl Inline<LiveKernel> {
+    /// On a thread of the program, once paging works. `pager_thread` has the descriptors of `at` in its table.
+    pub(crate) fn new(
+        engine: &'static Engine<LiveKernel>,
+        at: &'static Attachment<LiveKernel>,
+        pager_thread: Pid,
+    ) -> std::result::Result<Self, InlineError> {
+        // PIDFD_THREAD (Linux 6.9): the pager's thread has a table of its own.
+        let of_a_thread = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
+        let pager = pidfd_open(pager_thread, of_a_thread)?;
+        for &number in &at.descriptors {
+            if process::is_open(number) {
+                return Err(InlineError::Taken(number));
+            }
+            let fd = pidfd_getfd(&pager, number, PidfdGetfdFlags::empty())?;
+            process::duplicate_to(&fd, number)?;
+        }
+        // Each holds memory; who finds none free asks a handler.
+        let limit_bytes = at.run.budget().limit_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE;
+        let cpus = std::thread::available_parallelism().map_or(2, usize::from);
+        let count = (limit_bytes / BYTES_OF_LIMIT_EACH).clamp(1, cpus);
+        undisturbed::reset();
+        Ok(Self::with_places(engine, at, count)?)
+    }
+}
+
+impl<K: Kernel> Inline<K> {
+    /// With `places` to serve faults at a time.
+    ///
+    /// # Errors
+    /// A store's, where it lets no further lane be opened.
+    pub fn with_places(
+        engine: &'static Engine<K>,
+        at: &'static Attachment<K>,
+        places: usize,
+    ) -> std::result::Result<Self, StoreError> {
+        let workers = (0..places).map(|_| Worker::new(engine, at).map(Mutex::new));
+        let workers = workers.collect::<std::result::Result<_, _>>()?;
+        Ok(Self { engine, at, workers, has_company: AtomicBool::new(true) })
+    }
+
+    /// The calling thread is the only one that uses the program's memory, until [`Self::note_company`].
+    pub fn note_alone(&self) {
+        self.has_company.store(false, Ordering::Release);
+    }
+
+    /// A thread, or a process that shares this memory, is about to be made; or managed memory not to be read.
+    pub fn note_company(&self) {
+        self.has_company.store(true, Ordering::Release);
+    }
+
+    /// In a forked child: gives up what its parent served faults with.
+    pub(crate) fn close(&self) {
+        self.at.descriptors.iter().for_each(|&fd| process::close(fd));
+    }
+
+    /// Whether a descriptor of the program's table is one of ours.
+    #[must_use]
+    pub fn owns_descriptor(&self, fd: RawFd) -> bool {
+        self.at.descriptors.contains(&fd)
+    }
+
+    /// Our descriptors in the program's table.
+    #[must_use]
+    pub fn descriptors(&self) -> &[RawFd] {
+        &self.at.descriptors
+    }
+
+    /// The most bytes that one system call should hold.
+    #[must_use]
+    pub fn most_held_bytes(&self) -> usize {
+        let limit = self.at.run.budget().limit_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE;
+        (limit / 16).clamp(64 << 10, 4 << 20)
+    }
+
+    /// A place for what a system call uses. `frame` as in [`Holds::take`](crate::space::holds::Holds::take).
+    #[must_use]
+    pub fn hold(&self, frame: usize) -> Option<Hold<'static>> {
+        self.engine.holds.take(control_block(), frame)
+    }
+
+    /// Managed memory is about to become such as cannot be read.
+    pub fn note_unreadable(&self, range: Range<usize>) {
+        if self.may_leave(&range) {
+            self.note_company();
+        }
+    }
+
+    /// Whether some of a range is under management, or will be once there is less room.
+    #[must_use]
+    pub fn may_leave(&self, range: &Range<usize>) -> bool {
+        self.passing_gate(|| {
+            !self.engine.regions().within(range).is_empty() || !self.engine.native_within(range).is_empty()
+        })
+    }
+
+    /// Whether a page of an address is under management, so that a signal there may be ours.
+    #[must_use]
+    pub fn manages(&self, address: usize) -> bool {
+        self.passing_gate(|| self.engine.regions().contains(address))
+    }
+
+    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in another thread):
+    /// then the access is to be made again.
+    #[must_use]
+    pub fn was_given_up(&self, address: usize) -> bool {
+        // Before the look at the page: what is over by then has left the page to the kernel.
+        let is_under_way = self.is_giving_up();
+        if self.at.kernel.is_readable(address) {
+            return true;
+        }
+        if is_under_way {
+            Self::pause();
+        }
+        is_under_way
+    }
+
+    fn is_giving_up(&self) -> bool {
+        self.engine.leaving_ranges.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes locks only while no fork can be on its way, which would leave them locked in the child.
+    fn passing_gate<T>(&self, look: impl FnOnce() -> T) -> T {
+        undisturbed(|| {
+            loop {
+                if let Some(_pass) = self.engine.enter() {
+                    return look();
+                }
+                Self::pause();
+            }
+        })
+    }
+
+    /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot be had.
+    #[must_use]
+    pub fn serve(&self, address: usize, write: bool, was_there: bool) -> bool {
+        undisturbed(|| self.serve_now(address, write, was_there))
+    }
+
+    fn serve_now(&self, address: usize, write: bool, was_there: bool) -> bool {
+        let fault = Fault {
+            address: address & !(PAGE_SIZE - 1),
+            write,
+            write_protected: was_there && write,
+            // Its control block tells it apart from others.
+            thread_id: (control_block() >> 6) as u32,
+        };
+        if self.engine.gate.is_frozen() {
+            // Another thread forks.
+            Self::pause();
+            return true;
+        }
+        let served = match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
+            Some(mut worker) => {
+                worker.is_alone = !self.has_company.load(Ordering::Acquire);
+                worker.serve_fault(fault)
+            }
+            None => {
+                let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;
+                self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]) == 0
+            }
+        };
+        let word = self.engine.table.find(page_number_of(address));
+        if word.is_some_and(|word| word.is_locked()) {
+            Self::pause();
+        }
+        served
+    }
+
+    /// Brings in what a system call will use of `range`, under `hold`, ready to be written. What is not ours is left alone.
+    /// False when a page cannot be had.
+    #[must_use]
+    pub fn make_ready(&self, range: Range<usize>, hold: &Hold<'_>) -> bool {
+        hold.add(&range);
+        let first = range.start & !(PAGE_SIZE - 1);
+        let mut populated_up_to = 0;
+        for page in (first..range.end).step_by(PAGE_SIZE) {
+            match self.make_page_ready(page) {
+                Page::Ready => {}
+                Page::Lost => return false,
+                Page::NotOurs if page < populated_up_to => {}
+                Page::NotOurs => populated_up_to = self.populate_native(page..range.end),
+            }
+        }
+        true
+    }
+
+    fn make_page_ready(&self, page: usize) -> Page {
+        let mut tries = 0;
+        while tries < TRIES {
+            let mut was_there = false;
+            if let Some(word) = self.engine.table.find(page_number_of(page)) {
+                while word.is_locked() || self.engine.gate.is_frozen() {
+                    Self::pause();
+                }
+                let info = word.peek();
+                // Perhaps protected since it was fetched.
+                was_there = info.is_mapped();
+                if was_there && info.protected_in().is_none() {
+                    return Page::Ready;
+                }
+            }
+            if !was_there && !self.manages(page) {
+                if self.is_giving_up() && !self.at.kernel.is_readable(page) {
+                    Self::pause();
+                    continue;
+                }
+                return Page::NotOurs;
+            }
+            tries += 1;
+            if !self.serve(page, true, was_there) {
+                return Page::Lost;
+            }
+        }
+        Page::Ready
+    }
+
+    /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by then. Returns
+    /// up to where nothing more is to be done.
+    fn populate_native(&self, range: Range<usize>) -> usize {
+        let parts = self.passing_gate(|| self.engine.native_within(&range));
+        for part in &parts {
+            let start = part.start & !(PAGE_SIZE - 1);
+            let pages = start..start + part.len().next_multiple_of(PAGE_SIZE);
+            let _ = self.at.kernel.make_own(target_of(pages));
+        }
+        parts.last().map_or(range.start + PAGE_SIZE, |part| part.end)
+    }
+
+    /// For as long as another thread may take with a page.
+    fn pause() {
+        K::sleep(Duration::from_micros(20));
+    }
+}

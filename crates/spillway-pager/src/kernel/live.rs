@@ -1,0 +1,260 @@
+//! The seam's live side: Linux, by userfaultfd(2), madvise(2) and what procfs tells.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Timespec;
+use rustix::io::Result;
+use rustix::thread::{futex, nanosleep, sched_yield};
+use spillway_core::page::Page;
+use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
+use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
+use spillway_sys::uffd::{RegisterMode, Uffd};
+
+use crate::kernel::message;
+use crate::kernel::{Kernel, MOST_POPULATED_PAGES};
+
+/// Linux, as one process of a run uses it.
+pub struct LiveKernel {
+    /// Faults come from here, and calls.
+    pub uffd: Uffd,
+    /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and doorbells are
+    /// with the other.
+    pub signalling: Option<Uffd>,
+    /// Inline mode was left for good, by this process or one that it was forked from.
+    pub served_by_handlers: Arc<AtomicBool>,
+    /// This process, to advise itself; without it no page is kept clean.
+    pub own_process: Option<OwnedFd>,
+    /// Who uses its memory; without it nothing counts as free of devices and debuggers.
+    pub status: Option<ProcessStatus>,
+    /// Which pages of this process are populated; without it nothing is left to the kernel.
+    pub page_map: Option<PageMap>,
+    /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone have it.
+    pub control: OwnedFd,
+}
+
+impl LiveKernel {
+    /// The userfaultfd of managed memory, for the supervisor to keep: missing pages of a dying process block meanwhile.
+    #[must_use]
+    pub fn managed_fd(&self) -> BorrowedFd<'_> {
+        self.managed().as_fd()
+    }
+
+    fn managed(&self) -> &Uffd {
+        match &self.signalling {
+            Some(uffd) if self.is_inline() => uffd,
+            _ => &self.uffd,
+        }
+    }
+}
+
+fn fault_mode() -> RegisterMode {
+    RegisterMode::MISSING | RegisterMode::WRITE_PROTECT
+}
+
+/// Times that a thread spins for another of the pager before it sleeps.
+const SPINS: u32 = 100;
+
+impl Kernel for LiveKernel {
+    fn now_ns() -> u64 {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    }
+
+    fn sleep(time: Duration) {
+        let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        // Not libc's: a fault that is served inline would have its system call dispatched.
+        let _ = nanosleep(&time);
+    }
+
+    fn relax(tries: u32) {
+        if tries > SPINS {
+            Self::sleep(Duration::from_micros(50));
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn give_way() {
+        sched_yield();
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn futex_wait(word: &AtomicU32, expected: u32, most: Duration) {
+        let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+        let _ = futex::wait(word, futex::Flags::empty(), expected, Some(&most));
+    }
+
+    fn futex_wake(word: &AtomicU32) {
+        let _ = futex::wake(word, futex::Flags::empty(), 1);
+    }
+
+    fn tell(line: &str) {
+        message::to_program(line);
+    }
+
+    fn stop_program() -> ! {
+        message::stop_program()
+    }
+
+    fn is_inline(&self) -> bool {
+        self.signalling.is_some() && !self.served_by_handlers.load(Ordering::Acquire)
+    }
+
+    fn register(&self, range: TargetRange) -> Result<()> {
+        self.managed().register(range, fault_mode())
+    }
+
+    fn unregister(&self, range: TargetRange) -> Result<()> {
+        self.managed().unregister(range)
+    }
+
+    fn hand_to_handlers(&self, range: TargetRange) -> Result<()> {
+        let Some(signalling) = &self.signalling else { return Ok(()) };
+        let _ = signalling.unregister(range);
+        self.uffd.register(range, fault_mode())
+    }
+
+    fn leave_inline(&self) {
+        self.served_by_handlers.store(true, Ordering::Release);
+    }
+
+    fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()> {
+        memory::inherit(range, inherited)
+    }
+
+    fn copy(&self, to: TargetRange, from: BounceRange<'_>, protected: bool) -> Result<usize> {
+        self.managed().copy(to, from, protected)
+    }
+
+    fn copy_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()> {
+        self.managed().copy_from_frame(to, from)
+    }
+
+    fn map_zeros(&self, to: TargetRange) -> Result<usize> {
+        self.managed().map_zeros(to)
+    }
+
+    fn move_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()> {
+        self.managed().move_from_frame(to, from)
+    }
+
+    fn move_reserved(&self, to: TargetRange, from: FrameRange<'_>) -> usize {
+        self.managed().move_reserved(to, from)
+    }
+
+    fn move_to_frames(&self, to: FrameRange<'_>, from: TargetRange) -> Result<usize> {
+        self.uffd.move_to_frames(to, from)
+    }
+
+    fn copy_to_frame(&self, to: FrameRange<'_>, from: TargetRange) -> Result<()> {
+        self.uffd.copy_to_frame(to, from)
+    }
+
+    fn discard(&self, range: TargetRange) -> Result<()> {
+        memory::discard(range)
+    }
+
+    fn discard_pages(&self, pages: &[TargetRange]) -> bool {
+        self.own_process.as_ref().is_some_and(|process| memory::discard_pages(process, pages))
+    }
+
+    fn can_discard_pages(&self) -> bool {
+        self.own_process.is_some()
+    }
+
+    fn write_protect(&self, range: TargetRange, on: bool) -> Result<()> {
+        self.managed().write_protect(range, on)
+    }
+
+    fn poison(&self, range: TargetRange) -> Result<()> {
+        self.managed().poison(range)
+    }
+
+    fn wake(&self, range: TargetRange) -> Result<()> {
+        self.managed().wake(range)
+    }
+
+    fn wake_all(&self) {
+        // Of the signalling one nobody waits.
+        let _ = self.uffd.wake_all();
+    }
+
+    fn is_readable(&self, address: usize) -> bool {
+        memory::is_readable(address)
+    }
+
+    fn make_own(&self, range: TargetRange) -> Result<()> {
+        memory::make_own(range)
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn target_page<'a>(&self, page: TargetRange) -> &'a Page {
+        // SAFETY: by the caller's word.
+        unsafe { memory::page_at(page) }
+    }
+
+    fn has_page_map(&self) -> bool {
+        self.page_map.is_some()
+    }
+
+    fn page_map_entry(&self, address: usize) -> Option<PageMapEntry> {
+        self.page_map.as_ref()?.entry(address).ok()
+    }
+
+    fn populated(&self, range: TargetRange) -> Option<[u64; MOST_POPULATED_PAGES / 64]> {
+        self.page_map.as_ref()?.populated(range.start(), range.pages()).ok()
+    }
+
+    fn outsiders(&self) -> Option<Outsiders> {
+        self.status.as_ref()?.outsiders().ok()
+    }
+
+    fn ask_for_huge_pages(&self, range: TargetRange) -> Result<()> {
+        memory::ask_for_huge_pages(range)
+    }
+
+    fn collapse(&self, range: TargetRange) -> Result<()> {
+        memory::collapse(range)
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn frame_page<'a>(&self, frame: FrameRange<'a>) -> &'a Page {
+        // SAFETY: by the caller's word.
+        unsafe { frame.page() }
+    }
+
+    fn discard_frames(&self, frames: FrameRange<'_>) -> Result<()> {
+        memory::discard_own(frames)
+    }
+
+    fn populate_reserve(&self, pages: FrameRange<'_>) -> Result<()> {
+        memory::populate(pages)
+    }
+
+    fn map_doorbell(&self, doorbell: FrameRange<'_>) {
+        if self.uffd.map_own_zeros(doorbell).is_err() {
+            let _ = self.uffd.wake_own(doorbell);
+        }
+    }
+
+    fn touch_doorbell(doorbell: FrameRange<'_>) {
+        memory::touch(doorbell);
+    }
+
+    fn unmap_doorbells(doorbells: FrameRange<'_>) {
+        let _ = memory::discard_own(doorbells);
+    }
+
+    fn supervisor_is_gone(&self) -> bool {
+        let mut polled = [PollFd::new(&self.control, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+    }
+}

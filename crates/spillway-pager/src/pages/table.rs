@@ -1,0 +1,177 @@
+//! The words of all managed pages, found by address. Sparse: a leaf of 512 words stands for 2 MiB of addresses
+//! and is made at the first fault there, so metadata costs 0.2% of the memory in use.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::{Errno, Result};
+use spillway_core::page_word::PageWord;
+use spillway_sys::memory::Area;
+
+const LEAF_SHIFT: u32 = 9;
+const LEAF_PAGES: usize = 1 << LEAF_SHIFT;
+/// A leaf and its header: where on the stores its pages lie.
+const LEAF_WORDS: usize = LEAF_PAGES + 8;
+/// 47 bits of address, 12 within the page, 9 within the leaf; the rest in two levels.
+const LEVEL_SHIFT: u32 = 13;
+const LEVEL_ENTRIES: usize = 1 << LEVEL_SHIFT;
+const AREA_BYTES: usize = 4 << 30;
+const COMMIT_BYTES: usize = 1 << 20;
+
+/// Words by page number. Leaves are never taken back, so a word that was found stays valid.
+pub struct PageTable {
+    area: Area,
+    /// Bytes of the area used and committed. Locked only while a table is made.
+    used: Mutex<(usize, usize)>,
+}
+
+impl PageTable {
+    /// An empty table.
+    pub fn new() -> Result<Self> {
+        let area = Area::reserve(AREA_BYTES)?;
+        let table = Self { area, used: Mutex::new((0, 0)) };
+        table.allocate(LEVEL_ENTRIES * 8)?;
+        Ok(table)
+    }
+
+    /// The same words, where a forked child finds them. For a simulated fork.
+    ///
+    /// # Errors
+    /// The kernel's, where it gives no memory; EBUSY while a table is being made.
+    pub fn for_child(&self) -> Result<Self> {
+        let used = *self.used.try_lock().map_err(|_| Errno::BUSY)?;
+        let area = Area::reserve(AREA_BYTES)?;
+        area.commit(0, used.1)?;
+        for (to, from) in area.words(0, used.0 / 8).iter().zip(self.area.words(0, used.0 / 8)) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(Self { area, used: Mutex::new(used) })
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<usize> {
+        let mut used = self.used.lock().map_err(|_| Errno::DEADLK)?;
+        let (start, end) = (used.0, used.0 + bytes);
+        if end > AREA_BYTES {
+            return Err(Errno::NOMEM);
+        }
+        if end > used.1 {
+            let committed = end.next_multiple_of(COMMIT_BYTES);
+            self.area.commit(used.1, committed)?;
+            used.1 = committed;
+        }
+        used.0 = end;
+        Ok(start)
+    }
+
+    /// The table behind `entry` (as its offset), made of `words` words if there is none.
+    fn descend(&self, entry: &AtomicU64, words: usize) -> Result<usize> {
+        match entry.load(Ordering::Acquire) {
+            0 => {
+                let made = self.allocate(words * 8)? as u64;
+                // Who comes second wastes a table, once.
+                match entry.compare_exchange(0, made, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => Ok(made as usize),
+                    Err(other) => Ok(other as usize),
+                }
+            }
+            offset => Ok(offset as usize),
+        }
+    }
+
+    fn indices(page_number: u64) -> (usize, usize, usize) {
+        let leaf = page_number as usize >> LEAF_SHIFT;
+        (
+            leaf >> LEVEL_SHIFT & (LEVEL_ENTRIES - 1),
+            leaf & (LEVEL_ENTRIES - 1),
+            page_number as usize & (LEAF_PAGES - 1),
+        )
+    }
+
+    fn leaf(&self, page_number: u64) -> Option<&[AtomicU64]> {
+        let (top, middle, _) = Self::indices(page_number);
+        let table = self.area.words(0, LEVEL_ENTRIES)[top].load(Ordering::Acquire) as usize;
+        if table == 0 {
+            return None;
+        }
+        let leaf = self.area.words(table, LEVEL_ENTRIES)[middle].load(Ordering::Acquire) as usize;
+        (leaf != 0).then(|| self.area.words(leaf, LEAF_WORDS))
+    }
+
+    /// The word of a page, if anything near it was ever touched.
+    #[must_use]
+    pub fn find(&self, page_number: u64) -> Option<PageWord<'_>> {
+        Some(PageWord(&self.leaf(page_number)?[Self::indices(page_number).2]))
+    }
+
+    /// The word of a page.
+    pub fn find_or_make(&self, page_number: u64) -> Result<PageWord<'_>> {
+        let (top, middle, within) = Self::indices(page_number);
+        let table = self.descend(&self.area.words(0, LEVEL_ENTRIES)[top], LEVEL_ENTRIES)?;
+        let leaf = self.descend(&self.area.words(table, LEVEL_ENTRIES)[middle], LEAF_WORDS)?;
+        Ok(PageWord(&self.area.words(leaf, LEAF_WORDS)[within]))
+    }
+
+    /// Where on the stores the pages of this 2 MiB are placed side by side: the first slot of a slab, plus one;
+    /// 0 when no slab was chosen yet.
+    #[must_use]
+    pub fn slab_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES])
+    }
+
+    /// How the pages of this 2 MiB were fetched last; see [`crate::fault::streams`].
+    #[must_use]
+    pub fn stream_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 1])
+    }
+
+    /// How often pages of this 2 MiB were written soon after they were fetched; see [`crate::evict::clean`].
+    #[must_use]
+    pub fn writes_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 2])
+    }
+
+    /// When these 2 MiB were last made a huge page, or could not be; see [`crate::threads::density`].
+    #[must_use]
+    pub fn huge_try_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 3])
+    }
+
+    /// The words of the pages `from..to` that were ever touched or lie near one that was.
+    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, PageWord<'_>)> {
+        let first_leaf = from >> LEAF_SHIFT;
+        let last_leaf = to.div_ceil(LEAF_PAGES as u64);
+        (first_leaf..last_leaf)
+            .filter_map(move |leaf| Some((leaf << LEAF_SHIFT, self.leaf(leaf << LEAF_SHIFT)?)))
+            .flat_map(move |(start, words)| {
+                let first = from.max(start) - start;
+                let last = (to - start).min(LEAF_PAGES as u64);
+                (first..last).map(move |within| (start + within, PageWord(&words[within as usize])))
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spillway_core::page_word::{PageInfo, PageState};
+
+    #[test]
+    fn words_are_found_where_they_were_put() {
+        let table = PageTable::new().unwrap();
+        let numbers = [0, 1, 511, 512, 0x7_FFFF_FFFF, 0x5_5555_4321];
+        assert!(numbers.iter().all(|&number| table.find(number).is_none()));
+        for (i, &number) in numbers.iter().enumerate() {
+            let word = table.find_or_make(number).unwrap();
+            let info = word.try_lock().unwrap();
+            assert_eq!(info, PageInfo::ABSENT);
+            let _ = word.unlock(PageInfo { state: PageState::Far { slot: i as u32, left: 0 }, ..info });
+        }
+        for (i, &number) in numbers.iter().enumerate() {
+            assert_eq!(table.find(number).unwrap().peek().slot(), Some(i as u32));
+        }
+        let far: Vec<u64> =
+            table.range(1, 513).filter(|(_, word)| word.peek().is_far()).map(|(n, _)| n).collect();
+        assert_eq!(far, [1, 511, 512]);
+        assert_eq!(table.range(1 << 30, 1 << 31).count(), 0);
+    }
+}

@@ -1,0 +1,256 @@
+//! Paging state that a forked child inherits.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::{Errno, Result};
+use spillway_core::fifo::Entry;
+use spillway_core::frame_pool::RANGE_FRAMES;
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::page_word::{Departures, Epoch, MAX_EPOCH, MAX_FRAMES, PageInfo, Queue};
+use spillway_policy::dcm::{Config, Replacement};
+use spillway_store::StoreError;
+use spillway_sys::memory::Area;
+use spillway_sys::ranges::BounceRange;
+
+use crate::evict::written_share::WrittenShare;
+use crate::fault::read_streams::ReadStreams;
+use crate::fault::streams::MAX_BLOCK_PAGES;
+use crate::kernel::Kernel;
+use crate::pages::frames::Frames;
+use crate::pages::reserve::Reserve;
+use crate::pages::table::PageTable;
+use crate::process::gate::{Gate, Pass};
+use crate::space::holds::Holds;
+use crate::space::regions::{OnFork, Regions};
+use crate::threads::calls::Calls;
+
+/// A range that mremap(2) moves, and what was managed there.
+#[derive(Clone)]
+pub struct Remap {
+    /// Where it was.
+    pub range: Range<usize>,
+    /// Its managed parts.
+    pub parts: Vec<(Range<usize>, OnFork)>,
+    /// Pages that held something.
+    pub words: Vec<(u64, PageInfo)>,
+    /// It is native instead, and charged.
+    pub is_native: bool,
+}
+
+/// What an engine is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// The local limit, or what the machine has if that is less.
+    pub limit_pages: usize,
+    /// Of the replacement.
+    pub replacement: Config,
+    /// Of the replacement's coin.
+    pub seed: u64,
+    /// See [`crate::run::settings::PoolSettings`].
+    pub victim_window_pages: usize,
+    /// Pages of zeros that may lie ready.
+    pub reserve_bytes: u64,
+    /// CPUs that the process may run on.
+    pub cpus: usize,
+}
+
+/// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
+const FREE_RANGES: usize = 4;
+
+/// Slots given up before they are given back.
+pub(crate) const UNNEEDED_SLOTS: usize = 256;
+
+/// Paging state that a forked child inherits.
+pub struct Engine<K: Kernel> {
+    /// Words of all managed pages.
+    pub table: PageTable,
+    /// Where unmapped local pages lie.
+    pub frames: Frames,
+    replacement: Mutex<Replacement>,
+    protection_epoch: AtomicU32,
+    /// When pages left.
+    pub departures: Departures,
+    regions: Mutex<Regions>,
+    native: Mutex<Regions>,
+    remaps: Mutex<Vec<Remap>>,
+    /// Closed during forks.
+    pub gate: Gate,
+    /// How the program's threads ask for something.
+    pub calls: Calls<K>,
+    /// Ranges that are being given up: no region has them any more, but the kernel may still ask us for their pages.
+    pub leaving_ranges: AtomicU32,
+    /// Inline mode was left for good, by this process or one that it was forked from.
+    pub served_by_handlers: Arc<AtomicBool>,
+    /// What system calls are using.
+    pub holds: Holds,
+    /// Whether evictions are writes, lately.
+    pub written_share: WrittenShare,
+    /// What the evictor is to fetch.
+    pub read_streams: ReadStreams,
+    /// Zeros that are ready to be moved.
+    pub reserve: Reserve,
+    last_store_error: Mutex<Option<StoreError>>,
+    /// A store has refused a page for want of room, and no room was seen since: slots are for far pages alone.
+    pub stores_full: AtomicBool,
+    unneeded_slots: Mutex<Vec<u32>>,
+    /// As many as are copied at once. Never written.
+    zeros: Area,
+    cpus: usize,
+}
+
+impl<K: Kernel> Engine<K> {
+    /// An engine that manages nothing yet.
+    ///
+    /// # Errors
+    /// ENOMEM where the machine gives no address space.
+    pub fn new(config: EngineConfig) -> Result<Self> {
+        let replacement = Replacement::new(config.replacement, config.limit_pages, config.seed)
+            .with_victim_window(config.victim_window_pages);
+        let frames = replacement.inactive_target(config.limit_pages) + FREE_RANGES * RANGE_FRAMES;
+        Ok(Self {
+            table: PageTable::new()?,
+            frames: Frames::new(frames.min(MAX_FRAMES / 2))?,
+            replacement: Mutex::new(replacement),
+            protection_epoch: AtomicU32::new(1),
+            departures: Departures::default(),
+            regions: Mutex::new(Regions::new()),
+            native: Mutex::new(Regions::new()),
+            remaps: Mutex::new(Vec::new()),
+            gate: Gate::new(),
+            calls: Calls::new()?,
+            leaving_ranges: AtomicU32::new(0),
+            served_by_handlers: Arc::new(AtomicBool::new(false)),
+            holds: Holds::default(),
+            written_share: WrittenShare::default(),
+            read_streams: ReadStreams::new(config.cpus),
+            reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
+            last_store_error: Mutex::new(None),
+            stores_full: AtomicBool::new(false),
+            unneeded_slots: Mutex::new(Vec::with_capacity(UNNEEDED_SLOTS)),
+            zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE)?,
+            cpus: config.cpus,
+        })
+    }
+
+    /// What a forked child has of it, as fork(2) leaves it, but for what lies in frames. For a simulated fork: a real child
+    /// has its parent's memory.
+    ///
+    /// # Errors
+    /// EBUSY where a lock is held, which nobody would ever release in the child; the kernel's, where it gives no memory.
+    pub fn for_child(&self) -> Result<Self> {
+        fn copy<T: Clone>(mutex: &Mutex<T>) -> Result<Mutex<T>> {
+            Ok(Mutex::new(mutex.try_lock().map_err(|_| Errno::BUSY)?.clone()))
+        }
+        let gate = Gate::new();
+        gate.freeze_alone();
+        let departures = Departures::default();
+        departures.add(self.departures.count());
+        Ok(Self {
+            table: self.table.for_child()?,
+            frames: self.frames.for_child()?,
+            replacement: copy(&self.replacement)?,
+            protection_epoch: AtomicU32::new(self.protection_epoch.load(Ordering::Relaxed)),
+            departures,
+            regions: copy(&self.regions)?,
+            native: copy(&self.native)?,
+            remaps: copy(&self.remaps)?,
+            gate,
+            calls: Calls::new()?,
+            leaving_ranges: AtomicU32::new(self.leaving_ranges.load(Ordering::Relaxed)),
+            served_by_handlers: Arc::new(AtomicBool::new(self.served_by_handlers.load(Ordering::Relaxed))),
+            holds: Holds::default(),
+            written_share: WrittenShare::default(),
+            read_streams: ReadStreams::new(self.cpus),
+            reserve: self.reserve.for_child()?,
+            last_store_error: copy(&self.last_store_error)?,
+            stores_full: AtomicBool::new(self.stores_full.load(Ordering::Relaxed)),
+            unneeded_slots: copy(&self.unneeded_slots)?,
+            zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE)?,
+            cpus: self.cpus,
+        })
+    }
+
+    /// Begins a piece of work; `None` while paging is stopped.
+    #[must_use]
+    pub fn enter(&self) -> Option<Pass<'_>> {
+        let pass = self.gate.enter();
+        K::turn();
+        pass
+    }
+
+    /// Which page goes next. Its state is a cache of what the words say.
+    pub fn replacement(&self) -> MutexGuard<'_, Replacement> {
+        K::lock(&self.replacement)
+    }
+
+    /// The managed ranges.
+    pub fn regions(&self) -> MutexGuard<'_, Regions> {
+        K::lock(&self.regions)
+    }
+
+    /// What is charged and left to the kernel; see [`crate::space::native`]. Locked before [`Self::regions`].
+    pub fn native(&self) -> MutexGuard<'_, Regions> {
+        K::lock(&self.native)
+    }
+
+    /// Ranges that mremap(2) moves at this moment.
+    pub fn remaps(&self) -> MutexGuard<'_, Vec<Remap>> {
+        K::lock(&self.remaps)
+    }
+
+    /// Slots that nobody needs any more, to be given back together, or written anew while the stores are full. Still
+    /// held by this process, and shared with no other.
+    pub fn unneeded_slots(&self) -> MutexGuard<'_, Vec<u32>> {
+        K::lock(&self.unneeded_slots)
+    }
+
+    /// The last failure of a store, for the message when memory runs out because of it.
+    pub fn last_store_error(&self) -> MutexGuard<'_, Option<StoreError>> {
+        K::lock(&self.last_store_error)
+    }
+
+    /// Zeros to copy. Panics beyond [`MAX_BLOCK_PAGES`] pages.
+    #[allow(unsafe_code)]
+    pub(crate) fn zeros(&self, pages: usize) -> BounceRange<'_> {
+        let range = self.zeros.pages(0, pages);
+        // SAFETY: the area lives as long as the engine, and nobody writes to it.
+        unsafe { BounceRange::from_raw(std::ptr::with_exposed_provenance(range.start()), range.bytes()) }
+    }
+
+    /// The epoch of write protection; see [`crate::evict::clean`].
+    pub fn epoch(&self) -> Epoch {
+        Epoch::new(self.protection_epoch.load(Ordering::Relaxed)).unwrap_or(Epoch::MIN)
+    }
+
+    /// No page is write-protected any more, whatever the words say.
+    pub(crate) fn forget_protection(&self) {
+        let next = self.epoch().get() % MAX_EPOCH + 1;
+        self.protection_epoch.store(next, Ordering::Relaxed);
+    }
+
+    /// The native parts of a range.
+    pub(crate) fn native_within(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        self.native().within(range).into_iter().map(|(part, _)| part).collect()
+    }
+
+    /// Puts a page, whose word was just unlocked as `info`, at the tail of its queue, if it belongs in one.
+    pub fn enqueue(&self, page_number: u64, info: PageInfo) {
+        let Some(queue) = info.queue() else { return };
+        let entry = Entry { page_number, generation: info.generation };
+        let mut replacement = self.replacement();
+        if replacement.enqueue(queue, entry).is_err() {
+            replacement.drop_stale(|entry, queue| self.is_queued(entry, queue));
+            // The pool holds a quarter more entries than pages can be local, so there is room now.
+            let _ = replacement.enqueue(queue, entry);
+        }
+    }
+
+    fn is_queued(&self, entry: Entry, queue: Queue) -> bool {
+        self.table.find(entry.page_number).is_some_and(|word| {
+            let info = word.peek();
+            info.generation == entry.generation && info.queue() == Some(queue)
+        })
+    }
+}

@@ -1,0 +1,13 @@
+//! The state of paging in one process: what its pager threads work on, and with.
+//!
+//! - [`engine`]: memory that a forked child inherits as it is;
+//! - [`attachment`]: what a child must make anew, descriptors and its place in the run among it;
+//! - [`worker`]: what one pager thread works with, its own ways to the stores included;
+//! - [`gate`]: stops all of it for the moment of a fork.
+//!
+//! This is the vocabulary of all that comes above: here is what there is, not what is done with it.
+
+pub mod attachment;
+pub mod engine;
+pub mod gate;
+pub mod worker;

@@ -1,0 +1,135 @@
+//! How a process of a run meets its supervisor: three messages over a connection that then stays open, so that the
+//! supervisor learns of the process's end by the end of the connection, however the process ends.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg, socket_with,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::run::settings::Settings;
+
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
+const MAX_FDS: usize = 32;
+
+/// Process to supervisor: I am here.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// The run's token, which only its processes know.
+    pub token: String,
+    /// The entry that a forked child got from its parent.
+    pub fork_entry: Option<usize>,
+}
+
+/// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each store's
+/// shared part where it has one, `/dev/userfaultfd` where the supervisor could open it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The process's entry in the run's state.
+    pub entry: usize,
+    /// The run's settings.
+    pub settings: Settings,
+    /// Whether a descriptor comes for each store.
+    pub store_has_fd: Vec<bool>,
+    /// Whether `/dev/userfaultfd` comes.
+    pub has_device: bool,
+    /// Why the process cannot be managed, in place of everything else.
+    pub refusal: Option<String>,
+}
+
+/// Process to supervisor: paging works. Its userfaultfd comes with it; while the supervisor holds that, a page
+/// that is not there blocks its reader rather than read as zeros, even while the process dies.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ready {}
+
+/// What can go wrong at the meeting.
+#[derive(Debug, Error)]
+pub enum RendezvousError {
+    /// The connection fails.
+    #[error("the supervisor of this run cannot be reached: {0}; has 'spillway run' ended?")]
+    Connection(#[from] Errno),
+    /// A message is not what it should be.
+    #[error("the supervisor of this run speaks another version of Spillway: {0}")]
+    Message(String),
+}
+
+/// The address of a run's socket: abstract, so that nothing is left behind in a file system.
+pub fn address(name: &str) -> rustix::io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
+/// Connects to a supervisor.
+pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &address(name)?)?;
+    Ok(socket)
+}
+
+/// Sends a message and descriptors.
+pub fn send(to: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), RendezvousError> {
+    let text = serde_json::to_vec(message).map_err(|error| RendezvousError::Message(error.to_string()))?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(fds));
+    }
+    sendmsg(to, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message and descriptors; `None` when the other side has gone.
+pub fn receive<M: DeserializeOwned>(from: impl AsFd) -> Result<Option<(M, Vec<OwnedFd>)>, RendezvousError> {
+    let mut text = vec![0; MAX_MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let slices = &mut [IoSliceMut::new(&mut text)];
+        match recvmsg(&from, slices, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => break other?.bytes,
+        }
+    };
+    let fds = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if received == 0 {
+        return Ok(None);
+    }
+    let message = serde_json::from_slice(&text[..received])
+        .map_err(|error| RendezvousError::Message(error.to_string()))?;
+    Ok(Some((message, fds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_and_descriptors_arrive_together() {
+        let (a, b) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let hello = Hello { token: "t".into(), fork_entry: Some(3) };
+        send(&a, &hello, &[file.as_fd(), file.as_fd()]).unwrap();
+        let (back, fds) = receive::<Hello>(&b).unwrap().unwrap();
+        assert_eq!((back.token.as_str(), back.fork_entry, fds.len()), ("t", Some(3), 2));
+        rustix::io::write(&a, b"garbage").unwrap();
+        assert!(matches!(receive::<Hello>(&b), Err(RendezvousError::Message(_))));
+        drop(a);
+        assert!(receive::<Hello>(&b).unwrap().is_none());
+    }
+}

@@ -1,0 +1,148 @@
+//! What the supervisor tells each process of a run.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use spillway_core::background;
+use spillway_core::size::Size;
+use spillway_policy::dcm;
+use spillway_store::StoreSpec;
+use thiserror::Error;
+
+/// Environment variable that names the supervisor's socket and the run's token, `NAME/TOKEN`. A process that
+/// has it when the preload library enters it is managed.
+pub const RUN_VARIABLE: &str = "SPILLWAY_RUN";
+
+/// How much is fetched at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// As much as a program's stream of faults has earned, a page to 256 KiB.
+    #[default]
+    Elastic,
+    /// Always what is far of this many bytes, in line with their size.
+    Static(Size),
+}
+
+/// The smallest and the largest static block.
+const STATIC_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=2 << 20;
+
+/// Why a block was not understood.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("'{0}' is no block: write elastic, or a power of two from 4K to 2M")]
+pub struct BlockError(String);
+
+impl FromStr for Block {
+    type Err = BlockError;
+
+    fn from_str(text: &str) -> Result<Self, BlockError> {
+        if text == "elastic" {
+            return Ok(Self::Elastic);
+        }
+        let size = text.parse::<Size>().ok();
+        let size = size.filter(|size| size.bytes().is_power_of_two() && STATIC_BYTES.contains(&size.bytes()));
+        size.map(Self::Static).ok_or_else(|| BlockError(text.to_owned()))
+    }
+}
+
+/// Who serves a fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultMode {
+    /// A thread of the pager's, while the faulting one sleeps.
+    #[default]
+    Thread,
+    /// The faulting thread itself, in a signal handler ([`crate::inline`]).
+    Inline,
+}
+
+impl FaultMode {
+    /// The mode for a run that asks for one, or for none in particular, and why. Programs that lead the kernel to their
+    /// memory by ways other than system calls (io_uring, KVM) fail in inline mode, and each system call costs them some
+    /// microseconds: so it is taken only by name.
+    #[must_use]
+    pub fn choose(asked: Option<Self>, stores: &[String]) -> (Self, String) {
+        let waits = |uri: &&String| {
+            uri.parse::<StoreSpec>().is_ok_and(|spec| spec.latency_class().waits_for_others())
+        };
+        let slow = stores.iter().find(waits);
+        match (asked, slow) {
+            (Some(Self::Thread), _) => (Self::Thread, "asked for".to_owned()),
+            (None, _) => {
+                (Self::Thread, "auto: whatever system calls the program makes are served".to_owned())
+            }
+            (Some(Self::Inline), Some(uri)) => (Self::Thread, format!("store {uri} makes a fault wait")),
+            (Some(Self::Inline), None) if !spillway_sys::dispatch::disable() => {
+                (Self::Thread, "this kernel has no syscall user dispatch".to_owned())
+            }
+            (Some(Self::Inline), None) => (Self::Inline, "asked for".to_owned()),
+        }
+    }
+}
+
+/// Settings of the frames of one tier; local memory is the pager's only one whose frames are its own. Differential
+/// management: "Physical memory management on NVMM", section 5.5.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PoolSettings {
+    /// Pages of zeros kept ready while first writes form streams: at most so many bytes, and a sixteenth of the local limit;
+    /// 0 for none.
+    pub reserve_bytes: Size,
+    /// Of so many of the oldest pages those leave first that lie together in a range of 2 MiB; 0 for their order alone.
+    pub victim_window_pages: usize,
+    /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while nothing is evicted.
+    pub huge_pages: bool,
+    /// What may be done in the background, and when it yields.
+    pub background: background::Config,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            reserve_bytes: Size::from_bytes(4 << 20),
+            victim_window_pages: 256,
+            huge_pages: false,
+            background: background::Config::default(),
+        }
+    }
+}
+
+/// Settings of one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// Memory that all processes together may keep local.
+    pub local_bytes: Size,
+    /// URIs of the stores, in the order in which they are filled.
+    pub stores: Vec<String>,
+    /// Slots of each store.
+    pub store_slots: Vec<u32>,
+    /// How much is fetched at once.
+    pub block: Block,
+    /// Who serves faults.
+    pub fault_mode: FaultMode,
+    /// Why.
+    pub fault_mode_reason: String,
+    /// Replacement.
+    pub replacement: dcm::Config,
+    /// Local frames.
+    pub pool: PoolSettings,
+}
+
+/// The smallest `--local`: enough for the pages that one system call or instruction needs at a time, for the
+/// frames and for a batch of write-backs.
+pub const MIN_LOCAL_BYTES: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_elastic_or_powers_of_two_of_pages() {
+        assert_eq!("elastic".parse(), Ok(Block::Elastic));
+        assert_eq!("4K".parse(), Ok(Block::Static(Size::from_bytes(4096))));
+        assert_eq!("2M".parse(), Ok(Block::Static(Size::from_bytes(2 << 20))));
+        for wrong in ["", "2K", "4M", "12K", "big", "-4K"] {
+            assert_eq!(wrong.parse::<Block>(), Err(BlockError(wrong.to_owned())));
+        }
+    }
+}

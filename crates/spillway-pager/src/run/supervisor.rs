@@ -1,0 +1,366 @@
+//! The supervisor of a run: makes what its processes share, lets them in, and gives back what each held when it
+//! ends.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
+use rustix::process::{PidfdFlags, pidfd_open};
+use spillway_core::page::PAGE_SIZE;
+use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
+use thiserror::Error;
+
+use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::run::settings::Settings;
+use crate::run::state::{RunState, slot_ranges};
+
+/// Why a run cannot begin.
+#[derive(Debug, Error)]
+pub enum SupervisorError {
+    /// A store's URI is wrong.
+    #[error("{0}")]
+    Uri(String),
+    /// It would hold two pages in one place, or count one room twice.
+    #[error("--store {0} is given twice; name each store once, with all of its size")]
+    Twice(String),
+    /// A store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The kernel refuses something.
+    #[error("the kernel refused to {0}: {1}")]
+    Kernel(&'static str, Errno),
+    /// The socket cannot be made.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+}
+
+/// How long a process may take to end after its connection has.
+const DYING: Duration = Duration::from_secs(2);
+
+/// How long a child whose parent was killed in the middle of a fork may take to come here.
+const ORPHANS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long to wait for the end of a process.
+const ENDING: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// A process's descriptor can be read once it has ended.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+}
+
+/// A connection to a process of the run.
+struct Connection {
+    socket: OwnedFd,
+    pid: u32,
+    entry: Option<usize>,
+    /// Kept so that the process's missing pages block rather than read as zeros while it dies.
+    uffd: Option<OwnedFd>,
+}
+
+/// Supervises one run.
+pub struct Supervisor {
+    listener: OwnedFd,
+    name: String,
+    token: String,
+    settings: Settings,
+    run: RunState,
+    run_fd: OwnedFd,
+    store_fds: Vec<Option<OwnedFd>>,
+    device: Option<OwnedFd>,
+    connections: Vec<Connection>,
+    /// Every process that was ever connected and still lives. Between two programs of one process (exec) it is not
+    /// connected, and comes back.
+    known: Vec<OwnedFd>,
+    /// Userfaultfds of processes whose connection has ended, and since when.
+    dying: Vec<(Instant, OwnedFd)>,
+    /// Entries claimed for children whose parent is gone, and since when that is known.
+    orphans: Vec<(usize, Instant)>,
+    lanes: Vec<Option<Box<dyn Lane>>>,
+}
+
+impl Supervisor {
+    /// Makes a run. `token` is unique to it and known to its processes only.
+    pub fn new(mut settings: Settings, token: String) -> Result<Self, SupervisorError> {
+        let kernel = |what| move |error| SupervisorError::Kernel(what, error);
+        let mut store_fds = Vec::new();
+        let mut specs = Vec::new();
+        settings.store_slots.clear();
+        for uri in &settings.stores {
+            let spec: StoreSpec = uri.parse().map_err(|error| SupervisorError::Uri(format!("{error}")))?;
+            if specs.contains(&spec) {
+                return Err(SupervisorError::Twice(uri.clone()));
+            }
+            let parts = spec.prepare(&token)?;
+            settings.store_slots.push(parts.capacity_slots);
+            store_fds.push(parts.fd);
+            specs.push(spec);
+        }
+        let slots = slot_ranges(&settings.store_slots).last().map_or(0, |range| range.end);
+        let limit_pages = settings.local_bytes.bytes() / PAGE_SIZE as u64;
+        let (run_fd, run) =
+            RunState::create(limit_pages, slots).map_err(kernel("give memory for the run's state"))?;
+        let lanes = specs
+            .iter()
+            .zip(&store_fds)
+            .zip(&settings.store_slots)
+            .map(|((spec, fd), &capacity_slots)| {
+                let fd = fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
+                let store = spec.open(SharedParts { capacity_slots, fd }, &token).ok()?;
+                store.open_lane().ok()
+            })
+            .collect();
+        let name = format!("spillway-{}", token.get(..16).unwrap_or(&token));
+        let listener =
+            socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(kernel("make a socket"))?;
+        let address = rendezvous::address(&name).map_err(kernel("name a socket"))?;
+        bind(&listener, &address).map_err(kernel("bind the run's socket"))?;
+        listen(&listener, 128).map_err(kernel("listen on the run's socket"))?;
+        let device = rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok();
+        Ok(Self {
+            listener,
+            name,
+            token,
+            settings,
+            run,
+            run_fd,
+            store_fds,
+            device,
+            connections: Vec::new(),
+            known: Vec::new(),
+            dying: Vec::new(),
+            orphans: Vec::new(),
+            lanes,
+        })
+    }
+
+    /// The value of [`crate::run::settings::RUN_VARIABLE`] for this run's programs.
+    #[must_use]
+    pub fn run_variable(&self) -> String {
+        format!("{}/{}", self.name, self.token)
+    }
+
+    /// What the processes share.
+    #[must_use]
+    pub fn run(&self) -> &RunState {
+        &self.run
+    }
+
+    /// The settings, with the capacities that the stores have offered.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Whether processes of the run are left: managed, about to be, or gone on to a program that is not.
+    #[must_use]
+    pub fn has_processes(&mut self) -> bool {
+        self.known.retain(|process| !has_ended(process));
+        !self.known.is_empty() || !self.connections.is_empty() || self.run.processes().next().is_some()
+    }
+
+    /// Serves processes until `also` (a descriptor of the caller's) can be read or a second has passed.
+    pub fn serve(&mut self, also: BorrowedFd<'_>) {
+        let mut polled =
+            vec![PollFd::from_borrowed_fd(also, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        polled
+            .extend(self.connections.iter().map(|connection| PollFd::new(&connection.socket, PollFlags::IN)));
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if poll(&mut polled, Some(&second)).is_err() {
+            return;
+        }
+        let ready: Vec<bool> = polled.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(polled);
+        for index in (0..self.connections.len()).rev() {
+            if ready[index + 2] && !self.hear(index) {
+                let connection = self.connections.swap_remove(index);
+                self.dying.extend(connection.uffd.map(|uffd| (Instant::now(), uffd)));
+                if let Some(entry) = connection.entry {
+                    self.reap(entry);
+                }
+            }
+        }
+        if ready[1] {
+            self.accept();
+        }
+        self.reap_unborn();
+        self.dying.retain(|(since, _)| since.elapsed() < DYING);
+    }
+
+    fn accept(&mut self) {
+        let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC) else { return };
+        let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
+        let pid = peer.pid.as_raw_nonzero().get() as u32;
+        self.known.retain(|process| !has_ended(process));
+        self.known.extend(pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+        self.connections.push(Connection { socket, pid, entry: None, uffd: None });
+    }
+
+    /// Hears a connection; false when it has ended or talks nonsense.
+    fn hear(&mut self, index: usize) -> bool {
+        if self.connections[index].entry.is_some() {
+            let ready = rendezvous::receive::<Ready>(&self.connections[index].socket);
+            let Ok(Some((Ready {}, fds))) = ready else { return false };
+            self.connections[index].uffd = fds.into_iter().next();
+            return true;
+        }
+        let Ok(Some((hello, _))) = rendezvous::receive::<Hello>(&self.connections[index].socket) else {
+            return false;
+        };
+        if hello.token != self.token {
+            return false;
+        }
+        self.welcome(index, hello.fork_entry).is_ok()
+    }
+
+    fn welcome(&mut self, index: usize, fork_entry: Option<usize>) -> Result<(), RendezvousError> {
+        let pid = self.connections[index].pid;
+        let entry = match fork_entry {
+            Some(entry) if entry < crate::run::state::MAX_PROCESSES && self.is_expected(entry, pid) => {
+                self.run.process(entry).set_pid(pid);
+                Some(entry)
+            }
+            // Given up meanwhile.
+            Some(_) => return Err(RendezvousError::Message("no such child is expected".to_owned())),
+            None => self.run.claim_process(pid),
+        };
+        let Some(entry) = entry else {
+            let refusal = "the run has as many processes as it can manage (1024)".to_owned();
+            return self.send_welcome(index, 0, Some(refusal));
+        };
+        self.connections[index].entry = Some(entry);
+        self.send_welcome(index, entry, None)
+    }
+
+    fn send_welcome(
+        &self,
+        index: usize,
+        entry: usize,
+        refusal: Option<String>,
+    ) -> Result<(), RendezvousError> {
+        let message = Welcome {
+            entry,
+            settings: self.settings.clone(),
+            store_has_fd: self.store_fds.iter().map(Option::is_some).collect(),
+            has_device: self.device.is_some(),
+            refusal,
+        };
+        let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.run_fd.as_fd())
+            .chain(self.store_fds.iter().flatten().map(AsFd::as_fd))
+            .chain(self.device.as_ref().map(AsFd::as_fd))
+            .collect();
+        rendezvous::send(&self.connections[index].socket, &message, &fds)
+    }
+
+    fn reap(&mut self, entry: usize) {
+        let is_last = self.run.processes().all(|other| other == entry) && self.nobody_comes_back();
+        let ranges = slot_ranges(&self.settings.store_slots);
+        let lanes = &mut self.lanes;
+        self.run.reap(entry, |slots| {
+            // After the last process the stores go as a whole, and none of them can keep the command from ending.
+            if is_last {
+                return;
+            }
+            for (range, lane) in ranges.iter().zip(lanes.iter_mut()) {
+                let own = slots.iter().filter(|slot| range.contains(slot)).map(|slot| slot - range.start);
+                let own: Vec<u32> = own.collect();
+                if let (Some(lane), false) = (lane, own.is_empty()) {
+                    lane.discard(&own);
+                }
+            }
+        });
+    }
+
+    /// Whether every process has ended. One whose connection is gone is about to end, or begins its next program.
+    fn nobody_comes_back(&mut self) -> bool {
+        self.known.retain(|process| !has_ended(process));
+        if let [process] = &self.known[..] {
+            let mut polled =
+                [PollFd::new(process, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+            let _ = poll(&mut polled, Some(&ENDING));
+            self.known.retain(|process| !has_ended(process));
+        }
+        self.known.is_empty()
+    }
+
+    fn is_expected(&self, entry: usize, pid: u32) -> bool {
+        let process = self.run.process(entry);
+        process.is_claimed() && [0, pid].contains(&process.pid())
+    }
+
+    /// Gives back what forked children held that have ended before they came here, and what was claimed for a child
+    /// whose parent was killed before it said whether there is one.
+    fn reap_unborn(&mut self) {
+        let known: Vec<usize> = self.connections.iter().filter_map(|connection| connection.entry).collect();
+        let absent: Vec<usize> = self.run.processes().filter(|entry| !known.contains(entry)).collect();
+        let before = std::mem::take(&mut self.orphans);
+        for entry in absent {
+            let process = self.run.process(entry);
+            match (process.pid(), process.parent()) {
+                (0, Some(parent)) if !known.contains(&parent) => {
+                    // If the child lives, its first step is to come here.
+                    let waiting = before.iter().find(|(orphan, _)| *orphan == entry);
+                    let since = waiting.map_or_else(Instant::now, |(_, since)| *since);
+                    if since.elapsed() > ORPHANS_PATIENCE {
+                        self.reap(entry);
+                    } else {
+                        self.orphans.push((entry, since));
+                    }
+                }
+                (0, _) => {}
+                (pid, _) if std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
+                _ => self.reap(entry),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::settings::{Block, FaultMode, PoolSettings};
+    use spillway_core::size::Size;
+    use spillway_policy::dcm;
+
+    fn settings(stores: &[&str]) -> Settings {
+        Settings {
+            local_bytes: Size::from_bytes(4 << 20),
+            stores: stores.iter().map(|&uri| uri.to_owned()).collect(),
+            store_slots: Vec::new(),
+            block: Block::default(),
+            fault_mode: FaultMode::default(),
+            fault_mode_reason: String::new(),
+            replacement: dcm::Config::default(),
+            pool: PoolSettings::default(),
+        }
+    }
+
+    #[test]
+    fn a_parent_that_is_killed_in_a_fork_leaves_nothing_claimed() {
+        let mut supervisor = Supervisor::new(settings(&["compressed:?size=1M"]), "1".repeat(32)).unwrap();
+        let parent = supervisor.run.claim_process(u32::MAX).unwrap();
+        let child = supervisor.run.claim_child(parent).unwrap();
+        supervisor.reap_unborn();
+        assert_eq!(
+            supervisor.run.processes().collect::<Vec<_>>(),
+            [child],
+            "the parent is gone, the child may come"
+        );
+        assert!(supervisor.is_expected(child, 77));
+        supervisor.orphans[0].1 = Instant::now().checked_sub(ORPHANS_PATIENCE * 2).unwrap();
+        supervisor.reap_unborn();
+        assert!(!supervisor.has_processes() && !supervisor.is_expected(child, 77));
+    }
+
+    #[test]
+    fn the_same_store_twice_is_refused() {
+        let refused =
+            Supervisor::new(settings(&["compressed:?size=1M", "compressed:?size=1024K"]), "0".repeat(32));
+        let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("compressed:?size=1024K is given twice"), "{message}");
+    }
+}

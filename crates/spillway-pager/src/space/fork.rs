@@ -1,0 +1,165 @@
+//! Fork: parent and child go on with the same pages, each under the limit.
+//!
+//! The child inherits the parent's memory as it is: its local pages (shared until one of the two writes), its
+//! frames, its page table. What is far it holds in the same slots, which are not written again while both
+//! hold them. Both count their local pages in full, so the parent makes room for the child's before the fork.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::transitions::{Service, service};
+
+use crate::fault::access::Access;
+use crate::kernel::Kernel;
+use crate::pages::address::{page_number_of, target_of};
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+use crate::space::regions::OnFork;
+use crate::threads::calls::TRY_AGAIN;
+
+const PATIENCE_NS: u64 = 60_000_000_000;
+/// Where a store takes nothing, only the end of other processes makes room.
+const STORE_FAILED_PATIENCE_NS: u64 = 1_000_000_000;
+
+impl<K: Kernel> Worker<K> {
+    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus one,
+    /// 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
+    pub(crate) fn begin_fork(&mut self, stacks: &[usize]) -> usize {
+        if !self.engine.gate.freeze::<K>() {
+            return TRY_AGAIN;
+        }
+        // The pages of a mapping on the move are nowhere that the child could find them.
+        if !self.engine.remaps().is_empty() {
+            self.thaw();
+            return TRY_AGAIN;
+        }
+        // Shared with the child, it could not be moved.
+        self.give_up_reserve();
+        // What the child inherits is managed on both sides.
+        while self.manage_piece().is_some() {}
+        stacks.iter().for_each(|&stack| self.make_local(stack));
+        let child = self.at.run.claim_child(self.at.entry).filter(|&child| self.make_room_for(child));
+        let Some(child) = child else {
+            self.thaw();
+            return 0;
+        };
+        stacks.iter().for_each(|&stack| self.make_local(stack));
+        self.flush_slots();
+        self.set_inherited(true);
+        let run = self.at.run;
+        run.slots().share(run.held(self.at.entry), run.held(child));
+        let managed = self.at.process().managed_pages().load(Ordering::Relaxed);
+        run.process(child).managed_pages().store(managed, Ordering::Relaxed);
+        run.count_managed(managed);
+        child + 1
+    }
+
+    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and goes
+    /// on on it while nobody answers faults.
+    fn make_local(&mut self, stack: usize) {
+        const BELOW: usize = 64 << 10;
+        const ABOVE: usize = 16 << 10;
+        let page = stack & !(PAGE_SIZE - 1);
+        let around = page.saturating_sub(BELOW)..page.saturating_add(ABOVE);
+        let parts = self.engine.regions().within(&around);
+        for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
+            let page_number = page_number_of(address);
+            let Ok(word) = self.engine.table.find_or_make(page_number) else { continue };
+            let info = self.lock(word);
+            let service = service(info);
+            let next = match service {
+                Service::LetRetry | Service::Refuse => info,
+                _ => self.perform(page_number, info, service, Access::Write).unwrap_or(info),
+            };
+            self.unlock(page_number, word, next);
+            if next.generation != info.generation {
+                self.engine.enqueue(page_number, next);
+            }
+        }
+    }
+
+    /// Evicts until the child's copy of this process's local pages fits under the limit, and charges it.
+    fn make_room_for(&mut self, child: usize) -> bool {
+        let run = self.at.run;
+        let started_ns = K::now_ns();
+        loop {
+            let local = self.local_pages();
+            if run.budget().try_charge(local) {
+                run.process(child).local_pages().store(local, Ordering::Release);
+                return true;
+            }
+            if self.evict_batch() == 0 {
+                let store_failed = self.engine.last_store_error().is_some();
+                let patience_ns = if store_failed { STORE_FAILED_PATIENCE_NS } else { PATIENCE_NS };
+                if K::now_ns() - started_ns > patience_ns {
+                    K::tell(&format!(
+                        "fork failed, for a second process finds no room: {}",
+                        self.why_no_room()
+                    ));
+                    run.reap(child, |_| {});
+                    return false;
+                }
+                K::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+
+    /// Managed memory is inherited only by children that our hooks know of.
+    pub(crate) fn set_inherited(&self, inherited: bool) {
+        for (range, on_fork) in self.engine.regions().iter() {
+            if on_fork != OnFork::Drop {
+                let _ = self.at.kernel.inherit(target_of(range), inherited);
+            }
+        }
+    }
+
+    /// Lets paging go on after a fork: `child_pid` is 0 when it failed.
+    pub(crate) fn end_fork(&mut self, child_pid: u32, child: usize) {
+        let run = self.at.run;
+        if child_pid == 0 {
+            run.reap(child, |_| {});
+        } else {
+            // The child sets it too; whoever is first.
+            run.process(child).set_pid(child_pid);
+            run.count(Counter::Forks, 1);
+        }
+        self.set_inherited(false);
+        self.thaw();
+    }
+
+    /// Opens the gate and has every thread that waits for a page try again.
+    pub(crate) fn thaw(&self) {
+        self.engine.gate.thaw();
+        self.at.kernel.wake_all();
+    }
+
+    /// Pages that this process holds local.
+    pub(crate) fn local_pages(&self) -> u64 {
+        self.at.process().local_pages().load(Ordering::Acquire)
+    }
+
+    /// In a forked child: registers what the parent had managed, but for what the child does not inherit.
+    ///
+    /// # Errors
+    /// The kernel's, where it refuses to register a range: the child must not run.
+    pub fn adopt_after_fork(&mut self) -> rustix::io::Result<()> {
+        self.engine.calls.reset_all();
+        self.engine.holds.reset();
+        self.engine.forget_protection();
+        let regions: Vec<_> = self.engine.regions().iter().collect();
+        for (range, on_fork) in regions {
+            if on_fork != OnFork::Drop {
+                self.at.kernel.register(target_of(range.clone()))?;
+            }
+            if on_fork != OnFork::Keep {
+                self.forget(range.clone());
+            }
+            if on_fork == OnFork::Wipe {
+                self.map(range);
+            }
+        }
+        self.set_inherited(false);
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! Mappings come and go: what the program maps, grows, finds in its heap and unmaps.
+
+use std::ops::Range;
+
+use rustix::io::Errno;
+use spillway_core::page::PAGE_SIZE;
+
+use crate::evict::charge::Origin;
+use crate::kernel::Kernel;
+use crate::pages::address::{page_numbers, target_of};
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+use crate::space::gone::Gone;
+use crate::space::regions::OnFork;
+
+impl<K: Kernel> Worker<K> {
+    /// Takes note of a fresh mapping. False when its pages will not count.
+    pub(crate) fn map_or_leave(&mut self, range: Range<usize>, may_be_native: bool) -> bool {
+        self.forget(range.clone());
+        (may_be_native && self.leave_native(&range)) || self.map(range)
+    }
+
+    /// Manages a fresh mapping. False when the kernel will not have it, and it stays unmanaged.
+    pub(crate) fn map(&mut self, range: Range<usize>) -> bool {
+        // What was here before may have been unmapped past our hooks.
+        self.sweep(&range);
+        let mut regions = self.engine.regions();
+        let (kernel, target) = (&self.at.kernel, target_of(range.clone()));
+        let registered = kernel.register(target).is_ok();
+        if registered {
+            // A child made past our hooks would read zeros where pages are far: it gets nothing here, and a SIGSEGV.
+            let _ = kernel.inherit(target, false);
+            regions.insert(range, OnFork::Keep);
+        } else {
+            self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);
+        }
+        registered
+    }
+
+    /// Manages the new end of a mapping if its beginning is managed.
+    pub(crate) fn grown(&mut self, start: usize, end: Range<usize>) -> usize {
+        let first = start..start + PAGE_SIZE;
+        if self.is_native(&first) {
+            return usize::from(self.map_or_leave(end, true));
+        }
+        let on_fork = self.engine.regions().within(&first).first().map(|(_, wish)| *wish);
+        let Some(on_fork) = on_fork else { return 0 };
+        let managed = self.map(end.clone());
+        if managed {
+            self.engine.regions().set_on_fork(&end, on_fork);
+        }
+        usize::from(managed)
+    }
+
+    /// Manages a mapping that has contents already.
+    pub(crate) fn adopt(&mut self, range: Range<usize>) -> usize {
+        if !self.map(range.clone()) {
+            return 0;
+        }
+        let Some(populated) = self.populated_pages(&range) else {
+            return self.stop_before_wrong_data("read the page map", Errno::ACCESS);
+        };
+        let mut adopted = 0;
+        for page_number in populated {
+            // Before main, so nothing else runs; a limit below what the program starts with is refused there.
+            if self.charge(1, Origin::New).is_err() {
+                continue;
+            }
+            if self.queue_active(page_number) {
+                adopted += 1;
+            } else {
+                self.at.release_local(1);
+            }
+        }
+        self.at.add_managed(adopted);
+        adopted as usize
+    }
+
+    /// Ends the management of a range that is about to go. Returns how many of its pages had contents.
+    ///
+    /// The registration goes first: from then on the kernel refuses to map a page here, so a fault's message that
+    /// was read long ago cannot bring a word back to life which nobody would ever clear. Invariant: a page whose
+    /// word is not absent is registered, but for the time between these two steps.
+    pub(crate) fn forget(&mut self, range: Range<usize>) -> usize {
+        self.forget_native(&range);
+        let parts = self.engine.regions().take(&range);
+        let mut held = 0;
+        for (part, _) in parts {
+            let _ = self.at.kernel.unregister(target_of(part.clone()));
+            held += self.sweep(&part);
+        }
+        held
+    }
+
+    /// Makes every page of a range absent and gives back what it held. Returns how many held something.
+    fn sweep(&mut self, range: &Range<usize>) -> usize {
+        let (from, to) = page_numbers(range);
+        let engine = self.engine;
+        let mut gone = Gone::default();
+        for (page_number, word) in engine.table.range(from, to) {
+            let info = self.lock(word);
+            self.let_go(info, &mut gone);
+            self.unlock(page_number, word, info.forgotten());
+        }
+        let held = gone.managed as usize;
+        self.settle_gone_pages(gone);
+        held
+    }
+}

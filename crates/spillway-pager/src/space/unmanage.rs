@@ -1,0 +1,93 @@
+//! Management ends: for a range that the program locks in memory, for inline mode, or for good.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
+use spillway_core::page_word::PageInfo;
+use spillway_core::transitions::{Service, service};
+
+use crate::kernel::Kernel;
+use crate::pages::address::{page_numbers, target_of};
+use crate::pages::error::{Failure, PageError};
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+use crate::space::gone::Gone;
+use crate::space::regions::OnFork;
+
+impl<K: Kernel> Worker<K> {
+    /// Brings all pages of a range in and ends its management, before the program locks it in memory.
+    pub(crate) fn unmanage(&mut self, range: Range<usize>) -> usize {
+        // What is native is in already; managed for a moment, it is counted like the rest.
+        self.manage_native(&range);
+        self.engine.leaving_ranges.fetch_add(1, Ordering::AcqRel);
+        let parts = self.engine.regions().take(&range);
+        for (part, on_fork) in parts {
+            let engine = self.engine;
+            let (from, to) = page_numbers(&part);
+            let mut gone = Gone::default();
+            // All words stay locked until the range is not registered any more, so that none comes to life again.
+            for page_number in from..to {
+                let Ok(word) = engine.table.find_or_make(page_number) else { continue };
+                let info = self.lock_settled(page_number, word);
+                if let Ok(local) = self.bring_in(page_number, info) {
+                    gone.local += u64::from(local);
+                    gone.managed += u64::from(!info.is_absent());
+                    self.drop_slot(info.slot());
+                }
+            }
+            let _ = self.at.kernel.unregister(target_of(part.clone()));
+            for (page_number, word) in engine.table.range(from, to) {
+                self.unlock(page_number, word, word.peek().forgotten());
+            }
+            self.settle_gone_pages(gone);
+            if on_fork != OnFork::Drop {
+                let _ = self.at.kernel.inherit(target_of(part.clone()), true);
+            }
+            self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
+        }
+        self.engine.leaving_ranges.fetch_sub(1, Ordering::AcqRel);
+        0
+    }
+
+    /// Makes a locked page local and mapped without charging it. True when it was charged before.
+    fn bring_in(&mut self, page_number: u64, info: PageInfo) -> Result<bool, Failure> {
+        match service(info) {
+            Service::Fetch(slot) => {
+                if let Err(error) = self.fetch(page_number, slot) {
+                    self.refuse(page_number, &error);
+                    return Err(error.into());
+                }
+                self.map_fetched(page_number, false)?;
+                Ok(false)
+            }
+            Service::Remap(frame) => self.remap(page_number, frame).map(|()| true),
+            Service::LetRetry => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
+    /// Registers what is managed with the userfaultfd that handlers read. The program's only thread waits meanwhile, so
+    /// nobody finds a page missing between the two registrations.
+    pub(crate) fn leave_inline(&self) -> usize {
+        let regions = self.engine.regions();
+        if !self.at.kernel.is_inline() {
+            return 0;
+        }
+        self.engine.forget_protection();
+        for (range, _) in regions.iter() {
+            if let Err(error) = self.at.kernel.hand_to_handlers(target_of(range)) {
+                return self.stop_before_wrong_data("leave inline mode", error);
+            }
+        }
+        self.at.kernel.leave_inline();
+        0
+    }
+
+    /// Contents can no longer be told apart from zeros: the program must not go on.
+    pub(crate) fn stop_before_wrong_data(&self, what: &'static str, error: Errno) -> usize {
+        let lost = PageError::Kernel { what, error };
+        K::tell(&format!("{lost}; the program is stopped before it reads wrong data"));
+        K::stop_program()
+    }
+}

@@ -1,0 +1,81 @@
+//! Starting the pager's threads, which libc knows nothing of ([`spillway_sys::raw_thread`]).
+#![allow(unsafe_code)]
+
+use std::ptr;
+
+use rustix::io::{Errno, Result};
+use rustix::thread::{CpuSet, sched_getaffinity};
+use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, TlsLayout};
+
+/// What a thread that is started finds: where to go, and with what.
+struct Start<T> {
+    run: fn(T) -> !,
+    with: T,
+}
+
+extern "C" fn enter<T>(start: usize) -> ! {
+    // SAFETY: `start_owning` leaked it for this one thread, with this type.
+    let start = unsafe { Box::from_raw(ptr::with_exposed_provenance_mut::<Start<T>>(start)) };
+    let Start { run, with } = *start;
+    run(with)
+}
+
+/// Starts a pager thread that runs `run` on what it is given.
+///
+/// # Errors
+/// The kernel's, where it makes no thread; EAGAIN mostly.
+pub(crate) fn start_owning<T: Send + 'static>(
+    memory: &'static ThreadMemory,
+    files: FileTable,
+    run: fn(T) -> !,
+    with: T,
+) -> Result<()> {
+    let start = Box::into_raw(Box::new(Start { run, with }));
+    // SAFETY: each memory is used by one thread of the process, which never ends; a forked child, in which that
+    // thread does not run, lays the memory out afresh. Pager threads use neither malloc nor libc's threads.
+    let started = unsafe { raw_thread::start(memory, files, enter::<T>, start.expose_provenance()) };
+    if started.is_err() {
+        // SAFETY: no thread was made that would take it.
+        drop(unsafe { Box::from_raw(start) });
+    }
+    started.map(|_| ())
+}
+
+/// The same on a value that is never dropped.
+///
+/// # Errors
+/// As [`start_owning`].
+pub(crate) fn start_with<T: Sync>(
+    memory: &'static ThreadMemory,
+    files: FileTable,
+    run: fn(&'static T) -> !,
+    with: &'static T,
+) -> Result<()> {
+    start_owning(memory, files, run, with)
+}
+
+/// Lays the memory of threads out anew, in a forked child that has none of them.
+pub(crate) fn lay_out_afresh(threads: &[ThreadMemory], layout: &TlsLayout) {
+    for thread in threads {
+        // SAFETY: a forked child has but the thread that forked, which is the program's.
+        unsafe { thread.lay_out(layout) };
+    }
+}
+
+/// Closes every descriptor of this thread's file table.
+///
+/// # Errors
+/// The kernel's: none are known.
+pub(crate) fn close_all_files() -> Result<()> {
+    const SYS_CLOSE_RANGE: usize = 436;
+    // SAFETY: the table is this thread's own copy, in which it has opened nothing yet.
+    let result = unsafe { spillway_sys::raw::syscall(SYS_CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) };
+    if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
+}
+
+/// The CPUs on which this process may run, the first few.
+pub(crate) fn allowed_cpus() -> Vec<usize> {
+    const MOST: usize = 8;
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).take(MOST).collect()
+}

@@ -1,0 +1,53 @@
+//! What the program's threads ask for, done on a pager thread while the hook waits.
+
+use spillway_sys::uffd::Fault;
+
+use crate::kernel::Kernel;
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+use crate::space::regions::OnFork;
+use crate::threads::calls::{Operation, Request, TRY_AGAIN};
+
+impl<K: Kernel> Worker<K> {
+    /// Does what a hook asks for.
+    pub fn serve_call(&mut self, request: Request) -> usize {
+        let [a, b, c, d] = request.arguments;
+        match request.operation {
+            Operation::ForkBegin => return self.begin_fork(&[a, b]),
+            Operation::ForkEnd => {
+                self.end_fork(a as u32, b);
+                return 0;
+            }
+            Operation::Serve => {
+                let (write, write_protected) = (b & 1 != 0, b & 2 != 0);
+                let fault = Fault { address: a, write, write_protected, thread_id: 0 };
+                return usize::from(!self.serve_fault(fault));
+            }
+            _ => {}
+        }
+        let Some(_pass) = self.engine.enter() else { return TRY_AGAIN };
+        match request.operation {
+            Operation::Map => usize::from(self.map_or_leave(a..a + b, c != 0)),
+            Operation::Forget => self.forget(a..a + b),
+            Operation::Discard => self.discard(a..a + b),
+            Operation::RemapBegin => self.begin_remap(a..a + b),
+            Operation::RemapEnd => self.end_remap(a..a + b, c..c + d),
+            Operation::Grown => self.grown(a, b..b + c),
+            Operation::Adopt => self.adopt(a..a + b),
+            Operation::Unmanage => self.unmanage(a..a + b),
+            Operation::SetOnFork => {
+                let wish = [OnFork::Keep, OnFork::Wipe, OnFork::Drop][c.min(2)];
+                self.manage_native(&(a..a + b));
+                self.engine.regions().set_on_fork(&(a..a + b), wish);
+                self.set_inherited(false);
+                0
+            }
+            Operation::CountUnmanaged => {
+                self.at.run.count(Counter::UnmanagedBytes, a as u64);
+                0
+            }
+            Operation::LeaveInline => self.leave_inline(),
+            Operation::ForkBegin | Operation::ForkEnd | Operation::Serve => 0,
+        }
+    }
+}

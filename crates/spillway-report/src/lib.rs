@@ -1,0 +1,24 @@
+//! What the lab and the benchmarks show their results with. It knows neither of them: they hand it names and
+//! numbers.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`chart`] | lines, bars and stacked bars as SVG |
+//! | [`violin`] | distributions as SVG |
+//! | [`distribution`] | where many values of one kind lie |
+//! | [`claim`] | what a paper claims, and whether it holds here |
+//! | [`document`] | pages of HTML |
+//! | [`markdown`] | pages of Markdown with pictures |
+//! | `drawing` | colours, fonts and the error that all pictures share |
+//! | [`order`] | names in the order in which they come |
+
+pub mod chart;
+pub mod claim;
+pub mod distribution;
+pub mod document;
+mod drawing;
+pub mod markdown;
+pub mod order;
+pub mod violin;
+
+pub use drawing::ChartError;

@@ -1,2 +1,0 @@
-# posix_spawn/vfork+exec of a managed child that writes 4 MiB takes 0.8 s each while the parent (32 MiB at --local 16M) holds the limit; 0.03 s when it does not (parent of 4 MiB). The child waits for the parent to give room.
-cd /work/main/tests/programs && gcc -O2 -pthread -o /tmp/bugs/families families.c && time timeout 60 ${SPILLWAY:-/work/main/target/debug/spillway} run --local 16M -- /tmp/bugs/families spawn 32
