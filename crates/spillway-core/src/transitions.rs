@@ -220,28 +220,28 @@ mod races {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
-            let model = Arc::new(ModelPage::default());
-            assert_eq!(model.access(Some(1)), 1);
-            let other = Arc::clone(&model);
+            let page = Arc::new(ModelPage::default());
+            assert_eq!(page.access(Some(1)), 1);
+            let other = Arc::clone(&page);
             let thread = loom::thread::spawn(move || evictor(&other));
-            assert_eq!(model.access(None), 1);
-            assert_eq!(model.access(Some(2)), 2);
-            assert_eq!(model.access(None), 2);
+            assert_eq!(page.access(None), 1);
+            assert_eq!(page.access(Some(2)), 2);
+            assert_eq!(page.access(None), 2);
             thread.join().unwrap();
-            assert_eq!(model.access(None), 2, "a write was lost");
+            assert_eq!(page.access(None), 2, "a write was lost");
         });
     }
 
     #[test]
     fn loom_fault_against_unmap() {
-        check(|model| model.unmap());
+        check(|page| page.unmap());
     }
 
     #[test]
     fn loom_fault_against_unmap_and_write_back() {
-        check(|model| {
-            model.unmap();
-            model.write_back();
+        check(|page| {
+            page.unmap();
+            page.write_back();
         });
     }
 
@@ -250,22 +250,22 @@ mod races {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let model = Arc::new(ModelPage::default());
-            assert_eq!(model.access(Some(1)), 1);
-            model.unmap();
+            let page = Arc::new(ModelPage::default());
+            assert_eq!(page.access(Some(1)), 1);
+            page.unmap();
             let threads = [
                 loom::thread::spawn({
-                    let model = Arc::clone(&model);
-                    move || assert_eq!(model.access(None), 1)
+                    let page = Arc::clone(&page);
+                    move || assert_eq!(page.access(None), 1)
                 }),
                 loom::thread::spawn({
-                    let model = Arc::clone(&model);
-                    move || model.write_back()
+                    let page = Arc::clone(&page);
+                    move || page.write_back()
                 }),
             ];
-            assert_eq!(model.access(None), 1);
+            assert_eq!(page.access(None), 1);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert_eq!(model.access(None), 1);
+            assert_eq!(page.access(None), 1);
         });
     }
 }

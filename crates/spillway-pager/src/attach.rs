@@ -58,7 +58,8 @@ fn kernel(what: &'static str) -> impl Fn(Errno) -> AttachError {
     move |error| AttachError::Kernel(what, error)
 }
 
-/// What a process needs to start its pager threads, made once before the program runs and inherited by children.
+/// What a process needs to start its pager threads, made once before the program runs and inherited by
+/// children.
 pub struct Startup {
     layout: TlsLayout,
     threads: Vec<ThreadMemory>,
@@ -86,7 +87,11 @@ const FAILED: u32 = 2;
 const MAX_HANDLERS: usize = 16;
 
 impl Startup {
-    /// Prepares the threads of a process of the run `run_variable` (see [`crate::run::settings::RUN_VARIABLE`]).
+    /// Prepares the threads of a process of the run `run_variable` (see
+    /// [`crate::run::settings::RUN_VARIABLE`]).
+    ///
+    /// # Errors
+    /// [`AttachError::Refused`] where the variable names no run; [`AttachError::Kernel`] where there is no memory.
     pub fn new(run_variable: &str) -> Result<Self, AttachError> {
         // The pager's threads have no standard error of their own.
         std::panic::set_hook(Box::new(|panic| {
@@ -145,8 +150,8 @@ impl Startup {
         self.inline.store(std::ptr::null_mut(), Ordering::Release);
     }
 
-    /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in place of what it
-    /// inherited.
+    /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in
+    /// place of what it inherited.
     fn ready_inline(&self) -> Result<(), String> {
         let attachment = self.attachment.lock().ok().and_then(|attachment| *attachment);
         let (Some(at), Some(engine)) = (attachment, self.engine()) else { return Ok(()) };
@@ -161,12 +166,18 @@ impl Startup {
     }
 
     /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
+    ///
+    /// # Errors
+    /// Why the process cannot be managed, in words: see [`AttachError`].
     pub fn attach(&'static self) -> Result<(), String> {
         self.start_and_wait()
     }
 
     /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
     /// [`crate::threads::calls::Operation::ForkBegin`] gave the parent.
+    ///
+    /// # Errors
+    /// As [`Self::attach`]; the child must not run on.
     pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
         if let Ok(mut fork_entry) = self.fork_entry.lock() {
             *fork_entry = Some(entry);
@@ -222,9 +233,9 @@ impl Startup {
             is_inline.then(|| Uffd::open(device.as_ref().map(AsFd::as_fd), features | Features::SIGBUS));
         let signalling = signalling.transpose().map_err(kernel("open a userfaultfd with SIGBUS"))?;
         let limit_pages = run.budget().limit_pages.load(Ordering::Relaxed);
-        // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a second thread would
-        // cost more than it takes over. A donor of this machine answers within microseconds, and its threads for two of ours
-        // would be in each other's way.
+        // Where the store is memory of this machine, the handler itself evicts, on the CPU of the fault: a
+        // second thread would cost more than it takes over. A donor of this machine answers within
+        // microseconds, and its threads for two of ours would be in each other's way.
         let classes = || stores.iter().map(|open| open.store.latency_class());
         let waits = classes().any(|class| class == LatencyClass::Remote);
         let has_donor = classes().any(LatencyClass::waits_for_others);
@@ -282,7 +293,8 @@ impl Startup {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
-        // No more can be local than the machine and its swap hold; queues for more would only take time and memory.
+        // No more can be local than the machine and its swap hold; queues for more would only take time and
+        // memory.
         let local_bytes = welcome.settings.local_bytes.bytes().min(machine_bytes());
         let limit_pages = (local_bytes / PAGE_SIZE as u64) as usize;
         let pool = welcome.settings.pool;
@@ -340,7 +352,8 @@ fn open_stores(
     Ok(stores)
 }
 
-/// What the program's table will have by the same numbers: high ones, which nothing of the program's is likely to have.
+/// What the program's table will have by the same numbers: high ones, which nothing of the program's is
+/// likely to have.
 struct SharedDescriptors {
     least: Option<RawFd>,
     numbers: Vec<RawFd>,

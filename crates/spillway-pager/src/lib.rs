@@ -1,6 +1,6 @@
-//! The fault engine: pages a program's private anonymous memory between local memory and stores, from inside the
-//! program, and supervises the programs of one run. Knows neither a store nor a policy by name, but for dcm's
-//! replacement, the only one so far.
+//! The fault engine: pages a program's private anonymous memory between local memory and stores, from inside
+//! the program, and supervises the programs of one run. Knows neither a store nor a policy by name, but for
+//! dcm's replacement, the only one so far.
 //!
 //! Rooms, lowest first; each opens with what it is for, its invariants, and what it may touch:
 //! - [`kernel`]: the seam to Linux, or to a simulator of it; everything above is generic over it;

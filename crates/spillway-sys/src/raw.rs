@@ -6,6 +6,9 @@ use std::arch::asm;
 /// The largest error number: a raw result from `-MAX_ERRNO` to -1 is a negated errno, any other a value.
 pub const MAX_ERRNO: isize = 4095;
 
+/// The number of close_range(2).
+pub const SYS_CLOSE_RANGE: usize = libc::SYS_close_range as usize;
+
 /// Makes system call `number` and returns the kernel's raw result: a value, or a negated errno.
 ///
 /// # Safety

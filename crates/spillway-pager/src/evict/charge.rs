@@ -13,13 +13,14 @@ use crate::run::state::Counter;
 
 /// How long a fault may wait for memory before it is refused. Stores have shorter limits of their own.
 const PATIENCE_NS: u64 = 150_000_000_000;
-/// After this long without a page from the processes that hold more than their share, a process gives its own.
+/// After this long without a page from the processes that hold more than their share, a process gives its
+/// own.
 const OTHERS_PATIENCE_NS: u64 = 10_000_000;
 /// How long, when every page that could be evicted is pinned.
 const PINNED_PATIENCE_NS: u64 = 5_000_000_000;
 const REQUEST_PAGES: u64 = 64;
-/// What stored pages may take beyond the limit while the stores are full: a page must come in before its slot is free for
-/// the one that goes out. 1 MiB, of the 4 MiB by which the limit may be exceeded.
+/// What stored pages may take beyond the limit while the stores are full: a page must come in before its slot
+/// is free for the one that goes out. 1 MiB, of the 4 MiB by which the limit may be exceeded.
 pub const EXCHANGE_PAGES: u64 = 256;
 
 /// Where a page that is to become local comes from.

@@ -1,12 +1,14 @@
 //! Pages that cannot have changed: dropped where they are, with no move, no checksum and no write.
 //!
-//! A page that a read fetches is mapped write-protected while it stays what its slot holds. A write faults, and lifts the
-//! protection before anything else. At eviction the pages that are still protected are dropped, a batch in one call.
+//! A page that a read fetches is mapped write-protected while it stays what its slot holds. A write faults,
+//! and lifts the protection before anything else. At eviction the pages that are still protected are dropped,
+//! a batch in one call.
 //!
-//! Invariant: a word whose page is clean in the present epoch speaks of a page whose table entry is protected, or missing
-//! since a system call past our hooks; the page map tells these apart, but in inline mode no call goes past them. The locks of words keep writers' faults out
-//! meanwhile, and the lock of the regions those who end a registration, which lifts protection. A forked child begins a new
-//! epoch: it inherits words, but no protection.
+//! Invariant: a word whose page is clean in the present epoch speaks of a page whose table entry is
+//! protected, or missing since a system call past our hooks; the page map tells these apart, but in inline
+//! mode no call goes past them. The locks of words keep writers' faults out meanwhile, and the lock of the
+//! regions those who end a registration, which lifts protection. A forked child begins a new epoch: it
+//! inherits words, but no protection.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +22,8 @@ use crate::pages::address::{address_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
-/// Longer blocks are streams, where an eviction moves whole runs and protection would cost more than it saves.
+/// Longer blocks are streams, where an eviction moves whole runs and protection would cost more than it
+/// saves.
 const MOST_BLOCK_PAGES: usize = 8;
 /// What one write costs is what so many pages dropped have saved.
 const WRITE_SCORE: u64 = 4;

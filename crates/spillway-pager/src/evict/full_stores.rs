@@ -25,7 +25,8 @@ impl<K: Kernel> Worker<K> {
         *self.engine.last_store_error() = Some(error);
     }
 
-    /// Little room is left on the last store: copies of local pages are not worth their slots. `pages` are on their way.
+    /// Little room is left on the last store: copies of local pages are not worth their slots. `pages` are on
+    /// their way.
     pub(crate) fn stores_are_crowded(&mut self, pages: u32) -> bool {
         // Counting the slots in use takes longer than a fetch.
         self.pages_until_count = match self.pages_until_count.checked_sub(pages) {

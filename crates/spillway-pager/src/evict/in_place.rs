@@ -1,13 +1,15 @@
 //! Eviction of pages where they lie, while no thread of the program runs.
 //!
-//! A page that another thread may write to must be unmapped before it is copied, one at a time where pages are scattered.
-//! In inline mode, in a program of one thread, that thread is the one that serves the fault: with its signals blocked,
-//! nobody writes. So pages are stored from where they are, and dropped, a batch in one call.
+//! A page that another thread may write to must be unmapped before it is copied, one at a time where pages
+//! are scattered. In inline mode, in a program of one thread, that thread is the one that serves the fault:
+//! with its signals blocked, nobody writes. So pages are stored from where they are, and dropped, a batch in
+//! one call.
 //!
-//! Invariant: while a worker is alone nothing but its own thread uses the program's memory. Threads and processes that share
-//! it are told of before they start (`note_company` in [`crate::inline`]), for good: what the kernel does at a thread's
-//! end cannot be seen. Devices and debuggers are asked after for each batch. What the kernel does for the program it does in
-//! the program's system calls, and one that is under way has its memory held.
+//! Invariant: while a worker is alone nothing but its own thread uses the program's memory. Threads and
+//! processes that share it are told of before they start (`note_company` in [`crate::inline`]), for good:
+//! what the kernel does at a thread's end cannot be seen. Devices and debuggers are asked after for each
+//! batch. What the kernel does for the program it does in the program's system calls, and one that is under
+//! way has its memory held.
 
 use spillway_core::page_word::PageInfo;
 use spillway_core::transitions::gone;

@@ -1,7 +1,8 @@
-//! A page goes out, so that another fits under the local limit. The way down: [`charge`] finds no room; [`batch`] gives up what
-//! costs nothing ([the reserve](crate::fault::reserved), [native memory](crate::space::native)) and takes the oldest pages;
-//! [`clean`] drops those that are as their slots have them; [`unmap`] moves the others into frames; [`write_back`] takes what
-//! lay there longest and has it written ([`store`]). The way back: frames are freed, and the limit's room with them.
+//! A page goes out, so that another fits under the local limit. The way down: [`charge`] finds no room;
+//! [`batch`] gives up what costs nothing ([the reserve](crate::fault::reserved), [native
+//! memory](crate::space::native)) and takes the oldest pages; [`clean`] drops those that are as their slots
+//! have them; [`unmap`] moves the others into frames; [`write_back`] takes what lay there longest and has it
+//! written ([`store`]). The way back: frames are freed, and the limit's room with them.
 //!
 //! - [`victim`]: a page on its way;
 //! - [`in_place`]: the short way, where no thread of the program runs;

@@ -37,8 +37,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Moves up to `count` pages of a run and returns how many went; an error speaks of the first. `is_own` says that
-    /// the run was made the process's own already.
+    /// Moves up to `count` pages of a run and returns how many went; an error speaks of the first. `is_own`
+    /// says that the run was made the process's own already.
     fn move_to_frames(
         &self,
         run: &[(u64, PageInfo)],
@@ -50,8 +50,8 @@ impl<K: Kernel> Worker<K> {
         let from = target(run[0].0, count);
         let kernel = &self.at.kernel;
         let moved = match kernel.move_to_frames(to, from) {
-            // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What then
-            // still cannot is pinned: a device may write to it whatever the page table says.
+            // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What
+            // then still cannot is pinned: a device may write to it whatever the page table says.
             Err(Errno::BUSY) if !*is_own => {
                 *is_own = true;
                 // Where it fails it has come as far as the page that it failed at.
@@ -70,8 +70,8 @@ impl<K: Kernel> Worker<K> {
         self.engine.enqueue(page_number, next);
     }
 
-    /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go would
-    /// be met again and again before one that can.
+    /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go
+    /// would be met again and again before one that can.
     pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
         let next = info.moved_to(Queue::Proactive);
@@ -124,9 +124,9 @@ impl<K: Kernel> Worker<K> {
         self.at.kernel.outsiders()
     }
 
-    /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to it or
-    /// may execute it. Write protection keeps writers away meanwhile, but not devices: where the process has given them
-    /// memory to keep, such pages stay.
+    /// Copies a page into a frame and drops it, where it cannot be moved because the program may not write to
+    /// it or may execute it. Write protection keeps writers away meanwhile, but not devices: where the
+    /// process has given them memory to keep, such pages stay.
     fn copy_out(&mut self, page_number: u64, frame: u32) -> bool {
         let kernel = &self.at.kernel;
         let page = target(page_number, 1);

@@ -20,7 +20,7 @@ pub(crate) struct Victim {
 /// Where a victim lies.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
-    /// Unmapped, in Writeback.
+    /// Unmapped, in the Writeback state, in this frame.
     Frame(u32),
     /// Where the program has it; its word is locked. Only [`crate::evict::in_place`] makes such.
     Mapped,

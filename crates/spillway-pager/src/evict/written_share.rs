@@ -1,7 +1,8 @@
 //! Whether it pays to have another thread evict before a fault needs the room.
 //!
-//! Always where a store is far away. With compressed RAM while most of what leaves has to be compressed, which takes
-//! longer than all the rest of a fault; what leaves unwritten is gone sooner than a thread is woken.
+//! Always where a store is far away. With compressed RAM while most of what leaves has to be compressed,
+//! which takes longer than all the rest of a fault; what leaves unwritten is gone sooner than a thread is
+//! woken.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

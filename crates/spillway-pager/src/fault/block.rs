@@ -1,11 +1,11 @@
 //! Blocks: how many neighbouring pages are fetched at once.
 //!
-//! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it was used,
-//! which it learns from accessed bits. A process cannot see these. So a block stretches where a fault says that the last
-//! one was used up to its end: the next fault comes behind it, past nothing but what is local. Each such fault doubles the
-//! block; any other fault reduces it to a page, but for one amid the last block, whose page left before its turn. What was
-//! fetched for nothing is thereby at most what was fetched for use. Static blocks, as the paper's systems of comparison
-//! have them, are always fetched whole.
+//! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it
+//! was used, which it learns from accessed bits. A process cannot see these. So a block stretches where a
+//! fault says that the last one was used up to its end: the next fault comes behind it, past nothing but what
+//! is local. Each such fault doubles the block; any other fault reduces it to a page, but for one amid the
+//! last block, whose page left before its turn. What was fetched for nothing is thereby at most what was
+//! fetched for use. Static blocks, as the paper's systems of comparison have them, are always fetched whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -39,7 +39,8 @@ impl<K: Kernel> Worker<K> {
         stream.next_block_pages(self.at.max_block_pages as u64) as usize
     }
 
-    /// The stream that a fault at this page goes on with: what is not far between it and the last block did not fault.
+    /// The stream that a fault at this page goes on with: what is not far between it and the last block did
+    /// not fault.
     fn stream_before(&self, page_number: u64) -> Option<Stream> {
         let goes_on = |stream: Stream, within: u64| {
             let gap = stream.gap(within)?;
@@ -58,8 +59,9 @@ impl<K: Kernel> Worker<K> {
         word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` are fetched. Before
-    /// the fault is answered: the next one may be served by another thread at once. Returns the block's end.
+    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` are
+    /// fetched. Before the fault is answered: the next one may be served by another thread at once. Returns
+    /// the block's end.
     pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) -> u64 {
         let last = followers.last().map_or(page_number, |(last, _)| *last);
         self.note(page_number, wanted, last + 1 - page_number, followers.len(), false);
@@ -87,8 +89,8 @@ impl<K: Kernel> Worker<K> {
         self.engine.table.find(page_number).is_some_and(|word| word.peek().is_far())
     }
 
-    /// Locks the other far pages of a page's block that lie on the same store, those behind it first. What is local
-    /// already or busy is passed over.
+    /// Locks the other far pages of a page's block that lie on the same store, those behind it first. What is
+    /// local already or busy is passed over.
     pub(crate) fn lock_followers(
         &self,
         page_number: u64,

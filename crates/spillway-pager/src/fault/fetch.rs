@@ -19,7 +19,8 @@ use crate::run::settings::Block;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Brings a locked far page in, and what belongs to its block. Returns the page as it is then; the others are settled.
+    /// Brings a locked far page in, and what belongs to its block. Returns the page as it is then; the others
+    /// are settled.
     pub(crate) fn fetch_block(
         &mut self,
         page_number: u64,
@@ -35,8 +36,8 @@ impl<K: Kernel> Worker<K> {
         }
         let block = self.block(page_number);
         let wanted = (block.end - block.start) as usize;
-        // The page itself may have to wait for room; its followers are locked only after that, and never wait: an eviction
-        // locks pages too.
+        // The page itself may have to wait for room; its followers are locked only after that, and never
+        // wait: an eviction locks pages too.
         self.charge(1, Origin::Stored)?;
         let mut followers = self.lock_followers(page_number, store, &block);
         // What is read ahead has its room made by the evictor.
@@ -75,8 +76,8 @@ impl<K: Kernel> Worker<K> {
         self.engine.replacement().queue_of_returner(away_pages, local_pages)
     }
 
-    /// Fetches the page and its followers, all charged; those that do not come are left far. They are mapped protected
-    /// if there is an `epoch`; returns in which epoch they were. An error speaks of the first page.
+    /// Fetches the page and its followers, all charged; those that do not come are left far. They are mapped
+    /// protected if there is an `epoch`; returns in which epoch they were. An error speaks of the first page.
     pub(crate) fn fetch_pages(
         &mut self,
         page_number: u64,
@@ -107,8 +108,8 @@ impl<K: Kernel> Worker<K> {
         Ok(epoch)
     }
 
-    /// Copies pages from where they were fetched to where they belong, a call for each run of neighbours. Returns how many
-    /// went, from the first on.
+    /// Copies pages from where they were fetched to where they belong, a call for each run of neighbours.
+    /// Returns how many went, from the first on.
     fn copy_in(&self, pages: &[(u64, u32)], protected: bool) -> usize {
         let mut copied = 0;
         while let Some(&(first, _)) = pages.get(copied) {
@@ -184,8 +185,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Fetches pages from their slots of one store and checks them; `fetched` says where they lie. Returns how many
-    /// came right, from the first on, and what is wrong with the next.
+    /// Fetches pages from their slots of one store and checks them; `fetched` says where they lie. Returns
+    /// how many came right, from the first on, and what is wrong with the next.
     fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<PageError>) {
         let at = self.at;
         let open = &at.stores[store];

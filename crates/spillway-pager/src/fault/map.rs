@@ -8,7 +8,8 @@ use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 
 impl<K: Kernel> Worker<K> {
-    /// Maps a copy of the page that was fetched first, which is charged already; given back on failure if `charged` for this.
+    /// Maps a copy of the page that was fetched first, which is charged already; given back on failure if
+    /// `charged` for this.
     pub(crate) fn map_fetched(&self, page_number: u64, charged: bool) -> Result<(), Failure> {
         let outcome = self.at.kernel.copy(target(page_number, 1), self.fetched.run(0, 1), false);
         self.settle_mapping(page_number, outcome.map(|_| ()), charged)

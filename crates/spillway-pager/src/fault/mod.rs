@@ -1,6 +1,6 @@
-//! A page comes in. The way down: [`serve`] locks the page's word and decides by its state; [`zeros`] or [`fetch`] charges the local
-//! limit ([`crate::evict::charge`]) and brings the page and its block; [`map`] maps what is at hand. The way back: the word is
-//! unlocked and the page enters its queue.
+//! A page comes in. The way down: [`serve`] locks the page's word and decides by its state; [`zeros`] or
+//! [`fetch`] charges the local limit ([`crate::evict::charge`]) and brings the page and its block; [`map`]
+//! maps what is at hand. The way back: the word is unlocked and the page enters its queue.
 //!
 //! - [`access`]: what raised a fault;
 //! - [`streams`], [`block`]: how many neighbours come along;
@@ -10,7 +10,8 @@
 //! Invariants:
 //! - A thread that holds a page's word waits for no other word, and for no room once it holds more than one.
 //! - A fetched page is compared with its checksum and its page number before anybody sees it.
-//! - A fault that cannot be served ends in SIGBUS and one line that says why; never in zeros, never in an older page.
+//! - A fault that cannot be served ends in SIGBUS and one line that says why; never in zeros, never in an
+//!   older page.
 //!
 //! Touches words, mappings, frames, slots and stores, through a [`Worker`](crate::process::worker::Worker).
 

@@ -1,13 +1,16 @@
 //! Reading ahead: while the program uses one block of a stream, the evictor fetches the next, on another CPU.
 //!
-//! The first far page of such a block, its *marker*, stays far. The fault that it raises tells that the stream has come so
-//! far, and has the block after that one read ahead (Linux marks a page of its read-ahead for the same purpose). Pages that
-//! are on their way are locked: who touches one waits for it, as for any block.
+//! The first far page of such a block, its *marker*, stays far. The fault that it raises tells that the
+//! stream has come so far, and has the block after that one read ahead (Linux marks a page of its read-ahead
+//! for the same purpose). Pages that are on their way are locked: who touches one waits for it, as for any
+//! block.
 //!
-//! Nothing is promised: pages are locked, charged and checked as those that a fault brings along, and one that cannot be
-//! had stays far, for its own fault to say why. A request that nobody had time for is replaced by its stream's next.
+//! Nothing is promised: pages are locked, charged and checked as those that a fault brings along, and one
+//! that cannot be had stays far, for its own fault to say why. A request that nobody had time for is replaced
+//! by its stream's next.
 //!
-//! It pays where a CPU is to spare. So nothing is read ahead while as many threads as there are CPUs have streams.
+//! It pays where a CPU is to spare. So nothing is read ahead while as many threads as there are CPUs have
+//! streams.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -21,7 +24,8 @@ use crate::run::state::Counter;
 const LEAST_PAGES: usize = 32;
 
 impl<K: Kernel> Worker<K> {
-    /// Has the next block of a stream read ahead, whose fault at `page_number` brings `pages` up to `block_end`.
+    /// Has the next block of a stream read ahead, whose fault at `page_number` brings `pages` up to
+    /// `block_end`.
     pub(crate) fn ask_ahead(&self, page_number: u64, block_end: u64, pages: usize, access: Access) {
         if pages < LEAST_PAGES.min(self.at.max_block_pages) || pages == 1 {
             return;

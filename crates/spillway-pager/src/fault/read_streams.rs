@@ -1,4 +1,5 @@
-//! Which streams of far pages are read ahead, and what is asked for next. How it is done: [`crate::fault::read_ahead`].
+//! Which streams of far pages are read ahead, and what is asked for next. How it is done:
+//! [`crate::fault::read_ahead`].
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -55,8 +56,8 @@ impl ReadStream {
         Request::unpack(self.last.load(Ordering::Relaxed)).pages
     }
 
-    /// Asks for the block behind the one that a fault at `page_number` goes on with, which ends at `block_end`. Returns how
-    /// many pages read ahead were used since the last time.
+    /// Asks for the block behind the one that a fault at `page_number` goes on with, which ends at
+    /// `block_end`. Returns how many pages read ahead were used since the last time.
     pub(crate) fn ask(&self, page_number: u64, block_end: u64, pages: u64, write: bool) -> u64 {
         let last = self.last_pages();
         let goes_on = last.contains(&page_number);

@@ -1,4 +1,5 @@
-//! The reserve at work: filled ahead of need, moved to where a stream of first writes wants it, given up when room runs short.
+//! The reserve at work: filled ahead of need, moved to where a stream of first writes wants it, given up when
+//! room runs short.
 
 use std::sync::atomic::Ordering;
 
@@ -33,15 +34,16 @@ impl<K: Kernel> Worker<K> {
         None
     }
 
-    /// Moves up to `wanted` pages of a run to this page and those behind it, all locked and untouched; puts the rest back.
-    /// Returns how many are there.
+    /// Moves up to `wanted` pages of a run to this page and those behind it, all locked and untouched; puts
+    /// the rest back. Returns how many are there.
     pub(crate) fn move_reserved(&self, run: Reserved, page_number: u64, wanted: usize) -> usize {
         let reserve = &self.engine.reserve;
         let asked = Reserved { pages: run.pages.min(wanted), ..run };
         self.note_answer();
         let to = target(page_number, asked.pages);
         let counted = self.at.kernel.move_reserved(to, reserve.range(asked)) / PAGE_SIZE;
-        // The kernel may have moved more than it says (`docs/userfaultfd.md`). What is not here any more is there.
+        // The kernel may have moved more than it says (`docs/userfaultfd.md`). What is not here any more is
+        // there.
         let moved = if counted < asked.pages {
             let entry_of = |address| self.at.kernel.page_map_entry(address);
             reserve.moved_pages(entry_of, asked).max(counted)

@@ -1,4 +1,4 @@
-//! Serving page faults.
+//! Serving page faults: the word is locked, what the state needs is done, the word unlocked.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Answers one fault; false when the page cannot be had. When paging is frozen it is left unanswered: the thaw wakes
-    /// everybody.
+    /// Answers one fault; false when the page cannot be had. When paging is frozen it is left unanswered: the
+    /// thaw wakes everybody.
     pub fn serve_fault(&mut self, fault: Fault) -> bool {
         let engine = self.engine;
         let Some(_pass) = engine.enter() else { return true };
@@ -42,8 +42,8 @@ impl<K: Kernel> Worker<K> {
         served
     }
 
-    /// Notes that a fault is about to be answered. Who leads gives way to the thread that it wakes, and would count that
-    /// thread's time as its own.
+    /// Notes that a fault is about to be answered. Who leads gives way to the thread that it wakes, and would
+    /// count that thread's time as its own.
     pub(crate) fn note_answer(&self) {
         if self.at.handlers.are_led() {
             self.answered_ns.set(Some(K::now_ns()));
@@ -72,7 +72,8 @@ impl<K: Kernel> Worker<K> {
             Err(Failure::Refused(error)) => {
                 self.at.run.count(Counter::FaultsRefused, 1);
                 self.refuse(page_number, &error);
-                // A page that lies in its frame, or is stored but finds no room, is not lost with this access.
+                // A page that lies in its frame, or is stored but finds no room, is not lost with this
+                // access.
                 let kept = info.is_local() || matches!(error, PageError::NoRoom { .. });
                 let state = if kept { info.state } else { PageState::Poisoned { slot: info.slot() } };
                 self.unlock(page_number, word, PageInfo { state, ..info });

@@ -46,7 +46,8 @@ impl Stream {
         (self.block_pages * 2).min(most)
     }
 
-    /// How far behind the last block's end a page lies, if not too far for what happened to stay local in between.
+    /// How far behind the last block's end a page lies, if not too far for what happened to stay local in
+    /// between.
     pub(crate) fn gap(self, within: u64) -> Option<u64> {
         let longest = self.block_pages.checked_sub(1)? * STAYED_BLOCKS;
         within.checked_sub(self.end).filter(|&gap| gap <= longest)
@@ -58,8 +59,8 @@ impl Stream {
     }
 }
 
-/// Pages in the largest block under a limit. Several blocks must fit, or one would push out what it brings; and each thread of
-/// the pager has room for one.
+/// Pages in the largest block under a limit. Several blocks must fit, or one would push out what it brings;
+/// and each thread of the pager has room for one.
 #[must_use]
 pub fn max_block_pages(block: Block, limit_pages: u64) -> usize {
     match block {

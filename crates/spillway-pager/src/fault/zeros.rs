@@ -1,13 +1,16 @@
 //! Pages that were never written: where their zeros come from.
 //!
-//! - A first *read* maps the page of zeros that the whole machine shares. It takes no memory, and is charged all the same:
-//!   the kernel gives it a frame of its own at the first write, and tells nobody.
-//! - A first *write* needs a frame of zeros. Where faults form a stream, as for blocks that are fetched ([`crate::fault::block`]),
-//!   a run of them comes at once: moved out of the [reserve](crate::pages::reserve) if it has them, else copied.
-//! - A page that is fetched, or copied back, is never zeroed: UFFDIO_COPY fills frames that the kernel has not cleared.
+//! - A first *read* maps the page of zeros that the whole machine shares. It takes no memory, and is charged
+//!   all the same: the kernel gives it a frame of its own at the first write, and tells nobody.
+//! - A first *write* needs a frame of zeros. Where faults form a stream, as for blocks that are fetched
+//!   ([`crate::fault::block`]), a run of them comes at once: moved out of the
+//!   [reserve](crate::pages::reserve) if it has them, else copied.
+//! - A page that is fetched, or copied back, is never zeroed: UFFDIO_COPY fills frames that the kernel has
+//!   not cleared.
 //!
-//! "Physical memory management on NVMM", section 5.1. Each byte that is zeroed for the program is counted, by us or, after a
-//! first read, by the kernel: a page that was read first counts as zeroed unless it is seen to have left unwritten.
+//! "Physical memory management on NVMM", section 5.1. Each byte that is zeroed for the program is counted, by
+//! us or, after a first read, by the kernel: a page that was read first counts as zeroed unless it is seen to
+//! have left unwritten.
 
 use std::sync::atomic::Ordering;
 
@@ -67,8 +70,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Charges and maps a page and those behind it that there is room for. Returns how many, at least one; the locked ones
-    /// among them are the `followers`.
+    /// Charges and maps a page and those behind it that there is room for. Returns how many, at least one;
+    /// the locked ones among them are the `followers`.
     fn map_charged_run(
         &mut self,
         page_number: u64,
@@ -91,7 +94,8 @@ impl<K: Kernel> Worker<K> {
         Ok(mapped.max(1))
     }
 
-    /// Maps a run of the reserve, whose pages are charged already. Returns how many pages, 0 where the reserve is of no use.
+    /// Maps a run of the reserve, whose pages are charged already. Returns how many pages, 0 where the
+    /// reserve is of no use.
     fn map_reserved(
         &self,
         page_number: u64,

@@ -1,12 +1,12 @@
 //! Inline mode: a fault is a signal, and the thread that has it serves it itself.
 //!
-//! That spares the hand-over to a handler and back, two switches of thread. Its price: the kernel cannot have a fault
-//! served in the middle of a system call, which fails with EFAULT instead. So [`Inline::make_ready`] brings in
-//! what a system call is about to use, under a [`Hold`].
+//! That spares the hand-over to a handler and back, two switches of thread. Its price: the kernel cannot have
+//! a fault served in the middle of a system call, which fails with EFAULT instead. So [`Inline::make_ready`]
+//! brings in what a system call is about to use, under a [`Hold`].
 //!
-//! The program's threads have the program's file table, so the descriptors that serving takes are there too, by the same
-//! high numbers as in the pager's, and the preload library keeps the program from closing them. Where all places to serve
-//! a fault are taken, a handler is asked to.
+//! The program's threads have the program's file table, so the descriptors that serving takes are there too,
+//! by the same high numbers as in the pager's, and the preload library keeps the program from closing them.
+//! Where all places to serve a fault are taken, a handler is asked to.
 //!
 //! A program that is about to forbid system calls leaves inline mode, while it has one thread.
 
@@ -46,7 +46,8 @@ pub struct Inline<K: Kernel = LiveKernel> {
     engine: &'static Engine<K>,
     at: &'static Attachment<K>,
     workers: Vec<Mutex<Worker<K>>>,
-    /// Others than the thread that serves a fault may use the program's memory: see [`crate::evict::in_place`].
+    /// Others than the thread that serves a fault may use the program's memory: see
+    /// [`crate::evict::in_place`].
     has_company: AtomicBool,
 }
 
@@ -58,7 +59,8 @@ pub enum InlineError {
     Kernel(#[from] Errno),
     /// The program has something else by a number that is needed.
     #[error(
-        "the program has a file open by the number {0}, which --fault-mode inline needs; use --fault-mode thread"
+        "the program has a file open by the number {0}, which --fault-mode inline needs; \
+         use --fault-mode thread"
     )]
     Taken(RawFd),
     /// A store cannot be used.
@@ -74,7 +76,8 @@ enum Page {
 }
 
 impl Inline<LiveKernel> {
-    /// On a thread of the program, once paging works. `pager_thread` has the descriptors of `at` in its table.
+    /// On a thread of the program, once paging works. `pager_thread` has the descriptors of `at` in its
+    /// table.
     pub(crate) fn new(
         engine: &'static Engine<LiveKernel>,
         at: &'static Attachment<LiveKernel>,
@@ -175,8 +178,8 @@ impl<K: Kernel> Inline<K> {
         self.passing_gate(|| self.engine.regions().contains(address))
     }
 
-    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in another thread):
-    /// then the access is to be made again.
+    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in
+    /// another thread): then the access is to be made again.
     #[must_use]
     pub fn was_given_up(&self, address: usize) -> bool {
         // Before the look at the page: what is over by then has left the page to the kernel.
@@ -206,7 +209,8 @@ impl<K: Kernel> Inline<K> {
         })
     }
 
-    /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot be had.
+    /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot
+    /// be had.
     #[must_use]
     pub fn serve(&self, address: usize, write: bool, was_there: bool) -> bool {
         undisturbed(|| self.serve_now(address, write, was_there))
@@ -242,8 +246,8 @@ impl<K: Kernel> Inline<K> {
         served
     }
 
-    /// Brings in what a system call will use of `range`, under `hold`, ready to be written. What is not ours is left alone.
-    /// False when a page cannot be had.
+    /// Brings in what a system call will use of `range`, under `hold`, ready to be written. What is not ours
+    /// is left alone. False when a page cannot be had.
     #[must_use]
     pub fn make_ready(&self, range: Range<usize>, hold: &Hold<'_>) -> bool {
         hold.add(&range);
@@ -290,8 +294,8 @@ impl<K: Kernel> Inline<K> {
         Page::Ready
     }
 
-    /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by then. Returns
-    /// up to where nothing more is to be done.
+    /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by
+    /// then. Returns up to where nothing more is to be done.
     fn populate_native(&self, range: Range<usize>) -> usize {
         let parts = self.passing_gate(|| self.engine.native_within(&range));
         for part in &parts {

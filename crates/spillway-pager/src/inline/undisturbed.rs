@@ -1,8 +1,9 @@
-//! Inline mode's two signals are never blocked, so anybody could send one while its thread is at the pager's work: a
-//! handler of the program's might then want a lock that the thread holds, or write to a page that is leaving. Such
-//! a signal waits until the work is done.
+//! Inline mode's two signals are never blocked, so anybody could send one while its thread is at the pager's
+//! work: a handler of the program's might then want a lock that the thread holds, or write to a page that is
+//! leaving. Such a signal waits until the work is done.
 //!
-//! Threads are told apart by their control blocks. Thread-local storage would be found by way of memory that may be far.
+//! Threads are told apart by their control blocks. Thread-local storage would be found by way of memory that
+//! may be far.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -49,7 +50,8 @@ pub fn defer_signal(number: i32) -> bool {
     place.is_some()
 }
 
-/// Does the pager's work, and lets the signals come afterwards that were sent meanwhile. Work within work is the same work.
+/// Does the pager's work, and lets the signals come afterwards that were sent meanwhile. Work within work is
+/// the same work.
 pub fn undisturbed<T>(work: impl FnOnce() -> T) -> T {
     let thread = control_block();
     let mut mine = None;

@@ -21,8 +21,8 @@ use crate::kernel::{Kernel, MOST_POPULATED_PAGES};
 pub struct LiveKernel {
     /// Faults come from here, and calls.
     pub uffd: Uffd,
-    /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and doorbells are
-    /// with the other.
+    /// In inline mode, the one that managed memory is registered with: its faults are signals. Frames and
+    /// doorbells are with the other.
     pub signalling: Option<Uffd>,
     /// Inline mode was left for good, by this process or one that it was forked from.
     pub served_by_handlers: Arc<AtomicBool>,
@@ -32,12 +32,14 @@ pub struct LiveKernel {
     pub status: Option<ProcessStatus>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
-    /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone have it.
+    /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone
+    /// have it.
     pub control: OwnedFd,
 }
 
 impl LiveKernel {
-    /// The userfaultfd of managed memory, for the supervisor to keep: missing pages of a dying process block meanwhile.
+    /// The userfaultfd of managed memory, for the supervisor to keep: missing pages of a dying process block
+    /// meanwhile.
     #[must_use]
     pub fn managed_fd(&self) -> BorrowedFd<'_> {
         self.managed().as_fd()

@@ -8,8 +8,8 @@ use rustix::io::{Errno, IoSlice, ReadWriteFlags, pwritev2};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
 /// Writes one line to the program's standard error. The pager's threads have a file table of their own, so
-/// the program's descriptor is borrowed from its own table, as it is at this moment. Where nobody reads, the line is
-/// lost: paging must not wait for a reader.
+/// the program's descriptor is borrowed from its own table, as it is at this moment. Where nobody reads, the
+/// line is lost: paging must not wait for a reader.
 pub fn to_program(text: &str) {
     let line = format!("spillway: {text}\n");
     let Ok(stderr) = stderr_of_program() else { return };

@@ -1,15 +1,18 @@
-//! The seam between the pager and the kernel: all that the pager asks of it, and nothing that the pager decides.
+//! The seam between the pager and the kernel: all that the pager asks of it, and nothing that the pager
+//! decides.
 //!
-//! Everything above is generic over [`Kernel`] and monomorphised, so that live code pays nothing for it. Below lies either
-//! Linux ([`live`]) or a simulated kernel that draws every step from a seed (`spillway-sim`).
+//! Everything above is generic over [`Kernel`] and monomorphised, so that live code pays nothing for it.
+//! Below lies either Linux ([`live`]) or a simulated kernel that draws every step from a seed
+//! (`spillway-sim`).
 //!
-//! Time, locks and waits are part of it: each call of a method here, and each of the functions that have no `self`, is a
-//! place where the simulator may let another thread go on.
+//! Time, locks and waits are part of it: each call of a method here, and each of the functions that have no
+//! `self`, is a place where the simulator may let another thread go on.
 
 pub mod live;
 pub mod message;
 
-/// Whether a mistake is planted at this place, for the simulator to find. Only builds with the feature `planted-bugs` have any.
+/// Whether a mistake is planted at this place, for the simulator to find. Only builds with the feature
+/// `planted-bugs` have any.
 #[allow(unused_macros)]
 macro_rules! planted {
     ($kernel:ty, $mistake:literal) => {
@@ -31,14 +34,14 @@ use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 /// Pages that [`Kernel::populated`] tells of at once: those of 2 MiB.
 pub const MOST_POPULATED_PAGES: usize = 512;
 
-/// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics, `errno`s
-/// included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/userfaultfd.md`).
+/// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics,
+/// `errno`s included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/userfaultfd.md`).
 pub trait Kernel: Send + Sync + Sized + 'static {
     // Time, turns and other threads.
 
     /// Nanoseconds of the monotonic clock.
     fn now_ns() -> u64;
-    /// Sleeps.
+    /// Sleeps for as long as is said, or longer.
     fn sleep(time: Duration);
     /// Waits a little for another thread of the pager; `tries` counts how often it has for the same thing.
     fn relax(tries: u32);
@@ -78,8 +81,9 @@ pub trait Kernel: Send + Sync + Sized + 'static {
 
     // Pages come in. All wake who waits for the pages that came.
 
-    /// Copies pages to where none are. Returns the bytes copied, fewer than asked where a page cannot go. EEXIST where the first
-    /// is there; ENOENT where it is not registered; EAGAIN while the address space changes.
+    /// Copies pages to where none are. Returns the bytes copied, fewer than asked where a page cannot go.
+    /// EEXIST where the first is there; ENOENT where it is not registered; EAGAIN while the address space
+    /// changes.
     fn copy(&self, to: TargetRange, from: BounceRange<'_>, protected: bool) -> Result<usize>;
     /// The same from frames, whose contents stay.
     fn copy_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()>;
@@ -87,18 +91,19 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn map_zeros(&self, to: TargetRange) -> Result<usize>;
     /// Moves a page out of its frame. Errors as [`Self::move_to_frames`], and EEXIST where a page is there.
     fn move_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()>;
-    /// Moves pages of zeros that are ready. Returns the bytes that the kernel says it moved, which may be too few: what is
-    /// missing in `from` has gone.
+    /// Moves pages of zeros that are ready. Returns the bytes that the kernel says it moved, which may be too
+    /// few: what is missing in `from` has gone.
     fn move_reserved(&self, to: TargetRange, from: FrameRange<'_>) -> usize;
 
     // Pages go out.
 
-    /// Moves pages into empty frames, without waking anybody. Returns the bytes that went. EBUSY for a page that is pinned or shared
-    /// since a fork; EINVAL where protections differ or forbid writing; ENOENT where nothing is.
+    /// Moves pages into empty frames, without waking anybody. Returns the bytes that went. EBUSY for a page
+    /// that is pinned or shared since a fork; EINVAL where protections differ or forbid writing; ENOENT where
+    /// nothing is.
     fn move_to_frames(&self, to: FrameRange<'_>, from: TargetRange) -> Result<usize>;
     /// Copies a page into an empty frame.
     fn copy_to_frame(&self, to: FrameRange<'_>, from: TargetRange) -> Result<()>;
-    /// Drops pages (`MADV_DONTNEED`).
+    /// Drops pages, which read as zeros where nothing faults for them (`MADV_DONTNEED`).
     fn discard(&self, range: TargetRange) -> Result<()>;
     /// Drops single pages. False where some may be left, and where this process cannot advise itself.
     fn discard_pages(&self, pages: &[TargetRange]) -> bool;
@@ -127,7 +132,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     unsafe fn target_page<'a>(&self, page: TargetRange) -> &'a Page;
     /// The page map can be read.
     fn has_page_map(&self) -> bool;
-    /// The page map's entry of the page at an address, of the program's or of the pager's own; `None` where it cannot be had.
+    /// The page map's entry of the page at an address, of the program's or of the pager's own; `None` where
+    /// it cannot be had.
     fn page_map_entry(&self, address: usize) -> Option<PageMapEntry>;
     /// Which of the pages of a range are not missing, a bit each; `None` where it cannot be known. At most
     /// [`MOST_POPULATED_PAGES`].

@@ -30,12 +30,12 @@ pub enum PageError {
     /// A frame that should hold a page does not: a mistake of Spillway's.
     #[error("a frame that should hold the page is empty: please report this mistake of Spillway's")]
     EmptyFrame,
-    /// The kernel refused.
+    /// The kernel refused an operation.
     #[error("the kernel refused to {what}: {error}")]
     Kernel {
-        /// The operation.
+        /// The operation, as the end of "refused to".
         what: &'static str,
-        /// Its error.
+        /// What the kernel answered.
         error: Errno,
     },
 }

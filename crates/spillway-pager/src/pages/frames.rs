@@ -1,9 +1,10 @@
 //! Frames: where a page lies that is local but unmapped. An area of addresses, registered for faults because
 //! UFFDIO_MOVE demands it of its target; a frame has memory only while a page is in it.
 //!
-//! The memory of a page that was written back is given up, not filled anew, though that would save the kernel's work of
-//! allocating and clearing: a pipe (vmsplice), a socket (MSG_ZEROCOPY) or another process may still hold the page
-//! by a reference that UFFDIO_MOVE does not see, and would find there what was put in its place.
+//! The memory of a page that was written back is given up, not filled anew, though that would save the
+//! kernel's work of allocating and clearing: a pipe (vmsplice), a socket (MSG_ZEROCOPY) or another process
+//! may still hold the page by a reference that UFFDIO_MOVE does not see, and would find there what was put in
+//! its place.
 
 use rustix::io::Result;
 use spillway_core::frame_pool::FramePool;
@@ -22,6 +23,9 @@ pub struct Frames {
 
 impl Frames {
     /// `count` free frames (rounded up to a multiple of 64).
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
     pub fn new(count: usize) -> Result<Self> {
         let pool = FramePool::all_free(count);
         let area = Area::new(pool.frames() * PAGE_SIZE)?;
@@ -39,8 +43,8 @@ impl Frames {
         self.pool.give_back(first, count);
     }
 
-    /// Frees the memory of frames and gives them back. `frames` is sorted in passing, so that neighbours go in
-    /// one call. A frame whose memory stays is never used again: a free frame is an empty one.
+    /// Frees the memory of frames and gives them back. `frames` is sorted in passing, so that neighbours go
+    /// in one call. A frame whose memory stays is never used again: a free frame is an empty one.
     pub fn discard(&self, kernel: &impl Kernel, frames: &mut [u32]) {
         frames.sort_unstable();
         for run in frames.chunk_by(|a, b| *b == *a + 1) {
@@ -50,7 +54,7 @@ impl Frames {
         }
     }
 
-    /// Free frames.
+    /// How many frames are free.
     #[must_use]
     pub fn free_count(&self) -> usize {
         self.pool.free_count()
@@ -62,14 +66,14 @@ impl Frames {
         self.area.pages(first as usize, count)
     }
 
-    /// All frames.
+    /// All frames, free and full.
     #[must_use]
     pub fn all(&self) -> FrameRange<'_> {
         self.area.pages(0, self.pool.frames())
     }
 
-    /// As many frames as these, of which the same are free: what a forked child inherits, but for what they hold. For a
-    /// simulated fork.
+    /// As many frames as these, of which the same are free: what a forked child inherits, but for what they
+    /// hold. For a simulated fork.
     ///
     /// # Errors
     /// ENOMEM where there is no address space.

@@ -1,7 +1,8 @@
 //! Pages: where they are, what they hold, and what lies ready for them.
 //!
 //! Invariants:
-//! - Whoever holds the lock bit of a page's word, and nobody else, changes the word, the page's mapping and its frame.
+//! - Whoever holds the lock bit of a page's word, and nobody else, changes the word, the page's mapping and
+//!   its frame.
 //! - A free frame is empty: it has no memory.
 //! - What a page in a slot must hold is known by its checksum and page number, kept beside the slot.
 //!

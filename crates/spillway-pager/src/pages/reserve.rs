@@ -1,11 +1,13 @@
 //! Pages of zeros that are ready before they are wanted: a few, for streams of first writes.
 //!
-//! An area of the pager's own whose pages the background thread has the kernel zero in advance, and which a fault moves to
-//! where they belong, a run at a time: a tenth of what copying a run costs there (`docs/pager-speed.md`); a single page
-//! would gain nothing. What is ready is charged to the local limit. It is kept only while first writes form streams, filled
-//! only where the limit has room for far more, and the first thing to go when that ends.
+//! An area of the pager's own whose pages the background thread has the kernel zero in advance, and which a
+//! fault moves to where they belong, a run at a time: a tenth of what copying a run costs there
+//! (`docs/pager-speed.md`); a single page would gain nothing. What is ready is charged to the local limit. It
+//! is kept only while first writes form streams, filled only where the limit has room for far more, and the
+//! first thing to go when that ends.
 //!
-//! Nobody else ever sees these pages before they are the program's, so nothing of others can come along in them.
+//! Nobody else ever sees these pages before they are the program's, so nothing of others can come along in
+//! them.
 
 use std::sync::atomic::AtomicBool;
 
@@ -42,6 +44,9 @@ pub(crate) struct Reserved {
 
 impl Reserve {
     /// Room for `bytes`, at most a sixteenth of the limit. Nothing is taken from the machine yet.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
     pub fn new(bytes: u64, limit_pages: usize) -> Result<Self> {
         let pages = (bytes as usize / PAGE_SIZE).min(limit_pages / LEAST_LIMIT_SHARE);
         let pages = pages / MAX_RUN_FRAMES * MAX_RUN_FRAMES;
@@ -52,7 +57,8 @@ impl Reserve {
         Ok(Self { area, empty, full, wanted: AtomicBool::new(false) })
     }
 
-    /// An empty reserve of the same size, as a fork leaves it, which gives it up before. For a simulated fork.
+    /// An empty reserve of the same size, as a fork leaves it, which gives it up before. For a simulated
+    /// fork.
     ///
     /// # Errors
     /// ENOMEM where there is no address space.

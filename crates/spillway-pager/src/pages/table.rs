@@ -1,5 +1,5 @@
-//! The words of all managed pages, found by address. Sparse: a leaf of 512 words stands for 2 MiB of addresses
-//! and is made at the first fault there, so metadata costs 0.2% of the memory in use.
+//! The words of all managed pages, found by address. Sparse: a leaf of 512 words stands for 2 MiB of
+//! addresses and is made at the first fault there, so metadata costs 0.2% of the memory in use.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,10 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// An empty table.
+    /// A table in which no page has a word yet.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
     pub fn new() -> Result<Self> {
         let area = Area::reserve(AREA_BYTES)?;
         let table = Self { area, used: Mutex::new((0, 0)) };
@@ -104,6 +107,9 @@ impl PageTable {
     }
 
     /// The word of a page.
+    ///
+    /// # Errors
+    /// ENOMEM where the machine gives no memory for a further part of the table.
     pub fn find_or_make(&self, page_number: u64) -> Result<PageWord<'_>> {
         let (top, middle, within) = Self::indices(page_number);
         let table = self.descend(&self.area.words(0, LEVEL_ENTRIES)[top], LEVEL_ENTRIES)?;
@@ -111,8 +117,8 @@ impl PageTable {
         Ok(PageWord(&self.area.words(leaf, LEAF_WORDS)[within]))
     }
 
-    /// Where on the stores the pages of this 2 MiB are placed side by side: the first slot of a slab, plus one;
-    /// 0 when no slab was chosen yet.
+    /// Where on the stores the pages of this 2 MiB are placed side by side: the first slot of a slab, plus
+    /// one; 0 when no slab was chosen yet.
     #[must_use]
     pub fn slab_of(&self, page_number: u64) -> Option<&AtomicU64> {
         Some(&self.leaf(page_number)?[LEAF_PAGES])

@@ -15,7 +15,7 @@ use crate::threads::placement::Placement;
 
 /// A store and the run's slots that lie on it.
 pub struct OpenStore {
-    /// The store.
+    /// The store, as this process has opened it.
     pub store: Arc<dyn Store>,
     /// Its slots among the run's.
     pub range: Range<u32>,
@@ -25,8 +25,8 @@ pub struct OpenStore {
 pub struct Attachment<K: Kernel> {
     /// The kernel, as this process uses it.
     pub kernel: K,
-    /// In inline mode, the descriptors that serving a fault takes, here and of the stores: the program's table has them by
-    /// the same numbers.
+    /// In inline mode, the descriptors that serving a fault takes, here and of the stores: the program's
+    /// table has them by the same numbers.
     pub descriptors: Vec<RawFd>,
     /// Shared with the other processes.
     pub run: &'static RunState,
@@ -34,7 +34,7 @@ pub struct Attachment<K: Kernel> {
     pub entry: usize,
     /// Where far pages are, in the order in which they are filled.
     pub stores: Vec<OpenStore>,
-    /// Of the run.
+    /// The settings of the run.
     pub settings: Settings,
     /// Which of the handlers read faults.
     pub handlers: FaultHandlers,
@@ -46,12 +46,12 @@ pub struct Attachment<K: Kernel> {
     pub headroom_pages: u64,
     /// Writing to a store takes longer than waking the evictor.
     pub writes_long: bool,
-    /// The largest block.
+    /// Pages in the largest block.
     pub max_block_pages: usize,
 }
 
 impl<K: Kernel> Attachment<K> {
-    /// This process's entry.
+    /// This process's entry in the run's table of processes.
     #[must_use]
     pub fn process(&self) -> Process<'_> {
         self.run.process(self.entry)

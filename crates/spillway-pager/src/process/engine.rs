@@ -29,9 +29,9 @@ use crate::threads::calls::Calls;
 /// A range that mremap(2) moves, and what was managed there.
 #[derive(Clone)]
 pub struct Remap {
-    /// Where it was.
+    /// Where it was before the move.
     pub range: Range<usize>,
-    /// Its managed parts.
+    /// Its parts that were managed, each with its wish for forks.
     pub parts: Vec<(Range<usize>, OnFork)>,
     /// Pages that held something.
     pub words: Vec<(u64, PageInfo)>,
@@ -44,11 +44,11 @@ pub struct Remap {
 pub struct EngineConfig {
     /// The local limit, or what the machine has if that is less.
     pub limit_pages: usize,
-    /// Of the replacement.
+    /// Settings of the replacement.
     pub replacement: Config,
     /// Of the replacement's coin.
     pub seed: u64,
-    /// See [`crate::run::settings::PoolSettings`].
+    /// Of so many of the oldest pages those leave first that lie together.
     pub victim_window_pages: usize,
     /// Pages of zeros that may lie ready.
     pub reserve_bytes: u64,
@@ -70,16 +70,17 @@ pub struct Engine<K: Kernel> {
     pub frames: Frames,
     replacement: Mutex<Replacement>,
     protection_epoch: AtomicU32,
-    /// When pages left.
+    /// Counts the pages that leave, so that each can say when it left.
     pub departures: Departures,
     regions: Mutex<Regions>,
     native: Mutex<Regions>,
     remaps: Mutex<Vec<Remap>>,
-    /// Closed during forks.
+    /// Closed for the moment of a fork.
     pub gate: Gate,
     /// How the program's threads ask for something.
     pub calls: Calls<K>,
-    /// Ranges that are being given up: no region has them any more, but the kernel may still ask us for their pages.
+    /// Ranges that are being given up: no region has them any more, but the kernel may still ask us for their
+    /// pages.
     pub leaving_ranges: AtomicU32,
     /// Inline mode was left for good, by this process or one that it was forked from.
     pub served_by_handlers: Arc<AtomicBool>,
@@ -92,7 +93,8 @@ pub struct Engine<K: Kernel> {
     /// Zeros that are ready to be moved.
     pub reserve: Reserve,
     last_store_error: Mutex<Option<StoreError>>,
-    /// A store has refused a page for want of room, and no room was seen since: slots are for far pages alone.
+    /// A store has refused a page for want of room, and no room was seen since: slots are for far pages
+    /// alone.
     pub stores_full: AtomicBool,
     unneeded_slots: Mutex<Vec<u32>>,
     /// As many as are copied at once. Never written.
@@ -134,11 +136,12 @@ impl<K: Kernel> Engine<K> {
         })
     }
 
-    /// What a forked child has of it, as fork(2) leaves it, but for what lies in frames. For a simulated fork: a real child
-    /// has its parent's memory.
+    /// What a forked child has of it, as fork(2) leaves it, but for what lies in frames. For a simulated
+    /// fork: a real child has its parent's memory.
     ///
     /// # Errors
-    /// EBUSY where a lock is held, which nobody would ever release in the child; the kernel's, where it gives no memory.
+    /// EBUSY where a lock is held, which nobody would ever release in the child; the kernel's, where it gives
+    /// no memory.
     pub fn for_child(&self) -> Result<Self> {
         fn copy<T: Clone>(mutex: &Mutex<T>) -> Result<Mutex<T>> {
             Ok(Mutex::new(mutex.try_lock().map_err(|_| Errno::BUSY)?.clone()))
@@ -185,7 +188,7 @@ impl<K: Kernel> Engine<K> {
         K::lock(&self.replacement)
     }
 
-    /// The managed ranges.
+    /// The ranges that are registered and paged.
     pub fn regions(&self) -> MutexGuard<'_, Regions> {
         K::lock(&self.regions)
     }
@@ -200,8 +203,8 @@ impl<K: Kernel> Engine<K> {
         K::lock(&self.remaps)
     }
 
-    /// Slots that nobody needs any more, to be given back together, or written anew while the stores are full. Still
-    /// held by this process, and shared with no other.
+    /// Slots that nobody needs any more, to be given back together, or written anew while the stores are
+    /// full. Still held by this process, and shared with no other.
     pub fn unneeded_slots(&self) -> MutexGuard<'_, Vec<u32>> {
         K::lock(&self.unneeded_slots)
     }

@@ -14,7 +14,7 @@ pub struct Gate(AtomicU32);
 pub struct Pass<'a>(&'a Gate);
 
 impl Gate {
-    /// An open gate.
+    /// A gate that everybody may pass.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
@@ -42,7 +42,8 @@ impl Gate {
         self.0.load(Ordering::Acquire) & FROZEN != 0
     }
 
-    /// Keeps new work out and waits for the end of what is under way. False, at once, when it is frozen already.
+    /// Keeps new work out and waits for the end of what is under way. False, at once, when it is frozen
+    /// already.
     #[must_use]
     pub fn freeze<K: Kernel>(&self) -> bool {
         if self.0.fetch_or(FROZEN, Ordering::AcqRel) & FROZEN != 0 {

@@ -15,7 +15,7 @@ use crate::process::engine::{Engine, UNNEEDED_SLOTS};
 
 /// What a pager thread works with.
 pub struct Worker<K: Kernel> {
-    /// Of this process.
+    /// The paging state of this process.
     pub engine: &'static Engine<K>,
     /// Of this process, since its last fork.
     pub at: &'static Attachment<K>,
@@ -46,10 +46,11 @@ pub struct Worker<K: Kernel> {
 #[repr(align(4096))]
 pub(crate) struct Bounce(pub(crate) Page);
 
-/// Where the pages lie that a worker fetched last: in its bounce pages, or in a store's memory by way of one of its lanes.
+/// Where the pages lie that a worker fetched last: in its bounce pages, or in a store's memory by way of one
+/// of its lanes.
 ///
-/// Invariant: they stay, unchanged, until this worker's next use of its lanes or its bounce pages, for the slots of pages
-/// under way are written by nobody. Then [`Self::clear`] comes first.
+/// Invariant: they stay, unchanged, until this worker's next use of its lanes or its bounce pages, for the
+/// slots of pages under way are written by nobody. Then [`Self::clear`] comes first.
 #[derive(Default)]
 pub(crate) struct FetchedPages(Vec<*const Page>);
 

@@ -4,8 +4,8 @@
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run.
 //!
-//! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks nobody, and the supervisor
-//! can give back whatever the dead process held.
+//! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
+//! nobody, and the supervisor can give back whatever the dead process held.
 
 pub mod program;
 pub mod rendezvous;

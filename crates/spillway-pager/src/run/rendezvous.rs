@@ -1,5 +1,5 @@
-//! How a process of a run meets its supervisor: three messages over a connection that then stays open, so that the
-//! supervisor learns of the process's end by the end of the connection, however the process ends.
+//! How a process of a run meets its supervisor: three messages over a connection that then stays open, so
+//! that the supervisor learns of the process's end by the end of the connection, however the process ends.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,31 +28,31 @@ pub struct Hello {
     pub fork_entry: Option<usize>,
 }
 
-/// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each store's
-/// shared part where it has one, `/dev/userfaultfd` where the supervisor could open it.
+/// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
+/// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The process's entry in the run's state.
     pub entry: usize,
-    /// The run's settings.
+    /// What the run was started with.
     pub settings: Settings,
     /// Whether a descriptor comes for each store.
     pub store_has_fd: Vec<bool>,
-    /// Whether `/dev/userfaultfd` comes.
+    /// Whether a descriptor of `/dev/userfaultfd` comes.
     pub has_device: bool,
     /// Why the process cannot be managed, in place of everything else.
     pub refusal: Option<String>,
 }
 
-/// Process to supervisor: paging works. Its userfaultfd comes with it; while the supervisor holds that, a page
-/// that is not there blocks its reader rather than read as zeros, even while the process dies.
+/// Process to supervisor: paging works. Its userfaultfd comes with it; while the supervisor holds that, a
+/// page that is not there blocks its reader rather than read as zeros, even while the process dies.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {}
 
 /// What can go wrong at the meeting.
 #[derive(Debug, Error)]
 pub enum RendezvousError {
-    /// The connection fails.
+    /// The connection cannot be made, or breaks.
     #[error("the supervisor of this run cannot be reached: {0}; has 'spillway run' ended?")]
     Connection(#[from] Errno),
     /// A message is not what it should be.
@@ -61,11 +61,17 @@ pub enum RendezvousError {
 }
 
 /// The address of a run's socket: abstract, so that nothing is left behind in a file system.
+///
+/// # Errors
+/// ENAMETOOLONG where the name is too long for a socket.
 pub fn address(name: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
 /// Connects to a supervisor.
+///
+/// # Errors
+/// [`RendezvousError::Connection`] where nobody listens.
 pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &address(name)?)?;
@@ -73,6 +79,9 @@ pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
 }
 
 /// Sends a message and descriptors.
+///
+/// # Errors
+/// [`RendezvousError::Connection`] where the other side has gone.
 pub fn send(to: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), RendezvousError> {
     let text = serde_json::to_vec(message).map_err(|error| RendezvousError::Message(error.to_string()))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
@@ -85,6 +94,9 @@ pub fn send(to: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> 
 }
 
 /// Receives a message and descriptors; `None` when the other side has gone.
+///
+/// # Errors
+/// [`RendezvousError::Message`] where it is no such message; [`RendezvousError::Connection`].
 pub fn receive<M: DeserializeOwned>(from: impl AsFd) -> Result<Option<(M, Vec<OwnedFd>)>, RendezvousError> {
     let mut text = vec![0; MAX_MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];

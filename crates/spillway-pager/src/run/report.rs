@@ -31,29 +31,30 @@ pub struct Faults {
 /// Time from reading a fault's message to its answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct FaultLatency {
-    /// Median, in microseconds.
+    /// The median, in microseconds.
     pub p50: f64,
-    /// 90th percentile.
+    /// The 90th percentile, in microseconds.
     pub p90: f64,
-    /// 99th percentile.
+    /// The 99th percentile, in microseconds.
     pub p99: f64,
-    /// Largest.
+    /// The longest, in microseconds.
     pub max: f64,
 }
 
 /// What happened in a run, all its processes together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The most memory that was local at a time, frames included. What is left to the kernel counts whole, as it was mapped.
+    /// The most memory that was local at a time, frames included. What is left to the kernel counts whole, as
+    /// it was mapped.
     pub peak_local_bytes: u64,
     /// The most memory under management at a time, local and far.
     pub managed_bytes: u64,
     /// Memory mapped that could not be managed.
     pub unmanaged_bytes: u64,
-    /// Memory left to the kernel because it fitted under the limit when it was mapped; it may have been taken over
-    /// since.
+    /// Memory left to the kernel because it fitted under the limit when it was mapped; it may have been taken
+    /// over since.
     pub native_bytes: u64,
-    /// By kind.
+    /// Faults by what they needed.
     pub faults: Faults,
     /// Pages read from stores.
     pub pages_fetched: u64,
@@ -61,8 +62,8 @@ pub struct Report {
     pub pages_fetched_ahead: u64,
     /// Blocks fetched, by their size in bytes, a power of two (the next lower one).
     pub blocks: BTreeMap<u64, u64>,
-    /// Of the pages fetched ahead in elastic blocks, the share whose block was used up to its end, for the next fault
-    /// came behind it: a lower bound of those used. Absent where it cannot be known.
+    /// Of the pages fetched ahead in elastic blocks, the share whose block was used up to its end, for the
+    /// next fault came behind it: a lower bound of those used. Absent where it cannot be known.
     pub prefetch_accuracy: Option<f64>,
     /// Pages that the program discarded by system calls of its own, past libc.
     pub pages_found_gone: u64,
@@ -70,25 +71,27 @@ pub struct Report {
     pub pages_read_ahead: u64,
     /// Pages written to stores.
     pub pages_written_back: u64,
-    /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode inline`).
+    /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode
+    /// inline`).
     pub pages_evicted_in_place: u64,
     /// Pages evicted without a write because a store held the same contents.
     pub clean_drops: u64,
     /// Pages of zeros evicted without a write.
     pub zero_drops: u64,
-    /// Bytes zeroed to serve faults, by Spillway or, where a page was read first, by the kernel; the reserve's included, used
-    /// or not. At most: a page that was read first counts unless it was seen to leave unwritten. Memory left to the kernel is
-    /// not in it.
+    /// Bytes zeroed to serve faults, by Spillway or, where a page was read first, by the kernel; the
+    /// reserve's included, used or not. At most: a page that was read first counts unless it was seen to
+    /// leave unwritten. Memory left to the kernel is not in it.
     pub zeroed_bytes: u64,
-    /// What a plain design would have zeroed for the same faults: a frame for each first touch and each page fetched. At
-    /// least: pages mapped ahead of their first touch count where their run was used up to its end.
+    /// What a plain design would have zeroed for the same faults: a frame for each first touch and each page
+    /// fetched. At least: pages mapped ahead of their first touch count where their run was used up to its
+    /// end.
     pub plain_zeroed_bytes: u64,
     /// Pages mapped from the shared page of zeros by their first read.
     pub zero_page_maps: u64,
     /// Pages that came out of the reserve of zeros.
     pub reserve_pages_used: u64,
-    /// How much of managed local memory does not lie in whole ranges of 2 MiB, 0 to 1: the mean of looks, one a second. Absent
-    /// in a shorter run.
+    /// How much of managed local memory does not lie in whole ranges of 2 MiB, 0 to 1: the mean of looks, one
+    /// a second. Absent in a shorter run.
     pub fragmentation_index: Option<f64>,
     /// Ranges of 2 MiB that were made huge pages again.
     pub huge_pages_formed: u64,
@@ -104,17 +107,17 @@ pub struct Report {
     pub bytes_in: u64,
     /// Bytes written to stores.
     pub bytes_out: u64,
-    /// Of all faults.
+    /// Service times of all faults.
     pub fault_latency_us: FaultLatency,
     /// Processes that ran managed.
     pub processes: u64,
-    /// Forks among them.
+    /// Of the processes, those that came of a fork.
     pub forks: u64,
     /// From start to end of the program.
     pub wall_s: f64,
     /// How the program ended: its exit status, or 128 plus the signal.
     pub exit_status: i32,
-    /// The settings used.
+    /// The settings that the run had.
     pub settings: Settings,
     /// The program and its arguments.
     pub command: Vec<String>,

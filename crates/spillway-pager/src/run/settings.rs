@@ -57,9 +57,9 @@ pub enum FaultMode {
 }
 
 impl FaultMode {
-    /// The mode for a run that asks for one, or for none in particular, and why. Programs that lead the kernel to their
-    /// memory by ways other than system calls (io_uring, KVM) fail in inline mode, and each system call costs them some
-    /// microseconds: so it is taken only by name.
+    /// The mode for a run that asks for one, or for none in particular, and why. Programs that lead the
+    /// kernel to their memory by ways other than system calls (io_uring, KVM) fail in inline mode, and each
+    /// system call costs them some microseconds: so it is taken only by name.
     #[must_use]
     pub fn choose(asked: Option<Self>, stores: &[String]) -> (Self, String) {
         let waits = |uri: &&String| {
@@ -80,17 +80,19 @@ impl FaultMode {
     }
 }
 
-/// Settings of the frames of one tier; local memory is the pager's only one whose frames are its own. Differential
-/// management: "Physical memory management on NVMM", section 5.5.
+/// Settings of the frames of one tier; local memory is the pager's only one whose frames are its own.
+/// Differential management: "Physical memory management on NVMM", section 5.5.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PoolSettings {
-    /// Pages of zeros kept ready while first writes form streams: at most so many bytes, and a sixteenth of the local limit;
-    /// 0 for none.
+    /// Pages of zeros kept ready while first writes form streams: at most so many bytes, and a sixteenth of
+    /// the local limit; 0 for none.
     pub reserve_bytes: Size,
-    /// Of so many of the oldest pages those leave first that lie together in a range of 2 MiB; 0 for their order alone.
+    /// Of so many of the oldest pages those leave first that lie together in a range of 2 MiB; 0 for their
+    /// order alone.
     pub victim_window_pages: usize,
-    /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while nothing is evicted.
+    /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while
+    /// nothing is evicted.
     pub huge_pages: bool,
     /// What may be done in the background, and when it yields.
     pub background: background::Config,
@@ -118,13 +120,13 @@ pub struct Settings {
     pub store_slots: Vec<u32>,
     /// How much is fetched at once.
     pub block: Block,
-    /// Who serves faults.
+    /// Which threads serve faults.
     pub fault_mode: FaultMode,
-    /// Why.
+    /// Why faults are served in that mode.
     pub fault_mode_reason: String,
-    /// Replacement.
+    /// Which pages leave first.
     pub replacement: dcm::Config,
-    /// Local frames.
+    /// How local frames are kept.
     pub pool: PoolSettings,
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use rustix::io::{Errno, Result};
 use spillway_core::budget::Budget;
 use spillway_core::latency::{self, LatencyHistogram};
+use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::MAX_SLOTS;
 use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
@@ -22,7 +23,6 @@ const MAGIC: u64 = 0x5350_494C_4C57_4101;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 64;
 const PROCESS_WORDS: usize = 8;
-const PAGE: usize = 4096;
 
 /// A counter of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,8 @@ pub enum Counter {
     WritebacksFailed,
     /// Of the pages fetched, those that no fault had asked for yet.
     PagesFetchedAhead,
-    /// Pages that were found gone where they should have been mapped: discarded by a system call that no hook saw.
+    /// Pages that were found gone where they should have been mapped: discarded by a system call that no hook
+    /// saw.
     PagesFoundGone,
     /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
     NativeBytes,
@@ -86,7 +87,8 @@ pub enum Counter {
     ZeroPageMaps,
     /// Of these, those that nobody had written when they left.
     ZeroPagesUnwritten,
-    /// Of the pages mapped ahead of their first touch, those of runs behind whose end the next fault of their stream came.
+    /// Of the pages mapped ahead of their first touch, those of runs behind whose end the next fault of their
+    /// stream came.
     ZerosAheadUsed,
     /// Times that background work made way for faults.
     BackgroundPauses,
@@ -128,7 +130,7 @@ struct Layout {
 impl Layout {
     fn new(slots: u32) -> Self {
         let slots = slots as usize;
-        let pages = |bytes: usize| bytes.next_multiple_of(PAGE);
+        let pages = |bytes: usize| bytes.next_multiple_of(PAGE_SIZE);
         let processes = pages((HEADER_WORDS + COUNTERS + latency::BUCKETS) * 8);
         let slab_used = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
@@ -140,7 +142,7 @@ impl Layout {
     }
 }
 
-/// Header words.
+/// Words of the header, by index.
 const MAGIC_AT: usize = 0;
 const SLOTS_AT: usize = 1;
 const LIMIT_AT: usize = 2;
@@ -152,6 +154,9 @@ const LIVE_AT: usize = 7;
 
 impl RunState {
     /// Makes the state of a run with a local limit of `limit_pages` and `slots` slots of far memory.
+    ///
+    /// # Errors
+    /// EOVERFLOW for more slots than words can name; the kernel's, where it gives no memory file.
     pub fn create(limit_pages: u64, slots: u32) -> Result<(OwnedFd, Self)> {
         if slots > MAX_SLOTS {
             return Err(Errno::OVERFLOW);
@@ -166,6 +171,9 @@ impl RunState {
     }
 
     /// Maps the state that the supervisor made.
+    ///
+    /// # Errors
+    /// EINVAL where the file is no run's state, or another version's.
     pub fn map(fd: impl AsFd) -> Result<Self> {
         let memory = SharedMemory::map(fd)?;
         if memory.bytes() < HEADER_WORDS * 8 {
@@ -184,7 +192,7 @@ impl RunState {
         &self.memory.atomics_u64(0, HEADER_WORDS)[at]
     }
 
-    /// The local limit.
+    /// The local limit, and what is charged to it.
     #[must_use]
     pub fn budget(&self) -> Budget<'_> {
         Budget {
@@ -213,7 +221,7 @@ impl RunState {
         HeldSlots(self.memory.atomics_u64(start, self.layout.slots.div_ceil(64)))
     }
 
-    /// One counter.
+    /// One counter of the statistics.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> &AtomicU64 {
         &self.counters()[counter as usize]
@@ -314,8 +322,8 @@ impl RunState {
         (0..MAX_PROCESSES).filter(|&entry| self.process(entry).words[USE_AT].load(Ordering::Acquire) != FREE)
     }
 
-    /// Gives back everything that a process held which no longer runs: its slots (`discard` drops the contents of slots
-    /// that nobody else holds), its share of the local limit, and its entry.
+    /// Gives back everything that a process held which no longer runs: its slots (`discard` drops the
+    /// contents of slots that nobody else holds), its share of the local limit, and its entry.
     pub fn reap(&self, entry: usize, mut discard: impl FnMut(&[u32])) {
         let (slots, held, process) = (self.slots(), self.held(entry), self.process(entry));
         let mut all = slots.held_by(&held);
@@ -385,7 +393,7 @@ impl Process<'_> {
         (self.words[PARENT_AT].load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Notes its pid.
+    /// Notes the pid of the process.
     pub fn set_pid(&self, pid: u32) {
         self.words[PID_AT].store(u64::from(pid), Ordering::Release);
     }

@@ -1,5 +1,5 @@
-//! The supervisor of a run: makes what its processes share, lets them in, and gives back what each held when it
-//! ends.
+//! The supervisor of a run: makes what its processes share, lets them in, and gives back what each held when
+//! it ends.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ struct Connection {
     uffd: Option<OwnedFd>,
 }
 
-/// Supervises one run.
+/// Supervises one run, from its first process to its last.
 pub struct Supervisor {
     listener: OwnedFd,
     name: String,
@@ -72,8 +72,8 @@ pub struct Supervisor {
     store_fds: Vec<Option<OwnedFd>>,
     device: Option<OwnedFd>,
     connections: Vec<Connection>,
-    /// Every process that was ever connected and still lives. Between two programs of one process (exec) it is not
-    /// connected, and comes back.
+    /// Every process that was ever connected and still lives. Between two programs of one process (exec) it
+    /// is not connected, and comes back.
     known: Vec<OwnedFd>,
     /// Userfaultfds of processes whose connection has ended, and since when.
     dying: Vec<(Instant, OwnedFd)>,
@@ -84,6 +84,9 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Makes a run. `token` is unique to it and known to its processes only.
+    ///
+    /// # Errors
+    /// What is wrong with a store, or what the kernel refused: see [`SupervisorError`].
     pub fn new(mut settings: Settings, token: String) -> Result<Self, SupervisorError> {
         let kernel = |what| move |error| SupervisorError::Kernel(what, error);
         let mut store_fds = Vec::new();
@@ -261,7 +264,8 @@ impl Supervisor {
         let ranges = slot_ranges(&self.settings.store_slots);
         let lanes = &mut self.lanes;
         self.run.reap(entry, |slots| {
-            // After the last process the stores go as a whole, and none of them can keep the command from ending.
+            // After the last process the stores go as a whole, and none of them can keep the command from
+            // ending.
             if is_last {
                 return;
             }
@@ -275,7 +279,8 @@ impl Supervisor {
         });
     }
 
-    /// Whether every process has ended. One whose connection is gone is about to end, or begins its next program.
+    /// Whether every process has ended. One whose connection is gone is about to end, or begins its next
+    /// program.
     fn nobody_comes_back(&mut self) -> bool {
         self.known.retain(|process| !has_ended(process));
         if let [process] = &self.known[..] {
@@ -292,8 +297,8 @@ impl Supervisor {
         process.is_claimed() && [0, pid].contains(&process.pid())
     }
 
-    /// Gives back what forked children held that have ended before they came here, and what was claimed for a child
-    /// whose parent was killed before it said whether there is one.
+    /// Gives back what forked children held that have ended before they came here, and what was claimed for a
+    /// child whose parent was killed before it said whether there is one.
     fn reap_unborn(&mut self) {
         let known: Vec<usize> = self.connections.iter().filter_map(|connection| connection.entry).collect();
         let absent: Vec<usize> = self.run.processes().filter(|entry| !known.contains(entry)).collect();

@@ -14,8 +14,8 @@ use crate::space::gone::Gone;
 const LEAF_BYTES: usize = 2 << 20;
 
 impl<K: Kernel> Worker<K> {
-    /// Drops the contents of what is native or managed of a range: it reads as zeros afterwards. Returns how many bytes
-    /// that are.
+    /// Drops the contents of what is native or managed of a range: it reads as zeros afterwards. Returns how
+    /// many bytes that are.
     pub(crate) fn discard(&mut self, range: Range<usize>) -> usize {
         let native = self.discard_native(&range);
         let parts = self.engine.regions().within(&range);
@@ -46,8 +46,8 @@ impl<K: Kernel> Worker<K> {
         self.settle_gone_pages(gone);
     }
 
-    /// Locks every page of a range that has a word. Waits for none while it holds another, since whoever holds that one
-    /// may be waiting for room.
+    /// Locks every page of a range that has a word. Waits for none while it holds another, since whoever
+    /// holds that one may be waiting for room.
     fn lock_all(&self, from: u64, to: u64) -> Vec<(u64, PageWord<'static>, PageInfo)> {
         let engine = self.engine;
         loop {

@@ -23,8 +23,8 @@ const PATIENCE_NS: u64 = 60_000_000_000;
 const STORE_FAILED_PATIENCE_NS: u64 = 1_000_000_000;
 
 impl<K: Kernel> Worker<K> {
-    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus one,
-    /// 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
+    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus
+    /// one, 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
     pub(crate) fn begin_fork(&mut self, stacks: &[usize]) -> usize {
         if !self.engine.gate.freeze::<K>() {
             return TRY_AGAIN;
@@ -55,8 +55,8 @@ impl<K: Kernel> Worker<K> {
         child + 1
     }
 
-    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and goes
-    /// on on it while nobody answers faults.
+    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and
+    /// goes on on it while nobody answers faults.
     fn make_local(&mut self, stack: usize) {
         const BELOW: usize = 64 << 10;
         const ABOVE: usize = 16 << 10;

@@ -1,8 +1,9 @@
 //! Ranges that stay mapped while the kernel works with them on the program's behalf.
 //!
-//! Where faults are signals, the kernel itself cannot have one served: what a system call reads or writes must be there
-//! before, and stay. Invariant: a page that was found mapped, its word unlocked, after its range was noted here is
-//! not evicted until the range is taken back: an evictor that locks the word later sees the range (both sides fence).
+//! Where faults are signals, the kernel itself cannot have one served: what a system call reads or writes
+//! must be there before, and stay. Invariant: a page that was found mapped, its word unlocked, after its
+//! range was noted here is not evicted until the range is taken back: an evictor that locks the word later
+//! sees the range (both sides fence).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -58,9 +59,9 @@ impl Default for Holds {
 }
 
 impl Holds {
-    /// A place for ranges of the thread `owner`; `None` while 512 system calls hold some. `frame` is an address in the stack
-    /// of its signal handlers, or 0 where it is not on that: what the same thread took there, at this address or lower,
-    /// it has left by a jump.
+    /// A place for ranges of the thread `owner`; `None` while 512 system calls hold some. `frame` is an
+    /// address in the stack of its signal handlers, or 0 where it is not on that: what the same thread took
+    /// there, at this address or lower, it has left by a jump.
     pub fn take(&self, owner: usize, frame: usize) -> Option<Hold<'_>> {
         self.give_back_left(owner, frame);
         let index = self.holders.iter().position(|holder| {

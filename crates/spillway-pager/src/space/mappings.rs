@@ -28,7 +28,8 @@ impl<K: Kernel> Worker<K> {
         let (kernel, target) = (&self.at.kernel, target_of(range.clone()));
         let registered = kernel.register(target).is_ok();
         if registered {
-            // A child made past our hooks would read zeros where pages are far: it gets nothing here, and a SIGSEGV.
+            // A child made past our hooks would read zeros where pages are far: it gets nothing here, and a
+            // SIGSEGV.
             let _ = kernel.inherit(target, false);
             regions.insert(range, OnFork::Keep);
         } else {
@@ -78,9 +79,9 @@ impl<K: Kernel> Worker<K> {
 
     /// Ends the management of a range that is about to go. Returns how many of its pages had contents.
     ///
-    /// The registration goes first: from then on the kernel refuses to map a page here, so a fault's message that
-    /// was read long ago cannot bring a word back to life which nobody would ever clear. Invariant: a page whose
-    /// word is not absent is registered, but for the time between these two steps.
+    /// The registration goes first: from then on the kernel refuses to map a page here, so a fault's message
+    /// that was read long ago cannot bring a word back to life which nobody would ever clear. Invariant: a
+    /// page whose word is not absent is registered, but for the time between these two steps.
     pub(crate) fn forget(&mut self, range: Range<usize>) -> usize {
         self.forget_native(&range);
         let parts = self.engine.regions().take(&range);

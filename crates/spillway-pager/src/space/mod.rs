@@ -7,13 +7,15 @@
 //! - [`holds`]: ranges that stay mapped while the kernel works with them.
 //!
 //! Invariants:
-//! - A page is native, managed, or neither, never two of them; both sets are locked (native first) when it changes.
-//! - A page whose word is not absent lies in registered memory, but for the moment in which its range is given up:
-//!   the registration goes first.
+//! - A page is native, managed, or neither, never two of them; both sets are locked (native first) when it
+//!   changes.
+//! - A page whose word is not absent lies in registered memory, but for the moment in which its range is
+//!   given up: the registration goes first.
 //! - The far slots of a page are held once by each process that has the page.
 //!
-//! A fork's way down: [`fork`] closes the gate, gives up the reserve and native memory, makes room for the child's copy and
-//! shares its slots; the kernel forks; the child registers everything before it touches anything. The way back: both open their gates.
+//! A fork's way down: [`fork`] closes the gate, gives up the reserve and native memory, makes room for the
+//! child's copy and shares its slots; the kernel forks; the child registers everything before it touches
+//! anything. The way back: both open their gates.
 
 pub mod discard;
 pub mod fork;

@@ -1,11 +1,12 @@
 //! Memory that is left to the kernel while everything fits under the local limit.
 //!
-//! A new mapping for which the limit has room is charged whole and not registered: the program uses it at the speed that
-//! it has without Spillway. When room runs short, or before a fork, it is taken over piece by piece: registered, its
-//! pages that hold something queued as Active, and the charge for the others given back.
+//! A new mapping for which the limit has room is charged whole and not registered: the program uses it at the
+//! speed that it has without Spillway. When room runs short, or before a fork, it is taken over piece by
+//! piece: registered, its pages that hold something queued as Active, and the charge for the others given
+//! back.
 //!
-//! Invariant: a page is native, managed, or neither, never two of them. It changes from one to the other under the locks
-//! of both sets (native first), under which nobody waits for a page.
+//! Invariant: a page is native, managed, or neither, never two of them. It changes from one to the other
+//! under the locks of both sets (native first), under which nobody waits for a page.
 
 use std::ops::Range;
 use std::sync::MutexGuard;
@@ -54,8 +55,9 @@ impl<K: Kernel> Worker<K> {
         self.at.release_local(parts.iter().map(|(part, _)| page_count(part)).sum());
     }
 
-    /// Drops the contents of what is native of a range, and never later than now, as MADV_FREE does: a page that the
-    /// kernel might drop at any moment must not come under management. Returns how many bytes that are.
+    /// Drops the contents of what is native of a range, and never later than now, as MADV_FREE does: a page
+    /// that the kernel might drop at any moment must not come under management. Returns how many bytes that
+    /// are.
     pub(crate) fn discard_native(&self, range: &Range<usize>) -> usize {
         let native = self.engine.native();
         let parts = native.within(range);
@@ -96,8 +98,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Manages a piece of what is native. Returns how many pages that gave back to the budget; `None` when nothing is
-    /// native.
+    /// Manages a piece of what is native. Returns how many pages that gave back to the budget; `None` when
+    /// nothing is native.
     pub(crate) fn manage_piece(&self) -> Option<u64> {
         let mut native = self.engine.native();
         let (first, _) = native.iter().next()?;
@@ -125,8 +127,8 @@ impl<K: Kernel> Worker<K> {
         charged - taken
     }
 
-    /// Makes the populated pages of a registered range Active, `most` of them. A page that is busy is being served: its
-    /// fault was raised after the registration and charges the page itself.
+    /// Makes the populated pages of a registered range Active, `most` of them. A page that is busy is being
+    /// served: its fault was raised after the registration and charges the page itself.
     fn queue_populated(&self, range: &Range<usize>, most: u64) -> u64 {
         let mut taken = 0;
         for page_number in self.populated_pages(range).unwrap_or_default() {
@@ -153,7 +155,8 @@ impl<K: Kernel> Worker<K> {
         Some(found)
     }
 
-    /// Queues a page that is mapped and charged. False where its word says that it is known already, or is busy.
+    /// Queues a page that is mapped and charged. False where its word says that it is known already, or is
+    /// busy.
     pub(crate) fn queue_active(&self, page_number: u64) -> bool {
         let Ok(word) = self.engine.table.find_or_make(page_number) else { return false };
         let Some(info) = self.try_lock(word) else { return false };

@@ -6,12 +6,12 @@ use std::ops::Range;
 /// What a forked child gets of a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFork {
-    /// The same contents.
+    /// The same contents, like any memory.
     #[default]
     Keep,
-    /// Zeros (`MADV_WIPEONFORK`).
+    /// Zeros in place of the contents (`MADV_WIPEONFORK`).
     Wipe,
-    /// Nothing (`MADV_DONTFORK`).
+    /// No mapping at all (`MADV_DONTFORK`).
     Drop,
 }
 
@@ -22,7 +22,7 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// No regions.
+    /// A set without any range.
     #[must_use]
     pub const fn new() -> Self {
         Self { by_start: BTreeMap::new() }
@@ -46,7 +46,7 @@ impl Regions {
         self.by_start.range(..=address).next_back().is_some_and(|(_, (end, _))| address < *end)
     }
 
-    /// All regions.
+    /// All ranges, in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = (Range<usize>, OnFork)> + '_ {
         self.by_start.iter().map(|(&start, &(end, on_fork))| (start..end, on_fork))
     }
@@ -116,7 +116,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_as_an_array(operations in proptest::collection::vec((0_u8..4, 0_usize..60, 1_usize..20), 0..200)) {
+        fn behaves_as_an_array(
+            operations in proptest::collection::vec((0_u8..4, 0_usize..60, 1_usize..20), 0..200),
+        ) {
             let mut regions = Regions::new();
             let mut model = [None; 80];
             for (operation, start, length) in operations {

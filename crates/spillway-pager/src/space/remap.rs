@@ -13,9 +13,9 @@ use crate::process::worker::Worker;
 use crate::space::gone::Gone;
 
 impl<K: Kernel> Worker<K> {
-    /// Takes the pages of a range out of management for the time of an mremap(2) that may move them: what each holds
-    /// is kept aside. Registration goes first, as in [`Self::forget`]. Nothing stays locked, since as soon as the
-    /// kernel has moved the mapping, another thread may map something else here.
+    /// Takes the pages of a range out of management for the time of an mremap(2) that may move them: what
+    /// each holds is kept aside. Registration goes first, as in [`Self::forget`]. Nothing stays locked, since
+    /// as soon as the kernel has moved the mapping, another thread may map something else here.
     pub(crate) fn begin_remap(&mut self, range: Range<usize>) -> usize {
         let engine = self.engine;
         if self.is_native(&range) {

@@ -26,7 +26,8 @@ impl<K: Kernel> Worker<K> {
             let engine = self.engine;
             let (from, to) = page_numbers(&part);
             let mut gone = Gone::default();
-            // All words stay locked until the range is not registered any more, so that none comes to life again.
+            // All words stay locked until the range is not registered any more, so that none comes to life
+            // again.
             for page_number in from..to {
                 let Ok(word) = engine.table.find_or_make(page_number) else { continue };
                 let info = self.lock_settled(page_number, word);
@@ -67,8 +68,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Registers what is managed with the userfaultfd that handlers read. The program's only thread waits meanwhile, so
-    /// nobody finds a page missing between the two registrations.
+    /// Registers what is managed with the userfaultfd that handlers read. The program's only thread waits
+    /// meanwhile, so nobody finds a page missing between the two registrations.
     pub(crate) fn leave_inline(&self) -> usize {
         let regions = self.engine.regions();
         if !self.at.kernel.is_inline() {

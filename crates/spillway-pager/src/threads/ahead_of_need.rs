@@ -1,5 +1,5 @@
-//! What a process's evictor thread does ahead of need, under one budget: evicting while there is room still, filling the reserve,
-//! re-forming huge pages. What somebody waits for is no background work and asks nobody.
+//! What a process's evictor thread does ahead of need, under one budget: evicting while there is room still,
+//! filling the reserve, re-forming huge pages. What somebody waits for is no background work and asks nobody.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,8 +22,8 @@ const MOMENT: Duration = Duration::from_micros(20);
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 
 impl<K: Kernel> Worker<K> {
-    /// Whether the evictor may go on making room ahead of need. When little of it is left, faults are about to wait for it
-    /// anyway.
+    /// Whether the evictor may go on making room ahead of need. When little of it is left, faults are about
+    /// to wait for it anyway.
     pub(crate) fn may_evict_ahead(&self, background: &mut Background) -> bool {
         // Where writing takes long the fault would have to do it: that is no work ahead of need.
         let headroom_pages = self.at.run.budget().headroom_pages();
@@ -68,7 +68,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Once a second: what was made ready for nobody is given up, and ranges that are whole are made huge pages.
+    /// Once a second: what was made ready for nobody is given up, and ranges that are whole are made huge
+    /// pages.
     pub(crate) fn review_in_background(&self, background: &mut Background, density: &mut Density) {
         if let Some(_pass) = self.engine.enter() {
             self.review_reserve();

@@ -1,4 +1,5 @@
-//! What may be done in the background, and when: one budget ([`spillway_core::background`]) for all that is done ahead of need.
+//! What may be done in the background, and when: one budget ([`spillway_core::background`]) for all that is
+//! done ahead of need.
 
 use spillway_core::background::{BackgroundBudget, Faults, Verdict};
 use spillway_core::latency::Recent;

@@ -1,9 +1,9 @@
 //! How the program's threads ask the pager for something.
 //!
-//! A hook runs in the program's thread, under the program's own seccomp filter and with its own file table, so it
-//! makes no system call beyond the one that it stands for. It writes its request into a slot and reads a byte of
-//! the slot's *doorbell*, a page that is registered and never there: the page fault is the message, and the
-//! thread sleeps in it until the pager has answered and maps the page.
+//! A hook runs in the program's thread, under the program's own seccomp filter and with its own file table,
+//! so it makes no system call beyond the one that it stands for. It writes its request into a slot and reads
+//! a byte of the slot's *doorbell*, a page that is registered and never there: the page fault is the message,
+//! and the thread sleeps in it until the pager has answered and maps the page.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -21,13 +21,14 @@ use crate::kernel::live::LiveKernel;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Operation {
-    /// A new anonymous mapping: address, length, whether it may be left to the kernel while there is room. Returns
-    /// whether its pages count.
+    /// A new anonymous mapping: address, length, whether it may be left to the kernel while there is room.
+    /// Returns whether its pages count.
     Map = 1,
-    /// This range is about to be unmapped or mapped over: address, length. Returns how many pages held contents.
+    /// This range is about to be unmapped or mapped over: address, length. Returns how many pages held
+    /// contents.
     Forget = 2,
-    /// The program discards this range, which then reads as zeros: address, length. Returns for how many bytes of it
-    /// that is done.
+    /// The program discards this range, which then reads as zeros: address, length. Returns for how many
+    /// bytes of it that is done.
     Discard = 3,
     /// This range may be moved by mremap(2): address, length.
     RemapBegin = 4,
@@ -39,8 +40,8 @@ pub enum Operation {
     Unmanage = 7,
     /// What a forked child gets of this range: address, length, `OnFork` as a number.
     SetOnFork = 8,
-    /// A fork is about to happen: addresses in the stacks of the thread that forks and of its child, which go on
-    /// while paging is stopped. Returns the child's process entry plus one, 0 when there is no room for a
+    /// A fork is about to happen: addresses in the stacks of the thread that forks and of its child, which go
+    /// on while paging is stopped. Returns the child's process entry plus one, 0 when there is no room for a
     /// process, or [`TRY_AGAIN`].
     ForkBegin = 9,
     /// It has happened: the child's pid (0: it failed), its process entry.
@@ -49,9 +50,11 @@ pub enum Operation {
     CountUnmanaged = 11,
     /// A mapping has grown in place: its address, where it ended, by how much. Managed if it was.
     Grown = 12,
-    /// Serve a fault of the calling thread in its stead: address, 1 for a write plus 2 where the page is there.
+    /// Serve a fault of the calling thread in its stead: address, 1 for a write plus 2 where the page is
+    /// there.
     Serve = 13,
-    /// Leave inline mode: faults are served by handlers from now on. The calling thread is the program's only one.
+    /// Leave inline mode: faults are served by handlers from now on. The calling thread is the program's only
+    /// one.
     LeaveInline = 14,
 }
 
@@ -82,12 +85,12 @@ impl Operation {
 /// Answer to a call that another thread's fork keeps out.
 pub const TRY_AGAIN: usize = usize::MAX;
 
-/// One request.
+/// What one thread asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What to do.
+    /// What is to be done.
     pub operation: Operation,
-    /// To what.
+    /// Addresses, lengths and the like, as the operation says.
     pub arguments: [usize; 4],
 }
 
@@ -133,8 +136,8 @@ impl<K: Kernel> Calls<K> {
         self.doorbells.area.pages(0, SLOTS)
     }
 
-    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only when 64
-    /// threads ask at once, or its doorbell does not ring.
+    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only
+    /// when 64 threads ask at once, or its doorbell does not ring.
     pub fn call(&self, operation: Operation, arguments: [usize; 4]) -> usize {
         loop {
             let result = self.slots.ask(&self.doorbells, operation as u32, arguments);

@@ -1,10 +1,11 @@
-//! How whole the ranges of 2 MiB are, scanned once a second: the fragmentation index of managed memory, and which ranges
-//! are worth a huge page.
+//! How whole the ranges of 2 MiB are, scanned once a second: the fragmentation index of managed memory, and
+//! which ranges are worth a huge page.
 //!
-//! A range may become a huge page again when all its pages are mapped and none is write-protected, which is also what the
-//! kernel demands of memory that is registered for missing pages (`hpage_collapse_scan_pmd` in mm/khugepaged.c): a range with
-//! a hole, of high hotness fragmentation (HotBox, section 3.2), never does. Those with most pages that came back come first.
-//! It costs milliseconds, and tearing such a page apart again half of one, so it is done only while nothing is evicted.
+//! A range may become a huge page again when all its pages are mapped and none is write-protected, which is
+//! also what the kernel demands of memory that is registered for missing pages (`hpage_collapse_scan_pmd` in
+//! mm/khugepaged.c): a range with a hole, of high hotness fragmentation (HotBox, section 3.2), never does.
+//! Those with most pages that came back come first. It costs milliseconds, and tearing such a page apart
+//! again half of one, so it is done only while nothing is evicted.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,5 @@
-//! The evictor: one thread of each process that makes room ahead of need, for other processes of the run too, and reads ahead.
+//! The evictor: one thread of each process that makes room ahead of need, for other processes of the run too,
+//! and reads ahead.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
@@ -12,8 +13,8 @@ const SUPERVISION_NS: u64 = 1_000_000_000;
 const IDLE: Duration = Duration::from_secs(1);
 
 impl<K: Kernel> Worker<K> {
-    /// Reads ahead, keeps some of the local limit free, so that faults need not wait for evictions, and evicts when other
-    /// processes ask for it.
+    /// Reads ahead, keeps some of the local limit free, so that faults need not wait for evictions, and
+    /// evicts when other processes ask for it.
     pub fn evict_forever(&mut self) -> ! {
         let run = self.at.run;
         self.at.handlers.note_evictor();
@@ -64,8 +65,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Nobody is left to give back what processes of this run held, or to keep far pages from reading as zeros
-    /// while a process dies: the run ends, as its first program does when the supervisor is killed.
+    /// Nobody is left to give back what processes of this run held, or to keep far pages from reading as
+    /// zeros while a process dies: the run ends, as its first program does when the supervisor is killed.
     fn stop_without_supervisor(&self) {
         if self.at.kernel.supervisor_is_gone() {
             K::tell("'spillway run' was killed, so its programs end too");

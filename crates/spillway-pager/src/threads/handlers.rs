@@ -17,7 +17,8 @@ struct Handler {
     may_lead: bool,
 }
 
-/// Starts a fault handler, on `cpu` if given: a fault is served fastest on the CPU of the thread that raised it.
+/// Starts a fault handler, on `cpu` if given: a fault is served fastest on the CPU of the thread that raised
+/// it.
 pub(crate) fn start(
     memory: &'static ThreadMemory,
     worker: Worker<LiveKernel>,

@@ -1,11 +1,11 @@
 //! Which of the handlers read faults.
 //!
-//! Every reader that sleeps is woken by every fault, and a fault that is served on another CPU than the one it was
-//! raised on costs several times one served there (`docs/pager-speed.md`). So while one thread raises all the faults, one handler
-//! reads them all: the *leader*, on that thread's CPU, under SCHED_IDLE. A CPU that runs nothing but idle-class threads
-//! counts as idle where the kernel looks for a place for the woken thread, so that thread stays, and the leader
-//! gives way to it at once. With several faulting threads, or where the leader does not get its turn, all handlers read
-//! (the *crowd*).
+//! Every reader that sleeps is woken by every fault, and a fault that is served on another CPU than the one
+//! it was raised on costs several times one served there (`docs/pager-speed.md`). So while one thread raises
+//! all the faults, one handler reads them all: the *leader*, on that thread's CPU, under SCHED_IDLE. A CPU
+//! that runs nothing but idle-class threads counts as idle where the kernel looks for a place for the woken
+//! thread, so that thread stays, and the leader gives way to it at once. With several faulting threads, or
+//! where the leader does not get its turn, all handlers read (the *crowd*).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -24,14 +24,16 @@ const SOLO: u32 = 1;
 const ALONE_FAULTS: u32 = 256;
 /// Faults between two looks at what the leader should do.
 const LOOK_EVERY: u32 = 32;
-/// The same for where a thread runs that has stayed where it was for as many looks: a look takes as long as a fault.
+/// The same for where a thread runs that has stayed where it was for as many looks: a look takes as long as a
+/// fault.
 const STAYED_LOOKS: u32 = 8;
 const FOLLOW_EVERY: u32 = 4 * LOOK_EVERY;
 /// Looks without one after which a stream has ended.
 const STREAM_LOOKS: u32 = 8;
 /// Faults of other threads between two looks that make a crowd.
 const STRANGERS: u32 = 3;
-/// How long a crowd stays together at least; twice as long each time that the leader got no turn again within a second.
+/// How long a crowd stays together at least; twice as long each time that the leader got no turn again within
+/// a second.
 const FIRST_DWELL_NS: u64 = 50_000_000;
 const LONGEST_DWELL_NS: u64 = 2_000_000_000;
 const LED_LONG_NS: u64 = 1_000_000_000;
@@ -73,7 +75,8 @@ pub struct Lead {
 }
 
 impl FaultHandlers {
-    /// A crowd, which may get a leader if no handler ever waits for a store, and if a thread may leave the idle class again.
+    /// A crowd, which may get a leader if no handler ever waits for a store, and if a thread may leave the
+    /// idle class again.
     #[must_use]
     pub fn new(waits_for_stores: bool) -> Self {
         let may_return =
@@ -130,8 +133,8 @@ impl FaultHandlers {
         }
     }
 
-    /// For the handler that may lead, after each fault that it read: follows the faulting thread, takes the lead or
-    /// gives it up. `home` is where it belongs in a crowd.
+    /// For the handler that may lead, after each fault that it read: follows the faulting thread, takes the
+    /// lead or gives it up. `home` is where it belongs in a crowd.
     pub fn steer(&self, lead: &mut Lead, home: Option<usize>) {
         lead.faults += 1;
         if !self.allowed || !lead.faults.is_multiple_of(LOOK_EVERY) {
@@ -184,9 +187,9 @@ impl FaultHandlers {
         let _ = futex::wake(&self.mode, futex::Flags::PRIVATE, u32::MAX);
     }
 
-    /// An evictor that reads ahead and is woken by the leader would be put on its CPU, since that counts as idle, and the
-    /// leader would wait for it. Without streams it is better there: on another CPU its looks at the leader cost more, and
-    /// each eviction has to flush that CPU's TLB too.
+    /// An evictor that reads ahead and is woken by the leader would be put on its CPU, since that counts as
+    /// idle, and the leader would wait for it. Without streams it is better there: on another CPU its looks
+    /// at the leader cost more, and each eviction has to flush that CPU's TLB too.
     fn place_evictor(&self, lead: &mut Lead) {
         lead.stream_looks = match self.has_streams.swap(false, Ordering::Relaxed) {
             true => STREAM_LOOKS,
@@ -211,8 +214,8 @@ impl FaultHandlers {
         }
     }
 
-    /// Somebody else's turn to see to it that the leader gets its own: a thread of the idle class may wait for long.
-    /// Returns the time until the next look, in nanoseconds; `None` while there is no leader.
+    /// Somebody else's turn to see to it that the leader gets its own: a thread of the idle class may wait
+    /// for long. Returns the time until the next look, in nanoseconds; `None` while there is no leader.
     pub fn watch(&self) -> Option<u32> {
         const SOON_NS: u32 = 4_000_000;
         const LATER_NS: u32 = 40_000_000;

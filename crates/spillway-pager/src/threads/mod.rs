@@ -1,7 +1,9 @@
 //! The pager's threads in a process, and how the program's threads ask them for something.
 //!
-//! - [`handlers`]: read faults and answer them; [`leader`] says which of them reads, [`placement`] and [`place`] for whose node;
-//! - [`evictor`]: makes room ahead of need and reads ahead; [`ahead_of_need`], [`background`] and [`density`] are its other work;
+//! - [`handlers`]: read faults and answer them; [`leader`] says which of them reads, [`placement`] and
+//!   [`place`] for whose node;
+//! - [`evictor`]: makes room ahead of need and reads ahead; [`ahead_of_need`], [`background`] and [`density`]
+//!   are its other work;
 //! - [`calls`], [`serve_calls`]: what hooks ask for, by page faults.
 //!
 //! Invariants:

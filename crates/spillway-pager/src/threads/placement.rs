@@ -1,12 +1,14 @@
-//! Frames come from the faulting thread's node ("Physical memory management on NVMM", section 4.4): where a machine has
-//! several nodes, a pager thread has the kernel take what it maps from the node of the thread that it does so for.
+//! Frames come from the faulting thread's node ("Physical memory management on NVMM", section 4.4): where a
+//! machine has several nodes, a pager thread has the kernel take what it maps from the node of the thread
+//! that it does so for.
 //!
-//! Who serves a fault on the CPU where it was raised - a leader, or the thread itself in inline mode - does so anyway. A
-//! handler of a crowd may run elsewhere, and the evictor that reads ahead does. A handler finds the thread's CPU in
-//! procfs, which takes as long as half a fault, hence once in [`USES`] faults of a thread.
+//! Who serves a fault on the CPU where it was raised - a leader, or the thread itself in inline mode - does
+//! so anyway. A handler of a crowd may run elsewhere, and the evictor that reads ahead does. A handler finds
+//! the thread's CPU in procfs, which takes as long as half a fault, hence once in [`USES`] faults of a
+//! thread.
 //!
-//! A policy that the program was started under (numactl(8)) binds the pager's threads too, and is left alone; so is one
-//! that the program gives a range, which the kernel puts above the thread's.
+//! A policy that the program was started under (numactl(8)) binds the pager's threads too, and is left alone;
+//! so is one that the program gives a range, which the kernel puts above the thread's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,7 +23,8 @@ const USES: u64 = 64;
 const THREAD_SHIFT: u32 = 32;
 const NODE_SHIFT: u32 = 16;
 
-/// The nodes of a machine on several of which threads run. Memory without CPUs, as CXL has it, is nobody's own.
+/// The nodes of a machine on several of which threads run. Memory without CPUs, as CXL has it, is nobody's
+/// own.
 #[derive(Debug)]
 pub struct Placement {
     node_of_cpu: Vec<Option<u16>>,
@@ -50,8 +53,8 @@ impl Placement {
         self.node_of_cpu.get(cpu).copied().flatten()
     }
 
-    /// The node that a thread ran on when it was looked for last. Several handlers may look at once, which costs time and
-    /// nothing else.
+    /// The node that a thread ran on when it was looked for last. Several handlers may look at once, which
+    /// costs time and nothing else.
     pub(crate) fn node_of_thread(
         &self,
         thread: u32,

@@ -5,6 +5,7 @@ use std::ptr;
 
 use rustix::io::{Errno, Result};
 use rustix::thread::{CpuSet, sched_getaffinity};
+use spillway_sys::raw::{self, SYS_CLOSE_RANGE};
 use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, TlsLayout};
 
 /// What a thread that is started finds: where to go, and with what.
@@ -31,8 +32,9 @@ pub(crate) fn start_owning<T: Send + 'static>(
     with: T,
 ) -> Result<()> {
     let start = Box::into_raw(Box::new(Start { run, with }));
-    // SAFETY: each memory is used by one thread of the process, which never ends; a forked child, in which that
-    // thread does not run, lays the memory out afresh. Pager threads use neither malloc nor libc's threads.
+    // SAFETY: each memory is used by one thread of the process, which never ends; a forked child, in which
+    // that thread does not run, lays the memory out afresh. Pager threads use neither malloc nor libc's
+    // threads.
     let started = unsafe { raw_thread::start(memory, files, enter::<T>, start.expose_provenance()) };
     if started.is_err() {
         // SAFETY: no thread was made that would take it.
@@ -67,9 +69,8 @@ pub(crate) fn lay_out_afresh(threads: &[ThreadMemory], layout: &TlsLayout) {
 /// # Errors
 /// The kernel's: none are known.
 pub(crate) fn close_all_files() -> Result<()> {
-    const SYS_CLOSE_RANGE: usize = 436;
     // SAFETY: the table is this thread's own copy, in which it has opened nothing yet.
-    let result = unsafe { spillway_sys::raw::syscall(SYS_CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) };
+    let result = unsafe { raw::syscall(SYS_CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) };
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
 }
 
