@@ -325,7 +325,10 @@ impl Run<'_> {
         if !self.arguments.json {
             for report in &self.failed {
                 if let Some(failure) = &report.failure {
-                    println!("seed {}: {} (turn {}, {})", report.seed, failure.what, failure.step, failure.task);
+                    println!(
+                        "seed {}: {} (turn {}, {})",
+                        report.seed, failure.what, failure.step, failure.task
+                    );
                     println!("    {}", failure.replay);
                 }
             }

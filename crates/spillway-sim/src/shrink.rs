@@ -38,7 +38,8 @@ pub fn shrink(seed: u64, overrides: &Overrides, failure: &Failure, mut tries: u3
             (threads.saturating_sub(1), operations),
             (threads, operations - operations / 4),
         ];
-        let smaller = candidates.into_iter().filter(|&(t, o)| t > 0 && o > 0 && (t, o) != (threads, operations));
+        let smaller =
+            candidates.into_iter().filter(|&(t, o)| t > 0 && o > 0 && (t, o) != (threads, operations));
         let step = smaller.take(tries as usize).find_map(|(threads, operations)| {
             tries = tries.saturating_sub(1);
             let tried = Overrides {
