@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
-use crate::{exec_hooks, fork_hooks, memory_hooks};
+use crate::{exec_hooks, fork_hooks, memory_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -34,8 +34,9 @@ pub static CURRENT_BREAK: OnceLock<usize> = OnceLock::new();
 /// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
 /// stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
+    let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below, and there is one thread.
-    unsafe { code_patch::redirect(find(c"syscall")?, memory_hooks::syscall as *const () as usize)? };
+    unsafe { code_patch::redirect(find(c"syscall")?, entry)? };
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use spillway_pager::attach::Birth;
 use spillway_sys::maps;
 
 use crate::install::CURRENT_BREAK;
-use crate::{BIRTH, call, fork_hooks, inline, set_errno, stop, to_libc};
+use crate::{BIRTH, call, exec_hooks, fork_hooks, inline, set_errno, stop, to_libc};
 
 const PAGE_SIZE: usize = 4096;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
@@ -392,6 +392,9 @@ pub unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     let arguments = [a, b, c, d, e, f];
+    if let Some(result) = exec_hooks::by_number(number as usize, arguments) {
+        return to_libc(result) as c_long;
+    }
     if !is_raw_thread() && inline::pager().is_some() {
         return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
     }
@@ -405,8 +408,7 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     }
     match number as c_long {
         libc::SYS_seccomp => raw_seccomp(arguments),
-        libc::SYS_fork => fork_hooks::by_system_call(number, arguments),
-        libc::SYS_clone if arguments[0] & libc::CLONE_VM as usize == 0 => {
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | fork_hooks::SYS_CLONE3 => {
             fork_hooks::by_system_call(number, arguments)
         }
         // SAFETY: the program's own call.

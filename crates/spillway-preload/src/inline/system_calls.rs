@@ -9,25 +9,31 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{dispatch, raw};
 
 use super::{ALT_STACKS, arguments, pager, signals};
+use crate::reach::{BadAddress, Reader};
+use crate::fork_hooks::{CHILD_TID, CloneArguments, FLAGS, STACK, STACK_BYTES, SYS_CLONE3, TLS};
 use crate::{call, complain, fork_hooks, memory_hooks};
 
-const SYS_CLONE3: i64 = 435;
 const SYS_CLOSE_RANGE: i64 = 436;
 const SYS_IO_URING_SETUP: i64 = 425;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const KVM_CREATE_VM: usize = 0xAE01;
 
+/// `MAX_ARG_STRLEN`: exec refuses longer ones.
+const MOST_STRING_BYTES: usize = 32 * PAGE_SIZE;
+
 /// Times that a call is made again which failed because something had gone meanwhile.
 const TRIES: usize = 64;
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
-/// takes, and io_uring, Linux's AIO and KVM let the kernel use memory outside system calls.
+/// takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; and two processes that share a file
+/// table and nothing else cannot each have descriptors of their own.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
         libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
         libc::SYS_io_setup => true,
+        libc::SYS_clone | SYS_CLONE3 => !is_forking() && fork_hooks::shares_files_alone(number, a),
         number => number == SYS_IO_URING_SETUP,
     }
 }
@@ -163,7 +169,9 @@ impl Caller<'_> {
                 uses_ours |= pager.manages(range.start);
                 is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
             });
-            uses_ours |= bring_strings(number, a);
+            if let Some(are_good) = bring_strings(number, a) {
+                (uses_ours, is_ready) = (true, are_good);
+            }
             if !uses_ours || !is_ready {
                 return result;
             }
@@ -239,23 +247,25 @@ fn frame() -> usize {
     if ALT_STACKS.contains(address) { address } else { 0 }
 }
 
-/// Touches the strings of an exec, of which there may be more than can be held. False for any other call.
-fn bring_strings(number: usize, a: [usize; 6]) -> bool {
-    let arrays = match number as i64 {
-        libc::SYS_execve => [a[1], a[2]],
-        libc::SYS_execveat => [a[2], a[3]],
-        _ => return false,
+/// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call, and false where
+/// an address is wrong.
+fn bring_strings(number: usize, a: [usize; 6]) -> Option<bool> {
+    let (path, arrays) = match number as i64 {
+        libc::SYS_execve => (a[0], [a[1], a[2]]),
+        libc::SYS_execveat => (a[1], [a[2], a[3]]),
+        _ => return None,
     };
-    for array in arrays.into_iter().filter(|&array| array != 0) {
-        // SAFETY: arrays of strings that end with null, as exec demands.
-        unsafe {
-            let array = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(array);
-            (0..).map(|index| *array.add(index)).take_while(|string| !string.is_null()).for_each(|string| {
-                std::hint::black_box(libc::strlen(string));
-            });
+    let mut reader = Reader::default();
+    let mut bring = || {
+        reader.string(path, MOST_STRING_BYTES)?;
+        for array in arrays.into_iter().filter(|&array| array != 0) {
+            for string in reader.pointers(array)? {
+                reader.string(string, MOST_STRING_BYTES)?;
+            }
         }
-    }
-    true
+        Ok::<(), BadAddress>(())
+    };
+    Some(bring().is_ok())
 }
 
 /// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
@@ -357,24 +367,14 @@ pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
 
 /// A new thread, or a process that shares this memory, or one that does not.
 fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
-    /// Fields of `struct clone_args`.
-    const FLAGS: usize = 0;
-    const CHILD_TID: usize = 2;
-    const STACK: usize = 5;
-    const STACK_BYTES: usize = 6;
-    const TLS: usize = 7;
-    /// `sizeof(struct clone_args)` of Linux 5.7.
-    const LONGEST: usize = 11;
-    let mut extended = [0_usize; LONGEST];
+    let mut extended = match number as i64 {
+        SYS_CLONE3 => match CloneArguments::read(a[0], a[1]) {
+            Ok(arguments) => arguments.words,
+            Err(errno) => return -errno as isize,
+        },
+        _ => Default::default(),
+    };
     let is_extended = number as i64 == SYS_CLONE3;
-    if is_extended {
-        let words = a[1] / 8;
-        if words > LONGEST {
-            // The caller falls back to clone(2).
-            return -libc::ENOSYS as isize;
-        }
-        (0..words).for_each(|index| extended[index] = read_word(a[0] + index * 8) as usize);
-    }
     let (flags, stack, child_tid) = match number as i64 {
         SYS_CLONE3 => (extended[FLAGS], extended[STACK] + extended[STACK_BYTES], extended[CHILD_TID]),
         libc::SYS_clone => (a[0], a[1], a[3]),
@@ -382,7 +382,7 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
     };
     let shares_memory = flags & libc::CLONE_VM as usize != 0;
     if stack == 0 || (context.is_none() && !shares_memory) {
-        return fork(flags & !(libc::CLONE_VM as usize), number, a);
+        return fork(number, a);
     }
     if !shares_memory && !is_forking() {
         return -libc::ENOSYS as isize;
@@ -429,20 +429,10 @@ fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), cont
 }
 
 /// A child with memory of its own, on this stack. vfork(2) too: its child may not share our stack.
-fn fork(flags: usize, number: usize, a: [usize; 6]) -> isize {
+fn fork(number: usize, a: [usize; 6]) -> isize {
     if is_forking() {
         // SAFETY: made ready by the hook that we are in.
         return unsafe { raw::syscall(number, a) };
     }
-    let flags = match number as i64 {
-        libc::SYS_vfork => libc::CLONE_VFORK as usize | libc::SIGCHLD as usize,
-        libc::SYS_fork => libc::SIGCHLD as usize,
-        _ => flags,
-    };
-    if number as i64 == SYS_CLONE3 {
-        return -libc::ENOSYS as isize;
-    }
-    let tail = if number as i64 == libc::SYS_clone { [a[2], a[3], a[4]] } else { [0; 3] };
-    let arguments = [flags, 0, tail[0], tail[1], tail[2], 0];
-    fork_hooks::by_system_call(libc::SYS_clone as usize, arguments)
+    fork_hooks::by_system_call(number, a)
 }
