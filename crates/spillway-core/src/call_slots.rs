@@ -284,7 +284,11 @@ mod model {
     }
 
     fn ask(slots: &Slots, doorbells: &Modelled, number: usize) {
-        assert_eq!(slots.ask(doorbells, 1, [number, 0, 0, 0, 0, 0]), number + 100, "another request's answer");
+        assert_eq!(
+            slots.ask(doorbells, 1, [number, 0, 0, 0, 0, 0]),
+            number + 100,
+            "another request's answer"
+        );
     }
 
     fn serve(slots: &Slots, doorbells: &Modelled) {

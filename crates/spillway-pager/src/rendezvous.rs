@@ -57,8 +57,10 @@ pub struct Ready {}
 #[derive(Debug, Error)]
 pub enum RendezvousError {
     /// The connection fails.
-    #[error("the supervisor of this run cannot be reached: {0}; has 'spillway run' ended, or is \
-             the program in a network namespace that it may not leave?")]
+    #[error(
+        "the supervisor of this run cannot be reached: {0}; has 'spillway run' ended, or is \
+             the program in a network namespace that it may not leave?"
+    )]
     Connection(#[from] Errno),
     /// A message is not what it should be.
     #[error("the supervisor of this run speaks another version of Spillway: {0}")]
@@ -80,7 +82,9 @@ pub fn address(name: &str) -> rustix::io::Result<SocketAddrUnix> {
 /// supervisor nor a donor is to be found: then this thread, and those that it starts, go back to the supervisor's.
 pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
     match connect_here(name) {
-        Err(RendezvousError::Connection(Errno::CONNREFUSED)) if enter_network_of_supervisor(name).is_some() => {
+        Err(RendezvousError::Connection(Errno::CONNREFUSED))
+            if enter_network_of_supervisor(name).is_some() =>
+        {
             connect_here(name)
         }
         other => other,

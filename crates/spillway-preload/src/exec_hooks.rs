@@ -142,7 +142,8 @@ impl Variables {
     fn read(given: Strings) -> Result<Self, BadAddress> {
         let (mut variables, mut reader) = (Self::default(), Reader::default());
         // Linux takes no address for an empty environment (execve(2)).
-        let pointers = if given.is_null() { Vec::new() } else { reader.pointers(given.expose_provenance())? };
+        let pointers =
+            if given.is_null() { Vec::new() } else { reader.pointers(given.expose_provenance())? };
         for pointer in pointers {
             let begins = |name: &str, string: &[u8]| {
                 string.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))

@@ -12,7 +12,7 @@ use spillway_sys::signal::bit;
 use crate::inline::system_calls::forking;
 use crate::install::{ORIGINAL_CLONE, ORIGINAL_FORK};
 use crate::reach::{BadAddress, Reader};
-use crate::{BIRTH, call, complain, heap, inline, set_errno, stop};
+use crate::{BIRTH, call, complain, heap, inline, lock_hooks, set_errno, stop};
 
 /// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the fork's end. In inline
 /// mode two cannot be blocked, since libc's own fork raises them; those that somebody sends wait.
@@ -229,6 +229,7 @@ fn attach_child(child: usize) {
     if let Err(reason) = birth.attach_forked(child) {
         stop(&format!("a forked process cannot be managed, so it is stopped: {reason}"));
     }
+    lock_hooks::forget();
     inline::enter_child();
 }
 

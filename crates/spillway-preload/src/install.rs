@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
-use crate::{exec_hooks, fork_hooks, memory_hooks, syscall_entry};
+use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -53,10 +53,10 @@ pub fn install() -> Result<(), InstallError> {
         (c"mremap", memory_hooks::mremap as *const () as usize),
         (c"madvise", memory_hooks::madvise as *const () as usize),
         (c"brk", memory_hooks::brk as *const () as usize),
-        (c"mlock", memory_hooks::mlock as *const () as usize),
-        (c"mlock2", memory_hooks::mlock2 as *const () as usize),
-        (c"mlockall", memory_hooks::mlockall as *const () as usize),
-        (c"munlockall", memory_hooks::munlockall as *const () as usize),
+        (c"mlock", lock_hooks::mlock as *const () as usize),
+        (c"mlock2", lock_hooks::mlock2 as *const () as usize),
+        (c"mlockall", lock_hooks::mlockall as *const () as usize),
+        (c"munlockall", lock_hooks::munlockall as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),

@@ -104,13 +104,15 @@ mod tests {
     fn what_ends_where_memory_ends_is_read_and_what_goes_on_is_refused() {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping aliases nothing.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE_SIZE, protection, MapFlags::PRIVATE) };
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE_SIZE, protection, MapFlags::PRIVATE) };
         let start = start.unwrap();
         let last = start.expose_provenance() + PAGE_SIZE - 16;
         // SAFETY: the second page of the mapping, which nobody uses; then the end of its first.
         unsafe {
             mprotect(start.byte_add(PAGE_SIZE), PAGE_SIZE, MprotectFlags::empty()).unwrap();
-            std::ptr::with_exposed_provenance_mut::<[usize; 2]>(last).write([usize::from_ne_bytes(*b"abcdefgh"), 0]);
+            std::ptr::with_exposed_provenance_mut::<[usize; 2]>(last)
+                .write([usize::from_ne_bytes(*b"abcdefgh"), 0]);
         }
         let mut reader = Reader::default();
         assert_eq!(reader.string(last, 100), Ok(b"abcdefgh".to_vec()));

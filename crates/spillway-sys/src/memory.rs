@@ -8,6 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
+use crate::own_memory;
+
 const PAGE_SIZE: usize = 4096;
 
 /// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
@@ -38,6 +40,7 @@ impl Area {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        own_memory::note(base.expose_provenance(), bytes);
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, bytes })
     }
 
@@ -99,6 +102,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        own_memory::forget(&(self.address()..self.address() + self.bytes));
         // SAFETY: the mapping is ours and no borrow of it is left. Failure leaves it mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::{Resource, getrlimit};
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::calls::Operation;
 use spillway_pager::inline::Inline;
@@ -9,8 +10,8 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{dispatch, raw};
 
 use super::{ALT_STACKS, arguments, pager, signals};
-use crate::reach::{BadAddress, Reader};
 use crate::fork_hooks::{CHILD_TID, CloneArguments, FLAGS, STACK, STACK_BYTES, SYS_CLONE3, TLS};
+use crate::reach::{BadAddress, Reader};
 use crate::{call, complain, fork_hooks, memory_hooks};
 
 const SYS_CLOSE_RANGE: i64 = 436;
@@ -169,8 +170,10 @@ impl Caller<'_> {
                 uses_ours |= pager.manages(range.start);
                 is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
             });
-            if let Some(are_good) = bring_strings(number, a) {
-                (uses_ours, is_ready) = (true, are_good);
+            match bring_strings(number, a) {
+                Some(Ok(())) => (uses_ours, is_ready) = (true, true),
+                Some(Err(errno)) => return -errno as isize,
+                None => {}
             }
             if !uses_ours || !is_ready {
                 return result;
@@ -247,25 +250,37 @@ fn frame() -> usize {
     if ALT_STACKS.contains(address) { address } else { 0 }
 }
 
-/// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call, and false where
-/// an address is wrong.
-fn bring_strings(number: usize, a: [usize; 6]) -> Option<bool> {
+/// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call, and the kernel's
+/// errno where an address is wrong or there are too many.
+fn bring_strings(number: usize, a: [usize; 6]) -> Option<Result<(), i32>> {
     let (path, arrays) = match number as i64 {
         libc::SYS_execve => (a[0], [a[1], a[2]]),
         libc::SYS_execveat => (a[1], [a[2], a[3]]),
         _ => return None,
     };
-    let mut reader = Reader::default();
+    let (mut reader, mut bytes) = (Reader::default(), 0);
     let mut bring = || {
         reader.string(path, MOST_STRING_BYTES)?;
         for array in arrays.into_iter().filter(|&array| array != 0) {
             for string in reader.pointers(array)? {
-                reader.string(string, MOST_STRING_BYTES)?;
+                bytes += size_of::<usize>() + reader.string(string, MOST_STRING_BYTES)?.len() + 1;
             }
         }
-        Ok::<(), BadAddress>(())
+        Ok(())
     };
-    Some(bring().is_ok())
+    Some(match bring() {
+        Err(BadAddress) => Err(libc::EFAULT),
+        Ok(()) if bytes > most_exec_bytes() => Err(libc::E2BIG),
+        Ok(()) => Ok(()),
+    })
+}
+
+/// What the strings of an exec and their addresses may take (`bprm_stack_limits`).
+fn most_exec_bytes() -> usize {
+    const MOST: u64 = 6 << 20;
+    const LEAST: u64 = 128 << 10;
+    let stack_bytes = getrlimit(Resource::Stack).current.unwrap_or(u64::MAX);
+    (stack_bytes / 4).min(MOST).max(LEAST) as usize
 }
 
 /// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
