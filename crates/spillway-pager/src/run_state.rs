@@ -305,6 +305,7 @@ impl RunState {
                 .is_ok();
             if claimed {
                 process.words[PARENT_AT].store(parent, Ordering::Relaxed);
+                process.words[BUSY_AT].store(0, Ordering::Relaxed);
                 process.words[PID_AT].store(pid_word(number, pid), Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
@@ -397,6 +398,7 @@ const MANAGED_AT_PROCESS: usize = 3;
 const EVICTOR_AT: usize = 4;
 const REQUESTED_AT: usize = 5;
 const PARENT_AT: usize = 6;
+const BUSY_AT: usize = 7;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -446,6 +448,12 @@ impl Process<'_> {
     #[must_use]
     pub fn managed_pages(&self) -> &AtomicU64 {
         &self.words[MANAGED_AT_PROCESS]
+    }
+
+    /// Its handlers that serve a fault or a request now.
+    #[must_use]
+    pub fn busy_handlers(&self) -> &AtomicU64 {
+        &self.words[BUSY_AT]
     }
 
     /// Pages that other processes ask it to evict.

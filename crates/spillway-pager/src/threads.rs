@@ -94,6 +94,9 @@ extern "C" fn handler_main(handler: usize) -> ! {
         match worker.at.uffd.read(&mut messages) {
             Ok([message]) => {
                 if let Some(fault) = message.fault() {
+                    let process = worker.at.process();
+                    let busy_handlers = process.busy_handlers();
+                    busy_handlers.fetch_add(1, Ordering::Relaxed);
                     readers.note(fault.thread_id);
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
@@ -102,6 +105,7 @@ extern "C" fn handler_main(handler: usize) -> ! {
                             worker.serve_fault(fault);
                         }
                     }
+                    busy_handlers.fetch_sub(1, Ordering::Relaxed);
                     if may_lead {
                         readers.look(&mut lead, cpu);
                     }

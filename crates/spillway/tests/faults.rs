@@ -230,6 +230,46 @@ fn a_server_that_is_silent_for_a_while_is_waited_for() {
     assert_eq!(hold.ends_whole().complaint(), "");
 }
 
+/// A program that notes SIGTERM and goes on until it can heed it, with memory on a server that says nothing any more and is
+/// waited for longer than this test.
+fn ends_when_told(way: &str) {
+    let (server, scene) = (Hostile::start(128 * MIB), Scene::new());
+    let uri = server.uri("?timeout=900&reconnect=900");
+    let program = c_program("fault_told");
+    let mut running = Running::start(scene.run("8M", &[&uri], program).args(["24", way]));
+    running.expect("on\n");
+    server.behave(Manner::Silent);
+    let child = child_of(running.pid());
+    let mut before = String::new();
+    until(PATIENCE, "the program to wait for the server", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap();
+        let is_still = server.misdeeds() > 0 && stat == before && !stat.contains(") R ");
+        before = stat;
+        sleep(Duration::from_millis(50));
+        is_still.then_some(())
+    });
+    running.signal(Signal::TERM);
+    let finished = running.finish(PATIENCE);
+    let complaint = finished.complaint();
+    assert_eq!(finished.code(), BY_SIGKILL, "{complaint}");
+    assert!(complaint.contains("was told to end and hangs"), "{complaint}");
+}
+
+#[test]
+fn a_program_that_waits_for_a_page_ends_when_told() {
+    ends_when_told("touch");
+}
+
+#[test]
+fn a_program_whose_system_call_waits_for_a_page_ends_when_told() {
+    ends_when_told("copy");
+}
+
+#[test]
+fn a_program_that_waits_amid_a_fork_ends_when_told() {
+    ends_when_told("fork");
+}
+
 #[test]
 fn a_server_that_comes_back_is_used_again() {
     let (mut server, scene) = (Hostile::start(128 * MIB), Scene::new());
