@@ -502,6 +502,25 @@ mod tests {
     }
 
     #[test]
+    fn a_child_that_has_come_and_gone_leaves_the_next_one_alone() {
+        let (_fd, state) = RunState::create(1000, 2000).unwrap();
+        let parent = state.claim_process(11).unwrap();
+        let first = state.claim_child(parent).unwrap();
+        state.reap(first.entry, |_| {});
+        let second = state.claim_child(parent).unwrap();
+        assert_eq!((first.entry, first.claim == second.claim), (second.entry, false));
+        // Their parent has been slow to say who the first one was.
+        state.process(first.entry).set_pid_of(first, 77);
+        assert_eq!(state.process(second.entry).pid(), 0);
+        state.process(second.entry).set_pid_of(second, 78);
+        assert_eq!(state.process(second.entry).pid(), 78);
+        for child in [first, second, Child { entry: MAX_PROCESSES - 1, claim: u32::MAX }] {
+            assert_eq!(Child::from_word(child.to_word()), child);
+            assert_ne!(child.to_word(), 0);
+        }
+    }
+
+    #[test]
     fn stores_lie_one_behind_the_other() {
         assert_eq!(slot_ranges(&[100, 512, 7]), [0..100, 512..1024, 1024..1031]);
         assert_eq!(slot_ranges(&[u32::MAX, 5]), [0..MAX_SLOTS, MAX_SLOTS..MAX_SLOTS]);

@@ -382,6 +382,18 @@ mod tests {
     }
 
     #[test]
+    fn a_child_is_expected_by_its_claim_and_not_by_its_place() {
+        let supervisor = Supervisor::new(settings(&["compressed:?size=1M"]), "2".repeat(32)).unwrap();
+        let parent = supervisor.run.claim_process(1).unwrap();
+        let first = supervisor.run.claim_child(parent).unwrap();
+        supervisor.run.reap(first.entry, |_| {});
+        let second = supervisor.run.claim_child(parent).unwrap();
+        assert_eq!(first.entry, second.entry);
+        assert!(!supervisor.is_expected(first) && supervisor.is_expected(second));
+        assert!(!supervisor.is_expected(Child { entry: MAX_PROCESSES, ..second }));
+    }
+
+    #[test]
     fn the_same_store_twice_is_refused() {
         let refused =
             Supervisor::new(settings(&["compressed:?size=1M", "compressed:?size=1024K"]), "0".repeat(32));

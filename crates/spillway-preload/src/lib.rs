@@ -3,7 +3,7 @@
 //!
 //! - [`heap`]: an allocator of the library's own;
 //! - [`install`]: which functions are redirected, and how the originals stay callable;
-//! - [`memory_hooks`], [`lock_hooks`], [`fork_hooks`], [`exec_hooks`]: what stands in their place;
+//! - [`memory_hooks`], [`lock_hooks`], [`process_hooks`], [`fork_hooks`], [`exec_hooks`]: what stands in their place;
 //! - [`syscall_entry`]: the way to them from syscall(2);
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
 //! - [`reach`]: what the program hands to the kernel, read where its address may be wrong;
@@ -18,6 +18,7 @@ mod inline;
 mod install;
 mod lock_hooks;
 mod memory_hooks;
+mod process_hooks;
 mod reach;
 mod syscall_entry;
 

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 
 use support::launch::{Launch, Stats};
-use support::tools::c_program;
+use support::tools::{c_program, tool};
 
 const MODES: [&str; 2] = ["thread", "inline"];
 
@@ -83,4 +83,22 @@ fn everything_may_be_closed() {
 fn memory_is_locked_up_to_the_programs_limit() {
     assert!(rustix::process::getuid().is_root(), "only root can become another user: run the tests as root");
     assert_was_far(&answers_are_the_same("locks", &["6"]));
+}
+
+#[test]
+fn calls_on_the_process_as_a_whole_do_what_they_do() {
+    assert_was_far(&answers_are_the_same("odd_calls", &["6"]));
+}
+
+#[test]
+fn what_only_a_process_of_one_thread_may_do_is_refused_in_one_line() {
+    for mode in MODES {
+        let launch = Launch::local_mib(8);
+        let mut command = launch.command(tool("unshare", "util-linux"));
+        let finished = launch.run(command.args(["-U", "true"]).env("SPILLWAY_FAULT_MODE", mode));
+        let complaint = finished.complaint();
+        assert_ne!(finished.code(), 0, "{mode}");
+        let said = "spillway: unshare(2) is refused, since Spillway's threads are in this process";
+        assert_eq!(complaint.matches(said).count(), 1, "{mode}: {complaint}");
+    }
 }

@@ -12,7 +12,7 @@ use spillway_sys::{dispatch, raw};
 use super::{ALT_STACKS, arguments, pager, signals};
 use crate::fork_hooks::{CHILD_TID, CloneArguments, FLAGS, STACK, STACK_BYTES, SYS_CLONE3, TLS};
 use crate::reach::{BadAddress, Reader};
-use crate::{call, complain, fork_hooks, memory_hooks};
+use crate::{call, complain, fork_hooks, memory_hooks, process_hooks};
 
 const SYS_CLOSE_RANGE: i64 = 436;
 const SYS_IO_URING_SETUP: i64 = 425;
@@ -98,6 +98,9 @@ impl Caller<'_> {
                 }
                 self.call(number, a)
             }
+            libc::SYS_unshare => process_hooks::raw_unshare(a[0]),
+            libc::SYS_setns => process_hooks::raw_setns(a[0], a[1]),
+            libc::SYS_exit => process_hooks::raw_exit(a[0]),
             libc::SYS_rt_sigaction => signals::action(a),
             libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
             // The stacks that our handlers need are the only ones; the program's run there too.
@@ -124,7 +127,6 @@ impl Caller<'_> {
             | libc::SYS_clock_nanosleep
             | libc::SYS_execve
             | libc::SYS_execveat
-            | libc::SYS_exit
             | libc::SYS_exit_group
             | libc::SYS_msync
             | libc::SYS_mbind
