@@ -383,7 +383,7 @@ const ENTRY_BITS: u32 = MAX_PROCESSES.ilog2();
 const _: () = assert!(MAX_PROCESSES.is_power_of_two());
 
 /// A child was born whose number its parent does not know as the supervisor does.
-pub const PID_OF_ANOTHER_NAMESPACE: u32 = u32::MAX;
+pub const PID_OF_ANOTHER_NAMESPACE: u32 = u32::MAX - 1;
 
 /// A process's number and the claim that it belongs to, so that nobody writes it into another's entry.
 const fn pid_word(claim: u64, pid: u32) -> u64 {

@@ -70,7 +70,10 @@ one of what it measures):
   yield_ratio = 1.5               faults so much slower pause it; 0: never
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
-cannot be executed, 127 if it was not found.";
+cannot be executed, 127 if it was not found.
+
+SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on. A program that was told so
+and hangs, waiting for memory that does not come, is killed within a second.";
 
 /// Run a program with less local memory than it needs.
 #[derive(Args, Debug)]
