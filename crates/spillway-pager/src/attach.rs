@@ -24,7 +24,7 @@ use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
 use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run::settings::FaultMode;
-use crate::run::state::{Counter, RunState, slot_ranges};
+use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::threads::handlers;
 use crate::threads::leader::FaultHandlers;
 use crate::threads::placement::Placement;
@@ -65,8 +65,8 @@ pub struct Startup {
     threads: Vec<ThreadMemory>,
     run_name: String,
     token: String,
-    /// For a forked child, its entry.
-    fork_entry: Mutex<Option<usize>>,
+    /// For a forked child, what its parent announced it as.
+    forked: Mutex<Option<Child>>,
     started: AtomicU32,
     outcome: AtomicU32,
     reason: Mutex<String>,
@@ -110,7 +110,7 @@ impl Startup {
             threads,
             run_name: name.to_owned(),
             token: token.to_owned(),
-            fork_entry: Mutex::new(None),
+            forked: Mutex::new(None),
             started: AtomicU32::new(0),
             outcome: AtomicU32::new(PENDING),
             reason: Mutex::new(String::new()),
@@ -173,14 +173,14 @@ impl Startup {
         self.start_and_wait()
     }
 
-    /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
+    /// The same in a forked child, on its only thread, before it does anything else. `child` is what
     /// [`crate::threads::calls::Operation::ForkBegin`] gave the parent.
     ///
     /// # Errors
     /// As [`Self::attach`]; the child must not run on.
-    pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
-        if let Ok(mut fork_entry) = self.fork_entry.lock() {
-            *fork_entry = Some(entry);
+    pub fn attach_forked(&'static self, child: usize) -> Result<(), String> {
+        if let Ok(mut forked) = self.forked.lock() {
+            *forked = Some(Child::from_word(child));
         }
         self.outcome.store(PENDING, Ordering::Release);
         raw::lay_out_afresh(&self.threads, &self.layout);
@@ -188,7 +188,7 @@ impl Startup {
     }
 
     fn start_and_wait(&'static self) -> Result<(), String> {
-        raw::start_with(&self.threads[0], FileTable::Copied, pager_main, self)
+        raw::start_with(&self.threads[0], FileTable::Shared, pager_main, self)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
         while self.outcome.load(Ordering::Acquire) == PENDING {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
@@ -207,9 +207,9 @@ impl Startup {
     /// Connects, opens everything and registers what is managed already.
     fn bring_up(&'static self) -> Result<LiveWorker, AttachError> {
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
-        let fork_entry = self.fork_entry.lock().ok().and_then(|entry| *entry);
+        let forked = self.forked.lock().ok().and_then(|forked| *forked);
         let control = rendezvous::connect(&self.run_name)?;
-        rendezvous::send(&control, &Hello { token: self.token.clone(), fork_entry }, &[])?;
+        rendezvous::send(&control, &Hello { token: self.token.clone(), forked }, &[])?;
         let (welcome, fds) = rendezvous::receive::<Welcome>(&control)?
             .ok_or_else(|| AttachError::Refused("the supervisor has hung up".to_owned()))?;
         if let Some(reason) = welcome.refusal {
@@ -266,7 +266,7 @@ impl Startup {
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
-        if fork_entry.is_some() {
+        if forked.is_some() {
             engine.gate.freeze_alone();
             worker.adopt_after_fork().map_err(kernel("register memory after a fork"))?;
         }
@@ -390,9 +390,9 @@ fn machine_bytes() -> u64 {
     (info.totalram + info.totalswap) * u64::from(info.mem_unit)
 }
 
-/// Closes what the program has open, in this thread's copy of its file table.
+/// An empty file table, but for where stray output goes.
 fn own_file_table() -> rustix::io::Result<()> {
-    raw::close_all_files()?;
+    raw::leave_file_table()?;
     // Nothing of ours may come to lie where stray output goes. Not /dev/null: the process may be in a chroot.
     for _ in 0..3 {
         std::mem::forget(memfd_create("spillway-no-output", MemfdFlags::CLOEXEC)?);

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
-use crate::{exec_hooks, fork_hooks, memory_hooks};
+use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, process_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -34,8 +34,9 @@ pub static CURRENT_BREAK: OnceLock<usize> = OnceLock::new();
 /// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
 /// stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
+    let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below, and there is one thread.
-    unsafe { code_patch::redirect(find(c"syscall")?, memory_hooks::syscall as *const () as usize)? };
+    unsafe { code_patch::redirect(find(c"syscall")?, entry)? };
     Ok(())
 }
 
@@ -46,16 +47,18 @@ pub fn install() -> Result<(), InstallError> {
     ORIGINAL_FORK.get_or_init(|| fork);
     let clone = move_beginning(c"clone")?;
     ORIGINAL_CLONE.get_or_init(|| clone);
-    let hooks: [(&CStr, usize); 14] = [
+    let hooks: [(&CStr, usize); 16] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
         (c"madvise", memory_hooks::madvise as *const () as usize),
         (c"brk", memory_hooks::brk as *const () as usize),
-        (c"mlock", memory_hooks::mlock as *const () as usize),
-        (c"mlock2", memory_hooks::mlock2 as *const () as usize),
-        (c"mlockall", memory_hooks::mlockall as *const () as usize),
-        (c"munlockall", memory_hooks::munlockall as *const () as usize),
+        (c"mlock", lock_hooks::mlock as *const () as usize),
+        (c"mlock2", lock_hooks::mlock2 as *const () as usize),
+        (c"mlockall", lock_hooks::mlockall as *const () as usize),
+        (c"munlockall", lock_hooks::munlockall as *const () as usize),
+        (c"unshare", process_hooks::unshare as *const () as usize),
+        (c"setns", process_hooks::setns as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),

@@ -3,8 +3,10 @@
 //!
 //! - [`heap`]: an allocator of the library's own;
 //! - [`install`]: which functions are redirected, and how the originals stay callable;
-//! - [`memory_hooks`], [`fork_hooks`], [`exec_hooks`]: what stands in their place;
+//! - [`memory_hooks`], [`lock_hooks`], [`process_hooks`], [`fork_hooks`], [`exec_hooks`]: what stands in their place;
+//! - [`syscall_entry`]: the way to them from syscall(2);
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
+//! - [`reach`]: what the program hands to the kernel, read where its address may be wrong;
 //! - [`adopt`]: memory that the program has before the hooks are in.
 #![allow(unsafe_code)]
 
@@ -14,7 +16,11 @@ mod fork_hooks;
 mod heap;
 mod inline;
 mod install;
+mod lock_hooks;
 mod memory_hooks;
+mod process_hooks;
+mod reach;
+mod syscall_entry;
 
 use std::sync::OnceLock;
 
@@ -37,7 +43,7 @@ fn calls() -> Option<&'static Calls> {
 }
 
 /// Asks the pager.
-fn call(operation: Operation, arguments: [usize; 4]) -> usize {
+fn call<const N: usize>(operation: Operation, arguments: [usize; N]) -> usize {
     if is_raw_thread() {
         return 0;
     }

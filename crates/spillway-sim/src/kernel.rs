@@ -14,6 +14,7 @@ use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
 use crate::own_memory;
 use crate::space::{Access, Entry, Faults, Own, Pages};
+use crate::supervisor::pid_of;
 use crate::tasks::Wait;
 use crate::world::{self, World, turn, wait, with};
 
@@ -286,6 +287,10 @@ impl Kernel for SimKernel {
                 world.tasks.wake(id);
             }
         });
+    }
+
+    fn own_pid() -> u32 {
+        with(|world| world.current_process().map_or(0, pid_of))
     }
 
     fn tell(line: &str) {

@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
+use crate::own_memory;
 use crate::page::PAGE_SIZE;
 use crate::ranges::{FrameRange, TargetRange};
 
@@ -39,6 +40,7 @@ impl Area {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        own_memory::note(base.expose_provenance(), bytes);
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, bytes })
     }
 
@@ -104,6 +106,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        own_memory::forget(&(self.address()..self.address() + self.bytes));
         // SAFETY: the mapping is ours and no borrow of it is left. Failure leaves it mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }

@@ -57,6 +57,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn futex_wake(word: &AtomicU32);
     /// Says one line to the user.
     fn tell(line: &str);
+    /// The number of this process, as it sees itself.
+    fn own_pid() -> u32;
     /// Ends the program at once, where going on would mean wrong data.
     fn stop_program() -> !;
     /// Whether a mistake was planted for the simulator to find. Live: never.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::process::{Resource, getrlimit};
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::inline::Inline;
 use spillway_pager::threads::calls::Operation;
@@ -9,25 +10,31 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{dispatch, raw};
 
 use super::{ALT_STACKS, arguments, pager, signals};
-use crate::{call, complain, fork_hooks, memory_hooks};
+use crate::fork_hooks::{CHILD_TID, CloneArguments, FLAGS, STACK, STACK_BYTES, SYS_CLONE3, TLS};
+use crate::reach::{BadAddress, Reader};
+use crate::{call, complain, fork_hooks, memory_hooks, process_hooks};
 
-const SYS_CLONE3: i64 = 435;
 const SYS_CLOSE_RANGE: i64 = 436;
 const SYS_IO_URING_SETUP: i64 = 425;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
 const KVM_CREATE_VM: usize = 0xAE01;
 
+/// `MAX_ARG_STRLEN`: exec refuses longer ones.
+const MOST_STRING_BYTES: usize = 32 * PAGE_SIZE;
+
 /// Times that a call is made again which failed because something had gone meanwhile.
 const TRIES: usize = 64;
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
-/// takes, and io_uring, Linux's AIO and KVM let the kernel use memory outside system calls.
+/// takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; and two processes that share a file
+/// table and nothing else cannot each have descriptors of their own.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
         libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
         libc::SYS_io_setup => true,
+        libc::SYS_clone | SYS_CLONE3 => !is_forking() && fork_hooks::shares_files_alone(number, a),
         number => number == SYS_IO_URING_SETUP,
     }
 }
@@ -91,6 +98,9 @@ impl Caller<'_> {
                 }
                 self.call(number, a)
             }
+            libc::SYS_unshare => process_hooks::raw_unshare(a[0]),
+            libc::SYS_setns => process_hooks::raw_setns(a[0], a[1]),
+            libc::SYS_exit => process_hooks::raw_exit(a[0]),
             libc::SYS_rt_sigaction => signals::action(a),
             libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
             // The stacks that our handlers need are the only ones; the program's run there too.
@@ -117,7 +127,6 @@ impl Caller<'_> {
             | libc::SYS_clock_nanosleep
             | libc::SYS_execve
             | libc::SYS_execveat
-            | libc::SYS_exit
             | libc::SYS_exit_group
             | libc::SYS_msync
             | libc::SYS_mbind
@@ -163,7 +172,11 @@ impl Caller<'_> {
                 uses_ours |= pager.manages(range.start);
                 is_ready &= hold.as_ref().is_none_or(|hold| pager.make_ready(range, hold));
             });
-            uses_ours |= bring_strings(number, a);
+            match bring_strings(number, a) {
+                Some(Ok(())) => (uses_ours, is_ready) = (true, true),
+                Some(Err(errno)) => return -errno as isize,
+                None => {}
+            }
             if !uses_ours || !is_ready {
                 return result;
             }
@@ -239,23 +252,37 @@ fn frame() -> usize {
     if ALT_STACKS.contains(address) { address } else { 0 }
 }
 
-/// Touches the strings of an exec, of which there may be more than can be held. False for any other call.
-fn bring_strings(number: usize, a: [usize; 6]) -> bool {
-    let arrays = match number as i64 {
-        libc::SYS_execve => [a[1], a[2]],
-        libc::SYS_execveat => [a[2], a[3]],
-        _ => return false,
+/// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call, and the kernel's
+/// errno where an address is wrong or there are too many.
+fn bring_strings(number: usize, a: [usize; 6]) -> Option<Result<(), i32>> {
+    let (path, arrays) = match number as i64 {
+        libc::SYS_execve => (a[0], [a[1], a[2]]),
+        libc::SYS_execveat => (a[1], [a[2], a[3]]),
+        _ => return None,
     };
-    for array in arrays.into_iter().filter(|&array| array != 0) {
-        // SAFETY: arrays of strings that end with null, as exec demands.
-        unsafe {
-            let array = std::ptr::with_exposed_provenance::<*const std::ffi::c_char>(array);
-            (0..).map(|index| *array.add(index)).take_while(|string| !string.is_null()).for_each(|string| {
-                std::hint::black_box(libc::strlen(string));
-            });
+    let (mut reader, mut bytes) = (Reader::default(), 0);
+    let mut bring = || {
+        reader.string(path, MOST_STRING_BYTES)?;
+        for array in arrays.into_iter().filter(|&array| array != 0) {
+            for string in reader.pointers(array)? {
+                bytes += size_of::<usize>() + reader.string(string, MOST_STRING_BYTES)?.len() + 1;
+            }
         }
-    }
-    true
+        Ok(())
+    };
+    Some(match bring() {
+        Err(BadAddress) => Err(libc::EFAULT),
+        Ok(()) if bytes > most_exec_bytes() => Err(libc::E2BIG),
+        Ok(()) => Ok(()),
+    })
+}
+
+/// What the strings of an exec and their addresses may take (`bprm_stack_limits`).
+fn most_exec_bytes() -> usize {
+    const MOST: u64 = 6 << 20;
+    const LEAST: u64 = 128 << 10;
+    let stack_bytes = getrlimit(Resource::Stack).current.unwrap_or(u64::MAX);
+    (stack_bytes / 4).min(MOST).max(LEAST) as usize
 }
 
 /// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
@@ -357,24 +384,14 @@ pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
 
 /// A new thread, or a process that shares this memory, or one that does not.
 fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) -> isize {
-    /// Fields of `struct clone_args`.
-    const FLAGS: usize = 0;
-    const CHILD_TID: usize = 2;
-    const STACK: usize = 5;
-    const STACK_BYTES: usize = 6;
-    const TLS: usize = 7;
-    /// `sizeof(struct clone_args)` of Linux 5.7.
-    const LONGEST: usize = 11;
-    let mut extended = [0_usize; LONGEST];
+    let mut extended = match number as i64 {
+        SYS_CLONE3 => match CloneArguments::read(a[0], a[1]) {
+            Ok(arguments) => arguments.words,
+            Err(errno) => return -errno as isize,
+        },
+        _ => Default::default(),
+    };
     let is_extended = number as i64 == SYS_CLONE3;
-    if is_extended {
-        let words = a[1] / 8;
-        if words > LONGEST {
-            // The caller falls back to clone(2).
-            return -libc::ENOSYS as isize;
-        }
-        (0..words).for_each(|index| extended[index] = read_word(a[0] + index * 8) as usize);
-    }
     let (flags, stack, child_tid) = match number as i64 {
         SYS_CLONE3 => (extended[FLAGS], extended[STACK] + extended[STACK_BYTES], extended[CHILD_TID]),
         libc::SYS_clone => (a[0], a[1], a[3]),
@@ -382,7 +399,7 @@ fn clone(number: usize, mut a: [usize; 6], context: Option<&mut Context<'_>>) ->
     };
     let shares_memory = flags & libc::CLONE_VM as usize != 0;
     if stack == 0 || (context.is_none() && !shares_memory) {
-        return fork(flags & !(libc::CLONE_VM as usize), number, a);
+        return fork(number, a);
     }
     if !shares_memory && !is_forking() {
         return -libc::ENOSYS as isize;
@@ -429,20 +446,10 @@ fn clone_onto(number: usize, a: [usize; 6], (stack, flags): (usize, usize), cont
 }
 
 /// A child with memory of its own, on this stack. vfork(2) too: its child may not share our stack.
-fn fork(flags: usize, number: usize, a: [usize; 6]) -> isize {
+fn fork(number: usize, a: [usize; 6]) -> isize {
     if is_forking() {
         // SAFETY: made ready by the hook that we are in.
         return unsafe { raw::syscall(number, a) };
     }
-    let flags = match number as i64 {
-        libc::SYS_vfork => libc::CLONE_VFORK as usize | libc::SIGCHLD as usize,
-        libc::SYS_fork => libc::SIGCHLD as usize,
-        _ => flags,
-    };
-    if number as i64 == SYS_CLONE3 {
-        return -libc::ENOSYS as isize;
-    }
-    let tail = if number as i64 == libc::SYS_clone { [a[2], a[3], a[4]] } else { [0; 3] };
-    let arguments = [flags, 0, tail[0], tail[1], tail[2], 0];
-    fork_hooks::by_system_call(libc::SYS_clone as usize, arguments)
+    fork_hooks::by_system_call(number, a)
 }
