@@ -119,14 +119,18 @@ impl<W: Write> Importer<W> {
     }
 }
 
+/// Most bytes that one access may have; no instruction has more.
+const MOST_BYTES: u64 = 4096;
+
 /// Kind, address and size of a line like ` L 1ffeffe7c,4`.
 fn lackey_fields(line: &[u8]) -> Option<(u8, u64, u64)> {
     let text = std::str::from_utf8(line).ok()?;
     let (kind, rest) = text.trim_start().split_once(' ')?;
     let &[kind @ (b'I' | b'L' | b'S' | b'M')] = kind.as_bytes() else { return None };
     let (address, size) = rest.trim().split_once(',')?;
-    let address = u64::from_str_radix(address, 16).ok().filter(|&address| address < VALUE_LIMIT - 4096)?;
-    let size = size.parse().ok().filter(|size| (1..=4096).contains(size))?;
+    let address =
+        u64::from_str_radix(address, 16).ok().filter(|&address| address < VALUE_LIMIT - MOST_BYTES)?;
+    let size = size.parse().ok().filter(|size| (1..=MOST_BYTES).contains(size))?;
     Some((kind, address, size))
 }
 

@@ -54,7 +54,7 @@ enum Kernel {
     Begin(usize),
     /// residual = right side - matrix * guess.
     Residual(usize),
-    /// guess += damped residual.
+    /// Smoothing: guess += damped residual.
     Smooth(usize),
     /// The right side of this level = the sums of the finer one's residual.
     Restrict(usize),
