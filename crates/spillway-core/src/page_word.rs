@@ -36,7 +36,8 @@ pub enum Queue {
     Inactive,
 }
 
-/// The time between two forks of a process, in which write protection lasts: a child inherits words, but no protection.
+/// The time between two forks of a process, in which write protection lasts: a child inherits words, but no
+/// protection.
 pub type Epoch = NonZeroU32;
 
 /// Where a page is, and what goes with that.
@@ -51,25 +52,26 @@ pub enum PageState {
         /// When it left: see [`Departures`].
         left: u32,
     },
-    /// Local and mapped.
+    /// Local, and mapped for the program.
     Mapped {
         /// Since a known re-reference, or without one.
         proactive: bool,
-        /// The slot that it was fetched from: a copy that spares the write-back while the page does not change.
+        /// The slot that it was fetched from: a copy that spares the write-back while the page does not
+        /// change.
         slot: Option<u32>,
         /// The epoch in which it was write-protected as it came from its slot.
         protected_in: Option<Epoch>,
     },
-    /// Local and unmapped.
+    /// Local in a frame, and unmapped.
     Inactive {
-        /// Where it lies.
+        /// The frame that it lies in.
         frame: u32,
         /// As for a mapped page.
         slot: Option<u32>,
     },
     /// In its frame, on its way to a slot. Both are the write-back's.
     Writeback {
-        /// Where it lies.
+        /// The frame that it lies in.
         frame: u32,
     },
     /// Lost: every access answers with SIGBUS.
@@ -273,8 +275,8 @@ impl PageInfo {
         }
     }
 
-    /// The same page, if it is mapped, write-protected in an epoch or not at all. Whoever lifts the protection must clear this
-    /// first.
+    /// The same page, if it is mapped, write-protected in an epoch or not at all. Whoever lifts the
+    /// protection must clear this first.
     #[must_use]
     pub fn with_protection(self, epoch: Option<Epoch>) -> Self {
         match self.state {

@@ -54,8 +54,8 @@ pub fn fetched(info: PageInfo, slot: u32, queue: Queue, protected_in: Option<Epo
     mapped(info, queue, Some(slot), protected_in)
 }
 
-/// A page that was touched while it was local: mapped again from its frame, or copied back amid its write-back, which has its
-/// slot from here on. It is known to be used.
+/// A page that was touched while it was local: mapped again from its frame, or copied back amid its
+/// write-back, which has its slot from here on. It is known to be used.
 #[must_use]
 pub fn re_referenced(info: PageInfo) -> PageInfo {
     let slot = match info.state {
@@ -164,7 +164,8 @@ mod races {
             true
         }
 
-        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel does.
+        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel
+        /// does.
         fn access(&self, write: Option<u32>) -> u32 {
             loop {
                 let wakes = self.wakes.load(SeqCst);
