@@ -388,7 +388,7 @@ mod tests {
         let slots = || 0..=MAX_SLOTS;
         let frames = || 0..MAX_FRAMES as u32;
         let kept = move || proptest::option::of(slots());
-        let epochs = proptest::option::of((1..=MAX_EPOCH).prop_map(|epoch| Epoch::new(epoch).unwrap()));
+        let epochs = proptest::option::of((1..=MAX_EPOCH).prop_filter_map("no epoch", Epoch::new));
         prop_oneof![
             Just(PageState::Absent),
             (slots(), frames()).prop_map(|(slot, left)| PageState::Far { slot, left }),
