@@ -19,9 +19,9 @@ use std::thread::yield_now;
 
 /// How many threads can ask at once.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 64 };
-/// So often a thread looks before it makes sure that its doorbell rings at all: far more than signals
+/// So often a thread touches its doorbell before it makes sure that it rings at all: far more than signals
 /// interrupt a call, and less than a millisecond where nothing stops it.
-const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 1 << 16 };
+const MOST_TOUCHES: u32 = if cfg!(loom) { 1 } else { 1 << 16 };
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -85,12 +85,12 @@ impl Slots {
             to.store(from, Ordering::Relaxed);
         }
         slot.state.store(PENDING, Ordering::Release);
-        let mut looks = 0_u32;
+        let mut touches = 0_u32;
         while slot.state.load(Ordering::Acquire) != DONE {
             // Faults until the answer is there. A signal may interrupt the wait, hence the loop.
             doorbells.touch(index);
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(MOST_LOOKS) {
+            touches = touches.wrapping_add(1);
+            if touches.is_multiple_of(MOST_TOUCHES) {
                 // Who let go a ring for the slot's last request may have come late, and mapped the doorbell
                 // for good.
                 doorbells.unmap(index..index + 1);

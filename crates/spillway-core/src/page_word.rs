@@ -15,8 +15,8 @@
 //!
 //! Invariant: whoever holds the word's lock bit, and nobody else, changes the word, the page's mapping and
 //! who owns its frame. A fault that finds the lock bit set leaves the waiter bit and goes away; whoever then
-//! unlocks must wake the page's waiters, whose retried access raises the fault anew. So no thread ever waits
-//! for a page while holding another.
+//! unlocks must wake the page's waiters, whose retried access raises the fault anew. So no thread
+//! waits for a page while it holds another, but where one moves pages (mremap: ARCHITECTURE.md).
 
 use std::num::NonZeroU32;
 
@@ -52,7 +52,7 @@ pub enum PageState {
         /// When it left: see [`Departures`].
         left: u32,
     },
-    /// Local, and mapped for the program.
+    /// Local, and mapped into the program.
     Mapped {
         /// Since a known re-reference, or without one.
         proactive: bool,
@@ -62,7 +62,7 @@ pub enum PageState {
         /// The epoch in which it was write-protected as it came from its slot.
         protected_in: Option<Epoch>,
     },
-    /// Local in a frame, and unmapped.
+    /// Local, but unmapped: in a frame.
     Inactive {
         /// The frame that it lies in.
         frame: u32,
@@ -388,7 +388,7 @@ mod tests {
         let slots = || 0..=MAX_SLOTS;
         let frames = || 0..MAX_FRAMES as u32;
         let kept = move || proptest::option::of(slots());
-        let epochs = proptest::option::of((1..=MAX_EPOCH).prop_filter_map("no epoch", Epoch::new));
+        let epochs = proptest::option::of((1..=MAX_EPOCH).prop_filter_map("0 is none", Epoch::new));
         prop_oneof![
             Just(PageState::Absent),
             (slots(), frames()).prop_map(|(slot, left)| PageState::Far { slot, left }),

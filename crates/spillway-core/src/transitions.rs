@@ -121,7 +121,7 @@ mod races {
 
     /// A page's contents where it is mapped; `None` where it is not.
     #[derive(Default)]
-    struct Machine {
+    struct ModelPage {
         word: AtomicU64,
         mapped: Mutex<Option<u32>>,
         frame: Mutex<Option<u32>>,
@@ -129,7 +129,7 @@ mod races {
         wakes: AtomicU32,
     }
 
-    impl Machine {
+    impl ModelPage {
         fn word(&self) -> PageWord<'_> {
             PageWord(&self.word)
         }
@@ -216,32 +216,32 @@ mod races {
         }
     }
 
-    fn check(evictor: fn(&Machine)) {
+    fn check(evictor: fn(&ModelPage)) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
-            let machine = Arc::new(Machine::default());
-            assert_eq!(machine.access(Some(1)), 1);
-            let other = Arc::clone(&machine);
+            let page = Arc::new(ModelPage::default());
+            assert_eq!(page.access(Some(1)), 1);
+            let other = Arc::clone(&page);
             let thread = loom::thread::spawn(move || evictor(&other));
-            assert_eq!(machine.access(None), 1);
-            assert_eq!(machine.access(Some(2)), 2);
-            assert_eq!(machine.access(None), 2);
+            assert_eq!(page.access(None), 1);
+            assert_eq!(page.access(Some(2)), 2);
+            assert_eq!(page.access(None), 2);
             thread.join().unwrap();
-            assert_eq!(machine.access(None), 2, "a write was lost");
+            assert_eq!(page.access(None), 2, "a write was lost");
         });
     }
 
     #[test]
     fn loom_fault_against_unmap() {
-        check(|machine| machine.unmap());
+        check(|page| page.unmap());
     }
 
     #[test]
     fn loom_fault_against_unmap_and_write_back() {
-        check(|machine| {
-            machine.unmap();
-            machine.write_back();
+        check(|page| {
+            page.unmap();
+            page.write_back();
         });
     }
 
@@ -250,22 +250,22 @@ mod races {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let machine = Arc::new(Machine::default());
-            assert_eq!(machine.access(Some(1)), 1);
-            machine.unmap();
+            let page = Arc::new(ModelPage::default());
+            assert_eq!(page.access(Some(1)), 1);
+            page.unmap();
             let threads = [
                 loom::thread::spawn({
-                    let machine = Arc::clone(&machine);
-                    move || assert_eq!(machine.access(None), 1)
+                    let page = Arc::clone(&page);
+                    move || assert_eq!(page.access(None), 1)
                 }),
                 loom::thread::spawn({
-                    let machine = Arc::clone(&machine);
-                    move || machine.write_back()
+                    let page = Arc::clone(&page);
+                    move || page.write_back()
                 }),
             ];
-            assert_eq!(machine.access(None), 1);
+            assert_eq!(page.access(None), 1);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert_eq!(machine.access(None), 1);
+            assert_eq!(page.access(None), 1);
         });
     }
 }

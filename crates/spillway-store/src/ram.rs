@@ -97,8 +97,11 @@ impl Lane for RamLane {
         }
     }
 
+    #[allow(unsafe_code)]
     fn page(&self, slot: u32) -> Option<&Page> {
-        self.offset(slot).ok().map(|at| self.memory.page(at))
+        let offset = self.offset(slot).ok()?;
+        // SAFETY: whoever holds the slot sees to it, as `Lane::page` demands.
+        Some(unsafe { self.memory.page(offset) })
     }
 
     fn discard(&mut self, slots: &[u32]) {

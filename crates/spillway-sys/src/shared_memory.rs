@@ -109,16 +109,18 @@ impl SharedMemory {
         unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
     }
 
-    /// The page from byte `offset` on, for reading. The caller's protocol must keep every process from
-    /// writing there while the reference lives. Panics when out of range or out of line.
+    /// The page from byte `offset` on, for reading. Panics when out of range or out of line.
+    ///
+    /// # Safety
+    /// No process writes there, or gives the memory back, while the reference lives.
     #[must_use]
-    pub fn page(&self, offset: usize) -> &[u8; PAGE_SIZE] {
+    pub unsafe fn page(&self, offset: usize) -> &[u8; PAGE_SIZE] {
         assert!(
             offset.checked_add(PAGE_SIZE).is_some_and(|end| end <= self.bytes),
             "page beyond the mapping"
         );
         assert!(offset.is_multiple_of(PAGE_SIZE), "page out of line");
-        // SAFETY: in range; the bytes are valid for reads; by the caller's protocol they do not change.
+        // SAFETY: in range; the bytes are valid for reads; by the caller's word they do not change.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }
 

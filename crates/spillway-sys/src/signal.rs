@@ -162,15 +162,15 @@ impl Context<'_> {
     }
 }
 
-/// Memory for a thread's signal handlers.
+/// Memory for a thread's signal handlers. Only [`AltStacks`] makes one, of memory that is never unmapped.
 #[derive(Clone, Copy, Debug)]
 pub struct AltStack {
     /// Its number among the stacks.
-    pub index: usize,
+    index: usize,
     /// The lowest of its addresses.
-    pub address: usize,
+    pub(crate) address: usize,
     /// Its length, in bytes.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 const STACK_BYTES: usize = 256 << 10;

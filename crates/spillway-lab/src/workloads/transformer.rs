@@ -14,7 +14,7 @@ use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
 
-/// Most tokens that a sequence may be decoded to.
+/// Tokens that each sequence decodes at most.
 const MOST_TOKENS: usize = 4096;
 /// Weights of a layer, in squares of the width: query, key, value and output, then up and down, four each.
 const LAYER_SQUARES: usize = 12;

@@ -25,7 +25,10 @@ use crate::run::state::Counter;
 impl<K: Kernel> Worker<K> {
     /// Nobody can write to the program's memory meanwhile.
     pub(crate) fn may_evict_in_place(&self) -> bool {
-        self.is_alone && self.at.kernel.can_discard_pages() && self.outsiders() == Some(Outsiders::default())
+        let kernel = &self.at.kernel;
+        // The page map tells what is left where a call stops half-way.
+        let may_discard = kernel.can_discard_pages() && kernel.has_page_map();
+        self.is_alone && may_discard && self.outsiders() == Some(Outsiders::default())
     }
 
     /// Stores locked mapped pages and drops them. Returns how many went.

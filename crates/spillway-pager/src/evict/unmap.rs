@@ -54,13 +54,21 @@ impl<K: Kernel> Worker<K> {
             // then still cannot is pinned: a device may write to it whatever the page table says.
             Err(Errno::BUSY) if !*is_own => {
                 *is_own = true;
-                // Where it fails it has come as far as the page that it failed at.
-                let _ = kernel.make_own(target(run[0].0, run.len()));
+                // Where it fails it has come as far as the page that it failed at. At a page that the program has discarded past
+                // our hooks it would not fail but wait, for a handler that waits for this thread's words.
+                let _ = kernel.make_own(target(run[0].0, self.pages_there(run[0].0, run.len())));
                 kernel.move_to_frames(to, from)?
             }
             other => other?,
         };
         Ok(moved / PAGE_SIZE)
+    }
+
+    /// How many pages of a run are there, from the first on, which is.
+    fn pages_there(&self, page_number: u64, pages: usize) -> usize {
+        let Some(populated) = self.at.kernel.populated(target(page_number, pages)) else { return 1 };
+        let is_there = |page: &usize| populated[page / 64] >> (page % 64) & 1 != 0;
+        (0..pages).take_while(is_there).count().max(1)
     }
 
     fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {

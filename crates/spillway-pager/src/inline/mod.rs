@@ -198,11 +198,11 @@ impl<K: Kernel> Inline<K> {
     }
 
     /// Takes locks only while no fork can be on its way, which would leave them locked in the child.
-    fn passing_gate<T>(&self, look: impl FnOnce() -> T) -> T {
+    fn passing_gate<T>(&self, question: impl FnOnce() -> T) -> T {
         undisturbed(|| {
             loop {
                 if let Some(_pass) = self.engine.enter() {
-                    return look();
+                    return question();
                 }
                 Self::pause();
             }

@@ -193,6 +193,24 @@ impl<K: Kernel> Engine<K> {
         K::lock(&self.regions)
     }
 
+    /// The managed ranges, if nobody else looks at them at this moment: for who must not wait.
+    #[must_use]
+    pub fn regions_now(&self) -> Option<MutexGuard<'_, Regions>> {
+        self.regions.try_lock().ok()
+    }
+
+    /// What is left to the kernel, as [`Self::regions_now`].
+    #[must_use]
+    pub fn native_now(&self) -> Option<MutexGuard<'_, Regions>> {
+        self.native.try_lock().ok()
+    }
+
+    /// The slots that nobody needs any more, as [`Self::regions_now`].
+    #[must_use]
+    pub fn unneeded_slots_now(&self) -> Option<Vec<u32>> {
+        self.unneeded_slots.try_lock().ok().map(|slots| slots.clone())
+    }
+
     /// What is charged and left to the kernel; see [`crate::space::native`]. Locked before [`Self::regions`].
     pub fn native(&self) -> MutexGuard<'_, Regions> {
         K::lock(&self.native)

@@ -13,7 +13,7 @@ use spillway_core::budget::Budget;
 use spillway_core::latency::{self, LatencyHistogram};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::MAX_SLOTS;
-use spillway_core::slots::{Held, SLAB_SLOTS, SlotTable};
+use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
 /// Processes that one run may have at a time.
@@ -96,7 +96,7 @@ pub enum Counter {
     ReservePagesUsed,
     /// Ranges that were made huge pages again.
     HugePagesFormed,
-    /// Local pages, summed over the looks at them.
+    /// Local pages, summed over the scans of them.
     LocalPagesSeen,
     /// Of these, those in ranges of 2 MiB that were local as a whole.
     WholePagesSeen,
@@ -215,10 +215,10 @@ impl RunState {
 
     /// The slots that process `entry` holds.
     #[must_use]
-    pub fn held(&self, entry: usize) -> Held<'_> {
+    pub fn held(&self, entry: usize) -> HeldSlots<'_> {
         assert!(entry < MAX_PROCESSES, "no such process entry");
         let start = self.layout.held + entry * self.layout.held_bytes;
-        Held(self.memory.atomics_u64(start, self.layout.slots.div_ceil(64)))
+        HeldSlots(self.memory.atomics_u64(start, self.layout.slots.div_ceil(64)))
     }
 
     /// One counter of the statistics.

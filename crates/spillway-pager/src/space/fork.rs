@@ -4,6 +4,7 @@
 //! frames, its page table. What is far it holds in the same slots, which are not written again while both
 //! hold them. Both count their local pages in full, so the parent makes room for the child's before the fork.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use spillway_core::transitions::{Service, service};
 use crate::fault::access::Access;
 use crate::kernel::Kernel;
 use crate::pages::address::{page_number_of, target_of};
+use crate::pages::error::Failure;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 use crate::space::regions::OnFork;
@@ -21,6 +23,14 @@ use crate::threads::calls::TRY_AGAIN;
 const PATIENCE_NS: u64 = 60_000_000_000;
 /// Where a store takes nothing, only the end of other processes makes room.
 const STORE_FAILED_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// What a thread may use of its stack amid a fork.
+fn around(stack: usize) -> Range<usize> {
+    const BELOW: usize = 64 << 10;
+    const ABOVE: usize = 16 << 10;
+    let page = stack & !(PAGE_SIZE - 1);
+    page.saturating_sub(BELOW)..page.saturating_add(ABOVE)
+}
 
 impl<K: Kernel> Worker<K> {
     /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus
@@ -38,13 +48,18 @@ impl<K: Kernel> Worker<K> {
         self.give_up_reserve();
         // What the child inherits is managed on both sides.
         while self.manage_piece().is_some() {}
-        stacks.iter().for_each(|&stack| self.make_local(stack));
-        let child = self.at.run.claim_child(self.at.entry).filter(|&child| self.make_room_for(child));
-        let Some(child) = child else {
+        // What lies there stays, once it is here: making room for the one must not take the other.
+        let engine = self.engine;
+        let Some(hold) = engine.holds.take(0, 0) else {
+            self.thaw();
+            return TRY_AGAIN;
+        };
+        stacks.iter().for_each(|&stack| hold.add(&around(stack)));
+        let claimed = self.at.run.claim_child(self.at.entry);
+        let Some(child) = claimed.filter(|&child| self.make_room_for(child, stacks)) else {
             self.thaw();
             return 0;
         };
-        stacks.iter().for_each(|&stack| self.make_local(stack));
         self.flush_slots();
         self.set_inherited(true);
         let run = self.at.run;
@@ -56,36 +71,49 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and
-    /// goes on on it while nobody answers faults.
-    fn make_local(&mut self, stack: usize) {
-        const BELOW: usize = 64 << 10;
-        const ABOVE: usize = 16 << 10;
-        let page = stack & !(PAGE_SIZE - 1);
-        let around = page.saturating_sub(BELOW)..page.saturating_add(ABOVE);
-        let parts = self.engine.regions().within(&around);
+    /// goes on on it while nobody answers faults. An error where a page has to wait for room, or cannot be had.
+    fn make_local(&mut self, stack: usize) -> Result<(), Failure> {
+        let parts = self.engine.regions().within(&around(stack));
         for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
             let page_number = page_number_of(address);
             let Ok(word) = self.engine.table.find_or_make(page_number) else { continue };
             let info = self.lock(word);
             let service = service(info);
-            let next = match service {
-                Service::LetRetry | Service::Refuse => info,
-                _ => self.perform(page_number, info, service, Access::Write).unwrap_or(info),
+            let outcome = match service {
+                Service::Refuse => Ok(info),
+                // It may be write-protected since it was fetched, or discarded past our hooks.
+                Service::LetRetry => {
+                    let is_protected = info.protected_in().is_some();
+                    let open = if is_protected { self.unprotect(page_number, info) } else { info };
+                    self.perform(page_number, open, service, Access::Write)
+                }
+                _ => self.perform(page_number, info, service, Access::Write),
             };
+            let (next, failure) = outcome.map_or_else(|failure| (info, Err(failure)), |next| (next, Ok(())));
             self.unlock(page_number, word, next);
             if next.generation != info.generation {
                 self.engine.enqueue(page_number, next);
             }
+            failure?;
         }
+        Ok(())
     }
 
-    /// Evicts until the child's copy of this process's local pages fits under the limit, and charges it.
-    fn make_room_for(&mut self, child: usize) -> bool {
+    /// Evicts until the child's copy of this process's local pages fits under the limit, those of the stacks among them, and
+    /// charges it.
+    fn make_room_for(&mut self, child: usize, stacks: &[usize]) -> bool {
         let run = self.at.run;
         let started_ns = K::now_ns();
         loop {
+            // Before the child is charged, which gets them too.
+            let stacks_are_local = stacks.iter().try_for_each(|&stack| self.make_local(stack));
+            if let Err(Failure::Refused(error)) = stacks_are_local {
+                K::tell(&format!("fork failed, for a page of the stack cannot be had: {error}"));
+                run.reap(child, |_| {});
+                return false;
+            }
             let local = self.local_pages();
-            if run.budget().try_charge(local) {
+            if stacks_are_local.is_ok() && run.budget().try_charge(local) {
                 run.process(child).local_pages().store(local, Ordering::Release);
                 return true;
             }
@@ -156,7 +184,9 @@ impl<K: Kernel> Worker<K> {
                 self.forget(range.clone());
             }
             if on_fork == OnFork::Wipe {
-                self.map(range);
+                self.map(range.clone());
+                // As the kernel keeps MADV_WIPEONFORK, for the child's own children.
+                self.engine.regions().set_on_fork(&range, OnFork::Wipe);
             }
         }
         self.set_inherited(false);

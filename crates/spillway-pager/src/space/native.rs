@@ -73,9 +73,16 @@ impl<K: Kernel> Worker<K> {
         self.engine.native().within(range).iter().map(|(part, _)| part.len()).sum::<usize>() == range.len()
     }
 
-    /// Takes a range that is native out of the set and leaves it charged: mremap(2) is going to move it.
-    pub(crate) fn lift_native(&self, range: &Range<usize>) {
-        self.engine.native().remove(range);
+    /// Takes a range out of the set, if all of it is native, and leaves it charged: mremap(2) is going to move it. False where
+    /// it is not. One look under one lock, for others may be taking the range over at this moment.
+    pub(crate) fn lift_native(&self, range: &Range<usize>) -> bool {
+        let mut native = self.engine.native();
+        let native_bytes: usize = native.within(range).iter().map(|(part, _)| part.len()).sum();
+        let is_whole = native_bytes == range.len();
+        if is_whole {
+            native.remove(range);
+        }
+        is_whole
     }
 
     /// Puts a range back that was lifted, and may have grown or shrunk meanwhile from `before` bytes.

@@ -18,8 +18,7 @@ impl<K: Kernel> Worker<K> {
     /// as soon as the kernel has moved the mapping, another thread may map something else here.
     pub(crate) fn begin_remap(&mut self, range: Range<usize>) -> usize {
         let engine = self.engine;
-        if self.is_native(&range) {
-            self.lift_native(&range);
+        if self.lift_native(&range) {
             let (parts, words) = (Vec::new(), Vec::new());
             engine.remaps().push(Remap { range, parts, words, is_native: true });
             return 0;

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use spillway_core::page_word::PageInfo;
 use spillway_core::transitions::{Service, service};
 
 use crate::kernel::Kernel;
-use crate::pages::address::{page_numbers, target_of};
+use crate::pages::address::{page_numbers, target, target_of};
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -31,11 +32,9 @@ impl<K: Kernel> Worker<K> {
             for page_number in from..to {
                 let Ok(word) = engine.table.find_or_make(page_number) else { continue };
                 let info = self.lock_settled(page_number, word);
-                if let Ok(local) = self.bring_in(page_number, info) {
-                    gone.local += u64::from(local);
-                    gone.managed += u64::from(!info.is_absent());
-                    self.drop_slot(info.slot());
-                }
+                gone.local += u64::from(self.bring_in_for_good(page_number, info));
+                gone.managed += u64::from(!info.is_absent());
+                self.drop_slot(info.slot());
             }
             let _ = self.at.kernel.unregister(target_of(part.clone()));
             for (page_number, word) in engine.table.range(from, to) {
@@ -51,6 +50,22 @@ impl<K: Kernel> Worker<K> {
         0
     }
 
+    /// The same for good: what cannot be had answers with SIGBUS from now on, in either fault mode, for where nothing is the
+    /// kernel will give zeros. True when the page was charged before.
+    fn bring_in_for_good(&mut self, page_number: u64, info: PageInfo) -> bool {
+        // The kernel says so where it is busy, and where the program has just unmapped the page.
+        const TRIES: usize = 64;
+        for _ in 0..TRIES {
+            match self.bring_in(page_number, info) {
+                Ok(was_local) => return was_local,
+                Err(Failure::Retry) => K::sleep(Duration::from_micros(50)),
+                Err(Failure::Refused(_)) => break,
+            }
+        }
+        let _ = self.at.kernel.poison(target(page_number, 1));
+        info.is_local()
+    }
+
     /// Makes a locked page local and mapped without charging it. True when it was charged before.
     fn bring_in(&mut self, page_number: u64, info: PageInfo) -> Result<bool, Failure> {
         match service(info) {
@@ -64,7 +79,8 @@ impl<K: Kernel> Worker<K> {
             }
             Service::Remap(frame) => self.remap(page_number, frame).map(|()| true),
             Service::LetRetry => Ok(true),
-            _ => Ok(false),
+            Service::MapZeros | Service::CopyBack(_) => Ok(false),
+            Service::Refuse => Err(PageError::EmptyFrame.into()),
         }
     }
 

@@ -1,0 +1,138 @@
+//! What simulated programs write: each half of a page says whose it is, where it was written and which version it is,
+//! from its first byte to its last, so that a page that comes back wrong tells where it comes from.
+
+use spillway_core::page::{PAGE_SIZE, Page};
+
+/// Parts of a page that are written one by one: a write that loses the rest of its page is found.
+pub const PARTS: usize = 2;
+/// Bytes in a part.
+pub const PART_BYTES: usize = PAGE_SIZE / PARTS;
+/// What lies in memory that nobody should read any more.
+pub const SCRIBBLE: u8 = 0xDD;
+
+const MAGIC: u64 = 0x5349_4D50_4147_4531;
+const HEADER_WORDS: usize = 4;
+const PART_WORDS: usize = PART_BYTES / 8;
+
+/// What one part of a page holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// It was never written, or written with zeros.
+    Zeros,
+    /// What a program wrote.
+    Written {
+        /// The process that wrote it.
+        owner: u32,
+        /// The page's number where it was written.
+        page_number: u64,
+        /// Which write of the world that was, from 1 on.
+        version: u32,
+    },
+}
+
+/// What a page holds, part by part.
+pub type Tags = [Tag; PARTS];
+
+/// A page that was never written.
+pub const ZEROS: Tags = [Tag::Zeros; PARTS];
+
+impl std::fmt::Display for Tag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Zeros => write!(f, "zeros"),
+            Self::Written { owner, page_number, version } => {
+                write!(f, "version {version} of page {page_number:#x} of process {owner}")
+            }
+        }
+    }
+}
+
+/// The pattern behind a part's header: random, or mostly zeros, as compressing stores would have it.
+fn word_at(seed: u64, index: usize) -> u64 {
+    let is_sparse = seed % 4 != 0;
+    if is_sparse && index % 32 != 31 {
+        return 0;
+    }
+    (seed ^ index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1
+}
+
+fn words_of(owner: u32, page_number: u64, version: u32, part: usize) -> impl Iterator<Item = u64> {
+    let seed = u64::from(version) ^ page_number << 24 ^ u64::from(owner) << 56;
+    let header = [MAGIC, u64::from(owner) << 32 | part as u64, page_number, u64::from(version)];
+    header.into_iter().chain((HEADER_WORDS..PART_WORDS).map(move |index| word_at(seed, index)))
+}
+
+/// Writes a part of a page.
+pub fn write_part(page: &mut Page, part: usize, tag: Tag) {
+    let bytes = &mut page[part * PART_BYTES..(part + 1) * PART_BYTES];
+    match tag {
+        Tag::Zeros => bytes.fill(0),
+        Tag::Written { owner, page_number, version } => {
+            let words = words_of(owner, page_number, version, part);
+            bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(to, word)| *to = word.to_le_bytes());
+        }
+    }
+}
+
+/// Whether a part of a page holds what it should.
+#[must_use]
+pub fn holds(page: &Page, part: usize, tag: Tag) -> bool {
+    let bytes = &page[part * PART_BYTES..(part + 1) * PART_BYTES];
+    match tag {
+        Tag::Zeros => bytes.iter().all(|&byte| byte == 0),
+        Tag::Written { owner, page_number, version } => {
+            let words = words_of(owner, page_number, version, part);
+            bytes.as_chunks().0.iter().zip(words).all(|(is, word)| u64::from_le_bytes(*is) == word)
+        }
+    }
+}
+
+/// Whether a whole page holds what it should.
+#[must_use]
+pub fn page_holds(page: &Page, tags: Tags) -> bool {
+    tags.into_iter().enumerate().all(|(part, tag)| holds(page, part, tag))
+}
+
+/// What a part of a page holds, in words, for who should have found something else there.
+#[must_use]
+pub fn describe(page: &Page, part: usize) -> String {
+    let bytes = &page[part * PART_BYTES..(part + 1) * PART_BYTES];
+    if bytes.iter().all(|&byte| byte == 0) {
+        return "zeros".to_owned();
+    }
+    if bytes.iter().all(|&byte| byte == SCRIBBLE) {
+        return "what was left behind by a move or a discard".to_owned();
+    }
+    let word = |index: usize| u64::from_le_bytes(bytes.as_chunks().0[index]);
+    if word(0) != MAGIC {
+        return format!("{:#018x} at its start, which no program wrote", word(0));
+    }
+    let tag = Tag::Written { owner: (word(1) >> 32) as u32, page_number: word(2), version: word(3) as u32 };
+    match holds(page, part, tag) {
+        true => tag.to_string(),
+        false => format!("{tag}, damaged"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_known_by_what_was_written() {
+        let mut page = [0; PAGE_SIZE];
+        assert!(page_holds(&page, ZEROS));
+        for version in 1..9 {
+            let tag = Tag::Written { owner: 3, page_number: 0x12345, version };
+            write_part(&mut page, 1, tag);
+            assert!(holds(&page, 1, tag) && holds(&page, 0, Tag::Zeros));
+            let older = Tag::Written { owner: 3, page_number: 0x12345, version: version - 1 };
+            assert!(!holds(&page, 1, older) && !holds(&page, 0, tag));
+            assert_eq!(describe(&page, 1), format!("version {version} of page 0x12345 of process 3"));
+        }
+        page[PAGE_SIZE - 1] ^= 1;
+        assert!(describe(&page, 1).ends_with("damaged"));
+        assert!(describe(&[SCRIBBLE; PAGE_SIZE], 0).contains("left behind"));
+        assert_eq!(describe(&page, 0), "zeros");
+    }
+}

@@ -1,0 +1,641 @@
+//! The seam's simulated side: what the pager asks of the kernel, answered by a [`Space`](crate::space::Space), with what
+//! the kernel may do or leave drawn from the seed.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use rustix::io::{Errno, Result};
+use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE, Page};
+use spillway_pager::kernel::{Kernel, MOST_POPULATED_PAGES};
+use spillway_sys::memory::{Outsiders, PageMapEntry};
+use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
+
+use crate::own_memory;
+use crate::space::{Access, Entry, Faults, Own, Pages};
+use crate::tasks::Wait;
+use crate::world::{self, World, turn, wait, with};
+
+/// The kernel, as one process of the world has it.
+#[derive(Clone, Copy, Debug)]
+pub struct SimKernel {
+    /// Which process.
+    pub process: usize,
+}
+
+static ZEROS: Page = [0; PAGE_SIZE];
+
+fn pages_of(range: TargetRange) -> Pages {
+    let start = (range.start() >> PAGE_SHIFT) as u64;
+    start..start + range.pages() as u64
+}
+
+fn addresses(range: TargetRange) -> Range<usize> {
+    range.start()..range.start() + range.bytes()
+}
+
+/// The frames of a range, one by one.
+fn each(range: FrameRange<'_>) -> impl Iterator<Item = FrameRange<'_>> {
+    (0..range.pages()).map(move |page| range.part(page * PAGE_SIZE, PAGE_SIZE))
+}
+
+impl World {
+    fn has_planted(&self, mistake: &str) -> bool {
+        self.config.planted.as_deref() == Some(mistake)
+    }
+
+    fn says_again(&mut self) -> bool {
+        self.draws.one_in(self.config.machine.again_one_in)
+    }
+
+    fn stops_here(&mut self) -> bool {
+        self.draws.one_in(self.config.machine.partial_one_in)
+    }
+
+    /// Fills neighbouring pages by `fill`. Returns how many went; an error speaks of the first.
+    fn fill_pages(
+        &mut self,
+        process: usize,
+        pages: Pages,
+        faults: Faults,
+        mut fill: impl FnMut(&mut Self, usize, u64) -> Result<()>,
+    ) -> Result<usize> {
+        if self.says_again() {
+            return Err(Errno::AGAIN);
+        }
+        self.processes[process].space.may_fill(pages.clone(), faults)?;
+        let mut filled = 0;
+        for page in pages.clone() {
+            if filled > 0 && self.stops_here() {
+                break;
+            }
+            match fill(self, filled, page) {
+                Ok(()) => filled += 1,
+                Err(error) if filled == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        let start = (pages.start as usize) << PAGE_SHIFT;
+        self.wake_pages(process, start..start + filled * PAGE_SIZE);
+        Ok(filled)
+    }
+
+    fn move_out(&mut self, process: usize, to: FrameRange<'_>, from: TargetRange) -> Result<usize> {
+        if self.says_again() {
+            return Err(Errno::AGAIN);
+        }
+        self.processes[process].space.may_move(pages_of(from), None)?;
+        let mut moved = 0;
+        for (frame, page) in each(to).zip(pages_of(from)) {
+            if moved > 0 && self.stops_here() {
+                break;
+            }
+            let space = &mut self.processes[process].space;
+            if space.own(frame.start()).is_some() {
+                self.fail(format!("page {page:#x} is moved to a frame that holds another"));
+                return Err(Errno::EXIST);
+            }
+            match space.take_out(&self.physical, page) {
+                Ok(taken) => {
+                    let is_zero = taken.is_none();
+                    own_memory::fill(frame, taken.map_or(&ZEROS, |id| self.physical.page(id)));
+                    space.set_own(frame.start(), Own { is_exclusive: true, is_zero });
+                    if let Some(id) = taken {
+                        self.physical.unmap(id);
+                    }
+                    moved += 1;
+                }
+                Err(error) if moved == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        // Below the seam the kernel's count is not believed; a mistake would be to do so.
+        let is_miscounted = moved > 0 && self.draws.one_in(self.config.machine.miscounts_one_in);
+        if is_miscounted && self.has_planted("move-miscounted") {
+            moved = self.draws.index(moved);
+            return if moved == 0 { Err(Errno::EXIST) } else { Ok(moved) };
+        }
+        Ok(moved)
+    }
+
+    fn move_in(&mut self, process: usize, to: u64, from: FrameRange<'_>) -> Result<()> {
+        if self.says_again() {
+            return Err(Errno::AGAIN);
+        }
+        let faults = self.processes[process].faults();
+        let space = &mut self.processes[process].space;
+        space.may_move(to..to + 1, Some(faults))?;
+        let Some(own) = space.own(from.start()) else {
+            self.fail(format!("an empty frame is moved to page {to:#x}"));
+            return Err(Errno::NOENT);
+        };
+        if space.entry(to) != Entry::Missing {
+            return Err(Errno::EXIST);
+        }
+        if !own.is_exclusive {
+            return Err(Errno::BUSY);
+        }
+        match own.is_zero {
+            true => space.fill_zero(to)?,
+            false => space.fill(&mut self.physical, to, &own_memory::contents(from), false)?,
+        }
+        space.take_own(from.start());
+        own_memory::scribble(from);
+        let start = (to as usize) << PAGE_SHIFT;
+        self.wake_pages(process, start..start + PAGE_SIZE);
+        Ok(())
+    }
+
+    fn move_zeros(&mut self, process: usize, to: TargetRange, from: FrameRange<'_>) -> usize {
+        let faults = self.processes[process].faults();
+        let space = &mut self.processes[process].space;
+        if self.config.machine.again_one_in != 0 && self.draws.one_in(self.config.machine.again_one_in)
+            || space.may_move(pages_of(to), Some(faults)).is_err()
+        {
+            return 0;
+        }
+        let mut moved = 0;
+        for (page, reserved) in pages_of(to).zip(each(from)) {
+            let space = &mut self.processes[process].space;
+            if space.own(reserved.start()).is_none() {
+                self.fail(format!("a page of the reserve that is not there is moved to page {page:#x}"));
+                break;
+            }
+            let stops = moved > 0 && self.draws.one_in(self.config.machine.partial_one_in);
+            if stops || space.fill(&mut self.physical, page, &ZEROS, false).is_err() {
+                break;
+            }
+            space.take_own(reserved.start());
+            moved += 1;
+        }
+        self.wake_pages(process, to.start()..to.start() + moved * PAGE_SIZE);
+        let is_miscounted = moved > 0 && self.draws.one_in(self.config.machine.miscounts_one_in);
+        if is_miscounted { self.draws.index(moved) } else { moved }
+    }
+
+    fn fill_from_frame(&mut self, process: usize, to: TargetRange, from: FrameRange<'_>) -> Result<usize> {
+        let faults = self.processes[process].faults();
+        if self.processes[process].space.own(from.start()).is_none() {
+            self.fail(format!("an empty frame is copied to {:#x}", to.start()));
+        }
+        let contents = own_memory::contents(from);
+        self.fill_pages(process, pages_of(to), faults, |world, _, page| {
+            world.processes[process].space.fill(&mut world.physical, page, &contents, false)
+        })
+    }
+
+    fn copy_out(&mut self, process: usize, to: FrameRange<'_>, page: u64) -> Result<()> {
+        let space = &mut self.processes[process].space;
+        let protection = space.get(page).map(|mapped| mapped.attributes.protection);
+        if protection.is_none_or(|protection| protection == crate::space::Protection::None) {
+            return Err(Errno::FAULT);
+        }
+        if space.own(to.start()).is_some() {
+            self.fail(format!("page {page:#x} is copied to a frame that holds another"));
+            return Err(Errno::EXIST);
+        }
+        let contents = match space.entry(page) {
+            Entry::Frame { id, .. } => self.physical.page(id),
+            Entry::Zero { .. } => &ZEROS,
+            Entry::Missing | Entry::Poisoned => return Err(Errno::FAULT),
+        };
+        own_memory::fill(to, contents);
+        space.set_own(to.start(), Own { is_exclusive: true, is_zero: false });
+        Ok(())
+    }
+}
+
+/// An access to a page of the program's by the kernel, on behalf of whoever runs: its fault goes the way of all others.
+/// EFAULT where it cannot be made.
+pub(crate) fn access_by_kernel(process: usize, page: u64, write: bool) -> Result<()> {
+    loop {
+        let access = with(|world| world.processes[process].space.access(&mut world.physical, page, write));
+        match access {
+            Access::Done => return Ok(()),
+            Access::Missing(Faults::Handlers) | Access::Protected(Faults::Handlers) => {
+                let address = (page as usize) << PAGE_SHIFT;
+                let is_there = matches!(access, Access::Protected(_));
+                with(|world| world.raise(process, address, write, is_there));
+                wait(Wait::Page { address }, None);
+            }
+            _ => return Err(Errno::FAULT),
+        }
+    }
+}
+
+impl SimKernel {
+    /// Does something to this process, with a turn before and one after.
+    fn turning<T>(&self, work: impl FnOnce(&mut World, usize) -> T) -> T {
+        turn();
+        let done = with(|world| work(world, self.process));
+        turn();
+        done
+    }
+}
+
+impl Kernel for SimKernel {
+    fn now_ns() -> u64 {
+        with(|world| world.clock_ns)
+    }
+
+    fn sleep(time: Duration) {
+        world::sleep(time);
+    }
+
+    fn relax(_: u32) {
+        let time = with(|world| 1 + world.draws.below(2_000));
+        wait(Wait::Sleep, Some(Duration::from_nanos(time)));
+    }
+
+    fn give_way() {
+        let time = with(|world| 1 + world.draws.below(200_000));
+        wait(Wait::Sleep, Some(Duration::from_nanos(time)));
+    }
+
+    fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        turn();
+        loop {
+            match mutex.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => Self::relax(0),
+            }
+        }
+    }
+
+    fn turn() {
+        turn();
+    }
+
+    fn futex_wait(word: &AtomicU32, expected: u32, most: Duration) {
+        turn();
+        if word.load(Ordering::Acquire) == expected {
+            wait(Wait::Futex(std::ptr::from_ref(word).expose_provenance()), Some(most));
+        }
+    }
+
+    fn futex_wake(word: &AtomicU32) {
+        turn();
+        let word = Wait::Futex(std::ptr::from_ref(word).expose_provenance());
+        with(|world| {
+            let waiting: Vec<usize> =
+                world.tasks.iter().filter(|(_, task)| task.wait == word).map(|(id, _)| id).collect();
+            if !waiting.is_empty() {
+                let id = waiting[world.draws.index(waiting.len())];
+                world.tasks.wake(id);
+            }
+        });
+    }
+
+    fn tell(line: &str) {
+        with(|world| {
+            // Addresses of the pager's own memory differ from run to run, and lines may name them.
+            world.note(30, line.len() as u64, || format!("tells: {line}"));
+            if let Some(process) = world.current_process() {
+                world.processes[process].told.push(line.to_owned());
+            }
+        });
+    }
+
+    fn stop_program() -> ! {
+        with(|world| {
+            if let Some(process) = world.current_process() {
+                if !world.supervisor_is_gone {
+                    let line = world.processes[process].told.last().cloned().unwrap_or_default();
+                    world.fail(format!("process {process} is stopped by its pager: {line}"));
+                }
+                world.end_process(process);
+            }
+        });
+        turn();
+        panic!("a task goes on after its process was stopped");
+    }
+
+    fn has_planted(mistake: &str) -> bool {
+        with(|world| world.has_planted(mistake))
+    }
+
+    fn is_inline(&self) -> bool {
+        with(|world| world.processes[self.process].is_inline)
+    }
+
+    fn register(&self, range: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            let faults = world.processes[process].faults();
+            world.processes[process].space.register(pages_of(range), faults)
+        })
+    }
+
+    fn unregister(&self, range: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.processes[process].space.unregister(pages_of(range));
+            world.wake_pages(process, addresses(range));
+            done
+        })
+    }
+
+    fn hand_to_handlers(&self, range: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            let space = &mut world.processes[process].space;
+            let _ = space.unregister(pages_of(range));
+            space.register(pages_of(range), Faults::Handlers)
+        })
+    }
+
+    fn leave_inline(&self) {
+        self.turning(|world, process| world.processes[process].is_inline = false);
+    }
+
+    fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()> {
+        self.turning(|world, process| {
+            let drop = |attributes: &mut crate::space::Attributes| attributes.is_dropped_on_fork = !inherited;
+            world.processes[process].space.change(pages_of(range), drop)
+        })
+    }
+
+    fn copy(&self, to: TargetRange, from: BounceRange<'_>, protected: bool) -> Result<usize> {
+        let contents = from.contents();
+        self.turning(|world, process| {
+            let faults = world.processes[process].faults();
+            let filled = world.fill_pages(process, pages_of(to), faults, |world, index, page| {
+                let contents = &contents[index * PAGE_SIZE..(index + 1) * PAGE_SIZE];
+                world.processes[process].space.fill(&mut world.physical, page, contents, protected)
+            });
+            world.note(40, to.start() as u64, || format!("copy to {:#x}: {filled:?} pages", to.start()));
+            filled.map(|pages| pages * PAGE_SIZE)
+        })
+    }
+
+    fn copy_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.fill_from_frame(process, to, from).map(|_| ());
+            world.note(41, to.start() as u64, || format!("copy from a frame to {:#x}: {done:?}", to.start()));
+            done
+        })
+    }
+
+    fn map_zeros(&self, to: TargetRange) -> Result<usize> {
+        self.turning(|world, process| {
+            if world.config.machine.no_zero_page {
+                return Err(Errno::INVAL);
+            }
+            let faults = world.processes[process].faults();
+            let filled = world.fill_pages(process, pages_of(to), faults, |world, _, page| {
+                world.processes[process].space.fill_zero(page)
+            });
+            world.note(42, to.start() as u64, || format!("zeros at {:#x}: {filled:?} pages", to.start()));
+            filled.map(|pages| pages * PAGE_SIZE)
+        })
+    }
+
+    fn move_from_frame(&self, to: TargetRange, from: FrameRange<'_>) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.move_in(process, pages_of(to).start, from);
+            world.note(43, to.start() as u64, || format!("move from a frame to {:#x}: {done:?}", to.start()));
+            done
+        })
+    }
+
+    fn move_reserved(&self, to: TargetRange, from: FrameRange<'_>) -> usize {
+        self.turning(|world, process| {
+            let counted = world.move_zeros(process, to, from);
+            world.note(44, to.start() as u64, || format!("move zeros to {:#x}: {counted}", to.start()));
+            counted * PAGE_SIZE
+        })
+    }
+
+    fn move_to_frames(&self, to: FrameRange<'_>, from: TargetRange) -> Result<usize> {
+        self.turning(|world, process| {
+            let moved = world.move_out(process, to, from);
+            world.note(45, from.start() as u64, || {
+                format!("move {} pages out from {:#x}: {moved:?}", from.pages(), from.start())
+            });
+            moved.map(|pages| pages * PAGE_SIZE)
+        })
+    }
+
+    fn copy_to_frame(&self, to: FrameRange<'_>, from: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.copy_out(process, to, pages_of(from).start);
+            world.note(46, from.start() as u64, || format!("copy {:#x} out: {done:?}", from.start()));
+            done
+        })
+    }
+
+    fn discard(&self, range: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.processes[process].space.discard(&mut world.physical, pages_of(range));
+            world.note(47, range.start() as u64, || {
+                format!("discard {} pages at {:#x}: {done:?}", range.pages(), range.start())
+            });
+            done
+        })
+    }
+
+    fn discard_pages(&self, pages: &[TargetRange]) -> bool {
+        if !self.can_discard_pages() {
+            return false;
+        }
+        turn();
+        for &page in pages {
+            let stops = with(|world| {
+                let stops = world.draws.one_in(world.config.machine.discard_pages_fails_one_in);
+                let space = &mut world.processes[self.process].space;
+                stops || space.discard(&mut world.physical, pages_of(page)).is_err()
+            });
+            with(|world| {
+                world.note(48, page.start() as u64, || format!("discard page {:#x}", page.start()));
+            });
+            if stops {
+                return false;
+            }
+        }
+        turn();
+        true
+    }
+
+    fn can_discard_pages(&self) -> bool {
+        with(|world| !world.config.machine.no_discard_pages)
+    }
+
+    fn write_protect(&self, range: TargetRange, on: bool) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.processes[process].space.write_protect(pages_of(range), on);
+            if !on && done.is_ok() {
+                world.wake_pages(process, addresses(range));
+            }
+            world.note(49, range.start() as u64, || format!("protect {:#x} {on}: {done:?}", range.start()));
+            done
+        })
+    }
+
+    fn poison(&self, range: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            let faults = world.processes[process].faults();
+            world.fill_pages(process, pages_of(range), faults, |world, _, page| {
+                world.processes[process].space.poison(page)
+            })?;
+            Ok(())
+        })
+    }
+
+    fn wake(&self, range: TargetRange) -> Result<()> {
+        self.turning(|world, process| {
+            world.note(50, range.start() as u64, || format!("wakes who waits at {:#x}", range.start()));
+            world.wake_pages(process, addresses(range));
+        });
+        Ok(())
+    }
+
+    fn wake_all(&self) {
+        self.turning(|world, process| {
+            world.note(51, 0, || "wakes who waits for any page".to_owned());
+            world.wake_pages(process, 0..usize::MAX);
+        });
+    }
+
+    fn is_readable(&self, address: usize) -> bool {
+        turn();
+        access_by_kernel(self.process, (address >> PAGE_SHIFT) as u64, false).is_ok()
+    }
+
+    fn make_own(&self, range: TargetRange) -> Result<()> {
+        turn();
+        // As the kernel's own accesses: what is missing or protected faults, and is waited for.
+        pages_of(range).try_for_each(|page| access_by_kernel(self.process, page, true))
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn target_page<'a>(&self, page: TargetRange) -> &'a Page {
+        turn();
+        let page = pages_of(page).start;
+        with(|world| match world.processes[self.process].space.entry(page) {
+            Entry::Frame { id, .. } => own_memory::for_pager(world.physical.page(id)),
+            Entry::Zero { .. } => &ZEROS,
+            entry => {
+                world.fail(format!("the pager reads page {page:#x}, of which nothing is there: {entry:?}"));
+                &ZEROS
+            }
+        })
+    }
+
+    fn has_page_map(&self) -> bool {
+        with(|world| !world.config.machine.no_page_map)
+    }
+
+    fn page_map_entry(&self, address: usize) -> Option<PageMapEntry> {
+        if !self.has_page_map() {
+            return None;
+        }
+        self.turning(|world, process| {
+            let space = &world.processes[process].space;
+            let bits = match space.own(address) {
+                Some(own) => 1 << 63 | u64::from(own.is_exclusive && !own.is_zero) << 56,
+                None => space.page_map_bits(&world.physical, (address >> PAGE_SHIFT) as u64),
+            };
+            Some(PageMapEntry::from_bits(bits))
+        })
+    }
+
+    fn populated(&self, range: TargetRange) -> Option<[u64; MOST_POPULATED_PAGES / 64]> {
+        if !self.has_page_map() {
+            return None;
+        }
+        self.turning(|world, process| {
+            let space = &world.processes[process].space;
+            let mut found = [0; MOST_POPULATED_PAGES / 64];
+            for (index, page) in pages_of(range).enumerate() {
+                let bits = space.page_map_bits(&world.physical, page);
+                found[index / 64] |= u64::from(bits >> 62 != 0) << (index % 64);
+            }
+            Some(found)
+        })
+    }
+
+    fn outsiders(&self) -> Option<Outsiders> {
+        self.turning(|world, process| {
+            let process = &world.processes[process];
+            let pinned_bytes = process.space.pinned_pages(&world.physical) << PAGE_SHIFT;
+            Some(Outsiders { pinned_bytes, is_traced: process.is_traced })
+        })
+    }
+
+    fn ask_for_huge_pages(&self, _: TargetRange) -> Result<()> {
+        Ok(())
+    }
+
+    fn collapse(&self, _: TargetRange) -> Result<()> {
+        Err(Errno::INVAL)
+    }
+
+    #[allow(unsafe_code)]
+    unsafe fn frame_page<'a>(&self, frame: FrameRange<'a>) -> &'a Page {
+        with(|world| {
+            if world.processes[self.process].space.own(frame.start()).is_none() {
+                world.fail("the pager reads an empty frame".to_owned());
+            }
+        });
+        // SAFETY: the pager's word, and that of `own_memory`.
+        unsafe { frame.page() }
+    }
+
+    fn discard_frames(&self, frames: FrameRange<'_>) -> Result<()> {
+        self.turning(|world, process| {
+            for frame in each(frames) {
+                if world.processes[process].space.take_own(frame.start()).is_some() {
+                    own_memory::scribble(frame);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn populate_reserve(&self, pages: FrameRange<'_>) -> Result<()> {
+        self.turning(|world, process| {
+            let own = Own { is_exclusive: true, is_zero: false };
+            each(pages).for_each(|page| world.processes[process].space.set_own(page.start(), own));
+        });
+        Ok(())
+    }
+
+    fn map_doorbell(&self, doorbell: FrameRange<'_>) {
+        self.turning(|world, process| {
+            let own = Own { is_exclusive: true, is_zero: true };
+            world.processes[process].space.set_own(doorbell.start(), own);
+            world.wake_pages(process, doorbell.start()..doorbell.start() + PAGE_SIZE);
+        });
+    }
+
+    fn touch_doorbell(doorbell: FrameRange<'_>) {
+        turn();
+        let address = doorbell.start();
+        let rings = with(|world| {
+            let process = world
+                .current_process()
+                .filter(|&process| world.processes[process].space.own(address).is_none())?;
+            world.raise(process, address, false, false);
+            Some(process)
+        });
+        if rings.is_some() {
+            wait(Wait::Page { address }, None);
+        }
+    }
+
+    fn unmap_doorbells(doorbells: FrameRange<'_>) {
+        turn();
+        with(|world| {
+            if let Some(process) = world.current_process() {
+                for doorbell in each(doorbells) {
+                    world.processes[process].space.take_own(doorbell.start());
+                }
+            }
+        });
+        turn();
+    }
+
+    fn supervisor_is_gone(&self) -> bool {
+        turn();
+        with(|world| world.supervisor_is_gone)
+    }
+}

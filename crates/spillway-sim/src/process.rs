@@ -1,0 +1,48 @@
+//! A process of the run: what the kernel, the program and the oracle know of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::oracle::Shadow;
+use crate::pager::Pager;
+use crate::program::Program;
+use crate::space::{Faults, Space};
+use crate::world::Message;
+
+/// One process.
+#[derive(Default)]
+pub struct Process {
+    /// Its memory, as the kernel has it.
+    pub space: Space,
+    /// Faults that no handler has read.
+    pub queue: VecDeque<Message>,
+    /// It has neither ended nor been killed.
+    pub is_alive: bool,
+    /// Its faults are served by its own threads.
+    pub is_inline: bool,
+    /// A debugger is attached.
+    pub is_traced: bool,
+    /// Its pager, once that has begun.
+    pub pager: Option<Pager>,
+    /// Its pager serves.
+    pub is_ready: bool,
+    /// The supervisor has given back what it held.
+    pub is_reaped: bool,
+    /// What it must read.
+    pub shadow: Shadow,
+    /// What its program has mapped, and what its threads do.
+    pub program: Program,
+    /// Its place in the run's table.
+    pub entry: usize,
+    /// Lines of the pager's.
+    pub told: Vec<String>,
+    /// What each thread does at this moment, and since which turn and when.
+    pub operations: BTreeMap<usize, (u64, u64, String)>,
+}
+
+impl Process {
+    /// To whom faults of managed memory go.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        if self.is_inline { Faults::Signals } else { Faults::Handlers }
+    }
+}

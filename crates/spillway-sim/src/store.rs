@@ -1,0 +1,491 @@
+//! Stores in which everything goes wrong that may: the real `ram:` and `compressed:` under a cover that takes turns and
+//! spoils pages, and a model of what answers late and out of order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_store::{Lane, LatencyClass, ReadRequest, Room, Store, StoreError, StoreSpec, WriteRequest};
+
+use crate::config::{StoreConfig, StoreKind};
+use crate::contents::SCRIBBLE;
+use crate::world::{self, World, with};
+
+/// A store, as all processes of the world share it.
+pub struct StoreModel {
+    config: StoreConfig,
+    /// For messages.
+    pub uri: String,
+    /// Slots that it offers.
+    pub capacity_slots: u32,
+    /// The real one below.
+    inner: Option<Arc<dyn Store>>,
+    /// What the modelled one holds.
+    pages: BTreeMap<u32, Box<Page>>,
+    requests: u64,
+    under_way: Vec<UnderWay>,
+    /// It has returned, or will return, what was not stored there.
+    pub has_spoilt: bool,
+    /// Requests have failed.
+    pub has_failed: bool,
+    /// It has refused pages for want of room.
+    pub has_been_full: bool,
+}
+
+/// A request that is not done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnderWay {
+    process: Option<usize>,
+    slot: u32,
+    is_write: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Done,
+    Fails,
+    Dead,
+    Full,
+    Damaged,
+    Forgotten,
+    Misplaced,
+}
+
+impl StoreModel {
+    /// A store by its number among those of the run.
+    ///
+    /// # Errors
+    /// Where the real store below cannot be made.
+    pub fn new(number: usize, config: &StoreConfig) -> Result<Self, StoreError> {
+        let bytes = u64::from(config.slots) * PAGE_SIZE as u64;
+        let uri = match config.kind {
+            StoreKind::Ram => format!("ram:?size={bytes}"),
+            StoreKind::Compressed => format!("compressed:?size={}", bytes / 4),
+            StoreKind::Remote => format!("nbd://10.0.0.{number}:10809/a"),
+        };
+        let inner = match config.kind {
+            StoreKind::Remote => None,
+            _ => Some(open(&uri)?),
+        };
+        let capacity_slots = inner.as_ref().map_or(config.slots, |inner| inner.capacity_slots());
+        Ok(Self {
+            config: config.clone(),
+            uri,
+            capacity_slots,
+            inner,
+            pages: BTreeMap::new(),
+            requests: 0,
+            under_way: Vec::new(),
+            has_spoilt: false,
+            has_failed: false,
+            has_been_full: false,
+        })
+    }
+
+    /// What a process opens.
+    #[must_use]
+    pub fn handle(&self, number: usize) -> Arc<dyn Store> {
+        let (uri, capacity_slots, inner) = (self.uri.clone(), self.capacity_slots, self.inner.clone());
+        let latency_class = match self.config.kind {
+            StoreKind::Ram => LatencyClass::Memory,
+            StoreKind::Compressed => LatencyClass::Compression,
+            StoreKind::Remote => LatencyClass::Remote,
+        };
+        Arc::new(SimStore { number, uri, capacity_slots, latency_class, inner })
+    }
+
+    fn error(&self, fate: Fate) -> StoreError {
+        let store = self.uri.clone();
+        match fate {
+            Fate::Full => StoreError::Full { store },
+            Fate::Dead => StoreError::Gone { store, reason: "the simulated store has died".to_owned() },
+            _ => StoreError::Io { store, reason: "the simulated store has failed".to_owned() },
+        }
+    }
+}
+
+fn open(uri: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let unusable = |reason: String| StoreError::Unusable {
+        store: uri.to_owned(),
+        reason,
+        remedy: "this is a mistake of the simulator's".to_owned(),
+    };
+    let spec: StoreSpec = uri.parse().map_err(|error| unusable(format!("{error}")))?;
+    let parts = spec.prepare("simulated")?;
+    spec.open(parts, "simulated")
+}
+
+impl World {
+    /// Takes up a request, with what becomes of it.
+    fn begin_request(&mut self, number: usize, slot: u32, is_write: bool) -> Fate {
+        let process = self.current_process();
+        let alive: Vec<bool> = self.processes.iter().map(|process| process.is_alive).collect();
+        let model = &mut self.stores[number];
+        model.requests += 1;
+        let request = UnderWay { process, slot, is_write };
+        let is_alive = |process: Option<usize>| process.is_none_or(|number| alive[number]);
+        let other = model
+            .under_way
+            .iter()
+            .find(|other| other.slot == slot && (is_write || other.is_write) && is_alive(other.process));
+        let clash = other.map(|other| {
+            let how = |is_write| if is_write { "written" } else { "read" };
+            format!(
+                "slot {slot} of {} is {} while it is being {} by process {:?}",
+                model.uri,
+                how(is_write),
+                how(other.is_write),
+                other.process
+            )
+        });
+        model.under_way.push(request);
+        if let Some(clash) = clash {
+            self.fail(clash);
+        }
+        self.fate(number, is_write)
+    }
+
+    fn end_request(&mut self, number: usize, slot: u32, is_write: bool) {
+        let request = UnderWay { process: self.current_process(), slot, is_write };
+        let under_way = &mut self.stores[number].under_way;
+        if let Some(index) = under_way.iter().position(|other| *other == request) {
+            under_way.swap_remove(index);
+        }
+    }
+
+    fn fate(&mut self, number: usize, is_write: bool) -> Fate {
+        let model = &mut self.stores[number];
+        let (faults, request) = (&model.config.faults, model.requests);
+        let fails = faults.fails_at_request..faults.fails_at_request + faults.fails_for_requests;
+        if faults.dies_at_request != 0 && request >= faults.dies_at_request {
+            model.has_failed = true;
+            return Fate::Dead;
+        }
+        if fails.contains(&request) {
+            model.has_failed = true;
+            return Fate::Fails;
+        }
+        if request == faults.emptied_at_request {
+            model.has_spoilt = true;
+            self.empty(number);
+        }
+        if !is_write {
+            return Fate::Done;
+        }
+        let model = &mut self.stores[number];
+        let faults = &model.config.faults;
+        let draws = &mut self.draws;
+        if draws.one_in(faults.full_one_in) {
+            model.has_been_full = true;
+            return Fate::Full;
+        }
+        let fate = if draws.one_in(faults.damages_one_in) {
+            Fate::Damaged
+        } else if draws.one_in(faults.forgets_one_in) {
+            Fate::Forgotten
+        } else if draws.one_in(faults.misplaces_one_in) {
+            Fate::Misplaced
+        } else {
+            Fate::Done
+        };
+        if fate != Fate::Done {
+            self.stores[number].has_spoilt = true;
+            self.note(20, number as u64, || format!("the store spoils a page: {fate:?}"));
+        }
+        fate
+    }
+
+    fn empty(&mut self, number: usize) {
+        self.note(21, number as u64, || "the store loses everything".to_owned());
+        let model = &mut self.stores[number];
+        model.pages.clear();
+        if let Some(Ok(mut lane)) = model.inner.as_ref().map(|inner| inner.open_lane()) {
+            lane.discard(&(0..model.capacity_slots).collect::<Vec<_>>());
+        }
+    }
+
+    fn latency(&mut self, number: usize) -> Option<Duration> {
+        let model = &self.stores[number];
+        let (kind, latency_ns) = (model.config.kind, model.config.latency_ns);
+        let stalls = self.draws.one_in(model.config.faults.stalls_one_in);
+        let is_remote = kind == StoreKind::Remote;
+        let factor = if stalls { 1_000 } else { 1 };
+        (is_remote || stalls).then(|| Duration::from_nanos((1 + self.draws.below(latency_ns)) * factor))
+    }
+}
+
+/// A store, as one process sees it.
+struct SimStore {
+    number: usize,
+    uri: String,
+    capacity_slots: u32,
+    latency_class: LatencyClass,
+    inner: Option<Arc<dyn Store>>,
+}
+
+impl Store for SimStore {
+    fn uri(&self) -> &str {
+        &self.uri
+    }
+
+    fn capacity_slots(&self) -> u32 {
+        self.capacity_slots
+    }
+
+    fn latency_class(&self) -> LatencyClass {
+        self.latency_class
+    }
+
+    fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
+        let inner = self.inner.as_ref().map(|inner| inner.open_lane()).transpose()?;
+        Ok(Box::new(SimLane { number: self.number, capacity_slots: self.capacity_slots, inner }))
+    }
+
+    fn room(&self) -> Option<Room> {
+        self.inner.as_ref().and_then(|inner| inner.room())
+    }
+}
+
+/// One thread's way to it.
+struct SimLane {
+    number: usize,
+    capacity_slots: u32,
+    inner: Option<Box<dyn Lane>>,
+}
+
+fn shuffled(count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    with(|world| {
+        for last in (1..count).rev() {
+            order.swap(last, world.draws.index(last + 1));
+        }
+    });
+    order
+}
+
+fn digest(page: &Page) -> u64 {
+    let words = page.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+    words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(7))
+}
+
+impl SimLane {
+    fn wait_for_answers(&self) {
+        match with(|world| world.latency(self.number)) {
+            Some(latency) => {
+                world::wait(crate::tasks::Wait::Sleep, Some(latency));
+            }
+            None => world::turn(),
+        }
+    }
+
+    fn store(&mut self, slot: u32, page: &Page) -> Result<(), StoreError> {
+        if let Some(inner) = &mut self.inner {
+            let mut batch = [WriteRequest { slot, page, outcome: Ok(()) }];
+            inner.write(&mut batch);
+            return batch.into_iter().map(|request| request.outcome).collect();
+        }
+        with(|world| {
+            world.stores[self.number].pages.insert(slot, Box::new(*page));
+        });
+        Ok(())
+    }
+
+    fn load(&mut self, slot: u32, page: &mut Page) -> Result<(), StoreError> {
+        if let Some(inner) = &mut self.inner {
+            let mut batch = [ReadRequest { slot, page, outcome: Ok(()) }];
+            inner.read(&mut batch);
+            return batch.into_iter().map(|request| request.outcome).collect();
+        }
+        with(|world| match world.stores[self.number].pages.get(&slot) {
+            Some(stored) => *page = **stored,
+            None => page.fill(0),
+        });
+        Ok(())
+    }
+
+    /// Stores a page half-way first: who reads the slot meanwhile sees that.
+    fn store_in_steps(&mut self, slot: u32, page: &Page) -> Result<(), StoreError> {
+        if with(|world| world.draws.one_in(4)) {
+            let mut half = *page;
+            half[PAGE_SIZE / 2..].fill(SCRIBBLE);
+            self.store(slot, &half)?;
+            world::turn();
+        }
+        self.store(slot, page)
+    }
+
+    fn write_one(&mut self, slot: u32, page: &Page, fate: Fate) -> Result<(), StoreError> {
+        if slot >= self.capacity_slots {
+            return Err(with(|world| world.stores[self.number].error(Fate::Fails)));
+        }
+        match fate {
+            Fate::Done => self.store_in_steps(slot, page),
+            Fate::Damaged => {
+                let mut damaged = *page;
+                damaged[with(|world| world.draws.index(PAGE_SIZE))] ^= 0x10;
+                self.store(slot, &damaged)
+            }
+            Fate::Forgotten => Ok(()),
+            Fate::Misplaced => self.store((slot + 1) % self.capacity_slots, page),
+            Fate::Full | Fate::Fails | Fate::Dead => Err(with(|world| world.stores[self.number].error(fate))),
+        }
+    }
+}
+
+impl Lane for SimLane {
+    fn write(&mut self, batch: &mut [WriteRequest<'_>]) {
+        let number = self.number;
+        let begun: Vec<(Fate, u64)> = batch
+            .iter()
+            .map(|request| {
+                (with(|world| world.begin_request(number, request.slot, true)), digest(request.page))
+            })
+            .collect();
+        world::turn();
+        self.wait_for_answers();
+        for index in shuffled(batch.len()) {
+            let request = &mut batch[index];
+            let (fate, before) = begun[index];
+            request.outcome = self.write_one(request.slot, request.page, fate);
+            world::turn();
+            with(|world| world.end_request(number, request.slot, true));
+            if matches!(request.outcome, Err(StoreError::Full { .. })) {
+                with(|world| world.stores[number].has_been_full = true);
+            }
+            if digest(request.page) != before {
+                world::fail(|| format!("a page changes while it is written to slot {}", request.slot));
+            }
+        }
+    }
+
+    fn read(&mut self, batch: &mut [ReadRequest<'_>]) {
+        let number = self.number;
+        let fates: Vec<Fate> = batch
+            .iter()
+            .map(|request| with(|world| world.begin_request(number, request.slot, false)))
+            .collect();
+        world::turn();
+        self.wait_for_answers();
+        for index in shuffled(batch.len()) {
+            let request = &mut batch[index];
+            request.outcome = match fates[index] {
+                Fate::Done if request.slot < self.capacity_slots => self.load(request.slot, request.page),
+                fate => Err(with(|world| world.stores[number].error(fate))),
+            };
+            world::turn();
+            with(|world| world.end_request(number, request.slot, false));
+        }
+    }
+
+    fn page(&self, slot: u32) -> Option<&Page> {
+        world::turn();
+        let model_fails = with(|world| {
+            let is_in_place = world.stores[self.number].config.kind == StoreKind::Ram;
+            !is_in_place
+        });
+        if model_fails { None } else { self.inner.as_ref()?.page(slot) }
+    }
+
+    fn discard(&mut self, slots: &[u32]) {
+        world::turn();
+        if let Some(inner) = &mut self.inner {
+            inner.discard(slots);
+        }
+        with(|world| {
+            let pages = &mut world.stores[self.number].pages;
+            slots.iter().for_each(|slot| {
+                pages.remove(slot);
+            });
+        });
+        world::turn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Overrides, StoreFaults};
+
+    const PAGE: Page = [5; PAGE_SIZE];
+
+    /// Runs `work` with a store of this kind and these faults, and returns what the model then says.
+    fn in_world(kind: StoreKind, faults: StoreFaults, work: impl FnOnce(&mut dyn Lane) + Send + 'static) {
+        let config = Config {
+            kills_at: Vec::new(),
+            supervisor_dies_at: 0,
+            ..Config::of_seed(1, &Overrides::default())
+        };
+        let store = StoreConfig { kind, slots: 64, latency_ns: 1000, faults };
+        let outcome = world::run(config, false, || {
+            let model = StoreModel::new(0, &store).unwrap();
+            let handle = model.handle(0);
+            with(|world| {
+                world.stores.push(model);
+                let body = move || {
+                    work(&mut *handle.open_lane().unwrap());
+                    with(|world| world.is_over = true);
+                    world::turn();
+                };
+                world.spawn("one".to_owned(), None, Box::new(body));
+            });
+        });
+        assert_eq!(outcome.failure, None);
+    }
+
+    fn write(lane: &mut dyn Lane, slots: &[u32]) -> Vec<bool> {
+        let mut batch: Vec<_> =
+            slots.iter().map(|&slot| WriteRequest { slot, page: &PAGE, outcome: Ok(()) }).collect();
+        lane.write(&mut batch);
+        batch.iter().map(|request| request.outcome.is_ok()).collect()
+    }
+
+    fn read(lane: &mut dyn Lane, slot: u32) -> Result<Page, StoreError> {
+        let mut page = [1; PAGE_SIZE];
+        let mut batch = [ReadRequest { slot, page: &mut page, outcome: Ok(()) }];
+        lane.read(&mut batch);
+        let [ReadRequest { outcome, .. }] = batch;
+        outcome.map(|()| page)
+    }
+
+    #[test]
+    fn every_kind_keeps_pages() {
+        for kind in [StoreKind::Ram, StoreKind::Compressed, StoreKind::Remote] {
+            in_world(kind, StoreFaults::default(), move |lane| {
+                assert_eq!(write(lane, &[3, 1, 2]), [true; 3]);
+                assert!((1..4).all(|slot| read(lane, slot) == Ok(PAGE)));
+                assert_eq!(lane.page(1).is_some(), kind == StoreKind::Ram);
+                lane.discard(&[1]);
+                assert_eq!(read(lane, 2), Ok(PAGE));
+            });
+        }
+    }
+
+    #[test]
+    fn stores_fail_for_a_while_and_spoil_pages() {
+        let fails = StoreFaults { fails_at_request: 2, fails_for_requests: 1, ..StoreFaults::default() };
+        in_world(StoreKind::Remote, fails, |lane| {
+            assert_eq!(write(lane, &[1]), [true]);
+            assert!(matches!(read(lane, 1), Err(StoreError::Io { .. })));
+            assert_eq!(read(lane, 1), Ok(PAGE));
+            assert!(with(|world| world.stores[0].has_failed && !world.stores[0].has_spoilt));
+        });
+        let damages = StoreFaults { damages_one_in: 1, ..StoreFaults::default() };
+        in_world(StoreKind::Ram, damages, |lane| {
+            assert_eq!(write(lane, &[1]), [true]);
+            assert_ne!(read(lane, 1), Ok(PAGE));
+            assert!(with(|world| world.stores[0].has_spoilt));
+        });
+        let dies = StoreFaults { dies_at_request: 2, ..StoreFaults::default() };
+        in_world(StoreKind::Compressed, dies, |lane| {
+            assert_eq!(write(lane, &[1]), [true]);
+            assert!(matches!(read(lane, 1), Err(StoreError::Gone { .. })));
+        });
+        let emptied = StoreFaults { emptied_at_request: 2, ..StoreFaults::default() };
+        in_world(StoreKind::Remote, emptied, |lane| {
+            assert_eq!(write(lane, &[1]), [true]);
+            assert_eq!(read(lane, 1), Ok([0; PAGE_SIZE]));
+        });
+    }
+}

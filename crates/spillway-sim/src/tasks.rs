@@ -1,0 +1,246 @@
+//! The tasks of a world - threads of programs, of the pager and of the machine - and who of them runs next.
+
+use crate::config::Strategy;
+use crate::draws::Draws;
+
+/// A task, by its place in [`Tasks`].
+pub type TaskId = usize;
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing: it runs when its turn comes.
+    Nothing,
+    /// Time alone.
+    Sleep,
+    /// A page of its process, or a doorbell.
+    Page {
+        /// Its address.
+        address: usize,
+    },
+    /// A message of a fault in its process.
+    Message,
+    /// A futex, by the address of its word.
+    Futex(usize),
+    /// A process that is about to be ready.
+    Process(usize),
+    /// Its end: it will never run again.
+    Forever,
+}
+
+/// One thread.
+#[derive(Debug)]
+pub struct Task {
+    /// For the trace.
+    pub name: String,
+    /// Whose it is; `None` for the machine's own.
+    pub process: Option<usize>,
+    /// What it waits for.
+    pub wait: Wait,
+    /// When it stops waiting in any case.
+    pub until_ns: Option<u64>,
+    /// It has returned, or its process was killed.
+    pub is_over: bool,
+    /// Its wait ended before its time.
+    pub was_woken: bool,
+    priority: u64,
+}
+
+/// All tasks.
+#[derive(Debug)]
+pub struct Tasks {
+    list: Vec<Task>,
+    runnable: Vec<TaskId>,
+    current: Option<TaskId>,
+    strategy: Strategy,
+    lowest_priority: u64,
+    next_timeout_ns: u64,
+}
+
+impl Tasks {
+    /// None so far.
+    #[must_use]
+    pub fn new(strategy: Strategy) -> Self {
+        Self {
+            list: Vec::new(),
+            runnable: Vec::new(),
+            current: None,
+            strategy,
+            lowest_priority: 1 << 32,
+            next_timeout_ns: u64::MAX,
+        }
+    }
+
+    /// Adds a task that can run at once.
+    pub fn add(&mut self, name: String, process: Option<usize>, draws: &mut Draws) -> TaskId {
+        let id = self.list.len();
+        let priority = (1 << 33) + draws.below(1 << 20);
+        let (wait, until_ns) = (Wait::Nothing, None);
+        self.list.push(Task { name, process, wait, until_ns, is_over: false, was_woken: false, priority });
+        self.runnable.push(id);
+        id
+    }
+
+    /// One task.
+    #[must_use]
+    pub fn get(&self, id: TaskId) -> &Task {
+        &self.list[id]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        self.list.iter().enumerate()
+    }
+
+    /// Who runs now.
+    #[must_use]
+    pub fn current(&self) -> Option<TaskId> {
+        self.current
+    }
+
+    /// Has a task wait.
+    pub fn set_waiting(&mut self, id: TaskId, wait: Wait, until_ns: Option<u64>) {
+        let task = &mut self.list[id];
+        (task.wait, task.until_ns, task.was_woken) = (wait, until_ns, false);
+        self.next_timeout_ns = self.next_timeout_ns.min(until_ns.unwrap_or(u64::MAX));
+        self.runnable.retain(|&other| other != id);
+    }
+
+    /// Ends a task's wait.
+    pub fn wake(&mut self, id: TaskId) {
+        let task = &mut self.list[id];
+        if task.is_over || matches!(task.wait, Wait::Nothing | Wait::Forever) {
+            return;
+        }
+        (task.wait, task.until_ns, task.was_woken) = (Wait::Nothing, None, true);
+        self.runnable.push(id);
+    }
+
+    /// Ends the wait of all tasks that wait for what `what` says.
+    pub fn wake_where(&mut self, what: impl Fn(&Task) -> bool) -> usize {
+        let waiting: Vec<TaskId> = self.iter().filter(|(_, task)| what(task)).map(|(id, _)| id).collect();
+        waiting.iter().for_each(|&id| self.wake(id));
+        waiting.len()
+    }
+
+    /// A task never runs again.
+    pub fn end(&mut self, id: TaskId) {
+        self.list[id].is_over = true;
+        self.list[id].wait = Wait::Forever;
+        self.list[id].until_ns = None;
+        self.runnable.retain(|&other| other != id);
+    }
+
+    /// Ends all tasks of a process.
+    pub fn end_process(&mut self, process: usize) {
+        for id in 0..self.list.len() {
+            if self.list[id].process == Some(process) {
+                self.end(id);
+            }
+        }
+    }
+
+    /// Who runs next. Wakes those whose time has come, and lets time pass where everybody waits; `None` where nobody will
+    /// ever run again.
+    pub fn choose(&mut self, clock_ns: &mut u64, draws: &mut Draws) -> Option<TaskId> {
+        if self.runnable.is_empty() && self.next_timeout_ns != u64::MAX {
+            self.find_next_timeout();
+            if self.next_timeout_ns == u64::MAX {
+                return None;
+            }
+            *clock_ns = (*clock_ns).max(self.next_timeout_ns);
+        }
+        if *clock_ns >= self.next_timeout_ns {
+            self.end_timeouts(*clock_ns);
+            if self.runnable.is_empty() {
+                // The earliest of them is over by now.
+                return self.choose(clock_ns, draws);
+            }
+        }
+        let current = self.current.filter(|id| self.runnable.contains(id));
+        let next = match (self.strategy, current) {
+            _ if self.runnable.is_empty() => return None,
+            (Strategy::Uniform { switch_one_in }, Some(current)) if !draws.one_in(switch_one_in) => current,
+            (Strategy::Uniform { .. }, _) => self.runnable[draws.index(self.runnable.len())],
+            (Strategy::Priorities { change_one_in }, current) => {
+                if let Some(current) = current.filter(|_| draws.one_in(change_one_in)) {
+                    self.lowest_priority -= 1;
+                    self.list[current].priority = self.lowest_priority;
+                }
+                let first = self.runnable[0];
+                self.runnable.iter().fold(first, |best, &id| {
+                    if self.list[id].priority > self.list[best].priority { id } else { best }
+                })
+            }
+        };
+        self.current = Some(next);
+        Some(next)
+    }
+
+    fn find_next_timeout(&mut self) {
+        self.next_timeout_ns = self.list.iter().filter_map(|task| task.until_ns).min().unwrap_or(u64::MAX);
+    }
+
+    fn end_timeouts(&mut self, clock_ns: u64) {
+        for id in 0..self.list.len() {
+            if self.list[id].until_ns.is_some_and(|until| until <= clock_ns) {
+                self.wake(id);
+                self.list[id].was_woken = false;
+            }
+        }
+        self.find_next_timeout();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three(strategy: Strategy) -> (Tasks, Draws) {
+        let (mut tasks, mut draws) = (Tasks::new(strategy), Draws::new(1));
+        for name in ["a", "b", "c"] {
+            tasks.add(name.to_owned(), Some(0), &mut draws);
+        }
+        (tasks, draws)
+    }
+
+    #[test]
+    fn time_passes_where_everybody_waits() {
+        let (mut tasks, mut draws) = three(Strategy::Uniform { switch_one_in: 1 });
+        let mut clock_ns = 10;
+        for (id, until) in [(0, Some(500)), (1, None), (2, Some(300))] {
+            tasks.set_waiting(id, Wait::Sleep, until);
+        }
+        assert_eq!((tasks.choose(&mut clock_ns, &mut draws), clock_ns), (Some(2), 300));
+        assert!(!tasks.get(2).was_woken);
+        tasks.end(2);
+        tasks.wake(1);
+        assert_eq!((tasks.choose(&mut clock_ns, &mut draws), clock_ns), (Some(1), 300));
+        assert!(tasks.get(1).was_woken);
+        tasks.end(1);
+        assert_eq!((tasks.choose(&mut clock_ns, &mut draws), clock_ns), (Some(0), 500));
+        tasks.end(0);
+        assert_eq!(tasks.choose(&mut clock_ns, &mut draws), None);
+    }
+
+    #[test]
+    fn every_task_has_its_turn() {
+        for strategy in [Strategy::Uniform { switch_one_in: 3 }, Strategy::Priorities { change_one_in: 5 }] {
+            let (mut tasks, mut draws) = three(strategy);
+            let mut turns = [0; 3];
+            for _ in 0..600 {
+                turns[tasks.choose(&mut 0, &mut draws).unwrap()] += 1;
+            }
+            assert!(turns.iter().all(|&count| count > 60), "{strategy:?}: {turns:?}");
+        }
+    }
+
+    #[test]
+    fn the_tasks_of_a_process_end_together() {
+        let (mut tasks, mut draws) = three(Strategy::Uniform { switch_one_in: 1 });
+        let other = tasks.add("d".to_owned(), Some(1), &mut draws);
+        tasks.end_process(0);
+        tasks.wake(0);
+        assert!((0..20).all(|_| tasks.choose(&mut 0, &mut draws) == Some(other)));
+    }
+}
