@@ -91,7 +91,8 @@ impl Startup {
     /// [`crate::run::settings::RUN_VARIABLE`]).
     ///
     /// # Errors
-    /// [`AttachError::Refused`] where the variable names no run; [`AttachError::Kernel`] where there is no memory.
+    /// [`AttachError::Refused`] where the variable names no run; [`AttachError::Kernel`] where there is no
+    /// memory.
     pub fn new(run_variable: &str) -> Result<Self, AttachError> {
         // The pager's threads have no standard error of their own.
         std::panic::set_hook(Box::new(|panic| {
