@@ -313,6 +313,7 @@ impl Birth {
             leaving_ranges: AtomicU32::new(0),
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
+            has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             read_ahead: ReadAhead::new(threads::allowed_cpus().len()),
             zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,

@@ -32,6 +32,7 @@ pub mod engine;
 mod evict;
 mod fault;
 mod fetch;
+pub mod foreign;
 mod fork;
 pub mod frames;
 pub mod gate;

@@ -302,6 +302,7 @@ impl RunState {
                 .is_ok();
             if claimed {
                 process.words[PARENT_AT].store(parent, Ordering::Relaxed);
+                process.words[WANTED_AT].store(0, Ordering::Relaxed);
                 process.words[PID_AT].store(pid, Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
@@ -359,6 +360,7 @@ const MANAGED_AT_PROCESS: usize = 3;
 const EVICTOR_AT: usize = 4;
 const REQUESTED_AT: usize = 5;
 const PARENT_AT: usize = 6;
+const WANTED_AT: usize = 7;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -400,6 +402,12 @@ impl Process<'_> {
     #[must_use]
     pub fn managed_pages(&self) -> &AtomicU64 {
         &self.words[MANAGED_AT_PROCESS]
+    }
+
+    /// What another process asks it to bring in: see [`crate::foreign`]. 0 for nothing.
+    #[must_use]
+    pub fn wanted_memory(&self) -> &AtomicU64 {
+        &self.words[WANTED_AT]
     }
 
     /// Pages that other processes ask it to evict.

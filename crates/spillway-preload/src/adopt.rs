@@ -5,7 +5,7 @@ use spillway_sys::maps::{self, Mapping};
 use spillway_sys::memory;
 use spillway_sys::objects::{self, ZeroedData};
 
-use crate::call;
+use crate::process::call;
 
 /// Data segments below this size stay as they are: most libraries have a few pages each.
 const MIN_DATA_BYTES: usize = 1 << 20;

@@ -9,7 +9,7 @@ use spillway_pager::program::{Program, examine};
 use spillway_pager::settings::RUN_VARIABLE;
 
 use crate::inline::system_calls::perform;
-use crate::{complain, to_libc};
+use crate::process::{complain, to_libc};
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
@@ -125,7 +125,7 @@ fn split(variable: &[u8]) -> (&[u8], &[u8]) {
 
 /// This library's path and the run's variable, as this process was started with them.
 fn own_variables() -> Option<(Vec<u8>, Vec<u8>)> {
-    crate::OWN_VARIABLES.get().cloned()
+    crate::process::OWN_VARIABLES.get().cloned()
 }
 
 /// Names a program that runs unmanaged; each once a process, as far as 64 bits can tell.

@@ -9,14 +9,15 @@ use spillway_sys::raw;
 use spillway_sys::raw_thread::SignalsBlocked;
 use spillway_sys::signal::bit;
 
-use crate::inline::system_calls::forking;
-use crate::install::{ORIGINAL_CLONE, ORIGINAL_FORK};
-use crate::{BIRTH, call, heap, inline, set_errno, stop};
+use crate::heap;
+use crate::inline::presence::{self, forking};
+use crate::originals::{ORIGINAL_CLONE, ORIGINAL_FORK};
+use crate::process::{BIRTH, call, set_errno, stop};
 
 /// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the fork's end. In inline
 /// mode two cannot be blocked, since libc's own fork raises them; those that somebody sends wait.
 fn without_signals<T>(work: impl FnOnce(&SignalsBlocked) -> T) -> T {
-    if inline::pager().is_none() {
+    if presence::pager().is_none() {
         return work(&SignalsBlocked::but(0));
     }
     undisturbed(|| work(&SignalsBlocked::but(bit(libc::SIGBUS) | bit(libc::SIGSYS))))
@@ -69,7 +70,7 @@ fn attach_child(entry: usize) {
     if let Err(reason) = birth.attach_forked(entry) {
         stop(&format!("a forked process cannot be managed, so it is stopped: {reason}"));
     }
-    inline::enter_child();
+    presence::enter_child();
 }
 
 struct CloneStart {

@@ -4,15 +4,15 @@
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use spillway_pager::calls::Operation;
-use spillway_sys::raw;
-use spillway_sys::raw_thread::is_raw_thread;
-
+use spillway_core::page_word::State;
 use spillway_pager::attach::Birth;
-use spillway_sys::maps;
+use spillway_pager::calls::Operation;
+use spillway_sys::{maps, raw};
 
-use crate::install::CURRENT_BREAK;
-use crate::{BIRTH, call, fork_hooks, inline, set_errno, stop, to_libc};
+use crate::fork_hooks;
+use crate::originals::CURRENT_BREAK;
+use crate::process::{BIRTH, call, set_errno, stop, to_libc};
+use crate::remote;
 
 const PAGE_SIZE: usize = 4096;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
@@ -368,6 +368,25 @@ pub fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
 }
 
+/// What mincore(2) tells beyond what the kernel has told: a page that holds something counts as resident, local or far.
+/// `told` is the kernel's answer.
+pub fn tell_residency(arguments: [usize; 6], told: isize) -> isize {
+    let [start, bytes, to, ..] = arguments;
+    if told == 0
+        && let Some(engine) = BIRTH.get().and_then(Birth::engine)
+    {
+        let first = start / PAGE_SIZE;
+        for (page_number, word) in engine.table.range(first as u64, (first + up(bytes) / PAGE_SIZE) as u64) {
+            if word.peek().state != State::Absent {
+                let at = to + (page_number as usize - first);
+                // SAFETY: the kernel has just written there, one byte for each page.
+                unsafe { *std::ptr::with_exposed_provenance_mut::<u8>(at) |= 1 };
+            }
+        }
+    }
+    told
+}
+
 /// A system call that changes the address space; `None` for any other.
 pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
     let [a, b, c, ..] = arguments;
@@ -381,23 +400,6 @@ pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
     })
 }
 
-/// syscall(2): the calls that have hooks go through them.
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
-    let arguments = [a, b, c, d, e, f];
-    if !is_raw_thread() && inline::pager().is_some() {
-        return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
-    }
-    to_libc(pass_on(number as usize, arguments)) as c_long
-}
-
 /// A system call by number in thread mode.
 pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     if let Some(result) = by_number(number, arguments) {
@@ -409,7 +411,16 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
         libc::SYS_clone if arguments[0] & libc::CLONE_VM as usize == 0 => {
             fork_hooks::by_system_call(number, arguments)
         }
-        // SAFETY: the program's own call.
-        _ => unsafe { raw::syscall(number, arguments) },
+        libc::SYS_mincore => tell_residency(arguments, kernel(number, arguments)),
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            remote::transfer(number, arguments, &mut kernel)
+        }
+        _ => kernel(number, arguments),
     }
+}
+
+/// The program's own call.
+fn kernel(number: usize, arguments: [usize; 6]) -> isize {
+    // SAFETY: by the program's word.
+    unsafe { raw::syscall(number, arguments) }
 }
