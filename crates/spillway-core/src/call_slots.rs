@@ -29,6 +29,9 @@ const DONE: u32 = 4;
 const SPENT: u32 = 5;
 const RESETTING: u32 = 6;
 
+/// Words that a request carries.
+pub const ARGUMENTS: usize = 6;
+
 /// A page for each slot, whose fault is the message that something is asked.
 pub trait Doorbells {
     /// Returns once the slot's doorbell is mapped, or for no reason. Tells the pager when it is not.
@@ -40,7 +43,7 @@ pub trait Doorbells {
 struct Slot {
     state: AtomicU32,
     operation: AtomicU32,
-    arguments: [AtomicUsize; 4],
+    arguments: [AtomicUsize; ARGUMENTS],
     result: AtomicUsize,
 }
 
@@ -71,7 +74,7 @@ impl Slots {
     }
 
     /// Asks and waits for the answer.
-    pub fn ask(&self, doorbells: &impl Doorbells, operation: u32, arguments: [usize; 4]) -> usize {
+    pub fn ask(&self, doorbells: &impl Doorbells, operation: u32, arguments: [usize; ARGUMENTS]) -> usize {
         let index = self.claim(doorbells);
         let slot = &self.slots[index];
         slot.operation.store(operation, Ordering::Relaxed);
@@ -113,7 +116,7 @@ impl Slots {
 
     /// Takes up a request, once: its operation and arguments.
     #[must_use]
-    pub fn take(&self, index: usize) -> Option<(u32, [usize; 4])> {
+    pub fn take(&self, index: usize) -> Option<(u32, [usize; ARGUMENTS])> {
         let slot = &self.slots[index];
         slot.state.compare_exchange(PENDING, RUNNING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let arguments = slot.arguments.each_ref().map(|argument| argument.load(Ordering::Relaxed));
@@ -281,7 +284,11 @@ mod model {
     }
 
     fn ask(slots: &Slots, doorbells: &Modelled, number: usize) {
-        assert_eq!(slots.ask(doorbells, 1, [number, 0, 0, 0]), number + 100, "another request's answer");
+        assert_eq!(
+            slots.ask(doorbells, 1, [number, 0, 0, 0, 0, 0]),
+            number + 100,
+            "another request's answer"
+        );
     }
 
     fn serve(slots: &Slots, doorbells: &Modelled) {

@@ -14,9 +14,10 @@ use spillway_sys::uffd::{Fault, RegisterMode};
 use crate::calls::{Operation, Request, TRY_AGAIN};
 use crate::charge::Comes;
 use crate::engine::{Failure, Lost, Remap, Worker, page_number_of};
+use crate::fork::ForkUses;
 use crate::message;
 use crate::regions::OnFork;
-use crate::run_state::Counter;
+use crate::run_state::{Child, Counter};
 
 const LEAF_BYTES: usize = 2 << 20;
 
@@ -31,11 +32,13 @@ fn pages(range: &Range<usize>) -> (u64, u64) {
 impl Worker {
     /// Does what a hook asks for.
     pub fn serve_call(&mut self, request: Request) -> usize {
-        let [a, b, c, d] = request.arguments;
+        let [a, b, c, d, e, f] = request.arguments;
         match request.operation {
-            Operation::ForkBegin => return self.begin_fork(&[a, b]),
+            Operation::ForkBegin => {
+                return self.begin_fork(&ForkUses { lived_in: [a, b, c], numbers: [d, e, f] });
+            }
             Operation::ForkEnd => {
-                self.end_fork(a as u32, b);
+                self.end_fork(a as u32, Child::from_word(b));
                 return 0;
             }
             Operation::Serve => {

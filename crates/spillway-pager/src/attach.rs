@@ -34,7 +34,7 @@ use crate::readers::Readers;
 use crate::regions::Regions;
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::reserve::Reserve;
-use crate::run_state::{Counter, RunState, slot_ranges};
+use crate::run_state::{Child, Counter, RunState, slot_ranges};
 use crate::settings::FaultMode;
 use crate::threads;
 
@@ -68,8 +68,8 @@ pub struct Birth {
     threads: Vec<ThreadMemory>,
     run_name: String,
     token: String,
-    /// For a forked child, its entry.
-    fork_entry: Mutex<Option<usize>>,
+    /// For a forked child, what its parent announced it as.
+    forked: Mutex<Option<Child>>,
     started: AtomicU32,
     outcome: AtomicU32,
     reason: Mutex<String>,
@@ -112,7 +112,7 @@ impl Birth {
             threads,
             run_name: name.to_owned(),
             token: token.to_owned(),
-            fork_entry: Mutex::new(None),
+            forked: Mutex::new(None),
             started: AtomicU32::new(0),
             outcome: AtomicU32::new(PENDING),
             reason: Mutex::new(String::new()),
@@ -174,11 +174,11 @@ impl Birth {
         self.start_and_wait()
     }
 
-    /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
+    /// The same in a forked child, on its only thread, before it does anything else. `child` is what
     /// [`crate::calls::Operation::ForkBegin`] gave the parent.
-    pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
-        if let Ok(mut fork_entry) = self.fork_entry.lock() {
-            *fork_entry = Some(entry);
+    pub fn attach_forked(&'static self, child: usize) -> Result<(), String> {
+        if let Ok(mut forked) = self.forked.lock() {
+            *forked = Some(Child::from_word(child));
         }
         self.outcome.store(PENDING, Ordering::Release);
         self.threads.iter().for_each(|thread| thread.lay_out(&self.layout));
@@ -206,9 +206,9 @@ impl Birth {
     /// Connects, opens everything and registers what is managed already.
     fn bring_up(&'static self) -> Result<Worker, AttachError> {
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
-        let fork_entry = self.fork_entry.lock().ok().and_then(|entry| *entry);
+        let forked = self.forked.lock().ok().and_then(|forked| *forked);
         let control = rendezvous::connect(&self.run_name)?;
-        rendezvous::send(&control, &Hello { token: self.token.clone(), fork_entry }, &[])?;
+        rendezvous::send(&control, &Hello { token: self.token.clone(), forked }, &[])?;
         let (welcome, fds) = rendezvous::receive::<Welcome>(&control)?
             .ok_or_else(|| AttachError::Refused("the supervisor has hung up".to_owned()))?;
         if let Some(reason) = welcome.refusal {
@@ -261,7 +261,7 @@ impl Birth {
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
-        if fork_entry.is_some() {
+        if forked.is_some() {
             engine.gate.freeze_alone();
             worker.adopt_after_fork()?;
         }

@@ -270,6 +270,10 @@ impl Inline {
                 }
                 return Page::NotOurs;
             }
+            if !was_there && memory::is_forbidden(page) {
+                // The kernel will say so. Brought in it could not be read, not even to take it out again.
+                return Page::NotOurs;
+            }
             tries += 1;
             if !self.serve(page, true, was_there) {
                 return Page::Lost;

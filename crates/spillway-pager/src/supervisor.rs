@@ -14,7 +14,7 @@ use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
 use thiserror::Error;
 
 use crate::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
-use crate::run_state::{RunState, slot_ranges};
+use crate::run_state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
 use crate::settings::Settings;
 
 /// Why a run cannot begin.
@@ -113,7 +113,7 @@ impl Supervisor {
                 store.open_lane().ok()
             })
             .collect();
-        let name = format!("spillway-{}", token.get(..16).unwrap_or(&token));
+        let name = rendezvous::name(&token);
         let listener =
             socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(kernel("make a socket"))?;
@@ -214,18 +214,20 @@ impl Supervisor {
         if hello.token != self.token {
             return false;
         }
-        self.welcome(index, hello.fork_entry).is_ok()
+        self.welcome(index, hello.forked).is_ok()
     }
 
-    fn welcome(&mut self, index: usize, fork_entry: Option<usize>) -> Result<(), RendezvousError> {
+    fn welcome(&mut self, index: usize, forked: Option<Child>) -> Result<(), RendezvousError> {
         let pid = self.connections[index].pid;
-        let entry = match fork_entry {
-            Some(entry) if entry < crate::run_state::MAX_PROCESSES && self.is_expected(entry, pid) => {
-                self.run.process(entry).set_pid(pid);
-                Some(entry)
+        let entry = match forked {
+            Some(child) if self.is_expected(child) => {
+                self.run.process(child.entry).set_pid(pid);
+                Some(child.entry)
             }
-            // Given up meanwhile.
-            Some(_) => return Err(RendezvousError::Message("no such child is expected".to_owned())),
+            Some(_) => {
+                let refusal = "its parent ended before it came, and it was given up".to_owned();
+                return self.send_welcome(index, 0, Some(refusal));
+            }
             None => self.run.claim_process(pid),
         };
         let Some(entry) = entry else {
@@ -287,9 +289,11 @@ impl Supervisor {
         self.known.is_empty()
     }
 
-    fn is_expected(&self, entry: usize, pid: u32) -> bool {
-        let process = self.run.process(entry);
-        process.is_claimed() && [0, pid].contains(&process.pid())
+    /// Whether a child was announced and has not come yet.
+    fn is_expected(&self, child: Child) -> bool {
+        child.entry < MAX_PROCESSES
+            && self.run.process(child.entry).claim() == child.claim
+            && self.connections.iter().all(|connection| connection.entry != Some(child.entry))
     }
 
     /// Gives back what forked children held that have ended before they came here, and what was claimed for a child
@@ -301,7 +305,7 @@ impl Supervisor {
         for entry in absent {
             let process = self.run.process(entry);
             match (process.pid(), process.parent()) {
-                (0, Some(parent)) if !known.contains(&parent) => {
+                (0 | PID_OF_ANOTHER_NAMESPACE, Some(parent)) if !known.contains(&parent) => {
                     // If the child lives, its first step is to come here.
                     let waiting = before.iter().find(|(orphan, _)| *orphan == entry);
                     let since = waiting.map_or_else(Instant::now, |(_, since)| *since);
@@ -311,7 +315,7 @@ impl Supervisor {
                         self.orphans.push((entry, since));
                     }
                 }
-                (0, _) => {}
+                (0 | PID_OF_ANOTHER_NAMESPACE, _) => {}
                 (pid, _) if std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
                 _ => self.reap(entry),
             }
@@ -347,13 +351,13 @@ mod tests {
         supervisor.reap_unborn();
         assert_eq!(
             supervisor.run.processes().collect::<Vec<_>>(),
-            [child],
+            [child.entry],
             "the parent is gone, the child may come"
         );
-        assert!(supervisor.is_expected(child, 77));
+        assert!(supervisor.is_expected(child));
         supervisor.orphans[0].1 = Instant::now().checked_sub(ORPHANS_PATIENCE * 2).unwrap();
         supervisor.reap_unborn();
-        assert!(!supervisor.has_processes() && !supervisor.is_expected(child, 77));
+        assert!(!supervisor.has_processes() && !supervisor.is_expected(child));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
 use crate::originals::{CURRENT_BREAK, ORIGINAL_CLONE, ORIGINAL_FORK};
-use crate::{exec_hooks, fork_hooks, memory_hooks, number_hooks};
+use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -27,8 +27,9 @@ pub enum InstallError {
 /// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
 /// stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
+    let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below, and there is one thread.
-    unsafe { code_patch::redirect(find(c"syscall")?, number_hooks::syscall as *const () as usize)? };
+    unsafe { code_patch::redirect(find(c"syscall")?, entry)? };
     Ok(())
 }
 
@@ -45,13 +46,13 @@ pub fn install() -> Result<(), InstallError> {
         (c"mremap", memory_hooks::mremap as *const () as usize),
         (c"madvise", memory_hooks::madvise as *const () as usize),
         (c"brk", memory_hooks::brk as *const () as usize),
-        (c"mlock", memory_hooks::mlock as *const () as usize),
-        (c"mlock2", memory_hooks::mlock2 as *const () as usize),
-        (c"mlockall", memory_hooks::mlockall as *const () as usize),
+        (c"mlock", lock_hooks::mlock as *const () as usize),
+        (c"mlock2", lock_hooks::mlock2 as *const () as usize),
+        (c"mlockall", lock_hooks::mlockall as *const () as usize),
+        (c"munlockall", lock_hooks::munlockall as *const () as usize),
         (c"mincore", number_hooks::mincore as *const () as usize),
         (c"process_vm_readv", number_hooks::process_vm_readv as *const () as usize),
         (c"process_vm_writev", number_hooks::process_vm_writev as *const () as usize),
-        (c"munlockall", memory_hooks::munlockall as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),

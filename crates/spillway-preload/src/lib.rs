@@ -6,10 +6,12 @@
 //! - [`heap`]: an allocator of the library's own;
 //! - [`process`]: the pager of this process, and how hooks speak to it, to the user and to libc;
 //! - [`originals`]: what of libc's functions stays callable;
-//! - [`program_memory`], [`vectors`], [`remote`]: the program's memory where an address may be wrong, and another process's;
-//! - [`fork_hooks`], [`memory_hooks`]: what stands in the place of fork and of the memory calls;
+//! - [`reach`], [`program_memory`]: what the program hands to the kernel, read where its address may be wrong;
+//! - [`vectors`], [`remote`]: lists of ranges, and another process's memory;
+//! - [`lock_hooks`], [`fork_hooks`], [`memory_hooks`]: what stands in the place of mlock, of fork and of the memory calls;
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
 //! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
+//! - [`syscall_entry`]: the way to them from syscall(2);
 //! - [`install`]: which functions are redirected;
 //! - [`adopt`]: memory that the program has before the hooks are in.
 #![allow(unsafe_code)]
@@ -20,12 +22,15 @@ mod fork_hooks;
 mod heap;
 mod inline;
 mod install;
+mod lock_hooks;
 mod memory_hooks;
 mod number_hooks;
 mod originals;
 mod process;
 mod program_memory;
+mod reach;
 mod remote;
+mod syscall_entry;
 mod vectors;
 
 use spillway_pager::attach::Birth;

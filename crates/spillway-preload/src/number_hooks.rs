@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_long, c_uchar, c_ulong, c_void};
 
 use spillway_sys::raw_thread::is_raw_thread;
 
+use crate::exec_hooks;
 use crate::inline::presence;
 use crate::inline::system_calls::perform;
 use crate::memory_hooks::pass_on;
@@ -24,6 +25,9 @@ pub unsafe extern "C" fn syscall(
 }
 
 fn by_number(number: usize, arguments: [usize; 6]) -> isize {
+    if let Some(result) = exec_hooks::by_number(number, arguments) {
+        return result;
+    }
     if !is_raw_thread() && presence::pager().is_some() {
         perform(number, arguments, None)
     } else {

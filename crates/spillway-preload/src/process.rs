@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_pager::attach::Birth;
 use spillway_pager::calls::{Calls, Operation};
 use spillway_sys::raw_thread::is_raw_thread;
@@ -18,7 +19,7 @@ fn calls() -> Option<&'static Calls> {
 }
 
 /// Asks the pager.
-pub fn call(operation: Operation, arguments: [usize; 4]) -> usize {
+pub fn call<const N: usize>(operation: Operation, arguments: [usize; N]) -> usize {
     if is_raw_thread() {
         return 0;
     }
@@ -51,4 +52,14 @@ pub fn to_libc(result: isize) -> isize {
     } else {
         result
     }
+}
+
+/// Rounded up to whole pages.
+pub fn up(bytes: usize) -> usize {
+    bytes.saturating_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1)
+}
+
+/// Whether a raw result is an error.
+pub fn failed(result: isize) -> bool {
+    (-4095..0).contains(&result)
 }

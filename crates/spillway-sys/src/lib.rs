@@ -19,6 +19,7 @@ pub mod migration;
 pub mod node_speed;
 pub mod nodes;
 pub mod objects;
+pub mod own_memory;
 pub mod page_tables;
 mod perf;
 pub mod process;

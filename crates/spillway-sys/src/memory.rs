@@ -8,6 +8,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
+use crate::own_memory;
+
 const PAGE_SIZE: usize = 4096;
 
 /// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
@@ -38,6 +40,7 @@ impl Area {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        own_memory::note(base.expose_provenance(), bytes);
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, bytes })
     }
 
@@ -99,6 +102,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        own_memory::forget(&(self.address()..self.address() + self.bytes));
         // SAFETY: the mapping is ours and no borrow of it is left. Failure leaves it mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -144,6 +148,16 @@ pub fn is_readable(address: usize) -> bool {
     let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
     // SAFETY: changes no contents.
     unsafe { madvise(page, PAGE_SIZE, Advice::LinuxPopulateRead) }.is_ok()
+}
+
+/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says EINVAL, and EFAULT
+/// where it finds a page that is far.
+#[must_use]
+pub fn is_forbidden(address: usize) -> bool {
+    let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
+    // SAFETY: changes no contents.
+    let result = unsafe { madvise(page, PAGE_SIZE, Advice::LinuxPopulateRead) };
+    result == Err(Errno::INVAL)
 }
 
 /// Takes memory of the machine for a range of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).

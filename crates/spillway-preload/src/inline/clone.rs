@@ -7,6 +7,7 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{dispatch, raw};
 
 use super::presence::{ALT_STACKS, frame, is_forking, is_own_process, pager};
+use super::signals;
 use crate::fork_hooks;
 use crate::process::{call, complain};
 use crate::program_memory::{read, write_words};
@@ -29,6 +30,8 @@ const LEAST_BYTES: usize = 64;
 /// More than a page is refused.
 const MOST_WORDS: usize = PAGE_SIZE / 8;
 
+/// `CLONE_CLEAR_SIGHAND`.
+const CLEAR_HANDLERS: u64 = 1 << 32;
 const REFUSED: isize = -(libc::ENOSYS as isize);
 
 /// What is asked for: the fields of clone3(2), whichever call it was. Not in the heap, which a fork holds.
@@ -95,7 +98,7 @@ impl Wanted {
     }
 
     /// The call as the kernel is to have it: without these flags, and on this stack.
-    fn call(&mut self, without: i32, stack: usize, stack_bytes: usize) -> (usize, [usize; 6]) {
+    fn call(&mut self, without: u64, stack: usize, stack_bytes: usize) -> (usize, [usize; 6]) {
         let mut a = self.arguments;
         let number = match self.number as i64 {
             libc::SYS_clone3 => {
@@ -128,34 +131,14 @@ pub fn clone(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) ->
     if wanted.is_extended() && (stack == 0) != (stack_bytes == 0) {
         return -libc::EINVAL as isize;
     }
-    let pager = pager().filter(|_| !is_forking());
-    let hold = pager.and_then(|pager| pager.hold(frame()));
-    if let Some(pager) = pager {
-        for (start, bytes) in wanted.places().into_iter().filter(|&(start, _)| start != 0) {
-            let mut room = bytes + 2 * PAGE_SIZE;
-            if !pager.make_ready(start..start.saturating_add(bytes), hold.as_ref(), &mut room) {
-                return -libc::EFAULT as isize;
-            }
-        }
-    }
-    let result = match context {
+    match context {
         _ if stack == 0 => on_own_stack(&mut wanted),
-        Some(context) if wanted.has(libc::CLONE_VM) || is_forking() => {
-            if let Some(pager) = pager {
-                keep_thread_local(pager, &wanted);
-            }
-            onto_new_stack(&mut wanted, context)
-        }
+        Some(context) if wanted.has(libc::CLONE_VM) || is_forking() => onto_new_stack(&mut wanted, context),
         Some(context) => fork_onto(&mut wanted, context),
         // libc's syscall(2), whose child returns on a copy of its parent's stack.
-        None if !wanted.has(libc::CLONE_VM) => fork(&mut wanted, 0),
+        None if !wanted.has(libc::CLONE_VM) => fork(&mut wanted, true, 0),
         None => refuse("its child would return from libc's syscall(2) on a stack where that was not called"),
-    };
-    if result == 0 {
-        // The child holds nothing: it has begun anew, or the parent lets go.
-        std::mem::forget(hold);
     }
-    result
 }
 
 fn refuse(reason: &str) -> isize {
@@ -171,25 +154,24 @@ fn on_own_stack(wanted: &mut Wanted) -> isize {
         // SAFETY: made ready by the hook that we are in.
         return unsafe { raw::syscall(wanted.number, wanted.arguments) };
     }
-    if !wanted.has(libc::CLONE_VM) {
-        return fork(wanted, 0);
-    }
-    if wanted.has(libc::CLONE_THREAD) && !wanted.has(libc::CLONE_SIGHAND) {
-        return -libc::EINVAL as isize;
-    }
-    if !wanted.has(libc::CLONE_VFORK) || wanted.has(libc::CLONE_SIGHAND) {
-        return refuse("two threads would run on one stack");
-    }
-    fork(wanted, libc::CLONE_VM)
+    fork(wanted, false, 0)
 }
 
-/// A child with memory of its own, which goes on where its parent does.
-fn fork(wanted: &mut Wanted, without: i32) -> isize {
-    if wanted.has(libc::CLONE_FILES) {
-        return refuse("parent and child would have one table of descriptors and two pagers");
+/// A child with memory of its own, which goes on where its parent does: not on a stack that was asked for, and without these
+/// flags.
+fn fork(wanted: &mut Wanted, drops_stack: bool, without: u64) -> isize {
+    // The kernel would take our handlers from the child too.
+    let clears_handlers = wanted.is_extended() && wanted.fields[field::FLAGS] as u64 & CLEAR_HANDLERS != 0;
+    let without = without | if clears_handlers { CLEAR_HANDLERS } else { 0 };
+    let (number, arguments) = match without {
+        0 if !drops_stack => (wanted.number, wanted.arguments),
+        _ => wanted.call(without, 0, 0),
+    };
+    let result = fork_hooks::by_system_call(number, arguments);
+    if result == 0 && clears_handlers {
+        signals::clear_handlers();
     }
-    let (number, arguments) = wanted.call(without, 0, 0);
-    fork_hooks::by_system_call(number, arguments)
+    result
 }
 
 /// A child with memory and a stack of its own.
@@ -197,7 +179,7 @@ fn fork_onto(wanted: &mut Wanted, context: &mut Context<'_>) -> isize {
     let (stack_top, tls) = (wanted.stack_top(), wanted.fields[field::TLS]);
     let sets_tls = wanted.has(libc::CLONE_SETTLS);
     // The child has work to do before it may be on its stack and have its thread-local storage.
-    let result = fork(wanted, libc::CLONE_SETTLS);
+    let result = fork(wanted, true, libc::CLONE_SETTLS as u64);
     if result == 0 {
         context.set_stack_pointer(stack_top);
         if sets_tls {
@@ -210,6 +192,17 @@ fn fork_onto(wanted: &mut Wanted, context: &mut Context<'_>) -> isize {
 
 /// A thread, or a process that shares this memory, on a stack of its own.
 fn onto_new_stack(wanted: &mut Wanted, context: &Context<'_>) -> isize {
+    let pager = pager().filter(|_| !is_forking());
+    let hold = pager.and_then(|pager| pager.hold(frame()));
+    if let Some(pager) = pager {
+        for (start, bytes) in wanted.places().into_iter().filter(|&(start, _)| start != 0) {
+            let mut room = bytes + 2 * PAGE_SIZE;
+            if !pager.make_ready(start..start.saturating_add(bytes), hold.as_ref(), &mut room) {
+                return -libc::EFAULT as isize;
+            }
+        }
+        keep_thread_local(pager, wanted);
+    }
     let (stack, stack_bytes, stack_top) =
         (wanted.fields[field::STACK], wanted.fields[field::STACK_BYTES], wanted.stack_top());
     let (number, arguments) = if wanted.is_extended() {

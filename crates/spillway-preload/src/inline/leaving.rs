@@ -3,10 +3,9 @@
 use spillway_pager::calls::Operation;
 use spillway_sys::dispatch;
 
-use super::presence::pager;
+use super::presence::{is_single_threaded, pager};
 use super::signals;
-use crate::memory_hooks::is_single_threaded;
-use crate::process::{BIRTH, call};
+use crate::process::{BIRTH, call, complain};
 
 /// Leaves inline mode for good, where the calling thread is the program's only one. It makes its own system calls from
 /// then on, and handlers serve its faults.
@@ -21,4 +20,13 @@ pub fn leave() -> bool {
     signals::give_back();
     dispatch::disable();
     true
+}
+
+/// The answer to a call after which it must be left, in a program with several threads, of which none may be left between two modes.
+pub fn refuse(number: usize) -> isize {
+    complain(&format!(
+        "system call {number} is refused, since the program has several threads in inline mode; \
+         run it with --fault-mode thread"
+    ));
+    -libc::ENOSYS as isize
 }

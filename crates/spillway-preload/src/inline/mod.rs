@@ -9,13 +9,15 @@
 //! - [`presence`]: whether this process is in inline mode;
 //! - [`shapes`], [`arguments`]: what memory a system call uses;
 //! - [`signals`]: the program's own wishes for our two signals; [`leaving`]: the end of the mode;
-//! - [`clone`], [`descriptors`]: calls that make threads and processes, and that would move our descriptors;
+//! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our descriptors,
+//!   and that take more strings than can be held;
 //! - [`system_calls`]: every call, made on the program's behalf.
 
 mod arguments;
 mod clone;
 mod descriptors;
-mod leaving;
+mod exec_strings;
+pub mod leaving;
 pub mod presence;
 mod shapes;
 mod signals;
@@ -26,8 +28,7 @@ use spillway_sys::dispatch;
 use spillway_sys::signal::{self, Context};
 
 use self::leaving::leave;
-use self::presence::{ALT_STACKS, pager};
-use crate::memory_hooks::is_single_threaded;
+use self::presence::{ALT_STACKS, is_single_threaded, pager};
 use crate::process::set_errno;
 
 /// `si_code` of an address that nothing answers for.
@@ -106,7 +107,7 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
     if system_calls::must_leave(call_number, arguments) {
         return match leave() {
             true => context.go_back_to_system_call(),
-            false => context.set_result(system_calls::refuse(call_number)),
+            false => context.set_result(leaving::refuse(call_number)),
         };
     }
     let result = system_calls::perform(call_number, arguments, Some(&mut context));

@@ -66,3 +66,9 @@ pub fn frame() -> usize {
     let address = std::ptr::from_ref(&here).expose_provenance();
     if ALT_STACKS.contains(address) { address } else { 0 }
 }
+
+/// Whether the calling thread is the program's only one.
+pub fn is_single_threaded() -> bool {
+    let pager_threads = BIRTH.get().map_or(0, Birth::thread_count);
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+}

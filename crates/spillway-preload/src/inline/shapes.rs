@@ -26,6 +26,8 @@ pub enum Part {
     Messages(usize),
     /// Two words, of which the first leads to a mask of signals (pselect(2)).
     Mask,
+    /// As many bytes as the request says that the argument of this number is (ioctl(2)), and more where it does not say.
+    Control(usize),
     /// One byte for each page of so many bytes as the argument of this number says.
     BytePerPage(usize),
 }
@@ -45,7 +47,7 @@ const HALF: Part = Bytes(4);
 /// What a call uses: parts by the numbers of their arguments. `None` where that depends on more than the arguments say, or
 /// is not known.
 #[expect(clippy::too_many_lines, reason = "one table")]
-pub fn shape(number: usize) -> Option<&'static [(usize, Part)]> {
+pub fn shape(number: usize, a: [usize; 6]) -> Option<&'static [(usize, Part)]> {
     Some(match number as i64 {
         // Files by descriptor.
         libc::SYS_read
@@ -209,7 +211,7 @@ pub fn shape(number: usize) -> Option<&'static [(usize, Part)]> {
         libc::SYS_timer_gettime => &[(1, TIMER)],
         libc::SYS_timer_getoverrun | libc::SYS_timer_delete => &[],
         // Locks.
-        libc::SYS_futex => &[(0, HALF), (3, TIME), (4, HALF)],
+        libc::SYS_futex => futex_shape(a[1]),
         libc::SYS_get_robust_list => &[(1, WORD), (2, WORD)],
         libc::SYS_semget | libc::SYS_msgget | libc::SYS_shmget | libc::SYS_shmat | libc::SYS_shmdt => &[],
         libc::SYS_semop => &[(1, Times(2, 6))],
@@ -314,6 +316,8 @@ pub fn shape(number: usize) -> Option<&'static [(usize, Part)]> {
         libc::SYS_reboot => &[(3, Text)],
         libc::SYS_delete_module => &[(0, Text)],
         libc::SYS_finit_module => &[(1, Text)],
+        // What its argument leads to is not known.
+        libc::SYS_ioctl => &[(2, Control(1))],
         libc::SYS_ustat => &[(1, Bytes(32))],
         _ => return None,
     })
@@ -325,3 +329,19 @@ const CLOSE_RANGE: i64 = 436;
 const FACCESSAT2: i64 = 439;
 const PROCESS_MADVISE: i64 = 440;
 const FCHMODAT2: i64 = 452;
+
+/// By the operation (futex(2)): with a time, with a second word, or with neither.
+fn futex_shape(operation: usize) -> &'static [(usize, Part)] {
+    const FLAGS: usize = (libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME) as usize;
+    const FUTEX_LOCK_PI2: i32 = 13;
+    match (operation & 0xFFFF_FFFF & !FLAGS) as i32 {
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_LOCK_PI | FUTEX_LOCK_PI2 => {
+            &[(0, HALF), (3, TIME)]
+        }
+        libc::FUTEX_WAIT_REQUEUE_PI => &[(0, HALF), (3, TIME), (4, HALF)],
+        libc::FUTEX_REQUEUE | libc::FUTEX_CMP_REQUEUE | libc::FUTEX_CMP_REQUEUE_PI | libc::FUTEX_WAKE_OP => {
+            &[(0, HALF), (4, HALF)]
+        }
+        _ => &[(0, HALF)],
+    }
+}

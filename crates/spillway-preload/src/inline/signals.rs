@@ -160,6 +160,29 @@ pub fn alt_stack(new: usize, old: usize) -> isize {
     if is_told { 0 } else { -libc::EFAULT as isize }
 }
 
+/// Every signal that the program handles gets its default action (`CLONE_CLEAR_SIGHAND`); ours stay ours.
+pub fn clear_handlers() {
+    const SIGNALS: i32 = 64;
+    for number in 1..=SIGNALS {
+        let mut action = Action::default();
+        let wish = wish(number);
+        match wish {
+            Some(wish) => action = wish.get(),
+            // SAFETY: only asks.
+            None if unsafe { signal::raw_action(number, std::ptr::null(), &mut action) } < 0 => continue,
+            None => {}
+        }
+        match wish {
+            _ if matches!(action.handler, SIG_DFL | SIG_IGN) => {}
+            Some(wish) => wish.set(Action::default()),
+            // SAFETY: the default action has no code to run.
+            None => {
+                unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
+            }
+        }
+    }
+}
+
 /// A signal that is not ours: does what the program wants of it.
 pub fn to_program(number: i32, info: &libc::siginfo_t, context: &mut Context<'_>) {
     let Some(wish) = wish(number) else { return };

@@ -8,14 +8,15 @@ use spillway_sys::raw;
 use spillway_sys::signal::{self, Context};
 
 use super::clone::{clone, keep_local};
-use super::leaving::leave;
+use super::exec_strings::bring_strings;
+use super::leaving::{leave, refuse};
 use super::presence::{frame, is_forking, pager};
 use super::{arguments, descriptors, signals};
-use crate::memory_hooks;
 use crate::process::complain;
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
+use crate::{fork_hooks, memory_hooks};
 
 const SYS_IO_URING_SETUP: i64 = 425;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
@@ -28,24 +29,17 @@ const MOST_PARTS: usize = 4;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
-/// takes, and io_uring, Linux's AIO and KVM let the kernel use memory outside system calls.
+/// takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; and two processes that share a file
+/// table and nothing else cannot each have descriptors of their own.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
         libc::SYS_seccomp => a[0] != SECCOMP_GET_ACTION_AVAIL,
         libc::SYS_ioctl => a[1] == KVM_CREATE_VM,
         libc::SYS_io_setup => true,
+        libc::SYS_clone | libc::SYS_clone3 => !is_forking() && fork_hooks::shares_files_alone(number, a),
         number => number == SYS_IO_URING_SETUP,
     }
-}
-
-/// The answer to such a call in a program with several threads, of which none may be left between two modes.
-pub fn refuse(number: usize) -> isize {
-    complain(&format!(
-        "system call {number} is refused, since the program has several threads in inline mode; \
-         run it with --fault-mode thread"
-    ));
-    -libc::ENOSYS as isize
 }
 
 /// Makes a system call. `context` is the interrupted thread's where a signal has brought us here.
@@ -178,8 +172,11 @@ impl Caller<'_> {
             if result != EFAULT {
                 return result;
             }
-            if !self.bring_in(number, a) {
-                return result;
+            match bring_strings(number, a) {
+                Some(Ok(())) => {}
+                Some(Err(errno)) => return -errno as isize,
+                None if self.bring_in(number, a) => {}
+                None => return result,
             }
         }
         report(number);
@@ -197,11 +194,7 @@ impl Caller<'_> {
             uses_ours |= pager.may_leave(&range);
             is_there &= pager.make_ready(range, hold.as_ref(), &mut room) && read(start, &mut [0]).is_ok();
         });
-        match number as i64 {
-            libc::SYS_execve => is_there && bring_strings(&a[1..3]),
-            libc::SYS_execveat => is_there && bring_strings(&a[2..4]),
-            _ => uses_ours && is_there,
-        }
+        uses_ours && is_there
     }
 
     /// A read or write of more than should be held at once.
@@ -332,34 +325,6 @@ fn goes_on(number: usize, fd: usize) -> bool {
         }
         libc::SYS_vmsplice => false,
         _ => true,
-    }
-}
-
-/// Brings in the strings of an exec, of which there may be more than can be held. False where nothing is at an address.
-fn bring_strings(arrays: &[usize]) -> bool {
-    arrays.iter().filter(|&&array| array != 0).all(|&array| {
-        (0..)
-            .map(|index| read_words(array.wrapping_add(index * size_of::<usize>())))
-            .take_while(|word| !matches!(word, Ok([0])))
-            .all(|word| word.is_ok_and(|[string]| bring_text(string)))
-    })
-}
-
-/// Brings in a string, up to the zero at its end.
-fn bring_text(start: usize) -> bool {
-    const PIECE_BYTES: usize = 256;
-    let mut at = start;
-    loop {
-        // No further than the page, behind which there may be nothing.
-        let mut piece = [0; PIECE_BYTES];
-        let bytes = PIECE_BYTES - at % PIECE_BYTES;
-        if read(at, &mut piece[..bytes]).is_err() {
-            return false;
-        }
-        if piece[..bytes].contains(&0) {
-            return true;
-        }
-        at += bytes;
     }
 }
 
