@@ -85,7 +85,7 @@ static void with_tids(void) {
     if (child == 0) in_child(numbers[1] == getpid() ? 7 : 8);
     NEED(child > 0 && numbers[0] == child && numbers[1] == -1);
     end(child, 7);
-    uint64_t flags[] = {0, CLONE_FS, CLONE_SYSVSEM, CLONE_PARENT_SETTID, CLONE_VFORK, CLONE_VM | CLONE_VFORK,
+    uint64_t flags[] = {0, CLONE_FS, CLONE_SYSVSEM, CLONE_PARENT_SETTID, CLONE_VFORK,
                         CLONE_CLEAR_SIGHAND, CLONE_NEWUTS, CLONE_IO};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         blank(flags[i]);

@@ -234,6 +234,9 @@ impl Inline {
         if let Some(hold) = hold {
             hold.add(&range);
         }
+        if range.is_empty() {
+            return true;
+        }
         let mut page = range.start & !(PAGE_SIZE - 1);
         while page < range.end && *room > 0 {
             match self.make_page_ready(page) {

@@ -161,7 +161,9 @@ fn on_own_stack(wanted: &mut Wanted) -> isize {
 /// flags.
 fn fork(wanted: &mut Wanted, drops_stack: bool, without: u64) -> isize {
     // The kernel would take our handlers from the child too.
-    let clears_handlers = wanted.is_extended() && wanted.fields[field::FLAGS] as u64 & CLEAR_HANDLERS != 0;
+    let clears_handlers = wanted.is_extended()
+        && !wanted.has(libc::CLONE_SIGHAND)
+        && wanted.fields[field::FLAGS] as u64 & CLEAR_HANDLERS != 0;
     let without = without | if clears_handlers { CLEAR_HANDLERS } else { 0 };
     let (number, arguments) = match without {
         0 if !drops_stack => (wanted.number, wanted.arguments),

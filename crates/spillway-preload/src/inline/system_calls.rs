@@ -157,7 +157,9 @@ impl Caller<'_> {
         let result = self.call(number, a);
         if result == EFAULT && (!is_known || room == 0) {
             let mut uses_ours = false;
-            used(number, a, &mut |range| uses_ours |= pager.manages(range.start));
+            used(number, a, &mut |range| {
+                uses_ours |= pager.manages(range.start) && read(range.start, &mut [0]).is_ok();
+            });
             if uses_ours {
                 report(number);
             }
