@@ -1,7 +1,9 @@
-//! Another process's memory, brought in for a system call of this one (process_vm_readv(2), process_vm_writev(2)).
+//! Another process's memory, brought in for a system call of this one (process_vm_readv(2),
+//! process_vm_writev(2)).
 //!
-//! In inline mode the kernel cannot have a fault of another process's memory served either. So the caller asks that process's
-//! evictor by a word of its entry in the run's state, and calls again. A page may be gone by then: the caller asks anew.
+//! In inline mode the kernel cannot have a fault of another process's memory served either. So the caller
+//! asks that process's evictor by a word of its entry in the run's state, and calls again. A page may be gone
+//! by then: the caller asks anew.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -38,7 +40,8 @@ pub enum Foreign {
 }
 
 impl Inline {
-    /// Has the process `pid` bring in what it manages of a range, and not take it for its own alone where others `write`.
+    /// Has the process `pid` bring in what it manages of a range, and not take it for its own alone where
+    /// others `write`.
     #[must_use]
     pub fn bring_in_elsewhere(&self, pid: u32, range: Range<usize>, write: bool) -> Foreign {
         let run = self.attachment().run;

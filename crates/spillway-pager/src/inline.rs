@@ -75,14 +75,17 @@ impl Inline {
     ) -> std::result::Result<Self, InlineError> {
         // PIDFD_THREAD (Linux 6.9): the pager's thread has a table of its own.
         let of_a_thread = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
-        let pager = pidfd_open(pager_thread, of_a_thread)?;
-        for &number in &at.descriptors {
-            if process::is_open(number) {
-                return Err(InlineError::Taken(number));
-            }
-            let fd = pidfd_getfd(&pager, number, PidfdGetfdFlags::empty())?;
-            process::duplicate_to(&fd, number)?;
+        if let Some(&taken) = at.descriptors.iter().find(|&&number| process::is_open(number)) {
+            return Err(InlineError::Taken(taken));
         }
+        // Where the program has all of its numbers in use, these are the only ones free: each is used to move the next.
+        let (&own, shared) = at.descriptors.split_last().ok_or(Errno::MFILE)?;
+        let pager = process::move_to(pidfd_open(pager_thread, of_a_thread)?, own)?;
+        for &number in shared {
+            let fd = pidfd_getfd(&pager, number, PidfdGetfdFlags::empty())?;
+            std::mem::forget(process::move_to(fd, number)?);
+        }
+        std::mem::forget(pager);
         // Each holds memory; who finds none free asks a handler.
         let limit_bytes = at.run.budget().limit_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE;
         let cpus = std::thread::available_parallelism().map_or(2, usize::from);

@@ -28,6 +28,7 @@ pub mod calls;
 mod charge;
 mod clean;
 mod density;
+mod descriptors;
 pub mod engine;
 mod evict;
 mod fault;

@@ -23,8 +23,8 @@ pub fn adopt_existing() {
             adopt_data(mapping);
         }
     }
-    // Not by its mapping, which may go on into thread-local storage: there the kernel writes whenever the thread has
-    // changed its CPU (rseq(2)), and ends it where it cannot.
+    // Not by its mapping, which may go on into thread-local storage: there the kernel writes whenever the
+    // thread has changed its CPU (rseq(2)), and ends it where it cannot.
     for data in objects::zeroed_data().into_iter().filter(|data| is_large(data) && is_plain(data, &mappings))
     {
         call(Operation::Adopt, [data.pages.start, data.pages.len(), 0, 0]);

@@ -24,8 +24,8 @@ pub enum InstallError {
     Unmovable(String),
 }
 
-/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
-/// stopped amid its first bytes would go on amid the jump.
+/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a
+/// thread that was stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
     let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below, and there is one thread.

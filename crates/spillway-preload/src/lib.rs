@@ -1,14 +1,17 @@
-//! The library that enters the target program: finds out at its start whether the program belongs to a run, brings
-//! paging to life and redirects the functions of libc that change the address space. No logic beyond that.
+//! The library that enters the target program: finds out at its start whether the program belongs to a run,
+//! brings paging to life and redirects the functions of libc that change the address space. No logic beyond
+//! that.
 //!
 //! Each uses only what stands above it:
 //!
 //! - [`heap`]: an allocator of the library's own;
 //! - [`process`]: the pager of this process, and how hooks speak to it, to the user and to libc;
 //! - [`originals`]: what of libc's functions stays callable;
-//! - [`reach`], [`program_memory`]: what the program hands to the kernel, read where its address may be wrong;
+//! - [`reach`], [`program_memory`]: what the program hands to the kernel, read where its address may be
+//!   wrong;
 //! - [`vectors`], [`remote`]: lists of ranges, and another process's memory;
-//! - [`lock_hooks`], [`fork_hooks`], [`memory_hooks`]: what stands in the place of mlock, of fork and of the memory calls;
+//! - [`lock_hooks`], [`fork_hooks`], [`memory_hooks`]: what stands in the place of mlock, of fork and of the
+//!   memory calls;
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
 //! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
 //! - [`syscall_entry`]: the way to them from syscall(2);

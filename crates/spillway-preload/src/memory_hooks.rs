@@ -1,5 +1,5 @@
-//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for, in the
-//! program's own thread, and tells the pager before or after it.
+//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for,
+//! in the program's own thread, and tells the pager before or after it.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -276,8 +276,8 @@ fn raw_brk(wanted: usize, known: usize) -> usize {
     now
 }
 
-/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page. Where the
-/// program has one thread, all its threads are that one; where it has more, the kernel decides.
+/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page.
+/// Where the program has one thread, all its threads are that one; where it has more, the kernel decides.
 fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     let sets_filter = arguments[0] == libc::SECCOMP_SET_MODE_FILTER as usize;
     if sets_filter && arguments[1] & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 && is_single_threaded() {
@@ -287,8 +287,8 @@ fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     unsafe { raw::syscall(libc::SYS_seccomp as usize, arguments) }
 }
 
-/// What mincore(2) tells beyond what the kernel has told: a page that holds something counts as resident, local or far.
-/// `told` is the kernel's answer.
+/// What mincore(2) tells beyond what the kernel has told: a page that holds something counts as resident,
+/// local or far. `told` is the kernel's answer.
 pub fn tell_residency(arguments: [usize; 6], told: isize) -> isize {
     let [start, bytes, to, ..] = arguments;
     if told == 0

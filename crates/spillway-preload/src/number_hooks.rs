@@ -1,5 +1,5 @@
-//! What stands in place of libc's syscall, and of wrappers whose call is served by its number: in inline mode in the
-//! program's own threads, else as the memory hooks have it.
+//! What stands in place of libc's syscall, and of wrappers whose call is served by its number: in inline mode
+//! in the program's own threads, else as the memory hooks have it.
 
 use std::ffi::{c_int, c_long, c_uchar, c_ulong, c_void};
 

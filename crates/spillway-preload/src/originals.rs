@@ -1,4 +1,5 @@
-//! What of libc's redirected functions stays callable, and where its break lies. Set when the hooks are put in.
+//! What of libc's redirected functions stays callable, and where its break lies. Set when the hooks are put
+//! in.
 
 use std::sync::OnceLock;
 

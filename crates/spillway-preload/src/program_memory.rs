@@ -1,5 +1,5 @@
-//! The program's memory as its system calls see it: the kernel copies it (process_vm_readv(2) of this very process), so that
-//! an address where nothing is gives an error and no signal.
+//! The program's memory as its system calls see it: the kernel copies it (process_vm_readv(2) of this very
+//! process), so that an address where nothing is gives an error and no signal.
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_sys::{raw, signal};
@@ -67,7 +67,8 @@ fn copied(number: i64, ours: usize, address: usize, bytes: usize) -> bool {
         1,
         0,
     ];
-    // SAFETY: `ours` has so many bytes by the functions above; the program's memory changes as the program asked for.
+    // SAFETY: `ours` has so many bytes by the functions above; the program's memory changes as the program
+    // asked for.
     let done = unsafe { raw::syscall(number as usize, arguments) };
     done == bytes as isize
 }

@@ -1,5 +1,6 @@
-//! process_vm_readv(2) and process_vm_writev(2), in parts: the kernel pins the other process's pages of a whole call, and
-//! what is pinned can make no room. In inline mode the other process brings its pages in before.
+//! process_vm_readv(2) and process_vm_writev(2), in parts: the kernel pins the other process's pages of a
+//! whole call, and what is pinned can make no room. In inline mode the other process brings its pages in
+//! before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,7 +34,8 @@ pub fn transfer(number: usize, a: [usize; 6], call: &mut dyn FnMut(usize, [usize
         let bytes = PART_BYTES.min(own.left).min(theirs.left);
         let (mine, far) = (own.first(bytes), theirs.first(bytes));
         let can_be_asked = pager().is_some_and(|pager| {
-            // Reads find most pages there; a write may not even be tried on a page that its process is about to evict.
+            // Reads find most pages there; a write may not even be tried on a page that its process is about
+            // to evict.
             (writes || tries > 0) && bring_in(pager, process as u32, &far, writes)
         });
         let at = |list: &[[usize; 2]]| list.as_ptr().expose_provenance();

@@ -1,8 +1,8 @@
 //! What memory a system call uses, so that it is there when the kernel looks.
 //!
-//! Of a call whose shape is not known each argument counts as the address of [`ANY_BYTES`]: more than most structures have.
-//! Memory that is not ours costs nothing to name. Addresses that lead to others may be wrong: what cannot be read is left
-//! out, and the kernel says so to the program.
+//! Of a call whose shape is not known each argument counts as the address of [`ANY_BYTES`]: more than most
+//! structures have. Memory that is not ours costs nothing to name. Addresses that lead to others may be
+//! wrong: what cannot be read is left out, and the kernel says so to the program.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! clone(2), clone3(2), fork(2) and vfork(2): a new thread, or a process that shares this memory, or one that does not.
+//! clone(2), clone3(2), fork(2) and vfork(2): a new thread, or a process that shares this memory, or one that
+//! does not.
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::calls::Operation;
@@ -157,8 +158,8 @@ fn on_own_stack(wanted: &mut Wanted) -> isize {
     fork(wanted, false, 0)
 }
 
-/// A child with memory of its own, which goes on where its parent does: not on a stack that was asked for, and without these
-/// flags.
+/// A child with memory of its own, which goes on where its parent does: not on a stack that was asked for,
+/// and without these flags.
 fn fork(wanted: &mut Wanted, drops_stack: bool, without: u64) -> isize {
     // The kernel would take our handlers from the child too.
     let clears_handlers = wanted.is_extended()
@@ -185,7 +186,8 @@ fn fork_onto(wanted: &mut Wanted, context: &mut Context<'_>) -> isize {
     if result == 0 {
         context.set_stack_pointer(stack_top);
         if sets_tls {
-            // SAFETY: the storage that the program has chosen for this thread, which goes back to the program.
+            // SAFETY: the storage that the program has chosen for this thread, which goes back to the
+            // program.
             unsafe { dispatch::set_thread_pointer(tls) };
         }
     }
@@ -263,8 +265,8 @@ pub fn keep_local(pager: &Inline, start: usize, bytes: usize) {
     }
 }
 
-/// Where a new thread starts and what it needs before it can serve a fault: its first words on its stack, and its
-/// thread-local storage, which threading libraries put above the stack (handlers use errno).
+/// Where a new thread starts and what it needs before it can serve a fault: its first words on its stack, and
+/// its thread-local storage, which threading libraries put above the stack (handlers use errno).
 fn keep_thread_local(pager: &Inline, wanted: &Wanted) {
     /// Of static thread-local storage. More is not taken for such.
     const MOST_STATIC_BYTES: usize = 64 << 20;

@@ -8,8 +8,8 @@ use crate::reach::{BadAddress, Reader};
 /// `MAX_ARG_STRLEN`: exec refuses longer ones.
 const MOST_STRING_BYTES: usize = 32 * PAGE_SIZE;
 
-/// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call, and the kernel's
-/// errno where an address is wrong or there are too many.
+/// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call,
+/// and the kernel's errno where an address is wrong or there are too many.
 pub fn bring_strings(number: usize, a: [usize; 6]) -> Option<Result<(), i32>> {
     let (path, arrays) = match number as i64 {
         libc::SYS_execve => (a[0], [a[1], a[2]]),

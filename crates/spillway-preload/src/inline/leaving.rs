@@ -7,8 +7,8 @@ use super::presence::{is_single_threaded, pager};
 use super::signals;
 use crate::process::{BIRTH, call, complain};
 
-/// Leaves inline mode for good, where the calling thread is the program's only one. It makes its own system calls from
-/// then on, and handlers serve its faults.
+/// Leaves inline mode for good, where the calling thread is the program's only one. It makes its own system
+/// calls from then on, and handlers serve its faults.
 pub fn leave() -> bool {
     if pager().is_none() || !is_single_threaded() {
         return false;
@@ -22,7 +22,8 @@ pub fn leave() -> bool {
     true
 }
 
-/// The answer to a call after which it must be left, in a program with several threads, of which none may be left between two modes.
+/// The answer to a call after which it must be left, in a program with several threads, of which none may be
+/// left between two modes.
 pub fn refuse(number: usize) -> isize {
     complain(&format!(
         "system call {number} is refused, since the program has several threads in inline mode; \

@@ -1,16 +1,16 @@
-//! Inline mode in the program's threads: SIGBUS at memory of ours is a page fault, and system calls come as SIGSYS so that
-//! what they use can be brought in first.
+//! Inline mode in the program's threads: SIGBUS at memory of ours is a page fault, and system calls come as
+//! SIGSYS so that what they use can be brought in first.
 //!
-//! Both handlers run on stacks of their own, since the fault may be one of the program's stack. Neither signal may ever be
-//! blocked, and both may come while the other's handler runs.
+//! Both handlers run on stacks of their own, since the fault may be one of the program's stack. Neither
+//! signal may ever be blocked, and both may come while the other's handler runs.
 //!
 //! Each uses only what stands above it:
 //!
 //! - [`presence`]: whether this process is in inline mode;
 //! - [`shapes`], [`arguments`]: what memory a system call uses;
 //! - [`signals`]: the program's own wishes for our two signals; [`leaving`]: the end of the mode;
-//! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our descriptors,
-//!   and that take more strings than can be held;
+//! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our
+//!   descriptors, and that take more strings than can be held;
 //! - [`system_calls`]: every call, made on the program's behalf.
 
 mod arguments;

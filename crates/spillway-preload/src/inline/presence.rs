@@ -60,7 +60,8 @@ pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
     result
 }
 
-/// An address in this thread's stack, if that is the one of its handlers: only there does a deeper one mean a later call.
+/// An address in this thread's stack, if that is the one of its handlers: only there does a deeper one mean a
+/// later call.
 pub fn frame() -> usize {
     let here = 0_u8;
     let address = std::ptr::from_ref(&here).expose_provenance();

@@ -1,5 +1,6 @@
-//! What each system call of x86-64 uses by address. Sources: the manual pages of section 2, and `include/linux/syscalls.h`
-//! of Linux 6.18 where they are silent. Lengths in bytes are those of the kernel's structures.
+//! What each system call of x86-64 uses by address. Sources: the manual pages of section 2, and
+//! `include/linux/syscalls.h` of Linux 6.18 where they are silent. Lengths in bytes are those of the kernel's
+//! structures.
 
 use self::Part::*;
 
@@ -26,7 +27,8 @@ pub enum Part {
     Messages(usize),
     /// Two words, of which the first leads to a mask of signals (pselect(2)).
     Mask,
-    /// As many bytes as the request says that the argument of this number is (ioctl(2)), and more where it does not say.
+    /// As many bytes as the request says that the argument of this number is (ioctl(2)), and more where it
+    /// does not say.
     Control(usize),
     /// One byte for each page of so many bytes as the argument of this number says.
     BytePerPage(usize),
@@ -44,8 +46,8 @@ const SIGINFO: Part = Bytes(128);
 const WORD: Part = Bytes(8);
 const HALF: Part = Bytes(4);
 
-/// What a call uses: parts by the numbers of their arguments. `None` where that depends on more than the arguments say, or
-/// is not known.
+/// What a call uses: parts by the numbers of their arguments. `None` where that depends on more than the
+/// arguments say, or is not known.
 #[expect(clippy::too_many_lines, reason = "one table")]
 pub fn shape(number: usize, a: [usize; 6]) -> Option<&'static [(usize, Part)]> {
     Some(match number as i64 {

@@ -1,5 +1,5 @@
-//! The program's own wishes for the two signals that inline mode has taken: kept, reported back as the kernel would, and
-//! heeded where a signal is not ours.
+//! The program's own wishes for the two signals that inline mode has taken: kept, reported back as the kernel
+//! would, and heeded where a signal is not ours.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -66,8 +66,9 @@ pub fn block() -> u64 {
 /// Sets our handlers of SIGBUS and SIGSYS.
 pub fn take_over(on_bus: Handler, on_system_call: Handler) -> Result<()> {
     note_process();
-    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's.
-    // SAFETY: both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread holds.
+    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's. SAFETY:
+    // both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread
+    // holds.
     let (bus, sys) = unsafe {
         (
             signal::set_handler(libc::SIGBUS, on_bus, allowed(u64::MAX))?,

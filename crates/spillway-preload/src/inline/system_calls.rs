@@ -28,9 +28,9 @@ const TRIES: usize = 64;
 const MOST_PARTS: usize = 4;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
-/// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what serving
-/// takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; and two processes that share a file
-/// table and nothing else cannot each have descriptors of their own.
+/// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
+/// serving takes; io_uring, Linux's AIO and KVM let the kernel use memory outside system calls; and two
+/// processes that share a file table and nothing else cannot each have descriptors of their own.
 pub fn must_leave(number: usize, a: [usize; 6]) -> bool {
     match number as i64 {
         libc::SYS_prctl => a[0] as i32 == libc::PR_SET_SECCOMP,
@@ -62,8 +62,8 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
     }
 }
 
-/// A thread of the program that calls the kernel. Signals are blocked but within the call itself: a handler of the
-/// program's might wait for a lock that bringing memory in holds.
+/// A thread of the program that calls the kernel. Signals are blocked but within the call itself: a handler
+/// of the program's might wait for a lock that bringing memory in holds.
 struct Caller<'a> {
     pager: &'a Inline,
     /// What the program has blocked.
@@ -123,8 +123,8 @@ impl Caller<'_> {
             // What the kernel writes to between system calls, or while the thread ends, must stay local.
             libc::SYS_rseq | libc::SYS_set_robust_list => self.at_home(number, a, a[1]),
             libc::SYS_set_tid_address => self.at_home(number, a, size_of::<u32>()),
-            // Nothing of the program's memory, or what costs nothing to look at again. After an exec nobody lets go of a
-            // hold, and the pager itself waits, with locks.
+            // Nothing of the program's memory, or what costs nothing to look at again. After an exec nobody
+            // lets go of a hold, and the pager itself waits, with locks.
             libc::SYS_futex
             | libc::SYS_execve
             | libc::SYS_execveat
@@ -141,8 +141,8 @@ impl Caller<'_> {
         }
     }
 
-    /// Brings in what the call uses and makes it. Where all of that is known, an address that the kernel does not find is
-    /// wrong.
+    /// Brings in what the call uses and makes it. Where all of that is known, an address that the kernel does
+    /// not find is wrong.
     fn ready_call(&self, number: usize, a: [usize; 6]) -> isize {
         let pager = self.pager;
         let Some(hold) = pager.hold(frame()) else { return self.again_if_gone(number, a) };
@@ -185,7 +185,8 @@ impl Caller<'_> {
         EFAULT
     }
 
-    /// Brings in what a call has not found. False where it was none of ours, or nothing is at one of its addresses.
+    /// Brings in what a call has not found. False where it was none of ours, or nothing is at one of its
+    /// addresses.
     fn bring_in(&self, number: usize, a: [usize; 6]) -> bool {
         let pager = self.pager;
         let hold = pager.hold(frame());
@@ -278,8 +279,8 @@ impl Caller<'_> {
         result
     }
 
-    /// A sleep, whose time is the argument `index`, and where to say what was left of it the next. Not made again when that
-    /// is far.
+    /// A sleep, whose time is the argument `index`, and where to say what was left of it the next. Not made
+    /// again when that is far.
     fn sleep(&self, number: usize, mut a: [usize; 6], index: usize) -> isize {
         let Ok(time) = read_words::<2>(a[index]) else { return self.call(number, a) };
         let rest_at = a[index + 1];
@@ -311,8 +312,8 @@ fn used(number: usize, a: [usize; 6], uses: &mut dyn FnMut(Range<usize>)) -> boo
     arguments::used(number, a, &|address, into| read(address, into).is_ok(), uses)
 }
 
-/// Whether a call that did all of a part would have gone on, where another part could make it wait: what comes through a
-/// pipe or a socket is read as far as it is there.
+/// Whether a call that did all of a part would have gone on, where another part could make it wait: what
+/// comes through a pipe or a socket is read as far as it is there.
 fn goes_on(number: usize, fd: usize) -> bool {
     /// `st_mode`, in words of eight bytes.
     const MODE: usize = 3;
