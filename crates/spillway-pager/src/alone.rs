@@ -6,8 +6,11 @@
 //!
 //! Invariant: while a worker is alone nothing but its own thread uses the program's memory. Threads and processes that share
 //! it are told of before they start ([`crate::inline::Inline::note_company`]), for good: what the kernel does at a thread's
-//! end cannot be seen. Devices and debuggers are asked after for each batch. What the kernel does for the program it does in
+//! end cannot be seen. Devices and debuggers are asked after for each batch, and so are processes of the run that write to
+//! this one's memory ([`crate::foreign`]): once its pages are locked, so that who has asked for one finds it unlocked later. What the kernel does for the program it does in
 //! the program's system calls, and one that is under way has its memory held.
+
+use std::sync::atomic::Ordering;
 
 use spillway_core::page_word::{PageInfo, State};
 use spillway_sys::memory::{self, Outsiders};
@@ -19,7 +22,10 @@ use crate::run_state::Counter;
 impl Worker {
     /// Nobody can write to the program's memory meanwhile.
     pub(crate) fn may_evict_in_place(&self) -> bool {
-        self.is_alone && self.at.own_process.is_some() && self.outsiders() == Some(Outsiders::default())
+        self.is_alone
+            && !self.engine.has_foreign_writers.load(Ordering::SeqCst)
+            && self.at.own_process.is_some()
+            && self.outsiders() == Some(Outsiders::default())
     }
 
     /// Stores locked mapped pages and drops them. Returns how many went.

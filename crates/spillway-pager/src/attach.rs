@@ -1,12 +1,12 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::frame_pool::RANGE_FRAMES;
 use spillway_core::page::PAGE_SIZE;
@@ -21,6 +21,7 @@ use thiserror::Error;
 use crate::ahead::WrittenShare;
 use crate::block::{MAX_BLOCK_PAGES, max_block_pages};
 use crate::calls::Calls;
+use crate::descriptors::{RaisedLimit, SharedDescriptors, free_numbers};
 use crate::engine::{Attachment, Engine, OpenStore, Worker};
 use crate::frames::Frames;
 use crate::gate::Gate;
@@ -71,6 +72,8 @@ pub struct Birth {
     /// For a forked child, what its parent announced it as.
     forked: Mutex<Option<Child>>,
     started: AtomicU32,
+    /// How many descriptors the program may have.
+    descriptor_limit: AtomicU64,
     outcome: AtomicU32,
     reason: Mutex<String>,
     engine: OnceLock<&'static Engine>,
@@ -88,6 +91,8 @@ const READY: u32 = 1;
 const FAILED: u32 = 2;
 
 const MAX_HANDLERS: usize = 16;
+
+const UNNUMBERED: &str = "give a descriptor a number that the program does not use";
 
 /// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
 const FREE_RANGES: usize = 4;
@@ -114,6 +119,7 @@ impl Birth {
             token: token.to_owned(),
             forked: Mutex::new(None),
             started: AtomicU32::new(0),
+            descriptor_limit: AtomicU64::new(0),
             outcome: AtomicU32::new(PENDING),
             reason: Mutex::new(String::new()),
             engine: OnceLock::new(),
@@ -186,6 +192,10 @@ impl Birth {
     }
 
     fn start_and_wait(&'static self) -> Result<(), String> {
+        // What the pager opens is not the program's, however few that may have.
+        let inherited = self.inline().map_or(&[][..], Inline::descriptors);
+        let mut limit = RaisedLimit::new(inherited);
+        self.descriptor_limit.store(limit.of_program(), Ordering::Relaxed);
         let argument = std::ptr::from_ref(self).expose_provenance();
         threads::start(&self.threads[0], FileTable::Shared, pager_main, argument)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
@@ -193,7 +203,11 @@ impl Birth {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
         }
         if self.outcome.load(Ordering::Acquire) == READY {
-            return self.ready_inline();
+            self.ready_inline()?;
+            if let Some(inline) = self.inline().filter(|_| inherited.is_empty()) {
+                limit.leave_out(inline.descriptors());
+            }
+            return Ok(());
         }
         Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
     }
@@ -205,6 +219,8 @@ impl Birth {
 
     /// Connects, opens everything and registers what is managed already.
     fn bring_up(&'static self) -> Result<Worker, AttachError> {
+        let limit = self.descriptor_limit.load(Ordering::Relaxed);
+        let free = free_numbers(limit, self.inline().map_or(&[], Inline::descriptors));
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
         let forked = self.forked.lock().ok().and_then(|forked| *forked);
         let control = rendezvous::connect(&self.run_name)?;
@@ -222,7 +238,7 @@ impl Birth {
         let served_by_handlers = engine.served_by_handlers.clone();
         let is_inline =
             welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
-        let mut shared = SharedDescriptors::new(is_inline);
+        let mut shared = SharedDescriptors::new(is_inline, free);
         let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
@@ -238,10 +254,13 @@ impl Birth {
         let has_donor = stores.iter().any(|open| is_remote(open.store.uri()));
         let writes_long = stores.iter().any(|open| open.store.uri().starts_with("compressed:"));
         let headroom_pages = (limit_pages / 64).clamp(16, 512);
-        let own_process = pidfd_open(getpid(), PidfdFlags::empty());
+        let status = ProcessStatus::open().ok().map(|status| shared.share(status));
+        let page_map = PageMap::open().ok().map(|map| shared.share(map));
+        let own_process = pidfd_open(getpid(), PidfdFlags::empty()).ok().map(|fd| shared.share(fd));
+        let unnumbered = kernel(UNNUMBERED);
         let at = Box::leak(Box::new(Attachment {
-            uffd: shared.share(uffd)?,
-            signalling: signalling.map(|uffd| shared.share(uffd)).transpose()?,
+            uffd: shared.share(uffd).map_err(&unnumbered)?,
+            signalling: signalling.map(|uffd| shared.share(uffd)).transpose().map_err(&unnumbered)?,
             served_by_handlers,
             run,
             entry: welcome.entry,
@@ -250,14 +269,14 @@ impl Birth {
             readers: Readers::new(has_donor),
             placement,
             writes_long,
-            status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
-            page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
-            own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
+            status: status.transpose().map_err(&unnumbered)?,
+            page_map: page_map.transpose().map_err(&unnumbered)?,
+            own_process: own_process.transpose().map_err(&unnumbered)?,
             low_headroom_pages: if waits { headroom_pages } else { 0 },
             headroom_pages,
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
             settings: welcome.settings,
-            descriptors: shared.numbers,
+            descriptors: shared.finish().map_err(&unnumbered)?,
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
@@ -313,6 +332,7 @@ impl Birth {
             leaving_ranges: AtomicU32::new(0),
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
+            has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             read_ahead: ReadAhead::new(threads::allowed_cpus().len()),
             zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE).map_err(&out_of_memory)?,
@@ -371,34 +391,12 @@ fn open_stores(
         let uri = settings.stores.get(index).ok_or_else(missing_fd)?;
         let spec: StoreSpec = uri.parse().map_err(|_| AttachError::Uri(uri.clone()))?;
         let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
-        let fd = if has_fd { Some(shared.share(fds.next().ok_or_else(missing_fd)?)?) } else { None };
+        let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
+        let fd = fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))?;
         let parts = SharedParts { capacity_slots: range.end - range.start, fd };
         stores.push(OpenStore { store: spec.open(parts, token)?, range });
     }
     Ok(stores)
-}
-
-/// What the program's table will have by the same numbers: high ones, which nothing of the program's is likely to have.
-struct SharedDescriptors {
-    least: Option<RawFd>,
-    numbers: Vec<RawFd>,
-}
-
-impl SharedDescriptors {
-    /// Shares nothing unless `is_inline`.
-    fn new(is_inline: bool) -> Self {
-        const HIGH: u64 = 900;
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let least = is_inline.then(|| HIGH.min(most.saturating_sub(32)) as RawFd);
-        Self { least, numbers: Vec::new() }
-    }
-
-    fn share<T: From<OwnedFd> + AsFd>(&mut self, owner: T) -> Result<T, AttachError> {
-        let Some(least) = self.least else { return Ok(owner) };
-        let high = fcntl_dupfd_cloexec(&owner, least).map_err(kernel("give a descriptor a high number"))?;
-        self.numbers.push(high.as_raw_fd());
-        Ok(high.into())
-    }
 }
 
 /// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.

@@ -124,6 +124,8 @@ pub struct Engine {
     pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.
     pub holds: Holds,
+    /// Other processes write to this one's memory: see [`crate::foreign`].
+    pub(crate) has_foreign_writers: AtomicBool,
     /// Whether evictions are writes, lately.
     pub(crate) written_share: WrittenShare,
     /// What the evictor is to fetch.

@@ -148,7 +148,7 @@ impl Worker {
                 self.review_in_background(&mut background);
                 supervised_ns = now_ns();
             }
-            if self.read_ahead() {
+            if self.bring_in_for_others() || self.read_ahead() {
                 continue;
             }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
@@ -162,7 +162,7 @@ impl Worker {
             word.store(1, Ordering::Release);
             // Either this sees what is asked, or who asks sees that the evictor sleeps.
             fence(Ordering::SeqCst);
-            if self.engine.read_ahead.is_asked() {
+            if self.engine.read_ahead.is_asked() || self.is_asked_by_others() {
                 continue;
             }
             if let Some(_pass) = self.engine.gate.enter()

@@ -150,6 +150,16 @@ pub fn is_readable(address: usize) -> bool {
     unsafe { madvise(page, PAGE_SIZE, Advice::LinuxPopulateRead) }.is_ok()
 }
 
+/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says EINVAL, and EFAULT
+/// where it finds a page that is far.
+#[must_use]
+pub fn is_forbidden(address: usize) -> bool {
+    let page = std::ptr::without_provenance_mut(address & !(PAGE_SIZE - 1));
+    // SAFETY: changes no contents.
+    let result = unsafe { madvise(page, PAGE_SIZE, Advice::LinuxPopulateRead) };
+    result == Err(Errno::INVAL)
+}
+
 /// Takes memory of the machine for a range of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).
 pub fn populate(address: usize, bytes: usize) -> Result<()> {
     make_own(address, bytes)
