@@ -85,12 +85,12 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     }
     // SAFETY: the program's own call, word by word but for what is said above.
     let mut result = unsafe { raw::syscall(libc::SYS_mmap as usize, arguments) };
-    if let (Some(how @ 1..), false) = (locks, failed(result)) {
-        if !lock_hooks::lock_new(result as usize, up(bytes), how) {
-            // SAFETY: nobody knows of the mapping yet.
-            unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
-            result = -libc::EAGAIN as isize;
-        }
+    if let (Some(how @ 1..), false) = (locks, failed(result))
+        && !lock_hooks::lock_new(result as usize, up(bytes), how)
+    {
+        // SAFETY: nobody knows of the mapping yet.
+        unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
+        result = -libc::EAGAIN as isize;
     }
     if failed(result) {
         if held > 0 {
