@@ -9,8 +9,8 @@ use spillway_pager::run::program::{Program, examine};
 use spillway_pager::run::settings::RUN_VARIABLE;
 
 use crate::inline::system_calls::perform;
+use crate::process::{complain, to_libc};
 use crate::reach::{BadAddress, Reader};
-use crate::{complain, to_libc};
 
 /// `MAX_ARG_STRLEN`: exec refuses longer ones.
 const MOST_STRING_BYTES: usize = 32 * 4096;
@@ -165,7 +165,7 @@ impl Variables {
 
 /// This library's path and the run's variable, as this process was started with them.
 fn own_variables() -> Option<(Vec<u8>, Vec<u8>)> {
-    crate::OWN_VARIABLES.get().cloned()
+    crate::process::OWN_VARIABLES.get().cloned()
 }
 
 /// Names a program that runs unmanaged; each once a process, as far as 64 bits can tell.

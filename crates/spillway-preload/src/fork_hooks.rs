@@ -9,15 +9,18 @@ use spillway_sys::raw;
 use spillway_sys::raw_thread::SignalsBlocked;
 use spillway_sys::signal::bit;
 
-use crate::inline::system_calls::forking;
-use crate::install::{ORIGINAL_CLONE, ORIGINAL_FORK};
+use crate::heap;
+use crate::inline::leaving::{leave, refuse};
+use crate::inline::presence::{self, forking};
+use crate::lock_hooks;
+use crate::originals::{ORIGINAL_CLONE, ORIGINAL_FORK};
+use crate::process::{STARTUP, call, complain, set_errno, stop};
 use crate::reach::{BadAddress, Reader};
-use crate::{BIRTH, call, complain, heap, inline, lock_hooks, set_errno, stop};
 
 /// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the fork's end. In inline
 /// mode two cannot be blocked, since libc's own fork raises them; those that somebody sends wait.
 fn without_signals<T>(work: impl FnOnce(&SignalsBlocked) -> T) -> T {
-    if inline::pager().is_none() {
+    if presence::pager().is_none() {
         return work(&SignalsBlocked::but(0));
     }
     undisturbed(|| work(&SignalsBlocked::but(bit(libc::SIGBUS) | bit(libc::SIGSYS))))
@@ -82,6 +85,7 @@ pub const FLAGS: usize = 0;
 const DESCRIPTOR: usize = 1;
 pub const CHILD_TID: usize = 2;
 const PARENT_TID: usize = 3;
+const EXIT_SIGNAL: usize = 4;
 pub const STACK: usize = 5;
 pub const STACK_BYTES: usize = 6;
 pub const TLS: usize = 7;
@@ -115,7 +119,22 @@ impl CloneArguments {
             let at = words[SET_TID].wrapping_add(index * size_of::<u32>());
             *number = reader.half_word(at).map_err(|BadAddress| libc::EFAULT)?;
         }
+        if !Self::are_consistent(&words) {
+            return Err(libc::EINVAL);
+        }
         Ok(Self { words, bytes: bytes.min(size_of_val(&words)), set_tid })
+    }
+
+    /// What the kernel would refuse must not become something that it takes (`clone3_args_valid`, `copy_process`).
+    fn are_consistent(words: &[usize; CLONE3_WORDS]) -> bool {
+        const CLONE_CLEAR_SIGHAND: usize = 1 << 32;
+        let all = |flags: usize| words[FLAGS] & flags == flags;
+        let (thread, handlers) = (libc::CLONE_THREAD as usize, libc::CLONE_SIGHAND as usize);
+        let is_signalled = words[EXIT_SIGNAL] != 0;
+        !(all(handlers | CLONE_CLEAR_SIGHAND)
+            || all(thread) && !all(handlers)
+            || is_signalled && (all(thread) || all(libc::CLONE_PARENT as usize))
+            || (words[STACK] == 0) != (words[STACK_BYTES] == 0))
     }
 
     /// Arguments for clone3(2) that lead to these copies.
@@ -225,12 +244,12 @@ fn around_fork(uses: Uses, fork: impl FnOnce() -> c_int) -> Option<c_int> {
 }
 
 fn attach_child(child: usize) {
-    let Some(birth) = BIRTH.get() else { return };
-    if let Err(reason) = birth.attach_forked(child) {
+    let Some(startup) = STARTUP.get() else { return };
+    if let Err(reason) = startup.attach_forked(child) {
         stop(&format!("a forked process cannot be managed, so it is stopped: {reason}"));
     }
     lock_hooks::forget();
-    inline::enter_child();
+    presence::enter_child();
 }
 
 struct CloneStart {
@@ -280,8 +299,8 @@ pub unsafe extern "C" fn clone(
         // SAFETY: the program's own call.
         return unsafe { original(function, stack, flags, argument, parent_tid, tls, child_tid) };
     }
-    if inline::pager().is_some() && flags & libc::CLONE_FILES != 0 && !inline::leave() {
-        set_errno(-inline::system_calls::refuse(libc::SYS_clone as usize) as c_int);
+    if presence::pager().is_some() && flags & libc::CLONE_FILES != 0 && !leave() {
+        set_errno(-refuse(libc::SYS_clone as usize) as c_int);
         return -1;
     }
     let numbers = [parent_tid, child_tid, 0];

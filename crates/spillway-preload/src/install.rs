@@ -1,14 +1,14 @@
 //! Which functions of libc are redirected.
 
 use std::ffi::CStr;
-use std::sync::OnceLock;
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, Instruction, InstructionBlock};
 use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
-use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, process_hooks, syscall_entry};
+use crate::originals::{CURRENT_BREAK, ORIGINAL_CLONE, ORIGINAL_FORK};
+use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -24,15 +24,8 @@ pub enum InstallError {
     Unmovable(String),
 }
 
-/// The body of `_Fork` after its beginning was overwritten: callable as before.
-pub static ORIGINAL_FORK: OnceLock<usize> = OnceLock::new();
-/// The same of `clone`.
-pub static ORIGINAL_CLONE: OnceLock<usize> = OnceLock::new();
-/// libc's `__curbrk`, which sbrk reads.
-pub static CURRENT_BREAK: OnceLock<usize> = OnceLock::new();
-
-/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
-/// stopped amid its first bytes would go on amid the jump.
+/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a
+/// thread that was stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
     let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below, and there is one thread.
@@ -47,7 +40,7 @@ pub fn install() -> Result<(), InstallError> {
     ORIGINAL_FORK.get_or_init(|| fork);
     let clone = move_beginning(c"clone")?;
     ORIGINAL_CLONE.get_or_init(|| clone);
-    let hooks: [(&CStr, usize); 16] = [
+    let hooks: [(&CStr, usize); 19] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
@@ -59,6 +52,9 @@ pub fn install() -> Result<(), InstallError> {
         (c"munlockall", lock_hooks::munlockall as *const () as usize),
         (c"unshare", process_hooks::unshare as *const () as usize),
         (c"setns", process_hooks::setns as *const () as usize),
+        (c"mincore", number_hooks::mincore as *const () as usize),
+        (c"process_vm_readv", number_hooks::process_vm_readv as *const () as usize),
+        (c"process_vm_writev", number_hooks::process_vm_writev as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),

@@ -9,8 +9,7 @@ use rustix::process::{Resource, getrlimit};
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::{maps, own_memory, raw};
 
-use crate::memory_hooks::{failed, up};
-use crate::{call, to_libc};
+use crate::process::{call, failed, to_libc, up};
 
 const PAGE_SIZE: usize = 4096;
 const MLOCK_ONFAULT: usize = libc::MLOCK_ONFAULT as usize;

@@ -1,20 +1,18 @@
-//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for, in the
-//! program's own thread, and tells the pager before or after it.
+//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for,
+//! in the program's own thread, and tells the pager before or after it.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use spillway_pager::attach::Startup;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
-use spillway_sys::raw_thread::is_raw_thread;
 
-use spillway_pager::attach::Startup;
-
-use crate::install::CURRENT_BREAK;
+use crate::inline::presence::is_single_threaded;
+use crate::originals::CURRENT_BREAK;
+use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
 use crate::reach::Reader;
-use crate::{
-    BIRTH, call, exec_hooks, fork_hooks, inline, lock_hooks, process_hooks, set_errno, stop, to_libc,
-};
+use crate::{fork_hooks, lock_hooks, process_hooks, remote};
 
 const PAGE_SIZE: usize = 4096;
 const SYS_PROCESS_MADVISE: c_long = 440;
@@ -26,10 +24,6 @@ const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_KEEPONFORK: c_int = 19;
 
-pub fn up(bytes: usize) -> usize {
-    bytes.saturating_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1)
-}
-
 fn is_range(address: usize, bytes: usize) -> bool {
     address.is_multiple_of(PAGE_SIZE) && address.checked_add(up(bytes)).is_some_and(|end| end <= 1 << 47)
 }
@@ -40,10 +34,6 @@ fn contents_lost(what: &str, result: isize) -> ! {
         "{what} failed (errno {}) for memory that was partly far; the program is stopped before it reads wrong data",
         -result
     ))
-}
-
-pub fn failed(result: isize) -> bool {
-    (-4095..0).contains(&result)
 }
 
 fn is_manageable(flags: c_int, fd: c_int) -> bool {
@@ -94,12 +84,12 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     }
     // SAFETY: the program's own call, word by word but for what is said above.
     let mut result = unsafe { raw::syscall(libc::SYS_mmap as usize, arguments) };
-    if let (Some(how @ 1..), false) = (locks, failed(result)) {
-        if !lock_hooks::lock_new(result as usize, up(bytes), how) {
-            // SAFETY: nobody knows of the mapping yet.
-            unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
-            result = -libc::EAGAIN as isize;
-        }
+    if let (Some(how @ 1..), false) = (locks, failed(result))
+        && !lock_hooks::lock_new(result as usize, up(bytes), how)
+    {
+        // SAFETY: nobody knows of the mapping yet.
+        unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
+        result = -libc::EAGAIN as isize;
     }
     if failed(result) {
         if held > 0 {
@@ -336,8 +326,8 @@ fn raw_brk(wanted: usize, known: usize) -> usize {
     now
 }
 
-/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page. Where the
-/// program has one thread, all its threads are that one; where it has more, the kernel decides.
+/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page.
+/// Where the program has one thread, all its threads are that one; where it has more, the kernel decides.
 fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     let sets_filter = arguments[0] == libc::SECCOMP_SET_MODE_FILTER as usize;
     if sets_filter && arguments[1] & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 && is_single_threaded() {
@@ -347,9 +337,23 @@ fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     unsafe { raw::syscall(libc::SYS_seccomp as usize, arguments) }
 }
 
-pub fn is_single_threaded() -> bool {
-    let pager_threads = BIRTH.get().map_or(0, Startup::thread_count);
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+/// What mincore(2) tells beyond what the kernel has told: a page that holds something counts as resident,
+/// local or far. `told` is the kernel's answer.
+pub fn tell_residency(arguments: [usize; 6], told: isize) -> isize {
+    let [start, bytes, to, ..] = arguments;
+    if told == 0
+        && let Some(engine) = STARTUP.get().and_then(Startup::engine)
+    {
+        let first = start / PAGE_SIZE;
+        for (page_number, word) in engine.table.range(first as u64, (first + up(bytes) / PAGE_SIZE) as u64) {
+            if !word.peek().is_absent() {
+                let at = to + (page_number as usize - first);
+                // SAFETY: the kernel has just written there, one byte for each page.
+                unsafe { *std::ptr::with_exposed_provenance_mut::<u8>(at) |= 1 };
+            }
+        }
+    }
+    told
 }
 
 /// A system call that changes the address space; `None` for any other.
@@ -367,26 +371,6 @@ pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
     })
 }
 
-/// syscall(2): the calls that have hooks go through them.
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
-    let arguments = [a, b, c, d, e, f];
-    if let Some(result) = exec_hooks::by_number(number as usize, arguments) {
-        return to_libc(result) as c_long;
-    }
-    if !is_raw_thread() && inline::pager().is_some() {
-        return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
-    }
-    to_libc(pass_on(number as usize, arguments)) as c_long
-}
-
 /// A system call by number in thread mode.
 pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     if let Some(result) = by_number(number, arguments) {
@@ -400,7 +384,16 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | fork_hooks::SYS_CLONE3 => {
             fork_hooks::by_system_call(number, arguments)
         }
-        // SAFETY: the program's own call.
-        _ => unsafe { raw::syscall(number, arguments) },
+        libc::SYS_mincore => tell_residency(arguments, kernel(number, arguments)),
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            remote::transfer(number, arguments, &mut kernel)
+        }
+        _ => kernel(number, arguments),
     }
+}
+
+/// The program's own call.
+fn kernel(number: usize, arguments: [usize; 6]) -> isize {
+    // SAFETY: by the program's word.
+    unsafe { raw::syscall(number, arguments) }
 }

@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use spillway_sys::raw;
 
-use crate::memory_hooks::is_single_threaded;
-use crate::{complain, to_libc};
+use crate::inline::presence::is_single_threaded;
+use crate::process::{complain, to_libc};
 
 /// unshare(2).
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {

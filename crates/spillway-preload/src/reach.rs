@@ -3,11 +3,11 @@
 
 use std::ffi::CStr;
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_sys::memory;
 
-use crate::inline;
+use crate::inline::presence::pager;
 
-const PAGE_SIZE: usize = 4096;
 /// No address of the program's lies above.
 const END: usize = 1 << 47;
 
@@ -85,9 +85,10 @@ fn is_readable(page: usize) -> bool {
         return true;
     }
     // In inline mode the kernel cannot have a far page brought in; once it is there, only its protection counts.
-    let Some(pager) = inline::pager() else { return false };
+    let Some(pager) = pager() else { return false };
     let Some(hold) = pager.hold(0) else { return pager.manages(page) };
-    let is_readable = pager.make_ready(page..page + 1, &hold) && memory::is_readable(page);
+    let mut room = PAGE_SIZE;
+    let is_readable = pager.make_ready(page..page + 1, Some(&hold), &mut room) && memory::is_readable(page);
     if !is_readable {
         // What is there now and must not be read cannot leave from where it lies.
         pager.note_company();

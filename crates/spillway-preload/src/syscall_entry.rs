@@ -4,7 +4,7 @@
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::memory_hooks;
+use crate::number_hooks;
 
 /// The body of libc's `syscall` after its beginning was overwritten.
 static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
@@ -32,7 +32,7 @@ global_asm!(
     clone = const libc::SYS_clone,
     clone_vm = const CLONE_VM,
     original = sym ORIGINAL,
-    hook = sym memory_hooks::syscall,
+    hook = sym number_hooks::syscall,
 );
 
 unsafe extern "C" {

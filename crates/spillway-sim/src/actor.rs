@@ -507,7 +507,9 @@ impl Actor {
         });
         let Some(pages) = pages else { return };
         if let (Some(&first), Some(hold)) = (pages.first(), inline.hold(0)) {
-            let is_ready = inline.make_ready(bytes(first)..bytes(first + pages.len() as u64), &hold);
+            let mut room = usize::MAX;
+            let range = bytes(first)..bytes(first + pages.len() as u64);
+            let is_ready = inline.make_ready(range, Some(&hold), &mut room);
             for &page in pages.iter().filter(|_| is_ready) {
                 let is_lost = with(|world| world.processes[self.process].shadow.get(page).excuse.is_some());
                 if reach_in_system_call(self.process, page, true).is_err() {

@@ -500,6 +500,11 @@ impl Kernel for SimKernel {
         });
     }
 
+    /// The programs that are simulated have no memory that they may not read.
+    fn is_forbidden(&self, _: usize) -> bool {
+        false
+    }
+
     fn is_readable(&self, address: usize) -> bool {
         turn();
         access_by_kernel(self.process, (address >> PAGE_SHIFT) as u64, false).is_ok()

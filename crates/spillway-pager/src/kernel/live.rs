@@ -197,6 +197,10 @@ impl Kernel for LiveKernel {
         memory::is_readable(address)
     }
 
+    fn is_forbidden(&self, address: usize) -> bool {
+        memory::is_forbidden(address)
+    }
+
     fn make_own(&self, range: TargetRange) -> Result<()> {
         memory::make_own(range)
     }

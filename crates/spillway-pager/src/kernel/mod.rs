@@ -124,6 +124,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn wake_all(&self);
     /// A read of the page of an address would succeed.
     fn is_readable(&self, address: usize) -> bool;
+    /// The page of an address is mapped without permission to read it.
+    fn is_forbidden(&self, address: usize) -> bool;
     /// Gives the process pages of its own where it shares them since a fork. Goes as far as it can.
     fn make_own(&self, range: TargetRange) -> Result<()>;
     /// What a page that is mapped holds.

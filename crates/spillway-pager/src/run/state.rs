@@ -23,7 +23,7 @@ pub const MAX_PROCESSES: usize = 1024;
 const MAGIC: u64 = 0x5350_494C_4C57_4101;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 64;
-const PROCESS_WORDS: usize = 8;
+const PROCESS_WORDS: usize = 16;
 
 /// A counter of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,6 +314,7 @@ impl RunState {
             if claimed {
                 process.words[PARENT_AT].store(parent, Ordering::Relaxed);
                 process.words[BUSY_AT].store(0, Ordering::Relaxed);
+                process.words[WANTED_AT].store(0, Ordering::Relaxed);
                 process.words[PID_AT].store(pid_word(number, pid), Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
@@ -406,7 +407,8 @@ const MANAGED_AT_PROCESS: usize = 3;
 const EVICTOR_AT: usize = 4;
 const REQUESTED_AT: usize = 5;
 const PARENT_AT: usize = 6;
-const BUSY_AT: usize = 7;
+const WANTED_AT: usize = 7;
+const BUSY_AT: usize = 8;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -462,6 +464,12 @@ impl Process<'_> {
     #[must_use]
     pub fn busy_handlers(&self) -> &AtomicU64 {
         &self.words[BUSY_AT]
+    }
+
+    /// What another process asks it to bring in: see [`crate::foreign`]. 0 for nothing.
+    #[must_use]
+    pub fn wanted_memory(&self) -> &AtomicU64 {
+        &self.words[WANTED_AT]
     }
 
     /// Pages that other processes ask it to evict.
