@@ -38,5 +38,5 @@ fn most_exec_bytes() -> usize {
     const MOST: u64 = 6 << 20;
     const LEAST: u64 = 128 << 10;
     let stack_bytes = getrlimit(Resource::Stack).current.unwrap_or(u64::MAX);
-    (stack_bytes / 4).min(MOST).max(LEAST) as usize
+    (stack_bytes / 4).clamp(LEAST, MOST) as usize
 }

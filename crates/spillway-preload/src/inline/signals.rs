@@ -166,22 +166,20 @@ pub fn alt_stack(new: usize, old: usize) -> isize {
 /// Every signal that the program handles gets its default action (`CLONE_CLEAR_SIGHAND`); ours stay ours.
 pub fn clear_handlers() {
     const SIGNALS: i32 = 64;
+    let is_handled = |action: &Action| !matches!(action.handler, SIG_DFL | SIG_IGN);
     for number in 1..=SIGNALS {
         let mut action = Action::default();
-        let wish = wish(number);
-        match wish {
-            Some(wish) => action = wish.get(),
-            // SAFETY: only asks.
-            None if unsafe { signal::raw_action(number, std::ptr::null(), &mut action) } < 0 => continue,
-            None => {}
-        }
-        match wish {
-            _ if matches!(action.handler, SIG_DFL | SIG_IGN) => {}
-            Some(wish) => wish.set(Action::default()),
-            // SAFETY: the default action has no code to run.
-            None => {
-                unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
+        if let Some(wish) = wish(number) {
+            if is_handled(&wish.get()) {
+                wish.set(action);
             }
+            continue;
+        }
+        // SAFETY: only asks.
+        let is_known = unsafe { signal::raw_action(number, std::ptr::null(), &mut action) } == 0;
+        if is_known && is_handled(&action) {
+            // SAFETY: the default action has no code to run.
+            unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
         }
     }
 }
