@@ -42,9 +42,7 @@ static void check(void) {
 }
 
 static int is_wanted(const char *name) {
-    if (wanted && strcmp(wanted, name)) return 0;
-    wash();
-    return 1;
+    return !wanted || !strcmp(wanted, name);
 }
 
 static void say(const char *name, const char *what, long value) {
@@ -117,6 +115,7 @@ static void on_signal(int number) {
 static void forks_signal(const char *name, int number) {
     if (!is_wanted(name)) return;
     signals_seen = 0;
+    wash();
     if (number) signal(number, on_signal);
     pid_t child = raw_clone(number);
     if (child == 0) _exit(child_work());

@@ -201,7 +201,7 @@ impl Birth {
             limit = Some(raised);
         }
         let argument = std::ptr::from_ref(self).expose_provenance();
-        threads::start(&self.threads[0], FileTable::Copied, pager_main, argument)
+        threads::start(&self.threads[0], FileTable::Shared, pager_main, argument)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
         while self.outcome.load(Ordering::Acquire) == PENDING {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
@@ -422,9 +422,9 @@ fn machine_bytes() -> u64 {
     (info.totalram + info.totalswap) * u64::from(info.mem_unit)
 }
 
-/// Closes what the program has open, in this thread's copy of its file table.
+/// An empty file table, but for where stray output goes.
 fn own_file_table() -> rustix::io::Result<()> {
-    threads::close_all_files()?;
+    threads::leave_file_table()?;
     // Nothing of ours may come to lie where stray output goes. Not /dev/null: the process may be in a chroot.
     for _ in 0..3 {
         std::mem::forget(memfd_create("spillway-no-output", MemfdFlags::CLOEXEC)?);

@@ -22,7 +22,7 @@ pub const MAX_PROCESSES: usize = 1024;
 const MAGIC: u64 = 0x5350_494C_4C57_4101;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 64;
-const PROCESS_WORDS: usize = 8;
+const PROCESS_WORDS: usize = 16;
 const PAGE: usize = 4096;
 
 /// A counter of the statistics.
@@ -305,6 +305,7 @@ impl RunState {
                 .is_ok();
             if claimed {
                 process.words[PARENT_AT].store(parent, Ordering::Relaxed);
+                process.words[BUSY_AT].store(0, Ordering::Relaxed);
                 process.words[WANTED_AT].store(0, Ordering::Relaxed);
                 process.words[PID_AT].store(pid_word(number, pid), Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
@@ -383,7 +384,7 @@ const ENTRY_BITS: u32 = MAX_PROCESSES.ilog2();
 const _: () = assert!(MAX_PROCESSES.is_power_of_two());
 
 /// A child was born whose number its parent does not know as the supervisor does.
-pub const PID_OF_ANOTHER_NAMESPACE: u32 = u32::MAX;
+pub const PID_OF_ANOTHER_NAMESPACE: u32 = u32::MAX - 1;
 
 /// A process's number and the claim that it belongs to, so that nobody writes it into another's entry.
 const fn pid_word(claim: u64, pid: u32) -> u64 {
@@ -399,6 +400,7 @@ const EVICTOR_AT: usize = 4;
 const REQUESTED_AT: usize = 5;
 const PARENT_AT: usize = 6;
 const WANTED_AT: usize = 7;
+const BUSY_AT: usize = 8;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -450,6 +452,12 @@ impl Process<'_> {
         &self.words[MANAGED_AT_PROCESS]
     }
 
+    /// Its handlers that serve a fault or a request now.
+    #[must_use]
+    pub fn busy_handlers(&self) -> &AtomicU64 {
+        &self.words[BUSY_AT]
+    }
+
     /// What another process asks it to bring in: see [`crate::foreign`]. 0 for nothing.
     #[must_use]
     pub fn wanted_memory(&self) -> &AtomicU64 {
@@ -499,6 +507,25 @@ mod tests {
         assert_eq!(discarded, [slot, own]);
         assert_eq!((slots.used(0..2000), other.budget().headroom_pages()), (0, 1000));
         assert_eq!(state.processes().count(), 0);
+    }
+
+    #[test]
+    fn a_child_that_has_come_and_gone_leaves_the_next_one_alone() {
+        let (_fd, state) = RunState::create(1000, 2000).unwrap();
+        let parent = state.claim_process(11).unwrap();
+        let first = state.claim_child(parent).unwrap();
+        state.reap(first.entry, |_| {});
+        let second = state.claim_child(parent).unwrap();
+        assert_eq!((first.entry, first.claim == second.claim), (second.entry, false));
+        // Their parent has been slow to say who the first one was.
+        state.process(first.entry).set_pid_of(first, 77);
+        assert_eq!(state.process(second.entry).pid(), 0);
+        state.process(second.entry).set_pid_of(second, 78);
+        assert_eq!(state.process(second.entry).pid(), 78);
+        for child in [first, second, Child { entry: MAX_PROCESSES - 1, claim: u32::MAX }] {
+            assert_eq!(Child::from_word(child.to_word()), child);
+            assert_ne!(child.to_word(), 0);
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! ends.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -59,6 +61,18 @@ struct Connection {
     entry: Option<usize>,
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
     uffd: Option<OwnedFd>,
+}
+
+/// Whether the run's pagers are at work.
+#[derive(Clone)]
+pub struct BusyPagers(Arc<RunState>);
+
+impl BusyPagers {
+    /// Some process's pager serves a fault or a request now.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
+    }
 }
 
 /// Supervises one run.
@@ -148,6 +162,13 @@ impl Supervisor {
     #[must_use]
     pub fn run(&self) -> &RunState {
         &self.run
+    }
+
+    /// A view of the run for another thread, which tells whether a pager is at work.
+    pub fn busy_pagers(&self) -> Result<BusyPagers, SupervisorError> {
+        let run = RunState::map(&self.run_fd);
+        let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
+        Ok(BusyPagers(Arc::new(run)))
     }
 
     /// The settings, with the capacities that the stores have offered.
@@ -358,6 +379,18 @@ mod tests {
         supervisor.orphans[0].1 = Instant::now().checked_sub(ORPHANS_PATIENCE * 2).unwrap();
         supervisor.reap_unborn();
         assert!(!supervisor.has_processes() && !supervisor.is_expected(child));
+    }
+
+    #[test]
+    fn a_child_is_expected_by_its_claim_and_not_by_its_place() {
+        let supervisor = Supervisor::new(settings(&["compressed:?size=1M"]), "2".repeat(32)).unwrap();
+        let parent = supervisor.run.claim_process(1).unwrap();
+        let first = supervisor.run.claim_child(parent).unwrap();
+        supervisor.run.reap(first.entry, |_| {});
+        let second = supervisor.run.claim_child(parent).unwrap();
+        assert_eq!(first.entry, second.entry);
+        assert!(!supervisor.is_expected(first) && supervisor.is_expected(second));
+        assert!(!supervisor.is_expected(Child { entry: MAX_PROCESSES, ..second }));
     }
 
     #[test]

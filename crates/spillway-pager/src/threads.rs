@@ -44,12 +44,15 @@ fn take_box<T>(address: usize) -> Box<T> {
     unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) }
 }
 
-/// Closes every descriptor of this thread's file table.
+/// Gives this thread, which shares the program's file table so far, an empty one of its own. The kernel copies none of the
+/// descriptors that are to be closed, of which there may be very many.
 #[allow(unsafe_code)]
-pub(crate) fn close_all_files() -> Result<()> {
+pub(crate) fn leave_file_table() -> Result<()> {
     const SYS_CLOSE_RANGE: usize = 436;
-    // SAFETY: the table is this thread's own copy, in which it has opened nothing yet.
-    let result = unsafe { spillway_sys::raw::syscall(SYS_CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) };
+    const CLOSE_RANGE_UNSHARE: usize = 1 << 1;
+    let arguments = [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0];
+    // SAFETY: takes no address, and leaves the table of the program's threads as it is.
+    let result = unsafe { spillway_sys::raw::syscall(SYS_CLOSE_RANGE, arguments) };
     if result < 0 { Err(rustix::io::Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
 }
 
@@ -94,6 +97,9 @@ extern "C" fn handler_main(handler: usize) -> ! {
         match worker.at.uffd.read(&mut messages) {
             Ok([message]) => {
                 if let Some(fault) = message.fault() {
+                    let process = worker.at.process();
+                    let busy_handlers = process.busy_handlers();
+                    busy_handlers.fetch_add(1, Ordering::Relaxed);
                     readers.note(fault.thread_id);
                     match worker.engine.calls.slot_at(fault.address) {
                         Some(slot) => worker.answer_call(slot),
@@ -102,6 +108,7 @@ extern "C" fn handler_main(handler: usize) -> ! {
                             worker.serve_fault(fault);
                         }
                     }
+                    busy_handlers.fetch_sub(1, Ordering::Relaxed);
                     if may_lead {
                         readers.look(&mut lead, cpu);
                     }

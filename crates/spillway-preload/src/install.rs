@@ -8,7 +8,7 @@ use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
 use crate::originals::{CURRENT_BREAK, ORIGINAL_CLONE, ORIGINAL_FORK};
-use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, syscall_entry};
+use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -40,7 +40,7 @@ pub fn install() -> Result<(), InstallError> {
     ORIGINAL_FORK.get_or_init(|| fork);
     let clone = move_beginning(c"clone")?;
     ORIGINAL_CLONE.get_or_init(|| clone);
-    let hooks: [(&CStr, usize); 17] = [
+    let hooks: [(&CStr, usize); 19] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
@@ -50,6 +50,8 @@ pub fn install() -> Result<(), InstallError> {
         (c"mlock2", lock_hooks::mlock2 as *const () as usize),
         (c"mlockall", lock_hooks::mlockall as *const () as usize),
         (c"munlockall", lock_hooks::munlockall as *const () as usize),
+        (c"unshare", process_hooks::unshare as *const () as usize),
+        (c"setns", process_hooks::setns as *const () as usize),
         (c"mincore", number_hooks::mincore as *const () as usize),
         (c"process_vm_readv", number_hooks::process_vm_readv as *const () as usize),
         (c"process_vm_writev", number_hooks::process_vm_writev as *const () as usize),

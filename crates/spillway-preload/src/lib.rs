@@ -10,8 +10,8 @@
 //! - [`reach`], [`program_memory`]: what the program hands to the kernel, read where its address may be
 //!   wrong;
 //! - [`vectors`], [`remote`]: lists of ranges, and another process's memory;
-//! - [`lock_hooks`], [`fork_hooks`], [`memory_hooks`]: what stands in the place of mlock, of fork and of the
-//!   memory calls;
+//! - [`lock_hooks`], [`fork_hooks`], [`process_hooks`], [`memory_hooks`]: what stands in the place of mlock,
+//!   of fork, of calls that want a process of one thread, and of the memory calls;
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
 //! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
 //! - [`syscall_entry`]: the way to them from syscall(2);
@@ -30,6 +30,7 @@ mod memory_hooks;
 mod number_hooks;
 mod originals;
 mod process;
+mod process_hooks;
 mod program_memory;
 mod reach;
 mod remote;

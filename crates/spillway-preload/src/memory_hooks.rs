@@ -12,9 +12,14 @@ use spillway_sys::raw;
 use crate::inline::presence::is_single_threaded;
 use crate::originals::CURRENT_BREAK;
 use crate::process::{BIRTH, call, failed, set_errno, stop, to_libc, up};
-use crate::{fork_hooks, lock_hooks, remote};
+use crate::reach::Reader;
+use crate::{fork_hooks, lock_hooks, process_hooks, remote};
 
 const PAGE_SIZE: usize = 4096;
+const SYS_PROCESS_MADVISE: c_long = 440;
+const SYS_MSEAL: c_long = 462;
+/// More vectors are refused (`UIO_MAXIOV`).
+const MOST_VECTORS: usize = 1024;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_WIPEONFORK: c_int = 18;
@@ -80,12 +85,12 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     }
     // SAFETY: the program's own call, word by word but for what is said above.
     let mut result = unsafe { raw::syscall(libc::SYS_mmap as usize, arguments) };
-    if let (Some(how @ 1..), false) = (locks, failed(result)) {
-        if !lock_hooks::lock_new(result as usize, up(bytes), how) {
-            // SAFETY: nobody knows of the mapping yet.
-            unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
-            result = -libc::EAGAIN as isize;
-        }
+    if let (Some(how @ 1..), false) = (locks, failed(result))
+        && !lock_hooks::lock_new(result as usize, up(bytes), how)
+    {
+        // SAFETY: nobody knows of the mapping yet.
+        unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
+        result = -libc::EAGAIN as isize;
     }
     if failed(result) {
         if held > 0 {
@@ -227,6 +232,52 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
     result
 }
 
+/// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as come before the
+/// first range that is refused.
+fn process_madvise(arguments: [usize; 6]) -> isize {
+    let [process, vectors, count, advice, flags, _] = arguments;
+    if flags != 0 || count > MOST_VECTORS || !is_own_process(process as c_int) {
+        // SAFETY: the program's own call.
+        return unsafe { raw::syscall(SYS_PROCESS_MADVISE as usize, arguments) };
+    }
+    let (mut done, mut reader) = (0, Reader::default());
+    let mut ranges = Vec::new();
+    for at in (0..count).map(|index| vectors.wrapping_add(index * 2 * size_of::<usize>())) {
+        let (Ok(start), Ok(bytes)) = (reader.word(at), reader.word(at.wrapping_add(size_of::<usize>())))
+        else {
+            return -libc::EFAULT as isize;
+        };
+        ranges.push((start, bytes));
+    }
+    for (start, bytes) in ranges {
+        let result = raw_madvise(start, bytes, advice as c_int);
+        if failed(result) {
+            return if done == 0 { result } else { done };
+        }
+        done += bytes as isize;
+    }
+    done
+}
+
+/// Whether a descriptor is of this process (pidfd_open(2)).
+fn is_own_process(descriptor: c_int) -> bool {
+    /// `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
+    const PIDFD_SELF: c_int = -10001;
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap_or_default();
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<u32>().ok());
+    descriptor == PIDFD_SELF || pid == Some(std::process::id())
+}
+
+/// mseal(2). What may not be taken away any more is left alone.
+fn raw_mseal(arguments: [usize; 6]) -> isize {
+    let [start, bytes, flags, ..] = arguments;
+    if flags == 0 && bytes != 0 && is_range(start, bytes) {
+        call(Operation::Unmanage, [start, up(bytes)]);
+    }
+    // SAFETY: the program's own call.
+    unsafe { raw::syscall(SYS_MSEAL as usize, arguments) }
+}
+
 /// The break, where libc does not say.
 static BREAK: AtomicUsize = AtomicUsize::new(0);
 
@@ -315,6 +366,8 @@ pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
         libc::SYS_mremap => raw_mremap(arguments),
         libc::SYS_madvise => raw_madvise(a, b, c as c_int),
         libc::SYS_brk => raw_brk(a, 0) as isize,
+        SYS_PROCESS_MADVISE => process_madvise(arguments),
+        SYS_MSEAL => raw_mseal(arguments),
         _ => return lock_hooks::by_number(number, arguments),
     })
 }
@@ -326,6 +379,9 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     }
     match number as c_long {
         libc::SYS_seccomp => raw_seccomp(arguments),
+        libc::SYS_unshare => process_hooks::raw_unshare(arguments[0]),
+        libc::SYS_setns => process_hooks::raw_setns(arguments[0], arguments[1]),
+        libc::SYS_exit => process_hooks::raw_exit(arguments[0]),
         libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | fork_hooks::SYS_CLONE3 => {
             fork_hooks::by_system_call(number, arguments)
         }

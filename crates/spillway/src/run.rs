@@ -19,12 +19,13 @@ use spillway_core::size::Size;
 use spillway_pager::program::{self, Program};
 use spillway_pager::report::Report;
 use spillway_pager::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
-use spillway_pager::supervisor::Supervisor;
+use spillway_pager::supervisor::{BusyPagers, Supervisor};
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
 
 use crate::complain;
 use crate::configuration::Configuration;
+use crate::ending::{self, ENDING};
 
 const EXIT_CANNOT_START: u8 = 125;
 const EXIT_CANNOT_EXECUTE: u8 = 126;
@@ -69,7 +70,10 @@ one of what it measures):
   yield_ratio = 1.5               faults so much slower pause it; 0: never
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
-cannot be executed, 127 if it was not found.";
+cannot be executed, 127 if it was not found.
+
+SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on. A program that was told so
+and hangs, waiting for memory that does not come, is killed within a second.";
 
 /// Run a program with less local memory than it needs.
 #[derive(Args, Debug)]
@@ -196,7 +200,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     };
     let token = token().map_err(refuse)?;
     let supervisor = Supervisor::new(settings, token).map_err(refuse)?;
-    forward_signals().map_err(refuse)?;
+    let busy = supervisor.busy_pagers().map_err(refuse)?;
+    forward_signals(busy).map_err(refuse)?;
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]);
     command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library));
@@ -245,8 +250,9 @@ fn token() -> std::io::Result<String> {
 
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both.
-fn forward_signals() -> std::io::Result<()> {
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both. A program
+/// that is told to end and hangs in Spillway is ended.
+fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
     let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
     std::thread::spawn(move || {
         for origin in received.forever() {
@@ -255,6 +261,10 @@ fn forward_signals() -> std::io::Result<()> {
             if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal))
             {
                 let _ = kill_process(pid, signal);
+                if ENDING.contains(&signal) {
+                    let busy = busy.clone();
+                    std::thread::spawn(move || ending::see_to(pid, signal, || busy.is_busy()));
+                }
             }
             if origin.signal == signals::SIGTSTP {
                 process::stop_by_terminal_signal();

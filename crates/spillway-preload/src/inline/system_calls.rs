@@ -16,7 +16,7 @@ use crate::process::complain;
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
-use crate::{fork_hooks, memory_hooks};
+use crate::{fork_hooks, memory_hooks, process_hooks};
 
 const SYS_IO_URING_SETUP: i64 = 425;
 const SECCOMP_GET_ACTION_AVAIL: usize = 2;
@@ -98,6 +98,9 @@ impl Caller<'_> {
                 }
                 self.call(number, a)
             }
+            libc::SYS_unshare => process_hooks::raw_unshare(a[0]),
+            libc::SYS_setns => process_hooks::raw_setns(a[0], a[1]),
+            libc::SYS_exit => process_hooks::raw_exit(a[0]),
             libc::SYS_rt_sigaction => signals::action(a),
             libc::SYS_rt_sigprocmask => context.map_or(0, |context| {
                 let (result, mask) = signals::change_mask(a, context.signal_mask());
@@ -140,7 +143,6 @@ impl Caller<'_> {
             libc::SYS_futex
             | libc::SYS_execve
             | libc::SYS_execveat
-            | libc::SYS_exit
             | libc::SYS_exit_group
             | libc::SYS_msync
             | libc::SYS_mbind
