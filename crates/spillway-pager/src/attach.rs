@@ -195,10 +195,14 @@ impl Startup {
     }
 
     fn start_and_wait(&'static self) -> Result<(), String> {
-        // What the pager opens is not the program's, however few that may have.
+        // In thread mode a forked child makes no more calls than it must: there may be a filter.
+        let mut limit = None;
         let inherited = self.inline().map_or(&[][..], Inline::descriptors);
-        let mut limit = RaisedLimit::new(inherited);
-        self.descriptor_limit.store(limit.of_program(), Ordering::Relaxed);
+        if self.engine().is_none() || !inherited.is_empty() {
+            let raised = RaisedLimit::new(inherited);
+            self.descriptor_limit.store(raised.of_program(), Ordering::Relaxed);
+            limit = Some(raised);
+        }
         raw::start_with(&self.threads[0], FileTable::Shared, pager_main, self)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
         while self.outcome.load(Ordering::Acquire) == PENDING {
@@ -206,7 +210,7 @@ impl Startup {
         }
         if self.outcome.load(Ordering::Acquire) == READY {
             self.ready_inline()?;
-            if let Some(inline) = self.inline().filter(|_| inherited.is_empty()) {
+            if let (Some(inline), Some(limit), true) = (self.inline(), &mut limit, inherited.is_empty()) {
                 limit.leave_out(inline.descriptors());
             }
             return Ok(());
@@ -221,8 +225,11 @@ impl Startup {
 
     /// Connects, opens everything and registers what is managed already.
     fn bring_up(&'static self) -> Result<LiveWorker, AttachError> {
-        let limit = self.descriptor_limit.load(Ordering::Relaxed);
-        let free = free_numbers(limit, self.inline().map_or(&[], Inline::descriptors));
+        let inherited = self.inline().map_or(&[][..], Inline::descriptors);
+        let free = match self.engine() {
+            Some(_) if inherited.is_empty() => Vec::new(),
+            _ => free_numbers(self.descriptor_limit.load(Ordering::Relaxed), inherited),
+        };
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
         let forked = self.forked.lock().ok().and_then(|forked| *forked);
         let control = rendezvous::connect(&self.run_name)?;

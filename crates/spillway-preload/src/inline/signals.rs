@@ -125,32 +125,34 @@ fn changed_action(arguments: [usize; 6]) -> std::result::Result<isize, BadAddres
     Ok(0)
 }
 
-/// rt_sigprocmask(2), made in a handler: `context` has the mask that counts.
-pub fn change_mask(arguments: [usize; 6], context: &mut Context<'_>) -> isize {
-    changed_mask(arguments, context).unwrap_or(-libc::EFAULT as isize)
+/// rt_sigprocmask(2) by a thread of the program that has `before` blocked. Returns the answer, and what is blocked then.
+pub fn change_mask(arguments: [usize; 6], before: u64) -> (isize, u64) {
+    match changed_mask(arguments, before) {
+        Ok(mask) => (0, mask),
+        Err(errno) => (-errno as isize, before),
+    }
 }
 
-fn changed_mask(arguments: [usize; 6], context: &mut Context<'_>) -> std::result::Result<isize, BadAddress> {
-    let [how, new, old, bytes, ..] = arguments;
+fn changed_mask([how, new, old, bytes, ..]: [usize; 6], before: u64) -> std::result::Result<u64, i32> {
+    const NEVER: u64 = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
     if bytes != size_of::<u64>() {
-        return Ok(-libc::EINVAL as isize);
+        return Err(libc::EINVAL);
     }
-    let before = context.signal_mask();
+    let mut mask = before;
     if new != 0 {
-        let [new] = read_words(new)?;
-        let mask = match how as i32 {
+        let [new] = read_words(new).map_err(|BadAddress| libc::EFAULT)?;
+        mask = match how as i32 {
             libc::SIG_BLOCK => before | new as u64,
             libc::SIG_UNBLOCK => before & !(new as u64),
             libc::SIG_SETMASK => new as u64,
-            _ => return Ok(-libc::EINVAL as isize),
+            _ => return Err(libc::EINVAL),
         };
-        const NEVER: u64 = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
-        context.set_signal_mask(allowed(mask) & !NEVER);
+        mask = allowed(mask) & !NEVER;
     }
     if old != 0 {
-        write_words(old, &[before as usize])?;
+        write_words(old, &[before as usize]).map_err(|BadAddress| libc::EFAULT)?;
     }
-    Ok(0)
+    Ok(mask)
 }
 
 /// sigaltstack(2). The stacks that our handlers need are the only ones; the program's run there too.
@@ -164,22 +166,20 @@ pub fn alt_stack(new: usize, old: usize) -> isize {
 /// Every signal that the program handles gets its default action (`CLONE_CLEAR_SIGHAND`); ours stay ours.
 pub fn clear_handlers() {
     const SIGNALS: i32 = 64;
+    let is_handled = |action: &Action| !matches!(action.handler, SIG_DFL | SIG_IGN);
     for number in 1..=SIGNALS {
         let mut action = Action::default();
-        let wish = wish(number);
-        match wish {
-            Some(wish) => action = wish.get(),
-            // SAFETY: only asks.
-            None if unsafe { signal::raw_action(number, std::ptr::null(), &mut action) } < 0 => continue,
-            None => {}
-        }
-        match wish {
-            _ if matches!(action.handler, SIG_DFL | SIG_IGN) => {}
-            Some(wish) => wish.set(Action::default()),
-            // SAFETY: the default action has no code to run.
-            None => {
-                unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
+        if let Some(wish) = wish(number) {
+            if is_handled(&wish.get()) {
+                wish.set(action);
             }
+            continue;
+        }
+        // SAFETY: only asks.
+        let is_known = unsafe { signal::raw_action(number, std::ptr::null(), &mut action) } == 0;
+        if is_known && is_handled(&action) {
+            // SAFETY: the default action has no code to run.
+            unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
         }
     }
 }

@@ -26,6 +26,8 @@ const KVM_CREATE_VM: usize = 0xAE01;
 const TRIES: usize = 64;
 /// What a call may use at once that cannot be made in parts, in parts of another.
 const MOST_PARTS: usize = 4;
+/// What the kernel reads or writes at most in one call (`MAX_RW_COUNT`).
+const MOST_BYTES: usize = 0x7FFF_F000;
 const EFAULT: isize = -(libc::EFAULT as isize);
 
 /// Whether a system call is one after which the program cannot go on in inline mode: a filter may forbid what
@@ -55,7 +57,10 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
         Some(context) => Caller { pager, mask: context.signal_mask() }.perform(number, a, Some(context)),
         None => {
             let mask = signals::block();
-            let result = Caller { pager, mask }.perform(number, a, None);
+            let (result, mask) = match number as i64 {
+                libc::SYS_rt_sigprocmask => signals::change_mask(a, mask),
+                _ => (Caller { pager, mask }.perform(number, a, None), mask),
+            };
             signal::set_mask(mask);
             result
         }
@@ -80,7 +85,6 @@ impl Caller<'_> {
             libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => {
                 clone(number, a, context)
             }
-            libc::SYS_rt_sigprocmask if context.is_none() => self.with_mask(number, a, 1),
             // Nothing can be served before the fork is over, and nothing needs to be.
             _ if is_forking() && number as i64 != libc::SYS_rt_sigprocmask => {
                 // SAFETY: the program's own call.
@@ -98,11 +102,19 @@ impl Caller<'_> {
             libc::SYS_setns => process_hooks::raw_setns(a[0], a[1]),
             libc::SYS_exit => process_hooks::raw_exit(a[0]),
             libc::SYS_rt_sigaction => signals::action(a),
-            libc::SYS_rt_sigprocmask => context.map_or(0, |context| signals::change_mask(a, context)),
+            libc::SYS_rt_sigprocmask => context.map_or(0, |context| {
+                let (result, mask) = signals::change_mask(a, context.signal_mask());
+                context.set_signal_mask(mask);
+                result
+            }),
             libc::SYS_sigaltstack => signals::alt_stack(a[0], a[1]),
             libc::SYS_ppoll => self.with_mask(number, a, 3),
             libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => self.with_mask(number, a, 4),
-            libc::SYS_rt_sigsuspend => self.with_mask(number, a, 0),
+            libc::SYS_epoll_wait => {
+                self.with_mask(libc::SYS_epoll_pwait as usize, [a[0], a[1], a[2], a[3], 0, 0], 4)
+            }
+            libc::SYS_rt_sigsuspend if a[0] != 0 => self.with_mask(number, a, 0),
+            libc::SYS_pause => self.with_mask(libc::SYS_rt_sigsuspend as usize, [0; 6], 0),
             libc::SYS_pselect6 => self.select(number, a),
             libc::SYS_nanosleep => self.sleep(number, a, 0),
             libc::SYS_clock_nanosleep => self.sleep(number, a, 2),
@@ -206,9 +218,10 @@ impl Caller<'_> {
     fn in_parts(&self, number: usize, a: [usize; 6]) -> isize {
         let part = self.pager.most_held_bytes();
         let has_offset = matches!(number as i64, libc::SYS_pread64 | libc::SYS_pwrite64);
+        let all = a[2].min(MOST_BYTES);
         let mut done = 0;
-        while done < a[2] {
-            let bytes = part.min(a[2] - done);
+        while done < all {
+            let bytes = part.min(all - done);
             let offset = if has_offset { a[3].wrapping_add(done) } else { 0 };
             let result = self.ready_call(number, [a[0], a[1].wrapping_add(done), bytes, offset, 0, 0]);
             if result < 0 {
@@ -258,12 +271,19 @@ impl Caller<'_> {
         self.call(number, a)
     }
 
-    /// A call with a mask of blocked signals as its argument `index`: a copy without ours.
+    /// A call with a mask of blocked signals as its argument `index`: a copy without ours, or the program's own mask.
+    /// The kernel lets signals through as it begins to wait: one that came since the program made the call ends it.
     fn with_mask(&self, number: usize, mut a: [usize; 6], index: usize) -> isize {
-        // The kernel refuses a mask that it cannot read.
-        let Ok([mask]) = read_words(a[index]) else { return self.ready_call(number, a) };
-        let mask = Box::new(signals::allowed(mask as u64));
-        a[index] = std::ptr::from_ref(&*mask).expose_provenance();
+        let mut mask = Box::new(self.mask);
+        if a[index] == 0 {
+            a[index + 1] = size_of::<u64>();
+        } else if let Ok([given]) = read_words(a[index]) {
+            *mask = signals::allowed(given as u64);
+        } else {
+            // The kernel refuses a mask that it cannot read.
+            return self.ready_call(number, a);
+        }
+        a[index] = std::ptr::from_mut(&mut *mask).expose_provenance();
         let result = self.ready_call(number, a);
         std::hint::black_box(mask);
         result
@@ -271,10 +291,16 @@ impl Caller<'_> {
 
     /// pselect6(2), whose last argument leads to the mask.
     fn select(&self, number: usize, mut a: [usize; 6]) -> isize {
-        let Ok([mask, bytes]) = read_words(a[5]) else { return self.ready_call(number, a) };
-        let Ok([mask]) = read_words(mask) else { return self.ready_call(number, a) };
-        let mask = Box::new(signals::allowed(mask as u64));
-        let pair = Box::new([std::ptr::from_ref(&*mask).expose_provenance(), bytes]);
+        let mut mask = Box::new(self.mask);
+        let mut bytes = size_of::<u64>();
+        if a[5] != 0 {
+            let Ok([at, given_bytes]) = read_words(a[5]) else { return self.ready_call(number, a) };
+            if at != 0 {
+                let Ok([given]) = read_words(at) else { return self.ready_call(number, a) };
+                (*mask, bytes) = (signals::allowed(given as u64), given_bytes);
+            }
+        }
+        let pair = Box::new([std::ptr::from_mut(&mut *mask).expose_provenance(), bytes]);
         a[5] = pair.as_ptr().expose_provenance();
         let result = self.ready_call(number, a);
         std::hint::black_box((mask, pair));
@@ -301,7 +327,17 @@ impl Caller<'_> {
 
     /// The program's own call, with the signals that it takes.
     fn call(&self, number: usize, a: [usize; 6]) -> isize {
-        signal::set_mask(self.mask);
+        let brings_mask = matches!(
+            number as i64,
+            libc::SYS_ppoll
+                | libc::SYS_pselect6
+                | libc::SYS_epoll_pwait
+                | libc::SYS_epoll_pwait2
+                | libc::SYS_rt_sigsuspend
+        );
+        if !brings_mask {
+            signal::set_mask(self.mask);
+        }
         // SAFETY: by the program's word.
         let result = unsafe { raw::syscall(number, a) };
         signals::block();
@@ -326,11 +362,20 @@ fn goes_on(number: usize, fd: usize) -> bool {
             // SAFETY: fstat(2) fills a `struct stat` of 144 bytes.
             let result = unsafe { raw::syscall(libc::SYS_fstat as usize, [fd, at, 0, 0, 0, 0]) };
             let kind = std::hint::black_box(status)[MODE] as u32 & libc::S_IFMT;
-            result == 0 && matches!(kind, libc::S_IFREG | libc::S_IFBLK)
+            result == 0 && !matches!(kind, libc::S_IFIFO | libc::S_IFSOCK) && !is_terminal(fd)
         }
         libc::SYS_vmsplice => false,
         _ => true,
     }
+}
+
+fn is_terminal(fd: usize) -> bool {
+    /// More than a `struct termios` of the kernel's has.
+    const BYTES: usize = 64;
+    let mut settings = Box::new([0_u8; BYTES]);
+    let at = settings.as_mut_ptr().expose_provenance();
+    // SAFETY: fills a `struct termios`.
+    unsafe { raw::syscall(libc::SYS_ioctl as usize, [fd, libc::TCGETS as usize, at, 0, 0, 0]) == 0 }
 }
 
 /// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
