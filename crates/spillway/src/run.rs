@@ -88,8 +88,8 @@ pub struct RunArgs {
     /// How much is fetched at once: elastic follows the program, or a size from 4K to 2M
     #[arg(long, value_name = "SIZE", default_value = "elastic")]
     pub block: Block,
-    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer programs
-    /// [default: $SPILLWAY_FAULT_MODE, or auto]
+    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer
+    /// programs [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
     /// Settings of each tier's frames (TOML) [default: /etc/spillway/run.toml, if it is there]
@@ -248,10 +248,13 @@ fn token() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+const HUNG: &str =
+    "run: the program was told to end and hangs, waiting for memory that does not come; it is killed";
+
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both. A program
-/// that is told to end and hangs in Spillway is ended.
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it
+/// sends to both. A program that is told to end and hangs in Spillway is ended.
 fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
     let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
     std::thread::spawn(move || {
@@ -263,7 +266,11 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                 let _ = kill_process(pid, signal);
                 if ENDING.contains(&signal) {
                     let busy = busy.clone();
-                    std::thread::spawn(move || ending::see_to(pid, signal, || busy.is_busy()));
+                    std::thread::spawn(move || {
+                        if ending::see_to(pid, signal, || busy.is_busy()) {
+                            complain(HUNG);
+                        }
+                    });
                 }
             }
             if origin.signal == signals::SIGTSTP {
