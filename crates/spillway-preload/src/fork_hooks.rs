@@ -1,5 +1,5 @@
-//! What stands in place of fork: paging stops while the kernel copies the address space, and the child brings up
-//! paging of its own before it does anything else.
+//! What stands in place of fork: paging stops while the kernel copies the address space, and the child
+//! brings up paging of its own before it does anything else.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,8 +17,9 @@ use crate::originals::{ORIGINAL_CLONE, ORIGINAL_FORK};
 use crate::process::{STARTUP, call, complain, set_errno, stop};
 use crate::reach::{BadAddress, Reader};
 
-/// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the fork's end. In inline
-/// mode two cannot be blocked, since libc's own fork raises them; those that somebody sends wait.
+/// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the
+/// fork's end. In inline mode two cannot be blocked, since libc's own fork raises them; those that somebody
+/// sends wait.
 fn without_signals<T>(work: impl FnOnce(&SignalsBlocked) -> T) -> T {
     if presence::pager().is_none() {
         return work(&SignalsBlocked::but(0));
@@ -40,7 +41,8 @@ pub unsafe extern "C" fn fork() -> c_int {
     })
 }
 
-/// fork(2), vfork(2), clone(2) or clone3(2) by number, where the child is to go on as this thread. Returns the raw result.
+/// fork(2), vfork(2), clone(2) or clone3(2) by number, where the child is to go on as this thread. Returns
+/// the raw result.
 pub fn by_system_call(number: usize, arguments: [usize; 6]) -> isize {
     let mut asked = match Asked::new(number, arguments) {
         Ok(asked) => asked,
@@ -95,7 +97,8 @@ const SET_TID_SIZE: usize = 9;
 const MOST_SET_TID: usize = 32;
 
 impl CloneArguments {
-    /// Copies what the kernel would read. Its own errno where that is wrong (clone(2), `copy_struct_from_user`).
+    /// Copies what the kernel would read. Its own errno where that is wrong (clone(2),
+    /// `copy_struct_from_user`).
     pub fn read(address: usize, bytes: usize) -> Result<Self, c_int> {
         if bytes > CLONE3_MOST_BYTES {
             return Err(libc::E2BIG);
@@ -125,7 +128,8 @@ impl CloneArguments {
         Ok(Self { words, bytes: bytes.min(size_of_val(&words)), set_tid })
     }
 
-    /// What the kernel would refuse must not become something that it takes (`clone3_args_valid`, `copy_process`).
+    /// What the kernel would refuse must not become something that it takes (`clone3_args_valid`,
+    /// `copy_process`).
     fn are_consistent(words: &[usize; CLONE3_WORDS]) -> bool {
         const CLONE_CLEAR_SIGHAND: usize = 1 << 32;
         let all = |flags: usize| words[FLAGS] & flags == flags;
@@ -146,8 +150,8 @@ impl CloneArguments {
     }
 }
 
-/// Whether a call would make a process that has its own memory and shares this one's file table. In inline mode it cannot:
-/// each serves its faults by descriptors with the same numbers.
+/// Whether a call would make a process that has its own memory and shares this one's file table. In inline
+/// mode it cannot: each serves its faults by descriptors with the same numbers.
 pub fn shares_files_alone(number: usize, arguments: [usize; 6]) -> bool {
     let flags = match number as i64 {
         libc::SYS_clone => arguments[0],
@@ -168,8 +172,8 @@ impl Asked {
         })
     }
 
-    /// Whether the child is to go on where this thread is: on its stack, in memory of its own. Where it asks to share the
-    /// memory for a while, as vfork(2) does, it gets its own.
+    /// Whether the child is to go on where this thread is: on its stack, in memory of its own. Where it
+    /// asks to share the memory for a while, as vfork(2) does, it gets its own.
     fn is_fork(&mut self) -> bool {
         let (has_stack, flags) = match self {
             Self::Clone(words) => (words[1] != 0, &mut words[0]),
@@ -205,8 +209,8 @@ impl Asked {
     }
 }
 
-/// Addresses that are used while paging is stopped, 0 for none: around the child's stack and thread-local storage, and
-/// where the kernel writes numbers.
+/// Addresses that are used while paging is stopped, 0 for none: around the child's stack and thread-local
+/// storage, and where the kernel writes numbers.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     stack: usize,
@@ -222,8 +226,8 @@ impl Uses {
     }
 }
 
-/// Forks by `fork`, which returns a pid, 0 in the child, or a negative number. `None` when the local limit has no
-/// room for the child.
+/// Forks by `fork`, which returns a pid, 0 in the child, or a negative number. `None` when the local limit
+/// has no room for the child.
 fn around_fork(uses: Uses, fork: impl FnOnce() -> c_int) -> Option<c_int> {
     // No handler may run in the child before its memory is whole.
     without_signals(|signals| {

@@ -1,5 +1,6 @@
-//! What stands in place of mlock(2) and its kin. Locked memory is not managed. The pager's own memory is never locked with the
-//! program's: much of it is address space only, and it must not count against the program's limit (RLIMIT_MEMLOCK).
+//! What stands in place of mlock(2) and its kin. Locked memory is not managed. The pager's own memory is
+//! never locked with the program's: much of it is address space only, and it must not count against the
+//! program's limit (RLIMIT_MEMLOCK).
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ops::Range;
@@ -14,8 +15,8 @@ use crate::process::{call, failed, to_libc, up};
 const PAGE_SIZE: usize = 4096;
 const MLOCK_ONFAULT: usize = libc::MLOCK_ONFAULT as usize;
 
-/// Flags for mlock2(2) of every new mapping, plus one; 0 while mlockall(MCL_FUTURE) is not in force. The kernel does not know
-/// of it, since it would lock the pager's new mappings too.
+/// Flags for mlock2(2) of every new mapping, plus one; 0 while mlockall(MCL_FUTURE) is not in force. The
+/// kernel does not know of it, since it would lock the pager's new mappings too.
 static FUTURE: AtomicUsize = AtomicUsize::new(0);
 
 /// How new mappings are locked: flags for mlock2(2).
@@ -28,7 +29,8 @@ pub fn forget() {
     FUTURE.store(0, Ordering::Relaxed);
 }
 
-/// Locks what was mapped just now. False where that is more than the program may lock; what cannot be brought in is no error.
+/// Locks what was mapped just now. False where that is more than the program may lock; what cannot be
+/// brought in is no error.
 pub fn lock_new(start: usize, bytes: usize, how: usize) -> bool {
     !failed(raw_lock(libc::SYS_mlock2, start, bytes, how)) || may_lock(bytes).is_ok()
 }
@@ -89,7 +91,8 @@ fn lock(number: c_long, address: usize, bytes: usize, flags: usize) -> isize {
     results.into_iter().find(|&result| failed(result)).unwrap_or(0)
 }
 
-/// What the kernel says to `bytes` more of locked memory: asked for with pages that cannot be used, which takes none.
+/// What the kernel says to `bytes` more of locked memory: asked for with pages that cannot be used, which
+/// takes none.
 fn may_lock(bytes: usize) -> Result<(), c_int> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let arguments = [0, bytes, libc::PROT_NONE as usize, flags as usize, usize::MAX, 0];
@@ -142,7 +145,8 @@ fn lock_all(flags: c_int) -> isize {
     0
 }
 
-/// Whether a program of so many bytes may lock them all. The limit is for the whole, whatever is locked already.
+/// Whether a program of so many bytes may lock them all. The limit is for the whole, whatever is locked
+/// already.
 fn may_lock_all(bytes: usize) -> Result<(), c_int> {
     let Some(limit) = getrlimit(Resource::Memlock).current else { return Ok(()) };
     // More than the limit is granted to those only whom it does not bind.

@@ -1,5 +1,5 @@
-//! Reading what the program hands to the kernel, where its address may be wrong: the kernel answers with EFAULT, so our
-//! look at it before the call must not end the program.
+//! Reading what the program hands to the kernel, where its address may be wrong: the kernel answers with
+//! EFAULT, so our look at it before the call must not end the program.
 
 use std::ffi::CStr;
 
@@ -84,7 +84,8 @@ fn is_readable(page: usize) -> bool {
     if memory::is_readable(page) {
         return true;
     }
-    // In inline mode the kernel cannot have a far page brought in; once it is there, only its protection counts.
+    // In inline mode the kernel cannot have a far page brought in; once it is there, only its protection
+    // counts.
     let Some(pager) = pager() else { return false };
     let Some(hold) = pager.hold(0) else { return pager.manages(page) };
     let mut room = PAGE_SIZE;

@@ -1,5 +1,5 @@
-//! What stands in place of libc's `syscall`. It returns once, or twice in memory of its own; a clone(2) onto another stack
-//! returns there, where nothing of ours lies, so libc's own code makes that one.
+//! What stands in place of libc's `syscall`. It returns once, or twice in memory of its own; a clone(2)
+//! onto another stack returns there, where nothing of ours lies, so libc's own code makes that one.
 
 use std::arch::global_asm;
 use std::sync::atomic::{AtomicUsize, Ordering};

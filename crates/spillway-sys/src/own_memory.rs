@@ -1,5 +1,6 @@
-//! Which mappings of this process are the pager's own and not the program's: what the program does to its whole address space
-//! must pass them by. A table of atomics, since it is asked and changed where no lock may be taken.
+//! Which mappings of this process are the pager's own and not the program's: what the program does to its
+//! whole address space must pass them by. A table of atomics, since it is asked and changed where no lock
+//! may be taken.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
-//! A program that was told to end, and hangs in Spillway. Its own way of ending takes as long as it likes, as it would without us;
-//! but where it waits for memory that does not come, or one of our hooks keeps the signal from it, it cannot go that way.
+//! A program that was told to end, and hangs in Spillway. Its own way of ending takes as long as it likes,
+//! as it would without us; but where it waits for memory that does not come, or one of our hooks keeps the
+//! signal from it, it cannot go that way.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -8,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-
-use crate::complain;
 
 /// Signals that tell a program to end.
 pub const ENDING: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
@@ -24,7 +23,8 @@ const WATCHED: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {
     thread: u32,
-    /// Page faults so far, and time in its own code, in ticks: a thread that waits for one page has no more of either.
+    /// Page faults so far, and time in its own code, in ticks: a thread that waits for one page has no more
+    /// of either.
     progress: [u64; 3],
     /// It has entered the kernel by a fault.
     is_in_fault: bool,
@@ -34,7 +34,8 @@ struct Look {
     blocked: u64,
 }
 
-/// Signals 32 and 33 are libc's own, which no program can block by libc; the pager's hooks block them with the rest.
+/// Signals 32 and 33 are libc's own, which no program can block by libc; the pager's hooks block them with
+/// the rest.
 const BLOCKED_BY_HOOKS: u64 = 0b11 << 31;
 
 impl Look {
@@ -63,8 +64,8 @@ impl Look {
         })
     }
 
-    /// Whether it may hang in Spillway, `is_first` being the program's first thread. `busy` says that the pager is at work for
-    /// the process.
+    /// Whether it may hang in Spillway, `is_first` being the program's first thread. `busy` says that the
+    /// pager is at work for the process.
     fn may_hang(&self, signal: Signal, is_first: bool, busy: bool) -> bool {
         let bit = 1 << (signal.as_raw() - 1);
         let (is_pending, is_blocked) = (self.pending & bit != 0, self.blocked & bit != 0);
@@ -75,7 +76,8 @@ impl Look {
     }
 }
 
-/// The threads that may hang. In inline mode a hook that waits does so with system calls, so its time goes on.
+/// The threads that may hang. In inline mode a hook that waits does so with system calls, so its time goes
+/// on.
 fn hanging(process: Pid, signal: Signal, busy: bool) -> Vec<Look> {
     let tasks =
         fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).into_iter().flatten().flatten();
@@ -97,24 +99,24 @@ fn looks_so_far(before: &[(Look, u32)], now: &Look) -> u32 {
     before.iter().find(|(look, _)| goes_on(look)).map_or(0, |(_, looks)| *looks)
 }
 
-/// Ends the process by force within a second of its beginning to hang in Spillway, if that comes after `signal`. `is_busy` says
-/// whether its pager is at work. Returns when the process has ended, or goes on for a minute.
-pub fn see_to(process: Pid, signal: Signal, is_busy: impl Fn() -> bool) {
+/// Ends the process by force within a second of its beginning to hang in Spillway, if that comes after
+/// `signal`. `is_busy` says whether its pager is at work. Returns when the process has ended, or goes on
+/// for a minute: whether it was killed.
+#[must_use]
+pub fn see_to(process: Pid, signal: Signal, is_busy: impl Fn() -> bool) -> bool {
     // Whoever has the number later is not meant.
-    let Ok(descriptor) = pidfd_open(process, PidfdFlags::empty()) else { return };
+    let Ok(descriptor) = pidfd_open(process, PidfdFlags::empty()) else { return false };
     let told = Instant::now();
     let mut hung: Vec<(Look, u32)> = Vec::new();
     while told.elapsed() < WATCHED && !has_ended(&descriptor) {
         let now = hanging(process, signal, is_busy());
         hung = now.into_iter().map(|look| (look.clone(), 1 + looks_so_far(&hung, &look))).collect();
         if hung.iter().any(|(_, looks)| *looks >= LOOKS) {
-            if pidfd_send_signal(&descriptor, Signal::KILL).is_ok() {
-                complain(KILLED);
-            }
-            return;
+            return pidfd_send_signal(&descriptor, Signal::KILL).is_ok();
         }
         sleep(BETWEEN_LOOKS);
     }
+    false
 }
 
 /// A process's descriptor can be read once it has ended.
@@ -122,9 +124,6 @@ fn has_ended(process: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
-
-const KILLED: &str =
-    "run: the program was told to end and hangs, waiting for memory that does not come; it is killed";
 
 #[cfg(test)]
 mod tests {

@@ -239,10 +239,13 @@ fn token() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+const HUNG: &str =
+    "run: the program was told to end and hangs, waiting for memory that does not come; it is killed";
+
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends to both. A program
-/// that is told to end and hangs in Spillway is ended.
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it
+/// sends to both. A program that is told to end and hangs in Spillway is ended.
 fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
     let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
     std::thread::spawn(move || {
@@ -254,7 +257,11 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                 let _ = kill_process(pid, signal);
                 if ENDING.contains(&signal) {
                     let busy = busy.clone();
-                    std::thread::spawn(move || ending::see_to(pid, signal, || busy.is_busy()));
+                    std::thread::spawn(move || {
+                        if ending::see_to(pid, signal, || busy.is_busy()) {
+                            complain(HUNG);
+                        }
+                    });
                 }
             }
             if origin.signal == signals::SIGTSTP {
