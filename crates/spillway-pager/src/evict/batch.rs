@@ -8,7 +8,7 @@ use spillway_core::transitions::is_queued_mapped;
 use spillway_policy::dcm::Step;
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 
 impl<K: Kernel> Worker<K> {
@@ -78,7 +78,7 @@ impl<K: Kernel> Worker<K> {
                 self.unlock(entry.page_number, word, next);
                 let entry = Entry { generation: next.generation, ..entry };
                 let _ = replacement.enqueue(Queue::Active, entry);
-            } else if self.engine.holds.covers(entry.page_number) {
+            } else if self.engine.holds.covers(entry.page_number) && !planted!(K, "held-page-evicted") {
                 self.unlock(entry.page_number, word, info);
                 busy.push(entry);
             } else {

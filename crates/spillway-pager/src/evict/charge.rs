@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillway_store::StoreError;
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -58,6 +58,7 @@ impl<K: Kernel> Worker<K> {
             }
             let error = self.engine.last_store_error().clone();
             if let (Origin::Stored, Some(StoreError::Full { .. })) = (origin, &error)
+                && !planted!(K, "stored-page-refused-when-full")
                 && self.at.run.budget().try_charge_beyond(1, EXCHANGE_PAGES)
             {
                 self.at.add_local(1);
@@ -74,6 +75,9 @@ impl<K: Kernel> Worker<K> {
     /// Charges as many of `wanted` pages as there is room for without an eviction. Returns how many.
     pub(crate) fn charge_ahead(&self, wanted: usize) -> usize {
         let room = (self.at.run.budget().headroom_pages() as usize).min(wanted);
+        if planted!(K, "followers-not-charged") {
+            return room;
+        }
         if room > 0 && self.try_charge(room as u64) { room } else { 0 }
     }
 
@@ -97,6 +101,9 @@ impl<K: Kernel> Worker<K> {
         let charged = self.at.run.budget().try_charge(pages);
         K::turn();
         if charged {
+            if planted!(K, "room-charged-twice") {
+                let _ = self.at.run.budget().try_charge(pages);
+            }
             self.at.add_local(pages);
         }
         if self.is_short() {

@@ -17,7 +17,7 @@ use spillway_core::transitions::gone;
 use spillway_sys::memory::PageMapEntry;
 use spillway_sys::ranges::TargetRange;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{address_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -63,6 +63,9 @@ impl<K: Kernel> Worker<K> {
             self.note_use(page_number, true);
         }
         let _ = self.at.kernel.write_protect(target(page_number, 1), false);
+        if planted!(K, "protection-lifted-unnoted") {
+            return info;
+        }
         info.with_protection(None)
     }
 
@@ -73,6 +76,13 @@ impl<K: Kernel> Worker<K> {
         *victims = rest;
         if clean.is_empty() {
             return 0;
+        }
+        if planted!(K, "lock-dropped-early") {
+            for &(page_number, info) in &clean {
+                if let Some(word) = self.engine.table.find(page_number) {
+                    self.unlock(page_number, word, gone(info, info.slot(), self.engine.departures.now()));
+                }
+            }
         }
         let dropped = self.drop_protected(&clean);
         let mut count = 0;
@@ -99,7 +109,8 @@ impl<K: Kernel> Worker<K> {
     fn drop_protected(&self, clean: &[(u64, PageInfo)]) -> Vec<bool> {
         let kernel = &self.at.kernel;
         // A device that may read a page for long would go on reading what was dropped.
-        if !kernel.has_page_map() || !kernel.can_discard_pages() || !self.nothing_is_pinned() {
+        let is_pinned = !self.nothing_is_pinned() && !planted!(K, "dropped-though-pinned");
+        if !kernel.has_page_map() || !kernel.can_discard_pages() || is_pinned {
             return vec![false; clean.len()];
         }
         let nothing_passes_our_hooks = kernel.is_inline();

@@ -8,7 +8,7 @@ use spillway_store::{StoreError, WriteRequest};
 
 use crate::evict::victim::Victim;
 use crate::evict::write_back::contents;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
@@ -39,7 +39,10 @@ impl<K: Kernel> Worker<K> {
         let range = self.at.stores[index].range.clone();
         for page in victims.iter_mut().filter(|page| page.must_write && !matches!(page.kept, Ok(Some(_)))) {
             let slots = self.at.run.slots();
-            let own = page.old_slot.filter(|&slot| range.contains(&slot) && !slots.is_shared(slot));
+            let own = page.old_slot.filter(|&slot| {
+                let is_own = !slots.is_shared(slot) || planted!(K, "shared-slot-overwritten");
+                range.contains(&slot) && is_own
+            });
             let slot = own.or_else(|| self.take_slot(range.clone(), page.page_number));
             page.kept = slot.map_or_else(|| page.kept.clone(), |slot| Ok(Some(slot)));
         }
@@ -113,7 +116,7 @@ impl<K: Kernel> Worker<K> {
                     run.count(Counter::WritebacksFailed, 1);
                     page.kept = Err(error);
                     // A slot that was overwritten in part holds neither the old page nor the new.
-                    if page.old_slot == Some(slot) {
+                    if page.old_slot == Some(slot) && !planted!(K, "half-written-slot-kept") {
                         page.old_slot = None;
                     }
                     refused.push(slot);

@@ -6,7 +6,7 @@ use spillway_core::page_word::{PageInfo, Queue};
 use spillway_core::transitions::unmapped;
 use spillway_sys::memory::Outsiders;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -82,7 +82,8 @@ impl<K: Kernel> Worker<K> {
     /// would be met again and again before one that can.
     pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
-        let next = info.moved_to(Queue::Proactive);
+        let stays_first = planted!(K, "pinned-tried-for-ever");
+        let next = info.moved_to(if stays_first { Queue::Active } else { Queue::Proactive });
         self.unlock(page_number, word, next);
         self.engine.enqueue(page_number, next);
     }
@@ -93,7 +94,9 @@ impl<K: Kernel> Worker<K> {
             // Nothing is there: the program discarded the page past our hooks. It reads zeros from now on.
             Errno::NOENT => {
                 self.at.run.count(Counter::PagesFoundGone, 1);
-                self.engine.frames.give_back(frame, 1);
+                if !planted!(K, "frame-of-gone-page-lost") {
+                    self.engine.frames.give_back(frame, 1);
+                }
                 self.drop_slot(info.slot());
                 self.at.release_local(1);
                 self.at.remove_managed(1);
@@ -101,7 +104,7 @@ impl<K: Kernel> Worker<K> {
                     self.unlock(page_number, word, info.forgotten());
                 }
             }
-            Errno::INVAL if self.nothing_is_pinned() => {
+            Errno::INVAL if self.nothing_is_pinned() || planted!(K, "copied-out-though-pinned") => {
                 if self.copy_out(page_number, frame) {
                     self.to_inactive(page_number, info, frame);
                 } else {

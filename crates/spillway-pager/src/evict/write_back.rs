@@ -6,7 +6,7 @@ use spillway_core::transitions::{Finish, finish_writeback, is_queued_inactive};
 use spillway_sys::memory;
 
 use crate::evict::victim::{Place, Victim};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::pages::checksum::checksum;
 use crate::process::attachment::Attachment;
@@ -46,9 +46,15 @@ impl<K: Kernel> Worker<K> {
             self.finish(page, &mut freed);
         }
         let count = freed.len();
+        let too_early = planted!(K, "room-given-back-early");
+        if too_early {
+            self.at.release_local(count as u64);
+        }
         self.engine.departures.add(count as u64);
         self.engine.frames.discard(&self.at.kernel, &mut freed);
-        self.at.release_local(count as u64);
+        if !too_early {
+            self.at.release_local(count as u64);
+        }
         count
     }
 
@@ -72,6 +78,9 @@ impl<K: Kernel> Worker<K> {
                 continue;
             };
             self.unlock(page_number, word, PageInfo { state: PageState::Writeback { frame }, ..info });
+            if planted!(K, "slot-freed-while-written") {
+                self.drop_slot(slot);
+            }
             victims.push(Victim::new(page_number, Place::Frame(frame), slot));
         }
         for entry in busy {
@@ -92,15 +101,24 @@ impl<K: Kernel> Worker<K> {
 
     fn choose_for_one(&self, page: &mut Victim) {
         let contents = contents(self.engine, self.at, page);
-        if is_zero(contents) {
+        if is_zero(contents) || planted!(K, "zeros-by-half") && is_half_zero(contents) {
             self.at.run.count(Counter::ZeroDrops, 1);
             self.note_unwritten(page.address(&self.engine.frames));
             return;
         }
         page.checksum = checksum(contents);
         let slots = self.at.run.slots();
+        if planted!(K, "checksum-of-the-older-version")
+            && let Some(slot) = page.old_slot
+        {
+            page.must_write = true;
+            page.checksum = slots.contents(slot).checksum;
+            return;
+        }
         match page.old_slot {
-            Some(slot) if slots.contents(slot).checksum == page.checksum => {
+            Some(slot)
+                if slots.contents(slot).checksum == page.checksum || planted!(K, "stale-copy-kept") =>
+            {
                 self.at.run.count(Counter::CleanDrops, 1);
                 page.kept = Ok(Some(slot));
             }
@@ -112,7 +130,10 @@ impl<K: Kernel> Worker<K> {
     fn finish(&mut self, page: Victim, freed: &mut Vec<u32>) {
         let Place::Frame(frame) = page.place else { return };
         let Some(word) = self.engine.table.find(page.page_number) else { return };
-        let info = self.lock(word);
+        let mut info = self.lock(word);
+        if planted!(K, "touch-overlooked") {
+            info.state = PageState::Writeback { frame };
+        }
         match page.kept {
             Ok(kept) => {
                 let left = self.engine.departures.now();
@@ -148,6 +169,11 @@ impl<K: Kernel> Worker<K> {
             }
         }
     }
+}
+
+/// For a mistake that is planted.
+fn is_half_zero(page: &Page) -> bool {
+    page[..PAGE_SIZE / 2].iter().all(|&byte| byte == 0)
 }
 
 fn is_zero(page: &Page) -> bool {

@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
@@ -61,7 +61,11 @@ impl<K: Kernel> Worker<K> {
             // Shared with a forked process, or protections differ: a copy will do. Two copies for a moment.
             Err(Errno::BUSY | Errno::INVAL | Errno::AGAIN | Errno::NOENT) => {
                 self.copy_back(page_number, frame, false)?;
-                frames.discard(&self.at.kernel, &mut [frame]);
+                if planted!(K, "full-frame-given-back") {
+                    frames.give_back(frame, 1);
+                } else {
+                    frames.discard(&self.at.kernel, &mut [frame]);
+                }
                 Ok(())
             }
             Err(error) => Err(PageError::Kernel { what: "move a page back", error }.into()),

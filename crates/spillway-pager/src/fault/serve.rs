@@ -7,7 +7,7 @@ use spillway_core::transitions::{Service, re_referenced, service};
 use spillway_sys::uffd::Fault;
 
 use crate::fault::access::Access;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{address_of, page_number_of, target};
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
@@ -58,7 +58,7 @@ impl<K: Kernel> Worker<K> {
         match self.perform(page_number, info, service, fault.into()) {
             Ok(next) => {
                 self.unlock(page_number, word, next);
-                if next.generation != info.generation {
+                if next.generation != info.generation && !planted!(K, "served-page-not-queued") {
                     self.engine.enqueue(page_number, next);
                 }
                 service != Service::Refuse
@@ -66,7 +66,9 @@ impl<K: Kernel> Worker<K> {
             Err(Failure::Retry) => {
                 // Locked by us until now, so the fault itself counts as a waiter.
                 let _ = word.unlock(info);
-                let _ = self.at.kernel.wake(target(page_number, 1));
+                if !planted!(K, "wake-lost-on-retry") {
+                    let _ = self.at.kernel.wake(target(page_number, 1));
+                }
                 true
             }
             Err(Failure::Refused(error)) => {
@@ -75,7 +77,10 @@ impl<K: Kernel> Worker<K> {
                 // A page that lies in its frame, or is stored but finds no room, is not lost with this
                 // access.
                 let kept = info.is_local() || matches!(error, PageError::NoRoom { .. });
-                let state = if kept { info.state } else { PageState::Poisoned { slot: info.slot() } };
+                let forgets = planted!(K, "poison-forgotten");
+                let lost =
+                    if forgets { PageState::Absent } else { PageState::Poisoned { slot: info.slot() } };
+                let state = if kept { info.state } else { lost };
                 self.unlock(page_number, word, PageInfo { state, ..info });
                 false
             }
@@ -113,6 +118,9 @@ impl<K: Kernel> Worker<K> {
                     return Err(Failure::Retry);
                 }
                 self.copy_back(page_number, frame, true)?;
+                if planted!(K, "frame-freed-while-written") {
+                    self.engine.frames.discard(&self.at.kernel, &mut [frame]);
+                }
                 Ok(re_referenced(info))
             }
             Service::LetRetry => {

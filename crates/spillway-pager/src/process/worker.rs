@@ -8,7 +8,7 @@ use spillway_core::page_word::{PageInfo, PageWord};
 use spillway_store::{Lane, StoreError};
 use spillway_sys::ranges::BounceRange;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::process::attachment::Attachment;
 use crate::process::engine::{Engine, UNNEEDED_SLOTS};
@@ -122,7 +122,7 @@ impl<K: Kernel> Worker<K> {
         K::turn();
         let waited_for = word.unlock(info);
         K::turn();
-        if waited_for {
+        if waited_for && !planted!(K, "wake-lost") {
             let _ = self.at.kernel.wake(target(page_number, 1));
         }
     }
@@ -151,7 +151,7 @@ impl<K: Kernel> Worker<K> {
     pub fn drop_slot(&mut self, slot: Option<u32>) {
         let Some(slot) = slot else { return };
         K::turn();
-        if self.at.run.slots().is_shared(slot) {
+        if self.at.run.slots().is_shared(slot) && !planted!(K, "shared-slot-reused") {
             let lanes = &mut self.lanes;
             let at = self.at;
             at.run.slots().release(at.run.held(at.entry), slot, |slot| discard(at, lanes, &[slot]));

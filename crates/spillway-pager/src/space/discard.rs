@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use spillway_core::page_word::{PageInfo, PageWord};
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_numbers, target_of};
 use crate::process::worker::Worker;
 use crate::space::gone::Gone;
@@ -33,11 +33,16 @@ impl<K: Kernel> Worker<K> {
 
     fn discard_within_leaf(&mut self, range: Range<usize>) {
         let (from, to) = page_numbers(&range);
+        if planted!(K, "discarded-before-locked") {
+            let _ = self.at.kernel.discard(target_of(range.clone()));
+        }
         let locked = self.lock_all(from, to);
         if locked.is_empty() {
             return;
         }
-        let _ = self.at.kernel.discard(target_of(range));
+        if !planted!(K, "discarded-before-locked") {
+            let _ = self.at.kernel.discard(target_of(range));
+        }
         let mut gone = Gone::default();
         for (page_number, word, info) in locked {
             self.let_go(info, &mut gone);

@@ -12,7 +12,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::transitions::{Service, service};
 
 use crate::fault::access::Access;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_number_of, target_of};
 use crate::pages::error::Failure;
 use crate::process::worker::Worker;
@@ -72,16 +72,22 @@ impl<K: Kernel> Worker<K> {
             self.thaw();
             return TRY_AGAIN;
         };
-        uses.ranges().for_each(|range| hold.add(&range));
+        if !planted!(K, "stack-evicted-amid-fork") {
+            uses.ranges().for_each(|range| hold.add(&range));
+        }
         let claimed = self.at.run.claim_child(self.at.entry);
         let Some(child) = claimed.filter(|child| self.make_room_for(child.entry, uses)) else {
             self.thaw();
             return 0;
         };
-        self.flush_slots();
+        if !planted!(K, "unneeded-slots-forked") {
+            self.flush_slots();
+        }
         self.set_inherited(true);
         let run = self.at.run;
-        run.slots().share(run.held(self.at.entry), run.held(child.entry));
+        if !planted!(K, "slots-not-shared") {
+            run.slots().share(run.held(self.at.entry), run.held(child.entry));
+        }
         let managed = self.at.process().managed_pages().load(Ordering::Relaxed);
         run.process(child.entry).managed_pages().store(managed, Ordering::Relaxed);
         run.count_managed(managed);
@@ -130,7 +136,7 @@ impl<K: Kernel> Worker<K> {
                 run.reap(child, |_| {});
                 return false;
             }
-            let local = self.local_pages();
+            let local = self.local_pages() - if planted!(K, "child-charged-less") { 1 } else { 0 };
             if stacks_are_local.is_ok() && run.budget().try_charge(local) {
                 run.process(child).local_pages().store(local, Ordering::Release);
                 return true;
@@ -194,7 +200,9 @@ impl<K: Kernel> Worker<K> {
     pub fn adopt_after_fork(&mut self) -> rustix::io::Result<()> {
         self.engine.calls.reset_all();
         self.engine.holds.reset();
-        self.engine.forget_protection();
+        if !planted!(K, "protection-kept-after-fork") {
+            self.engine.forget_protection();
+        }
         let regions: Vec<_> = self.engine.regions().iter().collect();
         for (range, on_fork) in regions {
             if on_fork != OnFork::Drop {
@@ -206,7 +214,9 @@ impl<K: Kernel> Worker<K> {
             if on_fork == OnFork::Wipe {
                 self.map(range.clone());
                 // As the kernel keeps MADV_WIPEONFORK, for the child's own children.
-                self.engine.regions().set_on_fork(&range, OnFork::Wipe);
+                if !planted!(K, "wipe-forgotten") {
+                    self.engine.regions().set_on_fork(&range, OnFork::Wipe);
+                }
             }
         }
         self.set_inherited(false);

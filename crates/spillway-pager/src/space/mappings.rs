@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use spillway_core::page::PAGE_SIZE;
 
 use crate::evict::charge::Origin;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_numbers, target_of};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -87,6 +87,11 @@ impl<K: Kernel> Worker<K> {
         let parts = self.engine.regions().take(&range);
         let mut held = 0;
         for (part, _) in parts {
+            if planted!(K, "forgotten-before-unregistered") {
+                held += self.sweep(&part);
+                let _ = self.at.kernel.unregister(target_of(part));
+                continue;
+            }
             let _ = self.at.kernel.unregister(target_of(part.clone()));
             held += self.sweep(&part);
         }

@@ -15,7 +15,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Queue;
 use spillway_core::transitions::first_touched;
 
-use crate::kernel::{Kernel, MOST_POPULATED_PAGES};
+use crate::kernel::{Kernel, MOST_POPULATED_PAGES, planted};
 use crate::pages::address::{page_number_of, target, target_of};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -52,6 +52,9 @@ impl<K: Kernel> Worker<K> {
     /// The kernel is about to drop what is native of a range, or has done so.
     pub(crate) fn forget_native(&self, range: &Range<usize>) {
         let parts = self.engine.native().take(range);
+        if planted!(K, "native-room-kept") {
+            return;
+        }
         self.at.release_local(parts.iter().map(|(part, _)| page_count(part)).sum());
     }
 
@@ -76,6 +79,12 @@ impl<K: Kernel> Worker<K> {
     /// Takes a range out of the set, if all of it is native, and leaves it charged: mremap(2) is going to move it. False where
     /// it is not. One look under one lock, for others may be taking the range over at this moment.
     pub(crate) fn lift_native(&self, range: &Range<usize>) -> bool {
+        if planted!(K, "native-moved-in-two-looks") {
+            let is_whole = self.is_native(range);
+            K::turn();
+            self.engine.native().remove(range);
+            return is_whole;
+        }
         let mut native = self.engine.native();
         let native_bytes: usize = native.within(range).iter().map(|(part, _)| part.len()).sum();
         let is_whole = native_bytes == range.len();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord};
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_number_of, page_numbers, target_of};
 use crate::process::engine::Remap;
 use crate::process::worker::Worker;
@@ -89,8 +89,9 @@ impl<K: Kernel> Worker<K> {
 
     fn put_word(&mut self, page_number: u64, info: PageInfo) {
         // Its protection went with the registration.
-        let info = info.with_protection(None);
-        if let Some(slot) = info.slot() {
+        let protection = if planted!(K, "protection-moved") { info.protected_in() } else { None };
+        let info = info.with_protection(protection);
+        if let Some(slot) = info.slot().filter(|_| !planted!(K, "slot-names-old-page")) {
             self.at.run.slots().forget_page(slot);
         }
         match self.engine.table.find_or_make(page_number) {
