@@ -1,7 +1,7 @@
 // The first program of the rig's guest: makes the far node slower memory for the kernel, runs one workload under one
 // policy, prints what became of it, and powers off.
 // usage, as the kernel's parameters: rig_workload=NAME rig_policy=NAME rig_local_pct=N rig_mib=N rig_warm_s=N
-//   rig_measured_s=N rig_far_ns=N rig_look_ms=N rig_source=NAME rig_settings=KEY=VALUE[,...] rig_start=N
+//   rig_measured_s=N rig_far_ns=N rig_scan_ms=N rig_source=NAME rig_settings=KEY=VALUE[,...] rig_start=N
 //   policies beyond the daemon's: none, kernel, all-local
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -196,7 +196,7 @@ int main(void) {
     int daemon = !by_kernel && !nobody && strcmp(policy, "all-local") != 0;
     if (daemon) {
         snprintf(local, sizeof local, "%s%%", getenv("rig_local_pct"));
-        char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--scan-interval", getenv("rig_look_ms"),
+        char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--scan-interval", getenv("rig_scan_ms"),
                        "--telemetry-cpu", "80", "--counters", "/run/counters", "--stats", "/run/stats.json",
                        "--source", getenv("rig_source")};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) arguments[count++] = own[i];

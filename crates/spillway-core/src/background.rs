@@ -35,16 +35,16 @@ impl Default for Config {
 const BURST_NS: u64 = 10_000_000;
 /// A pause long enough for faults to show what they cost without us.
 const PAUSE_NS: u64 = 10_000_000;
-/// How often faults are looked at.
-const LOOK_NS: u64 = 5_000_000;
+/// Time between two checks of how fast faults are served, in nanoseconds.
+const CHECK_NS: u64 = 5_000_000;
 /// Fewer faults say nothing.
 const LEAST_FAULTS: u64 = 20;
 /// The rate in parts of this many.
 const FULL_RATE: u64 = 64;
-/// What a rate gains at each look that finds faults as they should be.
+/// What a rate gains at each check that finds faults as they should be.
 const RATE_STEP: u64 = 4;
 
-/// What faults cost since the last look.
+/// What faults cost since the last check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// How many there were.
@@ -65,7 +65,7 @@ pub enum Verdict {
 /// What is known of the present stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Work may be done, and was if bytes have moved since the last look.
+    /// Work may be done, and was if bytes have moved since the last check.
     Working { moved: bool },
     /// Nothing is done until then, since faults of so many nanoseconds were seen.
     Paused { until_ns: u64, for_p90_ns: u64 },
@@ -73,19 +73,19 @@ enum Phase {
 
 /// The budget of one process.
 #[derive(Clone, Debug)]
-pub struct Budget {
+pub struct BackgroundBudget {
     config: Config,
     phase: Phase,
     tokens: u64,
     filled_ns: u64,
-    looked_ns: u64,
+    checked_ns: u64,
     /// The 90th percentile in quiet; 0 while it is not known.
     quiet_ns: u64,
     rate: u64,
     pauses: u64,
 }
 
-impl Budget {
+impl BackgroundBudget {
     /// A bucket that is full at `now_ns`, in nanoseconds of a steady clock.
     #[must_use]
     pub fn new(config: Config, now_ns: u64) -> Self {
@@ -95,7 +95,7 @@ impl Budget {
             phase,
             tokens: 0,
             filled_ns: now_ns,
-            looked_ns: now_ns,
+            checked_ns: now_ns,
             quiet_ns: 0,
             rate: FULL_RATE,
             pauses: 0,
@@ -111,11 +111,11 @@ impl Budget {
     }
 
     /// Asks to move `bytes`, which count as moved if the answer is [`Verdict::Go`]. `faults` tells of those
-    /// since it was called last, and is called when it is time for a look.
+    /// since it was called last, and is called when it is time for a check.
     pub fn ask(&mut self, now_ns: u64, bytes: u64, faults: impl FnOnce() -> Faults) -> Verdict {
-        if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
-            self.looked_ns = now_ns;
-            self.look(now_ns, faults());
+        if now_ns.saturating_sub(self.checked_ns) >= CHECK_NS {
+            self.checked_ns = now_ns;
+            self.check(now_ns, faults());
         }
         if let Phase::Paused { until_ns, .. } = self.phase
             && now_ns < until_ns
@@ -125,7 +125,7 @@ impl Budget {
         self.take_tokens(now_ns, bytes)
     }
 
-    fn look(&mut self, now_ns: u64, faults: Faults) {
+    fn check(&mut self, now_ns: u64, faults: Faults) {
         let tells = self.config.yield_ratio > 0.0 && faults.count >= LEAST_FAULTS;
         self.phase = match self.phase {
             Phase::Working { moved: false } if tells => {
@@ -228,16 +228,16 @@ mod tests {
 
     /// Asks for 64 KiB every 100 us for `ms` milliseconds, while faults cost as `p90_ns` says of the time and
     /// of whether work was done of late. Returns the bytes that were moved.
-    fn run(budget: &mut Budget, now_ns: &mut u64, ms: u64, p90_ns: impl Fn(bool) -> u64) -> u64 {
+    fn run(budget: &mut BackgroundBudget, now_ns: &mut u64, ms: u64, p90_ns: impl Fn(bool) -> u64) -> u64 {
         let end_ns = *now_ns + ms * MS;
         let (mut moved, mut of_late) = (0, false);
         while *now_ns < end_ns {
-            let mut looked = false;
+            let mut checked = false;
             let verdict = budget.ask(*now_ns, 64 << 10, || {
-                looked = true;
+                checked = true;
                 Faults { count: 100, p90_ns: p90_ns(of_late) }
             });
-            of_late = if looked { false } else { of_late };
+            of_late = if checked { false } else { of_late };
             if verdict == Verdict::Go {
                 moved += 64 << 10;
                 of_late = true;
@@ -259,7 +259,7 @@ mod tests {
             mib_per_s in 1_u64..2000,
         ) {
             let config = config(mib_per_s, 1.5);
-            let mut budget = Budget::new(config, 0);
+            let mut budget = BackgroundBudget::new(config, 0);
             let (mut now_ns, mut moved, mut largest) = (0, 0_u64, 0);
             for (passed_ns, bytes, count, p90_ns) in asks {
                 now_ns += passed_ns;
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn work_goes_on_at_its_rate_while_faults_cost_the_same() {
-        let (mut budget, mut now_ns) = (Budget::new(config(100, 1.5), 0), 0);
+        let (mut budget, mut now_ns) = (BackgroundBudget::new(config(100, 1.5), 0), 0);
         let moved = run(&mut budget, &mut now_ns, 1000, |_| 5_000);
         assert!((95 << 20..=103 << 20).contains(&moved), "{moved}");
         assert_eq!(budget.pauses(), 0);
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn who_waits_as_long_as_told_may_go() {
-        let mut budget = Budget::new(config(100, 0.0), 0);
+        let mut budget = BackgroundBudget::new(config(100, 0.0), 0);
         let mut now_ns = 0;
         for _ in 0..1000 {
             if let Verdict::Wait(ns) = budget.ask(now_ns, 256 << 10, || NONE) {
@@ -297,11 +297,11 @@ mod tests {
 
     #[test]
     fn work_that_makes_faults_slow_gives_way() {
-        let (mut budget, mut now_ns) = (Budget::new(config(100, 1.5), 0), 0);
+        let (mut budget, mut now_ns) = (BackgroundBudget::new(config(100, 1.5), 0), 0);
         // Nothing is done at first, so that quiet is known.
         for _ in 0..10 {
-            now_ns += LOOK_NS;
-            budget.look(now_ns, Faults { count: 100, p90_ns: 5_000 });
+            now_ns += CHECK_NS;
+            budget.check(now_ns, Faults { count: 100, p90_ns: 5_000 });
         }
         let moved = run(&mut budget, &mut now_ns, 1000, |working| if working { 20_000 } else { 5_000 });
         assert!(budget.pauses() > 10 && moved < 40 << 20, "{} pauses, {moved} bytes", budget.pauses());
@@ -313,10 +313,10 @@ mod tests {
 
     #[test]
     fn faults_that_others_make_slow_do_not_stop_it() {
-        let (mut budget, mut now_ns) = (Budget::new(config(100, 1.5), 0), 0);
+        let (mut budget, mut now_ns) = (BackgroundBudget::new(config(100, 1.5), 0), 0);
         for _ in 0..10 {
-            now_ns += LOOK_NS;
-            budget.look(now_ns, Faults { count: 100, p90_ns: 5_000 });
+            now_ns += CHECK_NS;
+            budget.check(now_ns, Faults { count: 100, p90_ns: 5_000 });
         }
         let moved = run(&mut budget, &mut now_ns, 1000, |_| 50_000);
         assert!(
@@ -329,10 +329,10 @@ mod tests {
     #[test]
     fn too_few_faults_say_nothing_and_0_never_yields() {
         for (yield_ratio, count) in [(1.5, LEAST_FAULTS - 1), (0.0, 1000)] {
-            let mut budget = Budget::new(config(1000, yield_ratio), 0);
+            let mut budget = BackgroundBudget::new(config(1000, yield_ratio), 0);
             for step in 1..200_u64 {
                 let p90_ns = if step < 100 { 1_000 } else { 1_000_000 };
-                let _ = budget.ask(step * LOOK_NS, PAGE_BYTES, || Faults { count, p90_ns });
+                let _ = budget.ask(step * CHECK_NS, PAGE_BYTES, || Faults { count, p90_ns });
             }
             assert_eq!(budget.pauses(), 0);
         }

@@ -19,9 +19,9 @@ use std::thread::yield_now;
 
 /// How many threads can ask at once.
 pub const SLOTS: usize = if cfg!(loom) { 2 } else { 64 };
-/// So often a thread looks before it makes sure that its doorbell rings at all: far more than signals
+/// So often a thread touches its doorbell before it makes sure that it rings at all: far more than signals
 /// interrupt a call, and less than a millisecond where nothing stops it.
-const MOST_LOOKS: u32 = if cfg!(loom) { 1 } else { 1 << 16 };
+const MOST_TOUCHES: u32 = if cfg!(loom) { 1 } else { 1 << 16 };
 
 const FREE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -30,6 +30,9 @@ const RUNNING: u32 = 3;
 const DONE: u32 = 4;
 const SPENT: u32 = 5;
 const RESETTING: u32 = 6;
+
+/// Words that a request carries.
+pub const ARGUMENTS: usize = 6;
 
 /// A page for each slot, whose fault is the message that something is asked.
 pub trait Doorbells {
@@ -46,7 +49,7 @@ pub trait Doorbells {
 struct Slot {
     state: AtomicU32,
     operation: AtomicU32,
-    arguments: [AtomicUsize; 4],
+    arguments: [AtomicUsize; ARGUMENTS],
     result: AtomicUsize,
 }
 
@@ -77,7 +80,7 @@ impl Slots {
     }
 
     /// Asks and waits for the answer.
-    pub fn ask(&self, doorbells: &impl Doorbells, operation: u32, arguments: [usize; 4]) -> usize {
+    pub fn ask(&self, doorbells: &impl Doorbells, operation: u32, arguments: [usize; ARGUMENTS]) -> usize {
         let index = self.claim(doorbells);
         let slot = &self.slots[index];
         slot.operation.store(operation, Ordering::Relaxed);
@@ -85,12 +88,12 @@ impl Slots {
             to.store(from, Ordering::Relaxed);
         }
         slot.state.store(PENDING, Ordering::Release);
-        let mut looks = 0_u32;
+        let mut touches = 0_u32;
         while slot.state.load(Ordering::Acquire) != DONE {
             // Faults until the answer is there. A signal may interrupt the wait, hence the loop.
             doorbells.touch(index);
-            looks = looks.wrapping_add(1);
-            if looks.is_multiple_of(MOST_LOOKS) {
+            touches = touches.wrapping_add(1);
+            if touches.is_multiple_of(MOST_TOUCHES) {
                 // Who let go a ring for the slot's last request may have come late, and mapped the doorbell
                 // for good.
                 doorbells.unmap(index..index + 1);
@@ -120,7 +123,7 @@ impl Slots {
 
     /// Takes up a request, once: its operation and arguments.
     #[must_use]
-    pub fn take(&self, index: usize) -> Option<(u32, [usize; 4])> {
+    pub fn take(&self, index: usize) -> Option<(u32, [usize; ARGUMENTS])> {
         let slot = &self.slots[index];
         slot.state.compare_exchange(PENDING, RUNNING, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let arguments = slot.arguments.each_ref().map(|argument| argument.load(Ordering::Relaxed));
@@ -288,7 +291,11 @@ mod model {
     }
 
     fn ask(slots: &Slots, doorbells: &Modelled, number: usize) {
-        assert_eq!(slots.ask(doorbells, 1, [number, 0, 0, 0]), number + 100, "another request's answer");
+        assert_eq!(
+            slots.ask(doorbells, 1, [number, 0, 0, 0, 0, 0]),
+            number + 100,
+            "another request's answer"
+        );
     }
 
     fn serve(slots: &Slots, doorbells: &Modelled) {

@@ -53,7 +53,7 @@ impl LatencyHistogram<'_> {
     }
 }
 
-/// A reader of a histogram that others add to: what came since it looked last.
+/// A reader of a histogram that others add to: what came since it was read last.
 #[derive(Clone, Debug)]
 pub struct Recent {
     seen: Vec<u64>,
@@ -66,9 +66,9 @@ impl Recent {
         Self { seen: histogram.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect() }
     }
 
-    /// How many latencies came since the last look, and the one in nanoseconds that `share` of them do not
+    /// How many latencies came since it was last taken, and the one in nanoseconds that `share` of them do not
     /// exceed; 0 when there are none.
-    pub fn look(&mut self, histogram: &LatencyHistogram<'_>, share: f64) -> (u64, u64) {
+    pub fn take(&mut self, histogram: &LatencyHistogram<'_>, share: f64) -> (u64, u64) {
         let counts = histogram.buckets.iter().zip(&mut self.seen).map(|(count, seen)| {
             let now = count.load(Ordering::Relaxed);
             let new = now.wrapping_sub(*seen);
@@ -128,10 +128,10 @@ mod tests {
         let histogram = LatencyHistogram { buckets: &buckets, max_ns: &max_ns };
         histogram.record(1_000_000);
         let mut recent = Recent::new(&histogram);
-        assert_eq!(recent.look(&histogram, 0.9), (0, 0));
+        assert_eq!(recent.take(&histogram, 0.9), (0, 0));
         (1..=10).for_each(|ns| histogram.record(ns));
-        assert_eq!(recent.look(&histogram, 0.9), (10, 9));
-        assert_eq!(recent.look(&histogram, 0.9), (0, 0));
+        assert_eq!(recent.take(&histogram, 0.9), (10, 9));
+        assert_eq!(recent.take(&histogram, 0.9), (0, 0));
     }
 
     #[test]

@@ -15,8 +15,8 @@
 //!
 //! Invariant: whoever holds the word's lock bit, and nobody else, changes the word, the page's mapping and
 //! who owns its frame. A fault that finds the lock bit set leaves the waiter bit and goes away; whoever then
-//! unlocks must wake the page's waiters, whose retried access raises the fault anew. So no thread ever waits
-//! for a page while holding another.
+//! unlocks must wake the page's waiters, whose retried access raises the fault anew. So no thread
+//! waits for a page while it holds another, but where one moves pages (mremap: ARCHITECTURE.md).
 
 use std::num::NonZeroU32;
 
@@ -36,7 +36,8 @@ pub enum Queue {
     Inactive,
 }
 
-/// The time between two forks of a process, in which write protection lasts: a child inherits words, but no protection.
+/// The time between two forks of a process, in which write protection lasts: a child inherits words, but no
+/// protection.
 pub type Epoch = NonZeroU32;
 
 /// Where a page is, and what goes with that.
@@ -51,25 +52,26 @@ pub enum PageState {
         /// When it left: see [`Departures`].
         left: u32,
     },
-    /// Local and mapped.
+    /// Local, and mapped into the program.
     Mapped {
         /// Since a known re-reference, or without one.
         proactive: bool,
-        /// The slot that it was fetched from: a copy that spares the write-back while the page does not change.
+        /// The slot that it was fetched from: a copy that spares the write-back while the page does not
+        /// change.
         slot: Option<u32>,
         /// The epoch in which it was write-protected as it came from its slot.
         protected_in: Option<Epoch>,
     },
-    /// Local and unmapped.
+    /// Local, but unmapped: in a frame.
     Inactive {
-        /// Where it lies.
+        /// The frame that it lies in.
         frame: u32,
         /// As for a mapped page.
         slot: Option<u32>,
     },
     /// In its frame, on its way to a slot. Both are the write-back's.
     Writeback {
-        /// Where it lies.
+        /// The frame that it lies in.
         frame: u32,
     },
     /// Lost: every access answers with SIGBUS.
@@ -273,8 +275,8 @@ impl PageInfo {
         }
     }
 
-    /// The same page, if it is mapped, write-protected in an epoch or not at all. Whoever lifts the protection must clear this
-    /// first.
+    /// The same page, if it is mapped, write-protected in an epoch or not at all. Whoever lifts the
+    /// protection must clear this first.
     #[must_use]
     pub fn with_protection(self, epoch: Option<Epoch>) -> Self {
         match self.state {
@@ -386,7 +388,7 @@ mod tests {
         let slots = || 0..=MAX_SLOTS;
         let frames = || 0..MAX_FRAMES as u32;
         let kept = move || proptest::option::of(slots());
-        let epochs = proptest::option::of((1..=MAX_EPOCH).prop_map(|epoch| Epoch::new(epoch).unwrap()));
+        let epochs = proptest::option::of((1..=MAX_EPOCH).prop_filter_map("0 is none", Epoch::new));
         prop_oneof![
             Just(PageState::Absent),
             (slots(), frames()).prop_map(|(slot, left)| PageState::Far { slot, left }),

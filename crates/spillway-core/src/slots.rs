@@ -14,7 +14,7 @@ pub const SLAB_SHIFT: u32 = 9;
 /// Slots in a slab.
 pub const SLAB_SLOTS: u32 = 1 << SLAB_SHIFT;
 
-/// Words of [`Held`] for a slab.
+/// Words of [`HeldSlots`] for a slab.
 const SLAB_WORDS: usize = SLAB_SLOTS as usize / 64;
 
 /// Guards a stored page against accidents: [`CHECKSUM_BITS`] bits.
@@ -66,9 +66,9 @@ pub struct SlotTable<'a> {
 
 /// The slots that one process holds, a bit each.
 #[derive(Clone, Copy)]
-pub struct Held<'a>(pub &'a [AtomicU64]);
+pub struct HeldSlots<'a>(pub &'a [AtomicU64]);
 
-impl Held<'_> {
+impl HeldSlots<'_> {
     fn note(self, slot: u32) {
         self.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);
     }
@@ -97,7 +97,7 @@ impl SlotTable<'_> {
     /// Takes a free slot within `range`: `near` if it is free, else one in the same slab, else any. The slot
     /// is counted once and noted in `held`. `None` when all are in use.
     #[must_use]
-    pub fn take(&self, held: Held<'_>, range: std::ops::Range<u32>, near: u32) -> Option<u32> {
+    pub fn take(&self, held: HeldSlots<'_>, range: std::ops::Range<u32>, near: u32) -> Option<u32> {
         if range.is_empty() {
             return None;
         }
@@ -111,7 +111,7 @@ impl SlotTable<'_> {
         (first..slabs.end).chain(slabs.start..first).find_map(|slab| self.take_in_slab(held, &range, slab))
     }
 
-    fn take_in_slab(&self, held: Held<'_>, range: &std::ops::Range<u32>, slab: u32) -> Option<u32> {
+    fn take_in_slab(&self, held: HeldSlots<'_>, range: &std::ops::Range<u32>, slab: u32) -> Option<u32> {
         if self.slab_used[slab as usize].load(Ordering::Relaxed) >= SLAB_SLOTS {
             return None;
         }
@@ -152,7 +152,7 @@ impl SlotTable<'_> {
 
     /// Gives back a reference that `held` notes. When it was the last, `discard` may drop the contents before
     /// the slot can be taken again.
-    pub fn release(&self, held: Held<'_>, slot: u32, discard: impl FnOnce(u32)) {
+    pub fn release(&self, held: HeldSlots<'_>, slot: u32, discard: impl FnOnce(u32)) {
         if !held.forget(slot) {
             // Given back twice: somebody else's by now. Never free it from under them.
             debug_assert!(false, "slot {slot} released twice");
@@ -176,13 +176,13 @@ impl SlotTable<'_> {
     /// The slots that a process holds, in ascending order. A slot is counted in its slab before its holder
     /// notes it, so slabs of which nothing is in use are passed over: there are far more of them, and nobody
     /// has touched their memory yet.
-    pub fn held_by<'a>(&'a self, held: &'a Held<'_>) -> impl Iterator<Item = u32> + 'a {
+    pub fn held_by<'a>(&'a self, held: &'a HeldSlots<'_>) -> impl Iterator<Item = u32> + 'a {
         let is_used = |slab: &usize| self.slab_used[*slab].load(Ordering::Relaxed) > 0;
         (0..self.slab_used.len()).filter(is_used).flat_map(|slab| held.in_slab(slab))
     }
 
     /// Gives a forked child a reference to every slot that its parent holds.
-    pub fn share(&self, parent: Held<'_>, child: Held<'_>) {
+    pub fn share(&self, parent: HeldSlots<'_>, child: HeldSlots<'_>) {
         for slot in self.held_by(&parent) {
             self.references[slot as usize].fetch_add(1, Ordering::AcqRel);
             child.note(slot);
@@ -256,7 +256,7 @@ mod tests {
             const SLOTS: u32 = 1100;
             let memory = Memory::new(SLOTS as usize, 2);
             let table = memory.table();
-            let held = [Held(&memory.held[0]), Held(&memory.held[1])];
+            let held = [HeldSlots(&memory.held[0]), HeldSlots(&memory.held[1])];
             let mut model: BTreeMap<u32, [bool; 2]> = BTreeMap::new();
             for (operation, n) in operations {
                 let who = (n % 2) as usize;
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn neighbours_lie_side_by_side_and_a_full_range_says_so() {
         let memory = Memory::new(2048, 1);
-        let (table, held) = (memory.table(), Held(&memory.held[0]));
+        let (table, held) = (memory.table(), HeldSlots(&memory.held[0]));
         assert_eq!(table.empty_slab(0..2048, 600), Some(512));
         assert_eq!(table.take(held, 0..2048, 700), Some(700));
         assert_eq!(table.take(held, 0..2048, 700), Some(512), "same slab when the place is taken");

@@ -54,8 +54,8 @@ pub fn fetched(info: PageInfo, slot: u32, queue: Queue, protected_in: Option<Epo
     mapped(info, queue, Some(slot), protected_in)
 }
 
-/// A page that was touched while it was local: mapped again from its frame, or copied back amid its write-back, which has its
-/// slot from here on. It is known to be used.
+/// A page that was touched while it was local: mapped again from its frame, or copied back amid its
+/// write-back, which has its slot from here on. It is known to be used.
 #[must_use]
 pub fn re_referenced(info: PageInfo) -> PageInfo {
     let slot = match info.state {
@@ -121,7 +121,7 @@ mod races {
 
     /// A page's contents where it is mapped; `None` where it is not.
     #[derive(Default)]
-    struct Machine {
+    struct ModelPage {
         word: AtomicU64,
         mapped: Mutex<Option<u32>>,
         frame: Mutex<Option<u32>>,
@@ -129,7 +129,7 @@ mod races {
         wakes: AtomicU32,
     }
 
-    impl Machine {
+    impl ModelPage {
         fn word(&self) -> PageWord<'_> {
             PageWord(&self.word)
         }
@@ -164,7 +164,8 @@ mod races {
             true
         }
 
-        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel does.
+        /// The program's access: a fault each time the page is not mapped, waiting for wakes as the kernel
+        /// does.
         fn access(&self, write: Option<u32>) -> u32 {
             loop {
                 let wakes = self.wakes.load(SeqCst);
@@ -215,32 +216,32 @@ mod races {
         }
     }
 
-    fn check(evictor: fn(&Machine)) {
+    fn check(evictor: fn(&ModelPage)) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(move || {
-            let machine = Arc::new(Machine::default());
-            assert_eq!(machine.access(Some(1)), 1);
-            let other = Arc::clone(&machine);
+            let page = Arc::new(ModelPage::default());
+            assert_eq!(page.access(Some(1)), 1);
+            let other = Arc::clone(&page);
             let thread = loom::thread::spawn(move || evictor(&other));
-            assert_eq!(machine.access(None), 1);
-            assert_eq!(machine.access(Some(2)), 2);
-            assert_eq!(machine.access(None), 2);
+            assert_eq!(page.access(None), 1);
+            assert_eq!(page.access(Some(2)), 2);
+            assert_eq!(page.access(None), 2);
             thread.join().unwrap();
-            assert_eq!(machine.access(None), 2, "a write was lost");
+            assert_eq!(page.access(None), 2, "a write was lost");
         });
     }
 
     #[test]
     fn loom_fault_against_unmap() {
-        check(|machine| machine.unmap());
+        check(|page| page.unmap());
     }
 
     #[test]
     fn loom_fault_against_unmap_and_write_back() {
-        check(|machine| {
-            machine.unmap();
-            machine.write_back();
+        check(|page| {
+            page.unmap();
+            page.write_back();
         });
     }
 
@@ -249,22 +250,22 @@ mod races {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(2);
         model.check(|| {
-            let machine = Arc::new(Machine::default());
-            assert_eq!(machine.access(Some(1)), 1);
-            machine.unmap();
+            let page = Arc::new(ModelPage::default());
+            assert_eq!(page.access(Some(1)), 1);
+            page.unmap();
             let threads = [
                 loom::thread::spawn({
-                    let machine = Arc::clone(&machine);
-                    move || assert_eq!(machine.access(None), 1)
+                    let page = Arc::clone(&page);
+                    move || assert_eq!(page.access(None), 1)
                 }),
                 loom::thread::spawn({
-                    let machine = Arc::clone(&machine);
-                    move || machine.write_back()
+                    let page = Arc::clone(&page);
+                    move || page.write_back()
                 }),
             ];
-            assert_eq!(machine.access(None), 1);
+            assert_eq!(page.access(None), 1);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
-            assert_eq!(machine.access(None), 1);
+            assert_eq!(page.access(None), 1);
         });
     }
 }

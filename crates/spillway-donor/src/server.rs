@@ -150,6 +150,8 @@ pub struct Summary {
 pub struct Donor {
     listeners: Vec<Listener>,
     shared: Arc<Shared>,
+    /// Times that grace times and idle memory were looked after.
+    rounds: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
@@ -216,7 +218,14 @@ impl Donor {
                 failed: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
             }),
+            rounds: Arc::default(),
         })
+    }
+
+    /// How often it has dropped what nobody came back for, as long as it serves.
+    #[must_use]
+    pub fn housekeeping_rounds(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.rounds)
     }
 
     /// Where it listens; a port of 0 has become the chosen one.
@@ -270,6 +279,7 @@ impl Donor {
                 housekeeping = now + HOUSEKEEPING;
                 self.shared.registry.drop_expired(now);
                 self.shared.registry.pool().cool_idle();
+                self.rounds.fetch_add(1, Ordering::Relaxed);
             }
         }
     }

@@ -98,17 +98,17 @@ fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
         let content = pages(256, 3);
         let slots: Vec<u32> = (0..256).collect();
         assert!(write(&mut *store.open_lane().unwrap(), &slots, &content).iter().all(Result::is_ok));
-        // No lane is open now, and the donor's housekeeping comes by twice a second.
-        std::thread::sleep(Duration::from_millis(1200));
+        // No lane is open now.
+        donor.keeps_house();
         let mut lane = open_again(&spec, &parts).open_lane().unwrap();
         expect_pages(&mut *lane, &slots, &content);
         drop((lane, parts));
-        // Asked rarely, because a lane keeps the export, and a ring's donor notices its end twice a second.
-        std::thread::sleep(Duration::from_millis(1200));
+        // Asked rarely, because a lane keeps the export.
+        donor.keeps_house();
         eventually("the export goes", || match store.open_lane() {
             Ok(lane) => {
                 drop(lane);
-                std::thread::sleep(Duration::from_millis(1500));
+                donor.keeps_house();
                 false
             }
             Err(StoreError::Gone { reason, store }) => {
@@ -130,7 +130,7 @@ fn within_the_grace_time_a_run_finds_its_export_again() {
         let mut lane = store.open_lane().unwrap();
         assert!(write(&mut *lane, &[0, 1, 2, 3], &content).iter().all(Result::is_ok));
         drop((lane, parts));
-        std::thread::sleep(Duration::from_millis(1200));
+        donor.keeps_house();
         expect_pages(&mut *store.open_lane().unwrap(), &[0, 1, 2, 3], &content);
     }
 }

@@ -1,12 +1,12 @@
 //! Bringing paging to life in a process: at its start, and anew in each forked child.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
-use rustix::process::{Pid, PidfdFlags, Resource, getpid, getrlimit, pidfd_open};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::{LatencyClass, SharedParts, StoreError, StoreSpec};
@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use crate::fault::streams::max_block_pages;
 use crate::inline::Inline;
+use crate::inline::descriptors::{RaisedLimit, SharedDescriptors, free_numbers};
 use crate::kernel::live::LiveKernel;
 use crate::kernel::message;
 use crate::process::attachment::{Attachment, OpenStore};
@@ -24,7 +25,7 @@ use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
 use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run::settings::FaultMode;
-use crate::run::state::{Counter, RunState, slot_ranges};
+use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::threads::handlers;
 use crate::threads::leader::FaultHandlers;
 use crate::threads::placement::Placement;
@@ -65,9 +66,11 @@ pub struct Startup {
     threads: Vec<ThreadMemory>,
     run_name: String,
     token: String,
-    /// For a forked child, its entry.
-    fork_entry: Mutex<Option<usize>>,
+    /// For a forked child, what its parent announced it as.
+    forked: Mutex<Option<Child>>,
     started: AtomicU32,
+    /// How many descriptors the program may have.
+    descriptor_limit: AtomicU64,
     outcome: AtomicU32,
     reason: Mutex<String>,
     engine: OnceLock<&'static LiveEngine>,
@@ -86,12 +89,15 @@ const FAILED: u32 = 2;
 
 const MAX_HANDLERS: usize = 16;
 
+const UNNUMBERED: &str = "give a descriptor a number that the program does not use";
+
 impl Startup {
     /// Prepares the threads of a process of the run `run_variable` (see
     /// [`crate::run::settings::RUN_VARIABLE`]).
     ///
     /// # Errors
-    /// [`AttachError::Refused`] where the variable names no run; [`AttachError::Kernel`] where there is no memory.
+    /// [`AttachError::Refused`] where the variable names no run; [`AttachError::Kernel`] where there is no
+    /// memory.
     pub fn new(run_variable: &str) -> Result<Self, AttachError> {
         // The pager's threads have no standard error of their own.
         std::panic::set_hook(Box::new(|panic| {
@@ -110,8 +116,9 @@ impl Startup {
             threads,
             run_name: name.to_owned(),
             token: token.to_owned(),
-            fork_entry: Mutex::new(None),
+            forked: Mutex::new(None),
             started: AtomicU32::new(0),
+            descriptor_limit: AtomicU64::new(0),
             outcome: AtomicU32::new(PENDING),
             reason: Mutex::new(String::new()),
             engine: OnceLock::new(),
@@ -173,14 +180,14 @@ impl Startup {
         self.start_and_wait()
     }
 
-    /// The same in a forked child, on its only thread, before it does anything else. `entry` is what
+    /// The same in a forked child, on its only thread, before it does anything else. `child` is what
     /// [`crate::threads::calls::Operation::ForkBegin`] gave the parent.
     ///
     /// # Errors
     /// As [`Self::attach`]; the child must not run on.
-    pub fn attach_forked(&'static self, entry: usize) -> Result<(), String> {
-        if let Ok(mut fork_entry) = self.fork_entry.lock() {
-            *fork_entry = Some(entry);
+    pub fn attach_forked(&'static self, child: usize) -> Result<(), String> {
+        if let Ok(mut forked) = self.forked.lock() {
+            *forked = Some(Child::from_word(child));
         }
         self.outcome.store(PENDING, Ordering::Release);
         raw::lay_out_afresh(&self.threads, &self.layout);
@@ -188,13 +195,25 @@ impl Startup {
     }
 
     fn start_and_wait(&'static self) -> Result<(), String> {
-        raw::start_with(&self.threads[0], FileTable::Copied, pager_main, self)
+        // In thread mode a forked child makes no more calls than it must: there may be a filter.
+        let mut limit = None;
+        let inherited = self.inline().map_or(&[][..], Inline::descriptors);
+        if self.engine().is_none() || !inherited.is_empty() {
+            let raised = RaisedLimit::new(inherited);
+            self.descriptor_limit.store(raised.of_program(), Ordering::Relaxed);
+            limit = Some(raised);
+        }
+        raw::start_with(&self.threads[0], FileTable::Shared, pager_main, self)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
         while self.outcome.load(Ordering::Acquire) == PENDING {
             let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
         }
         if self.outcome.load(Ordering::Acquire) == READY {
-            return self.ready_inline();
+            self.ready_inline()?;
+            if let (Some(inline), Some(limit), true) = (self.inline(), &mut limit, inherited.is_empty()) {
+                limit.leave_out(inline.descriptors());
+            }
+            return Ok(());
         }
         Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
     }
@@ -206,10 +225,15 @@ impl Startup {
 
     /// Connects, opens everything and registers what is managed already.
     fn bring_up(&'static self) -> Result<LiveWorker, AttachError> {
+        let inherited = self.inline().map_or(&[][..], Inline::descriptors);
+        let free = match self.engine() {
+            Some(_) if inherited.is_empty() => Vec::new(),
+            _ => free_numbers(self.descriptor_limit.load(Ordering::Relaxed), inherited),
+        };
         own_file_table().map_err(kernel("give the pager a file table of its own"))?;
-        let fork_entry = self.fork_entry.lock().ok().and_then(|entry| *entry);
+        let forked = self.forked.lock().ok().and_then(|forked| *forked);
         let control = rendezvous::connect(&self.run_name)?;
-        rendezvous::send(&control, &Hello { token: self.token.clone(), fork_entry }, &[])?;
+        rendezvous::send(&control, &Hello { token: self.token.clone(), forked }, &[])?;
         let (welcome, fds) = rendezvous::receive::<Welcome>(&control)?
             .ok_or_else(|| AttachError::Refused("the supervisor has hung up".to_owned()))?;
         if let Some(reason) = welcome.refusal {
@@ -223,7 +247,7 @@ impl Startup {
         let served_by_handlers = engine.served_by_handlers.clone();
         let is_inline =
             welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
-        let mut shared = SharedDescriptors::new(is_inline);
+        let mut shared = SharedDescriptors::new(is_inline, free);
         let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
@@ -241,15 +265,18 @@ impl Startup {
         let has_donor = classes().any(LatencyClass::waits_for_others);
         let writes_long = classes().any(|class| class == LatencyClass::Compression);
         let headroom_pages = (limit_pages / 64).clamp(16, 512);
-        let own_process = pidfd_open(getpid(), PidfdFlags::empty());
+        let status = ProcessStatus::open().ok().map(|status| shared.share(status));
+        let page_map = PageMap::open().ok().map(|map| shared.share(map));
+        let own_process = pidfd_open(getpid(), PidfdFlags::empty()).ok().map(|fd| shared.share(fd));
+        let unnumbered = kernel(UNNUMBERED);
         let at = Box::leak(Box::new(Attachment {
             kernel: LiveKernel {
-                uffd: shared.share(uffd)?,
-                signalling: signalling.map(|uffd| shared.share(uffd)).transpose()?,
+                uffd: shared.share(uffd).map_err(&unnumbered)?,
+                signalling: signalling.map(|uffd| shared.share(uffd)).transpose().map_err(&unnumbered)?,
                 served_by_handlers,
-                status: ProcessStatus::open().ok().map(|status| shared.share(status)).transpose()?,
-                page_map: PageMap::open().ok().map(|map| shared.share(map)).transpose()?,
-                own_process: own_process.ok().map(|fd| shared.share(fd)).transpose()?,
+                status: status.transpose().map_err(&unnumbered)?,
+                page_map: page_map.transpose().map_err(&unnumbered)?,
+                own_process: own_process.transpose().map_err(&unnumbered)?,
                 control,
             },
             run,
@@ -262,11 +289,11 @@ impl Startup {
             headroom_pages,
             max_block_pages: max_block_pages(welcome.settings.block, limit_pages),
             settings: welcome.settings,
-            descriptors: shared.numbers,
+            descriptors: shared.finish().map_err(&unnumbered)?,
         }));
         let mut worker = Worker::new(engine, at)?;
         register_own(engine, at)?;
-        if fork_entry.is_some() {
+        if forked.is_some() {
             engine.gate.freeze_alone();
             worker.adopt_after_fork().map_err(kernel("register memory after a fork"))?;
         }
@@ -345,35 +372,12 @@ fn open_stores(
         let uri = settings.stores.get(index).ok_or_else(missing_fd)?;
         let spec: StoreSpec = uri.parse().map_err(|_| AttachError::Uri(uri.clone()))?;
         let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
-        let fd = if has_fd { Some(shared.share(fds.next().ok_or_else(missing_fd)?)?) } else { None };
+        let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
+        let fd = fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))?;
         let parts = SharedParts { capacity_slots: range.end - range.start, fd };
         stores.push(OpenStore { store: spec.open(parts, token)?, range });
     }
     Ok(stores)
-}
-
-/// What the program's table will have by the same numbers: high ones, which nothing of the program's is
-/// likely to have.
-struct SharedDescriptors {
-    least: Option<RawFd>,
-    numbers: Vec<RawFd>,
-}
-
-impl SharedDescriptors {
-    /// Shares nothing unless `is_inline`.
-    fn new(is_inline: bool) -> Self {
-        const HIGH: u64 = 900;
-        let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let least = is_inline.then(|| HIGH.min(most.saturating_sub(32)) as RawFd);
-        Self { least, numbers: Vec::new() }
-    }
-
-    fn share<T: From<OwnedFd> + AsFd>(&mut self, owner: T) -> Result<T, AttachError> {
-        let Some(least) = self.least else { return Ok(owner) };
-        let high = fcntl_dupfd_cloexec(&owner, least).map_err(kernel("give a descriptor a high number"))?;
-        self.numbers.push(high.as_raw_fd());
-        Ok(high.into())
-    }
 }
 
 /// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.
@@ -390,9 +394,9 @@ fn machine_bytes() -> u64 {
     (info.totalram + info.totalswap) * u64::from(info.mem_unit)
 }
 
-/// Closes what the program has open, in this thread's copy of its file table.
+/// An empty file table, but for where stray output goes.
 fn own_file_table() -> rustix::io::Result<()> {
-    raw::close_all_files()?;
+    raw::leave_file_table()?;
     // Nothing of ours may come to lie where stray output goes. Not /dev/null: the process may be in a chroot.
     for _ in 0..3 {
         std::mem::forget(memfd_create("spillway-no-output", MemfdFlags::CLOEXEC)?);

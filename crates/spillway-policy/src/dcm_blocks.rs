@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
-use spillway_core::page_word::Queue as DcmQueue;
+use spillway_core::page_word::Queue;
 
 use crate::blocks::{Blocks, MAX_ORDER};
 use crate::dcm::{self, Replacement, Step};
@@ -86,18 +86,10 @@ impl Default for Config {
 /// A queue's entry keeps so many bits of a generation.
 const GENERATION_MASK: u8 = 0x7F;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Queue {
-    None,
-    Active,
-    Proactive,
-    Inactive,
-}
-
 /// A block is known by its first page; that page's fields are the block's.
 #[derive(Clone, Copy)]
 struct Page {
-    queue: Queue,
+    queue: Option<Queue>,
     referenced: bool,
     /// Changes with every move between queues, so that entries that were left behind are known.
     generation: u8,
@@ -148,25 +140,25 @@ impl Dcm {
         1 << self.orders(machine).1
     }
 
-    fn is_current(pages: &[Page], entry: Entry, state: DcmQueue) -> bool {
+    fn is_current(pages: &[Page], entry: Entry, queue: Queue) -> bool {
         let page = &pages[entry.page_number as usize];
-        page.generation == entry.generation && page.queue == queue_of(state)
+        page.generation == entry.generation && page.queue == Some(queue)
     }
 
     /// Puts a block at the tail of a queue.
-    fn enqueue(&mut self, head: PageIndex, state: DcmQueue) {
+    fn enqueue(&mut self, head: PageIndex, queue: Queue) {
         self.leave(head);
         let page = &mut self.pages[head as usize];
-        page.queue = queue_of(state);
-        if state == DcmQueue::Inactive {
+        page.queue = Some(queue);
+        if queue == Queue::Inactive {
             self.inactive_pages += self.blocks.pages(head).len();
         }
         let entry = Entry { page_number: u64::from(head), generation: page.generation };
-        if self.queues.enqueue(state, entry).is_err() {
+        if self.queues.enqueue(queue, entry).is_err() {
             let pages = &self.pages;
-            self.queues.drop_stale(|entry, state| Self::is_current(pages, entry, state));
+            self.queues.drop_stale(|entry, queue| Self::is_current(pages, entry, queue));
             // There is room for every local page once stale entries are gone.
-            let _ = self.queues.enqueue(state, entry);
+            let _ = self.queues.enqueue(queue, entry);
         }
     }
 
@@ -178,31 +170,32 @@ impl Dcm {
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
     fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
         let head = self.blocks.head(page);
-        let state = self.queues.queue_of_newcomer();
+        let queue = self.queues.queue_of_newcomer();
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
-        let mapped = |queue| matches!(queue, Queue::Active | Queue::Proactive);
+        let mapped = |queue| matches!(queue, Some(Queue::Active | Queue::Proactive));
         let buddy_mapped = |pages: &[Page], buddy: PageIndex| mapped(pages[buddy as usize].queue);
         let pages = &self.pages;
         match self.blocks.stretch(page, |buddy| whole_and_local(buddy) && buddy_mapped(pages, buddy)) {
             None if !fetched && mapped(self.pages[head as usize].queue) => {}
-            None => self.enqueue(head, state),
+            None => self.enqueue(head, queue),
             Some(buddy) => {
-                let queue = self.pages[buddy as usize].queue;
+                let buddy_queue = self.pages[buddy as usize].queue;
                 self.leave(head);
                 self.leave(buddy);
                 // Algorithm 1: the buddy's state; one that was active moves to the tail.
-                let state = if queue == Queue::Proactive { DcmQueue::Proactive } else { DcmQueue::Active };
-                self.enqueue(head.min(buddy), state);
+                let queue =
+                    if buddy_queue == Some(Queue::Proactive) { Queue::Proactive } else { Queue::Active };
+                self.enqueue(head.min(buddy), queue);
             }
         }
     }
 
     fn leave(&mut self, head: PageIndex) {
         let page = &mut self.pages[head as usize];
-        if page.queue == Queue::Inactive {
+        if page.queue == Some(Queue::Inactive) {
             self.inactive_pages -= self.blocks.pages(head).len();
         }
-        page.queue = Queue::None;
+        page.queue = None;
         page.generation = (page.generation + 1) & GENERATION_MASK;
     }
 
@@ -213,7 +206,7 @@ impl Dcm {
             self.pages[page as usize].referenced |= machine.take_accessed(page);
         }
         machine.unmap(&pages);
-        self.enqueue(head, DcmQueue::Inactive);
+        self.enqueue(head, Queue::Inactive);
     }
 
     /// Moves mapped blocks down until the inactive queue holds as many pages as it should.
@@ -222,10 +215,10 @@ impl Dcm {
         while self.inactive_pages <= target {
             match self.queues.next_mapped() {
                 None => return,
-                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, DcmQueue::Proactive) => {
-                    self.enqueue(entry.page_number as u32, DcmQueue::Active);
+                Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, Queue::Proactive) => {
+                    self.enqueue(entry.page_number as u32, Queue::Active);
                 }
-                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, DcmQueue::Active) => {
+                Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, Queue::Active) => {
                     self.make_inactive(machine, entry.page_number as u32);
                 }
                 Some(_) => {}
@@ -238,7 +231,7 @@ impl Dcm {
         while machine.free_pages(Tier::Local) < pages {
             self.balance(machine);
             let Some(entry) = self.queues.next_inactive() else { return };
-            if Self::is_current(&self.pages, entry, DcmQueue::Inactive) {
+            if Self::is_current(&self.pages, entry, Queue::Inactive) {
                 self.evict(machine, entry.page_number as u32);
             }
         }
@@ -266,17 +259,9 @@ impl Dcm {
                 machine.unmark(member);
             }
         }
-        if self.pages[head as usize].queue == Queue::Inactive {
-            self.enqueue(head, DcmQueue::Proactive);
+        if self.pages[head as usize].queue == Some(Queue::Inactive) {
+            self.enqueue(head, Queue::Proactive);
         }
-    }
-}
-
-fn queue_of(state: DcmQueue) -> Queue {
-    match state {
-        DcmQueue::Proactive => Queue::Proactive,
-        DcmQueue::Inactive => Queue::Inactive,
-        _ => Queue::Active,
     }
 }
 
@@ -288,7 +273,7 @@ impl Policy for Dcm {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
         let (order, max_order) = self.orders(machine);
         self.blocks = Blocks::new(machine.page_count(), order, max_order);
-        let page = Page { queue: Queue::None, referenced: false, generation: 0 };
+        let page = Page { queue: None, referenced: false, generation: 0 };
         self.pages = vec![page; machine.page_count() as usize];
         self.queues = Self::queues(self.config, machine.capacity_pages(Tier::Local), self.seed);
     }
@@ -388,9 +373,10 @@ mod tests {
     #[test]
     fn an_inactive_block_that_is_accessed_becomes_proactive() {
         let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
-        let inactive = (0..64).find(|&page| policy.pages[page as usize].queue == Queue::Inactive).unwrap();
+        let inactive =
+            (0..64).find(|&page| policy.pages[page as usize].queue == Some(Queue::Inactive)).unwrap();
         assert!(machine.run(&mut policy, inactive));
-        assert_eq!(policy.pages[inactive as usize].queue, Queue::Proactive);
+        assert_eq!(policy.pages[inactive as usize].queue, Some(Queue::Proactive));
         assert!(machine.calls.is_empty(), "nothing is fetched");
     }
 
@@ -412,17 +398,17 @@ mod tests {
     /// go.
     #[test]
     fn a_stretched_block_takes_its_buddys_state_and_place() {
-        for (state, queue) in [(DcmQueue::Active, Queue::Active), (DcmQueue::Proactive, Queue::Proactive)] {
+        for queue in [Queue::Active, Queue::Proactive] {
             let (mut policy, mut machine) = dcm(BlockSize::Elastic, 64, 16);
             policy.blocks = Blocks::new(64, 0, MAX_ORDER);
             let buddy = machine.pages_in(Tier::Far).into_iter().find(|page| page.is_multiple_of(2)).unwrap();
             policy.config.inactive_share = 0.0;
             machine.run(&mut policy, buddy);
-            policy.enqueue(buddy, state);
+            policy.enqueue(buddy, queue);
             machine.run(&mut policy, buddy + 1);
             assert_eq!(policy.blocks.pages(buddy), buddy..buddy + 2);
-            assert_eq!(policy.pages[buddy as usize].queue, queue);
-            assert_eq!(policy.pages[buddy as usize + 1].queue, Queue::None, "the head stands for both");
+            assert_eq!(policy.pages[buddy as usize].queue, Some(queue));
+            assert_eq!(policy.pages[buddy as usize + 1].queue, None, "the head stands for both");
         }
     }
 
@@ -434,7 +420,7 @@ mod tests {
         let mut machine = TestMachine::new(4096, 4096);
         policy.start(&mut machine);
         machine.touch(&mut policy, 0..4000);
-        let proactive = policy.pages.iter().filter(|page| page.queue == Queue::Proactive).count();
+        let proactive = policy.pages.iter().filter(|page| page.queue == Some(Queue::Proactive)).count();
         assert!((320..480).contains(&proactive), "{proactive}");
     }
 

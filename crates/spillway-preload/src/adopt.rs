@@ -5,7 +5,7 @@ use spillway_sys::maps::{self, Mapping};
 use spillway_sys::memory;
 use spillway_sys::objects::{self, ZeroedData};
 
-use crate::call;
+use crate::process::call;
 
 /// Data segments below this size stay as they are: most libraries have a few pages each.
 const MIN_DATA_BYTES: usize = 1 << 20;
@@ -23,8 +23,8 @@ pub fn adopt_existing() {
             adopt_data(mapping);
         }
     }
-    // Not by its mapping, which may go on into thread-local storage: there the kernel writes whenever the thread has
-    // changed its CPU (rseq(2)), and ends it where it cannot.
+    // Not by its mapping, which may go on into thread-local storage: there the kernel writes whenever the
+    // thread has changed its CPU (rseq(2)), and ends it where it cannot.
     for data in objects::zeroed_data().into_iter().filter(|data| is_large(data) && is_plain(data, &mappings))
     {
         call(Operation::Adopt, [data.pages.start, data.pages.len(), 0, 0]);

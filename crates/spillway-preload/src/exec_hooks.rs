@@ -1,6 +1,6 @@
 //! What stands in place of exec: the next program of the process is managed too, if it can be.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::ffi::{CString, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,11 @@ use spillway_pager::run::program::{Program, examine};
 use spillway_pager::run::settings::RUN_VARIABLE;
 
 use crate::inline::system_calls::perform;
-use crate::{complain, to_libc};
+use crate::process::{complain, to_libc};
+use crate::reach::{BadAddress, Reader};
+
+/// `MAX_ARG_STRLEN`: exec refuses longer ones.
+const MOST_STRING_BYTES: usize = 32 * 4096;
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
@@ -17,14 +21,7 @@ type Strings = *const *const c_char;
 
 /// execve(2).
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
-    let target = (!path.is_null()).then(|| {
-        // SAFETY: the program passes a string, or the kernel call below would fail too.
-        unsafe { CStr::from_ptr(path) }.to_owned()
-    });
-    let environment = Environment::new(environment, target.as_deref());
-    let words = [path.expose_provenance(), arguments.expose_provenance(), environment.pointer(), 0, 0, 0];
-    // The environment lives until the call returns, which it does only on failure.
-    to_libc(perform(libc::SYS_execve as usize, words, None)) as c_int
+    to_libc(execute(None, path.expose_provenance(), arguments, environment, 0)) as c_int
 }
 
 /// execveat(2).
@@ -35,16 +32,44 @@ pub unsafe extern "C" fn execveat(
     environment: Strings,
     flags: c_int,
 ) -> c_int {
-    let environment = Environment::new(environment, None);
-    let words = [
-        directory as usize,
-        path.expose_provenance(),
-        arguments.expose_provenance(),
-        environment.pointer(),
-        flags as usize,
-        0,
-    ];
-    to_libc(perform(libc::SYS_execveat as usize, words, None)) as c_int
+    to_libc(execute(Some(directory), path.expose_provenance(), arguments, environment, flags)) as c_int
+}
+
+/// Either of them by number.
+pub fn by_number(number: usize, a: [usize; 6]) -> Option<isize> {
+    let strings = |at: usize| std::ptr::with_exposed_provenance(at);
+    match number as i64 {
+        libc::SYS_execve => Some(execute(None, a[0], strings(a[1]), strings(a[2]), 0)),
+        libc::SYS_execveat => {
+            Some(execute(Some(a[0] as c_int), a[1], strings(a[2]), strings(a[3]), a[4] as c_int))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the raw result, which there is only on failure. What cannot be read is passed on as it is: the kernel knows what
+/// to say of it, and of what else is wrong.
+fn execute(
+    directory: Option<c_int>,
+    path: usize,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> isize {
+    let target = match directory {
+        None => Reader::default().string(path, libc::PATH_MAX as usize).ok(),
+        Some(_) => None,
+    };
+    let environment = Environment::new(environment, target.as_deref());
+    let (arguments, given) = (arguments.expose_provenance(), environment.pointer());
+    // The environment lives until the call returns.
+    match directory {
+        None => perform(libc::SYS_execve as usize, [path, arguments, given, 0, 0, 0], None),
+        Some(directory) => {
+            let words = [directory as usize, path, arguments, given, flags as usize, 0];
+            perform(libc::SYS_execveat as usize, words, None)
+        }
+    }
 }
 
 /// fexecve(3).
@@ -62,39 +87,26 @@ struct Environment {
 }
 
 impl Environment {
-    fn new(given: Strings, target: Option<&CStr>) -> Self {
+    fn new(given: Strings, target: Option<&[u8]>) -> Self {
         let as_given = Self { given, own: Vec::new(), _strings: Vec::new() };
-        let (Some((library, run)), false) = (own_variables(), given.is_null()) else { return as_given };
+        let Some((library, run)) = own_variables() else { return as_given };
+        let Ok(variables) = Variables::read(given) else { return as_given };
         if let Some(target) = target {
-            // SAFETY: getuid takes and touches nothing.
             let uid = rustix::process::getuid().as_raw();
-            let path = Path::new(OsStr::from_bytes(target.to_bytes()));
+            let path = Path::new(OsStr::from_bytes(target));
             if let Program::Unmanageable(reason) = examine(path, uid) {
                 warn_once(path, reason);
                 return as_given;
             }
         }
-        let (mut pointers, mut preload, mut has_run) = (Vec::new(), None, false);
-        // SAFETY: an environment is an array of strings that ends with null.
-        for pointer in (0..).map(|i| unsafe { *given.add(i) }).take_while(|pointer| !pointer.is_null()) {
-            // SAFETY: as above.
-            let bytes = unsafe { CStr::from_ptr(pointer) }.to_bytes();
-            match split(bytes) {
-                (name, value) if name == PRELOAD_VARIABLE.as_bytes() => preload = Some(value.to_vec()),
-                (name, value) if name == RUN_VARIABLE.as_bytes() && value == run => {
-                    has_run = true;
-                    pointers.push(pointer);
-                }
-                (name, _) if name == RUN_VARIABLE.as_bytes() => {}
-                _ => pointers.push(pointer),
-            }
-        }
-        let has_library = preload.as_ref().is_some_and(|value| {
+        let has_run = variables.run.as_ref().is_some_and(|value| *value == run);
+        let has_library = variables.preload.as_ref().is_some_and(|value| {
             value.split(|&byte| byte == b':' || byte == b' ').any(|name| name == library)
         });
         if has_run && has_library {
             return as_given;
         }
+        let (mut pointers, preload) = (variables.others, variables.preload);
         let mut value = library;
         if let Some(others) = preload.filter(|others| !others.is_empty()) {
             value.push(b':');
@@ -118,14 +130,42 @@ impl Environment {
     }
 }
 
-fn split(variable: &[u8]) -> (&[u8], &[u8]) {
-    let at = variable.iter().position(|&byte| byte == b'=').unwrap_or(variable.len());
-    (&variable[..at], variable.get(at + 1..).unwrap_or_default())
+/// The variables of an environment: what matters here, and the addresses of the others.
+#[derive(Default)]
+struct Variables {
+    preload: Option<Vec<u8>>,
+    run: Option<Vec<u8>>,
+    others: Vec<*const c_char>,
+}
+
+impl Variables {
+    fn read(given: Strings) -> Result<Self, BadAddress> {
+        let (mut variables, mut reader) = (Self::default(), Reader::default());
+        // Linux takes no address for an empty environment (execve(2)).
+        let pointers =
+            if given.is_null() { Vec::new() } else { reader.pointers(given.expose_provenance())? };
+        for pointer in pointers {
+            let begins = |name: &str, string: &[u8]| {
+                string.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="))
+            };
+            let beginning = reader.string(pointer, RUN_VARIABLE.len().max(PRELOAD_VARIABLE.len()) + 1)?;
+            let place = if begins(PRELOAD_VARIABLE, &beginning) {
+                (PRELOAD_VARIABLE, &mut variables.preload)
+            } else if begins(RUN_VARIABLE, &beginning) {
+                (RUN_VARIABLE, &mut variables.run)
+            } else {
+                variables.others.push(std::ptr::with_exposed_provenance(pointer));
+                continue;
+            };
+            *place.1 = Some(reader.string(pointer + place.0.len() + 1, MOST_STRING_BYTES)?);
+        }
+        Ok(variables)
+    }
 }
 
 /// This library's path and the run's variable, as this process was started with them.
 fn own_variables() -> Option<(Vec<u8>, Vec<u8>)> {
-    crate::OWN_VARIABLES.get().cloned()
+    crate::process::OWN_VARIABLES.get().cloned()
 }
 
 /// Names a program that runs unmanaged; each once a process, as far as 64 bits can tell.

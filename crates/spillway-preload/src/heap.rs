@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use spillway_sys::own_memory;
 
 /// Memory straight from the kernel, by system calls that pass libc by.
 struct Pages;
@@ -16,7 +17,10 @@ unsafe impl Allocator for Pages {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping aliases nothing.
         match unsafe { mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE) } {
-            Ok(memory) => (memory.cast(), size, 0),
+            Ok(memory) => {
+                own_memory::note(memory.expose_provenance(), size);
+                (memory.cast(), size, 0)
+            }
             Err(_) => (std::ptr::null_mut(), 0, 0),
         }
     }
@@ -26,11 +30,15 @@ unsafe impl Allocator for Pages {
     }
 
     fn free_part(&self, ptr: *mut u8, old_size: usize, new_size: usize) -> bool {
+        let start = ptr.expose_provenance();
+        own_memory::forget(&(start + new_size..start + old_size));
         // SAFETY: dlmalloc gives up the end of a mapping that `alloc` made.
         unsafe { munmap(ptr.add(new_size).cast(), old_size - new_size).is_ok() }
     }
 
     fn free(&self, ptr: *mut u8, size: usize) -> bool {
+        let start = ptr.expose_provenance();
+        own_memory::forget(&(start..start + size));
         // SAFETY: dlmalloc gives up a mapping that `alloc` made.
         unsafe { munmap(ptr.cast(), size).is_ok() }
     }

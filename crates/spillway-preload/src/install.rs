@@ -1,14 +1,14 @@
 //! Which functions of libc are redirected.
 
 use std::ffi::CStr;
-use std::sync::OnceLock;
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, Instruction, InstructionBlock};
 use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
 use thiserror::Error;
 
-use crate::{exec_hooks, fork_hooks, memory_hooks};
+use crate::originals::{CURRENT_BREAK, ORIGINAL_CLONE, ORIGINAL_FORK};
+use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -24,18 +24,12 @@ pub enum InstallError {
     Unmovable(String),
 }
 
-/// The body of `_Fork` after its beginning was overwritten: callable as before.
-pub static ORIGINAL_FORK: OnceLock<usize> = OnceLock::new();
-/// The same of `clone`.
-pub static ORIGINAL_CLONE: OnceLock<usize> = OnceLock::new();
-/// libc's `__curbrk`, which sbrk reads.
-pub static CURRENT_BREAK: OnceLock<usize> = OnceLock::new();
-
-/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a thread that was
-/// stopped amid its first bytes would go on amid the jump.
+/// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a
+/// thread that was stopped amid its first bytes would go on amid the jump.
 pub fn install_syscall() -> Result<(), InstallError> {
+    let entry = syscall_entry::before(move_beginning(c"syscall")?);
     // SAFETY: as below, and there is one thread.
-    unsafe { code_patch::redirect(find(c"syscall")?, memory_hooks::syscall as *const () as usize)? };
+    unsafe { code_patch::redirect(find(c"syscall")?, entry)? };
     Ok(())
 }
 
@@ -46,16 +40,21 @@ pub fn install() -> Result<(), InstallError> {
     ORIGINAL_FORK.get_or_init(|| fork);
     let clone = move_beginning(c"clone")?;
     ORIGINAL_CLONE.get_or_init(|| clone);
-    let hooks: [(&CStr, usize); 14] = [
+    let hooks: [(&CStr, usize); 19] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
         (c"madvise", memory_hooks::madvise as *const () as usize),
         (c"brk", memory_hooks::brk as *const () as usize),
-        (c"mlock", memory_hooks::mlock as *const () as usize),
-        (c"mlock2", memory_hooks::mlock2 as *const () as usize),
-        (c"mlockall", memory_hooks::mlockall as *const () as usize),
-        (c"munlockall", memory_hooks::munlockall as *const () as usize),
+        (c"mlock", lock_hooks::mlock as *const () as usize),
+        (c"mlock2", lock_hooks::mlock2 as *const () as usize),
+        (c"mlockall", lock_hooks::mlockall as *const () as usize),
+        (c"munlockall", lock_hooks::munlockall as *const () as usize),
+        (c"unshare", process_hooks::unshare as *const () as usize),
+        (c"setns", process_hooks::setns as *const () as usize),
+        (c"mincore", number_hooks::mincore as *const () as usize),
+        (c"process_vm_readv", number_hooks::process_vm_readv as *const () as usize),
+        (c"process_vm_writev", number_hooks::process_vm_writev as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),

@@ -1,10 +1,21 @@
-//! The library that enters the target program: finds out at its start whether the program belongs to a run, brings
-//! paging to life and redirects the functions of libc that change the address space. No logic beyond that.
+//! The library that enters the target program: finds out at its start whether the program belongs to a run,
+//! brings paging to life and redirects the functions of libc that change the address space. No logic beyond
+//! that.
+//!
+//! Each uses only what stands above it:
 //!
 //! - [`heap`]: an allocator of the library's own;
-//! - [`install`]: which functions are redirected, and how the originals stay callable;
-//! - [`memory_hooks`], [`fork_hooks`], [`exec_hooks`]: what stands in their place;
+//! - [`process`]: the pager of this process, and how hooks speak to it, to the user and to libc;
+//! - [`originals`]: what of libc's functions stays callable;
+//! - [`reach`], [`program_memory`]: what the program hands to the kernel, read where its address may be
+//!   wrong;
+//! - [`vectors`], [`remote`]: lists of ranges, and another process's memory;
+//! - [`lock_hooks`], [`fork_hooks`], [`process_hooks`], [`memory_hooks`]: what stands in the place of mlock,
+//!   of fork, of calls that want a process of one thread, and of the memory calls;
 //! - [`inline`]: faults and system calls served in the program's own threads, where the run has it so;
+//! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
+//! - [`syscall_entry`]: the way to them from syscall(2);
+//! - [`install`]: which functions are redirected;
 //! - [`adopt`]: memory that the program has before the hooks are in.
 #![allow(unsafe_code)]
 
@@ -14,63 +25,25 @@ mod fork_hooks;
 mod heap;
 mod inline;
 mod install;
+mod lock_hooks;
 mod memory_hooks;
-
-use std::sync::OnceLock;
+mod number_hooks;
+mod originals;
+mod process;
+mod process_hooks;
+mod program_memory;
+mod reach;
+mod remote;
+mod syscall_entry;
+mod vectors;
 
 use spillway_pager::attach::Startup;
 use spillway_pager::run::settings::RUN_VARIABLE;
-use spillway_pager::threads::calls::{Calls, Operation};
-use spillway_sys::raw_thread::is_raw_thread;
+
+use crate::process::{OWN_VARIABLES, STARTUP, complain};
 
 /// Exit status when Spillway cannot manage the program.
 const EXIT_CANNOT_MANAGE: i32 = 125;
-
-static BIRTH: OnceLock<Startup> = OnceLock::new();
-
-/// This library as the loader was told of it, and the run's variable: what the next program needs too.
-static OWN_VARIABLES: OnceLock<(Vec<u8>, Vec<u8>)> = OnceLock::new();
-
-/// The pager of this process. Hooks are in place only once it is there.
-fn calls() -> Option<&'static Calls> {
-    Some(&BIRTH.get()?.engine()?.calls)
-}
-
-/// Asks the pager.
-fn call(operation: Operation, arguments: [usize; 4]) -> usize {
-    if is_raw_thread() {
-        return 0;
-    }
-    calls().map_or(0, |calls| calls.call(operation, arguments))
-}
-
-/// Tells the user, in the program's own thread.
-fn complain(text: &str) {
-    let line = format!("spillway: {text}\n");
-    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes());
-}
-
-/// Ends the program where going on would mean wrong data.
-fn stop(text: &str) -> ! {
-    complain(text);
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-    std::process::abort()
-}
-
-fn set_errno(errno: i32) {
-    // SAFETY: libc's own thread-local errno, on a thread of the program.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// A raw result as libc's wrappers return it.
-fn to_libc(result: isize) -> isize {
-    if (-4095..0).contains(&result) {
-        set_errno(-result as i32);
-        -1
-    } else {
-        result
-    }
-}
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -83,10 +56,10 @@ extern "C" fn start() {
     if let Some(library) = preload.split([':', ' ']).find(|path| path.contains("libspillway_preload")) {
         OWN_VARIABLES.get_or_init(|| (library.as_bytes().to_vec(), run.as_bytes().to_vec()));
     }
-    let begun = Startup::new(&run).map_err(|error| error.to_string()).and_then(|birth| {
-        let birth = BIRTH.get_or_init(|| birth);
+    let begun = Startup::new(&run).map_err(|error| error.to_string()).and_then(|startup| {
+        let startup = STARTUP.get_or_init(|| startup);
         install::install_syscall().map_err(|error| error.to_string())?;
-        birth.attach()?;
+        startup.attach()?;
         install::install().map_err(|error| error.to_string())?;
         inline::enter()?;
         adopt::adopt_existing();

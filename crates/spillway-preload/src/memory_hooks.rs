@@ -1,31 +1,28 @@
-//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for, in the
-//! program's own thread, and tells the pager before or after it.
+//! What stands in place of libc's memory calls. Each makes the very system call that the program asked for,
+//! in the program's own thread, and tells the pager before or after it.
 
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use spillway_pager::threads::calls::Operation;
-use spillway_sys::raw;
-use spillway_sys::raw_thread::is_raw_thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use spillway_pager::attach::Startup;
-use spillway_sys::maps;
+use spillway_pager::threads::calls::Operation;
+use spillway_sys::raw;
 
-use crate::install::CURRENT_BREAK;
-use crate::{BIRTH, call, fork_hooks, inline, set_errno, stop, to_libc};
+use crate::inline::presence::is_single_threaded;
+use crate::originals::CURRENT_BREAK;
+use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
+use crate::reach::Reader;
+use crate::{fork_hooks, lock_hooks, process_hooks, remote};
 
 const PAGE_SIZE: usize = 4096;
+const SYS_PROCESS_MADVISE: c_long = 440;
+const SYS_MSEAL: c_long = 462;
+/// More vectors are refused (`UIO_MAXIOV`).
+const MOST_VECTORS: usize = 1024;
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_KEEPONFORK: c_int = 19;
-
-/// mlockall(MCL_FUTURE) is in force: new mappings are locked, so they are not managed.
-static LOCKS_FUTURE: AtomicBool = AtomicBool::new(false);
-
-fn up(bytes: usize) -> usize {
-    bytes.saturating_add(PAGE_SIZE - 1) & !(PAGE_SIZE - 1)
-}
 
 fn is_range(address: usize, bytes: usize) -> bool {
     address.is_multiple_of(PAGE_SIZE) && address.checked_add(up(bytes)).is_some_and(|end| end <= 1 << 47)
@@ -39,16 +36,12 @@ fn contents_lost(what: &str, result: isize) -> ! {
     ))
 }
 
-fn failed(result: isize) -> bool {
-    (-4095..0).contains(&result)
-}
-
 fn is_manageable(flags: c_int, fd: c_int) -> bool {
     let anonymous = flags & libc::MAP_ANONYMOUS != 0 && flags & libc::MAP_TYPE == libc::MAP_PRIVATE;
     // Thread stacks are left alone: the kernel and libc touch them where the pager cannot answer.
     let left_alone = libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB | libc::MAP_LOCKED;
     let _ = fd;
-    anonymous && flags & left_alone == 0 && !LOCKS_FUTURE.load(Ordering::Relaxed)
+    anonymous && flags & left_alone == 0 && lock_hooks::future().is_none()
 }
 
 /// mmap(2).
@@ -85,8 +78,19 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
         // Pages must come in through the pager, to be counted.
         arguments[3] &= !(libc::MAP_POPULATE as usize);
     }
-    // SAFETY: the program's own call, word by word but for MAP_POPULATE.
-    let result = unsafe { raw::syscall(libc::SYS_mmap as usize, arguments) };
+    let locks = lock_hooks::future();
+    if locks == Some(0) {
+        arguments[3] |= libc::MAP_LOCKED as usize;
+    }
+    // SAFETY: the program's own call, word by word but for what is said above.
+    let mut result = unsafe { raw::syscall(libc::SYS_mmap as usize, arguments) };
+    if let (Some(how @ 1..), false) = (locks, failed(result))
+        && !lock_hooks::lock_new(result as usize, up(bytes), how)
+    {
+        // SAFETY: nobody knows of the mapping yet.
+        unsafe { raw::syscall(libc::SYS_munmap as usize, [result as usize, bytes, 0, 0, 0, 0]) };
+        result = -libc::EAGAIN as isize;
+    }
     if failed(result) {
         if held > 0 {
             contents_lost("mmap", result);
@@ -227,6 +231,52 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
     result
 }
 
+/// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as come before the
+/// first range that is refused.
+fn process_madvise(arguments: [usize; 6]) -> isize {
+    let [process, vectors, count, advice, flags, _] = arguments;
+    if flags != 0 || count > MOST_VECTORS || !is_own_process(process as c_int) {
+        // SAFETY: the program's own call.
+        return unsafe { raw::syscall(SYS_PROCESS_MADVISE as usize, arguments) };
+    }
+    let (mut done, mut reader) = (0, Reader::default());
+    let mut ranges = Vec::new();
+    for at in (0..count).map(|index| vectors.wrapping_add(index * 2 * size_of::<usize>())) {
+        let (Ok(start), Ok(bytes)) = (reader.word(at), reader.word(at.wrapping_add(size_of::<usize>())))
+        else {
+            return -libc::EFAULT as isize;
+        };
+        ranges.push((start, bytes));
+    }
+    for (start, bytes) in ranges {
+        let result = raw_madvise(start, bytes, advice as c_int);
+        if failed(result) {
+            return if done == 0 { result } else { done };
+        }
+        done += bytes as isize;
+    }
+    done
+}
+
+/// Whether a descriptor is of this process (pidfd_open(2)).
+fn is_own_process(descriptor: c_int) -> bool {
+    /// `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
+    const PIDFD_SELF: c_int = -10001;
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap_or_default();
+    let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<u32>().ok());
+    descriptor == PIDFD_SELF || pid == Some(std::process::id())
+}
+
+/// mseal(2). What may not be taken away any more is left alone.
+fn raw_mseal(arguments: [usize; 6]) -> isize {
+    let [start, bytes, flags, ..] = arguments;
+    if flags == 0 && bytes != 0 && is_range(start, bytes) {
+        call(Operation::Unmanage, [start, up(bytes)]);
+    }
+    // SAFETY: the program's own call.
+    unsafe { raw::syscall(SYS_MSEAL as usize, arguments) }
+}
+
 /// The break, where libc does not say.
 static BREAK: AtomicUsize = AtomicUsize::new(0);
 
@@ -263,97 +313,21 @@ fn raw_brk(wanted: usize, known: usize) -> usize {
     if up(wanted) < up(before) {
         call(Operation::Forget, [up(wanted), up(before) - up(wanted), 0, 0]);
     }
-    let now = kernel(wanted);
-    if up(now) > up(before) && !LOCKS_FUTURE.load(Ordering::Relaxed) {
-        call(Operation::Map, [up(before), up(now) - up(before), 1, 0]);
+    let mut now = kernel(wanted);
+    if up(now) > up(before) {
+        let grown = [up(before), up(now) - up(before), 1, 0];
+        match lock_hooks::future() {
+            None => drop(call(Operation::Map, grown)),
+            Some(how) if !lock_hooks::lock_new(grown[0], grown[1], how) => now = kernel(before),
+            Some(_) => {}
+        }
     }
     BREAK.store(now, Ordering::Relaxed);
     now
 }
 
-fn unmanage(address: usize, bytes: usize) {
-    let start = address & !(PAGE_SIZE - 1);
-    let end = up(address.saturating_add(bytes));
-    if bytes != 0 && end <= 1 << 47 {
-        call(Operation::Unmanage, [start, end - start, 0, 0]);
-    }
-}
-
-/// mlock(2).
-pub unsafe extern "C" fn mlock(address: *const c_void, bytes: usize) -> c_int {
-    unmanage(address.expose_provenance(), bytes);
-    let arguments = [address.expose_provenance(), bytes, 0, 0, 0, 0];
-    // SAFETY: the program's own call.
-    to_libc(unsafe { raw::syscall(libc::SYS_mlock as usize, arguments) }) as c_int
-}
-
-/// mlock2(2).
-pub unsafe extern "C" fn mlock2(address: *const c_void, bytes: usize, flags: c_int) -> c_int {
-    unmanage(address.expose_provenance(), bytes);
-    let arguments = [address.expose_provenance(), bytes, flags as usize, 0, 0, 0];
-    // SAFETY: the program's own call.
-    to_libc(unsafe { raw::syscall(libc::SYS_mlock2 as usize, arguments) }) as c_int
-}
-
-/// mlockall(2).
-pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
-    let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
-    let mut rest = flags;
-    if flags & !known == 0 && flags & libc::MCL_CURRENT != 0 {
-        let result =
-            lock_current(if flags & libc::MCL_ONFAULT != 0 { libc::MLOCK_ONFAULT as usize } else { 0 });
-        if failed(result) {
-            return to_libc(result) as c_int;
-        }
-        rest &= !libc::MCL_CURRENT;
-        if rest & libc::MCL_FUTURE == 0 {
-            return 0;
-        }
-    }
-    // SAFETY: the program's own call, less what is done already.
-    let result = unsafe { raw::syscall(libc::SYS_mlockall as usize, [rest as usize, 0, 0, 0, 0, 0]) };
-    if !failed(result) {
-        LOCKS_FUTURE.store(flags & libc::MCL_FUTURE != 0, Ordering::Relaxed);
-    }
-    to_libc(result) as c_int
-}
-
-/// Locks every mapping but the pager's frames and doorbells, which must stay empty: what the kernel's own
-/// MCL_CURRENT would do to all.
-fn lock_current(flags: usize) -> isize {
-    call(Operation::Unmanage, [0, 1 << 47, 0, 0]);
-    let (Some(engine), Ok(mappings)) = (BIRTH.get().and_then(Startup::engine), maps::read()) else {
-        return -libc::ENOMEM as isize;
-    };
-    let own = [engine.frames.all(), engine.calls.doorbells()].map(|pages| (pages.start(), pages.bytes()));
-    // What the run shares is sparse and as large as its stores: locked, it would fill the machine's memory.
-    let is_own = |mapping: &maps::Mapping| {
-        mapping.name.starts_with("/memfd:spillway")
-            || own.iter().any(|&(start, bytes)| mapping.start < start + bytes && start < mapping.end)
-    };
-    let mut result = 0;
-    for mapping in mappings.iter().filter(|mapping| !is_own(mapping) && !mapping.name.starts_with("[v")) {
-        let arguments = [mapping.start, mapping.bytes(), flags, 0, 0, 0];
-        // SAFETY: locks memory and changes no contents.
-        let locked = unsafe { raw::syscall(libc::SYS_mlock2 as usize, arguments) };
-        // As mlockall, which locks what it can but heeds the limit; a mapping that cannot be populated is no error.
-        if locked == -libc::EPERM as isize || locked == -libc::EAGAIN as isize {
-            result = locked;
-        }
-    }
-    result
-}
-
-/// munlockall(2).
-pub unsafe extern "C" fn munlockall() -> c_int {
-    // SAFETY: the program's own call.
-    let result = unsafe { raw::syscall(libc::SYS_munlockall as usize, [0; 6]) };
-    LOCKS_FUTURE.store(false, Ordering::Relaxed);
-    to_libc(result) as c_int
-}
-
-/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page. Where the
-/// program has one thread, all its threads are that one; where it has more, the kernel decides.
+/// seccomp(2). A filter for all threads would bind the pager's too, and kill the process with the first page.
+/// Where the program has one thread, all its threads are that one; where it has more, the kernel decides.
 fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     let sets_filter = arguments[0] == libc::SECCOMP_SET_MODE_FILTER as usize;
     if sets_filter && arguments[1] & libc::SECCOMP_FILTER_FLAG_TSYNC as usize != 0 && is_single_threaded() {
@@ -363,9 +337,23 @@ fn raw_seccomp(mut arguments: [usize; 6]) -> isize {
     unsafe { raw::syscall(libc::SYS_seccomp as usize, arguments) }
 }
 
-pub fn is_single_threaded() -> bool {
-    let pager_threads = BIRTH.get().map_or(0, Startup::thread_count);
-    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+/// What mincore(2) tells beyond what the kernel has told: a page that holds something counts as resident,
+/// local or far. `told` is the kernel's answer.
+pub fn tell_residency(arguments: [usize; 6], told: isize) -> isize {
+    let [start, bytes, to, ..] = arguments;
+    if told == 0
+        && let Some(engine) = STARTUP.get().and_then(Startup::engine)
+    {
+        let first = start / PAGE_SIZE;
+        for (page_number, word) in engine.table.range(first as u64, (first + up(bytes) / PAGE_SIZE) as u64) {
+            if !word.peek().is_absent() {
+                let at = to + (page_number as usize - first);
+                // SAFETY: the kernel has just written there, one byte for each page.
+                unsafe { *std::ptr::with_exposed_provenance_mut::<u8>(at) |= 1 };
+            }
+        }
+    }
+    told
 }
 
 /// A system call that changes the address space; `None` for any other.
@@ -377,25 +365,10 @@ pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
         libc::SYS_mremap => raw_mremap(arguments),
         libc::SYS_madvise => raw_madvise(a, b, c as c_int),
         libc::SYS_brk => raw_brk(a, 0) as isize,
-        _ => return None,
+        SYS_PROCESS_MADVISE => process_madvise(arguments),
+        SYS_MSEAL => raw_mseal(arguments),
+        _ => return lock_hooks::by_number(number, arguments),
     })
-}
-
-/// syscall(2): the calls that have hooks go through them.
-pub unsafe extern "C" fn syscall(
-    number: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
-    let arguments = [a, b, c, d, e, f];
-    if !is_raw_thread() && inline::pager().is_some() {
-        return to_libc(inline::system_calls::perform(number as usize, arguments, None)) as c_long;
-    }
-    to_libc(pass_on(number as usize, arguments)) as c_long
 }
 
 /// A system call by number in thread mode.
@@ -405,11 +378,22 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
     }
     match number as c_long {
         libc::SYS_seccomp => raw_seccomp(arguments),
-        libc::SYS_fork => fork_hooks::by_system_call(number, arguments),
-        libc::SYS_clone if arguments[0] & libc::CLONE_VM as usize == 0 => {
+        libc::SYS_unshare => process_hooks::raw_unshare(arguments[0]),
+        libc::SYS_setns => process_hooks::raw_setns(arguments[0], arguments[1]),
+        libc::SYS_exit => process_hooks::raw_exit(arguments[0]),
+        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | fork_hooks::SYS_CLONE3 => {
             fork_hooks::by_system_call(number, arguments)
         }
-        // SAFETY: the program's own call.
-        _ => unsafe { raw::syscall(number, arguments) },
+        libc::SYS_mincore => tell_residency(arguments, kernel(number, arguments)),
+        libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
+            remote::transfer(number, arguments, &mut kernel)
+        }
+        _ => kernel(number, arguments),
     }
+}
+
+/// The program's own call.
+fn kernel(number: usize, arguments: [usize; 6]) -> isize {
+    // SAFETY: by the program's word.
+    unsafe { raw::syscall(number, arguments) }
 }

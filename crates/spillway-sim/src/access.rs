@@ -82,7 +82,7 @@ fn serve_own_fault(process: usize, address: usize, write: bool, was_there: bool)
     if inline.manages(address) {
         inline.serve(address, write, was_there)
     } else {
-        inline.was_given_up(address)
+        inline.was_given_up(address, write)
     }
 }
 

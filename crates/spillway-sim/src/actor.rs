@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use spillway_core::page::PAGE_SHIFT;
+use spillway_pager::run::state::Child;
 use spillway_pager::threads::calls::Operation;
 
 use crate::access::{Reached, Use, reach_in_system_call, use_page};
@@ -508,7 +509,9 @@ impl Actor {
         });
         let Some(pages) = pages else { return };
         if let (Some(&first), Some(hold)) = (pages.first(), inline.hold(0)) {
-            let is_ready = inline.make_ready(bytes(first)..bytes(first + pages.len() as u64), &hold);
+            let mut room = usize::MAX;
+            let range = bytes(first)..bytes(first + pages.len() as u64);
+            let is_ready = inline.make_ready(range, Some(&hold), &mut room);
             for &page in pages.iter().filter(|_| is_ready) {
                 match reach_in_system_call(self.process, page, true) {
                     Access::Done => {}
@@ -565,13 +568,14 @@ impl Actor {
         let Some(stack) = stack else { return };
         let at = stack.map_or(0, bytes);
         let begun = self.pager.call(Operation::ForkBegin, [at, 0, 0, 0]);
-        if let Some(entry) = begun.checked_sub(1) {
+        if begun != 0 {
+            let entry = Child::from_word(begun).entry;
             self.use_stack(stack);
             let fails = with(|world| world.draws.one_in(12));
             let child = if fails { None } else { self.fork_now(entry) };
             self.use_stack(stack);
             let pid = child.map_or(0, pid_of);
-            let _ = self.pager.call(Operation::ForkEnd, [pid as usize, entry, 0, 0]);
+            let _ = self.pager.call(Operation::ForkEnd, [pid as usize, begun, 0, 0]);
         } else {
             with(|world| world.count("forks refused"));
         }

@@ -14,6 +14,7 @@ use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
 use crate::own_memory;
 use crate::space::{Access, Entry, Faults, Own, Pages};
+use crate::supervisor::pid_of;
 use crate::tasks::Wait;
 use crate::world::{self, World, turn, wait, with};
 
@@ -288,6 +289,10 @@ impl Kernel for SimKernel {
         });
     }
 
+    fn own_pid() -> u32 {
+        with(|world| world.current_process().map_or(0, pid_of))
+    }
+
     fn tell(line: &str) {
         with(|world| {
             // Addresses of the pager's own memory differ from run to run, and lines may name them.
@@ -493,6 +498,11 @@ impl Kernel for SimKernel {
             world.note(51, 0, || "wakes who waits for any page".to_owned());
             world.wake_pages(process, 0..usize::MAX);
         });
+    }
+
+    /// The programs that are simulated have no memory that they may not read.
+    fn is_forbidden(&self, _: usize) -> bool {
+        false
     }
 
     fn is_readable(&self, address: usize) -> bool {

@@ -153,7 +153,8 @@ pub struct SharedParts {
 }
 
 impl StoreSpec {
-    /// What answers the requests of such a store: as [`Store::latency_class`](crate::Store::latency_class) says of it once it is open.
+    /// What answers the requests of such a store: as [`Store::latency_class`](crate::Store::latency_class)
+    /// says of it once it is open.
     #[must_use]
     pub fn latency_class(&self) -> LatencyClass {
         match self {

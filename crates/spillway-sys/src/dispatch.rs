@@ -63,6 +63,16 @@ pub fn disable() -> bool {
     unsafe { raw::syscall(libc::SYS_prctl as usize, [PR_SET_SYSCALL_USER_DISPATCH, 0, 0, 0, 0, 0]) == 0 }
 }
 
+/// Gives the calling thread this address as the one of its thread-local storage.
+///
+/// # Safety
+/// From now on the thread uses only storage that lies there.
+pub unsafe fn set_thread_pointer(address: usize) {
+    const ARCH_SET_FS: usize = 0x1002;
+    // SAFETY: by the caller's word.
+    unsafe { raw::syscall(libc::SYS_arch_prctl as usize, [ARCH_SET_FS, address, 0, 0, 0, 0]) };
+}
+
 /// What the child of [`clone_onto`] finds at the end of its stack. The assembly below knows the order.
 #[repr(C)]
 struct ChildBlock {

@@ -8,6 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
+use crate::own_memory;
 use crate::page::PAGE_SIZE;
 use crate::ranges::{FrameRange, TargetRange};
 
@@ -39,6 +40,7 @@ impl Area {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        own_memory::note(base.expose_provenance(), bytes);
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, bytes })
     }
 
@@ -88,7 +90,8 @@ impl Area {
     /// Nobody reads or writes these bytes at the same time, nor holds a reference to them.
     pub unsafe fn write(&self, offset: usize, from: &[u8]) {
         assert!(offset + from.len() <= self.bytes, "write beyond the area");
-        // SAFETY: in range by the assertion, and `from` lies elsewhere: nobody holds a reference to what is written.
+        // SAFETY: in range by the assertion, and `from` lies elsewhere: nobody holds a reference to what is
+        // written.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
 
@@ -104,6 +107,7 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
+        own_memory::forget(&(self.address()..self.address() + self.bytes));
         // SAFETY: the mapping is ours and no borrow of it is left. Failure leaves it mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -138,8 +142,9 @@ pub fn touch(page: FrameRange<'_>) {
     std::hint::black_box(word.load(std::sync::atomic::Ordering::Relaxed));
 }
 
-/// Drops single pages of the program's, with one flush of the CPUs' translations for all where the kernel can do
-/// that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be left.
+/// Drops single pages of the program's, with one flush of the CPUs' translations for all where the kernel can
+/// do that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be
+/// left.
 pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
     const MOST: usize = 64;
     pages.chunks(MOST).all(|chunk| {
@@ -157,7 +162,8 @@ pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
 
 const SYS_PROCESS_MADVISE: usize = 440;
 
-/// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents stay.
+/// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents
+/// stay.
 ///
 /// # Errors
 /// EFAULT or EINVAL where the program may not write; what came before that page is done.
@@ -165,11 +171,18 @@ pub fn make_own(range: TargetRange) -> Result<()> {
     advise(range.start(), range.bytes(), Advice::LinuxPopulateWrite)
 }
 
-/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in (`MADV_POPULATE_READ`). Changes
-/// no contents, so any address may be asked for.
+/// Whether a read of the page of `address` would succeed: the kernel has it or brings it in
+/// (`MADV_POPULATE_READ`). Changes no contents, so any address may be asked for.
 #[must_use]
 pub fn is_readable(address: usize) -> bool {
     advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead).is_ok()
+}
+
+/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says EINVAL, and EFAULT
+/// where it finds a page that is far.
+#[must_use]
+pub fn is_forbidden(address: usize) -> bool {
+    advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead) == Err(Errno::INVAL)
 }
 
 /// Takes memory of the machine for pages of the pager's own, zeroed by the kernel (`MADV_POPULATE_WRITE`).
@@ -180,7 +193,8 @@ pub fn populate(range: FrameRange<'_>) -> Result<()> {
     advise(range.start(), range.bytes(), Advice::LinuxPopulateWrite)
 }
 
-/// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere (`MADV_NOHUGEPAGE`).
+/// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere
+/// (`MADV_NOHUGEPAGE`).
 ///
 /// # Errors
 /// EINVAL where the kernel has no huge pages.
@@ -199,7 +213,8 @@ pub fn ask_for_huge_pages(range: TargetRange) -> Result<()> {
 /// madvise(2)'s advice to make huge pages now, which rustix has not got.
 pub(crate) const MADV_COLLAPSE: usize = 25;
 
-/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it must be whole.
+/// Makes a range of 2 MiB one huge page, now (`MADV_COLLAPSE`, Linux 6.1). Registered for missing pages it
+/// must be whole.
 ///
 /// # Errors
 /// EBUSY or EINVAL where it is not whole, EAGAIN and ENOMEM where the machine has no such page to give.
@@ -336,7 +351,8 @@ impl PageMapEntry {
         Self(bits)
     }
 
-    /// The page has a frame or is swapped out by the kernel: it is not missing. Guard pages (bit 58) hold nothing.
+    /// The page has a frame or is swapped out by the kernel: it is not missing. Guard pages (bit 58) hold
+    /// nothing.
     #[must_use]
     pub fn is_populated(self) -> bool {
         self.0 >> 62 != 0 && self.0 >> 58 & 1 == 0

@@ -1,5 +1,6 @@
 //! What `spillway run` needs of processes beyond the standard library.
 
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -92,25 +93,31 @@ pub fn split_off() -> bool {
     in_copy
 }
 
-/// Duplicates a descriptor to a number, closed on exec, in place of what has that number.
-pub fn duplicate_to(fd: &std::os::fd::OwnedFd, number: std::os::fd::RawFd) -> rustix::io::Result<()> {
-    let from = std::os::fd::AsRawFd::as_raw_fd(fd) as usize;
-    let arguments = [from, number as usize, libc::O_CLOEXEC as usize, 0, 0, 0];
+/// Gives a descriptor a number that nothing has, closed on exec.
+pub fn move_to(fd: OwnedFd, number: RawFd) -> rustix::io::Result<OwnedFd> {
+    if fd.as_raw_fd() == number {
+        return Ok(fd);
+    }
+    let arguments = [fd.as_raw_fd() as usize, number as usize, libc::O_CLOEXEC as usize, 0, 0, 0];
     // SAFETY: takes no address.
     let result = unsafe { crate::raw::syscall(libc::SYS_dup3 as usize, arguments) };
-    if result < 0 { Err(rustix::io::Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
+    if result < 0 {
+        return Err(rustix::io::Errno::from_raw_os_error(-result as i32));
+    }
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Whether the calling thread's file table has something by a number.
 #[must_use]
-pub fn is_open(fd: std::os::fd::RawFd) -> bool {
+pub fn is_open(fd: RawFd) -> bool {
     let arguments = [fd as usize, libc::F_GETFD as usize, 0, 0, 0, 0];
     // SAFETY: takes no address.
     unsafe { crate::raw::syscall(libc::SYS_fcntl as usize, arguments) >= 0 }
 }
 
 /// Closes a descriptor though somebody owns it: a forked child has its parent's.
-pub fn close(fd: std::os::fd::RawFd) {
+pub fn close(fd: RawFd) {
     // SAFETY: takes no address.
     unsafe { crate::raw::syscall(libc::SYS_close as usize, [fd as usize, 0, 0, 0, 0, 0]) };
 }

@@ -2,16 +2,17 @@
 //!
 //! Soundness rules of everything in this crate that changes or reads memory by address:
 //!
-//! 1. A safe function takes one of these types, or a value that owns its memory. No safe function takes a bare address
-//!    and touches what lies there.
-//! 2. A [`TargetRange`] is the program's. No Rust reference points into it, so whatever happens there breaks none.
-//!    Only `unsafe` makes one: who calls vouches for that.
-//! 3. A [`FrameRange`] is the pager's: it borrows the [`Area`](crate::memory::Area) that it lies in, and is within it. Nobody
-//!    reads it through a reference while it is changed: who makes such a reference (`unsafe`) vouches for that.
+//! 1. A safe function takes one of these types, or a value that owns its memory. No safe function takes a
+//!    bare address and touches what lies there.
+//! 2. A [`TargetRange`] is the program's. No Rust reference points into it, so whatever happens there breaks
+//!    none. Only `unsafe` makes one: who calls vouches for that.
+//! 3. A [`FrameRange`] is the pager's: it borrows the [`Area`](crate::memory::Area) that it lies in, and is
+//!    within it. Nobody reads it through a reference while it is changed: who makes such a reference
+//!    (`unsafe`) vouches for that.
 //! 4. A [`BounceRange`] can be read for as long as it lives.
 //!
-//! Not defined here: what the program sees when it uses a page at the same moment. That is the page-state machine's
-//! business, and a matter of right data, not of soundness.
+//! Not defined here: what the program sees when it uses a page at the same moment. That is the page-state
+//! machine's business, and a matter of right data, not of soundness.
 
 use std::marker::PhantomData;
 
@@ -28,8 +29,8 @@ impl TargetRange {
     /// The pages of `bytes` from `start` on, both multiples of [`PAGE_SIZE`].
     ///
     /// # Safety
-    /// The memory is the program's, or nobody's: no Rust reference points into it while the range is used, and the program has
-    /// asked for what is done there, or cannot tell it from what was there before.
+    /// The memory is the program's, or nobody's: no Rust reference points into it while the range is used,
+    /// and the program has asked for what is done there, or cannot tell it from what was there before.
     #[must_use]
     pub const unsafe fn new(start: usize, bytes: usize) -> Self {
         Self { start, bytes }
@@ -41,13 +42,13 @@ impl TargetRange {
         self.start
     }
 
-    /// Length in bytes.
+    /// Its length, in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// Length in pages.
+    /// Its length, in pages.
     #[must_use]
     pub const fn pages(self) -> usize {
         self.bytes / PAGE_SIZE
@@ -81,13 +82,13 @@ impl<'a> FrameRange<'a> {
         self.start
     }
 
-    /// Length in bytes.
+    /// Its length, in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// Length in pages.
+    /// Its length, in pages.
     #[must_use]
     pub const fn pages(self) -> usize {
         self.bytes / PAGE_SIZE
@@ -103,11 +104,13 @@ impl<'a> FrameRange<'a> {
     /// What its first page holds.
     ///
     /// # Safety
-    /// Nobody moves, writes or discards the page while the reference lives: for a frame that is the Writeback state.
+    /// Nobody moves, writes or discards the page while the reference lives: for a frame that is the Writeback
+    /// state.
     #[must_use]
     pub unsafe fn page(self) -> &'a [u8; PAGE_SIZE] {
         assert!(self.bytes >= PAGE_SIZE, "no page in an empty range");
-        // SAFETY: within the area, which is mapped for reading while it is borrowed; the rest is the caller's word.
+        // SAFETY: within the area, which is mapped for reading while it is borrowed; the rest is the caller's
+        // word.
         unsafe { &*std::ptr::with_exposed_provenance(self.start) }
     }
 
@@ -153,13 +156,13 @@ impl<'a> BounceRange<'a> {
         self.start.expose_provenance()
     }
 
-    /// Length in bytes.
+    /// Its length, in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// What lies there.
+    /// The bytes that lie there.
     #[must_use]
     pub fn contents(self) -> &'a [u8] {
         // SAFETY: readable and unchanged while the range lives, as who made it has promised.

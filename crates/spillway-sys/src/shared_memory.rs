@@ -8,6 +8,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, fstat, ftruncate, memfd_
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::own_memory;
 use crate::page::PAGE_SIZE;
 
 /// A memory file, mapped shared for as long as the value lives. Sparse: memory is taken when written.
@@ -50,6 +51,7 @@ impl SharedMemory {
             )?
         };
         let base = NonNull::<u8>::new(base.cast()).ok_or(Errno::FAULT)?;
+        own_memory::note(base.addr().get(), bytes);
         // A core dump would read it whole, and so take memory for what was never written.
         // SAFETY: changes no contents.
         let _ = unsafe { madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
@@ -152,6 +154,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
+        let start = self.base.addr().get();
+        own_memory::forget(&(start..start + self.bytes));
         // SAFETY: the mapping was made by `map` and no borrow of it is left. Failure leaves it mapped.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }

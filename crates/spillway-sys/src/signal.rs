@@ -128,6 +128,11 @@ impl Context<'_> {
         self.set_register(libc::REG_RAX, result as usize);
     }
 
+    /// Where the thread's stack is when it goes on.
+    pub fn set_stack_pointer(&mut self, address: usize) {
+        self.set_register(libc::REG_RSP, address);
+    }
+
     /// The error code of a page fault (Intel SDM 3A, 4.7): whether it was a write, and to a page that was
     /// there.
     #[must_use]

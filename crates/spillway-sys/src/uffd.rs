@@ -2,7 +2,8 @@
 //! here. Source: Linux `include/uapi/linux/userfaultfd.h` (6.18) and
 //! `Documentation/admin-guide/mm/userfaultfd.rst`.
 //!
-//! The operations take [ranges](crate::ranges), whose types say whose memory it is: no Rust reference points there.
+//! The operations take [ranges](crate::ranges), whose types say whose memory it is: no Rust reference points
+//! there.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -272,12 +273,14 @@ impl Uffd {
     /// Has pages of a range fault to this descriptor.
     ///
     /// # Errors
-    /// The kernel's: EBUSY where another descriptor has it, EINVAL where it is not private anonymous memory, ENOMEM.
+    /// The kernel's: EBUSY where another descriptor has it, EINVAL where it is not private anonymous memory,
+    /// ENOMEM.
     pub fn register(&self, range: TargetRange, mode: RegisterMode) -> Result<()> {
         self.register_at(range.start(), range.bytes(), mode)
     }
 
-    /// The same for missing pages of the pager's own: frames, which UFFDIO_MOVE wants registered, and doorbells.
+    /// The same for missing pages of the pager's own: frames, which UFFDIO_MOVE wants registered, and
+    /// doorbells.
     ///
     /// # Errors
     /// As [`Self::register`].
@@ -334,12 +337,12 @@ impl Uffd {
         unsafe { ioctl(&self.fd, Updater::<UFFDIO_WAKE, _>::new(&mut range)) }
     }
 
-    /// Puts copies of pages where no pages are, write-protected if so wished, and wakes who waits for them. Returns the
-    /// bytes copied: fewer than asked when a page cannot go.
+    /// Puts copies of pages where no pages are, write-protected if so wished, and wakes who waits for them.
+    /// Returns the bytes copied: fewer than asked when a page cannot go.
     ///
     /// # Errors
-    /// Where not even the first went: EEXIST when a page is there; ENOENT when the address is not registered any more;
-    /// EAGAIN while the address space changes.
+    /// Where not even the first went: EEXIST when a page is there; ENOENT when the address is not registered
+    /// any more; EAGAIN while the address space changes.
     pub fn copy(&self, to: TargetRange, from: BounceRange<'_>, protected: bool) -> Result<usize> {
         assert_eq!(to.bytes(), from.bytes(), "a copy of another length");
         self.copy_at(to.start(), from.start(), to.bytes(), if protected { MODE_PROTECTED } else { 0 })
@@ -365,7 +368,8 @@ impl Uffd {
 
     fn copy_at(&self, to: usize, from: usize, bytes: usize, mode: u64) -> Result<usize> {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
-        // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their types.
+        // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their
+        // types.
         match unsafe { ioctl(&self.fd, Updater::<UFFDIO_COPY, _>::new(&mut copy)) } {
             Ok(()) => Ok(bytes),
             Err(_) if copy.done > 0 => Ok(copy.done as usize),
@@ -377,8 +381,8 @@ impl Uffd {
     /// anybody. Returns the bytes moved: fewer than asked when a page cannot go.
     ///
     /// # Errors
-    /// Where not even the first went: EBUSY for a page that is pinned or shared since a fork; EINVAL where protections
-    /// differ or forbid writing; ENOENT for a hole.
+    /// Where not even the first went: EBUSY for a page that is pinned or shared since a fork; EINVAL where
+    /// protections differ or forbid writing; ENOENT for a hole.
     pub fn move_to_frames(&self, to: FrameRange<'_>, from: TargetRange) -> Result<usize> {
         assert_eq!(to.bytes(), from.bytes(), "a move of another length");
         let (counted, outcome) = self.move_counted(to.start(), from.start(), to.bytes(), MODE_DONT_WAKE);
@@ -406,13 +410,15 @@ impl Uffd {
     /// and loses a page.
     fn move_counted(&self, to: usize, from: usize, bytes: usize, mode: u64) -> (usize, Result<()>) {
         let mut copy = Copy { to: to as u64, from: from as u64, bytes: bytes as u64, mode, done: 0 };
-        // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their types.
+        // SAFETY: the opcode takes exactly this structure; the ranges are the program's or ours, by their
+        // types.
         let outcome = unsafe { ioctl(&self.fd, Updater::<UFFDIO_MOVE, _>::new(&mut copy)) };
         (copy.done.max(0) as usize, outcome)
     }
 
-    /// Length of the full frames at the start of a registered range, of which nobody else changes any. Where it cannot
-    /// be known a frame counts as full: reading an empty one is refused, filling a full one would lose a page.
+    /// Length of the full frames at the start of a registered range, of which nobody else changes any. Where
+    /// it cannot be known a frame counts as full: reading an empty one is refused, filling a full one would
+    /// lose a page.
     fn full_bytes(&self, frames: FrameRange<'_>) -> usize {
         let pages = (0..frames.bytes()).step_by(PAGE_SIZE);
         let is_full = |offset: &usize| {
@@ -425,8 +431,9 @@ impl Uffd {
         pages.take_while(is_full).count() * PAGE_SIZE
     }
 
-    /// Maps the machine's shared page of zeros where no pages are, and wakes who waits for them. Returns the bytes mapped: fewer
-    /// than asked when a page cannot go. The kernel gives a page a frame of its own at the first write, and tells nobody.
+    /// Maps the machine's shared page of zeros where no pages are, and wakes who waits for them. Returns the
+    /// bytes mapped: fewer than asked when a page cannot go. The kernel gives a page a frame of its own at
+    /// the first write, and tells nobody.
     ///
     /// # Errors
     /// As [`Self::copy`], and EINVAL where this process gets no shared page of zeros.
@@ -454,9 +461,9 @@ impl Uffd {
         }
     }
 
-    /// Moves pages of an area of the pager's own, which nobody uses, to where no pages are, and wakes who waits for them.
-    /// Returns what the kernel says that it moved, which may be too little: see [`Self::move_to_frames`]. Nothing where the
-    /// program may not write, or may execute.
+    /// Moves pages of an area of the pager's own, which nobody uses, to where no pages are, and wakes who
+    /// waits for them. Returns what the kernel says that it moved, which may be too little: see
+    /// [`Self::move_to_frames`]. Nothing where the program may not write, or may execute.
     #[must_use]
     pub fn move_reserved(&self, to: TargetRange, from: FrameRange<'_>) -> usize {
         assert_eq!(to.bytes(), from.bytes(), "a move of another length");

@@ -5,6 +5,7 @@ mod bench;
 mod configuration;
 mod doctor;
 mod donor;
+mod ending;
 mod exit;
 mod explain;
 mod lab;

@@ -19,11 +19,12 @@ use spillway_core::size::Size;
 use spillway_pager::run::program::{self, Program};
 use spillway_pager::run::report::Report;
 use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
-use spillway_pager::run::supervisor::Supervisor;
+use spillway_pager::run::supervisor::{BusyPagers, Supervisor};
 use spillway_policy::dcm;
 use spillway_sys::{machine, process};
 
 use crate::configuration::Configuration;
+use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
 
 /// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
@@ -65,7 +66,10 @@ one of what it measures):
   yield_ratio = 1.5               faults so much slower pause it; 0: never
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
-cannot be executed, 127 if it was not found.";
+cannot be executed, 127 if it was not found.
+
+SIGHUP, SIGINT, SIGQUIT and SIGTERM are passed on. A program that was told so
+and hangs, waiting for memory that does not come, is killed within a second.";
 
 /// Run a program with less local memory than it needs.
 #[derive(Args, Debug)]
@@ -190,7 +194,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     };
     let token = token().map_err(refuse)?;
     let supervisor = Supervisor::new(settings, token).map_err(refuse)?;
-    forward_signals().map_err(refuse)?;
+    let busy = supervisor.busy_pagers().map_err(refuse)?;
+    forward_signals(busy).map_err(refuse)?;
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]);
     command.env(RUN_VARIABLE, supervisor.run_variable()).env("LD_PRELOAD", preload(&library));
@@ -234,11 +239,14 @@ fn token() -> std::io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+const HUNG: &str =
+    "run: the program was told to end and hangs, waiting for memory that does not come; it is killed";
+
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
-/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it sends
-/// to both.
-fn forward_signals() -> std::io::Result<()> {
+/// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it
+/// sends to both. A program that is told to end and hangs in Spillway is ended.
+fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
     let mut received = SignalsInfo::<WithOrigin>::new(FORWARDED)?;
     std::thread::spawn(move || {
         for origin in received.forever() {
@@ -247,6 +255,14 @@ fn forward_signals() -> std::io::Result<()> {
             if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal))
             {
                 let _ = kill_process(pid, signal);
+                if ENDING.contains(&signal) {
+                    let busy = busy.clone();
+                    std::thread::spawn(move || {
+                        if ending::see_to(pid, signal, || busy.is_busy()) {
+                            complain(HUNG);
+                        }
+                    });
+                }
             }
             if origin.signal == signals::SIGTSTP {
                 process::stop_by_terminal_signal();

@@ -95,9 +95,9 @@ fn a_stopped_donor_is_waited_for() {
     holds.iter_mut().for_each(|hold| hold.goes_on(1));
     donor.signal(Signal::STOP);
     // What was under way may have had its answer.
-    sleep(STOPPED / 2);
+    holds.iter().for_each(|hold| stands_still(&hold.running, || true));
     let steps: Vec<usize> = holds.iter_mut().map(Hold::steps).collect();
-    sleep(STOPPED / 2);
+    sleep(STOPPED);
     assert_eq!(steps, holds.iter_mut().map(Hold::steps).collect::<Vec<_>>(), "they go on without a donor");
     donor.signal(Signal::CONT);
     for mut hold in holds {
@@ -112,12 +112,10 @@ fn reset_connections_are_made_again() {
     let proxy = Proxy::start(&donor.tcp());
     let mut hold = Hold::start(&scene, 24, &[proxy.uri("e")]);
     let mut resets = 0;
-    for _ in 0..20 {
+    while resets < 20 {
         hold.goes_on(1);
         resets += proxy.reset();
-        sleep(Duration::from_millis(37));
     }
-    assert!(resets >= 20, "{resets}");
     hold.goes_on(2);
     assert_eq!(hold.ends_whole().complaint(), "");
 }
@@ -226,10 +224,58 @@ fn a_server_that_stays_silent_is_given_up() {
 fn a_server_that_is_silent_for_a_while_is_waited_for() {
     let scene = Scene::new();
     let (server, mut hold, _) = hostile_server(&scene, Manner::Silent);
+    stands_still(&hold.running, || server.misdeeds() > 0);
+    let steps = hold.steps();
     sleep(Duration::from_secs(3));
+    assert_eq!(hold.steps(), steps, "it goes on without the server");
     server.behave(Manner::Honest);
     hold.goes_on(2);
     assert_eq!(hold.ends_whole().complaint(), "");
+}
+
+/// Waits until a program, after `event`, sleeps and has neither used the CPU nor had a page from one look to the next.
+fn stands_still(running: &Running, event: impl Fn() -> bool) {
+    let child = child_of(running.pid());
+    let mut before = String::new();
+    until(PATIENCE, "the program to wait for its page", || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.as_raw_nonzero())).unwrap();
+        let is_still = event() && stat == before && !stat.contains(") R ");
+        before = stat;
+        sleep(Duration::from_millis(50));
+        is_still.then_some(())
+    });
+}
+
+/// A program that notes SIGTERM and goes on until it can heed it, with memory on a server that says nothing any more and is
+/// waited for longer than this test.
+fn ends_when_told(way: &str) {
+    let (server, scene) = (Hostile::start(128 * MIB), Scene::new());
+    let uri = server.uri("?timeout=900&reconnect=900");
+    let program = c_program("fault_told");
+    let mut running = Running::start(scene.run("8M", &[&uri], program).args(["24", way]));
+    running.expect("on\n");
+    server.behave(Manner::Silent);
+    stands_still(&running, || server.misdeeds() > 0);
+    running.signal(Signal::TERM);
+    let finished = running.finish(PATIENCE);
+    let complaint = finished.complaint();
+    assert_eq!(finished.code(), BY_SIGKILL, "{complaint}");
+    assert!(complaint.contains("was told to end and hangs"), "{complaint}");
+}
+
+#[test]
+fn a_program_that_waits_for_a_page_ends_when_told() {
+    ends_when_told("touch");
+}
+
+#[test]
+fn a_program_whose_system_call_waits_for_a_page_ends_when_told() {
+    ends_when_told("copy");
+}
+
+#[test]
+fn a_program_that_waits_amid_a_fork_ends_when_told() {
+    ends_when_told("fork");
 }
 
 #[test]
@@ -239,7 +285,7 @@ fn a_server_that_comes_back_is_used_again() {
     for _ in 0..3 {
         hold.goes_on(1);
         server.close();
-        sleep(Duration::from_millis(700));
+        stands_still(&hold.running, || true);
         server.reopen();
     }
     hold.goes_on(2);

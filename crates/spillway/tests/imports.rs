@@ -42,6 +42,7 @@ crates_without_circles!(
     spillway_store,
     spillway_donor,
     spillway_pager,
+    spillway_sim,
     spillway_preload,
     spillway_tier,
     spillway_report,

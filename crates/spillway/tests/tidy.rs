@@ -48,6 +48,7 @@ tidy_crates!(
     spillway_store,
     spillway_donor,
     spillway_pager,
+    spillway_sim,
     spillway_preload,
     spillway_tier,
     spillway_report,

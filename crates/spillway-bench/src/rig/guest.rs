@@ -244,9 +244,9 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     let source = plan.source.as_deref().unwrap_or_else(|| source_of(policy));
     format!(
         "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} \
-         rig_far_ns={latency_ns} rig_mib={} rig_warm_s={} rig_measured_s={} rig_look_ms={} \
+         rig_far_ns={latency_ns} rig_mib={} rig_warm_s={} rig_measured_s={} rig_scan_ms={} \
          rig_source={source} rig_settings={settings} rig_start={start}",
-        plan.memory_mib, plan.warm_s, plan.measured_s, plan.look_ms
+        plan.memory_mib, plan.warm_s, plan.measured_s, plan.scan_ms
     )
 }
 

@@ -90,7 +90,7 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
         steps_per_s: count("steps")? / f64::from(plan.measured_s),
         pages_local_ratio: count("local_pages")? / count("pages")?.max(1.0),
         telemetry_cpu_pct: group.and_then(|group| group["telemetry_cpu_pct"].as_f64()),
-        look_interval_ms: group.and_then(|group| group["scan_interval_ms"].as_f64()),
+        scan_interval_ms: group.and_then(|group| group["scan_interval_ms"].as_f64()),
         starts: Vec::new(),
     })
 }

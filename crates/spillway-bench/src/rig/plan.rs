@@ -39,7 +39,7 @@ pub struct Plan {
     /// Seconds of the guest that are measured.
     pub measured_s: u32,
     /// Least time between two looks of the daemon.
-    pub look_ms: u32,
+    pub scan_ms: u32,
     /// Telemetry source of the daemon, where one is named.
     pub source: Option<String>,
     /// More settings of the daemon's policies, as KEY=VALUE.
@@ -62,7 +62,7 @@ impl Default for Plan {
             starts: 3,
             warm_s: 4,
             measured_s: 4,
-            look_ms: 20,
+            scan_ms: 20,
             source: None,
             settings: Vec::new(),
             consoles: None,

@@ -52,7 +52,7 @@ pub struct Row {
     /// CPU time of looks, of the guest's processor.
     pub telemetry_cpu_pct: Option<f64>,
     /// Time between the last two looks.
-    pub look_interval_ms: Option<f64>,
+    pub scan_interval_ms: Option<f64>,
     /// What came of each start, where there were several: each number above is the median of theirs.
     #[serde(default)]
     pub starts: Vec<Start>,
@@ -103,7 +103,7 @@ pub fn median_of_starts(rows: &[Row]) -> Option<Row> {
         steps_per_s: median(rows, |row| row.steps_per_s),
         pages_local_ratio: median(rows, |row| row.pages_local_ratio),
         telemetry_cpu_pct: median(rows, |row| row.telemetry_cpu_pct),
-        look_interval_ms: median(rows, |row| row.look_interval_ms),
+        scan_interval_ms: median(rows, |row| row.scan_interval_ms),
         starts: rows.iter().map(start).collect(),
     })
 }
@@ -215,7 +215,7 @@ pub(super) fn blank(workload: &str, policy: &str) -> Row {
         steps_per_s: 1.0,
         pages_local_ratio: 0.2,
         telemetry_cpu_pct: None,
-        look_interval_ms: None,
+        scan_interval_ms: None,
         starts: Vec::new(),
     }
 }

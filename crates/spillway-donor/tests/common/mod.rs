@@ -6,6 +6,8 @@ pub mod raw;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ pub struct Running {
     pub tcp: SocketAddr,
     pub socket: std::path::PathBuf,
     pub shm: String,
+    rounds: Arc<AtomicU64>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<Result<Summary, DonorError>>>,
     _directory: tempfile::TempDir,
@@ -44,7 +47,7 @@ impl Running {
 
     pub fn start_with(mut config: Config) -> Self {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("donor.sock");
         let shm = format!("test-{}-{number}", std::process::id());
@@ -55,9 +58,18 @@ impl Running {
             Place::Tcp(address) => Some(*address),
             _ => None,
         });
+        let rounds = donor.housekeeping_rounds();
         let (stop, stopped) = UnixStream::pair().unwrap();
         let thread = std::thread::spawn(move || donor.serve(stopped.as_fd()));
-        Self { tcp: tcp.unwrap(), socket, shm, stop: Some(stop), thread: Some(thread), _directory: directory }
+        Self {
+            tcp: tcp.unwrap(),
+            socket,
+            shm,
+            rounds,
+            stop: Some(stop),
+            thread: Some(thread),
+            _directory: directory,
+        }
     }
 
     pub fn tcp_uri(&self, export: &str) -> String {
@@ -70,6 +82,13 @@ impl Running {
 
     pub fn shm_uri(&self) -> String {
         format!("shm:{}", self.shm)
+    }
+
+    /// Waits until the donor has looked after grace times three times more: once after a ring's donor has noticed its end, which
+    /// takes as long as a round.
+    pub fn keeps_house(&self) {
+        let enough = self.rounds.load(Ordering::Relaxed) + 3;
+        eventually("three rounds of housekeeping", || self.rounds.load(Ordering::Relaxed) >= enough);
     }
 
     pub fn stop(mut self) -> Summary {

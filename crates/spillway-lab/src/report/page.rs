@@ -75,8 +75,8 @@ fn winners(groups: &[Group]) -> Markup {
         section #winners {
             h2 { "Who wins where" }
             p.note {
-                "Run time over that of the fastest policy under the same conditions. In italics: bounds, which have \
-                 all the memory or know the future, and so do not compete."
+                "Run time over that of the fastest policy under the same conditions. In italics: bounds, \
+                 which have all the memory or know the future, and so do not compete."
             }
             div.scores {
                 @for (name, wins) in &wins {

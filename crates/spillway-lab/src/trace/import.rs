@@ -8,6 +8,8 @@ use crate::memory::LINE_BYTES;
 
 /// Bytes of a line at most; what is longer is not one of ours.
 const LINE_LIMIT: u64 = 4096;
+/// Bytes of an access at most, as Lackey writes it.
+const ACCESS_LIMIT: u64 = 4096;
 /// How much of a bad line is shown.
 const SHOWN_CHARS: usize = 40;
 
@@ -125,8 +127,9 @@ fn lackey_fields(line: &[u8]) -> Option<(u8, u64, u64)> {
     let (kind, rest) = text.trim_start().split_once(' ')?;
     let &[kind @ (b'I' | b'L' | b'S' | b'M')] = kind.as_bytes() else { return None };
     let (address, size) = rest.trim().split_once(',')?;
-    let address = u64::from_str_radix(address, 16).ok().filter(|&address| address < VALUE_LIMIT - 4096)?;
-    let size = size.parse().ok().filter(|size| (1..=4096).contains(size))?;
+    let address =
+        u64::from_str_radix(address, 16).ok().filter(|&address| address < VALUE_LIMIT - ACCESS_LIMIT)?;
+    let size = size.parse().ok().filter(|size| (1..=ACCESS_LIMIT).contains(size))?;
     Some((kind, address, size))
 }
 

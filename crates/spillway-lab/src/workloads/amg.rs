@@ -54,7 +54,7 @@ enum Kernel {
     Begin(usize),
     /// residual = right side - matrix * guess.
     Residual(usize),
-    /// guess += damped residual.
+    /// guess += damped residual: a smoothing.
     Smooth(usize),
     /// The right side of this level = the sums of the finer one's residual.
     Restrict(usize),

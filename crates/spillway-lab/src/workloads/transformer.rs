@@ -14,6 +14,8 @@ use crate::access::{Access, Accesses};
 use crate::memory::{AddressSpace, Array};
 use crate::workload::{Region, Workload};
 
+/// Tokens that each sequence decodes at most.
+const MOST_TOKENS: usize = 4096;
 /// Weights of a layer, in squares of the width: query, key, value and output, then up and down, four each.
 const LAYER_SQUARES: usize = 12;
 const HEADS: usize = 4;
@@ -342,7 +344,7 @@ impl Registered for Transformer {
         let name = Self::NAME;
         within(name, "layers", config.layers, 1..=1024)?;
         within(name, "batch", config.batch, 1..=1024)?;
-        within(name, "tokens", config.tokens, 1..=4096)?;
+        within(name, "tokens", config.tokens, 1..=MOST_TOKENS)?;
         at_least(name, config.bytes, 48 * 256 * (config.layers as u64 + 1) + (64 << 10))?;
         let floats = config.bytes as usize / 4;
         // The layers take nine tenths, the embedding what is left.

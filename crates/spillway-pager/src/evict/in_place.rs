@@ -11,6 +11,8 @@
 //! batch. What the kernel does for the program it does in the program's system calls, and one that is under
 //! way has its memory held.
 
+use std::sync::atomic::Ordering;
+
 use spillway_core::page_word::PageInfo;
 use spillway_core::transitions::gone;
 use spillway_sys::memory::{Outsiders, PageMapEntry};
@@ -28,7 +30,8 @@ impl<K: Kernel> Worker<K> {
         let kernel = &self.at.kernel;
         // The page map tells what is left where a call stops half-way.
         let may_discard = kernel.can_discard_pages() && kernel.has_page_map();
-        self.is_alone && may_discard && self.outsiders() == Some(Outsiders::default())
+        let foreign_writers = self.engine.has_foreign_writers.load(Ordering::SeqCst);
+        self.is_alone && !foreign_writers && may_discard && self.outsiders() == Some(Outsiders::default())
     }
 
     /// Stores locked mapped pages and drops them. Returns how many went.

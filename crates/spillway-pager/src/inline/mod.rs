@@ -10,6 +10,8 @@
 //!
 //! A program that is about to forbid system calls leaves inline mode, while it has one thread.
 
+pub(crate) mod descriptors;
+pub mod foreign;
 pub mod undisturbed;
 
 use std::ops::Range;
@@ -29,7 +31,7 @@ use spillway_sys::uffd::Fault;
 use crate::inline::undisturbed::undisturbed;
 use crate::kernel::Kernel;
 use crate::kernel::live::LiveKernel;
-use crate::pages::address::{page_number_of, target_of};
+use crate::pages::address::{page_number_of, target, target_of};
 use crate::process::attachment::Attachment;
 use crate::process::engine::Engine;
 use crate::process::worker::Worker;
@@ -85,14 +87,17 @@ impl Inline<LiveKernel> {
     ) -> std::result::Result<Self, InlineError> {
         // PIDFD_THREAD (Linux 6.9): the pager's thread has a table of its own.
         let of_a_thread = PidfdFlags::from_bits_retain(rustix::fs::OFlags::EXCL.bits());
-        let pager = pidfd_open(pager_thread, of_a_thread)?;
-        for &number in &at.descriptors {
-            if process::is_open(number) {
-                return Err(InlineError::Taken(number));
-            }
-            let fd = pidfd_getfd(&pager, number, PidfdGetfdFlags::empty())?;
-            process::duplicate_to(&fd, number)?;
+        if let Some(&taken) = at.descriptors.iter().find(|&&number| process::is_open(number)) {
+            return Err(InlineError::Taken(taken));
         }
+        // Where the program has all of its numbers in use, these are the only ones free: each is used to move the next.
+        let (&own, shared) = at.descriptors.split_last().ok_or(Errno::MFILE)?;
+        let pager = process::move_to(pidfd_open(pager_thread, of_a_thread)?, own)?;
+        for &number in shared {
+            let fd = pidfd_getfd(&pager, number, PidfdGetfdFlags::empty())?;
+            std::mem::forget(process::move_to(fd, number)?);
+        }
+        std::mem::forget(pager);
         // Each holds memory; who finds none free asks a handler.
         let limit_bytes = at.run.budget().limit_pages.load(Ordering::Relaxed) as usize * PAGE_SIZE;
         let cpus = std::thread::available_parallelism().map_or(2, usize::from);
@@ -115,6 +120,10 @@ impl<K: Kernel> Inline<K> {
         let workers = (0..places).map(|_| Worker::new(engine, at).map(Mutex::new));
         let workers = workers.collect::<std::result::Result<_, _>>()?;
         Ok(Self { engine, at, workers, has_company: AtomicBool::new(true) })
+    }
+
+    pub(crate) fn attachment(&self) -> &'static Attachment<K> {
+        self.at
     }
 
     /// The calling thread is the only one that uses the program's memory, until [`Self::note_company`].
@@ -178,13 +187,21 @@ impl<K: Kernel> Inline<K> {
         self.passing_gate(|| self.engine.regions().contains(address))
     }
 
-    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in
-    /// another thread): then the access is to be made again.
+    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in another thread):
+    /// then the access is to be made again. Elsewhere the kernel says that it would fail again: a hole of a file may be
+    /// read, and not be written because the file's disk is full.
     #[must_use]
-    pub fn was_given_up(&self, address: usize) -> bool {
+    pub fn was_given_up(&self, address: usize, write: bool) -> bool {
         // Before the look at the page: what is over by then has left the page to the kernel.
         let is_under_way = self.is_giving_up();
-        if self.at.kernel.is_readable(address) {
+        let page = address & !(PAGE_SIZE - 1);
+        let kernel = &self.at.kernel;
+        let is_had = if write {
+            kernel.make_own(target(page_number_of(page), 1)).is_ok()
+        } else {
+            kernel.is_readable(page)
+        };
+        if is_had {
             return true;
         }
         if is_under_way {
@@ -198,11 +215,11 @@ impl<K: Kernel> Inline<K> {
     }
 
     /// Takes locks only while no fork can be on its way, which would leave them locked in the child.
-    fn passing_gate<T>(&self, look: impl FnOnce() -> T) -> T {
+    fn passing_gate<T>(&self, question: impl FnOnce() -> T) -> T {
         undisturbed(|| {
             loop {
                 if let Some(_pass) = self.engine.enter() {
-                    return look();
+                    return question();
                 }
                 Self::pause();
             }
@@ -246,19 +263,25 @@ impl<K: Kernel> Inline<K> {
         served
     }
 
-    /// Brings in what a system call will use of `range`, under `hold`, ready to be written. What is not ours
-    /// is left alone. False when a page cannot be had.
+    /// Brings in what a system call will use of `range`, ready to be written, under `hold` if there is one. What is not ours
+    /// is left alone. No more than `room` bytes, from which they are taken. False when a page cannot be had.
     #[must_use]
-    pub fn make_ready(&self, range: Range<usize>, hold: &Hold<'_>) -> bool {
-        hold.add(&range);
-        let first = range.start & !(PAGE_SIZE - 1);
-        let mut populated_up_to = 0;
-        for page in (first..range.end).step_by(PAGE_SIZE) {
+    pub fn make_ready(&self, range: Range<usize>, hold: Option<&Hold<'_>>, room: &mut usize) -> bool {
+        if let Some(hold) = hold {
+            hold.add(&range);
+        }
+        if range.is_empty() {
+            return true;
+        }
+        let mut page = range.start & !(PAGE_SIZE - 1);
+        while page < range.end && *room > 0 {
             match self.make_page_ready(page) {
-                Page::Ready => {}
+                Page::Ready => {
+                    *room = room.saturating_sub(PAGE_SIZE);
+                    page += PAGE_SIZE;
+                }
                 Page::Lost => return false,
-                Page::NotOurs if page < populated_up_to => {}
-                Page::NotOurs => populated_up_to = self.populate_native(page..range.end),
+                Page::NotOurs => page = self.pass_unmanaged(page..range.end, room),
             }
         }
         true
@@ -286,6 +309,10 @@ impl<K: Kernel> Inline<K> {
                 }
                 return Page::NotOurs;
             }
+            if !was_there && self.at.kernel.is_forbidden(page) {
+                // The kernel will say so. Brought in it could not be read, not even to take it out again.
+                return Page::NotOurs;
+            }
             tries += 1;
             if !self.serve(page, true, was_there) {
                 return Page::Lost;
@@ -294,16 +321,24 @@ impl<K: Kernel> Inline<K> {
         Page::Ready
     }
 
-    /// Memory left to the kernel may be taken over while the system call lasts: its pages must be there by
-    /// then. Returns up to where nothing more is to be done.
-    fn populate_native(&self, range: Range<usize>) -> usize {
-        let parts = self.passing_gate(|| self.engine.native_within(&range));
-        for part in &parts {
-            let start = part.start & !(PAGE_SIZE - 1);
-            let pages = start..start + part.len().next_multiple_of(PAGE_SIZE);
-            let _ = self.at.kernel.make_own(target_of(pages));
+    /// Goes on to the next managed page of a range whose first is not managed. Memory left to the kernel may be taken over
+    /// while the system call lasts: its pages must be there by then.
+    fn pass_unmanaged(&self, range: Range<usize>, room: &mut usize) -> usize {
+        let behind_first = range.start + PAGE_SIZE;
+        let (managed, native) =
+            self.passing_gate(|| (self.engine.regions().within(&range), self.engine.native_within(&range)));
+        let mut next = managed.first().map_or(range.end, |(part, _)| part.start.max(behind_first));
+        if self.is_giving_up() {
+            // Some of what is no region any more may be on its way out.
+            next = next.min(behind_first);
         }
-        parts.last().map_or(range.start + PAGE_SIZE, |part| part.end)
+        for part in native.into_iter().filter(|part| part.start < next) {
+            let start = part.start & !(PAGE_SIZE - 1);
+            let bytes = (part.end.min(next) - start).next_multiple_of(PAGE_SIZE).min(*room);
+            let _ = self.at.kernel.make_own(target_of(start..start + bytes));
+            *room -= bytes;
+        }
+        next
     }
 
     /// For as long as another thread may take with a page.

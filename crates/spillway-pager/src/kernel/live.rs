@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 use rustix::io::Result;
+use rustix::process::getpid;
 use rustix::thread::{futex, nanosleep, sched_yield};
 use spillway_core::page::Page;
 use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
@@ -101,6 +102,10 @@ impl Kernel for LiveKernel {
         message::to_program(line);
     }
 
+    fn own_pid() -> u32 {
+        getpid().as_raw_nonzero().get().cast_unsigned()
+    }
+
     fn stop_program() -> ! {
         message::stop_program()
     }
@@ -190,6 +195,10 @@ impl Kernel for LiveKernel {
 
     fn is_readable(&self, address: usize) -> bool {
         memory::is_readable(address)
+    }
+
+    fn is_forbidden(&self, address: usize) -> bool {
+        memory::is_forbidden(address)
     }
 
     fn make_own(&self, range: TargetRange) -> Result<()> {

@@ -57,6 +57,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn futex_wake(word: &AtomicU32);
     /// Says one line to the user.
     fn tell(line: &str);
+    /// The number of this process, as it sees itself.
+    fn own_pid() -> u32;
     /// Ends the program at once, where going on would mean wrong data.
     fn stop_program() -> !;
     /// Whether a mistake was planted for the simulator to find. Live: never.
@@ -122,6 +124,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn wake_all(&self);
     /// A read of the page of an address would succeed.
     fn is_readable(&self, address: usize) -> bool;
+    /// The page of an address is mapped without permission to read it.
+    fn is_forbidden(&self, address: usize) -> bool;
     /// Gives the process pages of its own where it shares them since a fork. Goes as far as it can.
     fn make_own(&self, range: TargetRange) -> Result<()>;
     /// What a page that is mapped holds.

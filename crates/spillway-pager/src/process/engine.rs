@@ -86,6 +86,8 @@ pub struct Engine<K: Kernel> {
     pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.
     pub holds: Holds,
+    /// Other processes write to this one's memory: see [`crate::inline::foreign`].
+    pub has_foreign_writers: AtomicBool,
     /// Whether evictions are writes, lately.
     pub written_share: WrittenShare,
     /// What the evictor is to fetch.
@@ -125,6 +127,7 @@ impl<K: Kernel> Engine<K> {
             leaving_ranges: AtomicU32::new(0),
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
+            has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             read_streams: ReadStreams::new(config.cpus),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
@@ -164,6 +167,7 @@ impl<K: Kernel> Engine<K> {
             leaving_ranges: AtomicU32::new(self.leaving_ranges.load(Ordering::Relaxed)),
             served_by_handlers: Arc::new(AtomicBool::new(self.served_by_handlers.load(Ordering::Relaxed))),
             holds: Holds::default(),
+            has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             read_streams: ReadStreams::new(self.cpus),
             reserve: self.reserve.for_child()?,

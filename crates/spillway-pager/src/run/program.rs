@@ -1,7 +1,7 @@
 //! Whether a program can be managed: the preload library enters dynamic programs that run with their caller's
 //! rights, and no others.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,11 @@ pub fn examine(path: &Path, uid: u32) -> Program {
 }
 
 fn examine_script(path: &Path, uid: u32, depth: usize) -> Program {
+    // To open a pipe or a device might wait, or do something.
+    let may_run = |metadata: &Metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
+    if !std::fs::metadata(path).is_ok_and(|metadata| may_run(&metadata)) {
+        return Program::Unknown;
+    }
     let Ok(mut file) = File::open(path) else { return Program::Unknown };
     let mut head = [0; 256];
     let Ok(read) = file.read(&mut head) else { return Program::Unknown };
@@ -99,6 +104,7 @@ mod tests {
         let write = |name: &str, bytes: &[u8]| {
             let path = directory.join(name);
             File::create(&path).unwrap().write_all(bytes).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             path
         };
         assert_eq!(examine(Path::new("/bin/sort"), 0), Program::Manageable);

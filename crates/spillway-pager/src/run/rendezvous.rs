@@ -5,16 +5,20 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg, socket_with,
 };
+use rustix::process::getpid;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::run::settings::Settings;
+use crate::run::state::Child;
 
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_FDS: usize = 32;
@@ -24,8 +28,8 @@ const MAX_FDS: usize = 32;
 pub struct Hello {
     /// The run's token, which only its processes know.
     pub token: String,
-    /// The entry that a forked child got from its parent.
-    pub fork_entry: Option<usize>,
+    /// What a forked child got from its parent.
+    pub forked: Option<Child>,
 }
 
 /// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
@@ -53,11 +57,20 @@ pub struct Ready {}
 #[derive(Debug, Error)]
 pub enum RendezvousError {
     /// The connection cannot be made, or breaks.
-    #[error("the supervisor of this run cannot be reached: {0}; has 'spillway run' ended?")]
+    #[error(
+        "the supervisor of this run cannot be reached: {0}; has 'spillway run' ended, or is \
+             the program in a network namespace that it may not leave?"
+    )]
     Connection(#[from] Errno),
     /// A message is not what it should be.
     #[error("the supervisor of this run speaks another version of Spillway: {0}")]
     Message(String),
+}
+
+/// The name of the run that the calling process supervises.
+#[must_use]
+pub fn name(token: &str) -> String {
+    format!("spillway-{}-{}", getpid().as_raw_nonzero(), token.get(..16).unwrap_or(token))
 }
 
 /// The address of a run's socket: abstract, so that nothing is left behind in a file system.
@@ -68,11 +81,30 @@ pub fn address(name: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Connects to a supervisor.
+/// Connects to a supervisor, on a thread of the pager. The program may be in a network namespace of its own, where neither the
+/// supervisor nor a donor is to be found: then this thread, and those that it starts, go back to the supervisor's.
 ///
 /// # Errors
 /// [`RendezvousError::Connection`] where nobody listens.
 pub fn connect(name: &str) -> Result<OwnedFd, RendezvousError> {
+    match connect_here(name) {
+        Err(RendezvousError::Connection(Errno::CONNREFUSED))
+            if enter_network_of_supervisor(name).is_some() =>
+        {
+            connect_here(name)
+        }
+        other => other,
+    }
+}
+
+fn enter_network_of_supervisor(name: &str) -> Option<()> {
+    let pid: u32 = name.split('-').nth(1)?.parse().ok()?;
+    let path = format!("/proc/{pid}/ns/net");
+    let network = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).ok()
+}
+
+fn connect_here(name: &str) -> Result<OwnedFd, RendezvousError> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     rustix::net::connect(&socket, &address(name)?)?;
     Ok(socket)
@@ -135,10 +167,10 @@ mod tests {
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
-        let hello = Hello { token: "t".into(), fork_entry: Some(3) };
+        let hello = Hello { token: "t".into(), forked: Some(Child { entry: 3, claim: 9 }) };
         send(&a, &hello, &[file.as_fd(), file.as_fd()]).unwrap();
         let (back, fds) = receive::<Hello>(&b).unwrap().unwrap();
-        assert_eq!((back.token.as_str(), back.fork_entry, fds.len()), ("t", Some(3), 2));
+        assert_eq!((back.token.as_str(), back.forked, fds.len()), ("t", hello.forked, 2));
         rustix::io::write(&a, b"garbage").unwrap();
         assert!(matches!(receive::<Hello>(&b), Err(RendezvousError::Message(_))));
         drop(a);

@@ -90,7 +90,7 @@ pub struct Report {
     pub zero_page_maps: u64,
     /// Pages that came out of the reserve of zeros.
     pub reserve_pages_used: u64,
-    /// How much of managed local memory does not lie in whole ranges of 2 MiB, 0 to 1: the mean of looks, one
+    /// How much of managed local memory does not lie in whole ranges of 2 MiB, 0 to 1: the mean of scans, one
     /// a second. Absent in a shorter run.
     pub fragmentation_index: Option<f64>,
     /// Ranges of 2 MiB that were made huge pages again.

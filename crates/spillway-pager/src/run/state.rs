@@ -9,11 +9,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::{Errno, Result};
+use serde::{Deserialize, Serialize};
 use spillway_core::budget::Budget;
 use spillway_core::latency::{self, LatencyHistogram};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::MAX_SLOTS;
-use spillway_core::slots::{Held, SLAB_SLOTS, SlotTable};
+use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
 /// Processes that one run may have at a time.
@@ -22,7 +23,7 @@ pub const MAX_PROCESSES: usize = 1024;
 const MAGIC: u64 = 0x5350_494C_4C57_4101;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 64;
-const PROCESS_WORDS: usize = 8;
+const PROCESS_WORDS: usize = 16;
 
 /// A counter of the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +97,7 @@ pub enum Counter {
     ReservePagesUsed,
     /// Ranges that were made huge pages again.
     HugePagesFormed,
-    /// Local pages, summed over the looks at them.
+    /// Local pages, summed over the scans of them.
     LocalPagesSeen,
     /// Of these, those in ranges of 2 MiB that were local as a whole.
     WholePagesSeen,
@@ -151,6 +152,7 @@ const PEAK_LOCAL_AT: usize = 4;
 const MAX_LATENCY_AT: usize = 5;
 const WARNINGS_AT: usize = 6;
 const LIVE_AT: usize = 7;
+const CLAIMS_AT: usize = 8;
 
 impl RunState {
     /// Makes the state of a run with a local limit of `limit_pages` and `slots` slots of far memory.
@@ -215,10 +217,10 @@ impl RunState {
 
     /// The slots that process `entry` holds.
     #[must_use]
-    pub fn held(&self, entry: usize) -> Held<'_> {
+    pub fn held(&self, entry: usize) -> HeldSlots<'_> {
         assert!(entry < MAX_PROCESSES, "no such process entry");
         let start = self.layout.held + entry * self.layout.held_bytes;
-        Held(self.memory.atomics_u64(start, self.layout.slots.div_ceil(64)))
+        HeldSlots(self.memory.atomics_u64(start, self.layout.slots.div_ceil(64)))
     }
 
     /// One counter of the statistics.
@@ -293,28 +295,32 @@ impl RunState {
     /// Claims a free entry for process `pid`.
     #[must_use]
     pub fn claim_process(&self, pid: u32) -> Option<usize> {
-        self.claim(u64::from(pid), 0)
+        self.claim(pid, 0).map(|claimed| claimed.entry)
     }
 
     /// Claims a free entry for a child that process `parent` is about to fork, whose pid is not known yet.
     #[must_use]
-    pub fn claim_child(&self, parent: usize) -> Option<usize> {
+    pub fn claim_child(&self, parent: usize) -> Option<Child> {
         self.claim(0, parent as u64 + 1)
     }
 
-    fn claim(&self, pid: u64, parent: u64) -> Option<usize> {
-        (0..MAX_PROCESSES).find(|&entry| {
+    fn claim(&self, pid: u32, parent: u64) -> Option<Child> {
+        let number = self.header(CLAIMS_AT).fetch_add(1, Ordering::Relaxed) % u64::from(u32::MAX) + 1;
+        let entry = (0..MAX_PROCESSES).find(|&entry| {
             let process = self.process(entry);
             let claimed = process.words[USE_AT]
-                .compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(FREE, number, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok();
             if claimed {
                 process.words[PARENT_AT].store(parent, Ordering::Relaxed);
-                process.words[PID_AT].store(pid, Ordering::Release);
+                process.words[BUSY_AT].store(0, Ordering::Relaxed);
+                process.words[WANTED_AT].store(0, Ordering::Relaxed);
+                process.words[PID_AT].store(pid_word(number, pid), Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
             claimed
-        })
+        })?;
+        Some(Child { entry, claim: number as u32 })
     }
 
     /// The entries in use.
@@ -357,7 +363,41 @@ impl RunState {
 const SLOTS_REAPED_AT_ONCE: usize = 4096;
 
 const FREE: u64 = 0;
-const CLAIMED: u64 = 1;
+
+/// A child that is about to be forked, or was: its entry, and which of those that have it one after the other. A process
+/// number would not do, since it is another in each namespace (pid_namespaces(7)) and is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Child {
+    /// Its entry.
+    pub entry: usize,
+    /// Which claim of that entry: from 1, and used again only after 2^32 others.
+    pub claim: u32,
+}
+
+impl Child {
+    /// As one word, which is never 0.
+    #[must_use]
+    pub const fn to_word(self) -> usize {
+        (self.claim as usize) << ENTRY_BITS | self.entry
+    }
+
+    /// What [`Self::to_word`] made.
+    #[must_use]
+    pub const fn from_word(word: usize) -> Self {
+        Self { entry: word & (MAX_PROCESSES - 1), claim: (word >> ENTRY_BITS) as u32 }
+    }
+}
+
+const ENTRY_BITS: u32 = MAX_PROCESSES.ilog2();
+const _: () = assert!(MAX_PROCESSES.is_power_of_two());
+
+/// A child was born whose number its parent does not know as the supervisor does.
+pub const PID_OF_ANOTHER_NAMESPACE: u32 = u32::MAX - 1;
+
+/// A process's number and the claim that it belongs to, so that nobody writes it into another's entry.
+const fn pid_word(claim: u64, pid: u32) -> u64 {
+    claim << 32 | pid as u64
+}
 
 /// Words of a process entry.
 const USE_AT: usize = 0;
@@ -367,6 +407,8 @@ const MANAGED_AT_PROCESS: usize = 3;
 const EVICTOR_AT: usize = 4;
 const REQUESTED_AT: usize = 5;
 const PARENT_AT: usize = 6;
+const WANTED_AT: usize = 7;
+const BUSY_AT: usize = 8;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -381,10 +423,10 @@ impl Process<'_> {
         self.words[PID_AT].load(Ordering::Acquire) as u32
     }
 
-    /// Whether somebody has claimed the entry.
+    /// Which claim of the entry is in force; 0 while it is free.
     #[must_use]
-    pub fn is_claimed(&self) -> bool {
-        self.words[USE_AT].load(Ordering::Acquire) != FREE
+    pub fn claim(&self) -> u32 {
+        self.words[USE_AT].load(Ordering::Acquire) as u32
     }
 
     /// The entry of the process that claimed it for a child.
@@ -393,9 +435,17 @@ impl Process<'_> {
         (self.words[PARENT_AT].load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// Notes the pid of the process.
+    /// Notes its pid, as the supervisor knows it.
     pub fn set_pid(&self, pid: u32) {
-        self.words[PID_AT].store(u64::from(pid), Ordering::Release);
+        let claim = self.words[USE_AT].load(Ordering::Acquire);
+        self.words[PID_AT].store(pid_word(claim, pid), Ordering::Release);
+    }
+
+    /// Notes the pid of `child`, if the entry is still its own and nobody has noted one.
+    pub fn set_pid_of(&self, child: Child, pid: u32) {
+        let claim = u64::from(child.claim);
+        let (none, own) = (pid_word(claim, 0), pid_word(claim, pid));
+        let _ = self.words[PID_AT].compare_exchange(none, own, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Pages that it holds local.
@@ -408,6 +458,18 @@ impl Process<'_> {
     #[must_use]
     pub fn managed_pages(&self) -> &AtomicU64 {
         &self.words[MANAGED_AT_PROCESS]
+    }
+
+    /// Its handlers that serve a fault or a request now.
+    #[must_use]
+    pub fn busy_handlers(&self) -> &AtomicU64 {
+        &self.words[BUSY_AT]
+    }
+
+    /// What another process asks it to bring in: see [`crate::foreign`]. 0 for nothing.
+    #[must_use]
+    pub fn wanted_memory(&self) -> &AtomicU64 {
+        &self.words[WANTED_AT]
     }
 
     /// Pages that other processes ask it to evict.
@@ -453,6 +515,25 @@ mod tests {
         assert_eq!(discarded, [slot, own]);
         assert_eq!((slots.used(0..2000), other.budget().headroom_pages()), (0, 1000));
         assert_eq!(state.processes().count(), 0);
+    }
+
+    #[test]
+    fn a_child_that_has_come_and_gone_leaves_the_next_one_alone() {
+        let (_fd, state) = RunState::create(1000, 2000).unwrap();
+        let parent = state.claim_process(11).unwrap();
+        let first = state.claim_child(parent).unwrap();
+        state.reap(first.entry, |_| {});
+        let second = state.claim_child(parent).unwrap();
+        assert_eq!((first.entry, first.claim == second.claim), (second.entry, false));
+        // Their parent has been slow to say who the first one was.
+        state.process(first.entry).set_pid_of(first, 77);
+        assert_eq!(state.process(second.entry).pid(), 0);
+        state.process(second.entry).set_pid_of(second, 78);
+        assert_eq!(state.process(second.entry).pid(), 78);
+        for child in [first, second, Child { entry: MAX_PROCESSES - 1, claim: u32::MAX }] {
+            assert_eq!(Child::from_word(child.to_word()), child);
+            assert_ne!(child.to_word(), 0);
+        }
     }
 
     #[test]

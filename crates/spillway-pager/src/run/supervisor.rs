@@ -2,6 +2,8 @@
 //! it ends.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +17,7 @@ use thiserror::Error;
 
 use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run::settings::Settings;
-use crate::run::state::{RunState, slot_ranges};
+use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
 
 /// Why a run cannot begin.
 #[derive(Debug, Error)]
@@ -59,6 +61,18 @@ struct Connection {
     entry: Option<usize>,
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
     uffd: Option<OwnedFd>,
+}
+
+/// Whether the run's pagers are at work.
+#[derive(Clone)]
+pub struct BusyPagers(Arc<RunState>);
+
+impl BusyPagers {
+    /// Some process's pager serves a fault or a request now.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
+    }
 }
 
 /// Supervises one run, from its first process to its last.
@@ -116,7 +130,7 @@ impl Supervisor {
                 store.open_lane().ok()
             })
             .collect();
-        let name = format!("spillway-{}", token.get(..16).unwrap_or(&token));
+        let name = rendezvous::name(&token);
         let listener =
             socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(kernel("make a socket"))?;
@@ -151,6 +165,13 @@ impl Supervisor {
     #[must_use]
     pub fn run(&self) -> &RunState {
         &self.run
+    }
+
+    /// A view of the run for another thread, which tells whether a pager is at work.
+    pub fn busy_pagers(&self) -> Result<BusyPagers, SupervisorError> {
+        let run = RunState::map(&self.run_fd);
+        let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
+        Ok(BusyPagers(Arc::new(run)))
     }
 
     /// The settings, with the capacities that the stores have offered.
@@ -217,18 +238,20 @@ impl Supervisor {
         if hello.token != self.token {
             return false;
         }
-        self.welcome(index, hello.fork_entry).is_ok()
+        self.welcome(index, hello.forked).is_ok()
     }
 
-    fn welcome(&mut self, index: usize, fork_entry: Option<usize>) -> Result<(), RendezvousError> {
+    fn welcome(&mut self, index: usize, forked: Option<Child>) -> Result<(), RendezvousError> {
         let pid = self.connections[index].pid;
-        let entry = match fork_entry {
-            Some(entry) if entry < crate::run::state::MAX_PROCESSES && self.is_expected(entry, pid) => {
-                self.run.process(entry).set_pid(pid);
-                Some(entry)
+        let entry = match forked {
+            Some(child) if self.is_expected(child) => {
+                self.run.process(child.entry).set_pid(pid);
+                Some(child.entry)
             }
-            // Given up meanwhile.
-            Some(_) => return Err(RendezvousError::Message("no such child is expected".to_owned())),
+            Some(_) => {
+                let refusal = "its parent ended before it came, and it was given up".to_owned();
+                return self.send_welcome(index, 0, Some(refusal));
+            }
             None => self.run.claim_process(pid),
         };
         let Some(entry) = entry else {
@@ -292,9 +315,11 @@ impl Supervisor {
         self.known.is_empty()
     }
 
-    fn is_expected(&self, entry: usize, pid: u32) -> bool {
-        let process = self.run.process(entry);
-        process.is_claimed() && [0, pid].contains(&process.pid())
+    /// Whether a child was announced and has not come yet.
+    fn is_expected(&self, child: Child) -> bool {
+        child.entry < MAX_PROCESSES
+            && self.run.process(child.entry).claim() == child.claim
+            && self.connections.iter().all(|connection| connection.entry != Some(child.entry))
     }
 
     /// Gives back what forked children held that have ended before they came here, and what was claimed for a
@@ -306,7 +331,7 @@ impl Supervisor {
         for entry in absent {
             let process = self.run.process(entry);
             match (process.pid(), process.parent()) {
-                (0, Some(parent)) if !known.contains(&parent) => {
+                (0 | PID_OF_ANOTHER_NAMESPACE, Some(parent)) if !known.contains(&parent) => {
                     // If the child lives, its first step is to come here.
                     let waiting = before.iter().find(|(orphan, _)| *orphan == entry);
                     let since = waiting.map_or_else(Instant::now, |(_, since)| *since);
@@ -316,7 +341,7 @@ impl Supervisor {
                         self.orphans.push((entry, since));
                     }
                 }
-                (0, _) => {}
+                (0 | PID_OF_ANOTHER_NAMESPACE, _) => {}
                 (pid, _) if std::path::Path::new(&format!("/proc/{pid}")).exists() => {}
                 _ => self.reap(entry),
             }
@@ -352,13 +377,25 @@ mod tests {
         supervisor.reap_unborn();
         assert_eq!(
             supervisor.run.processes().collect::<Vec<_>>(),
-            [child],
+            [child.entry],
             "the parent is gone, the child may come"
         );
-        assert!(supervisor.is_expected(child, 77));
+        assert!(supervisor.is_expected(child));
         supervisor.orphans[0].1 = Instant::now().checked_sub(ORPHANS_PATIENCE * 2).unwrap();
         supervisor.reap_unborn();
-        assert!(!supervisor.has_processes() && !supervisor.is_expected(child, 77));
+        assert!(!supervisor.has_processes() && !supervisor.is_expected(child));
+    }
+
+    #[test]
+    fn a_child_is_expected_by_its_claim_and_not_by_its_place() {
+        let supervisor = Supervisor::new(settings(&["compressed:?size=1M"]), "2".repeat(32)).unwrap();
+        let parent = supervisor.run.claim_process(1).unwrap();
+        let first = supervisor.run.claim_child(parent).unwrap();
+        supervisor.run.reap(first.entry, |_| {});
+        let second = supervisor.run.claim_child(parent).unwrap();
+        assert_eq!(first.entry, second.entry);
+        assert!(!supervisor.is_expected(first) && supervisor.is_expected(second));
+        assert!(!supervisor.is_expected(Child { entry: MAX_PROCESSES, ..second }));
     }
 
     #[test]

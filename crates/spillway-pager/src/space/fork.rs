@@ -16,7 +16,7 @@ use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_number_of, target_of};
 use crate::pages::error::Failure;
 use crate::process::worker::Worker;
-use crate::run::state::Counter;
+use crate::run::state::{Child, Counter, PID_OF_ANOTHER_NAMESPACE};
 use crate::space::regions::OnFork;
 use crate::threads::calls::TRY_AGAIN;
 
@@ -24,18 +24,36 @@ const PATIENCE_NS: u64 = 60_000_000_000;
 /// Where a store takes nothing, only the end of other processes makes room.
 const STORE_FAILED_PATIENCE_NS: u64 = 1_000_000_000;
 
-/// What a thread may use of its stack amid a fork.
-fn around(stack: usize) -> Range<usize> {
-    const BELOW: usize = 64 << 10;
-    const ABOVE: usize = 16 << 10;
-    let page = stack & !(PAGE_SIZE - 1);
-    page.saturating_sub(BELOW)..page.saturating_add(ABOVE)
+/// What is used while paging is stopped: addresses, 0 for none.
+pub(crate) struct ForkUses {
+    /// Where threads go on: in the stacks of the forking thread and of its child, and in the child's
+    /// thread-local storage.
+    pub(crate) lived_in: [usize; 3],
+    /// Where the kernel writes the numbers of the child and of its descriptor.
+    pub(crate) numbers: [usize; 3],
+}
+
+impl ForkUses {
+    fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        const BELOW: usize = 64 << 10;
+        const ABOVE: usize = 16 << 10;
+        // Up to the last byte of a page, lest the end of a program's wrong address overflow.
+        let around = |address: usize, below: usize, above: usize| {
+            let end = address.saturating_add(above) | (PAGE_SIZE - 1);
+            address.saturating_sub(below) & !(PAGE_SIZE - 1)..end
+        };
+        let lived_in = self.lived_in.into_iter().filter(|&address| address != 0);
+        let numbers = self.numbers.into_iter().filter(|&address| address != 0);
+        lived_in
+            .map(move |address| around(address, BELOW, ABOVE))
+            .chain(numbers.map(move |address| around(address, 0, size_of::<u32>())))
+    }
 }
 
 impl<K: Kernel> Worker<K> {
-    /// Stops paging in this process and reserves what the child will need. Returns the child's entry plus
-    /// one, 0 when there is no room, or [`TRY_AGAIN`] while another thread forks.
-    pub(crate) fn begin_fork(&mut self, stacks: &[usize]) -> usize {
+    /// Stops paging in this process and reserves what the child will need. Returns the child as one word, 0
+    /// when there is no room, or [`TRY_AGAIN`] while another thread forks.
+    pub(crate) fn begin_fork(&mut self, uses: &ForkUses) -> usize {
         if !self.engine.gate.freeze::<K>() {
             return TRY_AGAIN;
         }
@@ -55,10 +73,10 @@ impl<K: Kernel> Worker<K> {
             return TRY_AGAIN;
         };
         if !planted!(K, "stack-evicted-amid-fork") {
-            stacks.iter().for_each(|&stack| hold.add(&around(stack)));
+            uses.ranges().for_each(|range| hold.add(&range));
         }
         let claimed = self.at.run.claim_child(self.at.entry);
-        let Some(child) = claimed.filter(|&child| self.make_room_for(child, stacks)) else {
+        let Some(child) = claimed.filter(|child| self.make_room_for(child.entry, uses)) else {
             self.thaw();
             return 0;
         };
@@ -68,18 +86,18 @@ impl<K: Kernel> Worker<K> {
         self.set_inherited(true);
         let run = self.at.run;
         if !planted!(K, "slots-not-shared") {
-            run.slots().share(run.held(self.at.entry), run.held(child));
+            run.slots().share(run.held(self.at.entry), run.held(child.entry));
         }
         let managed = self.at.process().managed_pages().load(Ordering::Relaxed);
-        run.process(child).managed_pages().store(managed, Ordering::Relaxed);
+        run.process(child.entry).managed_pages().store(managed, Ordering::Relaxed);
         run.count_managed(managed);
-        child + 1
+        child.to_word()
     }
 
-    /// Brings in the pages around an address in a stack: a program may run on a stack in managed memory, and
+    /// Brings in the pages of a range, ready to be written: a program may run on a stack in managed memory, and
     /// goes on on it while nobody answers faults. An error where a page has to wait for room, or cannot be had.
-    fn make_local(&mut self, stack: usize) -> Result<(), Failure> {
-        let parts = self.engine.regions().within(&around(stack));
+    fn make_local(&mut self, range: &Range<usize>) -> Result<(), Failure> {
+        let parts = self.engine.regions().within(range);
         for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
             let page_number = page_number_of(address);
             let Ok(word) = self.engine.table.find_or_make(page_number) else { continue };
@@ -107,12 +125,12 @@ impl<K: Kernel> Worker<K> {
 
     /// Evicts until the child's copy of this process's local pages fits under the limit, those of the stacks among them, and
     /// charges it.
-    fn make_room_for(&mut self, child: usize, stacks: &[usize]) -> bool {
+    fn make_room_for(&mut self, child: usize, uses: &ForkUses) -> bool {
         let run = self.at.run;
         let started_ns = K::now_ns();
         loop {
             // Before the child is charged, which gets them too.
-            let stacks_are_local = stacks.iter().try_for_each(|&stack| self.make_local(stack));
+            let stacks_are_local = uses.ranges().try_for_each(|range| self.make_local(&range));
             if let Err(Failure::Refused(error)) = stacks_are_local {
                 K::tell(&format!("fork failed, for a page of the stack cannot be had: {error}"));
                 run.reap(child, |_| {});
@@ -149,13 +167,15 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Lets paging go on after a fork: `child_pid` is 0 when it failed.
-    pub(crate) fn end_fork(&mut self, child_pid: u32, child: usize) {
+    pub(crate) fn end_fork(&mut self, child_pid: u32, child: Child) {
         let run = self.at.run;
         if child_pid == 0 {
-            run.reap(child, |_| {});
+            run.reap(child.entry, |_| {});
         } else {
-            // The child sets it too; whoever is first.
-            run.process(child).set_pid(child_pid);
+            // The supervisor notes it too; whoever is first. The child may have come and gone by now.
+            let is_as_seen = self.at.process().pid() == K::own_pid();
+            let pid = if is_as_seen { child_pid } else { PID_OF_ANOTHER_NAMESPACE };
+            run.process(child.entry).set_pid_of(child, pid);
             run.count(Counter::Forks, 1);
         }
         self.set_inherited(false);

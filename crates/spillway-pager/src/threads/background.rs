@@ -1,7 +1,7 @@
 //! What may be done in the background, and when: one budget ([`spillway_core::background`]) for all that is
 //! done ahead of need.
 
-use spillway_core::background::{Budget, Faults, Verdict};
+use spillway_core::background::{BackgroundBudget, Faults, Verdict};
 use spillway_core::latency::Recent;
 
 use crate::kernel::Kernel;
@@ -10,14 +10,14 @@ use crate::run::state::Counter;
 
 /// The budget and what it judges by.
 pub(crate) struct Background {
-    budget: Budget,
+    budget: BackgroundBudget,
     faults: Recent,
     pauses: u64,
 }
 
 impl Background {
     pub(crate) fn new<K: Kernel>(at: &Attachment<K>) -> Self {
-        let budget = Budget::new(at.settings.pool.background, K::now_ns());
+        let budget = BackgroundBudget::new(at.settings.pool.background, K::now_ns());
         let faults = Recent::new(&at.run.fault_latency());
         Self { budget, faults, pauses: 0 }
     }
@@ -26,7 +26,7 @@ impl Background {
     pub(crate) fn ask<K: Kernel>(&mut self, at: &Attachment<K>, bytes: usize) -> Verdict {
         let faults = &mut self.faults;
         let verdict = self.budget.ask(K::now_ns(), bytes as u64, || {
-            let (count, p90_ns) = faults.look(&at.run.fault_latency(), 0.9);
+            let (count, p90_ns) = faults.take(&at.run.fault_latency(), 0.9);
             Faults { count, p90_ns }
         });
         let pauses = self.budget.pauses();

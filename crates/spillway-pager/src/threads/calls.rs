@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use rustix::io::Result;
-use spillway_core::call_slots::{Doorbells, SLOTS, Slots};
+use spillway_core::call_slots::{ARGUMENTS, Doorbells, SLOTS, Slots};
 use spillway_core::page::PAGE_SIZE;
 use spillway_sys::memory::Area;
 use spillway_sys::ranges::FrameRange;
@@ -40,11 +40,12 @@ pub enum Operation {
     Unmanage = 7,
     /// What a forked child gets of this range: address, length, `OnFork` as a number.
     SetOnFork = 8,
-    /// A fork is about to happen: addresses in the stacks of the thread that forks and of its child, which go
-    /// on while paging is stopped. Returns the child's process entry plus one, 0 when there is no room for a
-    /// process, or [`TRY_AGAIN`].
+    /// A fork is about to happen. Three addresses around which threads go on while paging is stopped: in the stacks of
+    /// the thread that forks and of its child, and in the child's thread-local storage. Three where the kernel writes
+    /// meanwhile: the numbers of the child and its descriptor. Returns the child as one word
+    /// ([`crate::run::state::Child`]) or 0 when there is no room for a process, or [`TRY_AGAIN`].
     ForkBegin = 9,
-    /// It has happened: the child's pid (0: it failed), its process entry.
+    /// It has happened: the child's pid (0: it failed), the child as one word.
     ForkEnd = 10,
     /// Counts memory that is not managed: length.
     CountUnmanaged = 11,
@@ -91,7 +92,7 @@ pub struct Request {
     /// What is to be done.
     pub operation: Operation,
     /// Addresses, lengths and the like, as the operation says.
-    pub arguments: [usize; 4],
+    pub arguments: [usize; ARGUMENTS],
 }
 
 /// The slots of one process and their doorbells.
@@ -139,9 +140,10 @@ impl<K: Kernel> Calls<K> {
         self.doorbells.area.pages(0, SLOTS)
     }
 
-    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only
-    /// when 64 threads ask at once, or its doorbell does not ring.
-    pub fn call(&self, operation: Operation, arguments: [usize; 4]) -> usize {
+    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only when 64
+    /// threads ask at once, or its doorbell does not ring.
+    pub fn call<const N: usize>(&self, operation: Operation, arguments: [usize; N]) -> usize {
+        let arguments = std::array::from_fn(|index| arguments.get(index).copied().unwrap_or(0));
         loop {
             let result = self.slots.ask(&self.doorbells, operation as u32, arguments);
             if result != TRY_AGAIN {

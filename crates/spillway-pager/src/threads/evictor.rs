@@ -27,7 +27,7 @@ impl<K: Kernel> Worker<K> {
                 self.review_in_background(&mut background, &mut density);
                 supervised_ns = K::now_ns();
             }
-            if self.read_ahead() {
+            if self.bring_in_for_others() || self.read_ahead() {
                 continue;
             }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
@@ -42,7 +42,7 @@ impl<K: Kernel> Worker<K> {
             // Either this sees what is asked, or who asks sees that the evictor sleeps.
             fence(Ordering::SeqCst);
             K::turn();
-            if self.engine.read_streams.is_asked() {
+            if self.engine.read_streams.is_asked() || self.is_asked_by_others() {
                 continue;
             }
             if let Some(_pass) = self.engine.enter()

@@ -1,5 +1,7 @@
 //! Fault handlers: pager threads, one pinned to each CPU, that read the kernel's messages and answer them.
 
+use std::sync::atomic::Ordering;
+
 use rustix::io::Result;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, exit_thread};
@@ -46,8 +48,11 @@ fn run(handler: Handler) -> ! {
         match worker.at.kernel.uffd.read(&mut messages) {
             Ok([message]) => {
                 if let Some(fault) = message.fault() {
+                    let process = worker.at.process();
+                    process.busy_handlers().fetch_add(1, Ordering::Relaxed);
                     handlers.note(fault.thread_id);
                     worker.answer(fault);
+                    process.busy_handlers().fetch_sub(1, Ordering::Relaxed);
                     if may_lead {
                         handlers.steer(&mut lead, cpu);
                     }

@@ -22,23 +22,23 @@ const SOLO: u32 = 1;
 
 /// Faults of one thread in a row before it is taken for the only one.
 const ALONE_FAULTS: u32 = 256;
-/// Faults between two looks at what the leader should do.
-const LOOK_EVERY: u32 = 32;
-/// The same for where a thread runs that has stayed where it was for as many looks: a look takes as long as a
-/// fault.
-const STAYED_LOOKS: u32 = 8;
-const FOLLOW_EVERY: u32 = 4 * LOOK_EVERY;
-/// Looks without one after which a stream has ended.
-const STREAM_LOOKS: u32 = 8;
-/// Faults of other threads between two looks that make a crowd.
+/// Faults between two checks of what the leader should do.
+const CHECK_EVERY: u32 = 32;
+/// The same for where a thread runs that has stayed where it was for as many checks: a check takes as long as
+/// a fault.
+const STAYED_CHECKS: u32 = 8;
+const FOLLOW_EVERY: u32 = 4 * CHECK_EVERY;
+/// Checks without one after which a stream has ended.
+const STREAM_CHECKS: u32 = 8;
+/// Faults of other threads between two checks that make a crowd.
 const STRANGERS: u32 = 3;
 /// How long a crowd stays together at least; twice as long each time that the leader got no turn again within
 /// a second.
 const FIRST_DWELL_NS: u64 = 50_000_000;
 const LONGEST_DWELL_NS: u64 = 2_000_000_000;
 const LED_LONG_NS: u64 = 1_000_000_000;
-/// Looks in a row at which the leader waited for its turn.
-const STARVED_LOOKS: u32 = 2;
+/// Checks in a row at which the leader waited for its turn.
+const STARVED_CHECKS: u32 = 2;
 
 /// Shared by the handlers of a process.
 pub struct FaultHandlers {
@@ -51,7 +51,7 @@ pub struct FaultHandlers {
     crowd_until_ns: AtomicU64,
     dwell_ns: AtomicU64,
     run_time: AtomicU64,
-    starved_looks: AtomicU32,
+    starved_checks: AtomicU32,
     leads_since_ns: AtomicU64,
     /// Where this process may run.
     cpus: CpuSet,
@@ -59,7 +59,7 @@ pub struct FaultHandlers {
     evictor: AtomicU32,
     /// The CPU that the evictor is kept off, from 1 on; 0 for none.
     evictor_off: AtomicU32,
-    /// Something was to be read ahead since the leader looked last.
+    /// Something was to be read ahead since the leader checked last.
     has_streams: AtomicBool,
 }
 
@@ -68,10 +68,10 @@ pub struct FaultHandlers {
 pub struct Lead {
     faults: u32,
     cpu: Option<usize>,
-    /// Looks in a row at which the faulting thread was where it had been.
+    /// Checks in a row at which the faulting thread was where it had been.
     stayed: u32,
-    /// Looks for which streams are expected to go on.
-    stream_looks: u32,
+    /// Checks for which streams are expected to go on.
+    stream_checks: u32,
 }
 
 impl FaultHandlers {
@@ -91,7 +91,7 @@ impl FaultHandlers {
             crowd_until_ns: AtomicU64::new(0),
             dwell_ns: AtomicU64::new(FIRST_DWELL_NS),
             run_time: AtomicU64::new(0),
-            starved_looks: AtomicU32::new(0),
+            starved_checks: AtomicU32::new(0),
             leads_since_ns: AtomicU64::new(0),
             cpus: sched_getaffinity(None).unwrap_or_default(),
             evictor: AtomicU32::new(0),
@@ -137,7 +137,7 @@ impl FaultHandlers {
     /// lead or gives it up. `home` is where it belongs in a crowd.
     pub fn steer(&self, lead: &mut Lead, home: Option<usize>) {
         lead.faults += 1;
-        if !self.allowed || !lead.faults.is_multiple_of(LOOK_EVERY) {
+        if !self.allowed || !lead.faults.is_multiple_of(CHECK_EVERY) {
             return;
         }
         let strangers = self.strangers.swap(0, Ordering::Relaxed);
@@ -164,7 +164,7 @@ impl FaultHandlers {
     }
 
     fn follow(&self, lead: &mut Lead) {
-        if lead.stayed >= STAYED_LOOKS && !lead.faults.is_multiple_of(FOLLOW_EVERY) {
+        if lead.stayed >= STAYED_CHECKS && !lead.faults.is_multiple_of(FOLLOW_EVERY) {
             return;
         }
         let cpu = cpu_of(self.last_thread.load(Ordering::Relaxed));
@@ -188,14 +188,14 @@ impl FaultHandlers {
     }
 
     /// An evictor that reads ahead and is woken by the leader would be put on its CPU, since that counts as
-    /// idle, and the leader would wait for it. Without streams it is better there: on another CPU its looks
+    /// idle, and the leader would wait for it. Without streams it is better there: on another CPU its checks
     /// at the leader cost more, and each eviction has to flush that CPU's TLB too.
     fn place_evictor(&self, lead: &mut Lead) {
-        lead.stream_looks = match self.has_streams.swap(false, Ordering::Relaxed) {
-            true => STREAM_LOOKS,
-            false => lead.stream_looks.saturating_sub(1),
+        lead.stream_checks = match self.has_streams.swap(false, Ordering::Relaxed) {
+            true => STREAM_CHECKS,
+            false => lead.stream_checks.saturating_sub(1),
         };
-        self.keep_evictor_off(lead.cpu.filter(|_| lead.stream_looks > 0));
+        self.keep_evictor_off(lead.cpu.filter(|_| lead.stream_checks > 0));
     }
 
     fn keep_evictor_off(&self, cpu: Option<usize>) {
@@ -215,7 +215,7 @@ impl FaultHandlers {
     }
 
     /// Somebody else's turn to see to it that the leader gets its own: a thread of the idle class may wait
-    /// for long. Returns the time until the next look, in nanoseconds; `None` while there is no leader.
+    /// for long. Returns the time until the next check, in nanoseconds; `None` while there is no leader.
     pub fn watch(&self) -> Option<u32> {
         const SOON_NS: u32 = 4_000_000;
         const LATER_NS: u32 = 40_000_000;
@@ -226,15 +226,15 @@ impl FaultHandlers {
         let run_time = run_time_of(leader).unwrap_or(0);
         let before = self.run_time.swap(run_time, Ordering::Relaxed);
         if run_time != before {
-            self.starved_looks.store(0, Ordering::Relaxed);
+            self.starved_checks.store(0, Ordering::Relaxed);
             return Some(SOON_NS);
         }
-        // It has not run since the last look: either nothing was to be done, or it was not let.
+        // It has not run since the last check: either nothing was to be done, or it was not let.
         if status_of(leader).is_none_or(|status| status.is_runnable) {
-            if self.starved_looks.fetch_add(1, Ordering::Relaxed) + 1 < STARVED_LOOKS {
+            if self.starved_checks.fetch_add(1, Ordering::Relaxed) + 1 < STARVED_CHECKS {
                 return Some(SOON_NS);
             }
-            self.starved_looks.store(0, Ordering::Relaxed);
+            self.starved_checks.store(0, Ordering::Relaxed);
             let led_ns = LiveKernel::now_ns().saturating_sub(self.leads_since_ns.load(Ordering::Relaxed));
             let last_ns = self.dwell_ns.load(Ordering::Relaxed);
             let dwell_ns = if led_ns > LED_LONG_NS { FIRST_DWELL_NS } else { last_ns };
@@ -311,13 +311,13 @@ mod tests {
         }
         let mut lead = Lead::default();
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        for _ in 0..ALONE_FAULTS + LOOK_EVERY {
+        for _ in 0..ALONE_FAULTS + CHECK_EVERY {
             handlers.note(own);
             handlers.steer(&mut lead, None);
         }
         assert_eq!(handlers.mode.load(Ordering::Relaxed), SOLO);
         assert!(lead.cpu.is_some() && handlers.watch().is_some());
-        for n in 0..LOOK_EVERY {
+        for n in 0..CHECK_EVERY {
             handlers.note(n % 2);
             handlers.steer(&mut lead, None);
         }

@@ -80,16 +80,16 @@ mod tests {
     #[test]
     fn a_thread_is_looked_for_again_after_some_faults() {
         let placement = Placement::new(&[(0, vec![0, 2]), (3, vec![1, 5])]);
-        let mut looks = 0;
+        let mut searches = 0;
         for fault in 0..3 * USES {
             let cpu = if fault < USES { 2 } else { 1 };
             let node = placement.node_of_thread(77, |thread| {
-                looks += 1;
+                searches += 1;
                 (thread == 77).then_some(cpu)
             });
             assert!(node == Some(0) || fault > USES && node == Some(3), "{fault}: {node:?}");
         }
-        assert_eq!(looks, 3);
+        assert_eq!(searches, 3);
         // Another thread in the same place, one that is gone, and a CPU that came later.
         assert_eq!(placement.node_of_thread(77 + THREADS as u32, |_| Some(1)), Some(3));
         assert_eq!(placement.node_of_thread(5, |_| None), None);

@@ -64,13 +64,16 @@ pub(crate) fn lay_out_afresh(threads: &[ThreadMemory], layout: &TlsLayout) {
     }
 }
 
-/// Closes every descriptor of this thread's file table.
+/// Gives this thread, which shares the program's file table so far, an empty one of its own. The kernel copies none of the
+/// descriptors that are to be closed, of which there may be very many.
 ///
 /// # Errors
-/// The kernel's: none are known.
-pub(crate) fn close_all_files() -> Result<()> {
-    // SAFETY: the table is this thread's own copy, in which it has opened nothing yet.
-    let result = unsafe { raw::syscall(SYS_CLOSE_RANGE, [0, u32::MAX as usize, 0, 0, 0, 0]) };
+/// ENOMEM where the kernel has no memory for a table.
+pub(crate) fn leave_file_table() -> Result<()> {
+    const CLOSE_RANGE_UNSHARE: usize = 1 << 1;
+    let arguments = [0, u32::MAX as usize, CLOSE_RANGE_UNSHARE, 0, 0, 0];
+    // SAFETY: takes no address, and leaves the table of the program's threads as it is.
+    let result = unsafe { raw::syscall(SYS_CLOSE_RANGE, arguments) };
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
 }
 

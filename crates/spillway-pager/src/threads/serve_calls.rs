@@ -4,18 +4,21 @@ use spillway_sys::uffd::Fault;
 
 use crate::kernel::Kernel;
 use crate::process::worker::Worker;
-use crate::run::state::Counter;
+use crate::run::state::{Child, Counter};
+use crate::space::fork::ForkUses;
 use crate::space::regions::OnFork;
 use crate::threads::calls::{Operation, Request, TRY_AGAIN};
 
 impl<K: Kernel> Worker<K> {
     /// Does what a hook asks for.
     pub fn serve_call(&mut self, request: Request) -> usize {
-        let [a, b, c, d] = request.arguments;
+        let [a, b, c, d, e, f] = request.arguments;
         match request.operation {
-            Operation::ForkBegin => return self.begin_fork(&[a, b]),
+            Operation::ForkBegin => {
+                return self.begin_fork(&ForkUses { lived_in: [a, b, c], numbers: [d, e, f] });
+            }
             Operation::ForkEnd => {
-                self.end_fork(a as u32, b);
+                self.end_fork(a as u32, Child::from_word(b));
                 return 0;
             }
             Operation::Serve => {

@@ -1,82 +1,40 @@
-//! What memory a system call uses, so that it is there when the kernel looks. Source: the manual pages of section 2.
+//! What memory a system call uses, so that it is there when the kernel looks.
 //!
-//! A pointer whose length is not known here counts as [`ANY_BYTES`]: more than the structures of the calls that are not
-//! named, and as long as a path may be. Memory that is not ours costs nothing to name.
+//! Of a call whose shape is not known each argument counts as the address of [`ANY_BYTES`]: more than most
+//! structures have. Memory that is not ours costs nothing to name. Addresses that lead to others may be
+//! wrong: what cannot be read is left out, and the kernel says so to the program.
 
 use std::ops::Range;
+
+use super::shapes::{Part, TEXT_BYTES, shape};
 
 /// Taken for a pointer of unknown length.
 const ANY_BYTES: usize = 4096;
 /// No valid address lies below (`mmap_min_addr`) or above.
 const ADDRESSES: Range<usize> = 1 << 16..1 << 47;
+/// `struct iovec`.
+const VECTOR_BYTES: usize = 16;
+/// `struct msghdr`.
+const MESSAGE_BYTES: usize = 56;
+/// `struct mmsghdr`.
+const MESSAGES_STEP: usize = 64;
+/// More vectors or messages than this are refused (`UIO_MAXIOV`).
+const MOST_VECTORS: usize = 1024;
+const PAGE_BYTES: usize = 4096;
 
-/// Each range that a call uses.
-pub fn used(number: usize, a: [usize; 6], mut uses: impl FnMut(Range<usize>)) {
-    let mut named: u8 = 0;
-    {
-        let mut part = |index: usize, bytes: usize| {
-            named |= 1 << index;
-            use_range(a[index], bytes, &mut uses);
-        };
-        match number as i64 {
-            libc::SYS_read
-            | libc::SYS_write
-            | libc::SYS_pread64
-            | libc::SYS_pwrite64
-            | libc::SYS_getdents64
-            | libc::SYS_sendto
-            | libc::SYS_recvfrom => part(1, a[2]),
-            libc::SYS_getrandom | libc::SYS_getcwd | libc::SYS_readlink => {
-                let index = usize::from(number as i64 == libc::SYS_readlink);
-                part(index, a[index + 1]);
-            }
-            libc::SYS_readlinkat => part(2, a[3]),
-            libc::SYS_poll | libc::SYS_ppoll => part(0, a[1].saturating_mul(8)),
-            libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => {
-                part(1, a[2].saturating_mul(12));
-            }
-            libc::SYS_select | libc::SYS_pselect6 => (1..4).for_each(|set| part(set, a[0].div_ceil(64) * 8)),
-            libc::SYS_getxattr
-            | libc::SYS_lgetxattr
-            | libc::SYS_fgetxattr
-            | libc::SYS_setxattr
-            | libc::SYS_lsetxattr
-            | libc::SYS_fsetxattr => part(2, a[3]),
-            libc::SYS_listxattr | libc::SYS_llistxattr | libc::SYS_flistxattr => part(1, a[2]),
-            libc::SYS_mincore => part(2, a[1].div_ceil(4096)),
-            libc::SYS_getgroups | libc::SYS_setgroups => part(1, a[0].saturating_mul(4)),
-            libc::SYS_syslog => part(1, a[2]),
-            libc::SYS_sched_getaffinity | libc::SYS_sched_setaffinity => part(2, a[1]),
-            libc::SYS_setsockopt => part(3, a[4]),
-            libc::SYS_ioctl => part(2, control_bytes(a[1]).max(ANY_BYTES)),
-            libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_preadv
-            | libc::SYS_pwritev
-            | libc::SYS_preadv2
-            | libc::SYS_pwritev2
-            | libc::SYS_vmsplice
-            | libc::SYS_process_vm_readv
-            | libc::SYS_process_vm_writev => part(1, a[2].saturating_mul(16)),
-            _ => {}
-        }
-    }
-    (0..6)
-        .filter(|index| named >> index & 1 == 0)
-        .for_each(|index| use_range(a[index], ANY_BYTES, &mut uses));
-    within(number, a, &mut uses);
-}
+/// Reads the program's memory; false where that cannot be.
+pub type Read<'a> = &'a dyn Fn(usize, &mut [u8]) -> bool;
 
-fn use_range(start: usize, bytes: usize, uses: &mut impl FnMut(Range<usize>)) {
-    if ADDRESSES.contains(&start) && bytes != 0 {
-        uses(start..start.saturating_add(bytes).min(ADDRESSES.end));
-    }
-}
-
-fn word(address: usize) -> usize {
-    // SAFETY: memory that the program passes to the kernel for reading; a wrong address gives a signal in the thread that
-    // passes it, where the kernel would give EFAULT.
-    unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_unaligned() }
+/// Each range that a call uses. Returns whether those are all.
+pub fn used(number: usize, a: [usize; 6], read: Read<'_>, uses: &mut dyn FnMut(Range<usize>)) -> bool {
+    let mut uses = Uses { read, uses };
+    let Some(parts) = shape(number, a) else {
+        let addresses = a.into_iter().filter(|address| ADDRESSES.contains(address));
+        addresses.for_each(|address| uses.range(address, ANY_BYTES));
+        return false;
+    };
+    parts.iter().for_each(|&(index, part)| uses.part(a[index], part, a));
+    number as i64 != libc::SYS_ioctl
 }
 
 /// What most requests of ioctl(2) say of their argument's length (`_IOC_SIZE`, `asm-generic/ioctl.h`).
@@ -85,76 +43,122 @@ fn control_bytes(request: usize) -> usize {
     request >> 16 & ((1 << SIZE_BITS) - 1)
 }
 
-/// What the structures that a call is given point to.
-fn within(number: usize, a: [usize; 6], uses: &mut impl FnMut(Range<usize>)) {
-    match number as i64 {
-        libc::SYS_readv
-        | libc::SYS_writev
-        | libc::SYS_preadv
-        | libc::SYS_pwritev
-        | libc::SYS_preadv2
-        | libc::SYS_pwritev2
-        | libc::SYS_vmsplice
-        | libc::SYS_process_vm_readv
-        | libc::SYS_process_vm_writev => vectors(a[1], a[2], uses),
-        libc::SYS_sendmsg | libc::SYS_recvmsg => message(a[1], uses),
-        libc::SYS_getsockopt if ADDRESSES.contains(&a[4]) => {
-            // SAFETY: as in `word`; a length of options has four bytes.
-            let bytes = unsafe { std::ptr::with_exposed_provenance::<u32>(a[4]).read_unaligned() };
-            use_range(a[3], bytes as usize, uses);
-        }
-        libc::SYS_sendmmsg | libc::SYS_recvmmsg => {
-            const MESSAGE_BYTES: usize = 64;
-            use_range(a[1], a[2].saturating_mul(MESSAGE_BYTES), uses);
-            (0..a[2].min(1024)).for_each(|index| message(a[1] + index * MESSAGE_BYTES, uses));
-        }
-        _ => {}
-    }
+struct Uses<'a> {
+    read: Read<'a>,
+    uses: &'a mut dyn FnMut(Range<usize>),
 }
 
-fn vectors(start: usize, count: usize, uses: &mut impl FnMut(Range<usize>)) {
-    if !ADDRESSES.contains(&start) {
-        return;
+impl Uses<'_> {
+    fn range(&mut self, start: usize, bytes: usize) {
+        if start != 0 && bytes != 0 {
+            (self.uses)(start..start.saturating_add(bytes).min(ADDRESSES.end.max(start)));
+        }
     }
-    for vector in (0..count.min(1024)).map(|index| start + index * 16) {
-        use_range(word(vector), word(vector + 8), uses);
-    }
-}
 
-/// A `struct msghdr`.
-fn message(start: usize, uses: &mut impl FnMut(Range<usize>)) {
-    if !ADDRESSES.contains(&start) {
-        return;
+    fn words<const N: usize>(&self, address: usize) -> Option<[usize; N]> {
+        const MOST_BYTES: usize = 64;
+        let mut bytes = [0; MOST_BYTES];
+        let bytes = &mut bytes[..N * 8];
+        (self.read)(address, bytes)
+            .then(|| std::array::from_fn(|index| usize::from_ne_bytes(bytes.as_chunks().0[index])))
     }
-    use_range(word(start), word(start + 8) & 0xFFFF_FFFF, uses);
-    use_range(word(start + 16), word(start + 24).saturating_mul(16), uses);
-    vectors(word(start + 16), word(start + 24), uses);
-    use_range(word(start + 32), word(start + 40), uses);
+
+    fn part(&mut self, start: usize, part: Part, a: [usize; 6]) {
+        match part {
+            Part::Bytes(bytes) => self.range(start, bytes),
+            Part::Times(count, bytes) => self.range(start, a[count].saturating_mul(bytes)),
+            Part::Bits(count) => self.range(start, (a[count] & 0x7FFF_FFFF).div_ceil(64) * 8),
+            Part::BytePerPage(bytes) => self.range(start, a[bytes].div_ceil(PAGE_BYTES)),
+            Part::Control(request) => self.range(start, control_bytes(a[request]).max(ANY_BYTES)),
+            Part::Text => self.range(start, TEXT_BYTES),
+            Part::LengthAt(index) => {
+                let mut length = [0; 4];
+                if ADDRESSES.contains(&a[index]) && (self.read)(a[index], &mut length) {
+                    self.range(start, u32::from_ne_bytes(length) as usize);
+                }
+            }
+            Part::Vectors(count) => self.vectors(start, a[count]),
+            Part::ForeignVectors(count) if a[count] <= MOST_VECTORS => {
+                self.range(start, a[count] * VECTOR_BYTES);
+            }
+            Part::ForeignVectors(_) => {}
+            Part::Message => self.message(start),
+            Part::Messages(count) => {
+                let count = (a[count] & 0xFFFF_FFFF).min(MOST_VECTORS);
+                self.range(start, count * MESSAGES_STEP);
+                (0..count).for_each(|index| self.message(start.wrapping_add(index * MESSAGES_STEP)));
+            }
+            Part::Mask => {
+                self.range(start, 2 * 8);
+                if let Some([mask]) = self.words(start) {
+                    self.range(mask, 8);
+                }
+            }
+        }
+    }
+
+    /// More of them than there may be are refused before they are looked at.
+    fn vectors(&mut self, start: usize, count: usize) {
+        if count > MOST_VECTORS {
+            return;
+        }
+        self.range(start, count * VECTOR_BYTES);
+        let mut bytes = vec![0; count * VECTOR_BYTES];
+        // Of an array that ends where nothing can be read, the kernel uses nothing.
+        if (self.read)(start, &mut bytes) {
+            for word in bytes.as_chunks::<VECTOR_BYTES>().0 {
+                let (at, length) = word.split_at(8);
+                let number = |bytes: &[u8]| bytes.try_into().map_or(0, usize::from_ne_bytes);
+                self.range(number(at), number(length));
+            }
+        }
+    }
+
+    fn message(&mut self, start: usize) {
+        let Some([name, name_bytes, vectors, count, control, control_bytes]) = self.words(start) else {
+            return;
+        };
+        self.range(start, MESSAGE_BYTES);
+        self.range(name, name_bytes & 0xFFFF_FFFF);
+        self.vectors(vectors, count);
+        self.range(control, control_bytes);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Memory of the tests' own lies where it says; nothing lies at the low addresses that they make up.
+    fn read(address: usize, into: &mut [u8]) -> bool {
+        if address < 0x100_0000 {
+            return false;
+        }
+        // SAFETY: an address of a value of the test's.
+        let from =
+            unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address), into.len()) };
+        into.copy_from_slice(from);
+        true
+    }
+
     fn ranges(number: i64, arguments: [usize; 6]) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
-        used(number as usize, arguments, |range| found.push((range.start, range.end)));
+        used(number as usize, arguments, &read, &mut |range| found.push((range.start, range.end)));
         found
     }
 
     #[test]
     fn lengths_are_those_of_the_manual() {
         let at = 0x10_0000;
-        assert_eq!(
-            ranges(libc::SYS_read, [0, at, 70_000, 0, 0, 0]),
-            [(at, at + 70_000), (70_000, 70_000 + 4096)]
-        );
-        assert_eq!(ranges(libc::SYS_poll, [at, 3, 5, 0, 0, 0]), [(at, at + 24)]);
+        assert_eq!(ranges(libc::SYS_read, [0, at, 70_000, at, 0, 0]), [(at, at + 70_000)]);
+        assert_eq!(ranges(libc::SYS_poll, [at, 3, 70_000, 0, 0, 0]), [(at, at + 24)]);
         assert_eq!(ranges(libc::SYS_openat, [usize::MAX - 99, at, 0, 0, 0, 0]), [(at, at + 4096)]);
-        assert_eq!(ranges(libc::SYS_getpid, [0; 6]), []);
+        assert_eq!(ranges(libc::SYS_mincore, [at, 8192, at, 0, 0, 0]), [(at, at + 2)]);
+        assert_eq!(ranges(libc::SYS_select, [65, 0, at, 0, 0, 0]), [(at, at + 16)]);
+        assert_eq!(ranges(libc::SYS_getpid, [0x10_0000; 6]), []);
         let long_request = 0x8000_0000 | 8192 << 16 | 0x6601;
-        assert_eq!(ranges(libc::SYS_ioctl, [0, long_request, at, 0, 0, 0])[0], (at, at + 8192));
-        assert_eq!(ranges(libc::SYS_ioctl, [0, 0x5401, at, 0, 0, 0])[0], (at, at + 4096));
+        assert_eq!(ranges(libc::SYS_ioctl, [0, long_request, at, 0, 0, 0]).last(), Some(&(at, at + 8192)));
+        assert_eq!(ranges(libc::SYS_ioctl, [0, 0x5401, at, 0, 0, 0]), [(at, at + 4096)]);
         let length = 9000_u32;
         let found = ranges(libc::SYS_getsockopt, [0, 1, 2, at, (&raw const length).expose_provenance(), 0]);
         assert!(found.contains(&(at, at + 9000)), "{found:x?}");
@@ -171,5 +175,18 @@ mod tests {
         for part in [(0x40_0000, 0x40_0010), (at, at + 32), (0x30_0000, 0x30_0014), (0x50_0000, 0x50_0008)] {
             assert!(found.contains(&part), "{part:x?} in {found:x?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_or_cannot_be_is_left_out() {
+        let nowhere = 0x20_0000;
+        assert_eq!(ranges(libc::SYS_writev, [1, nowhere, 2, 0, 0, 0]), [(nowhere, nowhere + 32)]);
+        assert_eq!(ranges(libc::SYS_preadv, [1, nowhere, usize::MAX, 0, 0, 0]), []);
+        assert_eq!(ranges(libc::SYS_sendmsg, [1, nowhere, 0, 0, 0, 0]), []);
+        let vectors: [usize; 4] = [usize::MAX, 10, 8, 20];
+        let at = vectors.as_ptr().expose_provenance();
+        let wrong = [(at, at + 32), (usize::MAX, usize::MAX), (8, 28)];
+        assert_eq!(ranges(libc::SYS_writev, [1, at, 2, 0, 0, 0]), wrong);
+        assert!(!used(1 << 20, [0; 6], &read, &mut |_| panic!("nothing has an address")));
     }
 }

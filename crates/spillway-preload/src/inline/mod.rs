@@ -1,32 +1,38 @@
-//! Inline mode in the program's threads: SIGBUS at memory of ours is a page fault, and system calls come as SIGSYS so that
-//! what they use can be brought in first.
+//! Inline mode in the program's threads: SIGBUS at memory of ours is a page fault, and system calls come as
+//! SIGSYS so that what they use can be brought in first.
 //!
-//! Both handlers run on stacks of their own, since the fault may be one of the program's stack. Neither signal may ever be
-//! blocked, and both may come while the other's handler runs.
+//! Both handlers run on stacks of their own, since the fault may be one of the program's stack. Neither
+//! signal may ever be blocked, and both may come while the other's handler runs.
+//!
+//! Each uses only what stands above it:
+//!
+//! - [`presence`]: whether this process is in inline mode;
+//! - [`shapes`], [`arguments`]: what memory a system call uses;
+//! - [`signals`]: the program's own wishes for our two signals; [`leaving`]: the end of the mode;
+//! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our
+//!   descriptors, and that take more strings than can be held;
+//! - [`system_calls`]: every call, made on the program's behalf.
 
 mod arguments;
+mod clone;
+mod descriptors;
+mod exec_strings;
+pub mod leaving;
+pub mod presence;
+mod shapes;
 mod signals;
 pub mod system_calls;
 
-use spillway_pager::attach::Startup;
-use spillway_pager::inline::Inline;
 use spillway_pager::inline::undisturbed::defer_signal;
-use spillway_pager::threads::calls::Operation;
 use spillway_sys::dispatch;
-use spillway_sys::signal::{self, AltStacks, Context};
+use spillway_sys::signal::{self, Context};
 
-use crate::memory_hooks::is_single_threaded;
-use crate::{BIRTH, call, set_errno, stop};
+use self::leaving::leave;
+use self::presence::{ALT_STACKS, is_single_threaded, pager};
+use crate::process::set_errno;
 
 /// `si_code` of an address that nothing answers for.
 const BUS_ADRERR: i32 = 2;
-
-static ALT_STACKS: AltStacks = AltStacks::new();
-
-/// What serves faults in this process; `None` in thread mode.
-pub fn pager() -> Option<&'static Inline> {
-    BIRTH.get().and_then(Startup::inline)
-}
 
 /// Has the calling thread, the only one of the program, serve its faults from now on.
 pub fn enter() -> Result<(), String> {
@@ -38,35 +44,10 @@ pub fn enter() -> Result<(), String> {
     let stack = ALT_STACKS.claim(false).map_err(|error| format!("no memory for signals: {error}"))?;
     ALT_STACKS.give(stack, signal::own_thread());
     signal::use_alt_stack(stack);
-    signals::take_over().map_err(|error| format!("the kernel refused a signal handler: {error}"))?;
+    signals::take_over(on_bus, on_system_call)
+        .map_err(|error| format!("the kernel refused a signal handler: {error}"))?;
     signal::set_mask(signals::allowed(signal::set_mask(0)));
     dispatch::enable().map_err(|error| format!("the kernel refused syscall user dispatch: {error}"))
-}
-
-/// Leaves inline mode for good, where the calling thread is the program's only one. It makes its own system calls from
-/// then on, and handlers serve its faults.
-pub fn leave() -> bool {
-    if pager().is_none() || !is_single_threaded() {
-        return false;
-    }
-    call(Operation::LeaveInline, [0; 4]);
-    if let Some(birth) = BIRTH.get() {
-        birth.leave_inline();
-    }
-    signals::give_back();
-    dispatch::disable();
-    true
-}
-
-/// The same in a forked child, which has inherited the handlers.
-pub fn enter_child() {
-    let Some(pager) = pager() else { return };
-    pager.note_alone();
-    ALT_STACKS.keep_own_alone();
-    signals::in_child();
-    if let Err(error) = dispatch::enable() {
-        stop(&format!("a forked process cannot have its system calls served, so it is stopped: {error}"));
-    }
 }
 
 /// The interrupted code finds errno as it left it.
@@ -98,7 +79,7 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
                 signals::to_program(number, info, &mut context);
             }
         }
-        Some(pager) if info.si_code == BUS_ADRERR && pager.was_given_up(address) => {}
+        Some(pager) if info.si_code == BUS_ADRERR && pager.was_given_up(address, context.fault_was().0) => {}
         Some(_) if is_sent(info) && defer_signal(number) => {}
         _ => signals::to_program(number, info, &mut context),
     }
@@ -126,7 +107,7 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
     if system_calls::must_leave(call_number, arguments) {
         return match leave() {
             true => context.go_back_to_system_call(),
-            false => context.set_result(system_calls::refuse(call_number)),
+            false => context.set_result(leaving::refuse(call_number)),
         };
     }
     let result = system_calls::perform(call_number, arguments, Some(&mut context));

@@ -1,12 +1,13 @@
-//! The program's own wishes for the two signals that inline mode has taken: kept, reported back as the kernel would, and
-//! heeded where a signal is not ours.
+//! The program's own wishes for the two signals that inline mode has taken: kept, reported back as the kernel
+//! would, and heeded where a signal is not ours.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::io::Result;
-use spillway_sys::signal::{self, Action, Context, bit};
+use spillway_sys::signal::{self, Action, Context, Handler, bit};
 
-use super::{on_bus, on_system_call};
+use super::presence::{is_own_process, note_process};
+use crate::program_memory::{BadAddress, read_words, write_words};
 
 const OURS: [i32; 2] = [libc::SIGBUS, libc::SIGSYS];
 const SIG_DFL: usize = 0;
@@ -47,7 +48,6 @@ impl Wish {
 }
 
 static WISHES: [Wish; 2] = [const { Wish::new() }; 2];
-static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 fn wish(number: i32) -> Option<&'static Wish> {
     OURS.iter().position(|&own| own == number).map(|index| &WISHES[index])
@@ -63,11 +63,12 @@ pub fn block() -> u64 {
     signal::set_mask(allowed(u64::MAX))
 }
 
-/// Sets our handlers.
-pub fn take_over() -> Result<()> {
-    in_child();
-    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's.
-    // SAFETY: both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread holds.
+/// Sets our handlers of SIGBUS and SIGSYS.
+pub fn take_over(on_bus: Handler, on_system_call: Handler) -> Result<()> {
+    note_process();
+    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's. SAFETY:
+    // both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread
+    // holds.
     let (bus, sys) = unsafe {
         (
             signal::set_handler(libc::SIGBUS, on_bus, allowed(u64::MAX))?,
@@ -86,72 +87,101 @@ pub fn give_back() {
     }
 }
 
-/// This is a process of its own.
-pub fn in_child() {
-    PROCESS.store(signal::own_process(), Ordering::Relaxed);
-}
-
-/// False in a child that shares this memory until it calls exec (posix_spawn).
-pub fn is_own_process() -> bool {
-    PROCESS.load(Ordering::Relaxed) == signal::own_process()
-}
-
 /// rt_sigaction(2).
 pub fn action(arguments: [usize; 6]) -> isize {
-    let [number, new, old, bytes, ..] = arguments;
-    let new = (new != 0).then(|| {
-        // SAFETY: the program passes a structure, brought in before; a wrong address gives a signal in its own thread.
-        unsafe { std::ptr::with_exposed_provenance::<Action>(new).read_unaligned() }
-    });
-    let new = new.map(|new| Action { mask: allowed(new.mask), ..new });
-    let Some(wish) = wish(number as i32) else {
-        let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the program's own call, with a copy of what it passes.
-        return unsafe {
-            spillway_sys::raw::syscall(
-                libc::SYS_rt_sigaction as usize,
-                [number, new.expose_provenance(), old, bytes, 0, 0],
-            )
-        };
-    };
-    if bytes != 8 {
-        return -libc::EINVAL as isize;
-    }
-    if old != 0 {
-        // SAFETY: as above.
-        unsafe { std::ptr::with_exposed_provenance_mut::<Action>(old).write_unaligned(wish.get()) };
-    }
-    // A child that shares this memory means its own signals.
-    if let Some(new) = new.filter(|_| is_own_process()) {
-        wish.set(new);
-    }
-    0
+    changed_action(arguments).unwrap_or(-libc::EFAULT as isize)
 }
 
-/// rt_sigprocmask(2), made in a handler: `context` has the mask that counts.
-pub fn change_mask(arguments: [usize; 6], context: &mut Context<'_>) -> isize {
-    let [how, new, old, bytes, ..] = arguments;
-    if bytes != 8 {
-        return -libc::EINVAL as isize;
+fn changed_action(arguments: [usize; 6]) -> std::result::Result<isize, BadAddress> {
+    let [number, new, old, bytes, ..] = arguments;
+    if bytes != size_of::<u64>() {
+        return Ok(-libc::EINVAL as isize);
     }
-    let before = context.signal_mask();
-    if new != 0 {
-        // SAFETY: the program passes a mask; a wrong address gives a signal in its own thread.
-        let new = unsafe { std::ptr::with_exposed_provenance::<u64>(new).read_unaligned() };
-        let mask = match how as i32 {
-            libc::SIG_BLOCK => before | new,
-            libc::SIG_UNBLOCK => before & !new,
-            libc::SIG_SETMASK => new,
-            _ => return -libc::EINVAL as isize,
-        };
-        const NEVER: u64 = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
-        context.set_signal_mask(allowed(mask) & !NEVER);
+    let new = match new {
+        0 => None,
+        new => {
+            let [handler, flags, restorer, mask] = read_words(new)?;
+            Some(Action { handler, flags, restorer, mask: allowed(mask as u64) })
+        }
+    };
+    let mut before = Action::default();
+    if let Some(wish) = wish(number as i32) {
+        before = wish.get();
+        // A child that shares this memory means its own signals.
+        if let Some(new) = new.filter(|_| is_own_process()) {
+            wish.set(new);
+        }
+    } else {
+        let new = new.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the program's own call, with a copy of what it passes.
+        let result = unsafe { signal::raw_action(number as i32, new, &mut before) };
+        if result < 0 {
+            return Ok(result);
+        }
     }
     if old != 0 {
-        // SAFETY: as above.
-        unsafe { std::ptr::with_exposed_provenance_mut::<u64>(old).write_unaligned(before) };
+        write_words(old, &[before.handler, before.flags, before.restorer, before.mask as usize])?;
     }
-    0
+    Ok(0)
+}
+
+/// rt_sigprocmask(2) by a thread of the program that has `before` blocked. Returns the answer, and what is blocked then.
+pub fn change_mask(arguments: [usize; 6], before: u64) -> (isize, u64) {
+    match changed_mask(arguments, before) {
+        Ok(mask) => (0, mask),
+        Err(errno) => (-errno as isize, before),
+    }
+}
+
+fn changed_mask([how, new, old, bytes, ..]: [usize; 6], before: u64) -> std::result::Result<u64, i32> {
+    const NEVER: u64 = bit(libc::SIGKILL) | bit(libc::SIGSTOP);
+    if bytes != size_of::<u64>() {
+        return Err(libc::EINVAL);
+    }
+    let mut mask = before;
+    if new != 0 {
+        let [new] = read_words(new).map_err(|BadAddress| libc::EFAULT)?;
+        mask = match how as i32 {
+            libc::SIG_BLOCK => before | new as u64,
+            libc::SIG_UNBLOCK => before & !(new as u64),
+            libc::SIG_SETMASK => new as u64,
+            _ => return Err(libc::EINVAL),
+        };
+        mask = allowed(mask) & !NEVER;
+    }
+    if old != 0 {
+        write_words(old, &[before as usize]).map_err(|BadAddress| libc::EFAULT)?;
+    }
+    Ok(mask)
+}
+
+/// sigaltstack(2). The stacks that our handlers need are the only ones; the program's run there too.
+pub fn alt_stack(new: usize, old: usize) -> isize {
+    let is_readable = new == 0 || read_words::<3>(new).is_ok();
+    let none = [0, libc::SS_DISABLE as usize, 0];
+    let is_told = is_readable && (old == 0 || write_words(old, &none).is_ok());
+    if is_told { 0 } else { -libc::EFAULT as isize }
+}
+
+/// Every signal that the program handles gets its default action (`CLONE_CLEAR_SIGHAND`); ours stay ours.
+pub fn clear_handlers() {
+    const SIGNALS: i32 = 64;
+    let is_handled = |action: &Action| !matches!(action.handler, SIG_DFL | SIG_IGN);
+    for number in 1..=SIGNALS {
+        let mut action = Action::default();
+        if let Some(wish) = wish(number) {
+            if is_handled(&wish.get()) {
+                wish.set(action);
+            }
+            continue;
+        }
+        // SAFETY: only asks.
+        let is_known = unsafe { signal::raw_action(number, std::ptr::null(), &mut action) } == 0;
+        if is_known && is_handled(&action) {
+            // SAFETY: the default action has no code to run.
+            unsafe { signal::raw_action(number, &Action::default(), std::ptr::null_mut()) };
+        }
+    }
 }
 
 /// A signal that is not ours: does what the program wants of it.

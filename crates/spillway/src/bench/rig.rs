@@ -91,7 +91,7 @@ impl RigArgs {
         if self.quick {
             (plan.memory_mib, plan.warm_s, plan.measured_s, plan.starts) = (32, 4, 3, 1);
         }
-        plan.look_ms = self.scan_interval.unwrap_or(plan.look_ms);
+        plan.scan_ms = self.scan_interval.unwrap_or(plan.scan_ms);
         plan.starts = self.starts.unwrap_or(plan.starts);
         plan.source.clone_from(&self.source);
         plan.settings.clone_from(&self.set);

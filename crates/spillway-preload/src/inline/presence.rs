@@ -1,0 +1,75 @@
+//! Whether this process serves its own faults, and what its threads have for that.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use spillway_pager::attach::Startup;
+use spillway_pager::inline::Inline;
+use spillway_sys::dispatch;
+use spillway_sys::signal::{self, AltStacks};
+
+use crate::process::{STARTUP, stop};
+
+/// What the threads' signal handlers run on.
+pub static ALT_STACKS: AltStacks = AltStacks::new();
+
+/// The process that these threads are in.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+/// The thread that is about to fork in a hook of ours, which has made everything ready.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+
+/// What serves faults in this process; `None` in thread mode.
+pub fn pager() -> Option<&'static Inline> {
+    STARTUP.get().and_then(Startup::inline)
+}
+
+/// This is a process of its own.
+pub fn note_process() {
+    PROCESS.store(signal::own_process(), Ordering::Relaxed);
+}
+
+/// False in a child that shares this memory until it calls exec (posix_spawn).
+pub fn is_own_process() -> bool {
+    PROCESS.load(Ordering::Relaxed) == signal::own_process()
+}
+
+/// Has a forked child, which has inherited the handlers, serve its faults too.
+pub fn enter_child() {
+    let Some(pager) = pager() else { return };
+    pager.note_alone();
+    ALT_STACKS.keep_own_alone();
+    note_process();
+    if let Err(error) = dispatch::enable() {
+        stop(&format!("a forked process cannot have its system calls served, so it is stopped: {error}"));
+    }
+}
+
+/// The calling thread is within [`forking`].
+pub fn is_forking() -> bool {
+    let forking = FORKING.load(Ordering::Relaxed);
+    forking != 0 && forking == signal::own_thread()
+}
+
+/// A fork by libc's own code within `fork`.
+pub fn forking<T>(fork: impl FnOnce() -> T) -> T {
+    if pager().is_none() {
+        return fork();
+    }
+    FORKING.store(signal::own_thread(), Ordering::Relaxed);
+    let result = fork();
+    FORKING.store(0, Ordering::Relaxed);
+    result
+}
+
+/// An address in this thread's stack, if that is the one of its handlers: only there does a deeper one mean a
+/// later call.
+pub fn frame() -> usize {
+    let here = 0_u8;
+    let address = std::ptr::from_ref(&here).expose_provenance();
+    if ALT_STACKS.contains(address) { address } else { 0 }
+}
+
+/// Whether the calling thread is the program's only one.
+pub fn is_single_threaded() -> bool {
+    let pager_threads = STARTUP.get().map_or(0, Startup::thread_count);
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1 + pager_threads)
+}
