@@ -569,10 +569,9 @@ impl Actor {
         let at = stack.map_or(0, bytes);
         let begun = self.pager.call(Operation::ForkBegin, [at, 0, 0, 0]);
         if begun != 0 {
-            let entry = Child::from_word(begun).entry;
             self.use_stack(stack);
             let fails = with(|world| world.draws.one_in(12));
-            let child = if fails { None } else { self.fork_now(entry) };
+            let child = if fails { None } else { self.fork_now(Child::from_word(begun)) };
             self.use_stack(stack);
             let pid = child.map_or(0, pid_of);
             let _ = self.pager.call(Operation::ForkEnd, [pid as usize, begun, 0, 0]);
@@ -601,11 +600,11 @@ impl Actor {
     }
 
     /// What the kernel does, in one turn. Returns the child.
-    fn fork_now(&self, entry: usize) -> Option<usize> {
+    fn fork_now(&self, announced: Child) -> Option<usize> {
         let (parent, thread_count) = (self.process, with(|world| world.draws.pick(&[1, 1, 2, 3])));
         let child = with(|world| {
             let child = world.processes.len();
-            let forked = world.fork_process(parent, entry);
+            let forked = world.fork_process(parent, announced);
             world.processes.push(forked);
             child
         });
@@ -682,7 +681,7 @@ impl World {
         self.note(95, pin.page, || format!("a device writes {tag} to part {part} of page {:#x}", pin.page));
     }
 
-    fn fork_process(&mut self, parent: usize, entry: usize) -> crate::process::Process {
+    fn fork_process(&mut self, parent: usize, announced: Child) -> crate::process::Process {
         let parent = &mut self.processes[parent];
         let space = parent.space.fork(&mut self.physical);
         let mut shadow = parent.shadow.clone();
@@ -698,7 +697,8 @@ impl World {
             is_inline: parent.is_inline,
             // What was said of its parent's pages holds for its own.
             told: parent.told.clone(),
-            entry,
+            entry: announced.entry,
+            child: Some(announced),
             ..crate::process::Process::default()
         }
     }

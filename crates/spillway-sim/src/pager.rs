@@ -20,6 +20,7 @@ use spillway_sys::uffd::Fault;
 use crate::config::Config;
 use crate::kernel::SimKernel;
 use crate::own_memory;
+use crate::supervisor::pid_of;
 use crate::tasks::Wait;
 use crate::world::{self, World, wait, with};
 
@@ -134,6 +135,14 @@ pub fn spawn(world: &mut World, process: usize, engine: &'static Engine<SimKerne
         world::turn();
         let attached = with(|world| world.run.map(|run| attachment(world, process, run)));
         let Some(at) = attached else { return };
+        // As the supervisor's welcome: a child that was given up meanwhile is stopped.
+        let announced = with(|world| world.processes[process].child);
+        if announced.is_some_and(|child| at.process().claim() != child.claim) {
+            with(|world| world.end_process(process));
+            return world::turn();
+        }
+        at.process().set_pid(pid_of(process));
+        with(|world| world.processes[process].is_connected = true);
         let at: &'static Attachment<SimKernel> = Box::leak(Box::new(at));
         let mut worker = match Worker::new(engine, at) {
             Ok(worker) => worker,

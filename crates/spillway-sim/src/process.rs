@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use spillway_pager::run::state::Child;
+
 use crate::oracle::Shadow;
 use crate::pager::Pager;
 use crate::program::Program;
@@ -23,6 +25,8 @@ pub struct Process {
     pub is_traced: bool,
     /// Its pager, once that has begun.
     pub pager: Option<Pager>,
+    /// The supervisor has welcomed it.
+    pub is_connected: bool,
     /// Its pager serves.
     pub is_ready: bool,
     /// The supervisor has given back what it held.
@@ -33,6 +37,8 @@ pub struct Process {
     pub program: Program,
     /// Its place in the run's table.
     pub entry: usize,
+    /// As what its parent announced it.
+    pub child: Option<Child>,
     /// Lines of the pager's.
     pub told: Vec<String>,
     /// What each thread does at this moment, and since which turn and when.

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use spillway_pager::run::state::{RunState, slot_ranges};
+use spillway_pager::run::state::{PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
 use spillway_store::Lane;
 
 use crate::tasks::Wait;
@@ -67,7 +67,7 @@ fn reap_unborn(run: &RunState, orphans: &mut Vec<(usize, u64)>, lanes: &mut [Box
     for entry in absent {
         let process = run.process(entry);
         match (process.pid(), process.parent()) {
-            (0, Some(parent)) if !connected.contains(&parent) => {
+            (0 | PID_OF_ANOTHER_NAMESPACE, Some(parent)) if !connected.contains(&parent) => {
                 let since =
                     before.iter().find(|(orphan, _)| *orphan == entry).map_or(now_ns, |known| known.1);
                 if now_ns - since > ORPHANS_PATIENCE_NS {
@@ -76,7 +76,7 @@ fn reap_unborn(run: &RunState, orphans: &mut Vec<(usize, u64)>, lanes: &mut [Box
                     orphans.push((entry, since));
                 }
             }
-            (0, _) => {}
+            (0 | PID_OF_ANOTHER_NAMESPACE, _) => {}
             (pid, _) if with(|world| world.is_running(pid)) => {}
             _ => reap(run, entry, lanes),
         }
@@ -95,14 +95,14 @@ impl World {
         let dead = self
             .processes
             .iter_mut()
-            .find(|process| !process.is_alive && !process.is_reaped && process.pager.is_some())?;
+            .find(|process| !process.is_alive && !process.is_reaped && process.is_connected)?;
         dead.is_reaped = true;
         Some(dead.entry)
     }
 
     /// Entries of the processes that have come to the supervisor and live.
     fn connected_entries(&self) -> Vec<usize> {
-        let connected = self.processes.iter().filter(|process| process.is_alive && process.pager.is_some());
+        let connected = self.processes.iter().filter(|process| process.is_alive && process.is_connected);
         connected.map(|process| process.entry).collect()
     }
 
