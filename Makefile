@@ -35,6 +35,8 @@ test-full: test
 	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner python3-venv openjdk-17-jre-headless
 	cargo test --locked -p spillway --features full-tests
 	SPILLWAY_FAULT_MODE=inline cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
+	cargo test --locked --release -p spillway-sim --features planted-bugs --test mistakes
+	cargo run --locked --release -p spillway-sim -- --seconds 3600
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny
 

@@ -3,7 +3,7 @@
 use spillway_core::page::PAGE_SHIFT;
 
 use crate::contents::{PARTS, Tag, write_part};
-use crate::pager::Pager;
+use crate::process::Pager;
 use crate::space::{Access, Faults};
 use crate::tasks::Wait;
 use crate::world::{World, fail, turn, wait, with};
@@ -128,8 +128,8 @@ impl World {
         Tag::Written { owner: process as u32, page_number, version: self.version }
     }
 
-    /// Of a page that might have held one of two things it is known now which it was. While somebody discards it that may
-    /// change yet.
+    /// Of a page that might have held one of two things it is known now which it was. While somebody discards
+    /// it that may change yet.
     fn settle_expected(&mut self, process: usize, page: u64) {
         let expected = self.processes[process].shadow.get(page);
         let Some(or) = expected.or else { return };
@@ -143,7 +143,7 @@ impl World {
             };
         let tags = if holds(self, expected.tags) { expected.tags } else { or };
         *self.processes[process].shadow.get_mut(page) =
-            crate::oracle::Expected { tags, or: None, ..expected };
+            crate::shadow::Expected { tags, or: None, ..expected };
     }
 }
 

@@ -1,4 +1,5 @@
-//! A thread of a program: draws one operation after the other, and does what the preload library does around each call.
+//! A thread of a program: draws one operation after the other, and does what the preload library does around
+//! each call.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use spillway_pager::threads::calls::Operation;
 use crate::access::{Reached, Use, reach_in_system_call, use_page};
 use crate::config::Habits;
 use crate::contents::{PARTS, write_part};
-use crate::pager::{self, Pager};
+use crate::pager;
+use crate::process::Pager;
 use crate::program::{OnFork, Pin, Region};
 use crate::space::{Access, Entry, Pages, Protection};
 use crate::supervisor::pid_of;
@@ -622,8 +624,9 @@ impl Actor {
 }
 
 impl World {
-    /// Whether the pager has a page in hand that is shared since a fork. Making it the process's own, it would wait for ever at a
-    /// page that is discarded past the hooks in that very moment: a known limit of the pager's.
+    /// Whether the pager has a page in hand that is shared since a fork. Making it the process's own, it
+    /// would wait for ever at a page that is discarded past the hooks in that very moment: a known limit of
+    /// the pager's.
     fn has_shared_in_hand(&self, process: usize, pages: &Pages) -> bool {
         let process = &self.processes[process];
         let is_shared =

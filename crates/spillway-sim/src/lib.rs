@@ -1,13 +1,15 @@
-//! A seeded simulator of the pager: its own code - fault, fetch, evict, write-back, charge, reserve, read-ahead, native,
-//! fork - on a simulated kernel, in several processes of a run, under one scheduler that draws every step from a seed.
+//! A seeded simulator of the pager: its own code - fault, fetch, evict, write-back, charge, reserve,
+//! read-ahead, native, fork - on a simulated kernel, in several processes of a run, under one scheduler that
+//! draws every step from a seed.
 //!
 //! - [`config`]: what a seed means;
 //! - [`world`], [`tasks`], [`draws`]: one thread runs all tasks, one step after the other, in virtual time;
-//! - [`physical`], [`space`], [`kernel`]: the machine's memory, a process's page table with userfaultfd's semantics, and the seam;
+//! - [`physical`], [`space`], [`kernel`]: the machine's memory, a process's page table with userfaultfd's
+//!   semantics, and the seam;
 //! - [`own_memory`]: the pager's own frames, which are real memory: the only `unsafe` file;
-//! - [`store`]: stores in which everything goes wrong that may;
+//! - [`store_model`], [`store`]: stores in which everything goes wrong that may;
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
-//! - [`oracle`]: what it must read;
+//! - [`shadow`], [`oracle`]: what it must read;
 //! - [`trace`]: what happened.
 
 pub mod access;
@@ -26,9 +28,11 @@ pub mod process;
 pub mod program;
 pub mod report;
 pub mod run;
+pub mod shadow;
 pub mod shrink;
 pub mod space;
 pub mod store;
+pub mod store_model;
 pub mod supervisor;
 pub mod tasks;
 pub mod trace;

@@ -2,13 +2,46 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use spillway_pager::inline::Inline;
+use spillway_pager::process::attachment::Attachment;
+use spillway_pager::process::engine::Engine;
 use spillway_pager::run::state::Child;
 
-use crate::oracle::Shadow;
-use crate::pager::Pager;
 use crate::program::Program;
+use crate::shadow::Shadow;
 use crate::space::{Faults, Space};
-use crate::world::Message;
+use crate::tasks::TaskId;
+
+/// The kernel, as one process of the world has it.
+#[derive(Clone, Copy, Debug)]
+pub struct SimKernel {
+    /// Which process.
+    pub process: usize,
+}
+
+/// The pager of one process, since its last fork.
+#[derive(Clone, Copy)]
+pub struct Pager {
+    /// Its state.
+    pub engine: &'static Engine<SimKernel>,
+    /// Its tie to the run.
+    pub at: &'static Attachment<SimKernel>,
+    /// What serves faults in inline mode.
+    pub inline: Option<&'static Inline<SimKernel>>,
+}
+
+/// A fault that waits for a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Whose fault it is.
+    pub task: TaskId,
+    /// The page's address.
+    pub address: usize,
+    /// The access was a write.
+    pub write: bool,
+    /// The page is there but protected.
+    pub write_protected: bool,
+}
 
 /// One process.
 #[derive(Default)]

@@ -1,13 +1,16 @@
-//! The supervisor: gives back what dead processes held, with the pager's own code, at the times at which it learns of them.
+//! The supervisor: gives back what dead processes held, with the pager's own code, at the times at which it
+//! learns of them.
 //!
-//! `spillway_pager::run::supervisor` hears of a process's end by its connection, and of a child that never came by looking at the
-//! run's table; the same is done here without sockets.
+//! `spillway_pager::run::supervisor` hears of a process's end by its connection, and of a child that never
+//! came by looking at the run's table; the same is done here without sockets.
 
 use std::time::Duration;
 
 use spillway_pager::run::state::{PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
 use spillway_store::Lane;
 
+use crate::store::handle;
+use crate::store_model::StoreModel;
 use crate::tasks::Wait;
 use crate::world::{World, turn, wait, with};
 
@@ -21,8 +24,7 @@ pub fn spawn(world: &mut World) {
 
 fn supervise() {
     let (run, mut lanes) = with(|world| {
-        let open =
-            |(number, store): (usize, &crate::store::StoreModel)| store.handle(number).open_lane().ok();
+        let open = |(number, store): (usize, &StoreModel)| handle(store, number).open_lane().ok();
         let lanes: Vec<_> = world.stores.iter().enumerate().filter_map(open).collect();
         (world.run, lanes)
     });

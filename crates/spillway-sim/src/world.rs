@@ -1,8 +1,9 @@
-//! One world: its tasks, its clock, its machine, and the loop that runs them one step after the other on one thread.
+//! One world: its tasks, its clock, its machine, and the loop that runs them one step after the other on one
+//! thread.
 //!
-//! Tasks are coroutines. Each call of the seam, each lock and each operation of a store is a [`turn`]: a place where the
-//! draws may have another task go on. The clock is virtual: it goes on a little with each turn, and jumps to the next
-//! timeout where everybody waits. Equal configurations give equal worlds.
+//! Tasks are coroutines. Each call of the seam, each lock and each operation of a store is a [`turn`]: a
+//! place where the draws may have another task go on. The clock is virtual: it goes on a little with each
+//! turn, and jumps to the next timeout where everybody waits. Equal configurations give equal worlds.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,8 +17,8 @@ use spillway_pager::run::state::RunState;
 use crate::config::Config;
 use crate::draws::Draws;
 use crate::physical::Physical;
-use crate::process::Process;
-use crate::store::StoreModel;
+use crate::process::{Message, Process};
+use crate::store_model::StoreModel;
 use crate::tasks::{TaskId, Tasks, Wait};
 use crate::trace::Trace;
 
@@ -215,19 +216,6 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     format!("a panic: {}", kept.or(text).unwrap_or_else(|| "of an unknown kind".to_owned()))
 }
 
-/// A fault that waits for a handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Whose fault it is.
-    pub task: TaskId,
-    /// The page's address.
-    pub address: usize,
-    /// The access was a write.
-    pub write: bool,
-    /// The page is there but protected.
-    pub write_protected: bool,
-}
-
 impl World {
     fn new(config: Config, is_traced: bool) -> Self {
         let draws = Draws::new(config.seed ^ 0xA5A5);
@@ -407,7 +395,8 @@ impl World {
         waiting.into_iter().for_each(|id| self.end_page_wait(id));
     }
 
-    /// Queues a fault of the task that runs, for a handler of its process. The task is to wait for the page then.
+    /// Queues a fault of the task that runs, for a handler of its process. The task is to wait for the page
+    /// then.
     pub fn raise(&mut self, process: usize, address: usize, write: bool, write_protected: bool) {
         let Some(task) = self.tasks.current() else { return };
         self.note(4, address as u64, || {
