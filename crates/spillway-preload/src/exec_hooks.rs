@@ -47,8 +47,8 @@ pub fn by_number(number: usize, a: [usize; 6]) -> Option<isize> {
     }
 }
 
-/// Returns the raw result, which there is only on failure. What cannot be read is passed on as it is: the kernel knows what
-/// to say of it, and of what else is wrong.
+/// Returns the raw result, which there is only on failure. What cannot be read is passed on as it is: the
+/// kernel knows what to say of it, and of what else is wrong.
 fn execute(
     directory: Option<c_int>,
     path: usize,
@@ -78,7 +78,8 @@ pub unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: S
     unsafe { execveat(file, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
 }
 
-/// The environment of the next program: the given one, with what brings Spillway along put in where it is missing.
+/// The environment of the next program: the given one, with what brings Spillway along put in where it is
+/// missing.
 struct Environment {
     given: Strings,
     /// Pointers, ended by null, where something had to be put in.

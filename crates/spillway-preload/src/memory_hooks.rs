@@ -231,8 +231,8 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
     result
 }
 
-/// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as come before the
-/// first range that is refused.
+/// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as
+/// come before the first range that is refused.
 fn process_madvise(arguments: [usize; 6]) -> isize {
     let [process, vectors, count, advice, flags, _] = arguments;
     if flags != 0 || count > MOST_VECTORS || !is_own_process(process as c_int) {

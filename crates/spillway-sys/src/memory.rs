@@ -178,8 +178,8 @@ pub fn is_readable(address: usize) -> bool {
     advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead).is_ok()
 }
 
-/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says EINVAL, and EFAULT
-/// where it finds a page that is far.
+/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says
+/// EINVAL, and EFAULT where it finds a page that is far.
 #[must_use]
 pub fn is_forbidden(address: usize) -> bool {
     advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead) == Err(Errno::INVAL)

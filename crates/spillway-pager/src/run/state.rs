@@ -364,8 +364,9 @@ const SLOTS_REAPED_AT_ONCE: usize = 4096;
 
 const FREE: u64 = 0;
 
-/// A child that is about to be forked, or was: its entry, and which of those that have it one after the other. A process
-/// number would not do, since it is another in each namespace (pid_namespaces(7)) and is used again.
+/// A child that is about to be forked, or was: its entry, and which of those that have it one after the
+/// other. A process number would not do, since it is another in each namespace (pid_namespaces(7)) and is
+/// used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
     /// Its entry.

@@ -34,7 +34,8 @@ impl<K: Kernel> Worker<K> {
             _ => {}
         }
         let Some(_pass) = self.engine.enter() else {
-            // Who asks asks again at once, for a hook may not sleep: a filter may forbid it. A fork may take long.
+            // Who asks asks again at once, for a hook may not sleep: a filter may forbid it. A fork may take
+            // long.
             K::sleep(WHILE_A_THREAD_FORKS);
             return TRY_AGAIN;
         };

@@ -125,7 +125,8 @@ fn changed_action(arguments: [usize; 6]) -> std::result::Result<isize, BadAddres
     Ok(0)
 }
 
-/// rt_sigprocmask(2) by a thread of the program that has `before` blocked. Returns the answer, and what is blocked then.
+/// rt_sigprocmask(2) by a thread of the program that has `before` blocked. Returns the answer, and what is
+/// blocked then.
 pub fn change_mask(arguments: [usize; 6], before: u64) -> (isize, u64) {
     match changed_mask(arguments, before) {
         Ok(mask) => (0, mask),
