@@ -49,7 +49,7 @@ pub struct Failure {
 }
 
 /// What a world came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// `None` where all was well.
     pub failure: Option<Failure>,
@@ -200,12 +200,6 @@ pub fn run(config: Config, is_traced: bool, begin: impl FnOnce()) -> Outcome {
     }
     let world = WORLD.take();
     world.map_or_else(Outcome::default, World::outcome)
-}
-
-impl Default for Outcome {
-    fn default() -> Self {
-        Self { failure: None, steps: 0, digest: 0, trace: Vec::new(), counts: BTreeMap::new() }
-    }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
