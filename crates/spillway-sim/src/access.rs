@@ -128,8 +128,8 @@ impl World {
         Tag::Written { owner: process as u32, page_number, version: self.version }
     }
 
-    /// Of a page that might have held one of two things it is known now which it was. While somebody discards it that may
-    /// change yet.
+    /// Of a page that might have held one of two things it is known now which it was. While somebody discards
+    /// it that may change yet.
     fn settle_expected(&mut self, process: usize, page: u64) {
         let expected = self.processes[process].shadow.get(page);
         let Some(or) = expected.or else { return };

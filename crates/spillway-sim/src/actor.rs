@@ -1,4 +1,5 @@
-//! A thread of a program: draws one operation after the other, and does what the preload library does around each call.
+//! A thread of a program: draws one operation after the other, and does what the preload library does around
+//! each call.
 
 use std::time::Duration;
 
@@ -622,8 +623,9 @@ impl Actor {
 }
 
 impl World {
-    /// Whether the pager has a page in hand that is shared since a fork. Making it the process's own, it would wait for ever at a
-    /// page that is discarded past the hooks in that very moment: a known limit of the pager's.
+    /// Whether the pager has a page in hand that is shared since a fork. Making it the process's own, it
+    /// would wait for ever at a page that is discarded past the hooks in that very moment: a known limit of
+    /// the pager's.
     fn has_shared_in_hand(&self, process: usize, pages: &Pages) -> bool {
         let process = &self.processes[process];
         let is_shared =

@@ -1,4 +1,5 @@
-//! What a seed means: the machine, the run, the program and everything that goes wrong in one simulated world.
+//! What a seed means: the machine, the run, the program and everything that goes wrong in one simulated
+//! world.
 
 use crate::draws::Draws;
 
@@ -10,8 +11,9 @@ pub enum Strategy {
         /// 1: at every turn.
         switch_one_in: u64,
     },
-    /// The runnable task of the highest priority runs, and priorities fall at a few points (Burckhardt et al., "A
-    /// Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010): long runs of one task.
+    /// The runnable task of the highest priority runs, and priorities fall at a few points (Burckhardt et
+    /// al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010): long runs of one
+    /// task.
     Priorities {
         /// Turns between two changes, on average.
         change_one_in: u64,

@@ -1,5 +1,6 @@
-//! What simulated programs write: each half of a page says whose it is, where it was written and which version it is,
-//! from its first byte to its last, so that a page that comes back wrong tells where it comes from.
+//! What simulated programs write: each half of a page says whose it is, where it was written and which
+//! version it is, from its first byte to its last, so that a page that comes back wrong tells where it comes
+//! from.
 
 use spillway_core::page::{PAGE_SIZE, Page};
 

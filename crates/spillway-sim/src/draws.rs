@@ -1,4 +1,5 @@
-//! Random draws: all that a simulated world leaves to chance comes from one of these, so that a seed says everything.
+//! Random draws: all that a simulated world leaves to chance comes from one of these, so that a seed says
+//! everything.
 
 /// A sequence of draws that its seed determines (SplitMix64: Steele, Lea and Flood, 2014).
 #[derive(Clone, Debug)]

@@ -29,7 +29,8 @@ impl World {
             self.fail(format!("{local} pages are local under a limit of {limit}, and {excess} beyond it"));
         }
         for process in 0..self.processes.len() {
-            // A page that is copied out of its frame lies twice for a moment, once for each thread that does so.
+            // A page that is copied out of its frame lies twice for a moment, once for each thread that does
+            // so.
             let copies = self.config.handlers as u64 + 3;
             let books = self.resident_and_charged(process);
             if let Some((resident, charged)) =
@@ -42,8 +43,8 @@ impl World {
         }
     }
 
-    /// Pages of a process that are there and that the pager answers for, and what it is charged; `None` where the books are
-    /// being written.
+    /// Pages of a process that are there and that the pager answers for, and what it is charged; `None` where
+    /// the books are being written.
     fn resident_and_charged(&self, process: usize) -> Option<(u64, u64)> {
         let process = &self.processes[process];
         let pager = process.pager.filter(|_| process.is_alive && process.is_ready)?;
@@ -121,7 +122,8 @@ impl World {
         let counted = local + native as u64 + reserved as u64;
         if charged != counted {
             return Some(format!(
-                "{charged} pages are charged, and {counted} are local: {local} managed, {native} native, {reserved} in reserve"
+                "{charged} pages are charged, and {counted} are local: {local} managed, {native} native, \
+                 {reserved} in reserve"
             ));
         }
         let (resident, charged) = self.resident_and_charged(process)?;
@@ -136,7 +138,8 @@ impl World {
         let slots = run.slots();
         let capacities: Vec<u32> = self.stores.iter().map(|store| store.capacity_slots).collect();
         let used: u64 = slot_ranges(&capacities).into_iter().map(|range| slots.used(range)).sum();
-        // Who is killed between charging the run and noting it, a few instructions, leaves that: a batch at most.
+        // Who is killed between charging the run and noting it, a few instructions, leaves that: a batch at
+        // most.
         let kills = self.counts.get("kills").copied().unwrap_or(0);
         if local > kills * BATCH_PAGES as u64 || entries != 0 || used != 0 {
             self.fail(format!(

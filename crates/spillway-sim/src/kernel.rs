@@ -1,5 +1,5 @@
-//! The seam's simulated side: what the pager asks of the kernel, answered by a [`Space`](crate::space::Space), with what
-//! the kernel may do or leave drawn from the seed.
+//! The seam's simulated side: what the pager asks of the kernel, answered by a
+//! [`Space`](crate::space::Space), with what the kernel may do or leave drawn from the seed.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -207,8 +207,8 @@ impl World {
     }
 }
 
-/// An access to a page of the program's by the kernel, on behalf of whoever runs: its fault goes the way of all others.
-/// EFAULT where it cannot be made.
+/// An access to a page of the program's by the kernel, on behalf of whoever runs: its fault goes the way of
+/// all others. EFAULT where it cannot be made.
 pub(crate) fn access_by_kernel(process: usize, page: u64, write: bool) -> Result<()> {
     loop {
         let access = with(|world| world.processes[process].space.access(&mut world.physical, page, write));

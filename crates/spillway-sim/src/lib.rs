@@ -1,14 +1,18 @@
-//! A seeded simulator of the pager: its own code - fault, fetch, evict, write-back, charge, reserve, read-ahead, native,
-//! fork - on a simulated kernel, in several processes of a run, under one scheduler that draws every step from a seed.
+//! A seeded simulator of the pager: its own code - fault, fetch, evict, write-back, charge, reserve,
+//! read-ahead, native, fork - on a simulated kernel, in several processes of a run, under one scheduler that
+//! draws every step from a seed.
 //!
 //! - [`config`]: what a seed means;
 //! - [`world`], [`tasks`], [`draws`]: one thread runs all tasks, one step after the other, in virtual time;
-//! - [`physical`], [`space`], [`kernel`]: the machine's memory, a process's page table with userfaultfd's semantics, and the seam;
+//! - [`physical`], [`space`], [`kernel`]: the machine's memory, a process's page table with userfaultfd's
+//!   semantics, and the seam;
 //! - [`own_memory`]: the pager's own frames, which are real memory: the only `unsafe` file;
 //! - [`store`]: stores in which everything goes wrong that may;
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
-//! - [`oracle`]: what it must read;
-//! - [`trace`]: what happened.
+//! - [`pager`], [`supervisor`]: the real engine attached to all this; [`actor`], [`access`]: the program's threads;
+//! - [`oracle`], [`invariants`]: what must be read, and what must hold of the pager's books;
+//! - [`run`], [`trace`], [`report`], [`shrink`]: a world from its beginning to what is said of it;
+//! - [`mistakes`]: what can be planted in the pager for all this to find.
 
 pub mod access;
 pub mod actor;

@@ -1,7 +1,8 @@
-//! Runs seeds of the simulator: many at once, each worker a process of its own, or one with what happens in it.
+//! Runs seeds of the simulator: many at once, each worker a process of its own, or one with what happens in
+//! it.
 //!
-//! Exit status: 0 where all seeds held, 1 where one failed, 2 where the command line was not understood, 125 where the
-//! simulator itself could not run.
+//! Exit status: 0 where all seeds held, 1 where one failed, 2 where the command line was not understood, 125
+//! where the simulator itself could not run.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -52,7 +53,8 @@ struct Arguments {
     /// Operations of each thread, in place of what the seed says.
     #[arg(long, value_name = "N")]
     operations: Option<usize>,
-    /// Plant a mistake of the pager's (with feature `planted-bugs`), and stop at the first seed that finds it.
+    /// Plant a mistake of the pager's (with feature `planted-bugs`), and stop at the first seed that finds
+    /// it.
     #[arg(long, value_name = "NAME")]
     plant: Option<String>,
     /// A line of JSON for each seed.

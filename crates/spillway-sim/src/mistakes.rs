@@ -1,6 +1,7 @@
 //! Mistakes that can be planted in the pager (feature `planted-bugs`), by name: each must be found.
 //!
-//! Where each stands: `planted!(K, "name")` in `spillway-pager`, but for the first, which stands below the seam.
+//! Where each stands: `planted!(K, "name")` in `spillway-pager`, but for the first, which stands below the
+//! seam.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

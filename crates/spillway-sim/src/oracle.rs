@@ -105,12 +105,14 @@ impl World {
             let found = describe(contents, part);
             let wanted = expected.tags[part];
             self.fail(format!(
-                "process {process} reads {found} in part {part} of page {page:#x}, where it wrote {wanted} last"
+                "process {process} reads {found} in part {part} of page {page:#x}, where it wrote {wanted} \
+                 last"
             ));
         }
     }
 
-    /// A thread gets SIGBUS for a page: there must be a line that says why, and something that went wrong before.
+    /// A thread gets SIGBUS for a page: there must be a line that says why, and something that went wrong
+    /// before.
     pub fn check_refusal(&mut self, process: usize, page: u64) {
         let address = format!("{:#x} ", page << 12);
         let told = &self.processes[process].told;

@@ -1,8 +1,9 @@
-//! The pager's own memory, which is real: frames are written here as the kernel would, and read as the pager does.
+//! The pager's own memory, which is real: frames are written here as the kernel would, and read as the pager
+//! does.
 //!
-//! One thread runs a whole world, so nothing here happens while something else does. A reference to a frame that the pager
-//! keeps over a turn, in which a wrong pager would have the frame filled or emptied, sees that: that is how such mistakes
-//! are found.
+//! One thread runs a whole world, so nothing here happens while something else does. A reference to a frame
+//! that the pager keeps over a turn, in which a wrong pager would have the frame filled or emptied, sees
+//! that: that is how such mistakes are found.
 #![allow(unsafe_code)]
 
 use spillway_core::page::{PAGE_SIZE, Page};
@@ -12,8 +13,8 @@ use crate::contents::SCRIBBLE;
 
 /// Fills the first page of a range, as the kernel does when it moves a page there.
 pub fn fill(frame: FrameRange<'_>, contents: &Page) {
-    // SAFETY: only this thread runs. The pager reads frames in Writeback only, which are never filled by a pager that is right;
-    // of one that is wrong the bytes are read as they are then.
+    // SAFETY: only this thread runs. The pager reads frames in Writeback only, which are never filled by a
+    // pager that is right; of one that is wrong the bytes are read as they are then.
     unsafe { frame.write(contents) }
 }
 

@@ -220,8 +220,8 @@ pub fn ready_inline(process: usize, pager: &mut Pager) {
     with(|world| world.processes[process].pager = Some(*pager));
 }
 
-/// The engine that a forked child finds in its memory, its frames with what they hold. The two kernels' page tables of the
-/// pager's own areas are made to agree.
+/// The engine that a forked child finds in its memory, its frames with what they hold. The two kernels' page
+/// tables of the pager's own areas are made to agree.
 pub fn forked_engine(
     parent: usize,
     child: usize,

@@ -1,7 +1,8 @@
 //! What a simulated program has: its mappings, which of its threads uses what, and what devices hold.
 //!
-//! A program is free of races of its own: what one thread unmaps, moves or protects no other uses meanwhile. So each read
-//! has one right answer. Pages that are being discarded may be read, which gives what they held or zeros.
+//! A program is free of races of its own: what one thread unmaps, moves or protects no other uses meanwhile.
+//! So each read has one right answer. Pages that are being discarded may be read, which gives what they held
+//! or zeros.
 
 use std::collections::BTreeMap;
 
@@ -242,8 +243,8 @@ impl Program {
         }
     }
 
-    /// What a child begins with: all of it but what others of the parent's threads were just changing, which the child's only
-    /// thread leaves alone.
+    /// What a child begins with: all of it but what others of the parent's threads were just changing, which
+    /// the child's only thread leaves alone.
     #[must_use]
     pub fn forked(&self) -> Self {
         let mut child = Self {

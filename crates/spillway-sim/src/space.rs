@@ -1,7 +1,9 @@
-//! One process's address space, as the kernel keeps it: mappings, page table entries, and what userfaultfd(2) does to them.
+//! One process's address space, as the kernel keeps it: mappings, page table entries, and what userfaultfd(2)
+//! does to them.
 //!
 //! Semantics: `Documentation/admin-guide/mm/userfaultfd.rst`, `mm/userfaultfd.c` of Linux 6.18, and what
-//! `docs/userfaultfd.md` found out. Nothing here draws: what the kernel may do or leave is [`crate::kernel`]'s business.
+//! `docs/userfaultfd.md` found out. Nothing here draws: what the kernel may do or leave is
+//! [`crate::kernel`]'s business.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -175,7 +177,8 @@ impl Space {
         }
     }
 
-    /// mremap(2) of `from` to `to`, where what was there goes. The new place is not registered, nor its pages protected.
+    /// mremap(2) of `from` to `to`, where what was there goes. The new place is not registered, nor its pages
+    /// protected.
     pub fn move_pages(&mut self, physical: &mut Physical, from: Pages, to: u64) {
         let count = from.end - from.start;
         self.unmap(physical, to..to + count);
@@ -229,7 +232,8 @@ impl Space {
         (alike.count() as u64 == pages.end - pages.start).then_some(first)
     }
 
-    /// Whether UFFDIO_COPY and its like may work on a range: ENOENT where it does not lie in one registered mapping.
+    /// Whether UFFDIO_COPY and its like may work on a range: ENOENT where it does not lie in one registered
+    /// mapping.
     pub fn may_fill(&self, pages: Pages, faults: Faults) -> Result<()> {
         let attributes = self.one_mapping(pages).ok_or(Errno::NOENT)?;
         if attributes.registered == Some(faults) { Ok(()) } else { Err(Errno::NOENT) }
@@ -271,8 +275,8 @@ impl Space {
         Ok(())
     }
 
-    /// Whether UFFDIO_MOVE may take pages from, or bring them to, a range of the program's. The other side is the pager's own:
-    /// writable, not executable, not locked. `faults`: it must be registered with that.
+    /// Whether UFFDIO_MOVE may take pages from, or bring them to, a range of the program's. The other side is
+    /// the pager's own: writable, not executable, not locked. `faults`: it must be registered with that.
     pub fn may_move(&self, pages: Pages, faults: Option<Faults>) -> Result<()> {
         self.pages.get(&pages.start).ok_or(Errno::NOENT)?;
         let attributes = self.one_mapping(pages).ok_or(Errno::INVAL)?;
@@ -283,7 +287,8 @@ impl Space {
         }
     }
 
-    /// Takes a page out, for a move: its frame, which is no longer mapped then, or `None` for the page of zeros.
+    /// Takes a page out, for a move: its frame, which is no longer mapped then, or `None` for the page of
+    /// zeros.
     pub fn take_out(&mut self, physical: &Physical, page: u64) -> Result<Option<FrameId>> {
         let mapped = self.pages.get_mut(&page).ok_or(Errno::NOENT)?;
         let taken = match mapped.entry {
@@ -391,8 +396,9 @@ impl Space {
         self.pages.values().map(|mapped| pins(mapped) + u64::from(mapped.attributes.is_locked)).sum()
     }
 
-    /// fork(2): the child's space. Frames are shared until one of the two writes, but for pinned ones, which are copied at
-    /// once. The child is registered with nothing, so nothing is protected there, and locks nothing.
+    /// fork(2): the child's space. Frames are shared until one of the two writes, but for pinned ones, which
+    /// are copied at once. The child is registered with nothing, so nothing is protected there, and locks
+    /// nothing.
     pub fn fork(&mut self, physical: &mut Physical) -> Self {
         let mut pages = BTreeMap::new();
         for (&page, mapped) in

@@ -1,5 +1,5 @@
-//! Stores in which everything goes wrong that may: the real `ram:` and `compressed:` under a cover that takes turns and
-//! spoils pages, and a model of what answers late and out of order.
+//! Stores in which everything goes wrong that may: the real `ram:` and `compressed:` under a cover that takes
+//! turns and spoils pages, and a model of what answers late and out of order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

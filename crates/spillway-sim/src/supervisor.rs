@@ -1,7 +1,8 @@
-//! The supervisor: gives back what dead processes held, with the pager's own code, at the times at which it learns of them.
+//! The supervisor: gives back what dead processes held, with the pager's own code, at the times at which it
+//! learns of them.
 //!
-//! `spillway_pager::run::supervisor` hears of a process's end by its connection, and of a child that never came by looking at the
-//! run's table; the same is done here without sockets.
+//! `spillway_pager::run::supervisor` hears of a process's end by its connection, and of a child that never
+//! came by looking at the run's table; the same is done here without sockets.
 
 use std::time::Duration;
 

@@ -158,8 +158,8 @@ impl Tasks {
         }
     }
 
-    /// Who runs next. Wakes those whose time has come, and lets time pass where everybody waits; `None` where nobody will
-    /// ever run again.
+    /// Who runs next. Wakes those whose time has come, and lets time pass where everybody waits; `None` where
+    /// nobody will ever run again.
     pub fn choose(&mut self, clock_ns: &mut u64, draws: &mut Draws) -> Option<TaskId> {
         if self.runnable.is_empty() && self.next_timeout_ns != u64::MAX {
             self.find_next_timeout();
@@ -194,7 +194,8 @@ impl Tasks {
         Some(next)
     }
 
-    /// The runnable task of the highest priority; now and then one that has waited for long, which no kernel leaves for ever.
+    /// The runnable task of the highest priority; now and then one that has waited for long, which no kernel
+    /// leaves for ever.
     fn highest(&mut self) -> TaskId {
         if self.choices.is_multiple_of(LOOK_EVERY) {
             let oldest = self.runnable.iter().copied().min_by_key(|&id| self.list[id].waits_since);

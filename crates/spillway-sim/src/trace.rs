@@ -1,4 +1,5 @@
-//! What happened, in the order in which it did: kept in words where somebody reads it, and always as one number.
+//! What happened, in the order in which it did: kept in words where somebody reads it, and always as one
+//! number.
 
 /// The events of a world.
 #[derive(Debug, Default)]

@@ -1,8 +1,9 @@
-//! One world: its tasks, its clock, its machine, and the loop that runs them one step after the other on one thread.
+//! One world: its tasks, its clock, its machine, and the loop that runs them one step after the other on one
+//! thread.
 //!
-//! Tasks are coroutines. Each call of the seam, each lock and each operation of a store is a [`turn`]: a place where the
-//! draws may have another task go on. The clock is virtual: it goes on a little with each turn, and jumps to the next
-//! timeout where everybody waits. Equal configurations give equal worlds.
+//! Tasks are coroutines. Each call of the seam, each lock and each operation of a store is a [`turn`]: a
+//! place where the draws may have another task go on. The clock is virtual: it goes on a little with each
+//! turn, and jumps to the next timeout where everybody waits. Equal configurations give equal worlds.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -402,7 +403,8 @@ impl World {
         waiting.into_iter().for_each(|id| self.end_page_wait(id));
     }
 
-    /// Queues a fault of the task that runs, for a handler of its process. The task is to wait for the page then.
+    /// Queues a fault of the task that runs, for a handler of its process. The task is to wait for the page
+    /// then.
     pub fn raise(&mut self, process: usize, address: usize, write: bool, write_protected: bool) {
         let Some(task) = self.tasks.current() else { return };
         self.note(4, address as u64, || {
