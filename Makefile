@@ -2,7 +2,7 @@
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: run rig test test-full build lint loom fuzz deny setup test-tools
+.PHONY: run rig test test-full sim build lint loom fuzz deny setup test-tools
 
 # Builds, and runs a real program on far memory.
 run: setup
@@ -35,10 +35,14 @@ test-full: test
 	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner python3-venv openjdk-17-jre-headless
 	cargo test --locked -p spillway --features full-tests
 	SPILLWAY_FAULT_MODE=inline cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
-	cargo test --locked --release -p spillway-sim --features planted-bugs --test mistakes
-	cargo run --locked --release -p spillway-sim -- --seconds 3600
+	$(MAKE) --no-print-directory sim
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny
+
+# An hour of simulated worlds, then every planted mistake (docs/simulator.md).
+sim:
+	cargo run --locked --release -p spillway-sim -- --seconds 3600
+	cargo test --locked --release -p spillway-sim --features planted-bugs --test mistakes
 
 # The command, the preloaded library and the tests, in the profile that tests run in.
 build:

@@ -227,7 +227,7 @@ impl Config {
         // What was there before the pager came is found by the page map alone.
         let adopts = draws.one_in(3) && !machine.no_page_map;
         let kills = if draws.one_in(4) { draws.within(1..=2) } else { 0 };
-        Self {
+        let config = Self {
             seed,
             strategy,
             limit_pages,
@@ -250,7 +250,46 @@ impl Config {
             kills_at: (0..kills).map(|_| draws.within(200..=60_000)).collect(),
             supervisor_dies_at: if draws.one_in(40) { draws.within(200..=60_000) } else { 0 },
             planted: overrides.planted.clone(),
+        };
+        // What seldom meets by chance.
+        match seed % 50 {
+            7 => config.of_first_writes(),
+            13 => config.of_moves(),
+            _ => config,
         }
+    }
+
+    /// Streams of first writes with room to spare, as the reserve of zeros is for.
+    fn of_first_writes(self) -> Self {
+        let machine = Machine { miscounts_one_in: 4, no_page_map: false, ..self.machine };
+        let habits = Habits { stream: 60, map: 8, unmap: 8, write_percent: 95, ..self.habits };
+        Self {
+            limit_pages: 2304,
+            program_pages: 700,
+            threads: self.threads.min(2),
+            operations: self.operations.min(120),
+            native: false,
+            block_pages: 0,
+            reserve_pages: 1024,
+            kills_at: Vec::new(),
+            machine,
+            habits,
+            ..self
+        }
+    }
+
+    /// Clean pages that mremap(2) moves, in inline mode, where only words tell that they are.
+    fn of_moves(self) -> Self {
+        let machine = Machine { no_page_map: false, no_discard_pages: false, ..self.machine };
+        let habits =
+            Habits { touch: 60, remap: 12, write_percent: 25, stream: 2, pin: 0, lock: 0, ..self.habits };
+        let stores = vec![StoreConfig {
+            kind: StoreKind::Ram,
+            slots: 8 * (self.program_pages + self.limit_pages) as u32,
+            latency_ns: 1_000,
+            faults: StoreFaults::default(),
+        }];
+        Self { inline: true, threads: self.threads.min(3), native: false, machine, habits, stores, ..self }
     }
 }
 

@@ -50,7 +50,7 @@ impl std::fmt::Display for Tag {
 
 /// The pattern behind a part's header: random, or mostly zeros, as compressing stores would have it.
 fn word_at(seed: u64, index: usize) -> u64 {
-    let is_sparse = seed % 4 != 0;
+    let is_sparse = !seed.is_multiple_of(4);
     if is_sparse && index % 32 != 31 {
         return 0;
     }

@@ -10,12 +10,12 @@ impl Draws {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut draws = Self(seed ^ 0x5EED_0F5B_111A_DA77);
-        draws.next();
+        draws.word();
         draws
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
         word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -25,7 +25,7 @@ impl Draws {
 
     /// A number below `bound`; 0 where that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
     /// A number of a range with both ends.
@@ -61,7 +61,7 @@ mod tests {
             assert!(drawn < bound);
             assert_eq!(drawn, other.below(bound));
         }
-        assert_ne!(Draws::new(1).next(), Draws::new(2).next());
+        assert_ne!(Draws::new(1).word(), Draws::new(2).word());
         assert!((0..100).all(|_| (3..=5).contains(&one.within(3..=5))));
         assert!(!one.one_in(0) && one.one_in(1));
         let hits = (0..10_000).filter(|_| one.one_in(10)).count();

@@ -9,8 +9,11 @@
 //! - [`own_memory`]: the pager's own frames, which are real memory: the only `unsafe` file;
 //! - [`store_model`], [`store`]: stores in which everything goes wrong that may;
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
-//! - [`shadow`], [`oracle`]: what it must read;
-//! - [`trace`]: what happened.
+//! - [`pager`], [`supervisor`]: the real engine attached to all this; [`actor`], [`access`]: the program's
+//!   threads;
+//! - [`shadow`], [`oracle`], [`invariants`]: what must be read, and what must hold of the pager's books;
+//! - [`run`], [`trace`], [`report`], [`shrink`]: a world from its beginning to what is said of it;
+//! - [`mistakes`]: what can be planted in the pager for all this to find.
 
 pub mod access;
 pub mod actor;

@@ -191,7 +191,7 @@ impl SimLane {
         if let Some(inner) = &mut self.inner {
             let mut batch = [WriteRequest { slot, page, outcome: Ok(()) }];
             inner.write(&mut batch);
-            return batch.into_iter().map(|request| request.outcome).collect();
+            return batch.into_iter().try_for_each(|request| request.outcome);
         }
         with(|world| {
             world.stores[self.number].pages.insert(slot, Box::new(*page));
@@ -203,7 +203,7 @@ impl SimLane {
         if let Some(inner) = &mut self.inner {
             let mut batch = [ReadRequest { slot, page, outcome: Ok(()) }];
             inner.read(&mut batch);
-            return batch.into_iter().map(|request| request.outcome).collect();
+            return batch.into_iter().try_for_each(|request| request.outcome);
         }
         with(|world| match world.stores[self.number].pages.get(&slot) {
             Some(stored) => *page = **stored,

@@ -24,8 +24,8 @@ use crate::trace::Trace;
 
 /// Words of a task's stack: 256 KiB of addresses, of which few are touched.
 const STACK_WORDS: usize = 1 << 15;
-/// More turns than any world needs.
-const MOST_STEPS: u64 = 20_000_000;
+/// A world that goes on for longer is left there: each of its operations has an end, but there are many.
+const MOST_STEPS: u64 = 8_000_000;
 /// A program's operation must be over after so many turns and so much virtual time.
 const OPERATION_STEPS: u64 = 4_000_000;
 const OPERATION_NS: u64 = 2_000_000_000_000;
@@ -50,7 +50,7 @@ pub struct Failure {
 }
 
 /// What a world came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outcome {
     /// `None` where all was well.
     pub failure: Option<Failure>,
@@ -201,12 +201,6 @@ pub fn run(config: Config, is_traced: bool, begin: impl FnOnce()) -> Outcome {
     }
     let world = WORLD.take();
     world.map_or_else(Outcome::default, World::outcome)
-}
-
-impl Default for Outcome {
-    fn default() -> Self {
-        Self { failure: None, steps: 0, digest: 0, trace: Vec::new(), counts: BTreeMap::new() }
-    }
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
@@ -360,7 +354,8 @@ impl World {
             self.supervisor_is_gone = true;
         }
         if self.steps > MOST_STEPS {
-            self.fail(format!("the world does not end within {MOST_STEPS} turns"));
+            self.count("worlds cut short");
+            self.is_over = true;
         }
     }
 

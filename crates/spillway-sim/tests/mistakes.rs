@@ -1,5 +1,6 @@
 //! Each mistake that is planted in the pager is found (with feature `planted-bugs`).
 #![cfg(feature = "planted-bugs")]
+#![allow(clippy::expect_used)]
 
 use std::process::Command;
 
