@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use spillway_core::page::PAGE_SIZE;
 use spillway_sys::own_memory;
 
 /// Memory straight from the kernel, by system calls that pass libc by.
@@ -52,7 +53,7 @@ unsafe impl Allocator for Pages {
     }
 
     fn page_size(&self) -> usize {
-        4096
+        PAGE_SIZE
     }
 }
 

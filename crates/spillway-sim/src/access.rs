@@ -11,7 +11,7 @@ use crate::world::{World, fail, turn, wait, with};
 /// What came of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// It was made.
+    /// The access was made.
     Done,
     /// The thread gets SIGBUS.
     Bus,

@@ -44,8 +44,8 @@ impl World {
             let found = describe(contents, part);
             let wanted = expected.tags[part];
             self.fail(format!(
-                "process {process} reads {found} in part {part} of page {page:#x}, where it wrote {wanted} \
-                 last"
+                "process {process} reads {found} in part {part} of page {page:#x}, where it wrote \
+                 {wanted} last"
             ));
         }
     }

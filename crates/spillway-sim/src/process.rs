@@ -15,14 +15,14 @@ use crate::tasks::TaskId;
 /// The kernel, as one process of the world has it.
 #[derive(Clone, Copy, Debug)]
 pub struct SimKernel {
-    /// Which process.
+    /// The number of the process.
     pub process: usize,
 }
 
 /// The pager of one process, since its last fork.
 #[derive(Clone, Copy)]
 pub struct Pager {
-    /// Its state.
+    /// The state of the pager.
     pub engine: &'static Engine<SimKernel>,
     /// Its tie to the run.
     pub at: &'static Attachment<SimKernel>,
@@ -35,7 +35,7 @@ pub struct Pager {
 pub struct Message {
     /// Whose fault it is.
     pub task: TaskId,
-    /// The page's address.
+    /// The address of the page.
     pub address: usize,
     /// The access was a write.
     pub write: bool,
@@ -43,7 +43,7 @@ pub struct Message {
     pub write_protected: bool,
 }
 
-/// One process.
+/// One process of the machine.
 #[derive(Default)]
 pub struct Process {
     /// Its memory, as the kernel has it.
@@ -60,7 +60,7 @@ pub struct Process {
     pub pager: Option<Pager>,
     /// The supervisor has welcomed it.
     pub is_connected: bool,
-    /// Its pager serves.
+    /// Its pager serves its faults.
     pub is_ready: bool,
     /// The supervisor has given back what it held.
     pub is_reaped: bool,

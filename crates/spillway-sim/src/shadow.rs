@@ -53,7 +53,7 @@ impl Shadow {
         self.pages.range_mut(pages).for_each(|(_, expected)| expected.or = Some(ZEROS));
     }
 
-    /// mremap(2).
+    /// Pages have moved to another place (mremap(2)).
     pub fn move_pages(&mut self, from: Pages, to: u64) {
         self.forget(to..to + (from.end - from.start));
         let moved: Vec<u64> = self.pages.range(from.clone()).map(|(&page, _)| page).collect();

@@ -11,7 +11,7 @@ use crate::config::{StoreConfig, StoreKind};
 /// A store, as all processes of the world share it.
 pub struct StoreModel {
     pub(crate) config: StoreConfig,
-    /// For messages.
+    /// Its name in messages and settings.
     pub uri: String,
     /// Slots that it offers.
     pub capacity_slots: u32,
@@ -23,7 +23,7 @@ pub struct StoreModel {
     pub(crate) under_way: Vec<UnderWay>,
     /// It has returned, or will return, what was not stored there.
     pub has_spoilt: bool,
-    /// Requests have failed.
+    /// Some of its requests have failed.
     pub has_failed: bool,
     /// It has refused pages for want of room.
     pub has_been_full: bool,

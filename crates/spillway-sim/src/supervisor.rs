@@ -17,7 +17,7 @@ use crate::world::{World, turn, wait, with};
 /// How long a child whose parent was killed may take to come.
 const ORPHANS_PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The supervisor's task.
+/// Adds the supervisor's task to a world.
 pub fn spawn(world: &mut World) {
     world.spawn("supervisor".to_owned(), None, Box::new(supervise));
 }

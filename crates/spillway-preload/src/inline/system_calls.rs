@@ -385,7 +385,8 @@ fn report(number: usize) {
     let bit = 1 << (number % 64);
     if NAMED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         complain(&format!(
-            "system call {number} did not find the memory that it uses; run the program with --fault-mode thread"
+            "system call {number} did not find the memory that it uses; run the program with --fault-mode \
+             thread"
         ));
     }
 }
