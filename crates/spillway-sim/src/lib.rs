@@ -9,7 +9,8 @@
 //! - [`own_memory`]: the pager's own frames, which are real memory: the only `unsafe` file;
 //! - [`store`]: stores in which everything goes wrong that may;
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
-//! - [`pager`], [`supervisor`]: the real engine attached to all this; [`actor`], [`access`]: the program's threads;
+//! - [`pager`], [`supervisor`]: the real engine attached to all this;
+//! - [`actor`], [`access`]: the program's threads;
 //! - [`oracle`], [`invariants`]: what must be read, and what must hold of the pager's books;
 //! - [`run`], [`trace`], [`report`], [`shrink`]: a world from its beginning to what is said of it;
 //! - [`mistakes`]: what can be planted in the pager for all this to find.
