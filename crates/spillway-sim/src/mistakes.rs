@@ -1,4 +1,5 @@
-//! Mistakes that can be planted in the pager (feature `planted-bugs`), by name: each of [`MISTAKES`] must be found.
+//! Mistakes that can be planted in the pager (feature `planted-bugs`), by name: each of [`MISTAKES`] must be
+//! found.
 //!
 //! Where each stands: `planted!(K, "name")` in `spillway-pager`, but for the first, which stands below the
 //! seam.
