@@ -66,8 +66,8 @@ impl Recent {
         Self { seen: histogram.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect() }
     }
 
-    /// How many latencies came since it was last taken, and the one in nanoseconds that `share` of them do not
-    /// exceed; 0 when there are none.
+    /// How many latencies came since it was last taken, and the one in nanoseconds that `share` of them do
+    /// not exceed; 0 when there are none.
     pub fn take(&mut self, histogram: &LatencyHistogram<'_>, share: f64) -> (u64, u64) {
         let counts = histogram.buckets.iter().zip(&mut self.seen).map(|(count, seen)| {
             let now = count.load(Ordering::Relaxed);

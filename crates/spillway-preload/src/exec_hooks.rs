@@ -8,23 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spillway_pager::run::program::{Program, examine};
 use spillway_pager::run::settings::RUN_VARIABLE;
 
+use crate::inline::exec_strings::MOST_STRING_BYTES;
 use crate::inline::system_calls::perform;
 use crate::process::{complain, to_libc};
 use crate::reach::{BadAddress, Reader};
-
-/// `MAX_ARG_STRLEN`: exec refuses longer ones.
-const MOST_STRING_BYTES: usize = 32 * 4096;
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 type Strings = *const *const c_char;
 
-/// execve(2).
+/// Stands in for libc's execve(2), so that the next program is managed too, if it can be.
 pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     to_libc(execute(None, path.expose_provenance(), arguments, environment, 0)) as c_int
 }
 
-/// execveat(2).
+/// Stands in for libc's execveat(2), as [`execve`] does for its own.
 pub unsafe extern "C" fn execveat(
     directory: c_int,
     path: *const c_char,
@@ -47,8 +45,8 @@ pub fn by_number(number: usize, a: [usize; 6]) -> Option<isize> {
     }
 }
 
-/// Returns the raw result, which there is only on failure. What cannot be read is passed on as it is: the kernel knows what
-/// to say of it, and of what else is wrong.
+/// Returns the raw result, which there is only on failure. What cannot be read is passed on as it is: the
+/// kernel knows what to say of it, and of what else is wrong.
 fn execute(
     directory: Option<c_int>,
     path: usize,
@@ -72,13 +70,14 @@ fn execute(
     }
 }
 
-/// fexecve(3).
+/// Stands in for libc's fexecve(3), by an execveat(2) of the open file.
 pub unsafe extern "C" fn fexecve(file: c_int, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the program's own call, as libc makes it.
     unsafe { execveat(file, c"".as_ptr(), arguments, environment, libc::AT_EMPTY_PATH) }
 }
 
-/// The environment of the next program: the given one, with what brings Spillway along put in where it is missing.
+/// The environment of the next program: the given one, with what brings Spillway along put in where it is
+/// missing.
 struct Environment {
     given: Strings,
     /// Pointers, ended by null, where something had to be put in.

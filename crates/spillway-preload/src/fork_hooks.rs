@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_pager::inline::undisturbed::undisturbed;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
@@ -82,7 +83,8 @@ pub const SYS_CLONE3: i64 = 435;
 /// Words of the longest `struct clone_args` that is known here (`CLONE_ARGS_SIZE_VER2`), and their order.
 const CLONE3_WORDS: usize = 11;
 const CLONE3_FIRST_WORDS: usize = 8;
-const CLONE3_MOST_BYTES: usize = 4096;
+/// Bytes at most, known or not: the kernel refuses more than a page.
+const CLONE3_MOST_BYTES: usize = PAGE_SIZE;
 pub const FLAGS: usize = 0;
 const DESCRIPTOR: usize = 1;
 pub const CHILD_TID: usize = 2;
@@ -93,7 +95,7 @@ pub const STACK_BYTES: usize = 6;
 pub const TLS: usize = 7;
 const SET_TID: usize = 8;
 const SET_TID_SIZE: usize = 9;
-/// `MAX_PID_NS_LEVEL`.
+/// The most ids that `set_tid` may have (`MAX_PID_NS_LEVEL`).
 const MOST_SET_TID: usize = 32;
 
 impl CloneArguments {
@@ -269,7 +271,8 @@ extern "C" fn clone_child(start: *mut c_void) -> c_int {
     drop(heap);
     attach_child(child);
     let status = function(argument);
-    // libc would end this thread only, which the pager's would outlive. SAFETY: ends the process.
+    // libc would end this thread only, which the pager's would outlive.
+    // SAFETY: ends the process.
     unsafe { libc::_exit(status) }
 }
 

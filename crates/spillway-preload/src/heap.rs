@@ -1,11 +1,12 @@
-//! The allocator of everything in this library: never the program's, whose locks may be held and whose memory may be
-//! far, and never memory that a hook could see.
+//! The allocator of everything in this library: never the program's, whose locks may be held and whose memory
+//! may be far, and never memory that a hook could see.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use spillway_core::page::PAGE_SIZE;
 use spillway_sys::own_memory;
 
 /// Memory straight from the kernel, by system calls that pass libc by.
@@ -52,7 +53,7 @@ unsafe impl Allocator for Pages {
     }
 
     fn page_size(&self) -> usize {
-        4096
+        PAGE_SIZE
     }
 }
 
@@ -64,8 +65,8 @@ static HEAP: Heap = Heap(Mutex::new(Dlmalloc::new_with_allocator(Pages)));
 /// The heap, held by one thread.
 pub struct Held(#[allow(dead_code, reason = "held until dropped")] MutexGuard<'static, Dlmalloc<Pages>>);
 
-/// Keeps every other thread out of the heap for the moment of a fork: the child would inherit it locked by a thread
-/// that it has not got. Whoever drops the result in the child frees the child's heap.
+/// Keeps every other thread out of the heap for the moment of a fork: the child would inherit it locked by a
+/// thread that it has not got. Whoever drops the result in the child frees the child's heap.
 pub fn hold() -> Held {
     Held(HEAP.0.lock().unwrap_or_else(PoisonError::into_inner))
 }

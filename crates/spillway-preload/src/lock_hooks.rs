@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, getrlimit};
+use spillway_core::page::PAGE_SIZE;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::{maps, own_memory, raw};
 
 use crate::process::{call, failed, to_libc, up};
 
-const PAGE_SIZE: usize = 4096;
 const MLOCK_ONFAULT: usize = libc::MLOCK_ONFAULT as usize;
 
 /// Flags for mlock2(2) of every new mapping, plus one; 0 while mlockall(MCL_FUTURE) is not in force. The
@@ -35,22 +35,22 @@ pub fn lock_new(start: usize, bytes: usize, how: usize) -> bool {
     !failed(raw_lock(libc::SYS_mlock2, start, bytes, how)) || may_lock(bytes).is_ok()
 }
 
-/// mlock(2).
+/// Stands in for libc's mlock(2), so that the range is managed no more.
 pub unsafe extern "C" fn mlock(address: *const c_void, bytes: usize) -> c_int {
     to_libc(lock(libc::SYS_mlock, address.expose_provenance(), bytes, 0)) as c_int
 }
 
-/// mlock2(2).
+/// Stands in for libc's mlock2(2), so that the range is managed no more.
 pub unsafe extern "C" fn mlock2(address: *const c_void, bytes: usize, flags: c_int) -> c_int {
     to_libc(lock(libc::SYS_mlock2, address.expose_provenance(), bytes, flags as usize)) as c_int
 }
 
-/// mlockall(2).
+/// Stands in for libc's mlockall(2), so that the pager's memory is not locked with the program's.
 pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     to_libc(lock_all(flags)) as c_int
 }
 
-/// munlockall(2).
+/// Stands in for libc's munlockall(2), so that new mappings are managed again.
 pub unsafe extern "C" fn munlockall() -> c_int {
     to_libc(unlock_all()) as c_int
 }
@@ -123,7 +123,7 @@ fn locked_bytes(range: &Range<usize>) -> usize {
     bytes
 }
 
-/// mlockall(2).
+/// Does mlockall(2) for the program's memory alone. Returns the raw result.
 fn lock_all(flags: c_int) -> isize {
     let known = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
     if flags & !known != 0 || flags & (libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 {

@@ -4,6 +4,7 @@
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_pager::attach::Startup;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
@@ -14,12 +15,10 @@ use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
 use crate::reach::Reader;
 use crate::{fork_hooks, lock_hooks, process_hooks, remote};
 
-const PAGE_SIZE: usize = 4096;
-const SYS_PROCESS_MADVISE: c_long = 440;
 const SYS_MSEAL: c_long = 462;
 /// More vectors are refused (`UIO_MAXIOV`).
 const MOST_VECTORS: usize = 1024;
-/// `MADV_GUARD_INSTALL` (Linux 6.13).
+/// Takes contents away, and has every access fail (Linux 6.13).
 const MADV_GUARD_INSTALL: c_int = 102;
 const MADV_WIPEONFORK: c_int = 18;
 const MADV_KEEPONFORK: c_int = 19;
@@ -31,7 +30,8 @@ fn is_range(address: usize, bytes: usize) -> bool {
 /// A range whose contents the pager has given up was not taken away by the kernel after all.
 fn contents_lost(what: &str, result: isize) -> ! {
     stop(&format!(
-        "{what} failed (errno {}) for memory that was partly far; the program is stopped before it reads wrong data",
+        "{what} failed (errno {}) for memory that was partly far; the program is stopped before it \
+         reads wrong data",
         -result
     ))
 }
@@ -44,7 +44,7 @@ fn is_manageable(flags: c_int, fd: c_int) -> bool {
     anonymous && flags & left_alone == 0 && lock_hooks::future().is_none()
 }
 
-/// mmap(2).
+/// Stands in for libc's mmap(2), so that the pager knows of new memory, and of what it replaces.
 pub unsafe extern "C" fn mmap(
     address: *mut c_void,
     bytes: usize,
@@ -112,7 +112,7 @@ fn raw_mmap(mut arguments: [usize; 6]) -> isize {
     result
 }
 
-/// munmap(2).
+/// Stands in for libc's munmap(2), so that the pager forgets what was there.
 pub unsafe extern "C" fn munmap(address: *mut c_void, bytes: usize) -> c_int {
     to_libc(raw_munmap(address.expose_provenance(), bytes)) as c_int
 }
@@ -130,7 +130,7 @@ fn raw_munmap(address: usize, bytes: usize) -> isize {
     result
 }
 
-/// mremap(2).
+/// Stands in for libc's mremap(2), so that what is far moves with its mapping.
 pub unsafe extern "C" fn mremap(
     old: *mut c_void,
     old_bytes: usize,
@@ -199,7 +199,7 @@ fn resize_in_place(arguments: [usize; 6]) -> isize {
     result
 }
 
-/// madvise(2).
+/// Stands in for libc's madvise(2), so that the pager hears of advice that takes contents away.
 pub unsafe extern "C" fn madvise(address: *mut c_void, bytes: usize, advice: c_int) -> c_int {
     to_libc(raw_madvise(address.expose_provenance(), bytes, advice)) as c_int
 }
@@ -231,13 +231,13 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
     result
 }
 
-/// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as come before the
-/// first range that is refused.
+/// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as
+/// come before the first range that is refused.
 fn process_madvise(arguments: [usize; 6]) -> isize {
     let [process, vectors, count, advice, flags, _] = arguments;
     if flags != 0 || count > MOST_VECTORS || !is_own_process(process as c_int) {
         // SAFETY: the program's own call.
-        return unsafe { raw::syscall(SYS_PROCESS_MADVISE as usize, arguments) };
+        return unsafe { raw::syscall(libc::SYS_process_madvise as usize, arguments) };
     }
     let (mut done, mut reader) = (0, Reader::default());
     let mut ranges = Vec::new();
@@ -260,7 +260,8 @@ fn process_madvise(arguments: [usize; 6]) -> isize {
 
 /// Whether a descriptor is of this process (pidfd_open(2)).
 fn is_own_process(descriptor: c_int) -> bool {
-    /// `PIDFD_SELF_THREAD_GROUP` (Linux 6.14).
+    /// What the kernel takes for a descriptor of the caller's process (`PIDFD_SELF_THREAD_GROUP`, Linux
+    /// 6.14).
     const PIDFD_SELF: c_int = -10001;
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).unwrap_or_default();
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<u32>().ok());
@@ -365,7 +366,7 @@ pub fn by_number(number: usize, arguments: [usize; 6]) -> Option<isize> {
         libc::SYS_mremap => raw_mremap(arguments),
         libc::SYS_madvise => raw_madvise(a, b, c as c_int),
         libc::SYS_brk => raw_brk(a, 0) as isize,
-        SYS_PROCESS_MADVISE => process_madvise(arguments),
+        libc::SYS_process_madvise => process_madvise(arguments),
         SYS_MSEAL => raw_mseal(arguments),
         _ => return lock_hooks::by_number(number, arguments),
     })

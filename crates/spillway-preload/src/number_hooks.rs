@@ -35,13 +35,13 @@ fn by_number(number: usize, arguments: [usize; 6]) -> isize {
     }
 }
 
-/// mincore(2).
+/// Stands in for libc's mincore(2), which is served by its number.
 pub unsafe extern "C" fn mincore(address: *mut c_void, bytes: usize, to: *mut c_uchar) -> c_int {
     let arguments = [address.expose_provenance(), bytes, to.expose_provenance(), 0, 0, 0];
     to_libc(by_number(libc::SYS_mincore as usize, arguments)) as c_int
 }
 
-/// process_vm_readv(2).
+/// Stands in for libc's process_vm_readv(2), which is served by its number.
 pub unsafe extern "C" fn process_vm_readv(
     pid: libc::pid_t,
     own: usize,
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn process_vm_readv(
     to_libc(by_number(libc::SYS_process_vm_readv as usize, arguments))
 }
 
-/// process_vm_writev(2).
+/// Stands in for libc's process_vm_writev(2), which is served by its number.
 pub unsafe extern "C" fn process_vm_writev(
     pid: libc::pid_t,
     own: usize,

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::attach::Startup;
 use spillway_pager::threads::calls::{Calls, Operation};
+use spillway_sys::raw::MAX_ERRNO;
 use spillway_sys::raw_thread::is_raw_thread;
 
 /// The pager of this process, once the library has started.
@@ -18,7 +19,8 @@ fn calls() -> Option<&'static Calls> {
     Some(&STARTUP.get()?.engine()?.calls)
 }
 
-/// Asks the pager.
+/// Has the pager do an operation. Returns its answer; 0 where there is no pager to ask, and in the pager's
+/// own threads.
 pub fn call<const N: usize>(operation: Operation, arguments: [usize; N]) -> usize {
     if is_raw_thread() {
         return 0;
@@ -46,7 +48,7 @@ pub fn set_errno(errno: i32) {
 
 /// A raw result as libc's wrappers return it.
 pub fn to_libc(result: isize) -> isize {
-    if (-4095..0).contains(&result) {
+    if (-MAX_ERRNO..0).contains(&result) {
         set_errno(-result as i32);
         -1
     } else {
@@ -61,5 +63,5 @@ pub fn up(bytes: usize) -> usize {
 
 /// Whether a raw result is an error.
 pub fn failed(result: isize) -> bool {
-    (-4095..0).contains(&result)
+    (-MAX_ERRNO..0).contains(&result)
 }

@@ -7,12 +7,12 @@ use spillway_sys::raw;
 use crate::inline::presence::is_single_threaded;
 use crate::process::{complain, to_libc};
 
-/// unshare(2).
+/// Stands in for libc's unshare(2), to say why the kernel refuses it.
 pub unsafe extern "C" fn unshare(flags: c_int) -> c_int {
     to_libc(raw_unshare(flags as usize)) as c_int
 }
 
-/// setns(2).
+/// Stands in for libc's setns(2), to say why the kernel refuses it.
 pub unsafe extern "C" fn setns(descriptor: c_int, kind: c_int) -> c_int {
     to_libc(raw_setns(descriptor as usize, kind as usize)) as c_int
 }
@@ -35,7 +35,8 @@ pub fn raw_setns(descriptor: usize, kind: usize) -> isize {
 fn explain_refusal(call: &str, result: isize, wants_one_thread: bool) -> isize {
     if result == -libc::EINVAL as isize && wants_one_thread && is_single_threaded() {
         complain(&format!(
-            "{call}(2) is refused, since Spillway's threads are in this process; clone(2) with the same flags is not"
+            "{call}(2) is refused, since Spillway's threads are in this process; clone(2) with \
+             the same flags is not"
         ));
     }
     result

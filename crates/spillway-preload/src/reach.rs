@@ -23,14 +23,14 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A word.
+    /// Reads a word of eight bytes.
     pub fn word(&mut self, address: usize) -> Result<usize, BadAddress> {
         self.check(address, size_of::<usize>())?;
         // SAFETY: readable by `check`. Another thread that unmaps it now is the program's own mistake.
         Ok(unsafe { std::ptr::with_exposed_provenance::<usize>(address).read_unaligned() })
     }
 
-    /// Half of one.
+    /// Reads four bytes, half a word.
     pub fn half_word(&mut self, address: usize) -> Result<u32, BadAddress> {
         self.check(address, size_of::<u32>())?;
         // SAFETY: as above.

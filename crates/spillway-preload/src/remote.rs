@@ -69,8 +69,8 @@ fn bring_in(pager: &Inline, process: u32, parts: &[[usize; 2]], writes: bool) ->
             static IS_SAID: AtomicBool = AtomicBool::new(false);
             if !IS_SAID.swap(true, Ordering::Relaxed) {
                 complain(&format!(
-                    "process {process} does not bring in its far memory, so another's access to it ends short; \
-                     is it stopped?"
+                    "process {process} does not bring in its far memory, so another's access to it ends \
+                     short; is it stopped?"
                 ));
             }
             false

@@ -13,7 +13,7 @@ const MOST_BYTES: usize = 0x7FFF_F000;
 /// What is left of a list of ranges.
 pub struct Vectors {
     ranges: Vec<[usize; 2]>,
-    /// Bytes of them.
+    /// Bytes that are left in the ranges.
     pub left: usize,
 }
 
@@ -69,7 +69,7 @@ impl Vectors {
     }
 }
 
-/// Ranges as addresses.
+/// The ranges, each from its first address to its end.
 pub fn addresses(vectors: &[[usize; 2]]) -> impl Iterator<Item = Range<usize>> + '_ {
     vectors.iter().map(|&[start, bytes]| start..start.saturating_add(bytes))
 }

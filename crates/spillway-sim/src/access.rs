@@ -3,7 +3,7 @@
 use spillway_core::page::PAGE_SHIFT;
 
 use crate::contents::{PARTS, Tag, write_part};
-use crate::pager::Pager;
+use crate::process::Pager;
 use crate::space::{Access, Faults};
 use crate::tasks::Wait;
 use crate::world::{World, fail, turn, wait, with};
@@ -11,7 +11,7 @@ use crate::world::{World, fail, turn, wait, with};
 /// What came of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// It was made.
+    /// The access was made.
     Done,
     /// The thread gets SIGBUS.
     Bus,
@@ -143,7 +143,7 @@ impl World {
             };
         let tags = if holds(self, expected.tags) { expected.tags } else { or };
         *self.processes[process].shadow.get_mut(page) =
-            crate::oracle::Expected { tags, or: None, ..expected };
+            crate::shadow::Expected { tags, or: None, ..expected };
     }
 }
 

@@ -10,7 +10,8 @@ use spillway_pager::threads::calls::Operation;
 use crate::access::{Reached, Use, reach_in_system_call, use_page};
 use crate::config::Habits;
 use crate::contents::{PARTS, write_part};
-use crate::pager::{self, Pager};
+use crate::pager;
+use crate::process::Pager;
 use crate::program::{OnFork, Pin, Region};
 use crate::space::{Access, Entry, Pages, Protection};
 use crate::supervisor::pid_of;
@@ -28,12 +29,12 @@ const MOST_FORKS: usize = 3;
 const A_REST: Duration = Duration::from_millis(2);
 const MOST_RESTS: usize = 5_000;
 
-/// A thread.
+/// A thread of a program.
 #[derive(Clone, Copy)]
 pub struct Actor {
-    /// Its process.
+    /// The number of its process.
     pub process: usize,
-    /// Its number there.
+    /// Its number in that process.
     pub thread: usize,
     /// What answers its calls.
     pub pager: Pager,
@@ -290,7 +291,7 @@ impl Actor {
         }
     }
 
-    /// mmap(2).
+    /// Maps so many pages, as mmap(2) does, and tells the pager.
     pub fn map(&self, count: u64) {
         let (pages, may_be_native) = with(|world| {
             let process = &mut world.processes[self.process];
@@ -398,7 +399,7 @@ impl Actor {
         turn();
     }
 
-    /// mlock(2), or munlock(2).
+    /// Locks a range in memory, or unlocks it: mlock(2), or munlock(2).
     fn lock(&self) {
         let claimed = with(|world| {
             // Only a part of what the limit has room for.
@@ -551,7 +552,7 @@ impl Actor {
         }
     }
 
-    /// fork(2).
+    /// Forks the process, as fork(2) does, if one more may live.
     fn fork(&self) {
         let stack = with(|world| {
             let alive = world.processes.iter().filter(|process| process.is_alive).count();

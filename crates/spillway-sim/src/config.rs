@@ -109,23 +109,23 @@ pub struct Habits {
     pub stream: u64,
     /// Pages written with zeros.
     pub zero: u64,
-    /// MADV_DONTNEED.
+    /// MADV_DONTNEED, of which the hooks know.
     pub discard: u64,
     /// MADV_DONTNEED past the hooks.
     pub discard_past_hooks: u64,
-    /// New mappings.
+    /// Mappings of new memory.
     pub map: u64,
     /// munmap(2), whole and in part.
     pub unmap: u64,
-    /// mremap(2).
+    /// mremap(2) to another place.
     pub remap: u64,
-    /// mprotect(2).
+    /// mprotect(2) to another protection.
     pub protect: u64,
-    /// mlock(2) and munlock(2).
+    /// mlock(2) and munlock(2) of a range.
     pub lock: u64,
     /// What a child gets of a range.
     pub on_fork: u64,
-    /// fork(2).
+    /// fork(2) of the whole process.
     pub fork: u64,
     /// A device pins pages, writes to them, lets them go.
     pub pin: u64,
@@ -133,13 +133,13 @@ pub struct Habits {
     pub trace: u64,
     /// System calls whose memory is held (inline mode).
     pub hold: u64,
-    /// Leaving inline mode.
+    /// A process leaves inline mode.
     pub leave_inline: u64,
     /// Rests of some milliseconds, in which evictors have their turn.
     pub rest: u64,
 }
 
-/// One world.
+/// What one world is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// What it was made from.
@@ -176,7 +176,7 @@ pub struct Config {
     pub victim_window_pages: usize,
     /// Pages of zeros that are kept ready, at most.
     pub reserve_pages: u64,
-    /// Kernel and machine.
+    /// What kernel and machine do now and then.
     pub machine: Machine,
     /// What the program does.
     pub habits: Habits,

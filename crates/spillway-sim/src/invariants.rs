@@ -122,8 +122,8 @@ impl World {
         let counted = local + native as u64 + reserved as u64;
         if charged != counted {
             return Some(format!(
-                "{charged} pages are charged, and {counted} are local: {local} managed, {native} native, \
-                 {reserved} in reserve"
+                "{charged} pages are charged, and {counted} are local: {local} managed, \
+                 {native} native, {reserved} in reserve"
             ));
         }
         let (resident, charged) = self.resident_and_charged(process)?;

@@ -13,17 +13,11 @@ use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
 use crate::own_memory;
+use crate::process::SimKernel;
 use crate::space::{Access, Entry, Faults, Own, Pages};
 use crate::supervisor::pid_of;
 use crate::tasks::Wait;
 use crate::world::{self, World, turn, wait, with};
-
-/// The kernel, as one process of the world has it.
-#[derive(Clone, Copy, Debug)]
-pub struct SimKernel {
-    /// Which process.
-    pub process: usize,
-}
 
 static ZEROS: Page = [0; PAGE_SIZE];
 

@@ -7,11 +7,11 @@
 //! - [`physical`], [`space`], [`kernel`]: the machine's memory, a process's page table with userfaultfd's
 //!   semantics, and the seam;
 //! - [`own_memory`]: the pager's own frames, which are real memory: the only `unsafe` file;
-//! - [`store`]: stores in which everything goes wrong that may;
+//! - [`store_model`], [`store`]: stores in which everything goes wrong that may;
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
-//! - [`pager`], [`supervisor`]: the real engine attached to all this;
-//! - [`actor`], [`access`]: the program's threads;
-//! - [`oracle`], [`invariants`]: what must be read, and what must hold of the pager's books;
+//! - [`pager`], [`supervisor`]: the real engine attached to all this; [`actor`], [`access`]: the program's
+//!   threads;
+//! - [`shadow`], [`oracle`], [`invariants`]: what must be read, and what must hold of the pager's books;
 //! - [`run`], [`trace`], [`report`], [`shrink`]: a world from its beginning to what is said of it;
 //! - [`mistakes`]: what can be planted in the pager for all this to find.
 
@@ -31,9 +31,11 @@ pub mod process;
 pub mod program;
 pub mod report;
 pub mod run;
+pub mod shadow;
 pub mod shrink;
 pub mod space;
 pub mod store;
+pub mod store_model;
 pub mod supervisor;
 pub mod tasks;
 pub mod trace;

@@ -4,7 +4,7 @@
 //! Where each stands: `planted!(K, "name")` in `spillway-pager`, but for the first, which stands below the
 //! seam.
 
-/// A mistake.
+/// A mistake that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// As `--plant` takes it.
@@ -17,7 +17,7 @@ const fn mistake(name: &'static str, what: &'static str) -> Mistake {
     Mistake { name, what }
 }
 
-/// All of them.
+/// All mistakes that can be planted.
 pub const MISTAKES: &[Mistake] = &[
     mistake("move-miscounted", "UFFDIO_MOVE's count is believed where it moved more"),
     mistake("reserve-miscounted", "the same for pages of the reserve"),

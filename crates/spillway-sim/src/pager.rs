@@ -18,22 +18,12 @@ use spillway_sys::ranges::FrameRange;
 use spillway_sys::uffd::Fault;
 
 use crate::config::Config;
-use crate::kernel::SimKernel;
 use crate::own_memory;
+use crate::process::{Pager, SimKernel};
+use crate::store;
 use crate::supervisor::pid_of;
 use crate::tasks::Wait;
 use crate::world::{self, World, wait, with};
-
-/// The pager of one process, since its last fork.
-#[derive(Clone, Copy)]
-pub struct Pager {
-    /// Its state.
-    pub engine: &'static Engine<SimKernel>,
-    /// Its tie to the run.
-    pub at: &'static Attachment<SimKernel>,
-    /// What serves faults in inline mode.
-    pub inline: Option<&'static Inline<SimKernel>>,
-}
 
 impl Pager {
     /// Asks for something, as a hook does.
@@ -104,7 +94,7 @@ fn attachment(world: &World, process: usize, run: &'static RunState) -> Attachme
     let stores: Vec<OpenStore> = ranges
         .into_iter()
         .enumerate()
-        .map(|(number, range)| OpenStore { store: world.stores[number].handle(number), range })
+        .map(|(number, range)| OpenStore { store: store::handle(&world.stores[number], number), range })
         .collect();
     let classes = || stores.iter().map(|open| open.store.latency_class());
     let waits = classes().any(|class| class == LatencyClass::Remote);

@@ -12,7 +12,7 @@ struct Frame {
     contents: Box<Page>,
     /// Page table entries that name it, of whatever process.
     mappings: u32,
-    /// Pins of devices.
+    /// How often devices have pinned it.
     pins: u32,
 }
 
@@ -73,7 +73,7 @@ impl Physical {
         self.free_if_unused(id);
     }
 
-    /// Pins of devices.
+    /// How often devices have pinned a frame.
     #[must_use]
     pub fn pins(&self, id: FrameId) -> u32 {
         self.frames[id as usize].pins
@@ -99,7 +99,7 @@ impl Physical {
         }
     }
 
-    /// Frames in use.
+    /// How many frames are in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.frames.len() - self.free.len()

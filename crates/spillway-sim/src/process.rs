@@ -2,15 +2,48 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use spillway_pager::inline::Inline;
+use spillway_pager::process::attachment::Attachment;
+use spillway_pager::process::engine::Engine;
 use spillway_pager::run::state::Child;
 
-use crate::oracle::Shadow;
-use crate::pager::Pager;
 use crate::program::Program;
+use crate::shadow::Shadow;
 use crate::space::{Faults, Space};
-use crate::world::Message;
+use crate::tasks::TaskId;
 
-/// One process.
+/// The kernel, as one process of the world has it.
+#[derive(Clone, Copy, Debug)]
+pub struct SimKernel {
+    /// The number of the process.
+    pub process: usize,
+}
+
+/// The pager of one process, since its last fork.
+#[derive(Clone, Copy)]
+pub struct Pager {
+    /// The state of the pager.
+    pub engine: &'static Engine<SimKernel>,
+    /// Its tie to the run.
+    pub at: &'static Attachment<SimKernel>,
+    /// What serves faults in inline mode.
+    pub inline: Option<&'static Inline<SimKernel>>,
+}
+
+/// A fault that waits for a handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Whose fault it is.
+    pub task: TaskId,
+    /// The address of the page.
+    pub address: usize,
+    /// The access was a write.
+    pub write: bool,
+    /// The page is there but protected.
+    pub write_protected: bool,
+}
+
+/// One process of the machine.
 #[derive(Default)]
 pub struct Process {
     /// Its memory, as the kernel has it.
@@ -27,7 +60,7 @@ pub struct Process {
     pub pager: Option<Pager>,
     /// The supervisor has welcomed it.
     pub is_connected: bool,
-    /// Its pager serves.
+    /// Its pager serves its faults.
     pub is_ready: bool,
     /// The supervisor has given back what it held.
     pub is_reaped: bool,

@@ -13,11 +13,11 @@ use crate::space::{Pages, Protection};
 /// A mapping, or a part of one, whose pages are alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Its pages.
+    /// The pages that it covers.
     pub pages: Pages,
     /// What the program may do there.
     pub protection: Protection,
-    /// Locked in memory.
+    /// It is locked in memory (mlock(2)).
     pub is_locked: bool,
     /// What a child gets.
     pub on_fork: OnFork,
@@ -26,11 +26,11 @@ pub struct Region {
 /// What a child gets of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFork {
-    /// The same.
+    /// What the parent has there.
     Keep,
-    /// Zeros.
+    /// A mapping that holds zeros.
     Wipe,
-    /// Nothing.
+    /// Nothing: it is not mapped there.
     Drop,
 }
 
@@ -46,18 +46,18 @@ pub struct Pin {
 /// What is done to a range that others must not use meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Its pages.
+    /// The pages that are claimed.
     pub pages: Pages,
     /// It may be read.
     pub may_be_read: bool,
 }
 
-/// One program.
+/// One program: what it has mapped, and who is at work there.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// Its memory.
+    /// The memory that it has mapped.
     pub regions: Vec<Region>,
-    /// What devices hold.
+    /// The pages that devices hold.
     pub pins: Vec<Pin>,
     claims: Vec<Claim>,
     /// Readers and writers at work, page by page.
@@ -229,7 +229,7 @@ impl Program {
         if write { users.1 += 1 } else { users.0 += 1 }
     }
 
-    /// Notes its end.
+    /// Notes that a use has ended.
     pub fn end_use(&mut self, page: u64, write: bool) {
         if let Some(users) = self.users.get_mut(&page) {
             if write {

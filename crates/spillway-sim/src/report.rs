@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::config::Overrides;
 use crate::world::Outcome;
 
-/// One seed.
+/// What the world of one seed came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeedReport {
-    /// Which.
+    /// The seed of the world.
     pub seed: u64,
     /// Turns that it took.
     pub steps: u64,
@@ -19,14 +19,14 @@ pub struct SeedReport {
     pub failure: Option<FailureReport>,
 }
 
-/// What went wrong.
+/// What went wrong in a world.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailureReport {
-    /// At which turn.
+    /// The turn at which it went wrong.
     pub step: u64,
-    /// In which task.
+    /// The task that ran then.
     pub task: String,
-    /// In words.
+    /// What went wrong, in words.
     pub what: String,
     /// The command that shows it, on the smallest world found.
     pub replay: String,

@@ -8,7 +8,7 @@ use crate::actor;
 use crate::config::Config;
 use crate::pager;
 use crate::process::Process;
-use crate::store::StoreModel;
+use crate::store_model::StoreModel;
 use crate::supervisor::{self, pid_of};
 use crate::tasks::Wait;
 use crate::world::{self, Outcome, World, fail, turn, wait, with};

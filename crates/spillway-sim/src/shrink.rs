@@ -12,9 +12,9 @@ fn kind(failure: &Failure) -> String {
 /// A smaller world of the same seed that fails as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shrunk {
-    /// With these.
+    /// What makes the seed's world smaller.
     pub overrides: Overrides,
-    /// How it fails.
+    /// How the smaller world fails.
     pub failure: Failure,
 }
 

@@ -15,13 +15,13 @@ use crate::physical::{FrameId, Physical};
 /// What the program may do with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// Nothing.
+    /// It may not touch it.
     None,
-    /// Read.
+    /// It may read it.
     Read,
-    /// Read and write.
+    /// It may read and write it.
     Write,
-    /// Read, write and execute.
+    /// It may read, write and execute it.
     Execute,
 }
 
@@ -51,7 +51,7 @@ pub struct Attributes {
     pub is_dropped_on_fork: bool,
     /// A child gets zeros (`MADV_WIPEONFORK`).
     pub is_wiped_on_fork: bool,
-    /// Locked in memory.
+    /// It is locked in memory (mlock(2)).
     pub is_locked: bool,
     /// Keeps mappings apart that the kernel does not merge.
     pub mapping: u32,
@@ -60,20 +60,20 @@ pub struct Attributes {
 /// A page table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Nothing.
+    /// There is no page here.
     Missing,
     /// The machine's shared page of zeros.
     Zero {
-        /// Write-protected by userfaultfd.
+        /// It is write-protected by userfaultfd.
         is_protected: bool,
     },
-    /// A frame.
+    /// A frame of the machine's memory.
     Frame {
-        /// Which.
+        /// The number of the frame.
         id: FrameId,
         /// Not shared since a fork, or made the process's own since.
         is_exclusive: bool,
-        /// Write-protected by userfaultfd.
+        /// It is write-protected by userfaultfd.
         is_protected: bool,
     },
     /// Every access gives SIGBUS.
@@ -92,7 +92,7 @@ impl Entry {
     }
 }
 
-/// One mapped page.
+/// A page that is mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
     /// What its mapping says.
@@ -148,7 +148,7 @@ impl Space {
         self.pages.get(&page).map_or(Entry::Missing, |mapped| mapped.entry)
     }
 
-    /// All mapped pages.
+    /// All mapped pages, by their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Mapped)> {
         self.pages.iter().map(|(&page, mapped)| (page, mapped))
     }
@@ -167,7 +167,7 @@ impl Space {
         self.pages.extend(pages.map(|page| (page, Mapped { attributes, entry: Entry::Missing })));
     }
 
-    /// munmap(2).
+    /// Unmaps pages, as munmap(2) does.
     pub fn unmap(&mut self, physical: &mut Physical, pages: Pages) {
         let numbers: Vec<u64> = self.pages.range(pages).map(|(&page, _)| page).collect();
         for page in numbers {
@@ -199,7 +199,7 @@ impl Space {
         if is_whole { Ok(()) } else { Err(Errno::NOMEM) }
     }
 
-    /// UFFDIO_REGISTER.
+    /// Registers pages for userfaultfd, as UFFDIO_REGISTER does.
     pub fn register(&mut self, pages: Pages, faults: Faults) -> Result<()> {
         let mut of_range = self.pages.range(pages.clone()).peekable();
         if of_range.peek().is_none() {

@@ -1,120 +1,27 @@
 //! Stores in which everything goes wrong that may: the real `ram:` and `compressed:` under a cover that takes
 //! turns and spoils pages, and a model of what answers late and out of order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_store::{Lane, LatencyClass, ReadRequest, Room, Store, StoreError, StoreSpec, WriteRequest};
+use spillway_store::{Lane, LatencyClass, ReadRequest, Room, Store, StoreError, WriteRequest};
 
-use crate::config::{StoreConfig, StoreKind};
+use crate::config::StoreKind;
 use crate::contents::SCRIBBLE;
+use crate::store_model::{Fate, StoreModel, UnderWay};
 use crate::world::{self, World, with};
 
-/// A store, as all processes of the world share it.
-pub struct StoreModel {
-    config: StoreConfig,
-    /// For messages.
-    pub uri: String,
-    /// Slots that it offers.
-    pub capacity_slots: u32,
-    /// The real one below.
-    inner: Option<Arc<dyn Store>>,
-    /// What the modelled one holds.
-    pages: BTreeMap<u32, Box<Page>>,
-    requests: u64,
-    under_way: Vec<UnderWay>,
-    /// It has returned, or will return, what was not stored there.
-    pub has_spoilt: bool,
-    /// Requests have failed.
-    pub has_failed: bool,
-    /// It has refused pages for want of room.
-    pub has_been_full: bool,
-}
-
-/// A request that is not done yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct UnderWay {
-    process: Option<usize>,
-    slot: u32,
-    is_write: bool,
-}
-
-/// What becomes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Done,
-    Fails,
-    Dead,
-    Full,
-    Damaged,
-    Forgotten,
-    Misplaced,
-}
-
-impl StoreModel {
-    /// A store by its number among those of the run.
-    ///
-    /// # Errors
-    /// Where the real store below cannot be made.
-    pub fn new(number: usize, config: &StoreConfig) -> Result<Self, StoreError> {
-        let bytes = u64::from(config.slots) * PAGE_SIZE as u64;
-        let uri = match config.kind {
-            StoreKind::Ram => format!("ram:?size={bytes}"),
-            StoreKind::Compressed => format!("compressed:?size={}", bytes / 4),
-            StoreKind::Remote => format!("nbd://10.0.0.{number}:10809/a"),
-        };
-        let inner = match config.kind {
-            StoreKind::Remote => None,
-            _ => Some(open(&uri)?),
-        };
-        let capacity_slots = inner.as_ref().map_or(config.slots, |inner| inner.capacity_slots());
-        Ok(Self {
-            config: config.clone(),
-            uri,
-            capacity_slots,
-            inner,
-            pages: BTreeMap::new(),
-            requests: 0,
-            under_way: Vec::new(),
-            has_spoilt: false,
-            has_failed: false,
-            has_been_full: false,
-        })
-    }
-
-    /// What a process opens.
-    #[must_use]
-    pub fn handle(&self, number: usize) -> Arc<dyn Store> {
-        let (uri, capacity_slots, inner) = (self.uri.clone(), self.capacity_slots, self.inner.clone());
-        let latency_class = match self.config.kind {
-            StoreKind::Ram => LatencyClass::Memory,
-            StoreKind::Compressed => LatencyClass::Compression,
-            StoreKind::Remote => LatencyClass::Remote,
-        };
-        Arc::new(SimStore { number, uri, capacity_slots, latency_class, inner })
-    }
-
-    fn error(&self, fate: Fate) -> StoreError {
-        let store = self.uri.clone();
-        match fate {
-            Fate::Full => StoreError::Full { store },
-            Fate::Dead => StoreError::Gone { store, reason: "the simulated store has died".to_owned() },
-            _ => StoreError::Io { store, reason: "the simulated store has failed".to_owned() },
-        }
-    }
-}
-
-fn open(uri: &str) -> Result<Arc<dyn Store>, StoreError> {
-    let unusable = |reason: String| StoreError::Unusable {
-        store: uri.to_owned(),
-        reason,
-        remedy: "this is a mistake of the simulator's".to_owned(),
+/// A store as a process opens it.
+#[must_use]
+pub fn handle(model: &StoreModel, number: usize) -> Arc<dyn Store> {
+    let (uri, capacity_slots, inner) = (model.uri.clone(), model.capacity_slots, model.inner.clone());
+    let latency_class = match model.config.kind {
+        StoreKind::Ram => LatencyClass::Memory,
+        StoreKind::Compressed => LatencyClass::Compression,
+        StoreKind::Remote => LatencyClass::Remote,
     };
-    let spec: StoreSpec = uri.parse().map_err(|error| unusable(format!("{error}")))?;
-    let parts = spec.prepare("simulated")?;
-    spec.open(parts, "simulated")
+    Arc::new(SimStore { number, uri, capacity_slots, latency_class, inner })
 }
 
 impl World {
@@ -406,7 +313,7 @@ impl Lane for SimLane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Overrides, StoreFaults};
+    use crate::config::{Config, Overrides, StoreConfig, StoreFaults};
 
     const PAGE: Page = [5; PAGE_SIZE];
 
@@ -420,11 +327,11 @@ mod tests {
         let store = StoreConfig { kind, slots: 64, latency_ns: 1000, faults };
         let outcome = world::run(config, false, || {
             let model = StoreModel::new(0, &store).unwrap();
-            let handle = model.handle(0);
+            let store = handle(&model, 0);
             with(|world| {
                 world.stores.push(model);
                 let body = move || {
-                    work(&mut *handle.open_lane().unwrap());
+                    work(&mut *store.open_lane().unwrap());
                     with(|world| world.is_over = true);
                     world::turn();
                 };

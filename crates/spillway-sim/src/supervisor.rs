@@ -9,21 +9,22 @@ use std::time::Duration;
 use spillway_pager::run::state::{PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
 use spillway_store::Lane;
 
+use crate::store::handle;
+use crate::store_model::StoreModel;
 use crate::tasks::Wait;
 use crate::world::{World, turn, wait, with};
 
 /// How long a child whose parent was killed may take to come.
 const ORPHANS_PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The supervisor's task.
+/// Adds the supervisor's task to a world.
 pub fn spawn(world: &mut World) {
     world.spawn("supervisor".to_owned(), None, Box::new(supervise));
 }
 
 fn supervise() {
     let (run, mut lanes) = with(|world| {
-        let open =
-            |(number, store): (usize, &crate::store::StoreModel)| store.handle(number).open_lane().ok();
+        let open = |(number, store): (usize, &StoreModel)| handle(store, number).open_lane().ok();
         let lanes: Vec<_> = world.stores.iter().enumerate().filter_map(open).collect();
         (world.run, lanes)
     });

@@ -15,11 +15,11 @@ pub type TaskId = usize;
 pub enum Wait {
     /// Nothing: it runs when its turn comes.
     Nothing,
-    /// Time alone.
+    /// Only for time to pass.
     Sleep,
     /// A page of its process, or a doorbell.
     Page {
-        /// Its address.
+        /// The address that was touched.
         address: usize,
     },
     /// A message of a fault in its process.
@@ -32,10 +32,10 @@ pub enum Wait {
     Forever,
 }
 
-/// One thread.
+/// One thread of the simulated machine.
 #[derive(Debug)]
 pub struct Task {
-    /// For the trace.
+    /// Its name, for the trace.
     pub name: String,
     /// Whose it is; `None` for the machine's own.
     pub process: Option<usize>,
@@ -52,7 +52,7 @@ pub struct Task {
     waits_since: u64,
 }
 
-/// All tasks.
+/// All tasks, and whose turn it is.
 #[derive(Debug)]
 pub struct Tasks {
     list: Vec<Task>,
@@ -65,7 +65,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// None so far.
+    /// No tasks so far, to be scheduled by a strategy.
     #[must_use]
     pub fn new(strategy: Strategy) -> Self {
         Self {
@@ -98,18 +98,18 @@ impl Tasks {
         id
     }
 
-    /// One task.
+    /// The task of that number.
     #[must_use]
     pub fn get(&self, id: TaskId) -> &Task {
         &self.list[id]
     }
 
-    /// All of them.
+    /// All tasks, by their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.list.iter().enumerate()
     }
 
-    /// Who runs now.
+    /// The task that runs now.
     #[must_use]
     pub fn current(&self) -> Option<TaskId> {
         self.current

@@ -17,8 +17,8 @@ use spillway_pager::run::state::RunState;
 use crate::config::Config;
 use crate::draws::Draws;
 use crate::physical::Physical;
-use crate::process::Process;
-use crate::store::StoreModel;
+use crate::process::{Message, Process};
+use crate::store_model::StoreModel;
 use crate::tasks::{TaskId, Tasks, Wait};
 use crate::trace::Trace;
 
@@ -45,7 +45,7 @@ pub struct Failure {
     pub step: u64,
     /// The task that ran.
     pub task: String,
-    /// What it is.
+    /// What is wrong, in words.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ pub struct Failure {
 pub struct Outcome {
     /// `None` where all was well.
     pub failure: Option<Failure>,
-    /// Turns.
+    /// Turns that it took.
     pub steps: u64,
     /// All events as one number.
     pub digest: u64,
@@ -68,15 +68,15 @@ pub struct Outcome {
 pub struct World {
     /// What it was made from.
     pub config: Config,
-    /// Chance.
+    /// Where all chance comes from.
     pub draws: Draws,
-    /// Virtual nanoseconds.
+    /// The virtual clock, in nanoseconds.
     pub clock_ns: u64,
-    /// Turns so far.
+    /// Turns that were taken so far.
     pub steps: u64,
-    /// Threads.
+    /// The threads of all processes, and the machine's own.
     pub tasks: Tasks,
-    /// The machine's memory.
+    /// The frames of the machine's memory.
     pub physical: Physical,
     /// Processes, also those that have ended.
     pub processes: Vec<Process>,
@@ -90,9 +90,9 @@ pub struct World {
     pub had_pins: bool,
     /// The last version that a program wrote.
     pub version: u32,
-    /// What happened.
+    /// What happened, event by event.
     pub trace: Trace,
-    /// What went wrong.
+    /// What went wrong first, if anything.
     pub failure: Option<Failure>,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
@@ -208,19 +208,6 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     let kept = PANIC.take();
     format!("a panic: {}", kept.or(text).unwrap_or_else(|| "of an unknown kind".to_owned()))
-}
-
-/// A fault that waits for a handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// Whose fault it is.
-    pub task: TaskId,
-    /// The page's address.
-    pub address: usize,
-    /// The access was a write.
-    pub write: bool,
-    /// The page is there but protected.
-    pub write_protected: bool,
 }
 
 impl World {

@@ -147,6 +147,7 @@ pub fn touch(page: FrameRange<'_>) {
 /// left.
 pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
     const MOST: usize = 64;
+    const CALL: usize = libc::SYS_process_madvise as usize;
     pages.chunks(MOST).all(|chunk| {
         let mut ranges = [[0_usize; 2]; MOST];
         chunk.iter().zip(&mut ranges).for_each(|(page, range)| *range = [page.start(), PAGE_SIZE]);
@@ -154,13 +155,10 @@ pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
         let at = ranges.as_ptr().expose_provenance();
         let dont_need = Advice::LinuxDontNeed as usize;
         // SAFETY: as for `discard`; the ranges outlive the call.
-        let done =
-            unsafe { crate::raw::syscall(SYS_PROCESS_MADVISE, [process, at, chunk.len(), dont_need, 0, 0]) };
+        let done = unsafe { crate::raw::syscall(CALL, [process, at, chunk.len(), dont_need, 0, 0]) };
         done == (chunk.len() * PAGE_SIZE) as isize || chunk.iter().all(|&page| discard(page).is_ok())
     })
 }
-
-const SYS_PROCESS_MADVISE: usize = 440;
 
 /// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents
 /// stay.
@@ -178,8 +176,8 @@ pub fn is_readable(address: usize) -> bool {
     advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead).is_ok()
 }
 
-/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says EINVAL, and EFAULT
-/// where it finds a page that is far.
+/// Whether the page of `address` is mapped without permission to read it: then `MADV_POPULATE_READ` says
+/// EINVAL, and EFAULT where it finds a page that is far.
 #[must_use]
 pub fn is_forbidden(address: usize) -> bool {
     advise(address & !(PAGE_SIZE - 1), PAGE_SIZE, Advice::LinuxPopulateRead) == Err(Errno::INVAL)

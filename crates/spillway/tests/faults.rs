@@ -233,7 +233,8 @@ fn a_server_that_is_silent_for_a_while_is_waited_for() {
     assert_eq!(hold.ends_whole().complaint(), "");
 }
 
-/// Waits until a program, after `event`, sleeps and has neither used the CPU nor had a page from one look to the next.
+/// Waits until a program, after `event`, sleeps and has neither used the CPU nor had a page from one look to
+/// the next.
 fn stands_still(running: &Running, event: impl Fn() -> bool) {
     let child = child_of(running.pid());
     let mut before = String::new();
@@ -246,8 +247,8 @@ fn stands_still(running: &Running, event: impl Fn() -> bool) {
     });
 }
 
-/// A program that notes SIGTERM and goes on until it can heed it, with memory on a server that says nothing any more and is
-/// waited for longer than this test.
+/// A program that notes SIGTERM and goes on until it can heed it, with memory on a server that says nothing
+/// any more and is waited for longer than this test.
 fn ends_when_told(way: &str) {
     let (server, scene) = (Hostile::start(128 * MIB), Scene::new());
     let uri = server.uri("?timeout=900&reconnect=900");

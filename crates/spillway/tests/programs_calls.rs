@@ -1,5 +1,6 @@
-//! What the kernel says to a program under `spillway run` is what it says without: calls that make processes, execute programs,
-//! close descriptors and lock memory, with all that can be wrong about them, in either fault mode.
+//! What the kernel says to a program under `spillway run` is what it says without: calls that make processes,
+//! execute programs, close descriptors and lock memory, with all that can be wrong about them, in either
+//! fault mode.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -11,8 +12,8 @@ use support::tools::{c_program, tool};
 
 const MODES: [&str; 2] = ["thread", "inline"];
 
-/// Runs a C program as it is, and in each mode on less memory than it wants: it must write the same, and complain of nothing.
-/// An argument `DIRECTORY` is an empty one. Returns the statistics of each mode.
+/// Runs a C program as it is, and in each mode on less memory than it wants: it must write the same, and
+/// complain of nothing. An argument `DIRECTORY` is an empty one. Returns the statistics of each mode.
 fn answers_are_the_same(program: &str, arguments: &[&str]) -> [Stats; 2] {
     let program = c_program(program);
     let started = |launch: &Launch, mode: Option<&str>| {
@@ -41,8 +42,8 @@ fn answers_are_the_same(program: &str, arguments: &[&str]) -> [Stats; 2] {
     })
 }
 
-/// Several processes fork at a time, and kill some of their children at once: each child that comes is the one that was
-/// announced, whatever number it has.
+/// Several processes fork at a time, and kill some of their children at once: each child that comes is the
+/// one that was announced, whatever number it has.
 #[test]
 fn children_are_forked_one_after_the_other_by_many() {
     let [thread, inline] = answers_are_the_same("fork_many", &["500", "wide"]);

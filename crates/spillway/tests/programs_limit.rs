@@ -17,8 +17,8 @@ fn allowed_bytes(local_mib: u64) -> u64 {
     local_mib * MIB + (local_mib * MIB / 100).max(4 * MIB)
 }
 
-/// Looks at a running program until it ends, and at others like it until it has looked a hundred times. One process: all its
-/// anonymous memory counts, the pager's own included.
+/// Looks at a running program until it ends, and at others like it until it has looked a hundred times. One
+/// process: all its anonymous memory counts, the pager's own included.
 fn stays_within(launch: &Launch, program: &str, arguments: &[&str], local_mib: u64) {
     let (mut most, mut looks) = (0, 0);
     while looks < 100 {

@@ -140,7 +140,7 @@ fn wide_lines_are_found_by_their_characters() {
 #[test]
 fn a_doc_comment_says_more_than_three_words() {
     let text = "/// The policy.\nstruct P;\n/// What moves pages between\n/// nodes.\nstruct Q;\n\
-                //// not one\n// nor this";
+                /// / not one\n// nor this";
     assert_eq!(said(&empty_docs(text)), [(1, "a doc comment of 2 words: The policy.")]);
 }
 

@@ -84,8 +84,8 @@ impl Running {
         format!("shm:{}", self.shm)
     }
 
-    /// Waits until the donor has looked after grace times three times more: once after a ring's donor has noticed its end, which
-    /// takes as long as a round.
+    /// Waits until the donor has looked after grace times three times more: once after a ring's donor has
+    /// noticed its end, which takes as long as a round.
     pub fn keeps_house(&self) {
         let enough = self.rounds.load(Ordering::Relaxed) + 3;
         eventually("three rounds of housekeeping", || self.rounds.load(Ordering::Relaxed) >= enough);

@@ -54,8 +54,9 @@ impl<K: Kernel> Worker<K> {
             // then still cannot is pinned: a device may write to it whatever the page table says.
             Err(Errno::BUSY) if !*is_own => {
                 *is_own = true;
-                // Where it fails it has come as far as the page that it failed at. At a page that the program has discarded past
-                // our hooks it would not fail but wait, for a handler that waits for this thread's words.
+                // Where it fails it has come as far as the page that it failed at. At a page that the program
+                // has discarded past our hooks it would not fail but wait, for a handler that waits for this
+                // thread's words.
                 let _ = kernel.make_own(target(run[0].0, self.pages_there(run[0].0, run.len())));
                 kernel.move_to_frames(to, from)?
             }

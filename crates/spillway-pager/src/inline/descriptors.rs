@@ -1,8 +1,9 @@
 //! Descriptors that the program's table has by the same numbers as the pager's, where the program serves its
 //! own faults.
 //!
-//! They lie behind the last that the program may have (RLIMIT_NOFILE), so that it can have each of its own. Where
-//! no number behind it can be had they take the last ones that are free, and the program's limit is lowered to them.
+//! They lie behind the last that the program may have (RLIMIT_NOFILE), so that it can have each of its own.
+//! Where no number behind it can be had they take the last ones that are free, and the program's limit is
+//! lowered to them.
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
@@ -41,8 +42,8 @@ impl RaisedLimit {
         self.before.current.unwrap_or(u64::MAX)
     }
 
-    /// These numbers are not the program's: where they had to be taken from its own, it may have as many fewer, so
-    /// that the kernel tells it so.
+    /// These numbers are not the program's: where they had to be taken from its own, it may have as many
+    /// fewer, so that the kernel tells it so.
     pub(crate) fn leave_out(&mut self, numbers: &[RawFd]) {
         let limit = self.of_program();
         let first = numbers.iter().map(|&number| number as u64).min();

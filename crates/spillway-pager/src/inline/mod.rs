@@ -90,7 +90,8 @@ impl Inline<LiveKernel> {
         if let Some(&taken) = at.descriptors.iter().find(|&&number| process::is_open(number)) {
             return Err(InlineError::Taken(taken));
         }
-        // Where the program has all of its numbers in use, these are the only ones free: each is used to move the next.
+        // Where the program has all of its numbers in use, these are the only ones free: each is used to move
+        // the next.
         let (&own, shared) = at.descriptors.split_last().ok_or(Errno::MFILE)?;
         let pager = process::move_to(pidfd_open(pager_thread, of_a_thread)?, own)?;
         for &number in shared {
@@ -187,9 +188,9 @@ impl<K: Kernel> Inline<K> {
         self.passing_gate(|| self.engine.regions().contains(address))
     }
 
-    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in another thread):
-    /// then the access is to be made again. Elsewhere the kernel says that it would fail again: a hole of a file may be
-    /// read, and not be written because the file's disk is full.
+    /// Whether a page that is not under management was, a moment ago, when the access faulted (mlock(2) in
+    /// another thread): then the access is to be made again. Elsewhere the kernel says that it would fail
+    /// again: a hole of a file may be read, and not be written because the file's disk is full.
     #[must_use]
     pub fn was_given_up(&self, address: usize, write: bool) -> bool {
         // Before the look at the page: what is over by then has left the page to the kernel.
@@ -263,8 +264,9 @@ impl<K: Kernel> Inline<K> {
         served
     }
 
-    /// Brings in what a system call will use of `range`, ready to be written, under `hold` if there is one. What is not ours
-    /// is left alone. No more than `room` bytes, from which they are taken. False when a page cannot be had.
+    /// Brings in what a system call will use of `range`, ready to be written, under `hold` if there is one.
+    /// What is not ours is left alone. No more than `room` bytes, from which they are taken. False when a
+    /// page cannot be had.
     #[must_use]
     pub fn make_ready(&self, range: Range<usize>, hold: Option<&Hold<'_>>, room: &mut usize) -> bool {
         if let Some(hold) = hold {
@@ -321,8 +323,8 @@ impl<K: Kernel> Inline<K> {
         Page::Ready
     }
 
-    /// Goes on to the next managed page of a range whose first is not managed. Memory left to the kernel may be taken over
-    /// while the system call lasts: its pages must be there by then.
+    /// Goes on to the next managed page of a range whose first is not managed. Memory left to the kernel may
+    /// be taken over while the system call lasts: its pages must be there by then.
     fn pass_unmanaged(&self, range: Range<usize>, room: &mut usize) -> usize {
         let behind_first = range.start + PAGE_SIZE;
         let (managed, native) =

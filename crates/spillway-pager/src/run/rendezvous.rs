@@ -81,8 +81,9 @@ pub fn address(name: &str) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
 }
 
-/// Connects to a supervisor, on a thread of the pager. The program may be in a network namespace of its own, where neither the
-/// supervisor nor a donor is to be found: then this thread, and those that it starts, go back to the supervisor's.
+/// Connects to a supervisor, on a thread of the pager. The program may be in a network namespace of its own,
+/// where neither the supervisor nor a donor is to be found: then this thread, and those that it starts, go
+/// back to the supervisor's.
 ///
 /// # Errors
 /// [`RendezvousError::Connection`] where nobody listens.

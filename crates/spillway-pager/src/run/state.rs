@@ -364,11 +364,12 @@ const SLOTS_REAPED_AT_ONCE: usize = 4096;
 
 const FREE: u64 = 0;
 
-/// A child that is about to be forked, or was: its entry, and which of those that have it one after the other. A process
-/// number would not do, since it is another in each namespace (pid_namespaces(7)) and is used again.
+/// A child that is about to be forked, or was: its entry, and which of those that have it one after the
+/// other. A process number would not do, since it is another in each namespace (pid_namespaces(7)) and is
+/// used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Child {
-    /// Its entry.
+    /// Which entry of the run is the child's.
     pub entry: usize,
     /// Which claim of that entry: from 1, and used again only after 2^32 others.
     pub claim: u32,
@@ -381,7 +382,7 @@ impl Child {
         (self.claim as usize) << ENTRY_BITS | self.entry
     }
 
-    /// What [`Self::to_word`] made.
+    /// The child of which [`Self::to_word`] made the word.
     #[must_use]
     pub const fn from_word(word: usize) -> Self {
         Self { entry: word & (MAX_PROCESSES - 1), claim: (word >> ENTRY_BITS) as u32 }

@@ -94,8 +94,9 @@ impl<K: Kernel> Worker<K> {
         child.to_word()
     }
 
-    /// Brings in the pages of a range, ready to be written: a program may run on a stack in managed memory, and
-    /// goes on on it while nobody answers faults. An error where a page has to wait for room, or cannot be had.
+    /// Brings in the pages of a range, ready to be written: a program may run on a stack in managed memory,
+    /// and goes on on it while nobody answers faults. An error where a page has to wait for room, or cannot
+    /// be had.
     fn make_local(&mut self, range: &Range<usize>) -> Result<(), Failure> {
         let parts = self.engine.regions().within(range);
         for address in parts.into_iter().flat_map(|(part, _)| part.step_by(PAGE_SIZE)) {
@@ -123,8 +124,8 @@ impl<K: Kernel> Worker<K> {
         Ok(())
     }
 
-    /// Evicts until the child's copy of this process's local pages fits under the limit, those of the stacks among them, and
-    /// charges it.
+    /// Evicts until the child's copy of this process's local pages fits under the limit, those of the stacks
+    /// among them, and charges it.
     fn make_room_for(&mut self, child: usize, uses: &ForkUses) -> bool {
         let run = self.at.run;
         let started_ns = K::now_ns();

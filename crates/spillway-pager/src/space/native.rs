@@ -76,8 +76,9 @@ impl<K: Kernel> Worker<K> {
         self.engine.native().within(range).iter().map(|(part, _)| part.len()).sum::<usize>() == range.len()
     }
 
-    /// Takes a range out of the set, if all of it is native, and leaves it charged: mremap(2) is going to move it. False where
-    /// it is not. One look under one lock, for others may be taking the range over at this moment.
+    /// Takes a range out of the set, if all of it is native, and leaves it charged: mremap(2) is going to
+    /// move it. False where it is not. One look under one lock, for others may be taking the range over at
+    /// this moment.
     pub(crate) fn lift_native(&self, range: &Range<usize>) -> bool {
         if planted!(K, "native-moved-in-two-looks") {
             let is_whole = self.is_native(range);

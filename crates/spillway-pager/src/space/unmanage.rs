@@ -50,8 +50,8 @@ impl<K: Kernel> Worker<K> {
         0
     }
 
-    /// The same for good: what cannot be had answers with SIGBUS from now on, in either fault mode, for where nothing is the
-    /// kernel will give zeros. True when the page was charged before.
+    /// The same for good: what cannot be had answers with SIGBUS from now on, in either fault mode, for where
+    /// nothing is the kernel will give zeros. True when the page was charged before.
     fn bring_in_for_good(&mut self, page_number: u64, info: PageInfo) -> bool {
         // The kernel says so where it is busy, and where the program has just unmapped the page.
         const TRIES: usize = 64;

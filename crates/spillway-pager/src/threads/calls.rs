@@ -40,10 +40,10 @@ pub enum Operation {
     Unmanage = 7,
     /// What a forked child gets of this range: address, length, `OnFork` as a number.
     SetOnFork = 8,
-    /// A fork is about to happen. Three addresses around which threads go on while paging is stopped: in the stacks of
-    /// the thread that forks and of its child, and in the child's thread-local storage. Three where the kernel writes
-    /// meanwhile: the numbers of the child and its descriptor. Returns the child as one word
-    /// ([`crate::run::state::Child`]) or 0 when there is no room for a process, or [`TRY_AGAIN`].
+    /// A fork is about to happen. Three addresses around which threads go on while paging is stopped: in the
+    /// stacks of the thread that forks and of its child, and in the child's thread-local storage. Three where
+    /// the kernel writes meanwhile: the numbers of the child and its descriptor. Returns the child as one
+    /// word ([`crate::run::state::Child`]) or 0 when there is no room for a process, or [`TRY_AGAIN`].
     ForkBegin = 9,
     /// It has happened: the child's pid (0: it failed), the child as one word.
     ForkEnd = 10,
@@ -140,8 +140,8 @@ impl<K: Kernel> Calls<K> {
         self.doorbells.area.pages(0, SLOTS)
     }
 
-    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only when 64
-    /// threads ask at once, or its doorbell does not ring.
+    /// Asks and waits for the answer. Makes no system call but sched_yield(2) and madvise(2), and these only
+    /// when 64 threads ask at once, or its doorbell does not ring.
     pub fn call<const N: usize>(&self, operation: Operation, arguments: [usize; N]) -> usize {
         let arguments = std::array::from_fn(|index| arguments.get(index).copied().unwrap_or(0));
         loop {

@@ -64,8 +64,8 @@ pub(crate) fn lay_out_afresh(threads: &[ThreadMemory], layout: &TlsLayout) {
     }
 }
 
-/// Gives this thread, which shares the program's file table so far, an empty one of its own. The kernel copies none of the
-/// descriptors that are to be closed, of which there may be very many.
+/// Gives this thread, which shares the program's file table so far, an empty one of its own. The kernel
+/// copies none of the descriptors that are to be closed, of which there may be very many.
 ///
 /// # Errors
 /// ENOMEM where the kernel has no memory for a table.

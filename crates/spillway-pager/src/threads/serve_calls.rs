@@ -1,5 +1,7 @@
 //! What the program's threads ask for, done on a pager thread while the hook waits.
 
+use std::time::Duration;
+
 use spillway_sys::uffd::Fault;
 
 use crate::kernel::Kernel;
@@ -8,6 +10,9 @@ use crate::run::state::{Child, Counter};
 use crate::space::fork::ForkUses;
 use crate::space::regions::OnFork;
 use crate::threads::calls::{Operation, Request, TRY_AGAIN};
+
+/// Before a call that a fork keeps out is turned away.
+const WHILE_A_THREAD_FORKS: Duration = Duration::from_micros(50);
 
 impl<K: Kernel> Worker<K> {
     /// Does what a hook asks for.
@@ -28,7 +33,12 @@ impl<K: Kernel> Worker<K> {
             }
             _ => {}
         }
-        let Some(_pass) = self.engine.enter() else { return TRY_AGAIN };
+        let Some(_pass) = self.engine.enter() else {
+            // Who asks asks again at once, for a hook may not sleep: a filter may forbid it. A fork may take
+            // long.
+            K::sleep(WHILE_A_THREAD_FORKS);
+            return TRY_AGAIN;
+        };
         match request.operation {
             Operation::Map => usize::from(self.map_or_leave(a..a + b, c != 0)),
             Operation::Forget => self.forget(a..a + b),

@@ -6,21 +6,22 @@
 
 use std::ops::Range;
 
+use spillway_core::page::PAGE_SIZE;
+
 use super::shapes::{Part, TEXT_BYTES, shape};
 
 /// Taken for a pointer of unknown length.
 const ANY_BYTES: usize = 4096;
 /// No valid address lies below (`mmap_min_addr`) or above.
 const ADDRESSES: Range<usize> = 1 << 16..1 << 47;
-/// `struct iovec`.
+/// Bytes of a `struct iovec`.
 const VECTOR_BYTES: usize = 16;
-/// `struct msghdr`.
+/// Bytes of a `struct msghdr`.
 const MESSAGE_BYTES: usize = 56;
-/// `struct mmsghdr`.
+/// Bytes of a `struct mmsghdr`, from one to the next.
 const MESSAGES_STEP: usize = 64;
 /// More vectors or messages than this are refused (`UIO_MAXIOV`).
 const MOST_VECTORS: usize = 1024;
-const PAGE_BYTES: usize = 4096;
 
 /// Reads the program's memory; false where that cannot be.
 pub type Read<'a> = &'a dyn Fn(usize, &mut [u8]) -> bool;
@@ -68,7 +69,7 @@ impl Uses<'_> {
             Part::Bytes(bytes) => self.range(start, bytes),
             Part::Times(count, bytes) => self.range(start, a[count].saturating_mul(bytes)),
             Part::Bits(count) => self.range(start, (a[count] & 0x7FFF_FFFF).div_ceil(64) * 8),
-            Part::BytePerPage(bytes) => self.range(start, a[bytes].div_ceil(PAGE_BYTES)),
+            Part::BytePerPage(bytes) => self.range(start, a[bytes].div_ceil(PAGE_SIZE)),
             Part::Control(request) => self.range(start, control_bytes(a[request]).max(ANY_BYTES)),
             Part::Text => self.range(start, TEXT_BYTES),
             Part::LengthAt(index) => {

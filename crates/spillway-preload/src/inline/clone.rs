@@ -31,7 +31,7 @@ const LEAST_BYTES: usize = 64;
 /// More than a page is refused.
 const MOST_WORDS: usize = PAGE_SIZE / 8;
 
-/// `CLONE_CLEAR_SIGHAND`.
+/// Every signal that has a handler gets its default in the child (`CLONE_CLEAR_SIGHAND`).
 const CLEAR_HANDLERS: u64 = 1 << 32;
 const REFUSED: isize = -(libc::ENOSYS as isize);
 

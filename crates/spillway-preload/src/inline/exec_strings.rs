@@ -5,8 +5,8 @@ use spillway_core::page::PAGE_SIZE;
 
 use crate::reach::{BadAddress, Reader};
 
-/// `MAX_ARG_STRLEN`: exec refuses longer ones.
-const MOST_STRING_BYTES: usize = 32 * PAGE_SIZE;
+/// Bytes of a string at most: exec refuses longer ones (`MAX_ARG_STRLEN`).
+pub const MOST_STRING_BYTES: usize = 32 * PAGE_SIZE;
 
 /// Touches the strings of an exec, of which there may be more than can be held. `None` for any other call,
 /// and the kernel's errno where an address is wrong or there are too many.

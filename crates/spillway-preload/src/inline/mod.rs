@@ -16,7 +16,7 @@
 mod arguments;
 mod clone;
 mod descriptors;
-mod exec_strings;
+pub mod exec_strings;
 pub mod leaving;
 pub mod presence;
 mod shapes;
@@ -66,7 +66,7 @@ impl Drop for KeptErrno {
     }
 }
 
-/// SIGBUS.
+/// Handles SIGBUS: serves a fault in managed memory, and hands what is not ours to the program.
 extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
     let _errno = KeptErrno::new();
     let mut context = Context(context);
@@ -90,7 +90,7 @@ fn is_sent(info: &libc::siginfo_t) -> bool {
     info.si_code <= 0
 }
 
-/// SIGSYS.
+/// Handles SIGSYS: performs the system call that was stopped, and hands what is not ours to the program.
 extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context: &mut libc::ucontext_t) {
     let _errno = KeptErrno::new();
     let mut context = Context(context);

@@ -7,7 +7,7 @@ use self::Part::*;
 /// What lies at an address that a system call is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// So many bytes.
+    /// So many bytes, whatever the arguments are.
     Bytes(usize),
     /// As many times the second number of bytes as the argument of the first number says.
     Times(usize, usize),
@@ -242,7 +242,7 @@ pub fn shape(number: usize, a: [usize; 6]) -> Option<&'static [(usize, Part)]> {
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
             &[(1, Vectors(2)), (3, ForeignVectors(4))]
         }
-        PROCESS_MADVISE => &[(1, ForeignVectors(2))],
+        libc::SYS_process_madvise => &[(1, ForeignVectors(2))],
         libc::SYS_getpid
         | libc::SYS_getppid
         | libc::SYS_gettid
@@ -329,7 +329,6 @@ pub fn shape(number: usize, a: [usize; 6]) -> Option<&'static [(usize, Part)]> {
 const EPOLL_CREATE: i64 = 213;
 const CLOSE_RANGE: i64 = 436;
 const FACCESSAT2: i64 = 439;
-const PROCESS_MADVISE: i64 = 440;
 const FCHMODAT2: i64 = 452;
 
 /// By the operation (futex(2)): with a time, with a second word, or with neither.

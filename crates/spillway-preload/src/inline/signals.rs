@@ -66,9 +66,9 @@ pub fn block() -> u64 {
 /// Sets our handlers of SIGBUS and SIGSYS.
 pub fn take_over(on_bus: Handler, on_system_call: Handler) -> Result<()> {
     note_process();
-    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's. SAFETY:
-    // both keep to what handlers may do: memory of their own, locks that no interrupted code of the thread
-    // holds.
+    // While a fault is served nothing else may run in its thread: it may hold locks of the pager's.
+    // SAFETY: both keep to what handlers may do: memory of their own, locks that no interrupted code of the
+    // thread holds.
     let (bus, sys) = unsafe {
         (
             signal::set_handler(libc::SIGBUS, on_bus, allowed(u64::MAX))?,
@@ -87,7 +87,7 @@ pub fn give_back() {
     }
 }
 
-/// rt_sigaction(2).
+/// Does the program's rt_sigaction(2); of a signal that is ours only its wish is kept.
 pub fn action(arguments: [usize; 6]) -> isize {
     changed_action(arguments).unwrap_or(-libc::EFAULT as isize)
 }
@@ -125,7 +125,8 @@ fn changed_action(arguments: [usize; 6]) -> std::result::Result<isize, BadAddres
     Ok(0)
 }
 
-/// rt_sigprocmask(2) by a thread of the program that has `before` blocked. Returns the answer, and what is blocked then.
+/// rt_sigprocmask(2) by a thread of the program that has `before` blocked. Returns the answer, and what is
+/// blocked then.
 pub fn change_mask(arguments: [usize; 6], before: u64) -> (isize, u64) {
     match changed_mask(arguments, before) {
         Ok(mask) => (0, mask),

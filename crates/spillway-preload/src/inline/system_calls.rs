@@ -271,8 +271,9 @@ impl Caller<'_> {
         self.call(number, a)
     }
 
-    /// A call with a mask of blocked signals as its argument `index`: a copy without ours, or the program's own mask.
-    /// The kernel lets signals through as it begins to wait: one that came since the program made the call ends it.
+    /// A call with a mask of blocked signals as its argument `index`: a copy without ours, or the program's
+    /// own mask. The kernel lets signals through as it begins to wait: one that came since the program made
+    /// the call ends it.
     fn with_mask(&self, number: usize, mut a: [usize; 6], index: usize) -> isize {
         let mut mask = Box::new(self.mask);
         if a[index] == 0 {
@@ -384,7 +385,8 @@ fn report(number: usize) {
     let bit = 1 << (number % 64);
     if NAMED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         complain(&format!(
-            "system call {number} did not find the memory that it uses; run the program with --fault-mode thread"
+            "system call {number} did not find the memory that it uses; run the program with --fault-mode \
+             thread"
         ));
     }
 }
