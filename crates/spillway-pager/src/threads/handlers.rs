@@ -7,8 +7,8 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, exit_thread};
 use spillway_sys::uffd::{Fault, RawMessage};
 
+use crate::kernel::Kernel;
 use crate::kernel::live::LiveKernel;
-use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::threads::leader::Lead;
 use crate::threads::raw;
@@ -83,7 +83,6 @@ impl<K: Kernel> Worker<K> {
                 let result = self.serve_call(request);
                 calls.answer(&self.at.kernel, slot, result);
             }
-            None if planted!(K, "second-ring-unanswered") => {}
             None => calls.let_go(&self.at.kernel, slot),
         }
     }
