@@ -442,7 +442,11 @@ impl Actor {
                     attributes.is_dropped_on_fork = false;
                     attributes.is_wiped_on_fork = false;
                 }
-                OnFork::Wipe => attributes.is_wiped_on_fork = true,
+                // A program that wants a range wiped takes MADV_DONTFORK back first.
+                OnFork::Wipe => {
+                    attributes.is_dropped_on_fork = false;
+                    attributes.is_wiped_on_fork = true;
+                }
                 OnFork::Drop => attributes.is_dropped_on_fork = true,
             });
         });
