@@ -29,7 +29,7 @@ const MOST_STEPS: u64 = 8_000_000;
 /// A program's operation must be over after so many turns and so much virtual time.
 const OPERATION_STEPS: u64 = 40_000_000;
 /// An operation that takes longer keeps its world from being cut short: it may be one that never ends.
-const LATE_STEPS: u64 = 1_000_000;
+const LATE_STEPS: u64 = 500_000;
 const OPERATION_NS: u64 = 2_000_000_000_000;
 /// Turns between two looks at what must always hold.
 const CHECK_EVERY: u64 = 512;
@@ -340,7 +340,9 @@ impl World {
     fn stretched(&mut self, time: Duration) -> Duration {
         let most = self.config.machine.sleep_stretch;
         let factor = if self.draws.one_in(2) { 1 + self.draws.below(most) } else { most };
-        time.max(Duration::from_nanos(1)).saturating_mul(factor as u32)
+        // In a long world everybody oversleeps: what waits for a minute must not take a day to simulate.
+        let oversleeping = 1 + self.steps / LATE_STEPS;
+        time.max(Duration::from_nanos(1)).saturating_mul((factor * oversleeping) as u32)
     }
 
     /// What happens whoever runs.
@@ -452,7 +454,9 @@ impl World {
 
     fn has_late_operation(&self) -> bool {
         let alive = self.processes.iter().filter(|process| process.is_alive);
-        alive.flat_map(|process| process.operations.values()).any(|(since, ..)| self.steps - since > LATE_STEPS)
+        alive
+            .flat_map(|process| process.operations.values())
+            .any(|(since, ..)| self.steps - since > LATE_STEPS)
     }
 
     /// No operation of a program takes for ever.

@@ -178,7 +178,10 @@ impl<K: Kernel> Inline<K> {
     #[must_use]
     pub fn may_leave(&self, range: &Range<usize>) -> bool {
         self.passing_gate(|| {
-            !self.engine.regions().within(range).is_empty() || !self.engine.native_within(range).is_empty()
+            // One lock after the other: who has both takes that of native memory first.
+            let native = self.engine.native_within(range);
+            let managed = self.engine.regions().within(range);
+            !native.is_empty() || !managed.is_empty()
         })
     }
 
@@ -327,8 +330,11 @@ impl<K: Kernel> Inline<K> {
     /// be taken over while the system call lasts: its pages must be there by then.
     fn pass_unmanaged(&self, range: Range<usize>, room: &mut usize) -> usize {
         let behind_first = range.start + PAGE_SIZE;
-        let (managed, native) =
-            self.passing_gate(|| (self.engine.regions().within(&range), self.engine.native_within(&range)));
+        let (managed, native) = self.passing_gate(|| {
+            let native = self.engine.native_within(&range);
+            let managed = self.engine.regions().within(&range);
+            (managed, native)
+        });
         let mut next = managed.first().map_or(range.end, |(part, _)| part.start.max(behind_first));
         if self.is_giving_up() {
             // Some of what is no region any more may be on its way out.
