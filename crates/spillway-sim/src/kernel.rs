@@ -17,7 +17,7 @@ use crate::process::SimKernel;
 use crate::space::{Access, Entry, Faults, Own, Pages};
 use crate::supervisor::pid_of;
 use crate::tasks::Wait;
-use crate::world::{self, World, turn, wait, with};
+use crate::world::{self, MOST_LOCK_TRIES, World, fail, turn, wait, with};
 
 static ZEROS: Page = [0; PAGE_SIZE];
 
@@ -238,25 +238,29 @@ impl Kernel for SimKernel {
         world::sleep(time);
     }
 
-    fn relax(_: u32) {
+    fn relax(tries: u32) {
+        if tries > MOST_LOCK_TRIES {
+            fail(|| "a lock is never had: who has it waits too".to_owned());
+        }
         let time = with(|world| 1 + world.draws.below(2_000));
         wait(Wait::Sleep, Some(Duration::from_nanos(time)));
     }
 
     fn give_way() {
         let time = with(|world| 1 + world.draws.below(200_000));
-        wait(Wait::Sleep, Some(Duration::from_nanos(time)));
+        world::sleep(Duration::from_nanos(time));
     }
 
     fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         turn();
-        loop {
+        for tries in 0.. {
             match mutex.try_lock() {
                 Ok(guard) => return guard,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => Self::relax(0),
+                Err(TryLockError::WouldBlock) => Self::relax(tries),
             }
         }
+        unreachable!("a lock is asked for until it is had")
     }
 
     fn turn() {

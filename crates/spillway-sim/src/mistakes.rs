@@ -55,6 +55,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("room-given-back-early", "room is given back before the frames are"),
     mistake("served-page-not-queued", "a page that came in never leaves again"),
     mistake("poison-forgotten", "a page that is lost counts as never written"),
+    mistake("locked-in-the-other-order", "a thread that has the managed ranges waits for the native ones"),
     mistake("locked-page-given-up", "mlock(2) goes on without a page that could not come at once"),
 ];
 

@@ -26,11 +26,14 @@ use crate::trace::Trace;
 const STACK_WORDS: usize = 1 << 15;
 /// A world that goes on for longer is left there: each of its operations has an end, but there are many.
 const MOST_STEPS: u64 = 8_000_000;
-/// A program's operation must be over after so many turns and so much virtual time.
-const OPERATION_STEPS: u64 = 40_000_000;
+/// No longer however late its operations are.
+const MOST_LATE_STEPS: u64 = 24_000_000;
 /// An operation that takes longer keeps its world from being cut short: it may be one that never ends.
 const LATE_STEPS: u64 = 500_000;
-const OPERATION_NS: u64 = 2_000_000_000_000;
+/// A program's operation must be over after so much virtual time: longer than the pager waits for anything.
+const OPERATION_NS: u64 = 400_000_000_000;
+/// Times that a task may ask for a lock that another has: longer than any store takes, which are waited for with locks.
+pub const MOST_LOCK_TRIES: u32 = 3_000_000;
 /// Turns between two looks at what must always hold.
 const CHECK_EVERY: u64 = 512;
 
@@ -357,7 +360,8 @@ impl World {
             self.note(2, 0, || "the supervisor is killed".to_owned());
             self.supervisor_is_gone = true;
         }
-        if self.steps > MOST_STEPS && !self.has_late_operation() {
+        let most_steps = if self.has_late_operation() { MOST_LATE_STEPS } else { MOST_STEPS };
+        if self.steps > most_steps {
             self.count("worlds cut short");
             self.is_over = true;
         }
@@ -464,9 +468,7 @@ impl World {
         let (steps, clock_ns) = (self.steps, self.clock_ns);
         let slow = self.processes.iter().enumerate().filter(|(_, process)| process.is_alive).find_map(
             |(number, process)| {
-                let is_slow = |since: &(u64, u64, String)| {
-                    steps - since.0 > OPERATION_STEPS || clock_ns - since.1 > OPERATION_NS
-                };
+                let is_slow = |since: &(u64, u64, String)| clock_ns - since.1 > OPERATION_NS;
                 let (thread, since) = process.operations.iter().find(|(_, since)| is_slow(since))?;
                 Some(format!(
                     "thread {thread} of process {number} is not done with '{}' after {} turns and {} s",

@@ -29,8 +29,8 @@ use spillway_sys::raw_thread::control_block;
 use spillway_sys::uffd::Fault;
 
 use crate::inline::undisturbed::undisturbed;
-use crate::kernel::Kernel;
 use crate::kernel::live::LiveKernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_number_of, target, target_of};
 use crate::process::attachment::Attachment;
 use crate::process::engine::Engine;
@@ -331,6 +331,10 @@ impl<K: Kernel> Inline<K> {
     fn pass_unmanaged(&self, range: Range<usize>, room: &mut usize) -> usize {
         let behind_first = range.start + PAGE_SIZE;
         let (managed, native) = self.passing_gate(|| {
+            if planted!(K, "locked-in-the-other-order") {
+                let regions = self.engine.regions();
+                return (regions.within(&range), self.engine.native_within(&range));
+            }
             let native = self.engine.native_within(&range);
             let managed = self.engine.regions().within(&range);
             (managed, native)
