@@ -19,6 +19,9 @@ use crate::supervisor::pid_of;
 use crate::tasks::Wait;
 use crate::world::{self, MOST_LOCK_TRIES, World, fail, turn, wait, with};
 
+/// Times that a thread spins before it sleeps, as the live one does.
+const SPINS: u32 = 100;
+
 static ZEROS: Page = [0; PAGE_SIZE];
 
 fn pages_of(range: TargetRange) -> Pages {
@@ -241,6 +244,9 @@ impl Kernel for SimKernel {
     fn relax(tries: u32) {
         if tries > MOST_LOCK_TRIES {
             fail(|| "a lock is never had: who has it waits too".to_owned());
+        }
+        if tries > SPINS {
+            return world::sleep(Duration::from_micros(50));
         }
         let time = with(|world| 1 + world.draws.below(2_000));
         wait(Wait::Sleep, Some(Duration::from_nanos(time)));
