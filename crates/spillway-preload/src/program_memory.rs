@@ -34,7 +34,7 @@ pub fn write_words(address: usize, words: &[usize]) -> Result<(), BadAddress> {
 
 /// Copies between memory of ours and the program's, which is brought in where it is not there.
 fn copy(number: i64, ours: usize, address: usize, bytes: usize) -> Result<(), BadAddress> {
-    /// Without a hold pages may go again before the copy is made.
+    /// Without a hold pages may go again before the copy is made, and another thread may protect them.
     const TRIES: usize = 64;
     if copied(number, ours, address, bytes) {
         return Ok(());
@@ -50,7 +50,7 @@ fn copy(number: i64, ours: usize, address: usize, bytes: usize) -> Result<(), Ba
         if is_ready && copied(number, ours, address, bytes) {
             return Ok(());
         }
-        if !is_ready || hold.is_some() {
+        if !is_ready {
             break;
         }
     }
