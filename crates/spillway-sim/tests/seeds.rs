@@ -49,3 +49,15 @@ fn a_wrong_command_line_is_refused() {
     assert_eq!(simulator(&["--seed", "x"]).status.code(), Some(2));
     assert_eq!(simulator(&["--trace"]).status.code(), Some(2));
 }
+
+/// Each showed a mistake of the pager's that is mended: see "What it found in the pager" in
+/// `docs/simulator.md`.
+#[test]
+fn seeds_that_found_a_mistake_hold() {
+    for seed in
+        ["34", "197", "338", "340", "385", "444", "455", "727", "1142", "1154", "1497", "2497", "2866"]
+    {
+        let output = simulator(&["--seed", seed]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
