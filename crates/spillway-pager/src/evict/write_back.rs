@@ -1,7 +1,7 @@
 //! Write-back: what lies in frames goes to slots, a batch at a time.
 
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_core::page_word::{PageInfo, PageState, Queue};
+use spillway_core::page_word::{PageInfo, PageState, PageWord, Queue};
 use spillway_core::transitions::{Finish, finish_writeback, is_queued_inactive};
 use spillway_sys::memory;
 
@@ -41,20 +41,43 @@ impl<K: Kernel> Worker<K> {
         }
         self.choose_how_kept(&mut victims);
         self.write(&mut victims);
+        // Who has a page's word may wait for room: what the other pages give back comes first.
+        let mut busy = Vec::new();
         let mut freed = Vec::with_capacity(victims.len());
         for page in victims {
-            self.finish(page, &mut freed);
+            match self.try_lock_victim(&page) {
+                Some((word, info)) => self.finish(page, word, info, &mut freed),
+                None => busy.push(page),
+            }
         }
+        let mut count = self.give_back_frames(&mut freed);
+        for page in busy {
+            let Some(word) = self.engine.table.find(page.page_number) else { continue };
+            let info = self.lock(word);
+            self.finish(page, word, info, &mut freed);
+            count += self.give_back_frames(&mut freed);
+        }
+        count
+    }
+
+    fn try_lock_victim(&self, page: &Victim) -> Option<(PageWord<'static>, PageInfo)> {
+        let word = self.engine.table.find(page.page_number)?;
+        Some((word, self.try_lock(word)?))
+    }
+
+    /// Frees frames, and gives the room back that they took. Returns how many.
+    fn give_back_frames(&mut self, freed: &mut Vec<u32>) -> usize {
         let count = freed.len();
         let too_early = planted!(K, "room-given-back-early");
         if too_early {
             self.at.release_local(count as u64);
         }
         self.engine.departures.add(count as u64);
-        self.engine.frames.discard(&self.at.kernel, &mut freed);
+        self.engine.frames.discard(&self.at.kernel, freed);
         if !too_early {
             self.at.release_local(count as u64);
         }
+        freed.clear();
         count
     }
 
@@ -126,11 +149,9 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Settles what became of a page after its write-back.
-    fn finish(&mut self, page: Victim, freed: &mut Vec<u32>) {
-        let Place::Frame(frame) = page.place else { return };
-        let Some(word) = self.engine.table.find(page.page_number) else { return };
-        let mut info = self.lock(word);
+    /// Settles what became of a page after its write-back. Its word is locked, and unlocked here.
+    fn finish(&mut self, page: Victim, word: PageWord<'_>, mut info: PageInfo, freed: &mut Vec<u32>) {
+        let Place::Frame(frame) = page.place else { return self.unlock(page.page_number, word, info) };
         if planted!(K, "touch-overlooked") {
             info.state = PageState::Writeback { frame };
         }
