@@ -26,7 +26,7 @@ test: setup test-tools
 	$(MAKE) --no-print-directory loom
 
 # What holds in either fault mode.
-FAULT_MODE_TESTS = --test faults --test faults_direct --test full_faults --test programs --test programs_limit --test programs_process \
+FAULT_MODE_TESTS = --test faults --test faults_direct --test faults_full --test full_faults --test programs --test programs_limit --test programs_process \
 	--test full_programs
 
 # The same and what takes longer: whole programs and virtual machines, in either fault mode, fuzzing, licences and

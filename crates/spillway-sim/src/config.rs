@@ -65,6 +65,9 @@ pub struct StoreFaults {
     pub misplaces_one_in: u64,
     /// A write is refused for want of room, though there are slots.
     pub full_one_in: u64,
+    /// The store has room for so many pages, fewer than slots; 0 where its slots are all it has. As a file on
+    /// a small disk.
+    pub room_pages: u64,
 }
 
 impl StoreFaults {
@@ -312,13 +315,13 @@ fn stores(draws: &mut Draws, inline: bool, limit_pages: u64, program_pages: u64)
                 kind,
                 slots: slots as u32,
                 latency_ns: draws.pick(&[2_000, 50_000, 1_000_000]),
-                faults: if has_faults { faults(draws) } else { StoreFaults::default() },
+                faults: if has_faults { faults(draws, kind, far_pages) } else { StoreFaults::default() },
             }
         })
         .collect()
 }
 
-fn faults(draws: &mut Draws) -> StoreFaults {
+fn faults(draws: &mut Draws, kind: StoreKind, far_pages: u64) -> StoreFaults {
     let mut faults = StoreFaults { stalls_one_in: draws.pick(&[0, 50, 500]), ..StoreFaults::default() };
     for _ in 0..draws.within(1..=2) {
         let request = draws.within(20..=1_500);
@@ -329,7 +332,12 @@ fn faults(draws: &mut Draws) -> StoreFaults {
             3 => faults.damages_one_in = draws.within(20..=400),
             4 => faults.forgets_one_in = draws.within(20..=400),
             5 => faults.misplaces_one_in = draws.within(20..=400),
-            6 => faults.full_one_in = draws.within(5..=200),
+            6 => match draws.within(5..=200) {
+                share if kind == StoreKind::Remote && share % 2 == 1 => {
+                    faults.room_pages = 16 + far_pages * share / 300;
+                }
+                chance => faults.full_one_in = chance,
+            },
             _ => faults.stalls_one_in = 20,
         }
     }

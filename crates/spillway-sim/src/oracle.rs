@@ -1,7 +1,7 @@
 //! Whether what a process reads is what it must, and whether a page may be withheld for the reason that is
 //! given.
 
-use crate::contents::{describe, holds};
+use crate::contents::{ZEROS, describe, holds};
 use crate::space::Entry;
 use crate::world::World;
 
@@ -64,7 +64,10 @@ impl World {
         let is_justified = match reason_of(&line) {
             Reason::WrongChecksum => self.stores.iter().any(|store| store.has_spoilt),
             Reason::StoreFailed => self.stores.iter().any(|store| store.has_failed),
-            Reason::StoreFull => self.stores.iter().any(|store| store.has_been_full) || self.is_scarce(),
+            Reason::StoreFull => {
+                let was_full = self.stores.iter().any(|store| store.has_been_full) || self.is_scarce();
+                was_full && !self.must_be_kept_by_full_stores(process, page)
+            }
             Reason::Pinned => self.had_pins,
             Reason::Unknown => false,
         };
@@ -75,6 +78,16 @@ impl World {
         }
         self.count("refusals");
         self.processes[process].shadow.get_mut(page).excuse = Some(line);
+    }
+
+    /// A full store keeps what it has: a page that holds something can come in, for its slot is free then.
+    /// Not where another process may have taken what it left, or pages that came in cannot leave again.
+    fn must_be_kept_by_full_stores(&self, process: usize, page: u64) -> bool {
+        let expected = self.processes[process].shadow.get(page);
+        let is_stored = expected.or.is_none() && expected.tags != ZEROS;
+        let full_at_random = self.stores.iter().any(|store| store.config.faults.full_one_in > 0);
+        let failed = self.stores.iter().any(|store| store.has_failed);
+        is_stored && self.processes.len() == 1 && !full_at_random && !failed && !self.had_pins
     }
 
     /// The stores may have fewer slots than there are pages.

@@ -151,7 +151,10 @@ impl Store for SimStore {
     }
 
     fn room(&self) -> Option<Room> {
-        self.inner.as_ref().and_then(|inner| inner.room())
+        match &self.inner {
+            Some(inner) => inner.room(),
+            None => with(|world| world.stores[self.number].room()),
+        }
     }
 }
 
@@ -194,9 +197,13 @@ impl SimLane {
             return batch.into_iter().try_for_each(|request| request.outcome);
         }
         with(|world| {
-            world.stores[self.number].pages.insert(slot, Box::new(*page));
-        });
-        Ok(())
+            let model = &mut world.stores[self.number];
+            if !model.has_room_for(slot) {
+                return Err(model.error(Fate::Full));
+            }
+            model.pages.insert(slot, Box::new(*page));
+            Ok(())
+        })
     }
 
     fn load(&mut self, slot: u32, page: &mut Page) -> Result<(), StoreError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_store::{Store, StoreError, StoreSpec};
+use spillway_store::{Room, Store, StoreError, StoreSpec};
 
 use crate::config::{StoreConfig, StoreKind};
 
@@ -78,6 +78,18 @@ impl StoreModel {
             has_failed: false,
             has_been_full: false,
         })
+    }
+
+    pub(crate) fn has_room_for(&self, slot: u32) -> bool {
+        let room_pages = self.config.faults.room_pages;
+        room_pages == 0 || self.pages.contains_key(&slot) || (self.pages.len() as u64) < room_pages
+    }
+
+    /// What a file system would say of its space.
+    pub(crate) fn room(&self) -> Option<Room> {
+        let capacity_bytes = self.config.faults.room_pages * PAGE_SIZE as u64;
+        let used_bytes = (self.pages.len() * PAGE_SIZE) as u64;
+        (capacity_bytes > 0 && used_bytes > 0).then_some(Room { used_bytes, capacity_bytes })
     }
 
     pub(crate) fn error(&self, fate: Fate) -> StoreError {

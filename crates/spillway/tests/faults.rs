@@ -15,7 +15,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use donor_common::Donor;
-use fault_common::disks::{FailingDevice, SmallDisk};
 use fault_common::{BY_SIGBUS, BY_SIGKILL, Catch, Hold, SOON, Scene, alive_in_group};
 use hostile_nbd::proxy::Proxy;
 use hostile_nbd::scripted::{Scripted, Then};
@@ -383,76 +382,6 @@ fn nobody_listens() {
     let port = support::child::free_port();
     refused_at_the_start(&format!("nbd://127.0.0.1:{port}/"), "cannot connect");
     refused_at_the_start("shm:no-such-donor", "");
-}
-
-// ---- Stores that are too small.
-
-#[test]
-fn a_full_ram_store_keeps_what_it_has() {
-    let filled = Scene::new().fill(32, &["ram:?size=8M"]);
-    filled.expect_nothing_lost("ram:?size=8M");
-}
-
-#[test]
-fn a_fork_for_which_there_is_no_room_fails_and_says_why() {
-    let scene = Scene::new();
-    let mut command = scene.run("8M", &["ram:?size=8M"], c_program("fault_hold"));
-    let mut hold = Hold::start_by(command.args(["14", "1"]));
-    hold.goes_on(2);
-    let complaint = hold.ends_whole().complaint();
-    assert!(complaint.contains("fork failed") && complaint.contains("ram:?size=8M"), "{complaint}");
-    assert!(complaint.contains("Cannot allocate memory"), "what fork(2) returns: {complaint}");
-}
-
-#[test]
-fn a_compressed_store_full_of_noise_keeps_what_it_has() {
-    let filled = Scene::new().fill(32, &["compressed:?size=8M"]);
-    filled.expect_nothing_lost("compressed:?size=8M");
-}
-
-#[test]
-fn a_full_donor_keeps_what_it_has() {
-    let donor = Donor::start("8M", &[]);
-    let uri = donor.tcp_uri("");
-    Scene::new().fill(32, &[&uri]).expect_nothing_lost(&uri);
-}
-
-#[test]
-fn a_full_disk_keeps_what_it_has() {
-    let disk = SmallDisk::tmpfs(8);
-    let uri = format!("file:{}?size=64M", disk.path().display());
-    Scene::new().fill(32, &[&uri]).expect_nothing_lost(&uri);
-}
-
-#[test]
-fn a_device_that_fails_ends_the_program() {
-    let device = FailingDevice::attach(64);
-    let uri = format!("file:{}?size=64M", device.path());
-    let scene = Scene::new();
-    let mut hold = Hold::start(&scene, 24, &[&uri]);
-    hold.goes_on(2);
-    hold.while_stopped(|| device.fail());
-    hold.ends_by_sigbus(&uri, "nput/output error");
-}
-
-#[test]
-fn stores_are_filled_in_the_order_given() {
-    let scene = Scene::new();
-    let first = Donor::start("64M", &[]);
-    let second = Donor::start("64M", &[]);
-    let at_rest = second.resident_bytes();
-    let mut hold = Hold::start(&scene, 24, &[first.tcp_uri(""), second.tcp_uri("")]);
-    hold.goes_on(2);
-    assert!(first.resident_bytes() > at_rest + 14 * MIB && second.resident_bytes() < at_rest + 2 * MIB);
-    hold.ends_whole();
-
-    // The first one is too small: the second one takes over.
-    let small = Donor::start("4M", &[]);
-    let mut hold = Hold::start(&scene, 24, &[small.tcp_uri(""), second.tcp_uri("")]);
-    hold.goes_on(2);
-    assert!(second.resident_bytes() > at_rest + 10 * MIB, "{} {at_rest}", second.resident_bytes());
-    assert_eq!(hold.ends_whole().complaint(), "");
-    assert_eq!(scene.stats().count("faults.refused"), 0);
 }
 
 // ---- Little local memory.

@@ -26,7 +26,7 @@ impl<K: Kernel> Worker<K> {
 
     /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
     pub(crate) fn batch_pages(&self) -> usize {
-        const TRIED_WITHOUT_ROOM: usize = 8;
+        const TRIED_WITHOUT_ROOM: usize = 2;
         if !self.engine.stores_full.load(Ordering::Relaxed) {
             return BATCH_PAGES;
         }

@@ -57,15 +57,18 @@ impl<K: Kernel> Worker<K> {
                 return Err(Failure::Retry);
             }
             let error = self.engine.last_store_error().clone();
-            if let (Origin::Stored, Some(StoreError::Full { .. })) = (origin, &error)
+            // What is stored must come in from a full store: then its slot is free.
+            let is_exchange = origin == Origin::Stored && matches!(error, Some(StoreError::Full { .. }));
+            if is_exchange
                 && !planted!(K, "stored-page-refused-when-full")
                 && self.at.run.budget().try_charge_beyond(1, EXCHANGE_PAGES)
             {
                 self.at.add_local(1);
                 return Ok(());
             }
-            let store_failed = waited_ns > OTHERS_PATIENCE_NS && error.is_some();
-            if store_failed || (all_pinned && waited_ns > PINNED_PATIENCE_NS) || waited_ns > PATIENCE_NS {
+            let store_failed = error.is_some() && !is_exchange && waited_ns > OTHERS_PATIENCE_NS;
+            let none_can_go = (all_pinned || is_exchange) && waited_ns > PINNED_PATIENCE_NS;
+            if store_failed || none_can_go || waited_ns > PATIENCE_NS {
                 return Err(Failure::Refused(self.why_no_room()));
             }
             K::sleep(Duration::from_micros(100));

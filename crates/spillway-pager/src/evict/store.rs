@@ -1,5 +1,6 @@
 //! Writing victims to stores: which store, which slot.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
@@ -37,24 +38,35 @@ impl<K: Kernel> Worker<K> {
 
     fn choose_slots(&mut self, index: usize, victims: &mut [Victim]) {
         let range = self.at.stores[index].range.clone();
+        // Whether a full store has room again is found out by one page, and only where none has a place.
+        let mut tries = match self.engine.stores_full.load(Ordering::Relaxed) {
+            true => usize::from(self.engine.unneeded_slots().is_empty()),
+            false => usize::MAX,
+        };
         for page in victims.iter_mut().filter(|page| page.must_write && !matches!(page.kept, Ok(Some(_)))) {
             let slots = self.at.run.slots();
             let own = page.old_slot.filter(|&slot| {
                 let is_own = !slots.is_shared(slot) || planted!(K, "shared-slot-overwritten");
                 range.contains(&slot) && is_own
             });
-            let slot = own.or_else(|| self.take_slot(range.clone(), page.page_number));
+            let slot = own
+                .or_else(|| self.take_slot_with_room(&range))
+                .or_else(|| {
+                    tries = tries.checked_sub(1)?;
+                    self.take_free_slot(range.clone(), page.page_number)
+                });
             page.kept = slot.map_or_else(|| page.kept.clone(), |slot| Ok(Some(slot)));
         }
     }
 
+    /// While the stores are full: a slot whose page has just come in, so that the store has room for this.
+    fn take_slot_with_room(&mut self, range: &Range<u32>) -> Option<u32> {
+        let full = self.engine.stores_full.load(Ordering::Relaxed);
+        if full { self.reuse_slot(range) } else { None }
+    }
+
     /// A free slot, next to those of the page's neighbours where possible.
-    fn take_slot(&mut self, range: std::ops::Range<u32>, page_number: u64) -> Option<u32> {
-        if self.engine.stores_full.load(Ordering::Relaxed)
-            && let Some(slot) = self.reuse_slot(&range)
-        {
-            return Some(slot);
-        }
+    fn take_free_slot(&mut self, range: Range<u32>, page_number: u64) -> Option<u32> {
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
         let within = (page_number % u64::from(SLAB_SLOTS)) as u32;
         let hint = self.engine.table.slab_of(page_number)?;
@@ -123,6 +135,7 @@ impl<K: Kernel> Worker<K> {
                 }
             }
         }
-        refused.into_iter().for_each(|slot| self.drop_slot(Some(slot)));
+        // Not among the unneeded slots, for those have room in their store.
+        self.give_back_slots(refused);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageWord};
@@ -163,6 +164,7 @@ impl<K: Kernel> Worker<K> {
             let slots: Vec<u32> = unneeded.drain(..).collect();
             drop(unneeded);
             self.give_back_slots(slots);
+            self.engine.stores_full.store(false, Ordering::Relaxed);
         }
     }
 
@@ -184,7 +186,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    fn give_back_slots(&mut self, mut unneeded: Vec<u32>) {
+    /// Drops what slots hold, and lets go of them.
+    pub(crate) fn give_back_slots(&mut self, mut unneeded: Vec<u32>) {
         unneeded.sort_unstable();
         discard(self.at, &mut self.lanes, &unneeded);
         let (slots, held) = (self.at.run.slots(), self.at.run.held(self.at.entry));
