@@ -258,6 +258,8 @@ impl Config {
         match seed % 50 {
             7 => config.of_first_writes(),
             13 => config.of_moves(),
+            21 => config.of_native_moves(),
+            29 => config.of_readers(),
             _ => config,
         }
     }
@@ -284,15 +286,75 @@ impl Config {
     /// Clean pages that mremap(2) moves, in inline mode, where only words tell that they are.
     fn of_moves(self) -> Self {
         let machine = Machine { no_page_map: false, no_discard_pages: false, ..self.machine };
-        let habits =
-            Habits { touch: 60, remap: 12, write_percent: 25, stream: 2, pin: 0, lock: 0, ..self.habits };
+        // Where many pages are written, none are protected.
+        let habits = Habits {
+            touch: 60,
+            remap: 8,
+            write_percent: 6,
+            stream: 0,
+            pin: 0,
+            lock: 0,
+            protect: 0,
+            discard: 0,
+            fork: 0,
+            ..self.habits
+        };
+        let limit_pages = self.limit_pages.min(120);
         let stores = vec![StoreConfig {
             kind: StoreKind::Ram,
             slots: 8 * (self.program_pages + self.limit_pages) as u32,
             latency_ns: 1_000,
             faults: StoreFaults::default(),
         }];
-        Self { inline: true, threads: self.threads.min(3), native: false, machine, habits, stores, ..self }
+        Self {
+            limit_pages,
+            program_pages: 200,
+            operations: 2_500,
+            kills_at: Vec::new(),
+            inline: true,
+            threads: self.threads.min(2),
+            native: false,
+            block_pages: 1,
+            machine,
+            habits,
+            stores,
+            ..self
+        }
+    }
+}
+
+impl Config {
+    /// Memory left to the kernel that mremap(2) moves while others want its room.
+    fn of_native_moves(self) -> Self {
+        let habits = Habits { touch: 10, stream: 10, map: 30, unmap: 30, remap: 60, pin: 0, ..self.habits };
+        Self {
+            strategy: Strategy::Uniform { switch_one_in: 1 },
+            limit_pages: 320,
+            program_pages: 400,
+            threads: self.threads.clamp(3, 4),
+            operations: 600,
+            native: true,
+            adopted_pages: 0,
+            kills_at: Vec::new(),
+            habits,
+            ..self
+        }
+    }
+
+    /// Devices that read what the program reads too.
+    fn of_readers(self) -> Self {
+        let machine = Machine { no_page_map: false, no_discard_pages: false, ..self.machine };
+        let habits =
+            Habits { touch: 60, write_percent: 5, pin: 8, stream: 0, fork: 0, lock: 0, ..self.habits };
+        Self {
+            limit_pages: 120,
+            program_pages: 200,
+            operations: 1_000,
+            native: false,
+            machine,
+            habits,
+            ..self
+        }
     }
 }
 
@@ -311,12 +373,13 @@ fn stores(draws: &mut Draws, inline: bool, limit_pages: u64, program_pages: u64)
                 false => 8 * (program_pages + limit_pages),
             };
             let slots = if kind == StoreKind::Compressed { pages.max(64) * 4 } else { pages.max(64) };
-            StoreConfig {
-                kind,
-                slots: slots as u32,
-                latency_ns: draws.pick(&[2_000, 50_000, 1_000_000]),
-                faults: if has_faults { faults(draws, kind, far_pages) } else { StoreFaults::default() },
+            let latency_ns = draws.pick(&[2_000, 50_000, 1_000_000]);
+            let mut faults = if has_faults { faults(draws, kind, far_pages) } else { StoreFaults::default() };
+            if kind == StoreKind::Ram {
+                // The process's own memory: it is not emptied between the check of a page and its copy.
+                faults.emptied_at_request = 0;
             }
+            StoreConfig { kind, slots: slots as u32, latency_ns, faults }
         })
         .collect()
 }

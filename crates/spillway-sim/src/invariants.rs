@@ -79,8 +79,12 @@ impl World {
         let mut slots: BTreeMap<u32, String> = BTreeMap::new();
         let mut frames: BTreeMap<u32, u64> = BTreeMap::new();
         let mut local = 0;
+        let regions = engine.regions_now()?;
         for (page, word) in engine.table.range(0, 1 << 30) {
             let info = word.peek();
+            if !info.is_absent() && !regions.contains((page as usize) << PAGE_SHIFT) {
+                return Some(format!("page {page:#x} is not managed, and its word says {:?}", info.state));
+            }
             if word.is_locked() {
                 return Some(format!("the word of page {page:#x} is locked"));
             }

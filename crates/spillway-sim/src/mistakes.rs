@@ -57,10 +57,6 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("forgotten-before-unregistered", "words are cleared before the range is unregistered"),
     mistake("locked-page-unpoisoned", "mlock(2) leaves zeros for a page that cannot be had"),
     mistake("locked-page-given-up", "mlock(2) goes on without a page that could not come at once"),
-];
-
-/// Planted too, and not found yet in the few thousand seeds that were tried.
-pub const NOT_FOUND_YET: &[Mistake] = &[
     mistake("dropped-though-pinned", "clean pages are dropped under a device that holds them"),
     mistake("doorbells-stay-mapped", "a spent slot's doorbell rings no more: calls run out of slots"),
     mistake("protection-moved", "mremap(2) keeps a page's protection in its word"),

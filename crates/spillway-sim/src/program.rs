@@ -41,6 +41,8 @@ pub struct Pin {
     pub page: u64,
     /// The frame that it was then.
     pub frame: FrameId,
+    /// It writes there too.
+    pub writes: bool,
 }
 
 /// What is done to a range that others must not use meanwhile.
@@ -304,7 +306,7 @@ mod tests {
         program.give_up_claim(&(140..160));
         assert!(program.claim(&(140..160), false));
         assert_eq!(program.forked().mapped_pages(), 180);
-        program.pins.push(Pin { page: 310, frame: 0 });
+        program.pins.push(Pin { page: 310, frame: 0, writes: true });
         assert!(!program.claim(&(300..311), true));
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillway_pager::run::state::{RunState, slot_ranges};
 
-use crate::actor;
+use crate::actor::life;
 use crate::config::Config;
 use crate::pager;
 use crate::process::Process;
@@ -56,6 +56,6 @@ fn set_up(world: &mut World) -> Result<(), String> {
     world.processes.push(Process { is_alive: true, is_inline: config.inline, entry, ..Process::default() });
     supervisor::spawn(world);
     pager::spawn(world, 0, engine, false);
-    actor::spawn_program(world, 0, config.threads, config.operations);
+    life::spawn_program(world, 0, config.threads, config.operations);
     Ok(())
 }

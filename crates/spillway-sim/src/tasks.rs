@@ -47,6 +47,8 @@ pub struct Task {
     pub is_over: bool,
     /// Its wait ended before its time.
     pub was_woken: bool,
+    /// Turns that it has had since it last waited for anything, were it only for time to pass.
+    pub turns: u64,
     priority: u64,
     /// Choices made when it last ran, or became able to.
     waits_since: u64,
@@ -91,6 +93,7 @@ impl Tasks {
             until_ns,
             is_over: false,
             was_woken: false,
+            turns: 0,
             priority,
             waits_since: self.choices,
         });
@@ -102,6 +105,12 @@ impl Tasks {
     #[must_use]
     pub fn get(&self, id: TaskId) -> &Task {
         &self.list[id]
+    }
+
+    /// Counts a turn of a task. Returns how many it has had without a wait.
+    pub fn count_turn(&mut self, id: TaskId) -> u64 {
+        self.list[id].turns += 1;
+        self.list[id].turns
     }
 
     /// All tasks, by their numbers.
@@ -118,6 +127,7 @@ impl Tasks {
     /// Has a task wait.
     pub fn set_waiting(&mut self, id: TaskId, wait: Wait, until_ns: Option<u64>) {
         let task = &mut self.list[id];
+        task.turns = 0;
         (task.wait, task.until_ns, task.was_woken) = (wait, until_ns, false);
         self.next_timeout_ns = self.next_timeout_ns.min(until_ns.unwrap_or(u64::MAX));
         self.runnable.retain(|&other| other != id);

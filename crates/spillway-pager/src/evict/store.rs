@@ -49,12 +49,10 @@ impl<K: Kernel> Worker<K> {
                 let is_own = !slots.is_shared(slot) || planted!(K, "shared-slot-overwritten");
                 range.contains(&slot) && is_own
             });
-            let slot = own
-                .or_else(|| self.take_slot_with_room(&range))
-                .or_else(|| {
-                    tries = tries.checked_sub(1)?;
-                    self.take_free_slot(range.clone(), page.page_number)
-                });
+            let slot = own.or_else(|| self.take_slot_with_room(&range)).or_else(|| {
+                tries = tries.checked_sub(1)?;
+                self.take_free_slot(range.clone(), page.page_number)
+            });
             page.kept = slot.map_or_else(|| page.kept.clone(), |slot| Ok(Some(slot)));
         }
     }
