@@ -5,7 +5,9 @@
 //! - [`swap`], [`cgroup`]: Linux swap, and the memory limit under which it works, for the time of a benchmark
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
 //! - [`paging`]: both sides in turns
+//! - [`whole`]: whole programs, and under what they run
 //! - [`dcm`]: whole programs, as in dcm's evaluation
+//! - [`programs`]: real programs beside what a user would take instead
 //! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories
 //!   measures it
 //! - [`rig`]: guests with two memory nodes, under the policies for them
@@ -22,10 +24,12 @@ pub mod measured;
 pub mod page;
 pub mod paging;
 pub mod physical;
+pub mod programs;
 pub mod rig;
 pub mod rows;
 pub mod swap;
 pub mod table;
+pub mod whole;
 
 use spillway_report::ChartError;
 use spillway_report::markdown::PageError;
@@ -50,6 +54,14 @@ pub enum BenchError {
         /// The command line of the process.
         command: String,
         /// What happened to the process.
+        reason: String,
+    },
+    /// A program has given a wrong result.
+    #[error("{command} gave a wrong result: {reason}; please report this")]
+    Wrong {
+        /// The command line of the process, or the program's name.
+        command: String,
+        /// What it should have been.
         reason: String,
     },
     /// A file does not hold results.

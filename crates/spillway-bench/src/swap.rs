@@ -64,6 +64,14 @@ impl SwapDevice {
         Ok(device)
     }
 
+    /// Memory that a zram device takes for what it holds; 0 of a RAM disk, which takes all of its own.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let Parts::Zram { number } = self.parts else { return 0 };
+        let stat = fs::read_to_string(format!("/sys/block/zram{number}/mm_stat")).unwrap_or_default();
+        stat.split_whitespace().nth(2).and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+    }
+
     fn ram_disk(bytes: u64) -> Result<Self, BenchError> {
         let directory =
             TempDir::new().map_err(|error| BenchError::setup("make a directory", error, REMEDY))?;

@@ -1,23 +1,18 @@
 //! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux
 //! swap.
 //!
-//! - [`workload`]: what the programs have in common; [`sequential`], [`snap`], [`postgres`], [`spark`]: the
-//!   programs; [`programs`]: their list
-//! - [`conditions`]: under what they run; `run`: one run
+//! - [`sequential`], [`snap`], [`postgres`], [`spark`]: the programs; [`programs`]: their list
 //! - [`report`], [`tables`], `means`, `goals`: what comes out, beside the paper's figures
 
-pub mod conditions;
 mod goals;
 mod means;
 pub mod postgres;
 pub mod programs;
 pub mod report;
-mod run;
 pub mod sequential;
 pub mod snap;
 pub mod spark;
 pub mod tables;
-pub mod workload;
 
 use std::path::Path;
 use std::process::Command;
@@ -29,10 +24,10 @@ use crate::cgroup::{MemoryGroup, Used};
 use crate::donor::{self, Donor};
 use crate::machine::Machine;
 use crate::swap::{Kind, PageCluster, SwapDevice};
-use conditions::Conditions;
+use crate::whole::conditions::Conditions;
+use crate::whole::workload::{Run, Site, Workload};
 use programs::WorkloadKind;
 use report::{DcmReport, FabricMessage, Far, Row, WorkloadReport};
-use workload::{Site, Workload};
 
 /// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where
 /// the kernel kills the program, it is tried again with more.
@@ -89,6 +84,14 @@ fn store_uri(far: Far, donor: &Donor) -> String {
         Far::RamFdr => uri(StoreKind::Ram) + "?fabric=fdr",
         Far::NbdTcp | Far::SwapRamdisk => uri(StoreKind::NbdTcp),
     }
+}
+
+/// The flags of `spillway run`.
+fn run_flags(local_bytes: u64, store: &str, block: Option<&str>) -> Vec<String> {
+    let mut flags =
+        vec!["--local".to_owned(), local_bytes.to_string(), "--store".to_owned(), store.to_owned()];
+    flags.extend(block.into_iter().flat_map(|block| ["--block".to_owned(), block.to_owned()]));
+    flags
 }
 
 /// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on. After an
@@ -186,8 +189,8 @@ impl Measuring<'_, '_> {
             });
         }
         // With more local memory than it wants; what Spillway keeps of its own grows with the limit.
-        let (local_bytes, uri) = (anonymous_bytes * 4 + (1 << 30), "ram:".to_owned());
-        let all_local = self.run(&Conditions::Spillway { local_bytes, uri, block: None })?;
+        let flags = run_flags(anonymous_bytes * 4 + (1 << 30), "ram:", None);
+        let all_local = self.run(&Conditions::Spillway { flags, group: None })?;
         let mut rows = Vec::new();
         let was_interrupted = match self.with_little_local(&alone, runs, shares, &mut rows) {
             Ok(()) => false,
@@ -210,7 +213,7 @@ impl Measuring<'_, '_> {
     /// Each share of local memory; a row for each run.
     fn with_little_local(
         &mut self,
-        alone: &workload::Run,
+        alone: &Run,
         runs: &[(Far, Option<&'static str>)],
         shares: &[u64],
         rows: &mut Vec<Row>,
@@ -223,7 +226,8 @@ impl Measuring<'_, '_> {
             let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
             for &(far, block) in runs {
                 let uri = store_uri(far, &donor);
-                let run = self.run(&Conditions::Spillway { local_bytes, uri: uri.clone(), block })?;
+                let flags = run_flags(local_bytes, &uri, block);
+                let run = self.run(&Conditions::Spillway { flags, group: None })?;
                 let measure = self.workload.measure();
                 rows.push(Row::new(far, local_pct, block, Some(&uri), alone.value, &run, measure));
             }
@@ -241,11 +245,7 @@ impl Measuring<'_, '_> {
 
     /// Under a limit the kernel sometimes kills a program rather than wait for its swap device. Where it does
     /// so every time, there is nothing to compare with.
-    fn run_on_swap_patiently(
-        &mut self,
-        limit_bytes: u64,
-        far_bytes: u64,
-    ) -> Result<Option<workload::Run>, BenchError> {
+    fn run_on_swap_patiently(&mut self, limit_bytes: u64, far_bytes: u64) -> Result<Option<Run>, BenchError> {
         for slack_bytes in SLACKS_BYTES {
             match self.run_on_swap(limit_bytes + slack_bytes, far_bytes) {
                 Err(error @ BenchError::Measured { .. }) => {
@@ -258,7 +258,7 @@ impl Measuring<'_, '_> {
         Ok(None)
     }
 
-    fn run_on_swap(&mut self, limit_bytes: u64, far_bytes: u64) -> Result<workload::Run, BenchError> {
+    fn run_on_swap(&mut self, limit_bytes: u64, far_bytes: u64) -> Result<Run, BenchError> {
         let cluster = PageCluster::new()?;
         cluster.set(PAGE_CLUSTER)?;
         let _device = SwapDevice::new(Kind::RamDisk, far_bytes * 2 + (64 << 20))?;
@@ -268,7 +268,7 @@ impl Measuring<'_, '_> {
     }
 
     /// The median of the repetitions.
-    fn run(&mut self, conditions: &Conditions<'_>) -> Result<workload::Run, BenchError> {
+    fn run(&mut self, conditions: &Conditions<'_>) -> Result<Run, BenchError> {
         let mut runs = Vec::new();
         for _ in 0..self.repetitions {
             runs.push(conditions.run(self.site, self.workload)?);

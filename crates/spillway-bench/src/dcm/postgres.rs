@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::conditions::Start;
-use super::workload::{LONGEST, Measure, Site, Workload, installed};
 use crate::BenchError;
 use crate::measured::{Ended, wait};
+use crate::whole::conditions::Start;
+use crate::whole::workload::{LONGEST, Measure, Site, Workload, installed};
 
 const REMEDY: &str = "install it: apt-get install postgresql";
 const CLIENTS: u32 = 4;

@@ -6,7 +6,7 @@ use super::postgres::Postgres;
 use super::sequential::Sequential;
 use super::snap::Snap;
 use super::spark::{Job, Spark};
-use super::workload::Workload;
+use crate::whole::workload::Workload;
 
 /// The programs of the evaluation, by their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use spillway_store::fabric::Fabric;
 
-use super::workload::{Measure, Run};
 use crate::machine::Machine;
 use crate::rows::Spread;
+use crate::whole::workload::{Measure, Run};
 
 /// Where what is not local goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -247,7 +247,7 @@ pub(crate) mod tests {
             block,
             Some("shm:near?fabric=fdr"),
             10.0,
-            &Run { value: seconds, most: Used::default(), stats },
+            &Run { value: seconds, most: Used::default(), stats, latency: None },
             Measure::Seconds,
         )
     }

@@ -4,10 +4,10 @@
 //! us or less: so it works for 10 us or more on each page, and ours, which hashes the bytes, for about 5. One
 //! that only touched memory would be measured against the memory's own 10 GB/s, more than the fabric carries.
 
-use super::conditions::Start;
-use super::workload::{Measure, Site, Workload};
 use crate::BenchError;
 use crate::access::{AccessPlan, AccessResult, Data, Pattern};
+use crate::whole::conditions::Start;
+use crate::whole::workload::{Measure, Site, Workload};
 
 /// The micro-benchmark: memory from one end to the other.
 pub struct Sequential;

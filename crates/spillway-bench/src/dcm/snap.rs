@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::conditions::Start;
-use super::workload::{Measure, Site, Workload, installed};
 use crate::BenchError;
 use crate::access::mix;
+use crate::whole::conditions::Start;
+use crate::whole::workload::{Measure, Site, Workload, installed};
 
 const REMEDY: &str = "install it: apt-get install snap-aligner";
 const READ_LENGTH: usize = 100;
@@ -139,7 +139,7 @@ impl Workload for Snap {
     fn run(&self, site: &Site<'_>, start: &Start<'_>) -> Result<f64, BenchError> {
         let (seconds, found) = self.align(site, start)?;
         if found != self.expected {
-            return Err(BenchError::Measured {
+            return Err(BenchError::Wrong {
                 command: "snap-aligner".to_owned(),
                 reason: format!("it aligned otherwise: {found}, not {}", self.expected),
             });

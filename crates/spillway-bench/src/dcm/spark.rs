@@ -8,9 +8,9 @@ use std::process::Command;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::conditions::Start;
-use super::workload::{Measure, Site, Workload, installed};
 use crate::BenchError;
+use crate::whole::conditions::Start;
+use crate::whole::workload::{Measure, Site, Workload, installed};
 
 /// Made once and kept in the user's cache directory.
 const PACKAGES: [&str; 2] = ["pyspark==3.5.9", "numpy==2.4.6"];

@@ -4,6 +4,7 @@ mod dcm;
 pub mod html;
 mod paging;
 mod physical;
+mod programs;
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use crate::BenchError;
 use crate::dcm::report::DcmReport;
 use crate::physical::report::PhysicalReport;
+use crate::programs::report::ProgramsReport;
 use crate::rows::PagingReport;
 
 /// What benchmarks print with `--json`.
@@ -21,6 +23,8 @@ use crate::rows::PagingReport;
 pub enum Results {
     /// What `bench paging` has printed.
     Paging(PagingReport),
+    /// What `bench programs` has printed.
+    Programs(ProgramsReport),
     /// What `bench dcm` has printed.
     Dcm(DcmReport),
     /// What `bench physical` has printed.
@@ -40,17 +44,22 @@ impl Results {
 /// counts. `note` is for the reader to know about the runs.
 pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Result<(), BenchError> {
     let mut paging = Vec::new();
+    let mut programs = Vec::new();
     let mut dcm = Vec::new();
     let mut physical = Vec::new();
     for results in results {
         match results {
             Results::Paging(report) => paging.push(report),
+            Results::Programs(report) => programs.push(report),
             Results::Dcm(report) => dcm.push(report),
             Results::Physical(report) => physical.push(report),
         }
     }
     if !paging.is_empty() {
         paging::page(&paging, note)?.write(directory)?;
+    }
+    if !programs.is_empty() {
+        programs::page(&programs, note)?.write(directory)?;
     }
     if !dcm.is_empty() {
         dcm::page(&dcm, note)?.write(directory)?;

@@ -4,6 +4,7 @@ mod access;
 mod dcm;
 mod paging;
 mod physical;
+mod programs;
 mod report;
 mod rig;
 mod session;
@@ -28,6 +29,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Bench {
     Paging(paging::PagingArgs),
+    Programs(programs::ProgramsArgs),
     Dcm(dcm::DcmArgs),
     Physical(physical::PhysicalArgs),
     Rig(rig::RigArgs),
@@ -40,6 +42,7 @@ enum Bench {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.bench {
         Bench::Paging(args) => paging::run(&args),
+        Bench::Programs(args) => programs::run(&args),
         Bench::Dcm(args) => dcm::run(&args),
         Bench::Physical(args) => physical::run(&args),
         Bench::Rig(args) => rig::run(&args),

@@ -13,14 +13,12 @@ pub enum Conditions<'a> {
         /// The group that counts its memory.
         group: &'a MemoryGroup,
     },
-    /// Under `spillway run`, with a store.
+    /// Under `spillway run`, with these flags.
     Spillway {
-        /// How much memory stays local.
-        local_bytes: u64,
-        /// Where the rest is kept.
-        uri: String,
-        /// `--block`, where there is a choice.
-        block: Option<&'static str>,
+        /// The flags of `spillway run`.
+        flags: Vec<String>,
+        /// The group that counts its memory, where that is asked for.
+        group: Option<&'a MemoryGroup>,
     },
     /// With the group's limit and a swap device.
     Swap {
@@ -31,10 +29,10 @@ pub enum Conditions<'a> {
 
 /// Makes the command that starts a program under the conditions.
 pub struct Start<'a> {
-    pub(super) conditions: &'a Conditions<'a>,
-    pub(super) spillway: &'a Path,
+    pub(crate) conditions: &'a Conditions<'a>,
+    pub(crate) spillway: &'a Path,
     /// Where Spillway's statistics go.
-    pub(super) stats: PathBuf,
+    pub(crate) stats: PathBuf,
 }
 
 impl Start<'_> {
@@ -43,13 +41,12 @@ impl Start<'_> {
     pub fn command(&self, program: &Path) -> Command {
         match self.conditions {
             Conditions::Unlimited { group } | Conditions::Swap { group } => under(&group.procs(), program),
-            Conditions::Spillway { local_bytes, uri, block } => {
-                let mut command = Command::new(self.spillway);
-                command.args(["run", "--local", &local_bytes.to_string(), "--store", uri, "--stats"]);
-                command.arg(&self.stats);
-                if let Some(block) = block {
-                    command.args(["--block", block]);
-                }
+            Conditions::Spillway { flags, group } => {
+                let mut command = match group {
+                    Some(group) => under(&group.procs(), self.spillway),
+                    None => Command::new(self.spillway),
+                };
+                command.arg("run").args(flags).arg("--stats").arg(&self.stats);
                 command.arg("--").arg(program);
                 command
             }

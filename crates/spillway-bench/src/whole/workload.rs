@@ -1,4 +1,4 @@
-//! What the programs of the evaluation have in common.
+//! What whole programs have in common.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use super::conditions::Start;
 use crate::BenchError;
 use crate::cgroup::Used;
 use crate::measured::output_of;
+use crate::whole::conditions::Start;
 
 /// A step of a workload that takes longer than this is given up.
 pub const LONGEST: Duration = Duration::from_secs(1800);
@@ -57,18 +57,29 @@ pub struct Run {
     pub most: Used,
     /// Spillway's statistics, where it ran under Spillway.
     pub stats: serde_json::Value,
+    /// How long its clients waited, where it has any.
+    pub latency: Option<Latency>,
+}
+
+/// How long a program's clients waited for answers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half of the answers came sooner, in microseconds.
+    pub p50_us: f64,
+    /// All but one in a hundred came sooner, in microseconds.
+    pub p99_us: f64,
 }
 
 /// Where programs run and what they need.
 pub struct Site<'a> {
-    pub(super) spillway: &'a Path,
-    pub(super) quick: bool,
-    pub(super) interrupted: &'a AtomicBool,
+    pub(crate) spillway: &'a Path,
+    pub(crate) quick: bool,
+    pub(crate) interrupted: &'a AtomicBool,
     scratch: TempDir,
 }
 
 impl<'a> Site<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         spillway: &'a Path,
         quick: bool,
         interrupted: &'a AtomicBool,
@@ -81,18 +92,18 @@ impl<'a> Site<'a> {
         Ok(Self { spillway, quick, interrupted, scratch })
     }
 
-    pub(super) fn scratch(&self) -> &Path {
+    pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
     }
 
     /// Something small for `--quick`, or the whole.
-    pub(super) fn pick<T>(&self, quick: T, whole: T) -> T {
+    pub(crate) fn pick<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }
     }
 
     /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is
     /// told only where it fails.
-    pub(super) fn output_of(&self, command: &mut Command) -> Result<String, BenchError> {
+    pub(crate) fn output_of(&self, command: &mut Command) -> Result<String, BenchError> {
         let complaints = self.scratch().join("complaints");
         let file = fs::File::create(&complaints)
             .map_err(|error| BenchError::setup("write temporary files", error, "make room, or set TMPDIR"))?;
@@ -111,7 +122,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// A program of the evaluation.
+/// A program that is measured.
 pub trait Workload {
     /// The program's name in tables and plots.
     fn name(&self) -> &'static str;
@@ -123,10 +134,14 @@ pub trait Workload {
     fn prepare(&mut self, site: &Site<'_>) -> Result<(), BenchError>;
     /// Runs it once, its program started by `start`; its value. Fails where its result is wrong.
     fn run(&self, site: &Site<'_>, start: &Start<'_>) -> Result<f64, BenchError>;
+    /// How long its clients waited in the run before, where it has any.
+    fn latency(&self) -> Option<Latency> {
+        None
+    }
 }
 
 /// The path of an installed program.
-pub(super) fn installed(program: &str, remedy: &'static str) -> Result<PathBuf, BenchError> {
+pub(crate) fn installed(program: &str, remedy: &'static str) -> Result<PathBuf, BenchError> {
     let search_path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&search_path)
         .chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from))

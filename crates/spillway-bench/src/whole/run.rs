@@ -4,10 +4,10 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::conditions::{Conditions, Start};
-use super::workload::{Run, Site, Workload};
 use crate::BenchError;
 use crate::cgroup::{MemoryGroup, Used};
+use crate::whole::conditions::{Conditions, Start};
+use crate::whole::workload::{Run, Site, Workload};
 
 impl Conditions<'_> {
     /// Runs a program once.
@@ -26,6 +26,7 @@ impl Conditions<'_> {
         }
         let text = fs::read_to_string(&start.stats).unwrap_or_default();
         run.stats = serde_json::from_str(&text).unwrap_or_default();
+        run.latency = workload.latency();
         Ok(run)
     }
 }

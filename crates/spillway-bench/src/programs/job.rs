@@ -1,0 +1,142 @@
+//! A program that is one command: its input is made once, and its output must be what it was when nothing
+//! disturbed it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use crate::BenchError;
+use crate::access::mix;
+use crate::whole::conditions::Start;
+use crate::whole::workload::{Measure, Site, Workload, installed};
+
+/// Makes a program's inputs in a directory.
+pub(super) type MakeInput = fn(&Site<'_>, &Path) -> Result<(), BenchError>;
+/// The arguments of a program that runs in a directory.
+pub(super) type Arguments = fn(&Site<'_>, &Path) -> Vec<String>;
+
+/// A program that is one command.
+pub(super) struct Job {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) program: &'static str,
+    pub(super) remedy: &'static str,
+    pub(super) input: MakeInput,
+    pub(super) arguments: Arguments,
+    /// The file that it writes, in its directory; what it prints counts in any case.
+    pub(super) output: Option<&'static str>,
+}
+
+/// A job with its inputs made.
+pub(super) struct Prepared {
+    job: Job,
+    program: PathBuf,
+    directory: PathBuf,
+    expected: u64,
+}
+
+impl Prepared {
+    pub(super) fn new(job: Job) -> Self {
+        Self { job, program: PathBuf::new(), directory: PathBuf::new(), expected: 0 }
+    }
+
+    /// Runs it; its seconds, and a digest of what it has made.
+    fn run_once(&self, site: &Site<'_>, mut command: Command) -> Result<(f64, u64), BenchError> {
+        let output = self.job.output.map(|name| self.directory.join(name));
+        if let Some(output) = &output {
+            let _ = std::fs::remove_file(output);
+        }
+        command.args((self.job.arguments)(site, &self.directory)).current_dir(&self.directory);
+        let begun = Instant::now();
+        let text = site.output_of(&mut command)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut digest = digest(text.as_bytes(), 1);
+        if let Some(output) = output {
+            digest = digest_of_file(&output, digest).map_err(|error| BenchError::Measured {
+                command: self.job.name.to_owned(),
+                reason: format!("its output cannot be read: {error}"),
+            })?;
+        }
+        Ok((seconds, digest))
+    }
+}
+
+fn digest(bytes: &[u8], before: u64) -> u64 {
+    let (words, rest) = bytes.as_chunks();
+    let sum = words.iter().fold(before, |sum, word| mix(sum ^ u64::from_le_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| mix(sum ^ u64::from(*byte)))
+}
+
+fn digest_of_file(path: &Path, before: u64) -> std::io::Result<u64> {
+    let (mut file, mut sum) = (File::open(path)?, before);
+    let mut piece = Vec::new();
+    loop {
+        piece.clear();
+        if file.by_ref().take(1 << 20).read_to_end(&mut piece)? == 0 {
+            return Ok(sum);
+        }
+        sum = digest(&piece, sum);
+    }
+}
+
+impl Workload for Prepared {
+    fn name(&self) -> &'static str {
+        self.job.name
+    }
+
+    fn about(&self, _: &Site<'_>) -> String {
+        self.job.about.to_owned()
+    }
+
+    fn measure(&self) -> Measure {
+        Measure::Seconds
+    }
+
+    fn prepare(&mut self, site: &Site<'_>) -> Result<(), BenchError> {
+        self.program = installed(self.job.program, self.job.remedy)?;
+        self.directory = site.scratch().join(self.job.name);
+        std::fs::create_dir_all(&self.directory).map_err(no_room)?;
+        (self.job.input)(site, &self.directory)?;
+        // Brings its files into the page cache, too.
+        self.expected = self.run_once(site, Command::new(&self.program))?.1;
+        Ok(())
+    }
+
+    fn run(&self, site: &Site<'_>, start: &Start<'_>) -> Result<f64, BenchError> {
+        let (seconds, digest) = self.run_once(site, start.command(&self.program))?;
+        if digest == self.expected {
+            return Ok(seconds);
+        }
+        let reason = "its output differs from that of the run that nothing disturbed".to_owned();
+        Err(BenchError::Wrong { command: self.job.name.to_owned(), reason })
+    }
+}
+
+/// Inputs cannot be written.
+pub(super) fn no_room(error: std::io::Error) -> BenchError {
+    BenchError::setup("write a program's input", error, "make room, or set TMPDIR")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_tells_outputs_apart() {
+        let of = |bytes: &[u8]| digest(bytes, 1);
+        assert_ne!(of(b"abcdefgh"), of(b"abcdefgi"));
+        assert_ne!(of(b"abcdefgh"), of(b"abcdefgh\n"));
+        assert_ne!(of(b"aaaaaaaabbbbbbbb"), of(b"bbbbbbbbaaaaaaaa"));
+    }
+
+    #[test]
+    fn a_file_has_the_digest_of_its_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(digest_of_file(&path, 1).unwrap(), digest(&bytes, 1));
+    }
+}

@@ -1,0 +1,110 @@
+//! What a program's processes hold while they run, seen from outside, and what they have cost.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::MemoryGroup;
+
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// Memory of a program's processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Anonymous memory that is resident, of all processes together: the median of the looks.
+    pub anonymous_bytes: u64,
+    /// The most of it.
+    pub peak_anonymous_bytes: u64,
+    /// What Spillway or the kernel needs besides at most: shared memory, the kernel's own, a compressed swap
+    /// device's.
+    pub besides_bytes: u64,
+}
+
+/// Runs something and watches the group meanwhile; `device_bytes` says what a swap device takes.
+pub(super) fn watching<T>(
+    group: &MemoryGroup,
+    device_bytes: &(dyn Fn() -> u64 + Sync),
+    work: impl FnOnce() -> T,
+) -> (T, Memory) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let (mut looks, mut besides_bytes) = (Vec::new(), 0);
+            while !done.load(Ordering::Relaxed) {
+                looks.push(anonymous_bytes(group));
+                let used = group.used();
+                besides_bytes = besides_bytes.max(used.shared_bytes + used.kernel_bytes + device_bytes());
+                std::thread::sleep(PAUSE);
+            }
+            looks.sort_unstable();
+            let at = |index: usize| looks.get(index).copied().unwrap_or(0);
+            let (anonymous_bytes, most) = (at(looks.len() / 2), at(looks.len().saturating_sub(1)));
+            Memory { anonymous_bytes, peak_anonymous_bytes: most, besides_bytes }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        (result, watch.join().unwrap_or_default())
+    })
+}
+
+/// Resident anonymous memory of the group's processes.
+fn anonymous_bytes(group: &MemoryGroup) -> u64 {
+    let processes = fs::read_to_string(group.procs()).unwrap_or_default();
+    let of_process = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        number_of(&status, "RssAnon:").unwrap_or(0) << 10
+    };
+    processes.lines().map(of_process).sum()
+}
+
+fn number_of(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
+}
+
+/// Counts that only grow: their difference is what a run has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spent {
+    /// Pages that the machine has swapped in.
+    pub(super) swapped_in_pages: u64,
+    /// Processor time of children that have ended.
+    pub(super) cpu_ticks: u64,
+}
+
+/// Of a tick, so many make a second, on every Linux.
+const TICKS_PER_S: f64 = 100.0;
+
+impl Spent {
+    pub(super) fn now() -> Self {
+        let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        Self { swapped_in_pages: number_of(&vmstat, "pswpin ").unwrap_or(0), cpu_ticks: ticks(&stat) }
+    }
+
+    pub(super) fn since(self, before: Self) -> (u64, f64) {
+        let ticks = self.cpu_ticks.saturating_sub(before.cpu_ticks);
+        (self.swapped_in_pages.saturating_sub(before.swapped_in_pages), ticks as f64 / TICKS_PER_S)
+    }
+}
+
+/// `cutime` and `cstime` of proc_pid_stat(5).
+fn ticks(stat: &str) -> u64 {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_found_by_their_names() {
+        assert_eq!(number_of("VmRSS:\t 9 kB\nRssAnon:\t  24 kB\n", "RssAnon:"), Some(24));
+        assert_eq!(number_of("pswpin 17\npswpout 4\n", "pswpin "), Some(17));
+        assert_eq!(number_of("pswpout 4\n", "pswpin "), None);
+        let stat = "7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 130 170 20 0";
+        assert_eq!(ticks(stat), 300);
+    }
+}

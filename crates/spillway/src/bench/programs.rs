@@ -1,0 +1,142 @@
+//! `spillway bench programs`: its arguments, and how its results look.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use spillway_bench::BenchError;
+use spillway_bench::programs::list::ProgramKind;
+use spillway_bench::programs::report::{Configuration, ProgramsReport};
+use spillway_bench::programs::{Extent, Progress, SHARES, empty_report, evaluate, text};
+
+use super::session::{failure, interruption, print_json, progress_bar, this_command};
+use crate::exit::complain;
+
+const EXAMPLE: &str = "\
+Example:
+  spillway bench programs --quick
+  spillway bench programs --program redis_zipf --program sort --repeat 3
+  spillway bench programs --save programs.json --json > all.json
+
+Each program runs with all memory, and with 75%, 50% and 25% (--quick: 50% and
+25%) of its anonymous memory local: under Spillway with no other flag, inline,
+with 'ram:' and with a donor over TCP, and under Linux swap on zram and on a
+RAM disk (--quick: zram only), read-ahead of one page and of eight, the better
+counts. Swap's limit is settled so that both hold as much. Outputs are checked.
+'--save' keeps what is measured, program by program: run it again to go on.
+
+It needs root, zram, and the programs:
+apt-get install redis-server memcached xz-utils zstd sqlite3 python3-numpy \\
+  nodejs gcc git postgresql snap-aligner python3-venv openjdk-17-jre-headless
+PySpark is fetched by pip into ~/.cache/spillway when it is first needed.";
+
+/// Real programs with little memory, beside zram and swap on a RAM disk.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
+pub struct ProgramsArgs {
+    /// Print the results as JSON, for 'bench report'
+    #[arg(long)]
+    json: bool,
+    /// Measure with inputs of a tenth, at 50% and 25%, beside zram only
+    #[arg(long)]
+    quick: bool,
+    /// Measure only these programs, in place of all
+    #[arg(long, value_name = "PROGRAM", value_enum)]
+    program: Vec<ProgramKind>,
+    /// Only with this share of the memory local, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(5..=95))]
+    local: Vec<u64>,
+    /// Turns; the median counts [default: 3, or 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=99))]
+    repeat: Option<u64>,
+    /// Keep what is measured in this file, and go on from what it has
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+impl ProgramsArgs {
+    fn extent(&self) -> Extent {
+        let all = || ProgramKind::value_variants().to_vec();
+        let shares = if self.quick { SHARES[1..].to_vec() } else { SHARES.to_vec() };
+        Extent {
+            quick: self.quick,
+            programs: if self.program.is_empty() { all() } else { self.program.clone() },
+            shares: if self.local.is_empty() { shares } else { self.local.clone() },
+            configurations: Configuration::ALL.to_vec(),
+            repetitions: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }) as usize,
+        }
+    }
+}
+
+/// What the file has, if it is of such a measurement.
+fn saved(path: &Path, extent: &Extent) -> Result<ProgramsReport, String> {
+    let named = |reason: String| format!("cannot go on from {}: {reason}; name another file", path.display());
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(empty_report(extent)),
+        Err(error) => return Err(named(error.to_string())),
+    };
+    let report: ProgramsReport = serde_json::from_str(&text).map_err(|error| named(error.to_string()))?;
+    if (report.quick, report.repetitions) != (extent.quick, extent.repetitions) {
+        return Err(named("it was measured with another --quick or --repeat".to_owned()));
+    }
+    Ok(ProgramsReport { interrupted: false, not_measured: Vec::new(), ..report })
+}
+
+fn save(path: &Path, report: &ProgramsReport) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(report).unwrap_or_default();
+    // Whole or not at all: the next run reads it.
+    let beside = path.with_extension("partial");
+    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+        format!("cannot save to {}: {error}; the results are printed at the end", path.display())
+    })
+}
+
+/// Runs the benchmark; the exit status says whether all was measured.
+pub fn run(args: &ProgramsArgs) -> ExitCode {
+    let spillway = match this_command() {
+        Ok(path) => path,
+        Err(error) => return failure(error),
+    };
+    let extent = args.extent();
+    let mut report = match args.save.as_deref().map(|path| saved(path, &extent)) {
+        None => empty_report(&extent),
+        Some(Ok(report)) => report,
+        Some(Err(error)) => return failure(error),
+    };
+    let interrupted = interruption();
+    let bar = progress_bar();
+    let measured = evaluate(&spillway, &extent, &interrupted, &mut report, &mut |progress| match progress {
+        Progress::Preparing(name) => bar.set_message(format!("{name}: making its inputs")),
+        Progress::Ran(name, done, total) => {
+            bar.set_message(name);
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+        }
+        Progress::Failed(name, error) => bar.suspend(|| complain(format!("bench: {name}: {error}"))),
+        Progress::Measured(report) => {
+            if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, report)) {
+                bar.suspend(|| complain(format!("bench: {error}")));
+            }
+        }
+    });
+    bar.finish_and_clear();
+    if let Err(error) = measured {
+        return failure(error);
+    }
+    let printed = if args.json {
+        print_json(&report)
+    } else {
+        match write!(std::io::stdout(), "{}", text::markdown(&report)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failure(format!("cannot print: {error}")),
+        }
+    };
+    match report.interrupted {
+        true => failure(BenchError::Interrupted),
+        false if report.not_measured.is_empty() => printed,
+        false => ExitCode::FAILURE,
+    }
+}
