@@ -277,6 +277,7 @@ impl Startup {
                 status: status.transpose().map_err(&unnumbered)?,
                 page_map: page_map.transpose().map_err(&unnumbered)?,
                 own_process: own_process.transpose().map_err(&unnumbered)?,
+                accesses: Mutex::default(),
                 control,
             },
             run,

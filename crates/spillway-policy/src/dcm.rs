@@ -25,11 +25,21 @@ pub struct Config {
     /// the proactive queue. Not the paper's, whose inactive queue tells such pages apart at the price of
     /// their memory; 0 switches it off.
     pub return_share: f64,
+    /// Accessed bits are scanned each time that this share of the local limit has left, where the machine
+    /// lets a process read its own: what is in use stays ([`crate::use_history`]). Not the paper's; 0
+    /// switches it off.
+    pub scan_share: f64,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { random_promotion: 0.1, proactive_share: 0.5, inactive_share: 0.0, return_share: 0.25 }
+        Self {
+            random_promotion: 0.1,
+            proactive_share: 0.5,
+            inactive_share: 0.0,
+            return_share: 0.25,
+            scan_share: 0.125,
+        }
     }
 }
 
@@ -38,6 +48,8 @@ impl Default for Config {
 pub enum Step {
     /// It leaves the proactive queue: queue it as Active.
     ToActive(Entry),
+    /// It is in use: queue it as Proactive, as one that has just come there.
+    ToProactive(Entry),
     /// It leaves the active queue: unmap it and queue it as Inactive.
     ToInactive(Entry),
 }
@@ -52,7 +64,13 @@ pub struct Replacement {
     inactive: Fifo,
     window: VictimWindow,
     random: u64,
+    kept_in_use: u64,
+    /// Proactive pages in a row that stayed because they are in use.
+    spared: u32,
 }
+
+/// So many proactive pages may be in use before one leaves the queue all the same.
+const MOST_SPARED: u32 = 4;
 
 impl Replacement {
     /// Queues for at most `local_pages` pages. One seed, one sequence of choices.
@@ -62,7 +80,17 @@ impl Replacement {
         let pool = Pool::new(local_pages + local_pages / 4 + 1024, 3);
         let (active, proactive, inactive) = (Fifo::new(), Fifo::new(), Fifo::new());
         let window = VictimWindow::new(0);
-        Self { config, pool, active, proactive, inactive, window, random: seed | 1 }
+        Self {
+            config,
+            pool,
+            active,
+            proactive,
+            inactive,
+            window,
+            random: seed | 1,
+            kept_in_use: 0,
+            spared: 0,
+        }
     }
 
     /// The same, but of the `pages` oldest active pages those leave first that lie together. Not the paper's.
@@ -104,19 +132,37 @@ impl Replacement {
         queue.push(&mut self.pool, entry)
     }
 
-    /// The next page to move down among the mapped ones.
-    pub fn next_mapped(&mut self) -> Option<Step> {
+    /// The next page to move down among the mapped ones. `rank` says how much a page is in use, 0 for not at
+    /// all or not known ([`crate::use_history`]): such pages stay, where others can leave. Not the paper's,
+    /// which scans no accessed bits.
+    pub fn next_mapped(&mut self, rank: impl Fn(u64) -> u8) -> Option<Step> {
+        if let Some(entry) = self.window.take_used() {
+            self.kept_in_use += 1;
+            return Some(Step::ToProactive(entry));
+        }
         let leaving = self.active.len() + self.window.len();
         let mapped = leaving + self.proactive.len();
         let crowded = self.proactive.len() as f64 > self.config.proactive_share * mapped as f64;
         if crowded || leaving == 0 {
-            return self.proactive.pop(&mut self.pool).map(Step::ToActive);
+            let entry = self.proactive.pop(&mut self.pool)?;
+            self.spared = if rank(entry.page_number) > 0 { self.spared + 1 } else { 0 };
+            if (1..=MOST_SPARED).contains(&self.spared) {
+                self.kept_in_use += 1;
+                return Some(Step::ToProactive(entry));
+            }
+            self.spared = 0;
+            return Some(Step::ToActive(entry));
         }
         while self.window.has_room() {
             let Some(entry) = self.active.pop(&mut self.pool) else { break };
             self.window.offer(entry);
         }
-        self.window.take().map(Step::ToInactive)
+        self.window.take(rank).map(Step::ToInactive)
+    }
+
+    /// How many pages stayed because they are in use, since this was asked last.
+    pub fn take_kept_in_use(&mut self) -> u64 {
+        std::mem::take(&mut self.kept_in_use)
     }
 
     /// The next page to write back.
@@ -193,10 +239,10 @@ mod tests {
             replacement.enqueue(Queue::Active, entry(page)).unwrap();
         }
         for page in 0..10 {
-            assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(page))));
+            assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(page))));
             replacement.enqueue(Queue::Inactive, entry(page)).unwrap();
         }
-        assert_eq!(replacement.next_mapped(), None);
+        assert_eq!(replacement.next_mapped(|_| 0), None);
         assert_eq!(replacement.inactive_len(), 10);
         assert_eq!(replacement.next_inactive(), Some(entry(0)));
     }
@@ -207,11 +253,50 @@ mod tests {
         replacement.enqueue(Queue::Proactive, entry(1)).unwrap();
         replacement.enqueue(Queue::Active, entry(2)).unwrap();
         replacement.enqueue(Queue::Active, entry(3)).unwrap();
-        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(2))), "not crowded: active first");
-        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(3))));
-        assert_eq!(replacement.next_mapped(), Some(Step::ToActive(entry(1))));
+        assert_eq!(
+            replacement.next_mapped(|_| 0),
+            Some(Step::ToInactive(entry(2))),
+            "not crowded: active first"
+        );
+        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(3))));
+        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToActive(entry(1))));
         replacement.enqueue(Queue::Active, entry(1)).unwrap();
-        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(1))));
+        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(1))));
+    }
+
+    #[test]
+    fn what_is_in_use_becomes_proactive_in_place_of_leaving() {
+        let mut replacement = replacement(Config::default()).with_victim_window(256);
+        for page in 0..300 {
+            replacement.enqueue(Queue::Active, entry(page)).unwrap();
+        }
+        let in_use = |page: u64| u8::from(page.is_multiple_of(2));
+        let (mut left, mut stayed) = (Vec::new(), Vec::new());
+        for _ in 0..256 {
+            match replacement.next_mapped(in_use).unwrap() {
+                Step::ToInactive(entry) => left.push(entry.page_number),
+                Step::ToProactive(entry) => stayed.push(entry.page_number),
+                Step::ToActive(_) => panic!("nothing is proactive yet"),
+            }
+        }
+        assert!(stayed.iter().all(|page| page % 2 == 0) && stayed.len() > 64, "{stayed:?}");
+        assert_eq!(replacement.take_kept_in_use(), stayed.len() as u64);
+        // The first ones were taken before anything was known to be in use.
+        assert!(left[64..].iter().all(|page| page % 2 == 1), "{left:?}");
+    }
+
+    #[test]
+    fn a_proactive_page_in_use_stays_so_but_not_for_ever() {
+        let mut replacement = replacement(Config::default());
+        for page in 0..10 {
+            replacement.enqueue(Queue::Proactive, entry(page)).unwrap();
+        }
+        for page in 0..u64::from(MOST_SPARED) {
+            assert_eq!(replacement.next_mapped(|_| 1), Some(Step::ToProactive(entry(page))));
+        }
+        let next = u64::from(MOST_SPARED);
+        assert_eq!(replacement.next_mapped(|_| 1), Some(Step::ToActive(entry(next))));
+        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToActive(entry(next + 1))));
     }
 
     #[test]
@@ -223,7 +308,7 @@ mod tests {
         }
         replacement.drop_stale(|entry, queue| queue == Queue::Active && entry.page_number % 10 == 0);
         replacement.enqueue(Queue::Active, entry(page)).unwrap();
-        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(0))));
-        assert_eq!(replacement.next_mapped(), Some(Step::ToInactive(entry(10))));
+        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(0))));
+        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(10))));
     }
 }

@@ -123,8 +123,9 @@ impl Registered for Dcm {
 impl Dcm {
     fn queues(config: Config, local_pages: u32, seed: u64) -> Replacement {
         let Config { random_promotion, proactive_share, inactive_share, .. } = config;
-        let return_share = 0.0;
-        let config = dcm::Config { random_promotion, proactive_share, inactive_share, return_share };
+        let (return_share, scan_share) = (0.0, 0.0);
+        let config =
+            dcm::Config { random_promotion, proactive_share, inactive_share, return_share, scan_share };
         Replacement::new(config, local_pages as usize, seed)
     }
 
@@ -213,7 +214,7 @@ impl Dcm {
     fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
-            match self.queues.next_mapped() {
+            match self.queues.next_mapped(|_| 0) {
                 None => return,
                 Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, Queue::Proactive) => {
                     self.enqueue(entry.page_number as u32, Queue::Active);

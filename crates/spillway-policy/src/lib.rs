@@ -40,6 +40,7 @@ pub mod swap;
 mod testing;
 pub mod tpp;
 pub mod two_list;
+pub mod use_history;
 pub mod victims;
 #[cfg(test)]
 mod walk_through;

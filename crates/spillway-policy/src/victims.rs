@@ -4,6 +4,9 @@
 //! the range is cold as a whole, and its pages leave together; where there are few, the others of their range
 //! are younger, and taking these would make holes in it ("Physical memory management on NVMM", section 5.4).
 //! None is passed over for long.
+//!
+//! Where it is known which pages are in use, those that are used least leave, and of the others those that
+//! are in use at all go back to where the youngest are: a second chance for as long as they are used.
 
 use spillway_core::fifo::Entry;
 
@@ -37,7 +40,11 @@ pub struct VictimWindow {
     waiting: Vec<Candidate>,
     /// The last one leaves first.
     chosen: Vec<Entry>,
+    /// In use, and so to be young again.
+    in_use: Vec<Entry>,
     blind_choices: u32,
+    /// Choices to be made among all of a full window, since one found a page in use.
+    wide_choices: u32,
 }
 
 impl VictimWindow {
@@ -45,13 +52,14 @@ impl VictimWindow {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let (waiting, chosen) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity.max(CHOICE)));
-        Self { capacity, waiting, chosen, blind_choices: 0 }
+        let in_use = Vec::with_capacity(capacity);
+        Self { capacity, waiting, chosen, in_use, blind_choices: 0, wide_choices: 0 }
     }
 
     /// How many entries wait in it.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len() + self.chosen.len()
+        self.waiting.len() + self.chosen.len() + self.in_use.len()
     }
 
     /// Whether no entry waits in it.
@@ -68,7 +76,8 @@ impl VictimWindow {
 
     /// While nothing is gained by it, no more is held back than leaves next.
     fn wanted(&self) -> usize {
-        if self.blind_choices > 0 { CHOICE.min(self.capacity.max(1)) } else { self.capacity.max(1) }
+        let is_narrow = self.blind_choices > 0 && self.wide_choices == 0;
+        if is_narrow { CHOICE.min(self.capacity.max(1)) } else { self.capacity.max(1) }
     }
 
     /// Adds an entry, which is younger than all before it.
@@ -76,17 +85,41 @@ impl VictimWindow {
         self.waiting.push(Candidate { entry, passes: 0 });
     }
 
-    /// The entry that leaves next.
-    pub fn take(&mut self) -> Option<Entry> {
+    /// The entry that leaves next. `rank` says how much a page is in use, 0 for not at all.
+    pub fn take(&mut self, rank: impl Fn(u64) -> u8) -> Option<Entry> {
         if self.chosen.is_empty() {
+            self.set_apart_what_is_used(rank);
             self.choose();
         }
         self.chosen.pop()
     }
 
+    /// An entry that is to be as one which has just come.
+    pub fn take_used(&mut self) -> Option<Entry> {
+        self.in_use.pop()
+    }
+
+    /// Sets the pages apart that are in use, but for so few as must leave all the same: those used least.
+    fn set_apart_what_is_used(&mut self, rank: impl Fn(u64) -> u8) {
+        self.wide_choices = self.wide_choices.saturating_sub(1);
+        let mut ranked: Vec<(u8, Candidate)> =
+            self.waiting.iter().map(|candidate| (rank(candidate.entry.page_number), *candidate)).collect();
+        let unused = ranked.iter().filter(|(rank, _)| *rank == 0).count();
+        if unused == ranked.len() {
+            return;
+        }
+        self.wide_choices = BLIND_CHOICES;
+        ranked.sort_by_key(|(rank, _)| *rank);
+        let kept = unused.max(CHOICE).min(ranked.len());
+        self.in_use.extend(ranked.drain(kept..).map(|(_, candidate)| candidate.entry));
+        self.waiting.clear();
+        self.waiting.extend(ranked.into_iter().map(|(_, candidate)| candidate));
+    }
+
     /// Drops the entries for which `keep` is false.
     pub fn retain(&mut self, mut keep: impl FnMut(Entry) -> bool) {
         self.chosen.retain(|entry| keep(*entry));
+        self.in_use.retain(|entry| keep(*entry));
         self.waiting.retain(|candidate| keep(candidate.entry));
     }
 
@@ -149,7 +182,7 @@ mod tests {
                     None => break,
                 }
             }
-            match window.take() {
+            match window.take(|_| 0) {
                 Some(entry) => left.push(entry.page_number),
                 None => return left,
             }
@@ -182,11 +215,43 @@ mod tests {
     fn what_has_left_meanwhile_is_dropped() {
         let mut window = VictimWindow::new(256);
         (0..100).for_each(|page| window.offer(entry(page)));
-        assert_eq!(window.take(), Some(entry(0)));
+        assert_eq!(window.take(|_| 0), Some(entry(0)));
         window.retain(|entry| entry.page_number % 10 == 9);
         assert_eq!(window.len(), 10);
         assert_eq!(through(&mut window, []), (0..10).map(|i| i * 10 + 9).collect::<Vec<_>>());
         assert!(window.is_empty());
+    }
+
+    #[test]
+    fn what_is_used_most_stays() {
+        let mut window = VictimWindow::new(256);
+        // Found in use, so that the whole window is looked at from now on.
+        window.wide_choices = 1;
+        (0..256).for_each(|page| window.offer(entry(page)));
+        // A quarter is not used, and 32 are used a little.
+        let rank = |page: u64| {
+            if page.is_multiple_of(4) {
+                0
+            } else if page % 8 == 1 {
+                1
+            } else {
+                9
+            }
+        };
+        let left: Vec<u64> = (0..64).map(|_| window.take(rank).unwrap().page_number).collect();
+        assert_eq!(left, (0..256).filter(|page| page % 4 == 0).collect::<Vec<_>>());
+        let used = std::iter::from_fn(|| window.take_used()).count();
+        assert_eq!((used, window.len()), (192, 0));
+    }
+
+    #[test]
+    fn where_all_is_used_the_least_used_leave() {
+        let mut window = VictimWindow::new(256);
+        window.wide_choices = 1;
+        (0..256).for_each(|page| window.offer(entry(page)));
+        let rank = |page: u64| (page % 4) as u8 + 1;
+        let left: Vec<u64> = (0..64).map(|_| window.take(rank).unwrap().page_number).collect();
+        assert!(left.iter().all(|page| page % 4 == 0), "{left:?}");
     }
 
     proptest! {

@@ -95,6 +95,8 @@ pub struct Machine {
     pub no_page_map: bool,
     /// A process cannot advise itself.
     pub no_discard_pages: bool,
+    /// A process may not read its accessed bits.
+    pub no_accesses: bool,
     /// Discarding single pages stops half-way.
     pub discard_pages_fails_one_in: u64,
     /// Sleeps take up to so many times as long as asked.
@@ -423,6 +425,7 @@ fn machine(draws: &mut Draws) -> Machine {
         no_zero_page: draws.one_in(10),
         no_page_map: draws.one_in(20),
         no_discard_pages: draws.one_in(10),
+        no_accesses: draws.one_in(4),
         sleep_stretch: draws.pick(&[10, 100, 1_000]),
     }
 }

@@ -403,6 +403,24 @@ impl Kernel for SimKernel {
         })
     }
 
+    /// Any guess may be wrong: so these are drawn.
+    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> bool {
+        let found = self.turning(|world, process| {
+            if world.config.machine.no_accesses {
+                return None;
+            }
+            let (space, physical) = (&world.processes[process].space, &world.physical);
+            let mapped: Vec<u64> =
+                pages_of(range).filter(|&page| space.page_map_bits(physical, page) >> 62 != 0).collect();
+            Some(mapped.into_iter().map(|page| (page, world.draws.one_in(2))).collect::<Vec<_>>())
+        });
+        found.map(|found| found.into_iter().for_each(|(page, used)| visit(page, used))).is_some()
+    }
+
+    fn forget_accesses(&self, _: TargetRange) {
+        turn();
+    }
+
     fn outsiders(&self) -> Option<Outsiders> {
         self.turning(|world, process| {
             let process = &world.processes[process];

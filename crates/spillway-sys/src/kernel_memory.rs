@@ -79,7 +79,10 @@ impl KernelMemory {
         if window == libc::MAP_FAILED {
             return Err(last_error());
         }
-        let window = NonNull::new(window.cast()).ok_or(Errno::NOMEM)?;
+        let window: NonNull<[u8; MOST_BYTES]> = NonNull::new(window.cast()).ok_or(Errno::NOMEM)?;
+        // A forked child has no use for it, and would share it.
+        // SAFETY: changes no contents.
+        unsafe { libc::madvise(window.as_ptr().cast(), MOST_BYTES, libc::MADV_DONTFORK) };
         Ok(Self { program, _map: map, window })
     }
 

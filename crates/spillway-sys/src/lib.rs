@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 pub mod access_events;
+pub mod accesses;
 pub mod arena;
 mod bpf;
 pub mod btf;

@@ -418,11 +418,13 @@ pub(crate) fn try_to_write(address: usize) {
     let _ = rustix::rand::getrandom(bytes, rustix::rand::GetRandomFlags::empty());
 }
 
-/// Clears the accessed bits of a range (`MADV_COLD`).
-#[cfg(test)]
-pub(crate) fn make_cold(address: usize, bytes: usize) -> Result<()> {
-    // SAFETY: changes no contents.
-    unsafe { madvise(std::ptr::without_provenance_mut(address), bytes, Advice::LinuxCold) }
+/// Clears the accessed bits of a range, and the CPUs' translations of it (`MADV_COLD`, Linux 5.4). Changes no
+/// contents; the kernel's own reclaim takes the range for unused.
+///
+/// # Errors
+/// EINVAL where some of it is locked; ENOMEM where some is not mapped. Bits before or beyond may be cleared.
+pub fn forget_accesses(range: TargetRange) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxCold)
 }
 
 #[cfg(test)]

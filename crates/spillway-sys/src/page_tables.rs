@@ -62,6 +62,7 @@ pub struct Entry {
     pub accessed: bool,
 }
 
+#[derive(Clone, Copy, Debug)]
 struct Offsets {
     tasks: u64,
     tgid: u64,
@@ -93,13 +94,19 @@ pub struct AddressSpace {
     pgd: u64,
 }
 
-/// Reads page tables in the kernel's memory.
-pub struct PageTables {
-    memory: KernelMemory,
+/// Where the running kernel keeps what page tables are found by: the same until it is booted anew.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelLayout {
     offsets: Offsets,
     levels: u32,
     /// Where the kernel maps all memory.
     map: u64,
+}
+
+/// Reads page tables in the kernel's memory.
+pub struct PageTables {
+    memory: KernelMemory,
+    layout: KernelLayout,
 }
 
 impl PageTables {
@@ -108,19 +115,54 @@ impl PageTables {
     /// # Errors
     /// The kernel gives no access, or is not understood.
     pub fn open() -> Result<Self, PageTablesError> {
+        let memory = KernelMemory::open()?;
         let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let levels = if cpu.split_whitespace().any(|flag| flag == "la57") { 5 } else { 4 };
-        let mut tables =
-            Self { memory: KernelMemory::open()?, offsets: Offsets::of_kernel()?, levels, map: 0 };
-        let own = tables.find(std::process::id())?;
-        tables.map = tables.find_map(own.pgd).ok_or(PageTablesError::NoMap)?;
+        let layout = KernelLayout { offsets: Offsets::of_kernel()?, levels, map: 0 };
+        let mut tables = Self { memory, layout };
+        let own = tables.own_space()?;
+        tables.layout.map = tables.find_map(own.pgd).ok_or(PageTablesError::NoMap)?;
         Ok(tables)
+    }
+
+    /// The same where the layout is known, in microseconds.
+    ///
+    /// # Errors
+    /// The kernel gives no access.
+    pub fn with_layout(layout: KernelLayout) -> Result<Self, PageTablesError> {
+        Ok(Self { memory: KernelMemory::open()?, layout })
+    }
+
+    /// What was found out.
+    #[must_use]
+    pub fn layout(&self) -> KernelLayout {
+        self.layout
+    }
+
+    /// The caller's own address space.
+    ///
+    /// # Errors
+    /// The kernel's memory cannot be read.
+    pub fn own_space(&mut self) -> Result<AddressSpace, PageTablesError> {
+        let own = self.memory.current_task()?;
+        let task = self.memory.word(own + self.layout.offsets.group_leader)?;
+        let process = self.word32(task + self.layout.offsets.tgid)?;
+        self.space_of(task, process)
+    }
+
+    fn space_of(&mut self, task: u64, process: u32) -> Result<AddressSpace, PageTablesError> {
+        let mm = self.memory.word(task + self.layout.offsets.mm)?;
+        if mm == 0 {
+            return Err(PageTablesError::Gone(process));
+        }
+        let pgd = self.memory.word(mm + self.layout.offsets.pgd)?;
+        Ok(AddressSpace { process, task, mm, pgd })
     }
 
     fn find_map(&mut self, pgd: u64) -> Option<u64> {
         let highest = pgd & !(MAP_ALIGNMENT - 1);
         (0..MOST_PLACES).map(|place| highest - place * MAP_ALIGNMENT).find(|&candidate| {
-            self.map = candidate;
+            self.layout.map = candidate;
             self.frame_of(pgd, pgd).is_some_and(|frame| candidate.wrapping_add(frame << PAGE_SHIFT) == pgd)
         })
     }
@@ -128,7 +170,7 @@ impl PageTables {
     /// The frame at one address of the address space whose tables begin at `pgd`.
     fn frame_of(&mut self, pgd: u64, address: u64) -> Option<u64> {
         let mut table = pgd;
-        for level in (0..self.levels).rev() {
+        for level in (0..self.layout.levels).rev() {
             let shift = PAGE_SHIFT + level * LEVEL_BITS;
             let entry = self.memory.word(table + (address >> shift) % ENTRIES * 8).ok()?;
             if entry & PRESENT == 0 {
@@ -138,7 +180,7 @@ impl PageTables {
             if level == 0 || (level <= 2 && entry & LEAF != 0) {
                 return Some(((entry & FRAME) >> PAGE_SHIFT & !((1 << (level * LEVEL_BITS)) - 1)) + below);
             }
-            table = self.map.wrapping_add(entry & FRAME);
+            table = self.layout.map.wrapping_add(entry & FRAME);
         }
         None
     }
@@ -157,19 +199,14 @@ impl PageTables {
         const MOST_TASKS: usize = 1 << 22;
         let gone = PageTablesError::Gone(process);
         let own = self.memory.current_task()?;
-        let own = self.memory.word(own + self.offsets.group_leader)?;
+        let own = self.memory.word(own + self.layout.offsets.group_leader)?;
         let mut task = own;
         for _ in 0..MOST_TASKS {
-            if self.word32(task + self.offsets.tgid).ok() == Some(process) {
-                let mm = self.memory.word(task + self.offsets.mm)?;
-                if mm == 0 {
-                    return Err(gone);
-                }
-                let pgd = self.memory.word(mm + self.offsets.pgd)?;
-                return Ok(AddressSpace { process, task, mm, pgd });
+            if self.word32(task + self.layout.offsets.tgid).ok() == Some(process) {
+                return self.space_of(task, process);
             }
-            let Ok(next) = self.memory.word(task + self.offsets.tasks) else { return Err(gone) };
-            task = next.wrapping_sub(self.offsets.tasks);
+            let Ok(next) = self.memory.word(task + self.layout.offsets.tasks) else { return Err(gone) };
+            task = next.wrapping_sub(self.layout.offsets.tasks);
             if task == own {
                 break;
             }
@@ -180,13 +217,13 @@ impl PageTables {
     /// Whether an address space is still what it was: the process lives and has not executed another program.
     #[must_use]
     pub fn is_current(&mut self, space: &AddressSpace) -> bool {
-        self.word32(space.task + self.offsets.tgid).ok() == Some(space.process)
-            && self.memory.word(space.task + self.offsets.mm).ok() == Some(space.mm)
+        self.word32(space.task + self.layout.offsets.tgid).ok() == Some(space.process)
+            && self.memory.word(space.task + self.layout.offsets.mm).ok() == Some(space.mm)
     }
 
     /// Tells `visit` of each page in a range of addresses that has a frame.
     pub fn walk(&mut self, space: &AddressSpace, range: Range<u64>, visit: &mut dyn FnMut(Entry)) {
-        self.walk_table(space.pgd, self.levels - 1, &range, 0, visit);
+        self.walk_table(space.pgd, self.layout.levels - 1, &range, 0, visit);
     }
 
     fn walk_table(
@@ -219,7 +256,13 @@ impl PageTables {
                 let frame = frame >> PAGE_SHIFT & !(u64::from(pages) - 1);
                 visit(Entry { address, frame, pages, accessed: entry & ACCESSED != 0 });
             } else if there && level > 0 {
-                self.walk_table(self.map.wrapping_add(entry & FRAME), level - 1, range, address, visit);
+                self.walk_table(
+                    self.layout.map.wrapping_add(entry & FRAME),
+                    level - 1,
+                    range,
+                    address,
+                    visit,
+                );
             }
         }
     }

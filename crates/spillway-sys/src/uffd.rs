@@ -570,7 +570,7 @@ mod tests {
             });
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    crate::memory::make_cold(program.address(), PAGES * PAGE_SIZE).unwrap();
+                    crate::memory::forget_accesses(target(&program, 0, PAGES)).unwrap();
                 }
             });
             for round in 0..20_000 {

@@ -1,4 +1,4 @@
-//! The configuration file of `spillway run`: what is set for each tier's frames.
+//! The configuration file of `spillway run`: how each tier's frames are kept, and which pages leave first.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use spillway_pager::run::settings::PoolSettings;
+use spillway_policy::dcm;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -14,6 +15,8 @@ use spillway_pager::run::settings::PoolSettings;
 pub struct Configuration {
     /// `[pool]`: the frames of each tier.
     pub pool: Pools,
+    /// `[replacement]`: which pages leave first.
+    pub replacement: dcm::Config,
 }
 
 /// The frames of each tier. Those of stores are their servers', or the kernel's.
@@ -69,6 +72,18 @@ impl Configuration {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
+        let replacement = configuration.replacement;
+        for (name, share) in [
+            ("random_promotion", replacement.random_promotion),
+            ("proactive_share", replacement.proactive_share),
+            ("inactive_share", replacement.inactive_share),
+            ("return_share", replacement.return_share),
+            ("scan_share", replacement.scan_share),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("{name} is {share}; set it to 0 to 1"));
+            }
+        }
         let yield_ratio = configuration.pool.local.background.yield_ratio;
         if yield_ratio != 0.0 && !(1.0..=1000.0).contains(&yield_ratio) {
             return Err(format!("yield_ratio is {yield_ratio}; set it to 1 to 1000, or to 0 for never"));
@@ -97,6 +112,17 @@ mod tests {
         assert_eq!((local.victim_window_pages, local.huge_pages), (0, true));
         let (rate, ratio) = (local.background.bytes_per_s, local.background.yield_ratio);
         assert_eq!((rate, ratio), (Size::from_bytes(3 << 29), 0.0));
+    }
+
+    #[test]
+    fn shares_are_shares() {
+        let parsed = Configuration::parse("[replacement]\nscan_share = 0.25").unwrap().replacement;
+        assert_eq!(parsed, dcm::Config { scan_share: 0.25, ..dcm::Config::default() });
+        for (name, wrong) in [("scan_share", "2.0"), ("return_share", "-0.1"), ("random_promotion", "nan")] {
+            let error = Configuration::parse(&format!("[replacement]\n{name} = {wrong}")).unwrap_err();
+            assert!(error.contains(name) && error.contains("set it to 0 to 1"), "{error}");
+        }
+        assert!(Configuration::parse("[replacement]\nscans = 1").is_err());
     }
 
     #[test]

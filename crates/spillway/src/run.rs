@@ -20,7 +20,7 @@ use spillway_pager::run::program::{self, Program};
 use spillway_pager::run::report::Report;
 use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
 use spillway_pager::run::supervisor::{BusyPagers, Supervisor};
-use spillway_policy::dcm;
+
 use spillway_sys::{machine, process};
 
 use crate::configuration::Configuration;
@@ -189,7 +189,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         block: args.block,
         fault_mode,
         fault_mode_reason,
-        replacement: dcm::Config::default(),
+        replacement: configuration.replacement,
         pool: configuration.pool.local,
     };
     let token = token().map_err(refuse)?;

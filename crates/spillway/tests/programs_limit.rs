@@ -243,6 +243,38 @@ fn what_was_left_to_the_kernel_is_taken_over_whole() {
     }
 }
 
+/// How much a program fetches that uses 6 of its 64 MiB all the time, with 16 MiB local.
+fn fetched_by_favourites(replacement: &str) -> (u64, u64) {
+    let launch = configured(16, &format!("[replacement]\n{replacement}\n"));
+    let finished = launch.run_with(c_program("favourites"), &["64", "6", "300000"]);
+    assert_eq!(finished.success(), "whole\n");
+    let stats = launch.stats();
+    (stats.count("pages_fetched"), stats.count("use_scans"))
+}
+
+#[test]
+fn what_is_in_use_stays_where_accessed_bits_can_be_read() {
+    // Without returns and luck, so that scans alone tell.
+    let alone = "random_promotion = 0.0\nreturn_share = 0.0";
+    let (without, none) = fetched_by_favourites(&format!("{alone}\nscan_share = 0.0"));
+    let (with, scans) = fetched_by_favourites(alone);
+    assert!(none == 0 && scans > 0, "{none} and {scans} scans");
+    // An access in eight is to the others, of which one in five is local: 30,000 must be fetched.
+    assert!(with < without * 7 / 10, "{with} pages fetched with scans, {without} without");
+}
+
+#[test]
+fn a_program_that_may_not_read_accessed_bits_runs_without() {
+    let launch = Launch::local_mib(16);
+    let without_rights = ["--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-all"];
+    let mut arguments: Vec<&str> = without_rights.to_vec();
+    let program = c_program("favourites");
+    arguments.extend([program.to_str().unwrap(), "64", "6", "100000"]);
+    assert_eq!(launch.run_with(tool("setpriv", "util-linux"), &arguments).success(), "whole\n");
+    let stats = launch.stats();
+    assert!(stats.count("pages_fetched") > 0 && stats.count("use_scans") == 0, "{}", stats.0);
+}
+
 #[test]
 fn every_block_brings_the_right_pages() {
     for block in ["4K", "16K", "64K", "2M", "elastic"] {

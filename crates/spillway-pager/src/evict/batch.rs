@@ -6,10 +6,12 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_core::transitions::is_queued_mapped;
 use spillway_policy::dcm::Step;
+use spillway_policy::use_history::UseHistory;
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
+use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
@@ -21,7 +23,11 @@ impl<K: Kernel> Worker<K> {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
-        self.fill_inactive() + self.write_back_batch()
+        let freed = self.fill_inactive() + self.write_back_batch();
+        if self.engine.use_scan.is_due(self.engine.departures.count()) {
+            self.at.wake_evictor();
+        }
+        freed
     }
 
     /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
@@ -64,8 +70,9 @@ impl<K: Kernel> Worker<K> {
             if victims.len() == wanted {
                 break;
             }
-            let Some(step) = replacement.next_mapped() else { break };
-            let (Step::ToActive(entry) | Step::ToInactive(entry)) = step;
+            let rank = |page_number| self.engine.table.use_of(page_number).rank();
+            let Some(step) = replacement.next_mapped(rank) else { break };
+            let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
             let Some(word) = self.engine.table.find(entry.page_number) else { continue };
             let Some(info) = self.try_lock(word) else {
                 busy.push(entry);
@@ -73,21 +80,32 @@ impl<K: Kernel> Worker<K> {
             };
             if !is_queued_mapped(info, entry.generation) {
                 self.unlock(entry.page_number, word, info);
-            } else if let Step::ToActive(_) = step {
-                let next = info.moved_to(Queue::Active);
+            } else if let Some(queue) = queue_of(step) {
+                let next = info.moved_to(queue);
                 self.unlock(entry.page_number, word, next);
                 let entry = Entry { generation: next.generation, ..entry };
-                let _ = replacement.enqueue(Queue::Active, entry);
+                self.engine.put(&mut replacement, queue, entry);
             } else if self.engine.holds.covers(entry.page_number) && !planted!(K, "held-page-evicted") {
                 self.unlock(entry.page_number, word, info);
                 busy.push(entry);
             } else {
+                self.engine.table.set_use(entry.page_number, UseHistory::NEW);
                 victims.push((entry.page_number, info));
             }
         }
+        self.at.run.count(Counter::PagesKeptInUse, replacement.take_kept_in_use());
         for entry in busy {
-            let _ = replacement.enqueue(Queue::Active, entry);
+            self.engine.put(&mut replacement, Queue::Active, entry);
         }
         victims
+    }
+}
+
+/// The queue of a page that stays mapped.
+fn queue_of(step: Step) -> Option<Queue> {
+    match step {
+        Step::ToActive(_) => Some(Queue::Active),
+        Step::ToProactive(_) => Some(Queue::Proactive),
+        Step::ToInactive(_) => None,
     }
 }

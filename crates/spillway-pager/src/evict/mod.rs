@@ -7,6 +7,7 @@
 //! - [`victim`]: a page on its way;
 //! - [`in_place`]: the short way, where no thread of the program runs;
 //! - [`full_stores`]: what happens when there is nowhere to write;
+//! - [`scan_clock`]: when it is found out anew which pages are in use;
 //! - [`written_share`]: whether it pays to do this ahead of need.
 //!
 //! Invariants:
@@ -21,6 +22,7 @@ pub mod charge;
 pub mod clean;
 pub mod full_stores;
 pub mod in_place;
+pub mod scan_clock;
 pub mod store;
 pub mod unmap;
 pub(crate) mod victim;

@@ -11,6 +11,7 @@ use rustix::io::Result;
 use rustix::process::getpid;
 use rustix::thread::{futex, nanosleep, sched_yield};
 use spillway_core::page::Page;
+use spillway_sys::accesses::OwnAccesses;
 use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 use spillway_sys::uffd::{RegisterMode, Uffd};
@@ -33,9 +34,23 @@ pub struct LiveKernel {
     pub status: Option<ProcessStatus>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
+    /// Which pages are in use. The evictor's alone: the others do not have its descriptors.
+    pub accesses: Mutex<AccessSource>,
     /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone
     /// have it.
     pub control: OwnedFd,
+}
+
+/// Where accessed bits come from.
+#[derive(Default)]
+pub enum AccessSource {
+    /// Nobody has asked yet.
+    #[default]
+    Untried,
+    /// The process's own page tables.
+    Open(OwnAccesses),
+    /// This process may not read its page tables, or the kernel has no way to.
+    Unavailable,
 }
 
 impl LiveKernel {
@@ -221,6 +236,24 @@ impl Kernel for LiveKernel {
 
     fn populated(&self, range: TargetRange) -> Option<[u64; MOST_POPULATED_PAGES / 64]> {
         self.page_map.as_ref()?.populated(range.start(), range.pages()).ok()
+    }
+
+    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> bool {
+        let mut source = Self::lock(&self.accesses);
+        if let AccessSource::Untried = *source {
+            *source = match OwnAccesses::open() {
+                Ok(Some(own)) => AccessSource::Open(own),
+                Ok(None) | Err(_) => AccessSource::Unavailable,
+            };
+        }
+        let AccessSource::Open(own) = &mut *source else { return false };
+        own.walk(range, visit);
+        true
+    }
+
+    fn forget_accesses(&self, range: TargetRange) {
+        // Part of the range may just have been unmapped, or locked: its bits tell nothing then.
+        let _ = memory::forget_accesses(range);
     }
 
     fn outsiders(&self) -> Option<Outsiders> {

@@ -142,6 +142,12 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     /// Which of the pages of a range are not missing, a bit each; `None` where it cannot be known. At most
     /// [`MOST_POPULATED_PAGES`].
     fn populated(&self, range: TargetRange) -> Option<[u64; MOST_POPULATED_PAGES / 64]>;
+    /// Tells `visit` of the pages of a range that are mapped, by number, and whether each was accessed since
+    /// [`Self::forget_accesses`]. False where that cannot be had. What it tells is a guess: it may be out of
+    /// date, or wrong.
+    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> bool;
+    /// Clears the accessed bits of a range, as far as that can be done.
+    fn forget_accesses(&self, range: TargetRange);
     /// Who uses the memory of this process beside its threads; `None` where it cannot be known.
     fn outsiders(&self) -> Option<Outsiders>;
     /// Huge pages, please (`MADV_HUGEPAGE`).

@@ -14,6 +14,7 @@ use spillway_store::StoreError;
 use spillway_sys::memory::Area;
 use spillway_sys::ranges::BounceRange;
 
+use crate::evict::scan_clock::ScanClock;
 use crate::evict::written_share::WrittenShare;
 use crate::fault::read_streams::ReadStreams;
 use crate::fault::streams::MAX_BLOCK_PAGES;
@@ -90,6 +91,8 @@ pub struct Engine<K: Kernel> {
     pub has_foreign_writers: AtomicBool,
     /// Whether evictions are writes, lately.
     pub written_share: WrittenShare,
+    /// When the accessed bits are scanned next.
+    pub use_scan: ScanClock,
     /// What the evictor is to fetch.
     pub read_streams: ReadStreams,
     /// Zeros that are ready to be moved.
@@ -129,6 +132,7 @@ impl<K: Kernel> Engine<K> {
             holds: Holds::default(),
             has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
+            use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
             read_streams: ReadStreams::new(config.cpus),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
             last_store_error: Mutex::new(None),
@@ -169,6 +173,7 @@ impl<K: Kernel> Engine<K> {
             holds: Holds::default(),
             has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
+            use_scan: self.use_scan.for_child(),
             read_streams: ReadStreams::new(self.cpus),
             reserve: self.reserve.for_child()?,
             last_store_error: copy(&self.last_store_error)?,
@@ -264,7 +269,11 @@ impl<K: Kernel> Engine<K> {
     pub fn enqueue(&self, page_number: u64, info: PageInfo) {
         let Some(queue) = info.queue() else { return };
         let entry = Entry { page_number, generation: info.generation };
-        let mut replacement = self.replacement();
+        self.put(&mut self.replacement(), queue, entry);
+    }
+
+    /// Puts an entry at the tail of a queue, of which the caller has the lock.
+    pub fn put(&self, replacement: &mut Replacement, queue: Queue, entry: Entry) {
         if replacement.enqueue(queue, entry).is_err() {
             replacement.drop_stale(|entry, queue| self.is_queued(entry, queue));
             // The pool holds a quarter more entries than pages can be local, so there is room now.
@@ -272,10 +281,15 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
+    /// An entry that was met while its page was busy may be in the other queue of mapped pages.
     fn is_queued(&self, entry: Entry, queue: Queue) -> bool {
         self.table.find(entry.page_number).is_some_and(|word| {
             let info = word.peek();
-            info.generation == entry.generation && info.queue() == Some(queue)
+            let found = match queue {
+                Queue::Inactive => info.queue() == Some(queue),
+                Queue::Active | Queue::Proactive => info.is_mapped(),
+            };
+            info.generation == entry.generation && found
         })
     }
 }

@@ -103,6 +103,12 @@ pub struct Report {
     pub writebacks_failed: u64,
     /// Evictions that could not be done (pinned pages and the like), each time counted.
     pub evictions_refused: u64,
+    /// Scans of the accessed bits of managed memory; 0 also where the program's processes may not read them.
+    pub use_scans: u64,
+    /// CPU time that they took, of the evictors' threads.
+    pub use_scan_s: f64,
+    /// Times that a page whose turn to leave had come stayed because scans found it in use.
+    pub pages_kept_in_use: u64,
     /// Bytes read from stores.
     pub bytes_in: u64,
     /// Bytes written to stores.
@@ -198,6 +204,9 @@ impl Report {
             writebacks_cancelled: count(Counter::WritebacksCancelled),
             writebacks_failed: count(Counter::WritebacksFailed),
             evictions_refused: count(Counter::EvictionsRefused),
+            use_scans: count(Counter::UseScans),
+            use_scan_s: count(Counter::UseScanUs) as f64 / 1e6,
+            pages_kept_in_use: count(Counter::PagesKeptInUse),
             bytes_in: count(Counter::BytesIn),
             bytes_out: count(Counter::BytesOut),
             fault_latency_us: FaultLatency {

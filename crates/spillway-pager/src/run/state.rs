@@ -101,6 +101,12 @@ pub enum Counter {
     LocalPagesSeen,
     /// Of these, those in ranges of 2 MiB that were local as a whole.
     WholePagesSeen,
+    /// Scans of accessed bits: see [`crate::threads::use_scan`].
+    UseScans,
+    /// What they took, in microseconds.
+    UseScanUs,
+    /// Times that a page whose turn to leave had come stayed because it was in use.
+    PagesKeptInUse,
     /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
     Blocks,
 }

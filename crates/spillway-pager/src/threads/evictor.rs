@@ -1,5 +1,5 @@
 //! The evictor: one thread of each process that makes room ahead of need, for other processes of the run too,
-//! and reads ahead.
+//! reads ahead, and finds out which pages are in use.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use crate::kernel::Kernel;
 use crate::process::worker::Worker;
 use crate::threads::background::Background;
 use crate::threads::density::Density;
+use crate::threads::use_scan::UseScan;
 
 const SUPERVISION_NS: u64 = 1_000_000_000;
 const IDLE: Duration = Duration::from_secs(1);
@@ -21,13 +22,14 @@ impl<K: Kernel> Worker<K> {
         let mut supervised_ns = K::now_ns();
         let mut background = Background::new(self.at);
         let mut density = Density::default();
+        let mut use_scan = UseScan::default();
         loop {
             if K::now_ns() - supervised_ns > SUPERVISION_NS {
                 self.stop_without_supervisor();
                 self.review_in_background(&mut background, &mut density);
                 supervised_ns = K::now_ns();
             }
-            if self.bring_in_for_others() || self.read_ahead() {
+            if self.bring_in_for_others() || self.read_ahead() || self.scan_uses(&mut use_scan) {
                 continue;
             }
             let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);

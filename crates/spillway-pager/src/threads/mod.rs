@@ -2,8 +2,8 @@
 //!
 //! - [`handlers`]: read faults and answer them; [`leader`] says which of them reads, [`placement`] and
 //!   [`place`] for whose node;
-//! - [`evictor`]: makes room ahead of need and reads ahead; [`ahead_of_need`], [`background`] and [`density`]
-//!   are its other work;
+//! - [`evictor`]: makes room ahead of need and reads ahead; [`ahead_of_need`], [`background`], [`density`]
+//!   and [`use_scan`] are its other work;
 //! - [`calls`], [`serve_calls`]: what hooks ask for, by page faults.
 //!
 //! Invariants:
@@ -22,3 +22,4 @@ pub mod place;
 pub mod placement;
 pub(crate) mod raw;
 pub mod serve_calls;
+pub(crate) mod use_scan;

@@ -1,0 +1,84 @@
+//! Which pages of the calling process were used: the accessed bits of its own page tables. The right to read
+//! them is the process's own (root, or CAP_BPF and CAP_PERFMON): nothing is handed to it that it could not
+//! have opened.
+
+use std::sync::OnceLock;
+
+use rustix::thread::{SecureComputingMode, secure_computing_mode};
+
+use crate::page::PAGE_SIZE;
+use crate::page_tables::{AddressSpace, KernelLayout, PageTables, PageTablesError};
+use crate::ranges::TargetRange;
+
+/// Inherited by forked children, who then need not search.
+static LAYOUT: OnceLock<KernelLayout> = OnceLock::new();
+
+/// Reads the accessed bits of one process, which opened it.
+pub struct OwnAccesses {
+    tables: PageTables,
+    space: AddressSpace,
+}
+
+impl OwnAccesses {
+    /// For the calling process. Takes some 20 ms the first time. `None` where a seccomp filter binds the
+    /// calling thread: it might end the process at a call that it does not know.
+    ///
+    /// # Errors
+    /// The kernel gives no access, or is not understood.
+    pub fn open() -> Result<Option<Self>, PageTablesError> {
+        if secure_computing_mode() != Ok(SecureComputingMode::Disabled) {
+            return Ok(None);
+        }
+        let mut tables = match LAYOUT.get() {
+            Some(layout) => PageTables::with_layout(*layout)?,
+            None => PageTables::open()?,
+        };
+        let _ = LAYOUT.set(tables.layout());
+        let space = tables.own_space()?;
+        Ok(Some(Self { tables, space }))
+    }
+
+    /// Tells `visit` of each page of a range that is mapped: its number, and whether it was accessed since
+    /// its bit was cleared. What it tells may be out of date.
+    pub fn walk(&mut self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) {
+        let (start, end) = (range.start() as u64, (range.start() + range.bytes()) as u64);
+        let page_bytes = PAGE_SIZE as u64;
+        self.tables.walk(&self.space, start..end, &mut |entry| {
+            let first = entry.address / page_bytes;
+            let pages = first.max(start / page_bytes)..(first + u64::from(entry.pages)).min(end / page_bytes);
+            pages.for_each(|page_number| visit(page_number, entry.accessed));
+        });
+    }
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::memory::{Area, forget_accesses};
+
+    const PAGES: usize = 700;
+
+    #[test]
+    fn what_was_used_since_it_was_forgotten_is_told() {
+        let area = Area::new(PAGES * PAGE_SIZE).unwrap();
+        let touch = |page: usize| area.words(page * PAGE_SIZE, 1)[0].store(1, Ordering::Relaxed);
+        (0..PAGES).filter(|page| page % 7 != 0).for_each(touch);
+        // SAFETY: the area is this test's.
+        let range = unsafe { TargetRange::new(area.address(), PAGES * PAGE_SIZE) };
+        // A second one, as of a forked child, who inherits the layout.
+        for _ in 0..2 {
+            let mut accesses = OwnAccesses::open().unwrap().unwrap();
+            forget_accesses(range).unwrap();
+            [3, 600].into_iter().for_each(touch);
+            let mut found = Vec::new();
+            accesses.walk(range, &mut |page_number, used| found.push((page_number, used)));
+            let first = (area.address() / PAGE_SIZE) as u64;
+            let expected = (0..PAGES as u64).filter(|page| page % 7 != 0);
+            let expected: Vec<_> = expected.map(|page| (first + page, [3, 600].contains(&page))).collect();
+            assert_eq!(found, expected);
+        }
+    }
+}
