@@ -1,6 +1,6 @@
 //! How often and how lately a page was used, as scans of accessed bits tell: a byte a page. Known as aging
-//! (Tanenbaum, "Modern Operating Systems", section 3.4.7), but that a page which was used in many scans ranks
-//! above one that was used in the last alone: so a pass over memory does not take the place of what is in use.
+//! (Tanenbaum, "Modern Operating Systems", section 3.4.7), but a page that was used in many scans ranks above
+//! one that was used in the last alone: so a pass over memory does not take the place of what is in use.
 
 /// What the last seven scans found. Zero is a page that no scan has seen since it came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl UseHistory {
         self.0
     }
 
-    /// What [`Self::to_byte`] made.
+    /// The history that [`Self::to_byte`] made this byte of.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Self {
         Self(byte)

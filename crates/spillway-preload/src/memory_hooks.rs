@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::attach::Startup;
+use spillway_pager::kernel::ForkAdvice;
+use spillway_pager::space::regions::OnFork;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
 
@@ -216,19 +218,25 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
     if managed == up(bytes) && sound && advice != MADV_GUARD_INSTALL {
         return 0;
     }
+    if sound && let Some(result) = advise_on_fork(address, up(bytes), advice) {
+        return result;
+    }
     let arguments = [address, bytes, advice as usize, 0, 0, 0];
     // SAFETY: the program's own call.
-    let result = unsafe { raw::syscall(libc::SYS_madvise as usize, arguments) };
-    let on_fork = match advice {
-        libc::MADV_DOFORK | MADV_KEEPONFORK => 0,
-        MADV_WIPEONFORK => 1,
-        libc::MADV_DONTFORK => 2,
-        _ => return result,
+    unsafe { raw::syscall(libc::SYS_madvise as usize, arguments) }
+}
+
+/// Has the pager do what is about forked children; `None` for other advice, and where there is no pager.
+fn advise_on_fork(address: usize, bytes: usize, advice: c_int) -> Option<isize> {
+    let (on_fork, kind) = match advice {
+        libc::MADV_DOFORK => (OnFork::Keep, ForkAdvice::Inherit),
+        MADV_KEEPONFORK => (OnFork::Keep, ForkAdvice::Keep),
+        MADV_WIPEONFORK => (OnFork::Wipe, ForkAdvice::Wipe),
+        libc::MADV_DONTFORK => (OnFork::Drop, ForkAdvice::Drop),
+        _ => return None,
     };
-    if !failed(result) && sound {
-        call(Operation::SetOnFork, [address, up(bytes), on_fork, 0]);
-    }
-    result
+    let answer = call(Operation::SetOnFork, [address, bytes, on_fork as usize, kind as usize]);
+    Some(-(answer.checked_sub(1)? as isize))
 }
 
 /// process_madvise(2), which is madvise(2) where it is this process's own memory. Returns bytes, as many as

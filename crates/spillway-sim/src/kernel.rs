@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE, Page};
-use spillway_pager::kernel::{Kernel, MOST_POPULATED_PAGES};
+use spillway_pager::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES};
 use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
@@ -190,6 +190,25 @@ impl Kernel for SimKernel {
 
     fn leave_inline(&self) {
         self.turning(|world, process| world.processes[process].is_inline = false);
+    }
+
+    fn advise_on_fork(&self, range: TargetRange, advice: ForkAdvice) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.processes[process].space.change(pages_of(range), |attributes| match advice {
+                ForkAdvice::Inherit | ForkAdvice::Keep => {
+                    attributes.is_dropped_on_fork = false;
+                    attributes.is_wiped_on_fork = false;
+                }
+                // A program that wants a range wiped takes MADV_DONTFORK back first.
+                ForkAdvice::Wipe => {
+                    attributes.is_dropped_on_fork = false;
+                    attributes.is_wiped_on_fork = true;
+                }
+                ForkAdvice::Drop => attributes.is_dropped_on_fork = true,
+            });
+            world.note(50, range.start() as u64, || format!("{advice:?} on fork {:#x}", range.start()));
+            done
+        })
     }
 
     fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()> {

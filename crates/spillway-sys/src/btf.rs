@@ -1,6 +1,13 @@
 //! Where a kernel keeps the members of its structures, from the type information that it carries (BTF).
 //! Source: Linux `Documentation/bpf/btf.rst`.
 
+use std::ffi::c_void;
+use std::fs::File;
+use std::ops::Deref;
+use std::ptr::null_mut;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use thiserror::Error;
 
 /// The kernel's own type information.
@@ -29,24 +36,82 @@ pub enum BtfError {
     },
 }
 
-/// The running kernel's type information.
+/// The running kernel's type information. It is megabytes, and may be wanted in a process with little memory:
+/// so it is mapped, not read, and only each so many types is an index kept.
 pub struct Btf {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     strings: usize,
-    /// Where each type begins, by its number less one.
-    types: Vec<usize>,
+    types_end: usize,
+    /// Where types begin, one in [`INDEXED_ONE_IN`].
+    indexed: Vec<u32>,
+}
+
+const INDEXED_ONE_IN: usize = 64;
+
+enum Bytes {
+    #[cfg(test)]
+    Read(Vec<u8>),
+    Mapped(FileMap),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            #[cfg(test)]
+            Self::Read(bytes) => bytes,
+            // SAFETY: mapped until it is dropped; the kernel's file never changes, and the copy is ours.
+            Self::Mapped(map) => unsafe { std::slice::from_raw_parts(map.start.cast(), map.bytes) },
+        }
+    }
+}
+
+/// A file, mapped to be read.
+struct FileMap {
+    start: *mut c_void,
+    bytes: usize,
+}
+
+impl FileMap {
+    fn of_kernel() -> std::io::Result<Self> {
+        let mut file = File::open(KERNEL)?;
+        let bytes = file.metadata()?.len() as usize;
+        match Self::new(&file, bytes) {
+            // Linux before 6.16 does not let it be mapped.
+            Err(_) => {
+                let mut copy = File::from(memfd_create("spillway-btf", MemfdFlags::CLOEXEC)?);
+                let bytes = std::io::copy(&mut file, &mut copy)? as usize;
+                Ok(Self::new(&copy, bytes)?)
+            }
+            mapped => Ok(mapped?),
+        }
+    }
+
+    fn new(file: &File, bytes: usize) -> rustix::io::Result<Self> {
+        // SAFETY: a new mapping, at a place of the kernel's choice.
+        let start = unsafe { mmap(null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, file, 0)? };
+        Ok(Self { start, bytes })
+    }
+}
+
+impl Drop for FileMap {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, and no reference into it outlives this value.
+        let _ = unsafe { munmap(self.start, self.bytes) };
+    }
 }
 
 impl Btf {
-    /// Reads the kernel's.
+    /// Maps the kernel's.
     ///
     /// # Errors
     /// It is not there or not understood.
     pub fn of_kernel() -> Result<Self, BtfError> {
-        Self::parse(std::fs::read(KERNEL)?).ok_or(BtfError::Malformed)
+        Self::parse(Bytes::Mapped(FileMap::of_kernel()?)).ok_or(BtfError::Malformed)
     }
 
-    fn parse(bytes: Vec<u8>) -> Option<Self> {
+    fn parse(bytes: Bytes) -> Option<Self> {
         let magic = u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?);
         if magic != MAGIC {
             return None;
@@ -54,14 +119,29 @@ impl Btf {
         let header = word(&bytes, 4)? as usize;
         let (types_at, types_bytes) = (word(&bytes, 8)? as usize, word(&bytes, 12)? as usize);
         let strings = header + word(&bytes, 16)? as usize;
-        let mut types = Vec::new();
-        let mut at = header + types_at;
-        let end = at + types_bytes;
-        while at < end {
-            types.push(at);
-            at += 12 + extra_bytes(word(&bytes, at + 4)?)?;
+        let types_end = header + types_at + types_bytes;
+        let mut indexed = Vec::new();
+        let (mut at, mut index) = (header + types_at, 0_usize);
+        while at < types_end {
+            if index.is_multiple_of(INDEXED_ONE_IN) {
+                indexed.push(u32::try_from(at).ok()?);
+            }
+            at += type_bytes(&bytes, at)?;
+            index += 1;
         }
-        Some(Self { bytes, strings, types })
+        Some(Self { bytes, strings, types_end, indexed })
+    }
+
+    /// Where each type begins, from the one that begins at `first` on.
+    fn types_from(&self, first: Option<u32>) -> impl Iterator<Item = usize> {
+        let next = |&at: &usize| Some(at + type_bytes(&self.bytes, at)?);
+        std::iter::successors(first.map(|at| at as usize), next).take_while(|&at| at < self.types_end)
+    }
+
+    /// Where a type begins, by its number less one.
+    fn type_at(&self, index: usize) -> Option<usize> {
+        let first = self.indexed.get(index / INDEXED_ONE_IN).copied();
+        self.types_from(first).nth(index % INDEXED_ONE_IN)
     }
 
     fn name_is(&self, offset: u32, name: &str) -> bool {
@@ -75,13 +155,12 @@ impl Btf {
     /// # Errors
     /// There is no such member.
     pub fn offset(&self, structure: &'static str, member: &'static str) -> Result<usize, BtfError> {
-        self.types
-            .iter()
-            .filter(|&&at| {
+        self.types_from(self.indexed.first().copied())
+            .filter(|&at| {
                 word(&self.bytes, at + 4).is_some_and(|info| kind(info) == KIND_STRUCT)
                     && word(&self.bytes, at).is_some_and(|name| self.name_is(name, structure))
             })
-            .find_map(|&at| self.offset_in(at, member))
+            .find_map(|at| self.offset_in(at, member))
             .ok_or(BtfError::NoMember { structure, member })
     }
 
@@ -102,7 +181,7 @@ impl Btf {
             if !self.name_is(name, "") {
                 return None;
             }
-            let inner = *self.types.get((inner as usize).checked_sub(1)?)?;
+            let inner = self.type_at((inner as usize).checked_sub(1)?)?;
             Some(offset + self.offset_in(inner, member)?)
         })
     }
@@ -114,6 +193,10 @@ fn kind(info: u32) -> u32 {
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn type_bytes(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(12 + extra_bytes(word(bytes, at + 4)?)?)
 }
 
 /// Bytes behind a type's three words.
@@ -146,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_no_type_information_is_refused() {
         for bytes in [vec![], vec![0; 100], vec![0x9F, 0xEB, 1], vec![0x9F, 0xEB, 1, 0, 24, 0, 0, 0, 0]] {
-            assert!(Btf::parse(bytes).is_none());
+            assert!(Btf::parse(Bytes::Read(bytes)).is_none());
         }
     }
 }

@@ -232,6 +232,19 @@ pub fn inherit(range: TargetRange, inherited: bool) -> Result<()> {
     advise(range.start(), range.bytes(), if inherited { Advice::LinuxDoFork } else { Advice::LinuxDontFork })
 }
 
+/// Says whether a forked child gets zeros in place of this range's contents (`MADV_WIPEONFORK`,
+/// `MADV_KEEPONFORK`).
+///
+/// # Errors
+/// ENOMEM where parts of it are not mapped; EINVAL where some are a file's.
+pub fn wipe_on_fork(range: TargetRange, wiped: bool) -> Result<()> {
+    advise(
+        range.start(),
+        range.bytes(),
+        if wiped { Advice::LinuxWipeOnFork } else { Advice::LinuxKeepOnFork },
+    )
+}
+
 /// Replaces the private mapping at `address` by anonymous memory with the same contents.
 ///
 /// # Safety

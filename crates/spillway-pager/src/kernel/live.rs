@@ -17,7 +17,7 @@ use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 use spillway_sys::uffd::{RegisterMode, Uffd};
 
 use crate::kernel::message;
-use crate::kernel::{Kernel, MOST_POPULATED_PAGES};
+use crate::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES};
 
 /// Linux, as one process of a run uses it.
 pub struct LiveKernel {
@@ -145,6 +145,15 @@ impl Kernel for LiveKernel {
 
     fn leave_inline(&self) {
         self.served_by_handlers.store(true, Ordering::Release);
+    }
+
+    fn advise_on_fork(&self, range: TargetRange, advice: ForkAdvice) -> Result<()> {
+        match advice {
+            ForkAdvice::Inherit => memory::inherit(range, true),
+            ForkAdvice::Keep => memory::wipe_on_fork(range, false),
+            ForkAdvice::Wipe => memory::wipe_on_fork(range, true),
+            ForkAdvice::Drop => memory::inherit(range, false),
+        }
     }
 
     fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()> {

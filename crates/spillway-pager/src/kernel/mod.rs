@@ -34,6 +34,27 @@ use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 /// Pages that [`Kernel::populated`] tells of at once: those of 2 MiB.
 pub const MOST_POPULATED_PAGES: usize = 512;
 
+/// What a program wishes for its forked children (madvise(2)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkAdvice {
+    /// They get the range after all (`MADV_DOFORK`).
+    Inherit,
+    /// They get its contents after all (`MADV_KEEPONFORK`).
+    Keep,
+    /// They get zeros in its place (`MADV_WIPEONFORK`).
+    Wipe,
+    /// They get nothing there (`MADV_DONTFORK`).
+    Drop,
+}
+
+impl ForkAdvice {
+    /// The advice that a request names by its place in this list.
+    #[must_use]
+    pub fn from_word(word: usize) -> Self {
+        [Self::Inherit, Self::Keep, Self::Wipe, Self::Drop][word.min(3)]
+    }
+}
+
 /// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics,
 /// `errno`s included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/userfaultfd.md`).
 pub trait Kernel: Send + Sync + Sized + 'static {
@@ -78,6 +99,9 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn hand_to_handlers(&self, range: TargetRange) -> Result<()>;
     /// Inline mode is over, for this process and those that it forks.
     fn leave_inline(&self);
+    /// Does for the program what it advises for its children. ENOMEM where part of the range is not mapped:
+    /// the rest is advised. EINVAL where part of it is a file's, and may not be wiped.
+    fn advise_on_fork(&self, range: TargetRange, advice: ForkAdvice) -> Result<()>;
     /// Whether a forked child gets the range (`MADV_DOFORK`, `MADV_DONTFORK`).
     fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()>;
 

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use spillway_core::page::PAGE_SIZE;
 
 use crate::evict::charge::Origin;
-use crate::kernel::{Kernel, planted};
+use crate::kernel::{ForkAdvice, Kernel, planted};
 use crate::pages::address::{page_numbers, target_of};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -51,6 +51,18 @@ impl<K: Kernel> Worker<K> {
             self.engine.regions().set_on_fork(&end, on_fork);
         }
         usize::from(managed)
+    }
+
+    /// Advises the kernel, and notes it for what is managed of the range.
+    pub(crate) fn set_on_fork(&mut self, range: &Range<usize>, wish: OnFork, advice: ForkAdvice) -> usize {
+        let advised = self.at.kernel.advise_on_fork(target_of(range.clone()), advice);
+        // With a hole in the range the rest is advised.
+        if matches!(advised, Ok(()) | Err(Errno::NOMEM)) {
+            self.manage_native(range);
+            self.engine.regions().set_on_fork(range, wish);
+            self.set_inherited(false);
+        }
+        1 + advised.map_or_else(|error| error.raw_os_error() as usize, |()| 0)
     }
 
     /// Manages a mapping that has contents already.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spillway_sys::uffd::Fault;
 
-use crate::kernel::Kernel;
+use crate::kernel::{ForkAdvice, Kernel};
 use crate::process::worker::Worker;
 use crate::run::state::{Child, Counter};
 use crate::space::fork::ForkUses;
@@ -50,10 +50,7 @@ impl<K: Kernel> Worker<K> {
             Operation::Unmanage => self.unmanage(a..a + b),
             Operation::SetOnFork => {
                 let wish = [OnFork::Keep, OnFork::Wipe, OnFork::Drop][c.min(2)];
-                self.manage_native(&(a..a + b));
-                self.engine.regions().set_on_fork(&(a..a + b), wish);
-                self.set_inherited(false);
-                0
+                self.set_on_fork(&(a..a + b), wish, ForkAdvice::from_word(d))
             }
             Operation::CountUnmanaged => {
                 self.at.run.count(Counter::UnmanagedBytes, a as u64);

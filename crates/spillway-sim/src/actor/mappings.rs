@@ -1,5 +1,6 @@
 //! What a thread does to its mappings: it maps, unmaps, moves, protects, locks and discards them.
 
+use spillway_pager::kernel::ForkAdvice;
 use spillway_pager::threads::calls::Operation;
 
 use crate::actor::{Actor, MOST_PAGES, arguments};
@@ -204,23 +205,13 @@ impl Actor {
             Some((claimed.1, world.draws.pick(&[OnFork::Keep, OnFork::Wipe, OnFork::Drop])))
         });
         let Some((pages, on_fork)) = drawn else { return };
-        with(|world| {
-            let space = &mut world.processes[self.process].space;
-            let _ = space.change(pages.clone(), |attributes| match on_fork {
-                OnFork::Keep => {
-                    attributes.is_dropped_on_fork = false;
-                    attributes.is_wiped_on_fork = false;
-                }
-                // A program that wants a range wiped takes MADV_DONTFORK back first.
-                OnFork::Wipe => {
-                    attributes.is_dropped_on_fork = false;
-                    attributes.is_wiped_on_fork = true;
-                }
-                OnFork::Drop => attributes.is_dropped_on_fork = true,
-            });
-        });
         let [start, length] = arguments(&pages);
-        let _ = self.pager.call(Operation::SetOnFork, [start, length, on_fork as usize, 0]);
+        let advice = match on_fork {
+            OnFork::Keep => ForkAdvice::Inherit,
+            OnFork::Wipe => ForkAdvice::Wipe,
+            OnFork::Drop => ForkAdvice::Drop,
+        };
+        let _ = self.pager.call(Operation::SetOnFork, [start, length, on_fork as usize, advice as usize]);
         with(|world| {
             let program = &mut world.processes[self.process].program;
             program.change(&pages, |region| region.on_fork = on_fork);
