@@ -258,9 +258,7 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                 if ENDING.contains(&signal) {
                     let busy = busy.clone();
                     std::thread::spawn(move || {
-                        if ending::see_to(pid, signal, || busy.is_busy()) {
-                            complain(HUNG);
-                        }
+                        ending::see_to(pid, signal, || busy.is_busy(), || complain(HUNG));
                     });
                 }
             }
