@@ -262,6 +262,7 @@ impl Config {
             13 => config.of_moves(),
             21 => config.of_native_moves(),
             29 => config.of_readers(),
+            37 => config.of_calls_over_gaps(),
             _ => config,
         }
     }
@@ -339,6 +340,32 @@ impl Config {
             adopted_pages: 0,
             kills_at: Vec::new(),
             habits,
+            ..self
+        }
+    }
+
+    /// System calls in inline mode with memory that begins outside of what is managed, while memory left to
+    /// the kernel is taken over.
+    fn of_calls_over_gaps(self) -> Self {
+        let habits = Habits { hold: 60, touch: 10, stream: 10, map: 30, unmap: 30, pin: 0, ..self.habits };
+        let stores = vec![StoreConfig {
+            kind: StoreKind::Ram,
+            slots: 8 * (self.program_pages + self.limit_pages) as u32,
+            latency_ns: 1_000,
+            faults: StoreFaults::default(),
+        }];
+        Self {
+            strategy: Strategy::Uniform { switch_one_in: 1 },
+            limit_pages: 320,
+            program_pages: 400,
+            threads: self.threads.clamp(3, 4),
+            operations: 600,
+            native: true,
+            adopted_pages: 0,
+            kills_at: Vec::new(),
+            inline: true,
+            habits,
+            stores,
             ..self
         }
     }

@@ -84,7 +84,9 @@ impl<K: Kernel> Worker<K> {
                 let next = info.moved_to(queue);
                 self.unlock(entry.page_number, word, next);
                 let entry = Entry { generation: next.generation, ..entry };
-                self.engine.put(&mut replacement, queue, entry);
+                if !(queue == Queue::Proactive && planted!(K, "page-in-use-not-queued")) {
+                    self.engine.put(&mut replacement, queue, entry);
+                }
             } else if self.engine.holds.covers(entry.page_number) && !planted!(K, "held-page-evicted") {
                 self.unlock(entry.page_number, word, info);
                 busy.push(entry);

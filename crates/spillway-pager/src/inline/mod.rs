@@ -74,6 +74,8 @@ pub enum InlineError {
 enum Page {
     Ready,
     Lost,
+    /// Under management, and such that the system call fails there.
+    Forbidden,
     NotOurs,
 }
 
@@ -286,6 +288,7 @@ impl<K: Kernel> Inline<K> {
                     page += PAGE_SIZE;
                 }
                 Page::Lost => return false,
+                Page::Forbidden => page += PAGE_SIZE,
                 Page::NotOurs => page = self.pass_unmanaged(page..range.end, room),
             }
         }
@@ -316,7 +319,7 @@ impl<K: Kernel> Inline<K> {
             }
             if !was_there && self.at.kernel.is_forbidden(page) {
                 // The kernel will say so. Brought in it could not be read, not even to take it out again.
-                return Page::NotOurs;
+                return Page::Forbidden;
             }
             tries += 1;
             if !self.serve(page, true, was_there) {
@@ -326,8 +329,9 @@ impl<K: Kernel> Inline<K> {
         Page::Ready
     }
 
-    /// Goes on to the next managed page of a range whose first is not managed. Memory left to the kernel may
-    /// be taken over while the system call lasts: its pages must be there by then.
+    /// Goes on to the next managed page of a range whose first was not managed, which may be that first page
+    /// by now. Memory left to the kernel may be taken over while the system call lasts: its pages must be
+    /// there by then.
     fn pass_unmanaged(&self, range: Range<usize>, room: &mut usize) -> usize {
         let behind_first = range.start + PAGE_SIZE;
         let (managed, native) = self.passing_gate(|| {
@@ -339,6 +343,10 @@ impl<K: Kernel> Inline<K> {
             let managed = self.engine.regions().within(&range);
             (managed, native)
         });
+        let is_managed_now = managed.first().is_some_and(|(part, _)| part.start <= range.start);
+        if is_managed_now && !planted!(K, "taken-over-between-looks") {
+            return range.start;
+        }
         let mut next = managed.first().map_or(range.end, |(part, _)| part.start.max(behind_first));
         if self.is_giving_up() {
             // Some of what is no region any more may be on its way out.

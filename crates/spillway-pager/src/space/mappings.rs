@@ -59,7 +59,9 @@ impl<K: Kernel> Worker<K> {
         // With a hole in the range the rest is advised.
         if matches!(advised, Ok(()) | Err(Errno::NOMEM)) {
             self.manage_native(range);
-            self.engine.regions().set_on_fork(range, wish);
+            if !planted!(K, "fork-wish-not-noted") {
+                self.engine.regions().set_on_fork(range, wish);
+            }
             self.set_inherited(false);
         }
         1 + advised.map_or_else(|error| error.raw_os_error() as usize, |()| 0)
