@@ -162,7 +162,8 @@ static void fork_child(struct area *a, size_t first, size_t count, const char *w
     for (size_t i = 0; i < a->pages; i += 97) check(a, i, "fork, in the child");
     check_run(a, first, count, "fork and writes, in the child");
     if (!page_holds(wiped, 0)) FAIL("MADV_WIPEONFORK: the child sees its parent's data");
-    if (is_readable(ends[1], absent)) FAIL("MADV_DONTFORK: the child has its parent's page");
+    // Another mapping of the child's, one of the pager's say, may have come to lie where the page is absent.
+    if (is_readable(ends[1], absent) && page_holds(absent, 7)) FAIL("MADV_DONTFORK: the child has its parent's page");
     _exit(0);
 }
 
