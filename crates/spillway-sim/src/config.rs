@@ -263,6 +263,7 @@ impl Config {
             21 => config.of_native_moves(),
             29 => config.of_readers(),
             37 => config.of_calls_over_gaps(),
+            43 => config.of_lost_pages(),
             _ => config,
         }
     }
@@ -368,6 +369,20 @@ impl Config {
             stores,
             ..self
         }
+    }
+
+    /// Pages that are lost and then locked, on a kernel that is busy.
+    fn of_lost_pages(self) -> Self {
+        let machine = Machine { again_one_in: 4, ..self.machine };
+        let habits = Habits { lock: 20, fork: 0, ..self.habits };
+        let faults = StoreFaults { dies_at_request: 150, ..StoreFaults::default() };
+        let stores = vec![StoreConfig {
+            kind: StoreKind::Compressed,
+            slots: 4 * (self.program_pages + self.limit_pages) as u32,
+            latency_ns: 1_000,
+            faults,
+        }];
+        Self { limit_pages: 128, program_pages: 300, kills_at: Vec::new(), machine, habits, stores, ..self }
     }
 
     /// Devices that read what the program reads too.

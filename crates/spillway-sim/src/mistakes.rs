@@ -59,6 +59,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("locked-in-the-other-order", "a thread that has the managed ranges waits for the native ones"),
     mistake("forgotten-before-unregistered", "words are cleared before the range is unregistered"),
     mistake("locked-page-unpoisoned", "mlock(2) leaves zeros for a page that cannot be had"),
+    mistake("poison-refused-once", "mlock(2) leaves zeros where the kernel was too busy to poison a page"),
     mistake("locked-page-given-up", "mlock(2) goes on without a page that could not come at once"),
     mistake("dropped-though-pinned", "clean pages are dropped under a device that holds them"),
     mistake("doorbells-stay-mapped", "a spent slot's doorbell rings no more: calls run out of slots"),

@@ -2,6 +2,7 @@
 //! given.
 
 use crate::contents::{ZEROS, describe, holds};
+use crate::process::Process;
 use crate::space::Entry;
 use crate::world::World;
 
@@ -22,8 +23,27 @@ fn reason_of(line: &str) -> Reason {
         .or_else(|| reason(" is gone: ", Reason::StoreFailed))
         .or_else(|| reason(" failed: ", Reason::StoreFailed))
         .or_else(|| reason(" is full: ", Reason::StoreFull))
+        .or_else(|| reason("every store is full", Reason::StoreFull))
         .or_else(|| reason("all local pages are pinned", Reason::Pinned))
         .unwrap_or(Reason::Unknown)
+}
+
+impl Process {
+    /// What was told last of a page that cannot be had.
+    pub fn line_about(&self, page: u64) -> Option<String> {
+        let address = format!("{:#x} ", page << 12);
+        let is_about = |line: &&String| line.contains(&address) && line.contains("cannot be had");
+        self.told.iter().rev().find(is_about).cloned()
+    }
+
+    /// mremap(2) moves pages: what was told of one before the program touched it speaks of its old address.
+    pub fn move_lines(&mut self, pages: std::ops::Range<u64>) {
+        for page in pages {
+            if let Some(line) = self.line_about(page) {
+                self.shadow.get_mut(page).told_elsewhere = Some(line);
+            }
+        }
+    }
 }
 
 impl World {
@@ -53,11 +73,9 @@ impl World {
     /// A thread gets SIGBUS for a page: there must be a line that says why, and something that went wrong
     /// before.
     pub fn check_refusal(&mut self, process: usize, page: u64) {
-        let address = format!("{:#x} ", page << 12);
-        let told = &self.processes[process].told;
-        let line = told.iter().rev().find(|line| line.contains(&address) && line.contains("cannot be had"));
-        let known = self.processes[process].shadow.get(page).excuse;
-        let Some(line) = line.cloned().or(known) else {
+        let shadow = self.processes[process].shadow.get(page);
+        let line = self.processes[process].line_about(page).or(shadow.excuse).or(shadow.told_elsewhere);
+        let Some(line) = line else {
             self.fail(format!("process {process} gets SIGBUS at page {page:#x}, and no line says why"));
             return;
         };

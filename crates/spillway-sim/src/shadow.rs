@@ -14,11 +14,13 @@ pub struct Expected {
     pub or: Option<Tags>,
     /// Why it was withheld: it may be so again.
     pub excuse: Option<String>,
+    /// What was told of it when it had another address.
+    pub told_elsewhere: Option<String>,
 }
 
 impl Default for Expected {
     fn default() -> Self {
-        Self { tags: ZEROS, or: None, excuse: None }
+        Self { tags: ZEROS, or: None, excuse: None, told_elsewhere: None }
     }
 }
 

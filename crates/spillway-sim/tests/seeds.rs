@@ -56,7 +56,7 @@ fn a_wrong_command_line_is_refused() {
 fn seeds_that_found_a_mistake_hold() {
     for seed in [
         "34", "197", "338", "340", "385", "444", "455", "637", "727", "937", "1142", "1154", "1245", "1497",
-        "2497", "2866",
+        "2497", "2866", "3443", "45894",
     ] {
         let output = simulator(&["--seed", seed]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

@@ -143,6 +143,8 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn why_no_room(&self) -> PageError {
         let reason = match &*self.engine.last_store_error() {
             Some(error) => error.to_string(),
+            // A slot that came free has cleared the error, and is taken again.
+            None if self.engine.stores_full.load(Ordering::Relaxed) => "every store is full".to_owned(),
             None => "all local pages are pinned, or the local limit is too small for the program".to_owned(),
         };
         PageError::NoRoom { reason }

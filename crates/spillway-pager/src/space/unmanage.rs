@@ -64,9 +64,27 @@ impl<K: Kernel> Worker<K> {
             }
         }
         if !planted!(K, "locked-page-unpoisoned") {
-            let _ = self.at.kernel.poison(target(page_number, 1));
+            self.poison_for_good(page_number);
         }
         info.is_local()
+    }
+
+    fn poison_for_good(&self, page_number: u64) {
+        let page = target(page_number, 1);
+        loop {
+            match self.at.kernel.poison(page) {
+                // Its mappings change at this moment (ioctl_userfaultfd(2)).
+                Err(Errno::AGAIN) if !planted!(K, "poison-refused-once") => {
+                    K::sleep(Duration::from_micros(50));
+                }
+                // Poisoned already, or unmapped by the program.
+                Ok(()) | Err(Errno::EXIST | Errno::NOENT | Errno::AGAIN) => return,
+                Err(error) => {
+                    let _ = self.stop_before_wrong_data("poison a page that is lost", error);
+                    return;
+                }
+            }
+        }
     }
 
     /// Makes a locked page local and mapped without charging it. True when it was charged before.

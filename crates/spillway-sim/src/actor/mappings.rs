@@ -252,6 +252,7 @@ impl World {
         process.space.move_pages(&mut self.physical, old.start..old.start + kept, new.start);
         process.space.unmap(&mut self.physical, old.clone());
         process.shadow.forget(new.clone());
+        process.move_lines(old.start..old.start + kept);
         process.shadow.move_pages(old.start..old.start + kept, new.start);
         process.shadow.forget(old.clone());
         self.note(94, new.start, || format!("mremap {old:x?} to {new:x?}"));
