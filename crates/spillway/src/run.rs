@@ -88,7 +88,8 @@ pub struct RunArgs {
     /// programs [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
-    /// Settings of each tier's frames (TOML) [default: /etc/spillway/run.toml, if it is there]
+    /// Settings of each tier's frames, and of what leaves first ([replacement]) (TOML) [default:
+    /// /etc/spillway/run.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Write a JSON summary to this file when the program ends

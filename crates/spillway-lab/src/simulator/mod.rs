@@ -62,7 +62,7 @@ pub enum Interleave {
 pub enum SimulationError {
     /// There is no memory to simulate.
     #[error(
-        "the workload '{0}' touches no memory, or its addresses lie more than 8 TiB apart: choose another"
+        "the workload '{0}' touches no memory, or its addresses lie more than 128 TiB apart: choose another"
     )]
     Regions(&'static str),
     /// The workload is too large for the simulator's numbers.

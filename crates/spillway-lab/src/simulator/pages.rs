@@ -35,8 +35,11 @@ pub mod region_bit {
 
 /// Where addresses are, as page numbers without gaps: regions are whole huge pages.
 pub struct AddressMap {
+    /// The first address, in chunks.
     first: u64,
-    /// First page of each huge page of addresses from `first` on.
+    /// Where each chunk of addresses from `first` on begins in `pages`; at 0 where no region is.
+    chunks: Vec<u32>,
+    /// First page of each huge page of the chunks that have a region; the first chunk has none.
     pages: Vec<u32>,
     page_shift: u32,
     page_count: u32,
@@ -45,34 +48,43 @@ pub struct AddressMap {
 const NOT_MAPPED: u32 = u32::MAX;
 const HUGE_SHIFT: u32 = HUGE_BYTES.trailing_zeros();
 
-/// Most huge pages between the first and the last address: 8 TiB.
-const MAX_SPAN: u64 = 1 << 22;
+/// Huge pages of a chunk: 2 GiB of addresses. A program's heap and its libraries lie up to 128 TiB apart.
+const CHUNK_SHIFT: u32 = 10;
+const CHUNK: usize = 1 << CHUNK_SHIFT;
+
+/// Most chunks between the first and the last address: 128 TiB.
+const MAX_SPAN: u64 = 1 << (47 - HUGE_SHIFT - CHUNK_SHIFT);
 
 impl AddressMap {
     /// The pages of `page_bytes` of these regions. None where they are empty or too far apart.
     #[must_use]
     pub fn new(regions: &[Region], page_bytes: u64) -> Option<Self> {
-        let first = regions.iter().map(|region| region.start >> HUGE_SHIFT).min()?;
-        let end = regions.iter().map(|region| (region.start + region.bytes).div_ceil(HUGE_BYTES)).max()?;
+        let huge_pages =
+            |region: &Region| region.start >> HUGE_SHIFT..(region.start + region.bytes).div_ceil(HUGE_BYTES);
+        let first = regions.iter().map(|region| huge_pages(region).start >> CHUNK_SHIFT).min()?;
+        let end = regions.iter().map(|region| huge_pages(region).end.div_ceil(CHUNK as u64)).max()?;
         if end - first > MAX_SPAN {
             return None;
         }
         let page_shift = page_bytes.trailing_zeros();
-        let mut pages = vec![NOT_MAPPED; (end - first) as usize];
+        let mut chunks = vec![0; (end - first) as usize];
+        let mut pages = vec![NOT_MAPPED; CHUNK];
         let mut page_count = 0;
         let mut sorted: Vec<&Region> = regions.iter().collect();
         sorted.sort_by_key(|region| region.start);
-        for region in sorted {
-            let start = region.start >> HUGE_SHIFT;
-            for huge in start..(region.start + region.bytes).div_ceil(HUGE_BYTES) {
-                let slot = &mut pages[(huge - first) as usize];
-                if *slot == NOT_MAPPED {
-                    *slot = page_count;
-                    page_count += 1_u32 << (HUGE_SHIFT - page_shift);
-                }
+        for huge in sorted.into_iter().flat_map(huge_pages) {
+            let chunk = &mut chunks[((huge >> CHUNK_SHIFT) - first) as usize];
+            if *chunk == 0 {
+                *chunk = pages.len() as u32;
+                pages.resize(pages.len() + CHUNK, NOT_MAPPED);
+            }
+            let slot = &mut pages[*chunk as usize + huge as usize % CHUNK];
+            if *slot == NOT_MAPPED {
+                *slot = page_count;
+                page_count += 1_u32 << (HUGE_SHIFT - page_shift);
             }
         }
-        Some(Self { first, pages, page_shift, page_count })
+        Some(Self { first, chunks, pages, page_shift, page_count })
     }
 
     /// How many pages there are.
@@ -85,8 +97,9 @@ impl AddressMap {
     #[inline]
     #[must_use]
     pub fn page_of(&self, address: u64) -> Option<PageIndex> {
-        let huge = (address >> HUGE_SHIFT).wrapping_sub(self.first);
-        let first = *self.pages.get(huge as usize)?;
+        let huge = address >> HUGE_SHIFT;
+        let chunk = *self.chunks.get((huge >> CHUNK_SHIFT).wrapping_sub(self.first) as usize)?;
+        let first = *self.pages.get(chunk as usize + huge as usize % CHUNK)?;
         let within = (address & (HUGE_BYTES - 1)) >> self.page_shift;
         (first != NOT_MAPPED).then(|| first + within as u32)
     }
@@ -224,6 +237,18 @@ mod tests {
         assert_eq!(map.page_of(2 << 30), None);
         assert_eq!(map.page_of(0), None);
         assert!(AddressMap::new(&[], 4096).is_none());
+    }
+
+    #[test]
+    fn a_program_s_heap_and_its_libraries_lie_far_apart() {
+        let (heap, library) = (0x55d5_e3c8_4000, 0x7ffc_ffff_f000);
+        let map = AddressMap::new(&[region(library, 4096), region(heap, 8192)], 4096).unwrap();
+        assert_eq!(
+            (map.page_count(), map.page_of(heap), map.page_of(library)),
+            (1024, Some(0x84), Some(1023))
+        );
+        assert_eq!(map.page_of(heap + (2 << 20)), None);
+        assert!(AddressMap::new(&[region(0, 4096), region(1 << 48, 4096)], 4096).is_none());
     }
 
     #[test]
