@@ -155,6 +155,7 @@ static int is_readable(int to, const char *at) {
 
 // The child sees what its parent had, and keeps it while both write.
 static void fork_child(struct area *a, size_t first, size_t count, const char *wiped, const char *absent) {
+    const char *inherited = absent + PAGE_BYTES;
     int ends[2];
     NEED(pipe(ends) == 0);
     check_run(a, first, count, "fork, in the child");
@@ -162,17 +163,22 @@ static void fork_child(struct area *a, size_t first, size_t count, const char *w
     for (size_t i = 0; i < a->pages; i += 97) check(a, i, "fork, in the child");
     check_run(a, first, count, "fork and writes, in the child");
     if (!page_holds(wiped, 0)) FAIL("MADV_WIPEONFORK: the child sees its parent's data");
+    if (!page_holds(inherited, 0)) FAIL("MADV_DOFORK: the child sees data that MADV_WIPEONFORK keeps from it");
     // Another mapping of the child's, one of the pager's say, may have come to lie where the page is absent.
     if (is_readable(ends[1], absent) && page_holds(absent, 7)) FAIL("MADV_DONTFORK: the child has its parent's page");
     _exit(0);
 }
 
 static void fork_once(struct area *a, size_t first, size_t count) {
-    char *wiped = map_pages(2), *absent = wiped + PAGE_BYTES;
+    char *wiped = map_pages(3), *absent = wiped + PAGE_BYTES, *inherited = absent + PAGE_BYTES;
     page_write(wiped, 7);
     page_write(absent, 7);
+    page_write(inherited, 7);
     NEED(madvise(wiped, PAGE_BYTES, MADV_WIPEONFORK) == 0);
     NEED(madvise(absent, PAGE_BYTES, MADV_DONTFORK) == 0);
+    NEED(madvise(inherited, PAGE_BYTES, MADV_WIPEONFORK) == 0);
+    NEED(madvise(inherited, PAGE_BYTES, MADV_DONTFORK) == 0);
+    NEED(madvise(inherited, PAGE_BYTES, MADV_DOFORK) == 0);
     pid_t child = fork();
     NEED(child >= 0);
     if (child == 0) fork_child(a, first, count, wiped, absent);
@@ -181,8 +187,8 @@ static void fork_once(struct area *a, size_t first, size_t count) {
     int status;
     NEED(waitpid(child, &status, 0) == child);
     if (status != 0) FAIL("thread %lu: a forked child ended with status 0x%x", a->owner, status);
-    NEED(page_holds(wiped, 7) && page_holds(absent, 7));
-    NEED(munmap(wiped, 2 * PAGE_BYTES) == 0);
+    NEED(page_holds(wiped, 7) && page_holds(absent, 7) && page_holds(inherited, 7));
+    NEED(munmap(wiped, 3 * PAGE_BYTES) == 0);
     check_run(a, first, count, "fork, after the child");
 }
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::attach::Startup;
 use spillway_pager::kernel::ForkAdvice;
-use spillway_pager::space::regions::OnFork;
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
 
@@ -228,14 +227,14 @@ fn raw_madvise(address: usize, bytes: usize, advice: c_int) -> isize {
 
 /// Has the pager do what is about forked children; `None` for other advice, and where there is no pager.
 fn advise_on_fork(address: usize, bytes: usize, advice: c_int) -> Option<isize> {
-    let (on_fork, kind) = match advice {
-        libc::MADV_DOFORK => (OnFork::Keep, ForkAdvice::Inherit),
-        MADV_KEEPONFORK => (OnFork::Keep, ForkAdvice::Keep),
-        MADV_WIPEONFORK => (OnFork::Wipe, ForkAdvice::Wipe),
-        libc::MADV_DONTFORK => (OnFork::Drop, ForkAdvice::Drop),
+    let advice = match advice {
+        libc::MADV_DOFORK => ForkAdvice::Inherit,
+        MADV_KEEPONFORK => ForkAdvice::Keep,
+        MADV_WIPEONFORK => ForkAdvice::Wipe,
+        libc::MADV_DONTFORK => ForkAdvice::Drop,
         _ => return None,
     };
-    let answer = call(Operation::SetOnFork, [address, bytes, on_fork as usize, kind as usize]);
+    let answer = call(Operation::AdviseOnFork, [address, bytes, advice as usize, 0]);
     Some(-(answer.checked_sub(1)? as isize))
 }
 

@@ -304,12 +304,7 @@ impl Config {
             ..self.habits
         };
         let limit_pages = self.limit_pages.min(120);
-        let stores = vec![StoreConfig {
-            kind: StoreKind::Ram,
-            slots: 8 * (self.program_pages + self.limit_pages) as u32,
-            latency_ns: 1_000,
-            faults: StoreFaults::default(),
-        }];
+        let stores = vec![self.ample_ram()];
         Self {
             limit_pages,
             program_pages: 200,
@@ -328,6 +323,16 @@ impl Config {
 }
 
 impl Config {
+    /// A store that is fast, never fails and takes whatever the program has.
+    fn ample_ram(&self) -> StoreConfig {
+        StoreConfig {
+            kind: StoreKind::Ram,
+            slots: 8 * (self.program_pages + self.limit_pages) as u32,
+            latency_ns: 1_000,
+            faults: StoreFaults::default(),
+        }
+    }
+
     /// Memory left to the kernel that mremap(2) moves while others want its room.
     fn of_native_moves(self) -> Self {
         let habits = Habits { touch: 10, stream: 10, map: 30, unmap: 30, remap: 60, pin: 0, ..self.habits };
@@ -349,26 +354,8 @@ impl Config {
     /// the kernel is taken over.
     fn of_calls_over_gaps(self) -> Self {
         let habits = Habits { hold: 60, touch: 10, stream: 10, map: 30, unmap: 30, pin: 0, ..self.habits };
-        let stores = vec![StoreConfig {
-            kind: StoreKind::Ram,
-            slots: 8 * (self.program_pages + self.limit_pages) as u32,
-            latency_ns: 1_000,
-            faults: StoreFaults::default(),
-        }];
-        Self {
-            strategy: Strategy::Uniform { switch_one_in: 1 },
-            limit_pages: 320,
-            program_pages: 400,
-            threads: self.threads.clamp(3, 4),
-            operations: 600,
-            native: true,
-            adopted_pages: 0,
-            kills_at: Vec::new(),
-            inline: true,
-            habits,
-            stores,
-            ..self
-        }
+        let stores = vec![self.ample_ram()];
+        Self { inline: true, habits, stores, ..self.of_native_moves() }
     }
 
     /// Pages that are lost and then locked, on a kernel that is busy.

@@ -195,26 +195,13 @@ impl Kernel for SimKernel {
     fn advise_on_fork(&self, range: TargetRange, advice: ForkAdvice) -> Result<()> {
         self.turning(|world, process| {
             let done = world.processes[process].space.change(pages_of(range), |attributes| match advice {
-                ForkAdvice::Inherit | ForkAdvice::Keep => {
-                    attributes.is_dropped_on_fork = false;
-                    attributes.is_wiped_on_fork = false;
-                }
-                // A program that wants a range wiped takes MADV_DONTFORK back first.
-                ForkAdvice::Wipe => {
-                    attributes.is_dropped_on_fork = false;
-                    attributes.is_wiped_on_fork = true;
-                }
+                ForkAdvice::Inherit => attributes.is_dropped_on_fork = false,
                 ForkAdvice::Drop => attributes.is_dropped_on_fork = true,
+                ForkAdvice::Keep => attributes.is_wiped_on_fork = false,
+                ForkAdvice::Wipe => attributes.is_wiped_on_fork = true,
             });
             world.note(50, range.start() as u64, || format!("{advice:?} on fork {:#x}", range.start()));
             done
-        })
-    }
-
-    fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()> {
-        self.turning(|world, process| {
-            let drop = |attributes: &mut crate::space::Attributes| attributes.is_dropped_on_fork = !inherited;
-            world.processes[process].space.change(pages_of(range), drop)
         })
     }
 

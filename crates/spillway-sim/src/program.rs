@@ -19,19 +19,17 @@ pub struct Region {
     pub protection: Protection,
     /// It is locked in memory (mlock(2)).
     pub is_locked: bool,
-    /// What a child gets.
-    pub on_fork: OnFork,
+    /// A child gets nothing here.
+    pub is_dropped_on_fork: bool,
+    /// A child that gets it gets zeros.
+    pub is_wiped_on_fork: bool,
 }
 
-/// What a child gets of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFork {
-    /// What the parent has there.
-    Keep,
-    /// A mapping that holds zeros.
-    Wipe,
-    /// Nothing: it is not mapped there.
-    Drop,
+impl Region {
+    /// A fresh mapping, as mmap(2) makes it.
+    pub fn new(pages: Pages, protection: Protection) -> Self {
+        Self { pages, protection, is_locked: false, is_dropped_on_fork: false, is_wiped_on_fork: false }
+    }
 }
 
 /// A page that a device holds.
@@ -255,7 +253,7 @@ impl Program {
             last_page: self.last_page,
             ..Self::default()
         };
-        child.regions.retain(|region| region.on_fork != OnFork::Drop);
+        child.regions.retain(|region| !region.is_dropped_on_fork);
         child.regions.iter_mut().for_each(|region| region.is_locked = false);
         for claim in self.claims.iter().filter(|claim| !claim.may_be_read) {
             child.carve(&claim.pages);
@@ -269,10 +267,8 @@ mod tests {
     use super::*;
 
     fn program() -> Program {
-        let region =
-            |pages: Pages, protection| Region { pages, protection, is_locked: false, on_fork: OnFork::Keep };
         Program {
-            regions: vec![region(100..200, Protection::Write), region(300..400, Protection::Read)],
+            regions: vec![Region::new(100..200, Protection::Write), Region::new(300..400, Protection::Read)],
             ..Program::default()
         }
     }

@@ -156,10 +156,6 @@ impl Kernel for LiveKernel {
         }
     }
 
-    fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()> {
-        memory::inherit(range, inherited)
-    }
-
     fn copy(&self, to: TargetRange, from: BounceRange<'_>, protected: bool) -> Result<usize> {
         self.managed().copy(to, from, protected)
     }

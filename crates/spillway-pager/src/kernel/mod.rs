@@ -34,7 +34,7 @@ use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 /// Pages that [`Kernel::populated`] tells of at once: those of 2 MiB.
 pub const MOST_POPULATED_PAGES: usize = 512;
 
-/// What a program wishes for its forked children (madvise(2)).
+/// What forked children are to get of a range (madvise(2)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkAdvice {
     /// They get the range after all (`MADV_DOFORK`).
@@ -99,11 +99,9 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn hand_to_handlers(&self, range: TargetRange) -> Result<()>;
     /// Inline mode is over, for this process and those that it forks.
     fn leave_inline(&self);
-    /// Does for the program what it advises for its children. ENOMEM where part of the range is not mapped:
-    /// the rest is advised. EINVAL where part of it is a file's, and may not be wiped.
+    /// What forked children get of the range. ENOMEM where part of it is not mapped: the rest is advised.
+    /// EINVAL where part of it is a file's, and may not be wiped.
     fn advise_on_fork(&self, range: TargetRange, advice: ForkAdvice) -> Result<()>;
-    /// Whether a forked child gets the range (`MADV_DOFORK`, `MADV_DONTFORK`).
-    fn inherit(&self, range: TargetRange, inherited: bool) -> Result<()>;
 
     // Pages come in. All wake who waits for the pages that came.
 

@@ -12,7 +12,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::transitions::{Service, service};
 
 use crate::fault::access::Access;
-use crate::kernel::{Kernel, planted};
+use crate::kernel::{ForkAdvice, Kernel, planted};
 use crate::pages::address::{page_number_of, target_of};
 use crate::pages::error::Failure;
 use crate::process::worker::Worker;
@@ -160,9 +160,10 @@ impl<K: Kernel> Worker<K> {
 
     /// Managed memory is inherited only by children that our hooks know of.
     pub(crate) fn set_inherited(&self, inherited: bool) {
+        let advice = if inherited { ForkAdvice::Inherit } else { ForkAdvice::Drop };
         for (range, on_fork) in self.engine.regions().iter() {
-            if on_fork != OnFork::Drop {
-                let _ = self.at.kernel.inherit(target_of(range), inherited);
+            if !on_fork.is_dropped {
+                let _ = self.at.kernel.advise_on_fork(target_of(range), advice);
             }
         }
     }
@@ -206,17 +207,17 @@ impl<K: Kernel> Worker<K> {
         }
         let regions: Vec<_> = self.engine.regions().iter().collect();
         for (range, on_fork) in regions {
-            if on_fork != OnFork::Drop {
+            if !on_fork.is_dropped {
                 self.at.kernel.register(target_of(range.clone()))?;
             }
-            if on_fork != OnFork::Keep {
+            if on_fork != OnFork::default() {
                 self.forget(range.clone());
             }
-            if on_fork == OnFork::Wipe {
+            if on_fork.is_wiped && !on_fork.is_dropped {
                 self.map(range.clone());
                 // As the kernel keeps MADV_WIPEONFORK, for the child's own children.
                 if !planted!(K, "wipe-forgotten") {
-                    self.engine.regions().set_on_fork(&range, OnFork::Wipe);
+                    self.engine.regions().insert(range, on_fork);
                 }
             }
         }

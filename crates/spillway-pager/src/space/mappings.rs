@@ -30,8 +30,8 @@ impl<K: Kernel> Worker<K> {
         if registered {
             // A child made past our hooks would read zeros where pages are far: it gets nothing here, and a
             // SIGSEGV.
-            let _ = kernel.inherit(target, false);
-            regions.insert(range, OnFork::Keep);
+            let _ = kernel.advise_on_fork(target, ForkAdvice::Drop);
+            regions.insert(range, OnFork::default());
         } else {
             self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);
         }
@@ -48,19 +48,19 @@ impl<K: Kernel> Worker<K> {
         let Some(on_fork) = on_fork else { return 0 };
         let managed = self.map(end.clone());
         if managed {
-            self.engine.regions().set_on_fork(&end, on_fork);
+            self.engine.regions().insert(end, on_fork);
         }
         usize::from(managed)
     }
 
     /// Advises the kernel, and notes it for what is managed of the range.
-    pub(crate) fn set_on_fork(&mut self, range: &Range<usize>, wish: OnFork, advice: ForkAdvice) -> usize {
+    pub(crate) fn advise_on_fork(&mut self, range: &Range<usize>, advice: ForkAdvice) -> usize {
         let advised = self.at.kernel.advise_on_fork(target_of(range.clone()), advice);
         // With a hole in the range the rest is advised.
         if matches!(advised, Ok(()) | Err(Errno::NOMEM)) {
             self.manage_native(range);
             if !planted!(K, "fork-wish-not-noted") {
-                self.engine.regions().set_on_fork(range, wish);
+                self.engine.regions().advise_on_fork(range, advice);
             }
             self.set_inherited(false);
         }

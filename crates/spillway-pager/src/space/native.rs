@@ -15,7 +15,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Queue;
 use spillway_core::transitions::first_touched;
 
-use crate::kernel::{Kernel, MOST_POPULATED_PAGES, planted};
+use crate::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES, planted};
 use crate::pages::address::{page_number_of, target, target_of};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -40,7 +40,7 @@ impl<K: Kernel> Worker<K> {
         {
             return false;
         }
-        self.engine.native().insert(range.clone(), OnFork::Keep);
+        self.engine.native().insert(range.clone(), OnFork::default());
         if self.at.settings.pool.huge_pages {
             // It is charged whole, so that a page that the program never touches costs nothing more.
             let _ = self.at.kernel.ask_for_huge_pages(target_of(range.clone()));
@@ -100,7 +100,7 @@ impl<K: Kernel> Worker<K> {
         let (pages, charged) = (page_count(&range), (before / PAGE_SIZE) as u64);
         if pages <= charged || self.try_charge(pages - charged) {
             self.at.release_local(charged.saturating_sub(pages));
-            self.engine.native().insert(range, OnFork::Keep);
+            self.engine.native().insert(range, OnFork::default());
         } else {
             let native = self.engine.native();
             self.take_over(&native, &range, charged);
@@ -132,8 +132,8 @@ impl<K: Kernel> Worker<K> {
             let mut regions = self.engine.regions();
             let (kernel, target) = (&self.at.kernel, target_of(range.clone()));
             if kernel.register(target).is_ok() {
-                let _ = kernel.inherit(target, false);
-                regions.insert(range.clone(), OnFork::Keep);
+                let _ = kernel.advise_on_fork(target, ForkAdvice::Drop);
+                regions.insert(range.clone(), OnFork::default());
                 taken = self.queue_populated(range, charged);
             } else {
                 self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);

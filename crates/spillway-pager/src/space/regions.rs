@@ -3,16 +3,29 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What a forked child gets of a range.
+use crate::kernel::ForkAdvice;
+
+/// What a forked child gets of a range: the same contents where neither is wished. The kernel keeps the two
+/// wishes apart, and so does this: what is given back to children (`MADV_DOFORK`) may still be wiped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFork {
-    /// The same contents, like any memory.
-    #[default]
-    Keep,
-    /// Zeros in place of the contents (`MADV_WIPEONFORK`).
-    Wipe,
+pub struct OnFork {
     /// No mapping at all (`MADV_DONTFORK`).
-    Drop,
+    pub is_dropped: bool,
+    /// Zeros in place of the contents (`MADV_WIPEONFORK`).
+    pub is_wiped: bool,
+}
+
+impl OnFork {
+    /// The wish after further advice.
+    #[must_use]
+    pub fn advised(self, advice: ForkAdvice) -> Self {
+        match advice {
+            ForkAdvice::Inherit => Self { is_dropped: false, ..self },
+            ForkAdvice::Drop => Self { is_dropped: true, ..self },
+            ForkAdvice::Keep => Self { is_wiped: false, ..self },
+            ForkAdvice::Wipe => Self { is_wiped: true, ..self },
+        }
+    }
 }
 
 /// Managed ranges: disjoint, each with its wish for forks.
@@ -102,9 +115,9 @@ impl Regions {
     }
 
     /// Changes the wish for the managed parts of `range`.
-    pub fn set_on_fork(&mut self, range: &Range<usize>, on_fork: OnFork) {
-        for (part, _) in self.within(range) {
-            self.insert(part, on_fork);
+    pub fn advise_on_fork(&mut self, range: &Range<usize>, advice: ForkAdvice) {
+        for (part, on_fork) in self.within(range) {
+            self.insert(part, on_fork.advised(advice));
         }
     }
 }
@@ -125,7 +138,7 @@ mod tests {
                 let range = start..start + length;
                 match operation {
                     0 => {
-                        let wish = if length % 2 == 0 { OnFork::Keep } else { OnFork::Wipe };
+                        let wish = OnFork { is_wiped: length % 2 == 1, is_dropped: false };
                         regions.insert(range.clone(), wish);
                         model[range].fill(Some(wish));
                     }
@@ -134,8 +147,16 @@ mod tests {
                         model[range].fill(None);
                     }
                     2 => {
-                        regions.set_on_fork(&range, OnFork::Drop);
-                        model[range].iter_mut().flatten().for_each(|wish| *wish = OnFork::Drop);
+                        let advice = ForkAdvice::from_word(length % 4);
+                        regions.advise_on_fork(&range, advice);
+                        for wish in model[range].iter_mut().flatten() {
+                            match advice {
+                                ForkAdvice::Inherit | ForkAdvice::Drop => {
+                                    wish.is_dropped = advice == ForkAdvice::Drop;
+                                }
+                                ForkAdvice::Keep | ForkAdvice::Wipe => wish.is_wiped = advice == ForkAdvice::Wipe,
+                            }
+                        }
                     }
                     _ => {
                         let mut found = [None; 80];

@@ -8,13 +8,12 @@ use rustix::io::Errno;
 use spillway_core::page_word::PageInfo;
 use spillway_core::transitions::{Service, service};
 
-use crate::kernel::{Kernel, planted};
+use crate::kernel::{ForkAdvice, Kernel, planted};
 use crate::pages::address::{page_numbers, target, target_of};
 use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 use crate::space::gone::Gone;
-use crate::space::regions::OnFork;
 
 impl<K: Kernel> Worker<K> {
     /// Brings all pages of a range in and ends its management, before the program locks it in memory.
@@ -41,8 +40,8 @@ impl<K: Kernel> Worker<K> {
                 self.unlock(page_number, word, word.peek().forgotten());
             }
             self.settle_gone_pages(gone);
-            if on_fork != OnFork::Drop {
-                let _ = self.at.kernel.inherit(target_of(part.clone()), true);
+            if !on_fork.is_dropped {
+                let _ = self.at.kernel.advise_on_fork(target_of(part.clone()), ForkAdvice::Inherit);
             }
             self.at.run.count(Counter::UnmanagedBytes, part.len() as u64);
         }

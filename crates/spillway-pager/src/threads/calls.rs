@@ -38,10 +38,10 @@ pub enum Operation {
     Adopt = 6,
     /// Bring this range in and leave it alone from now on (it will be locked): address, length.
     Unmanage = 7,
-    /// The program says what a forked child gets of this range: address, length, `OnFork` as a number,
+    /// The program says what a forked child gets of this range: address, length,
     /// [`crate::kernel::ForkAdvice`] as a number. Done here, where no fork can come between the kernel's
     /// knowing of it and ours. Returns 1, or 1 plus the error's number.
-    SetOnFork = 8,
+    AdviseOnFork = 8,
     /// A fork is about to happen. Three addresses around which threads go on while paging is stopped: in the
     /// stacks of the thread that forks and of its child, and in the child's thread-local storage. Three where
     /// the kernel writes meanwhile: the numbers of the child and its descriptor. Returns the child as one
@@ -72,7 +72,7 @@ impl Operation {
             RemapEnd,
             Adopt,
             Unmanage,
-            SetOnFork,
+            AdviseOnFork,
             ForkBegin,
             ForkEnd,
             CountUnmanaged,

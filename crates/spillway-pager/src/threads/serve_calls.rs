@@ -8,7 +8,6 @@ use crate::kernel::{ForkAdvice, Kernel};
 use crate::process::worker::Worker;
 use crate::run::state::{Child, Counter};
 use crate::space::fork::ForkUses;
-use crate::space::regions::OnFork;
 use crate::threads::calls::{Operation, Request, TRY_AGAIN};
 
 /// Before a call that a fork keeps out is turned away.
@@ -48,10 +47,7 @@ impl<K: Kernel> Worker<K> {
             Operation::Grown => self.grown(a, b..b + c),
             Operation::Adopt => self.adopt(a..a + b),
             Operation::Unmanage => self.unmanage(a..a + b),
-            Operation::SetOnFork => {
-                let wish = [OnFork::Keep, OnFork::Wipe, OnFork::Drop][c.min(2)];
-                self.set_on_fork(&(a..a + b), wish, ForkAdvice::from_word(d))
-            }
+            Operation::AdviseOnFork => self.advise_on_fork(&(a..a + b), ForkAdvice::from_word(c)),
             Operation::CountUnmanaged => {
                 self.at.run.count(Counter::UnmanagedBytes, a as u64);
                 0

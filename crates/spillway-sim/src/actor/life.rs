@@ -8,7 +8,7 @@ use spillway_pager::threads::calls::Operation;
 use crate::access::Use;
 use crate::actor::{Actor, Deed, bytes};
 use crate::pager;
-use crate::program::{OnFork, Region};
+use crate::program::Region;
 use crate::space::{Access, Entry, Protection};
 use crate::supervisor::pid_of;
 use crate::tasks::Wait;
@@ -133,12 +133,7 @@ impl Actor {
         });
         let _ = self.call(Operation::Adopt, &pages);
         with(|world| {
-            world.processes[self.process].program.regions.push(Region {
-                pages,
-                protection: Protection::Write,
-                is_locked: false,
-                on_fork: OnFork::Keep,
-            });
+            world.processes[self.process].program.regions.push(Region::new(pages, Protection::Write));
         });
     }
 
@@ -215,7 +210,7 @@ impl World {
         let space = parent.space.fork(&mut self.physical);
         let mut shadow = parent.shadow.clone();
         let program = parent.program.forked();
-        for region in program.regions.iter().filter(|region| region.on_fork == OnFork::Wipe) {
+        for region in program.regions.iter().filter(|region| region.is_wiped_on_fork) {
             shadow.forget(region.pages.clone());
         }
         crate::process::Process {

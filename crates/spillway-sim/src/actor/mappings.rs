@@ -4,7 +4,7 @@ use spillway_pager::kernel::ForkAdvice;
 use spillway_pager::threads::calls::Operation;
 
 use crate::actor::{Actor, MOST_PAGES, arguments};
-use crate::program::{OnFork, Region};
+use crate::program::Region;
 use crate::space::{Entry, Pages, Protection};
 use crate::world::{World, turn, with};
 
@@ -77,12 +77,7 @@ impl Actor {
         with(|world| {
             let process = &mut world.processes[self.process];
             process.shadow.forget(pages.clone());
-            process.program.regions.push(Region {
-                pages,
-                protection: Protection::Write,
-                is_locked: false,
-                on_fork: OnFork::Keep,
-            });
+            process.program.regions.push(Region::new(pages, Protection::Write));
         });
     }
 
@@ -106,12 +101,7 @@ impl Actor {
         }
         with(|world| {
             if again {
-                let region = Region {
-                    pages: pages.clone(),
-                    protection: Protection::Write,
-                    is_locked: false,
-                    on_fork: OnFork::Keep,
-                };
+                let region = Region::new(pages.clone(), Protection::Write);
                 world.processes[self.process].program.regions.push(region);
             }
             world.give_up_claim(self.process, &pages);
@@ -199,22 +189,23 @@ impl Actor {
         with(|world| world.give_up_claim(self.process, &pages));
     }
 
-    pub(super) fn set_on_fork(&self) {
+    pub(super) fn advise_on_fork(&self) {
+        let advices = [ForkAdvice::Inherit, ForkAdvice::Keep, ForkAdvice::Wipe, ForkAdvice::Drop];
         let drawn = with(|world| {
             let claimed = world.claim_range(self.process, false, |_| true)?;
-            Some((claimed.1, world.draws.pick(&[OnFork::Keep, OnFork::Wipe, OnFork::Drop])))
+            Some((claimed.1, world.draws.pick(&advices)))
         });
-        let Some((pages, on_fork)) = drawn else { return };
+        let Some((pages, advice)) = drawn else { return };
         let [start, length] = arguments(&pages);
-        let advice = match on_fork {
-            OnFork::Keep => ForkAdvice::Inherit,
-            OnFork::Wipe => ForkAdvice::Wipe,
-            OnFork::Drop => ForkAdvice::Drop,
-        };
-        let _ = self.pager.call(Operation::SetOnFork, [start, length, on_fork as usize, advice as usize]);
+        let _ = self.pager.call(Operation::AdviseOnFork, [start, length, advice as usize, 0]);
         with(|world| {
             let program = &mut world.processes[self.process].program;
-            program.change(&pages, |region| region.on_fork = on_fork);
+            program.change(&pages, |region| match advice {
+                ForkAdvice::Inherit => region.is_dropped_on_fork = false,
+                ForkAdvice::Drop => region.is_dropped_on_fork = true,
+                ForkAdvice::Keep => region.is_wiped_on_fork = false,
+                ForkAdvice::Wipe => region.is_wiped_on_fork = true,
+            });
             world.give_up_claim(self.process, &pages);
         });
     }
