@@ -154,7 +154,7 @@ mod tests {
                                 ForkAdvice::Inherit | ForkAdvice::Drop => {
                                     wish.is_dropped = advice == ForkAdvice::Drop;
                                 }
-                                ForkAdvice::Keep | ForkAdvice::Wipe => wish.is_wiped = advice == ForkAdvice::Wipe,
+                                _ => wish.is_wiped = advice == ForkAdvice::Wipe,
                             }
                         }
                     }
