@@ -8,6 +8,7 @@
 //! - [`whole`]: whole programs, and under what they run
 //! - [`dcm`]: whole programs, as in dcm's evaluation
 //! - [`programs`]: real programs beside what a user would take instead
+//! - [`command`]: a user's own command, in the same way
 //! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories
 //!   measures it
 //! - [`rig`]: guests with two memory nodes, under the policies for them
@@ -17,6 +18,7 @@
 pub mod access;
 pub mod cells;
 pub mod cgroup;
+pub mod command;
 pub mod dcm;
 pub mod donor;
 pub mod machine;

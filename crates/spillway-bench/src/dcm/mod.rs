@@ -179,7 +179,7 @@ impl Measuring<'_, '_> {
         shares: &[u64],
     ) -> Result<(WorkloadReport, bool), BenchError> {
         let unlimited = MemoryGroup::new()?;
-        let alone = self.run(&Conditions::Unlimited { group: &unlimited })?;
+        let alone = self.run(&Conditions::Unlimited { group: Some(&unlimited) })?;
         let anonymous_bytes = alone.most.anonymous_bytes;
         drop(unlimited);
         if anonymous_bytes < LEAST_LOCAL_BYTES {

@@ -1,15 +1,13 @@
 //! A program that is one command: its input is made once, and its output must be what it was when nothing
 //! disturbed it.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use crate::BenchError;
-use crate::access::mix;
 use crate::whole::conditions::Start;
+use crate::whole::digest::{digest, digest_of_file};
 use crate::whole::workload::{Measure, Site, Workload, installed};
 
 /// Makes a program's inputs in a directory.
@@ -63,24 +61,6 @@ impl Prepared {
     }
 }
 
-fn digest(bytes: &[u8], before: u64) -> u64 {
-    let (words, rest) = bytes.as_chunks();
-    let sum = words.iter().fold(before, |sum, word| mix(sum ^ u64::from_le_bytes(*word)));
-    rest.iter().fold(sum, |sum, byte| mix(sum ^ u64::from(*byte)))
-}
-
-fn digest_of_file(path: &Path, before: u64) -> std::io::Result<u64> {
-    let (mut file, mut sum) = (File::open(path)?, before);
-    let mut piece = Vec::new();
-    loop {
-        piece.clear();
-        if file.by_ref().take(1 << 20).read_to_end(&mut piece)? == 0 {
-            return Ok(sum);
-        }
-        sum = digest(&piece, sum);
-    }
-}
-
 impl Workload for Prepared {
     fn name(&self) -> &'static str {
         self.job.name
@@ -117,26 +97,4 @@ impl Workload for Prepared {
 /// Inputs cannot be written.
 pub(super) fn no_room(error: std::io::Error) -> BenchError {
     BenchError::setup("write a program's input", error, "make room, or set TMPDIR")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_digest_tells_outputs_apart() {
-        let of = |bytes: &[u8]| digest(bytes, 1);
-        assert_ne!(of(b"abcdefgh"), of(b"abcdefgi"));
-        assert_ne!(of(b"abcdefgh"), of(b"abcdefgh\n"));
-        assert_ne!(of(b"aaaaaaaabbbbbbbb"), of(b"bbbbbbbbaaaaaaaa"));
-    }
-
-    #[test]
-    fn a_file_has_the_digest_of_its_bytes() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
-        std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(digest_of_file(&path, 1).unwrap(), digest(&bytes, 1));
-    }
 }

@@ -12,7 +12,7 @@ pub mod list;
 pub mod report;
 mod server;
 pub mod text;
-mod turns;
+pub(crate) mod turns;
 mod watch;
 
 use std::path::Path;
@@ -25,14 +25,10 @@ use crate::swap::Kind;
 use crate::whole::workload::{Site, Workload};
 use list::ProgramKind;
 use report::{Configuration, Outcome, Program, ProgramsReport, Rival, Row, Side};
-use turns::{Bench, Under, best_of};
+use turns::{Bench, LEAST_LOCAL_BYTES, Under, best_of};
 
 /// Shares of the program's memory that may be local, in percent.
 pub const SHARES: [u64; 3] = [75, 50, 25];
-/// Swap's read-ahead, `2^n` pages: none, and the usual.
-const PAGE_CLUSTERS: [u32; 2] = [0, 3];
-/// `spillway run` accepts no less.
-const LEAST_LOCAL_BYTES: u64 = 4 << 20;
 
 /// How much to measure.
 #[derive(Clone, Debug)]
@@ -65,8 +61,7 @@ impl Extent {
     fn sides(&self) -> Vec<Under> {
         let spillway = self.configurations.iter().map(|&configuration| Under::Spillway(configuration));
         let kinds: &[Kind] = if self.quick { &[Kind::Zram] } else { &[Kind::Zram, Kind::RamDisk] };
-        let swap = |kind: Kind| PAGE_CLUSTERS.map(|page_cluster| Under::Swap { kind, page_cluster });
-        spillway.chain(kinds.iter().flat_map(|&kind| swap(kind))).collect()
+        spillway.chain(kinds.iter().flat_map(|&kind| Under::swap(kind))).collect()
     }
 
     fn runs_of_program(&self) -> usize {
@@ -140,10 +135,11 @@ fn measure(
 ) -> Result<(Program, Vec<Row>), BenchError> {
     workload.prepare(site)?;
     let workload = &*workload;
-    let mut bench = Bench { site, workload, peak_anonymous_bytes: 0, donor: None };
+    let mut bench =
+        Bench { site, workload, peak_anonymous_bytes: 0, donor: None, needs_memory: true, flags: Vec::new() };
     let mut unlimited = Side { setting: String::new(), samples: Vec::new() };
     for _ in 0..extent.repetitions {
-        unlimited.samples.push(bench.run(Under::Unlimited, 100, 0)?);
+        unlimited.samples.push(bench.run(Under::Unlimited, 0, 0)?);
         ran();
     }
     let peaks = unlimited.samples.iter().map(|sample| sample.memory.peak_anonymous_bytes);
@@ -161,7 +157,8 @@ fn measure(
     }
     let mut rows = Vec::new();
     for &local_pct in &extent.shares {
-        let sides = turns_of(&bench, extent, local_pct, ran)?;
+        let local_bytes = bench.share_bytes(local_pct);
+        let sides = bench.turns(&extent.sides(), local_bytes, extent.repetitions, ran)?;
         rows.extend(compare(&bench, local_pct, &unlimited, &sides));
     }
     let program = Program {
@@ -172,32 +169,6 @@ fn measure(
         peak_anonymous_bytes: bench.peak_anonymous_bytes,
     };
     Ok((program, rows))
-}
-
-/// Every side once a turn. Swap's limits are settled first, by what Spillway's first configuration holds.
-fn turns_of(
-    bench: &Bench<'_>,
-    extent: &Extent,
-    local_pct: u64,
-    ran: &mut dyn FnMut(),
-) -> Result<Vec<(Under, Side)>, BenchError> {
-    let first = extent.configurations.first().copied().unwrap_or(Configuration::Default);
-    let target_bytes = bench.run(Under::Spillway(first), local_pct, 0)?.memory.anonymous_bytes;
-    let (mut limits, mut sides) = (Vec::new(), Vec::new());
-    for under in extent.sides() {
-        let limit_bytes = match under {
-            Under::Swap { .. } => bench.equal_limit(under, local_pct, target_bytes, &mut limits)?,
-            _ => 0,
-        };
-        sides.push((under, limit_bytes, Side { setting: under.setting(), samples: Vec::new() }));
-    }
-    for _ in 0..extent.repetitions {
-        for (under, limit_bytes, side) in &mut sides {
-            side.samples.push(bench.run(*under, local_pct, *limit_bytes)?);
-            ran();
-        }
-    }
-    Ok(sides.into_iter().map(|(under, _, side)| (under, side)).collect())
 }
 
 fn compare(bench: &Bench<'_>, local_pct: u64, unlimited: &Side, sides: &[(Under, Side)]) -> Vec<Row> {

@@ -93,6 +93,8 @@ pub struct Sample {
     pub swapped_in_pages: u64,
     /// How long its clients waited.
     pub latency: Option<Latency>,
+    /// Why it did not end well.
+    pub reason: Option<String>,
 }
 
 /// All runs of one side.
@@ -114,6 +116,12 @@ impl Side {
             (false, true) => Outcome::Killed,
             (false, false) => Outcome::Ok,
         }
+    }
+
+    /// Why the first run that did not end well did not.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        self.samples.iter().find_map(|sample| sample.reason.as_deref())
     }
 
     fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
@@ -289,6 +297,7 @@ pub(crate) mod tests {
             fetched_pages: 7,
             swapped_in_pages: 9,
             latency: None,
+            reason: None,
         };
         Side { setting: setting.to_owned(), samples: runs.iter().map(sample).collect() }
     }

@@ -12,12 +12,16 @@ use crate::whole::workload::{Site, Workload};
 
 /// What swap gets at first of the limit beside the program's memory, for files on their way.
 const SLACK_BYTES: u64 = 8 << 20;
+/// `spillway run` accepts no less.
+pub(crate) const LEAST_LOCAL_BYTES: u64 = 4 << 20;
+/// Swap's read-ahead, `2^n` pages: none, and the usual.
+const PAGE_CLUSTERS: [u32; 2] = [0, 3];
 /// How often swap's limit is changed until it holds as much memory as Spillway.
 const MOST_ADJUSTMENTS: usize = 4;
 
 /// What a program is run under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Under {
+pub(crate) enum Under {
     /// All memory that it wants.
     Unlimited,
     Spillway(Configuration),
@@ -28,7 +32,7 @@ pub(super) enum Under {
 }
 
 impl Under {
-    pub(super) fn setting(self) -> String {
+    pub(crate) fn setting(self) -> String {
         match self {
             Self::Unlimited => String::new(),
             Self::Spillway(configuration) => configuration.name().to_owned(),
@@ -36,7 +40,12 @@ impl Under {
         }
     }
 
-    pub(super) fn rival(self) -> Option<Rival> {
+    /// The sides that swap of a kind has: the better of the two counts.
+    pub(crate) fn swap(kind: Kind) -> [Self; 2] {
+        PAGE_CLUSTERS.map(|page_cluster| Self::Swap { kind, page_cluster })
+    }
+
+    pub(crate) fn rival(self) -> Option<Rival> {
         match self {
             Self::Unlimited => Some(Rival::Unlimited),
             Self::Spillway(_) => None,
@@ -47,41 +56,57 @@ impl Under {
 }
 
 /// A program, with what its sides have in common.
-pub(super) struct Bench<'a> {
-    pub(super) site: &'a Site<'a>,
-    pub(super) workload: &'a dyn Workload,
+pub(crate) struct Bench<'a> {
+    pub(crate) site: &'a Site<'a>,
+    pub(crate) workload: &'a dyn Workload,
     /// Anonymous memory at its peak; not known before it has run.
-    pub(super) peak_anonymous_bytes: u64,
-    pub(super) donor: Option<Donor>,
+    pub(crate) peak_anonymous_bytes: u64,
+    pub(crate) donor: Option<Donor>,
+    /// Runs are of no use without numbers of memory.
+    pub(crate) needs_memory: bool,
+    /// Further flags of `spillway run`.
+    pub(crate) flags: Vec<String>,
 }
 
 impl Bench<'_> {
-    fn local_bytes(&self, local_pct: u64) -> u64 {
-        (self.peak_anonymous_bytes / 100 * local_pct).max(4 << 20)
+    /// This share of its memory, or the least that Spillway accepts.
+    pub(super) fn share_bytes(&self, local_pct: u64) -> u64 {
+        (self.peak_anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES)
+    }
+
+    /// Counts what the program holds, where the machine lets us or that is needed.
+    fn group(&self) -> Result<Option<MemoryGroup>, BenchError> {
+        match MemoryGroup::new() {
+            Err(_) if !self.needs_memory => Ok(None),
+            group => group.map(Some),
+        }
     }
 
     /// Runs it once. `limit_bytes` is swap's.
-    pub(super) fn run(&self, under: Under, local_pct: u64, limit_bytes: u64) -> Result<Sample, BenchError> {
-        let group = MemoryGroup::new()?;
+    pub(crate) fn run(&self, under: Under, local_bytes: u64, limit_bytes: u64) -> Result<Sample, BenchError> {
         match under {
-            Under::Unlimited => self.sample(&Conditions::Unlimited { group: &group }, &group, &|| 0),
+            Under::Unlimited => {
+                let group = self.group()?;
+                self.sample(&Conditions::Unlimited { group: group.as_ref() }, group.as_ref(), &|| 0)
+            }
             Under::Spillway(configuration) => {
-                let flags = self.flags(configuration, local_pct);
-                let conditions = Conditions::Spillway { flags, group: Some(&group) };
-                self.sample(&conditions, &group, &|| 0)
+                let (group, flags) = (self.group()?, self.flags_of(configuration, local_bytes));
+                self.sample(&Conditions::Spillway { flags, group: group.as_ref() }, group.as_ref(), &|| 0)
             }
             Under::Swap { kind, page_cluster } => {
+                let group = MemoryGroup::new()?;
                 let cluster = PageCluster::new()?;
                 cluster.set(page_cluster)?;
                 let device = SwapDevice::new(kind, self.peak_anonymous_bytes * 2 + (64 << 20))?;
                 group.set_limit(limit_bytes)?;
-                self.sample(&Conditions::Swap { group: &group }, &group, &|| device.used_bytes())
+                self.sample(&Conditions::Swap { group: &group }, Some(&group), &|| device.used_bytes())
             }
         }
     }
 
-    fn flags(&self, configuration: Configuration, local_pct: u64) -> Vec<String> {
-        let mut flags = vec!["--local".to_owned(), self.local_bytes(local_pct).to_string()];
+    fn flags_of(&self, configuration: Configuration, local_bytes: u64) -> Vec<String> {
+        let mut flags = vec!["--local".to_owned(), local_bytes.to_string()];
+        flags.extend_from_slice(&self.flags);
         let mut add = |flag: &str, value: String| flags.extend([flag.to_owned(), value]);
         match configuration {
             Configuration::Default => {}
@@ -97,13 +122,13 @@ impl Bench<'_> {
     fn sample(
         &self,
         conditions: &Conditions<'_>,
-        group: &MemoryGroup,
+        group: Option<&MemoryGroup>,
         device_bytes: &(dyn Fn() -> u64 + Sync),
     ) -> Result<Sample, BenchError> {
         let before = Spent::now();
         let (run, memory) = watching(group, device_bytes, || conditions.run(self.site, self.workload));
         let (swapped_in_pages, cpu_s) = Spent::now().since(before);
-        let lost = |outcome| Sample {
+        let lost = |outcome, reason| Sample {
             outcome,
             value: 0.0,
             memory,
@@ -111,31 +136,32 @@ impl Bench<'_> {
             fetched_pages: 0,
             swapped_in_pages,
             latency: None,
+            reason,
         };
         match run {
             Ok(run) => Ok(Sample {
                 value: run.value,
                 fetched_pages: run.stats["pages_fetched"].as_u64().unwrap_or(0),
                 latency: run.latency,
-                ..lost(Outcome::Ok)
+                ..lost(Outcome::Ok, None)
             }),
-            Err(BenchError::Measured { .. }) => Ok(lost(Outcome::Killed)),
-            Err(BenchError::Wrong { .. }) => Ok(lost(Outcome::Wrong)),
+            Err(BenchError::Measured { reason, .. }) => Ok(lost(Outcome::Killed, Some(reason))),
+            Err(BenchError::Wrong { reason, .. }) => Ok(lost(Outcome::Wrong, Some(reason))),
             Err(error) => Err(error),
         }
     }
 
     /// The limit under which this kind of swap leaves as much memory to the program as `target_bytes`.
-    pub(super) fn equal_limit(
+    fn equal_limit(
         &self,
         under: Under,
-        local_pct: u64,
+        local_bytes: u64,
         target_bytes: u64,
         limits: &mut Vec<u64>,
     ) -> Result<u64, BenchError> {
-        let mut limit_bytes = limits.last().copied().unwrap_or(self.local_bytes(local_pct) + SLACK_BYTES);
+        let mut limit_bytes = limits.last().copied().unwrap_or(local_bytes + SLACK_BYTES);
         for _ in 0..MOST_ADJUSTMENTS {
-            let sample = self.run(under, local_pct, limit_bytes)?;
+            let sample = self.run(under, local_bytes, limit_bytes)?;
             let held_bytes = sample.memory.anonymous_bytes;
             let difference = target_bytes as f64 - held_bytes as f64;
             if sample.outcome == Outcome::Ok && difference.abs() <= EQUAL_SHARE / 2.0 * target_bytes as f64 {
@@ -144,16 +170,45 @@ impl Bench<'_> {
             limit_bytes = match sample.outcome {
                 // More is wanted for it to live at all.
                 Outcome::Killed => limit_bytes + SLACK_BYTES,
-                _ => limit_bytes.saturating_add_signed(difference as i64).max(4 << 20),
+                _ => limit_bytes.saturating_add_signed(difference as i64).max(LEAST_LOCAL_BYTES),
             };
         }
         limits.push(limit_bytes);
         Ok(limit_bytes)
     }
+
+    /// Every side once a turn. Swap's limits are settled first, by what Spillway's first configuration holds.
+    pub(crate) fn turns(
+        &self,
+        sides: &[Under],
+        local_bytes: u64,
+        repetitions: usize,
+        ran: &mut dyn FnMut(),
+    ) -> Result<Vec<(Under, Side)>, BenchError> {
+        let is_ours = |under: &&Under| matches!(under, Under::Spillway(_));
+        let first = sides.iter().find(is_ours).copied().unwrap_or(Under::Spillway(Configuration::Default));
+        let target_bytes = self.run(first, local_bytes, 0)?.memory.anonymous_bytes;
+        let mut limits = Vec::new();
+        let mut taken = Vec::new();
+        for &under in sides {
+            let limit_bytes = match under {
+                Under::Swap { .. } => self.equal_limit(under, local_bytes, target_bytes, &mut limits)?,
+                _ => 0,
+            };
+            taken.push((under, limit_bytes, Side { setting: under.setting(), samples: Vec::new() }));
+        }
+        for _ in 0..repetitions {
+            for (under, limit_bytes, side) in &mut taken {
+                side.samples.push(self.run(*under, local_bytes, *limit_bytes)?);
+                ran();
+            }
+        }
+        Ok(taken.into_iter().map(|(under, _, side)| (under, side)).collect())
+    }
 }
 
 /// The best of the sides of a rival: of those that end well the fastest.
-pub(super) fn best_of(rival: Rival, sides: &[(Under, Side)], workload: &dyn Workload) -> Option<Side> {
+pub(crate) fn best_of(rival: Rival, sides: &[(Under, Side)], workload: &dyn Workload) -> Option<Side> {
     let of_rival = sides.iter().filter(|(under, _)| under.rival() == Some(rival)).map(|(_, side)| side);
     let score = |side: &Side| match side.outcome() {
         Outcome::Ok => workload.measure().normalised(1.0, side.value()),

@@ -23,12 +23,14 @@ pub struct Memory {
     pub besides_bytes: u64,
 }
 
-/// Runs something and watches the group meanwhile; `device_bytes` says what a swap device takes.
+/// Runs something and watches the group meanwhile, if there is one; `device_bytes` says what a swap device
+/// takes.
 pub(super) fn watching<T>(
-    group: &MemoryGroup,
+    group: Option<&MemoryGroup>,
     device_bytes: &(dyn Fn() -> u64 + Sync),
     work: impl FnOnce() -> T,
 ) -> (T, Memory) {
+    let Some(group) = group else { return (work(), Memory::default()) };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {

@@ -10,8 +10,8 @@ use crate::measured::under;
 pub enum Conditions<'a> {
     /// As it is, with its memory watched.
     Unlimited {
-        /// The group that counts its memory.
-        group: &'a MemoryGroup,
+        /// The group that counts its memory, where that is asked for.
+        group: Option<&'a MemoryGroup>,
     },
     /// Under `spillway run`, with these flags.
     Spillway {
@@ -40,16 +40,19 @@ impl Start<'_> {
     #[must_use]
     pub fn command(&self, program: &Path) -> Command {
         match self.conditions {
-            Conditions::Unlimited { group } | Conditions::Swap { group } => under(&group.procs(), program),
+            Conditions::Unlimited { group } => counted(*group, program),
+            Conditions::Swap { group } => counted(Some(group), program),
             Conditions::Spillway { flags, group } => {
-                let mut command = match group {
-                    Some(group) => under(&group.procs(), self.spillway),
-                    None => Command::new(self.spillway),
-                };
+                let mut command = counted(*group, self.spillway);
                 command.arg("run").args(flags).arg("--stats").arg(&self.stats);
                 command.arg("--").arg(program);
                 command
             }
         }
     }
+}
+
+/// A command whose memory the group counts, if there is one.
+fn counted(group: Option<&MemoryGroup>, program: &Path) -> Command {
+    group.map_or_else(|| Command::new(program), |group| under(&group.procs(), program))
 }

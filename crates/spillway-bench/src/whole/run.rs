@@ -17,12 +17,12 @@ impl Conditions<'_> {
         let start = Start { conditions: self, spillway: site.spillway, stats };
         let mut run = Run::default();
         match self {
-            Self::Unlimited { group } => {
+            Self::Unlimited { group: Some(group) } => {
                 let (value, most) = watching(group, || workload.run(site, &start));
                 run.value = value?;
                 run.most = most;
             }
-            Self::Spillway { .. } | Self::Swap { .. } => run.value = workload.run(site, &start)?,
+            _ => run.value = workload.run(site, &start)?,
         }
         let text = fs::read_to_string(&start.stats).unwrap_or_default();
         run.stats = serde_json::from_str(&text).unwrap_or_default();

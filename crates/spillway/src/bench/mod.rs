@@ -1,6 +1,7 @@
 //! `spillway bench`: Spillway beside what a user would take instead, and what memory itself costs.
 
 mod access;
+mod command;
 mod dcm;
 mod paging;
 mod physical;
@@ -29,6 +30,7 @@ pub struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Bench {
     Paging(paging::PagingArgs),
+    Command(command::CommandArgs),
     Programs(programs::ProgramsArgs),
     Dcm(dcm::DcmArgs),
     Physical(physical::PhysicalArgs),
@@ -42,6 +44,7 @@ enum Bench {
 pub fn run(args: BenchArgs) -> ExitCode {
     match args.bench {
         Bench::Paging(args) => paging::run(&args),
+        Bench::Command(args) => command::run(&args),
         Bench::Programs(args) => programs::run(&args),
         Bench::Dcm(args) => dcm::run(&args),
         Bench::Physical(args) => physical::run(&args),
