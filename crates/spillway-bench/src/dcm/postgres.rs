@@ -76,6 +76,16 @@ fn failed(what: &str, reason: impl std::fmt::Display) -> BenchError {
     BenchError::Measured { command: what.to_owned(), reason: reason.to_string() }
 }
 
+/// A session whose books do not agree (`tpcc.sql`) has a wrong result; else it is merely lost.
+fn told_from_wrong(error: BenchError) -> BenchError {
+    match error {
+        BenchError::Measured { reason, .. } if reason.contains("the books do not agree") => {
+            BenchError::Wrong { command: "postgres".to_owned(), reason }
+        }
+        other => other,
+    }
+}
+
 /// Where PostgreSQL's programs lie.
 fn programs() -> Result<PathBuf, BenchError> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
@@ -181,7 +191,7 @@ impl Server<'_> {
             fs::write(&path, format!("{FIRST}{sql};\n{LAST}")).map_err(|error| failed("pgbench", error))?;
             command.arg("-f").arg(format!("{}@{weight}", path.display()));
         }
-        let text = self.site.output_of(command.arg("postgres"))?;
+        let text = self.site.output_of(command.arg("postgres")).map_err(told_from_wrong)?;
         let tps = text.lines().find_map(|line| line.strip_prefix("tps = "));
         let tps = tps.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         let all = CLIENTS * transactions;

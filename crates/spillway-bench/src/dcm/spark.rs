@@ -186,7 +186,7 @@ impl Workload for Spark {
         let outcome = self.submit(site, start.command(&self.python))?;
         if !agree(&outcome.figures, &self.expected) {
             let reason = format!("its result is {:?}, not {:?}", outcome.figures, self.expected);
-            return Err(self.failed(reason));
+            return Err(BenchError::Wrong { command: self.name().to_owned(), reason });
         }
         Ok(outcome.seconds)
     }

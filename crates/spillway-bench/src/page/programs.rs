@@ -105,6 +105,7 @@ mod tests {
         };
         ProgramsReport {
             machine: Machine::this(),
+            shares: vec![50],
             quick: true,
             repetitions: 1,
             programs: vec![program],

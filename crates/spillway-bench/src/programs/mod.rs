@@ -119,6 +119,7 @@ pub fn empty_report(extent: &Extent) -> ProgramsReport {
     ProgramsReport {
         machine: Machine::this(),
         quick: extent.quick,
+        shares: extent.shares.clone(),
         repetitions: extent.repetitions,
         programs: Vec::new(),
         rows: Vec::new(),

@@ -259,6 +259,9 @@ pub struct ProgramsReport {
     pub machine: Machine,
     /// Whether inputs were small.
     pub quick: bool,
+    /// Shares of the memory that could be local, in percent.
+    #[serde(default)]
+    pub shares: Vec<u64>,
     /// How many turns there were.
     pub repetitions: usize,
     /// The programs that were measured.

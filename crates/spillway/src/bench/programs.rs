@@ -79,8 +79,10 @@ fn saved(path: &Path, extent: &Extent) -> Result<ProgramsReport, String> {
         Err(error) => return Err(named(error.to_string())),
     };
     let report: ProgramsReport = serde_json::from_str(&text).map_err(|error| named(error.to_string()))?;
-    if (report.quick, report.repetitions) != (extent.quick, extent.repetitions) {
-        return Err(named("it was measured with another --quick or --repeat".to_owned()));
+    let is_like = (report.quick, report.repetitions) == (extent.quick, extent.repetitions)
+        && report.shares == extent.shares;
+    if !is_like {
+        return Err(named("it was measured with another --quick, --local or --repeat".to_owned()));
     }
     Ok(ProgramsReport { interrupted: false, not_measured: Vec::new(), ..report })
 }
