@@ -3,6 +3,7 @@
 
 mod bench;
 mod configuration;
+mod continuing;
 mod doctor;
 mod donor;
 mod ending;

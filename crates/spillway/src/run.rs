@@ -24,6 +24,7 @@ use spillway_pager::run::supervisor::{BusyPagers, Supervisor};
 use spillway_sys::{machine, process};
 
 use crate::configuration::Configuration;
+use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
 
@@ -254,6 +255,7 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
             let by_process = matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
             let pid = Pid::from_raw(CHILD_PID.load(std::sync::atomic::Ordering::Acquire));
             if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal))
+                && (signal != Signal::CONT || continuing::is_for_program(pid))
             {
                 let _ = kill_process(pid, signal);
                 if ENDING.contains(&signal) {

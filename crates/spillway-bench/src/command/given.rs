@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use super::Extent;
 use crate::BenchError;
 use crate::whole::conditions::Start;
 use crate::whole::digest::digest_of_file;
@@ -21,9 +20,8 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn new(extent: &Extent) -> Result<Self, BenchError> {
-        let (program, arguments) = extent
-            .command
+    pub(super) fn new(command: &[String], outputs: &[PathBuf], any_output: bool) -> Result<Self, BenchError> {
+        let (program, arguments) = command
             .split_first()
             .ok_or_else(|| BenchError::setup("run a command", "none is given", "write it after '--'"))?;
         let program = match program.contains('/') {
@@ -33,8 +31,8 @@ impl Given {
         Ok(Self {
             program,
             arguments: arguments.to_vec(),
-            outputs: extent.outputs.clone(),
-            any_output: extent.any_output,
+            outputs: outputs.to_vec(),
+            any_output,
             expected: 0,
         })
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::BenchError;
 use crate::machine::Machine;
-use crate::programs::report::{Configuration, Outcome, Rival, Sample, Side};
+use crate::programs::report::{Configuration, EQUAL_SHARE, Outcome, Rival, Sample, Side};
 use crate::programs::turns::{Bench, LEAST_LOCAL_BYTES, Under, best_of};
 use crate::rows::Spread;
 use crate::swap::Kind;
@@ -52,7 +52,7 @@ pub struct Extent {
 pub enum Condition {
     /// All memory that it wants.
     Unlimited,
-    /// `spillway run`.
+    /// `spillway run` with the same local memory.
     Spillway,
     /// Linux swap on zram.
     Zram,
@@ -69,7 +69,7 @@ pub struct Row {
     pub outcome: Outcome,
     /// Why the first that did not end well did not.
     pub reason: Option<String>,
-    /// Wall clock.
+    /// By the clock on the wall.
     pub seconds: f64,
     /// How many times as long as with all memory; none where it is killed or wrong.
     pub times_as_long: Option<f64>,
@@ -106,10 +106,21 @@ pub struct CommandReport {
 }
 
 impl CommandReport {
-    /// Whether every run ended well.
+    /// Whether every run under Spillway ended well; a rival's may be killed.
     #[must_use]
     pub fn is_well(&self) -> bool {
-        self.rows.iter().all(|row| row.outcome == Outcome::Ok)
+        let is_well = |row: &Row| row.outcome == Outcome::Ok;
+        self.rows.iter().filter(|row| row.condition != Condition::Zram).all(is_well)
+    }
+
+    /// How many times as fast as on zram it was under Spillway; whether both held as much memory.
+    #[must_use]
+    pub fn against_zram(&self) -> Option<(f64, bool)> {
+        let (ours, theirs) = (self.row(Condition::Spillway)?, self.row(Condition::Zram)?);
+        let both_end_well = ours.outcome == Outcome::Ok && theirs.outcome == Outcome::Ok;
+        let held = |row: &Row| row.anonymous_bytes.unwrap_or(0) as f64;
+        let is_equal = (held(ours) - held(theirs)).abs() <= EQUAL_SHARE * held(theirs);
+        both_end_well.then(|| (theirs.seconds / ours.seconds, is_equal))
     }
 
     /// The row of a condition, where it was measured.
@@ -131,7 +142,7 @@ pub fn measure(
     running: &mut dyn FnMut(&str),
 ) -> Result<CommandReport, BenchError> {
     let site = Site::new(spillway, false, interrupted)?;
-    let mut given = Given::new(extent)?;
+    let mut given = Given::new(&extent.command, &extent.outputs, extent.any_output)?;
     running("once, to know what it writes");
     given.prepare(&site)?;
     let is_share = matches!(extent.local, Local::Share(_));

@@ -186,7 +186,7 @@ pub struct Row {
 }
 
 /// How far apart the two sides' memory may be to count as equal.
-pub(super) const EQUAL_SHARE: f64 = 0.03;
+pub(crate) const EQUAL_SHARE: f64 = 0.03;
 
 impl Row {
     pub(super) fn new(
