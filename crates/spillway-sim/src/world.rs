@@ -352,7 +352,7 @@ impl World {
         let factor = if self.draws.one_in(2) { 1 + self.draws.below(most) } else { most };
         // In a long world everybody oversleeps: what waits for a minute must not take a day to simulate.
         let oversleeping = 1 + self.steps / LATE_STEPS;
-        time.max(Duration::from_nanos(1)).saturating_mul((factor * oversleeping) as u32)
+        time.max(Duration::from_nanos(1)).saturating_mul(factor.max(oversleeping) as u32)
     }
 
     /// What happens whoever runs.
