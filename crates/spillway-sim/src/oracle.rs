@@ -4,6 +4,7 @@
 use crate::contents::{ZEROS, describe, holds};
 use crate::process::Process;
 use crate::space::Entry;
+use crate::store_model::StoreModel;
 use crate::world::World;
 
 /// What the pager says of why a page is withheld, and whether that can be.
@@ -13,6 +14,7 @@ enum Reason {
     StoreFailed,
     StoreFull,
     Pinned,
+    HeldByOthers,
     Unknown,
 }
 
@@ -25,6 +27,7 @@ fn reason_of(line: &str) -> Reason {
         .or_else(|| reason(" is full: ", Reason::StoreFull))
         .or_else(|| reason("every store is full", Reason::StoreFull))
         .or_else(|| reason("all local pages are pinned", Reason::Pinned))
+        .or_else(|| reason("the other processes of the run hold the local memory", Reason::HeldByOthers))
         .unwrap_or(Reason::Unknown)
 }
 
@@ -87,6 +90,11 @@ impl World {
                 was_full && !self.must_be_kept_by_full_stores(process, page)
             }
             Reason::Pinned => self.had_pins,
+            Reason::HeldByOthers => {
+                let has_failed = |store: &StoreModel| store.has_been_full || store.has_failed;
+                let cannot_leave = self.had_pins || self.is_scarce() || self.stores.iter().any(has_failed);
+                self.processes.len() > 1 && cannot_leave
+            }
             Reason::Unknown => false,
         };
         if !is_justified {

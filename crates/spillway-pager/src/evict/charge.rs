@@ -145,6 +145,9 @@ impl<K: Kernel> Worker<K> {
             Some(error) => error.to_string(),
             // A slot that came free has cleared the error, and is taken again.
             None if self.engine.stores_full.load(Ordering::Relaxed) => "every store is full".to_owned(),
+            None if self.holds_less_than_its_share() => {
+                "the other processes of the run hold the local memory, and can give none of it".to_owned()
+            }
             None => "all local pages are pinned, or the local limit is too small for the program".to_owned(),
         };
         PageError::NoRoom { reason }
