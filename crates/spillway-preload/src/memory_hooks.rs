@@ -121,7 +121,7 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, bytes: usize) -> c_int {
 fn raw_munmap(address: usize, bytes: usize) -> isize {
     let mut held = 0;
     if bytes != 0 && is_range(address, bytes) {
-        held = call(Operation::Forget, [address, up(bytes), 0, 0]);
+        held = call(Operation::Forget, [address, up(bytes), 1, 0]);
     }
     // SAFETY: the program's own call.
     let result = unsafe { raw::syscall(libc::SYS_munmap as usize, [address, bytes, 0, 0, 0, 0]) };
@@ -188,7 +188,7 @@ fn resize_in_place(arguments: [usize; 6]) -> isize {
     let [old, old_bytes, new_bytes, ..] = arguments;
     let (old_end, new_end) = (old + up(old_bytes), old + up(new_bytes));
     let held =
-        if new_end < old_end { call(Operation::Forget, [new_end, old_end - new_end, 0, 0]) } else { 0 };
+        if new_end < old_end { call(Operation::Forget, [new_end, old_end - new_end, 1, 0]) } else { 0 };
     // SAFETY: the program's own call.
     let result = unsafe { raw::syscall(libc::SYS_mremap as usize, arguments) };
     if failed(result) && held > 0 {
@@ -319,7 +319,7 @@ fn raw_brk(wanted: usize, known: usize) -> usize {
         return before;
     }
     if up(wanted) < up(before) {
-        call(Operation::Forget, [up(wanted), up(before) - up(wanted), 0, 0]);
+        call(Operation::Forget, [up(wanted), up(before) - up(wanted), 1, 0]);
     }
     let mut now = kernel(wanted);
     if up(now) > up(before) {

@@ -9,6 +9,7 @@ use spillway_pager::evict::charge::EXCHANGE_PAGES;
 use spillway_pager::evict::write_back::BATCH_PAGES;
 use spillway_pager::run::state::slot_ranges;
 
+use crate::space::Mapped;
 use crate::tasks::Wait;
 use crate::world::World;
 
@@ -52,8 +53,14 @@ impl World {
         let own = |range: spillway_sys::ranges::FrameRange<'_>| {
             process.space.own_within(range.start()..range.start() + range.bytes()).count()
         };
+        // Locked pages stay until the range is unmapped.
+        let is_going = |page: u64, mapped: &Mapped| {
+            !mapped.attributes.is_locked
+                && process.program.unmapping.iter().any(|going| going.contains(&page))
+        };
         let mapped = process.space.iter().filter(|(page, mapped)| {
-            mapped.entry.is_present() && regions.contains((*page as usize) << PAGE_SHIFT)
+            mapped.entry.is_present()
+                && (regions.contains((*page as usize) << PAGE_SHIFT) || is_going(*page, mapped))
         });
         let resident = mapped.count() + own(pager.engine.frames.all()) + own(pager.engine.reserve.all());
         Some((resident as u64, pager.at.process().local_pages().load(Ordering::Relaxed)))

@@ -59,6 +59,8 @@ pub struct Program {
     pub regions: Vec<Region>,
     /// The pages that devices hold.
     pub pins: Vec<Pin>,
+    /// What was managed and is about to be unmapped: local until it is dropped.
+    pub unmapping: Vec<Pages>,
     claims: Vec<Claim>,
     /// Readers and writers at work, page by page.
     users: BTreeMap<u64, (u32, u32)>,

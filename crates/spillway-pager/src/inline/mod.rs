@@ -355,10 +355,19 @@ impl<K: Kernel> Inline<K> {
         for part in native.into_iter().filter(|part| part.start < next) {
             let start = part.start & !(PAGE_SIZE - 1);
             let bytes = (part.end.min(next) - start).next_multiple_of(PAGE_SIZE).min(*room);
-            let _ = self.at.kernel.make_own(target_of(start..start + bytes));
+            let made = self.at.kernel.make_own(target_of(start..start + bytes));
+            let has_failed = made.is_err() && !planted!(K, "taken-over-before-populated");
+            if has_failed && self.is_managed_anywhere(start..start + bytes) {
+                // Taken over since, so that its pages did not come.
+                return start;
+            }
             *room -= bytes;
         }
         next
+    }
+
+    fn is_managed_anywhere(&self, range: Range<usize>) -> bool {
+        self.passing_gate(|| !self.engine.regions().within(&range).is_empty())
     }
 
     /// For as long as another thread may take with a page.

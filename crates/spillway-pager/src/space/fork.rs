@@ -211,7 +211,7 @@ impl<K: Kernel> Worker<K> {
                 self.at.kernel.register(target_of(range.clone()))?;
             }
             if on_fork != OnFork::default() {
-                self.forget(range.clone());
+                self.forget(&range, false);
             }
             if on_fork.is_wiped && !on_fork.is_dropped {
                 self.map(range.clone());

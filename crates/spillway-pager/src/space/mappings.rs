@@ -16,7 +16,7 @@ use crate::space::regions::OnFork;
 impl<K: Kernel> Worker<K> {
     /// Takes note of a fresh mapping. False when its pages will not count.
     pub(crate) fn map_or_leave(&mut self, range: Range<usize>, may_be_native: bool) -> bool {
-        self.forget(range.clone());
+        self.forget(&range, false);
         (may_be_native && self.leave_native(&range)) || self.map(range)
     }
 
@@ -91,29 +91,46 @@ impl<K: Kernel> Worker<K> {
         adopted as usize
     }
 
-    /// Ends the management of a range that is about to go. Returns how many of its pages had contents.
+    /// Ends the management of a range that is about to go. Returns how many of its pages had contents that
+    /// are lost with it.
     ///
     /// The registration goes first: from then on the kernel refuses to map a page here, so a fault's message
     /// that was read long ago cannot bring a word back to life which nobody would ever clear. Invariant: a
     /// page whose word is not absent is registered, but for the time between these two steps.
-    pub(crate) fn forget(&mut self, range: Range<usize>) -> usize {
-        self.forget_native(&range);
-        let parts = self.engine.regions().take(&range);
-        let mut held = 0;
+    ///
+    /// `drops`: the program has the range mapped still, and what is local goes before the charge for it is
+    /// given back. The thread that is about to unmap it may not run for long, and others use the room
+    /// meanwhile.
+    pub(crate) fn forget(&mut self, range: &Range<usize>, drops: bool) -> usize {
+        let mut held = self.forget_native(range, drops);
+        let parts = self.engine.regions().take(range);
         for (part, _) in parts {
-            if planted!(K, "forgotten-before-unregistered") {
-                held += self.sweep(&part);
-                let _ = self.at.kernel.unregister(target_of(part));
-                continue;
+            let target = target_of(part.clone());
+            if !planted!(K, "forgotten-before-unregistered") {
+                let _ = self.at.kernel.unregister(target);
             }
-            let _ = self.at.kernel.unregister(target_of(part.clone()));
-            held += self.sweep(&part);
+            let gone = self.sweep_words(&part);
+            if planted!(K, "forgotten-before-unregistered") {
+                let _ = self.at.kernel.unregister(target);
+            }
+            held += gone.managed as usize;
+            if drops && gone.local > 0 && !planted!(K, "charge-back-before-drop") {
+                // What is locked stays until it is unmapped.
+                let _ = self.at.kernel.discard(target);
+            }
+            self.settle_gone_pages(gone);
         }
         held
     }
 
-    /// Makes every page of a range absent and gives back what it held. Returns how many held something.
-    fn sweep(&mut self, range: &Range<usize>) -> usize {
+    /// Makes every page of a range absent and gives back what it held.
+    fn sweep(&mut self, range: &Range<usize>) {
+        let gone = self.sweep_words(range);
+        self.settle_gone_pages(gone);
+    }
+
+    /// Makes every page of a range absent. Returns what they held, which is to be given back.
+    fn sweep_words(&mut self, range: &Range<usize>) -> Gone {
         let (from, to) = page_numbers(range);
         let engine = self.engine;
         let mut gone = Gone::default();
@@ -122,8 +139,6 @@ impl<K: Kernel> Worker<K> {
             self.let_go(info, &mut gone);
             self.unlock(page_number, word, info.forgotten());
         }
-        let held = gone.managed as usize;
-        self.settle_gone_pages(gone);
-        held
+        gone
     }
 }

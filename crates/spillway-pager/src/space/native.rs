@@ -49,13 +49,19 @@ impl<K: Kernel> Worker<K> {
         true
     }
 
-    /// The kernel is about to drop what is native of a range, or has done so.
-    pub(crate) fn forget_native(&self, range: &Range<usize>) {
+    /// The kernel is about to drop what is native of a range, or has done so. With `drops` it goes now,
+    /// before the charge for it is given back. Returns how many pages that are.
+    pub(crate) fn forget_native(&self, range: &Range<usize>, drops: bool) -> usize {
         let parts = self.engine.native().take(range);
-        if planted!(K, "native-room-kept") {
-            return;
+        let pages: u64 = parts.iter().map(|(part, _)| page_count(part)).sum();
+        for (part, _) in parts.into_iter().filter(|_| drops) {
+            // What is locked stays until it is unmapped.
+            let _ = self.at.kernel.discard(target_of(part));
         }
-        self.at.release_local(parts.iter().map(|(part, _)| page_count(part)).sum());
+        if !planted!(K, "native-room-kept") {
+            self.at.release_local(pages);
+        }
+        if drops { pages as usize } else { 0 }
     }
 
     /// Drops the contents of what is native of a range, and never later than now, as MADV_FREE does: a page

@@ -24,8 +24,8 @@ pub enum Operation {
     /// A new anonymous mapping: address, length, whether it may be left to the kernel while there is room.
     /// Returns whether its pages count.
     Map = 1,
-    /// This range is about to be unmapped or mapped over: address, length. Returns how many pages held
-    /// contents.
+    /// This range is about to be unmapped or mapped over: address, length, whether what is local of it may be
+    /// dropped now. Returns how many pages held contents that are lost with it.
     Forget = 2,
     /// The program discards this range, which then reads as zeros: address, length. Returns for how many
     /// bytes of it that is done.

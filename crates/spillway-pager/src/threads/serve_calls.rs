@@ -40,7 +40,7 @@ impl<K: Kernel> Worker<K> {
         };
         match request.operation {
             Operation::Map => usize::from(self.map_or_leave(a..a + b, c != 0)),
-            Operation::Forget => self.forget(a..a + b),
+            Operation::Forget => self.forget(&(a..a + b), c != 0),
             Operation::Discard => self.discard(a..a + b),
             Operation::RemapBegin => self.begin_remap(a..a + b),
             Operation::RemapEnd => self.end_remap(a..a + b, c..c + d),

@@ -1,5 +1,6 @@
 //! What a thread does to its mappings: it maps, unmaps, moves, protects, locks and discards them.
 
+use spillway_core::page::PAGE_SHIFT;
 use spillway_pager::kernel::ForkAdvice;
 use spillway_pager::threads::calls::Operation;
 
@@ -83,15 +84,27 @@ impl Actor {
 
     pub(super) fn unmap(&self) {
         let Some((_, pages)) = with(|world| world.claim_range(self.process, false, |_| true)) else { return };
-        let _ = self.call(Operation::Forget, &pages);
+        // Mapped over, as MAP_FIXED does, or left.
+        let again = with(|world| {
+            let again = world.draws.one_in(3);
+            let regions = self.pager.engine.regions_now();
+            let is_managed = |page: u64| {
+                regions.as_ref().is_some_and(|regions| regions.contains((page as usize) << PAGE_SHIFT))
+            };
+            if !again && pages.clone().all(is_managed) {
+                world.processes[self.process].program.unmapping.push(pages.clone());
+            }
+            again
+        });
+        let [start, length] = arguments(&pages);
+        let _ = self.pager.call(Operation::Forget, [start, length, usize::from(!again), 0]);
         with(|world| {
             let process = &mut world.processes[self.process];
+            process.program.unmapping.retain(|going| *going != pages);
             process.program.carve(&pages);
             process.space.unmap(&mut world.physical, pages.clone());
             process.shadow.forget(pages.clone());
         });
-        // Mapped over, as MAP_FIXED does, or left.
-        let again = with(|world| world.draws.one_in(3));
         if again {
             with(|world| {
                 let process = &mut world.processes[self.process];
