@@ -1,4 +1,6 @@
 // An allocator that knows only the break: it grows by pieces, shrinks and grows again. usage: brk MIB
+#include <sys/syscall.h>
+
 #include "pattern.h"
 
 int main(int count, char **arguments) {
@@ -18,6 +20,13 @@ int main(int count, char **arguments) {
     NEED(brk(base + pages * PAGE_BYTES) == 0);
     pages_check(half, pages - pages / 2, 1, 0, "what was given back");
     pages_check(base, pages / 2, 1, 1, "what was kept");
+
+    // The kernel refuses a break below the heap, which libc does not tell: nothing goes.
+    char *end = sbrk(0);
+    NEED(brk((void *)PAGE_BYTES) == 0);
+    NEED(sbrk(0) == end);
+    NEED((char *)syscall(SYS_brk, PAGE_BYTES) == end);
+    pages_check(base, pages / 2, 1, 1, "what a refused break leaves");
     puts("whole");
     return 0;
 }

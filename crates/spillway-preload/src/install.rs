@@ -5,9 +5,10 @@ use std::ffi::CStr;
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, Instruction, InstructionBlock};
 use rustix::io::Errno;
 use spillway_sys::code_patch::{self, JUMP_BYTES};
+use spillway_sys::maps;
 use thiserror::Error;
 
-use crate::originals::{CURRENT_BREAK, ORIGINAL_CLONE, ORIGINAL_FORK};
+use crate::originals::{CURRENT_BREAK, HEAP_START, ORIGINAL_CLONE, ORIGINAL_FORK};
 use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry};
 
 /// Why the hooks cannot be put in.
@@ -22,6 +23,9 @@ pub enum InstallError {
     /// A function begins in a way that cannot be moved elsewhere.
     #[error("the beginning of libc's '{0}' cannot be moved")]
     Unmovable(String),
+    /// `/proc` is not as it should be.
+    #[error("where the heap starts cannot be read from /proc/self/stat: {0}; mount /proc")]
+    NoHeapStart(std::io::Error),
 }
 
 /// Redirects libc's `syscall`, before the pager has threads: the locks of Rust's library wait by it, and a
@@ -36,6 +40,8 @@ pub fn install_syscall() -> Result<(), InstallError> {
 /// Redirects libc's other functions, of which the pager's threads call none. Before the program's main.
 pub fn install() -> Result<(), InstallError> {
     CURRENT_BREAK.get_or_init(|| find(c"__curbrk").unwrap_or(0));
+    let heap_start = maps::heap_start().map_err(InstallError::NoHeapStart)?;
+    HEAP_START.get_or_init(|| heap_start);
     let fork = move_beginning(c"_Fork")?;
     ORIGINAL_FORK.get_or_init(|| fork);
     let clone = move_beginning(c"clone")?;

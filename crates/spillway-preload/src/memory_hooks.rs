@@ -11,7 +11,7 @@ use spillway_pager::threads::calls::Operation;
 use spillway_sys::raw;
 
 use crate::inline::presence::is_single_threaded;
-use crate::originals::CURRENT_BREAK;
+use crate::originals::{CURRENT_BREAK, HEAP_START};
 use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
 use crate::reach::Reader;
 use crate::{fork_hooks, lock_hooks, process_hooks, remote};
@@ -318,10 +318,21 @@ fn raw_brk(wanted: usize, known: usize) -> usize {
     if wanted == 0 {
         return before;
     }
-    if up(wanted) < up(before) {
-        call(Operation::Forget, [up(wanted), up(before) - up(wanted), 1, 0]);
+    let shrinks = up(wanted) < up(before);
+    // Below the heap's start the kernel refuses it, and nothing goes.
+    let may_go = HEAP_START.get().is_some_and(|start| wanted >= *start);
+    let mut held = 0;
+    if shrinks && may_go {
+        held = call(Operation::Forget, [up(wanted), up(before) - up(wanted), 1, 0]);
     }
     let mut now = kernel(wanted);
+    if now != wanted && held > 0 {
+        contents_lost("brk", -(libc::ENOMEM as isize));
+    }
+    if shrinks && !may_go && now == wanted {
+        // But for one with CONFIG_COMPAT_BRK.
+        call(Operation::Forget, [up(now), up(before) - up(now), 0, 0]);
+    }
     if up(now) > up(before) {
         let grown = [up(before), up(now) - up(before), 1, 0];
         match lock_hooks::future() {

@@ -9,3 +9,5 @@ pub static ORIGINAL_FORK: OnceLock<usize> = OnceLock::new();
 pub static ORIGINAL_CLONE: OnceLock<usize> = OnceLock::new();
 /// libc's `__curbrk`, which sbrk reads.
 pub static CURRENT_BREAK: OnceLock<usize> = OnceLock::new();
+/// The lowest break that the kernel grants.
+pub static HEAP_START: OnceLock<usize> = OnceLock::new();

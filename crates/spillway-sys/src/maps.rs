@@ -1,6 +1,6 @@
 //! The mappings of a process, from `/proc/PID/maps`.
 
-use std::io::{BufRead, BufReader, Result};
+use std::io::{BufRead, BufReader, ErrorKind, Result};
 
 /// One mapping of a process, as `/proc/PID/maps` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,35 @@ pub fn read() -> Result<Vec<Mapping>> {
     file.lines().map(|line| Ok(Mapping::parse(&line?))).filter_map(Result::transpose).collect()
 }
 
+/// The lowest break that the kernel grants the calling process: where its heap starts, a byte address
+/// (proc(5), `/proc/PID/stat`, field 47).
+///
+/// # Errors
+///
+/// Of reading the file; `InvalidData` where the field is missing.
+pub fn heap_start() -> Result<usize> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    heap_start_in(&text).ok_or_else(|| ErrorKind::InvalidData.into())
+}
+
+/// The name may hold spaces and brackets, so fields count from its last bracket.
+fn heap_start_in(stat: &str) -> Option<usize> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(44)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heap_starts_below_the_break() {
+        let start = heap_start().unwrap();
+        let heap = read().unwrap().into_iter().find(|mapping| mapping.name == "[heap]");
+        assert!(heap.is_none_or(|heap| (heap.start..=heap.end).contains(&start)));
+        let fields: Vec<String> = (3..=52).map(|field| (field * 4096).to_string()).collect();
+        assert_eq!(heap_start_in(&format!("1 (a) b) {}", fields.join(" "))), Some(47 * 4096));
+        assert_eq!(heap_start_in("1 (cut"), None);
+    }
 
     #[test]
     fn lines_of_every_kind_are_understood() {
