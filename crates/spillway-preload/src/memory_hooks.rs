@@ -31,7 +31,7 @@ fn is_range(address: usize, bytes: usize) -> bool {
 /// A range whose contents the pager has given up was not taken away by the kernel after all.
 fn contents_lost(what: &str, result: isize) -> ! {
     stop(&format!(
-        "{what} failed (errno {}) for memory that was partly far; the program is stopped before it \
+        "{what} failed (errno {}) for memory that was dropped before it; the program is stopped before it \
          reads wrong data",
         -result
     ))

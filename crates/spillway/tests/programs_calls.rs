@@ -42,6 +42,24 @@ fn answers_are_the_same(program: &str, arguments: &[&str]) -> [Stats; 2] {
     })
 }
 
+/// munmap(2) can fail for want of mappings. Its pages are dropped before, whether far or left to the kernel:
+/// no read may find zeros there.
+#[test]
+fn a_program_whose_unmapping_is_refused_is_stopped() {
+    let program = c_program("unmap_refused");
+    assert_eq!(Launch::unlimited().run_with(&program, &["16"]).success(), "whole\n");
+    for mode in MODES {
+        for mib in ["1", "16"] {
+            let launch = Launch::local_mib(4);
+            let mut command = launch.command(&program);
+            let finished = launch.run(command.arg(mib).env("SPILLWAY_FAULT_MODE", mode));
+            let complaint = finished.complaint();
+            assert!(complaint.contains("munmap failed (errno 12)"), "{mode} {mib}: {complaint}");
+            assert_eq!((finished.code(), finished.text().as_str()), (128 + 9, ""), "{mode} {mib}");
+        }
+    }
+}
+
 /// Several processes fork at a time, and kill some of their children at once: each child that comes is the
 /// one that was announced, whatever number it has.
 #[test]
