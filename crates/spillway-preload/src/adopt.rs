@@ -1,14 +1,22 @@
-//! Memory that the program has before its main: the heap so far, and large `.data` and `.bss`.
+//! Memory that the program has before its main: the heap so far, large `.data` and `.bss`, and what its
+//! libraries have mapped, such as an allocator that begins before us.
+
+use std::ops::Range;
 
 use spillway_pager::threads::calls::Operation;
 use spillway_sys::maps::{self, Mapping};
-use spillway_sys::memory;
+use spillway_sys::memory::{self, ProcessStatus};
 use spillway_sys::objects::{self, ZeroedData};
+use spillway_sys::own_memory;
 
 use crate::process::call;
 
 /// Data segments below this size stay as they are: most libraries have a few pages each.
 const MIN_DATA_BYTES: usize = 1 << 20;
+
+/// Anonymous mappings beyond this are reservations, of which a sanitizer's shadow is one: they stay as they
+/// are.
+const MOST_MAPPED_BYTES: usize = 64 << 30;
 
 /// Libraries that work below the pager, or within it.
 const OWN_LIBRARIES: [&str; 4] = ["libspillway_preload", "libc.so", "ld-linux", "libgcc_s"];
@@ -25,10 +33,54 @@ pub fn adopt_existing() {
     }
     // Not by its mapping, which may go on into thread-local storage: there the kernel writes whenever the
     // thread has changed its CPU (rseq(2)), and ends it where it cannot.
-    for data in objects::zeroed_data().into_iter().filter(|data| is_large(data) && is_plain(data, &mappings))
-    {
+    let zeroed = objects::zeroed_data();
+    for data in zeroed.iter().filter(|data| is_large(data) && is_plain(data, &mappings)) {
         call(Operation::Adopt, [data.pages.start, data.pages.len(), 0, 0]);
     }
+    adopt_mapped(&mappings, &zeroed);
+}
+
+/// What is anonymous and neither a library's data, adopted or left alone above, nor the main thread's
+/// storage, nor ours. The kernel merges neighbours, so a mapping may hold some of each.
+fn adopt_mapped(mappings: &[Mapping], zeroed: &[ZeroedData]) {
+    // What is locked must stay where it is, and a mapping does not say whether it is.
+    let outsiders = ProcessStatus::open().and_then(|status| status.outsiders());
+    if outsiders.is_ok_and(|outsiders| outsiders.pinned_bytes > 0) {
+        return;
+    }
+    let mut others: Vec<Range<usize>> = zeroed.iter().map(|data| data.pages.clone()).collect();
+    others.push(objects::thread_storage());
+    others.sort_unstable_by_key(|other| other.start);
+    for mapping in mappings.iter().filter(|mapping| is_mapped(mapping)) {
+        for part in parts_without(mapping.start..mapping.end, &others) {
+            for part in own_memory::parts_of_program(&part).into_iter().filter(|part| is_worth_it(part)) {
+                call(Operation::Adopt, [part.start, part.len(), 0, 0]);
+            }
+        }
+    }
+}
+
+fn is_mapped(mapping: &Mapping) -> bool {
+    mapping.inode == 0 && mapping.name.is_empty() && mapping.is_private_writable()
+}
+
+fn is_worth_it(part: &Range<usize>) -> bool {
+    (MIN_DATA_BYTES..=MOST_MAPPED_BYTES).contains(&part.len())
+}
+
+/// The parts of a range that none of the others, in order of address, covers.
+fn parts_without(range: Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
+    let (mut parts, mut from) = (Vec::new(), range.start);
+    for other in others.iter().filter(|other| other.start < range.end && range.start < other.end) {
+        if from < other.start {
+            parts.push(from..other.start);
+        }
+        from = from.max(other.end);
+    }
+    if from < range.end {
+        parts.push(from..range.end);
+    }
+    parts
 }
 
 /// Piece by piece, so that no more than a piece is local before it counts against the limit.
@@ -58,10 +110,7 @@ fn is_large(data: &ZeroedData) -> bool {
 /// Whole in one anonymous mapping, and not the heap's, which the kernel may have merged with it.
 fn is_plain(data: &ZeroedData, mappings: &[Mapping]) -> bool {
     let around = |mapping: &&Mapping| mapping.start <= data.pages.start && data.pages.end <= mapping.end;
-    mappings
-        .iter()
-        .find(around)
-        .is_some_and(|mapping| mapping.inode == 0 && mapping.name.is_empty() && mapping.is_private_writable())
+    mappings.iter().find(around).is_some_and(is_mapped)
 }
 
 fn is_data(mapping: &Mapping) -> bool {
@@ -69,4 +118,18 @@ fn is_data(mapping: &Mapping) -> bool {
         && mapping.is_private_writable()
         && mapping.bytes() >= MIN_DATA_BYTES
         && !is_own(&mapping.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_cover_is_left_out() {
+        let others = [5..10, 20..30, 25..28, 40..60];
+        assert_eq!(parts_without(0..50, &others), [0..5, 10..20, 30..40]);
+        assert_eq!(parts_without(22..40, &others), [30..40].to_vec());
+        assert_eq!(parts_without(6..9, &others), []);
+        assert_eq!(parts_without(60..70, &others), [60..70].to_vec());
+    }
 }

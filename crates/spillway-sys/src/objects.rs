@@ -24,6 +24,34 @@ pub fn zeroed_data() -> Vec<ZeroedData> {
     found
 }
 
+/// Where the calling thread's storage and its control block lie, for the main thread: whole pages, and some
+/// more. The kernel writes there whenever the thread has changed its CPU (rseq(2)), and when it ends.
+#[must_use]
+pub fn thread_storage() -> Range<usize> {
+    /// For what libraries that come later may put there, and for alignment.
+    const SLACK_BYTES: usize = 64 << 10;
+    let mut bytes = 0_usize;
+    // SAFETY: the callback adds to the number that it is given, which lives until the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(add_storage), (&raw mut bytes).cast::<c_void>()) };
+    // SAFETY: takes nothing. In glibc it is the address of the control block, above the storage.
+    let control = unsafe { libc::pthread_self() } as usize;
+    let page = control & !(PAGE_SIZE - 1);
+    page - (bytes + SLACK_BYTES).next_multiple_of(PAGE_SIZE)..page + SLACK_BYTES
+}
+
+unsafe extern "C" fn add_storage(object: *mut libc::dl_phdr_info, _: usize, bytes: *mut c_void) -> c_int {
+    // SAFETY: dl_iterate_phdr passes a valid structure, whose headers are as many as it says.
+    let (headers, bytes) = unsafe {
+        let object = &*object;
+        let headers = std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum));
+        (headers, &mut *bytes.cast::<usize>())
+    };
+    for header in headers.iter().filter(|header| header.p_type == libc::PT_TLS) {
+        *bytes += (header.p_memsz + header.p_align) as usize;
+    }
+    0
+}
+
 unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
     // SAFETY: dl_iterate_phdr passes a valid structure, whose name ends with null and whose headers are as
     // many as it says.
@@ -66,6 +94,7 @@ mod tests {
         assert!(own.pages.len() >= 3 << 20, "{own:?}");
         ZEROS[2 << 20].store(1, Ordering::Relaxed);
         let local = LOCAL.with(|local| local.as_ptr().addr());
+        assert!(thread_storage().contains(&local));
         assert!(!found.iter().any(|data| data.pages.contains(&local)));
     }
 }

@@ -57,6 +57,11 @@ fn large_data_segments_never_hold_more_than_the_limit() {
     stays_within(&Launch::local_mib(16), "segments", &["2"], 16);
 }
 
+#[test]
+fn what_was_mapped_before_main_never_holds_more_than_the_limit() {
+    stays_within(&Launch::local_mib(8), "early", &["2"], 8);
+}
+
 /// Stops a whole group, adds up what its processes hold managed, and lets it go on.
 fn managed_by_group(running: &Running) -> u64 {
     let pids = descendants(running.pid().as_raw_nonzero().get());

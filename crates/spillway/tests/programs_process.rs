@@ -32,6 +32,11 @@ fn assert_was_far(launch: &Launch) {
 }
 
 #[test]
+fn what_was_mapped_before_main_is_managed_and_forked() {
+    assert_was_far(&whole(8, "early", &["2", "fork"]));
+}
+
+#[test]
 fn exit_statuses_are_the_programs_own() {
     for status in [0, 1, 3, 125, 255] {
         let launch = Launch::local_mib(4);
