@@ -3,7 +3,7 @@
 //! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it
 //! was used, which it learns from accessed bits. A process cannot see these. So a block stretches where a
 //! fault says that the last one was used up to its end: the next fault comes behind it, past nothing but what
-//! is local. Each such fault doubles the block; any other fault reduces it to a page, but for one amid the
+//! is local. Each such fault but the first doubles the block; any other fault reduces it to a page, but for one amid the
 //! last block, whose page left before its turn. What was fetched for nothing is thereby at most what was
 //! fetched for use. Static blocks, as the paper's systems of comparison have them, are always fetched whole.
 
@@ -81,7 +81,8 @@ impl<K: Kernel> Worker<K> {
             return;
         }
         let (end, block_pages, ahead_pages) = (within + span_pages, wanted as u64, ahead_pages as u64);
-        let stream = Stream { end, block_pages, ahead_pages, is_zeros };
+        let is_proven = wanted > 1 || self.stream_before(page_number).is_some();
+        let stream = Stream { end, block_pages, ahead_pages, is_zeros, is_proven };
         word.store(stream.pack(), Ordering::Relaxed);
     }
 

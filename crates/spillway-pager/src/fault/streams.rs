@@ -15,6 +15,7 @@ const PART_MASK: u64 = 0xFFFF;
 const PAGES_SHIFT: u32 = 16;
 const AHEAD_SHIFT: u32 = 32;
 const ZEROS_SHIFT: u32 = 48;
+const PROVEN_SHIFT: u32 = 49;
 
 /// Where the last block in a leaf ended, and how long it was: fetched, or mapped for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,23 +28,27 @@ pub(crate) struct Stream {
     pub(crate) ahead_pages: u64,
     /// They were never written: see [`crate::fault::zeros`].
     pub(crate) is_zeros: bool,
+    /// The block itself went on with another. One fault behind another is no stream yet: an object that lies
+    /// across two pages makes as much.
+    pub(crate) is_proven: bool,
 }
 
 impl Stream {
     pub(crate) fn unpack(word: u64) -> Self {
         let part = |shift: u32| word >> shift & PART_MASK;
-        let is_zeros = part(ZEROS_SHIFT) != 0;
-        Self { end: part(0), block_pages: part(PAGES_SHIFT), ahead_pages: part(AHEAD_SHIFT), is_zeros }
+        let (is_zeros, is_proven) = (word >> ZEROS_SHIFT & 1 != 0, word >> PROVEN_SHIFT & 1 != 0);
+        let (end, block_pages, ahead_pages) = (part(0), part(PAGES_SHIFT), part(AHEAD_SHIFT));
+        Self { end, block_pages, ahead_pages, is_zeros, is_proven }
     }
 
     pub(crate) fn pack(self) -> u64 {
-        let is_zeros = u64::from(self.is_zeros) << ZEROS_SHIFT;
-        self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT | is_zeros
+        let flags = u64::from(self.is_zeros) << ZEROS_SHIFT | u64::from(self.is_proven) << PROVEN_SHIFT;
+        self.end | self.block_pages << PAGES_SHIFT | self.ahead_pages << AHEAD_SHIFT | flags
     }
 
     /// The block that goes on with this stream, at most `most` pages.
     pub(crate) fn next_block_pages(self, most: u64) -> u64 {
-        (self.block_pages * 2).min(most)
+        if self.is_proven { (self.block_pages * 2).min(most) } else { 1 }
     }
 
     /// How far behind the last block's end a page lies, if not too far for what happened to stay local in
@@ -91,19 +96,21 @@ mod tests {
         let mut stream = Stream::default();
         let mut at = 7;
         let mut blocks = Vec::new();
-        for _ in 0..9 {
-            let pages = stream.gap(at).map_or(1, |_| stream.next_block_pages(64));
+        for _ in 0..10 {
+            let goes_on = stream.gap(at).is_some();
+            let pages = if goes_on { stream.next_block_pages(64) } else { 1 };
             let is_zeros = pages % 4 == 0;
-            let noted = Stream { end: at + pages, block_pages: pages, ahead_pages: pages - 1, is_zeros };
+            let (end, is_proven) = (at + pages, goes_on);
+            let noted = Stream { end, block_pages: pages, ahead_pages: pages - 1, is_zeros, is_proven };
             stream = Stream::unpack(noted.pack());
             assert_eq!(stream, noted);
             blocks.push(pages);
             at += pages;
         }
-        assert_eq!(blocks, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        assert_eq!(blocks, [1, 1, 2, 4, 8, 16, 32, 64, 64, 64]);
         let gap = |within| stream.gap(within);
         assert_eq!((gap(at - 1), gap(at), gap(at + 252), gap(at + 253)), (None, Some(0), Some(252), None));
-        let single = Stream { end: 8, block_pages: 1, ahead_pages: 0, is_zeros: false };
+        let single = Stream { end: 8, block_pages: 1, ..Stream::default() };
         assert_eq!((single.gap(8), single.gap(9), Stream::default().gap(0)), (Some(0), None, None));
         let holds = |within| stream.holds(within);
         assert!(holds(at - 1) && holds(at - 64) && !holds(at) && !holds(at - 65));
