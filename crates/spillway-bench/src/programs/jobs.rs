@@ -10,7 +10,11 @@ use crate::BenchError;
 use crate::access::mix;
 use crate::whole::workload::Site;
 
-fn written(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), BenchError> {
+/// Writes an input.
+pub(super) fn written(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), BenchError> {
     let file = File::create(path).map_err(no_room)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
     write(&mut file).and_then(|()| file.flush()).map_err(no_room)
@@ -39,7 +43,8 @@ fn strings<const N: usize>(arguments: [&str; N]) -> Vec<String> {
     arguments.map(str::to_owned).to_vec()
 }
 
-fn no_input(_: &Site<'_>, _: &Path) -> Result<(), BenchError> {
+/// There is none.
+pub(super) fn no_input(_: &Site<'_>, _: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
@@ -132,49 +137,6 @@ pub(super) fn sqlite() -> Job {
             })
         },
         arguments: |_, _| strings(["-batch", ":memory:", ".read queries.sql"]),
-        output: None,
-    }
-}
-
-/// Debian's Python, which has Debian's packages.
-const PYTHON: &str = "/usr/bin/python3";
-const NUMPY: &str = "install it: apt-get install python3-numpy";
-
-pub(super) fn numpy_sort() -> Job {
-    Job {
-        name: "numpy_sort",
-        about: "numpy: sort and argsort of random numbers, and the sorted values summed by blocks",
-        program: PYTHON,
-        remedy: NUMPY,
-        input: no_input,
-        arguments: |site, _| {
-            let numbers = site.pick(6_000_000, 80_000_000);
-            let script = format!(
-                "import numpy as n\na = n.random.default_rng(1).random({numbers})\ni = n.argsort(a)\n\
-                 b = n.sort(a)\nassert (a[i] == b).all()\nprint(b[::1000].sum().hex(), i[::1000].sum())"
-            );
-            vec!["-c".to_owned(), script]
-        },
-        output: None,
-    }
-}
-
-pub(super) fn numpy_fft() -> Job {
-    Job {
-        name: "numpy_fft",
-        about: "numpy: a two-dimensional FFT, a filter, and back",
-        program: PYTHON,
-        remedy: NUMPY,
-        input: no_input,
-        arguments: |site, _| {
-            let side = site.pick(1536, 6144);
-            let script = format!(
-                "import numpy as n\na = n.random.default_rng(2).random(({side}, {side}))\n\
-                 for _ in range(3):\n f = n.fft.rfft2(a)\n f[{side} // 4:-{side} // 4] *= 0.5\n \
-                 a = n.fft.irfft2(f, a.shape)\nprint(a[::97, ::89].sum().hex())"
-            );
-            vec!["-c".to_owned(), script]
-        },
         output: None,
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::MemoryGroup;
@@ -23,33 +24,56 @@ pub struct Memory {
     pub besides_bytes: u64,
 }
 
+/// What was seen of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Seen {
+    pub(super) memory: Memory,
+    /// It took longer than it may, and its processes were killed.
+    pub(super) is_cut_off: bool,
+}
+
 /// Runs something and watches the group meanwhile, if there is one; `device_bytes` says what a swap device
-/// takes.
+/// takes. What runs longer than `longest` is killed.
 pub(super) fn watching<T>(
     group: Option<&MemoryGroup>,
     device_bytes: &(dyn Fn() -> u64 + Sync),
+    longest: Option<Duration>,
     work: impl FnOnce() -> T,
-) -> (T, Memory) {
-    let Some(group) = group else { return (work(), Memory::default()) };
+) -> (T, Seen) {
+    let Some(group) = group else { return (work(), Seen::default()) };
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
+            let (begun, mut is_cut_off) = (Instant::now(), false);
             let (mut looks, mut besides_bytes) = (Vec::new(), 0);
             while !done.load(Ordering::Relaxed) {
                 looks.push(anonymous_bytes(group));
                 let used = group.used();
                 besides_bytes = besides_bytes.max(used.shared_bytes + used.kernel_bytes + device_bytes());
+                if longest.is_some_and(|longest| begun.elapsed() > longest) {
+                    is_cut_off = true;
+                    kill_all(group);
+                }
                 std::thread::sleep(PAUSE);
             }
             looks.sort_unstable();
             let at = |index: usize| looks.get(index).copied().unwrap_or(0);
             let (anonymous_bytes, most) = (at(looks.len() / 2), at(looks.len().saturating_sub(1)));
-            Memory { anonymous_bytes, peak_anonymous_bytes: most, besides_bytes }
+            let memory = Memory { anonymous_bytes, peak_anonymous_bytes: most, besides_bytes };
+            Seen { memory, is_cut_off }
         });
         let result = work();
         done.store(true, Ordering::Relaxed);
         (result, watch.join().unwrap_or_default())
     })
+}
+
+/// Again at each look: what is forked meanwhile is seen at the next.
+fn kill_all(group: &MemoryGroup) {
+    let processes = fs::read_to_string(group.procs()).unwrap_or_default();
+    for pid in processes.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
 }
 
 /// Resident anonymous memory of the group's processes.
