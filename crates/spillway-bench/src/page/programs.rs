@@ -19,8 +19,8 @@ const TITLE: &str = "Real programs";
 const EXPLANATION: &str = "\
 Unmodified programs with fixed inputs; their outputs are checked in every run. A ratio above 1 says that \
 Spillway is faster.
-Both sides hold as much resident anonymous memory, the median over the run as seen from outside; where they \
-differ by more than 3%, the cell says so.
+Both sides hold as much resident anonymous memory, the median since the program has grown, as seen from \
+outside; where they differ by more than 3%, a star says so.
 A side that was killed for want of memory, took hopelessly long or gave a wrong result has lost, and is \
 shown as such. Of zram's settings (read-ahead of one page and of eight; zstd where the kernel has it) and of \
 the RAM disk's the best counts.
@@ -28,8 +28,7 @@ the RAM disk's the best counts.
 
 /// The page of these runs: of each program the last.
 pub(super) fn page(report: &ProgramsReport, note: Option<&str>) -> Result<Page, BenchError> {
-    let mut text =
-        format!("# {TITLE}\n\nMade by `spillway bench report` from `spillway bench programs`.\n");
+    let mut text = format!("# {TITLE}\n\nMade by `spillway bench report` from `spillway bench programs`.\n");
     if let Some(note) = note {
         let _ = writeln!(text, "\n**{note}**");
     }

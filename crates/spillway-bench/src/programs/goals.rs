@@ -33,11 +33,8 @@ fn of_share(report: &ProgramsReport, local_pct: u64) -> Vec<Vec<String>> {
     let Some(summary) = report.summary(local_pct, Configuration::Default, Rival::Zram) else {
         return Vec::new();
     };
-    let lost = if summary.lost.is_empty() {
-        String::new()
-    } else {
-        format!("; lost: {}", summary.lost.join(", "))
-    };
+    let lost =
+        if summary.lost.is_empty() { String::new() } else { format!("; lost: {}", summary.lost.join(", ")) };
     let is_whole = summary.lost.is_empty();
     let (program, worst) = &summary.worst;
     let mut lines = vec![
@@ -59,20 +56,25 @@ fn of_share(report: &ProgramsReport, local_pct: u64) -> Vec<Vec<String>> {
             lines.push(line(format!("{program} {goal}"), is_reached, super::text::cell(row)));
         }
     }
-    lines.extend(fetches(report, local_pct).map(|(mean, count, program, worst)| {
-        [
-            line(
-                format!("fetched over swapped in, mean {FETCHES_MEAN}"),
-                mean <= FETCHES_MEAN,
-                format!("{mean:.2} of {count}"),
-            ),
-            line(
-                format!("the same, worst {FETCHES_WORST:.1}"),
-                worst <= FETCHES_WORST,
-                format!("{worst:.2} {program}"),
-            ),
-        ]
-    }).into_iter().flatten());
+    lines.extend(
+        fetches(report, local_pct)
+            .map(|(mean, count, program, worst)| {
+                [
+                    line(
+                        format!("fetched over swapped in, mean {FETCHES_MEAN}"),
+                        mean <= FETCHES_MEAN,
+                        format!("{mean:.2} of {count}"),
+                    ),
+                    line(
+                        format!("the same, worst {FETCHES_WORST:.1}"),
+                        worst <= FETCHES_WORST,
+                        format!("{worst:.2} {program}"),
+                    ),
+                ]
+            })
+            .into_iter()
+            .flatten(),
+    );
     lines
 }
 
@@ -95,8 +97,8 @@ fn fetches(report: &ProgramsReport, local_pct: u64) -> Option<(f64, usize, &str,
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{report_of, row, side};
     use super::super::parts::markdown;
+    use super::super::report::tests::{report_of, row, side};
     use super::*;
     use crate::whole::workload::Measure;
 

@@ -36,7 +36,7 @@ struct Size {
 
 fn size(site: &Site<'_>) -> Size {
     site.pick(
-        Size { memory_mib: 192, table_mib: 64, changes: 20 },
+        Size { memory_mib: 144, table_mib: 48, changes: 20 },
         Size { memory_mib: 1536, table_mib: 1280, changes: 80 },
     )
 }
@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn the_result_is_found_among_what_the_kernel_says() {
-        let console = "[    0.1] Linux\r\nthe table comes to 00ab after 7 changes\r\n[ 2.0] reboot: Power down\r\n";
+        let console =
+            "[    0.1] Linux\r\nthe table comes to 00ab after 7 changes\r\n[ 2.0] reboot: Power down\r\n";
         assert_eq!(result(console), Some("the table comes to 00ab after 7 changes"));
         assert_eq!(result("[    0.1] Linux\n"), None);
     }

@@ -55,7 +55,7 @@ pub(super) fn sort() -> Job {
         program: "sort",
         remedy: "install it: apt-get install coreutils",
         input: |site, directory| {
-            let lines = site.pick(120_000_u64, 1_200_000);
+            let lines = site.pick(60_000_u64, 1_200_000);
             written(&directory.join("input"), |file| {
                 for line in 1..=lines {
                     let key = mix(line);
@@ -69,7 +69,7 @@ pub(super) fn sort() -> Job {
             })
         },
         arguments: |site, _| {
-            let buffer = site.pick("--buffer-size=256M", "--buffer-size=3G");
+            let buffer = site.pick("--buffer-size=160M", "--buffer-size=3G");
             strings([buffer, "--parallel=2", "--output=sorted", "input"])
         },
         output: Some("sorted"),
@@ -83,12 +83,12 @@ pub(super) fn xz() -> Job {
         program: "xz",
         remedy: "install it: apt-get install xz-utils",
         input: |site, directory| {
-            let bytes = site.pick(8 << 20, 128 << 20);
+            let bytes = site.pick(5 << 20, 128 << 20);
             written(&directory.join("text"), |file| write_text(file, bytes, 12))
         },
         arguments: |site, _| {
             let filter =
-                site.pick("--lzma2=preset=1,dict=8MiB,mf=hc4", "--lzma2=preset=1,dict=128MiB,mf=hc4");
+                site.pick("--lzma2=preset=0,dict=8MiB,mf=hc4", "--lzma2=preset=1,dict=128MiB,mf=hc4");
             strings(["--threads=1", "--format=xz", "--keep", "--force", filter, "text"])
         },
         output: Some("text.xz"),
@@ -120,14 +120,14 @@ pub(super) fn sqlite() -> Job {
         program: "sqlite3",
         remedy: "install it: apt-get install sqlite3",
         input: |site, directory| {
-            let rows = site.pick(700_000, 8_000_000);
+            let rows = site.pick(70_000, 6_000_000);
             written(&directory.join("queries.sql"), |file| {
                 write!(
                     file,
                     "create table t(id integer primary key, k integer, g integer, v text);\n\
                      with recursive n(i) as (select 1 union all select i + 1 from n where i < {rows})\n\
                      insert into t select i, (i * 2654435761) % {rows}, (i * 40503) % 9973,\n\
-                     printf('%016x%032d', i * 2654435761, i) from n;\n\
+                     printf('%016x%0284d', i * 2654435761, i) from n;\n\
                      create index by_k on t(k);\n\
                      select count(*), sum(a.id % 1000 + b.g)\n\
                      from t a join t b on b.k = a.id where a.g < 4000;\n\
@@ -149,7 +149,7 @@ pub(super) fn node() -> Job {
         remedy: "install it: apt-get install nodejs",
         input: no_input,
         arguments: |site, _| {
-            let objects = site.pick(450_000, 6_000_000);
+            let objects = site.pick(250_000, 6_000_000);
             let script = format!(
                 "const n = {objects}, m = new Map(); let x = 1;\n\
                  const next = () => (x = (x * 1103515245 + 12345) % 2147483648);\n\
@@ -171,11 +171,11 @@ pub(super) fn node() -> Job {
 pub(super) fn gcc() -> Job {
     Job {
         name: "gcc",
-        about: "gcc -O1 compiles one large generated C file",
+        about: "gcc compiles one large generated C file: -O1, or -O0 in a quick run",
         program: "gcc",
         remedy: "install it: apt-get install gcc",
         input: |site, directory| {
-            let functions = site.pick(700_u64, 12_000);
+            let functions = site.pick(500_u64, 12_000);
             written(&directory.join("large.c"), |file| {
                 for function in 0..functions {
                     let factor = mix(function) % 9_973 + 3;
@@ -197,7 +197,7 @@ pub(super) fn gcc() -> Job {
                 Ok(())
             })
         },
-        arguments: |_, _| strings(["-O1", "-S", "-o", "large.s", "large.c"]),
+        arguments: |site, _| strings([site.pick("-O0", "-O1"), "-S", "-o", "large.s", "large.c"]),
         output: Some("large.s"),
     }
 }

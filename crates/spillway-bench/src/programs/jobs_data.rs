@@ -80,7 +80,7 @@ pub(super) fn sklearn() -> Job {
         remedy: "install it: apt-get install python3-sklearn",
         input: no_input,
         arguments: |site, _| {
-            let rows = site.pick(70_000, 2_500_000);
+            let rows = site.pick(35_000, 2_500_000);
             script(format!(
                 "{TWO_THREADS}import numpy as n\nfrom sklearn.cluster import MiniBatchKMeans\n\
                  from sklearn.decomposition import PCA\nfrom sklearn.linear_model import SGDClassifier\n\
@@ -106,7 +106,7 @@ pub(super) fn graph() -> Job {
         remedy: "install it: apt-get install python3-igraph python3-numpy",
         input: no_input,
         arguments: |site, _| {
-            let (pages, links) = site.pick((100_000, 700_000), (3_000_000, 24_000_000));
+            let (pages, links) = site.pick((50_000, 350_000), (3_000_000, 24_000_000));
             script(format!(
                 "import numpy as n, igraph\nr = n.random.default_rng(4)\n\
                  a = ({pages} * r.random({links}) ** 2).astype('i8')\nb = r.integers(0, {pages}, {links})\n\
@@ -131,7 +131,7 @@ pub(super) fn java_h2() -> Job {
         program: "java",
         remedy: "install it: apt-get install default-jre-headless libh2-java",
         input: |site, directory| {
-            let rows = site.pick(60_000, 2_000_000);
+            let rows = site.pick(15_000, 2_000_000);
             written(&directory.join("queries.sql"), |file| {
                 write!(
                     file,
@@ -146,7 +146,7 @@ pub(super) fn java_h2() -> Job {
             })
         },
         arguments: |site: &Site<'_>, _| {
-            let heap = site.pick(["-Xms112m", "-Xmx112m"], ["-Xms2g", "-Xmx2g"]);
+            let heap = site.pick(["-Xms64m", "-Xmx64m"], ["-Xms2g", "-Xmx2g"]);
             let rest = ["-XX:+UseG1GC", "-cp", H2, "org.h2.tools.RunScript", "-url", "jdbc:h2:mem:"];
             let script = ["-script", "queries.sql", "-showResults"];
             heap.iter().chain(&rest).chain(&script).map(|&argument| argument.to_owned()).collect()

@@ -54,9 +54,9 @@ impl Pgbench {
     /// Accounts and transactions of a session; or rows to be sorted.
     fn size(&self, site: &Site<'_>) -> (u32, u32) {
         match self.load {
-            Load::SelectOnly => site.pick((250_000, 8_000), (3_000_000, 400_000)),
-            Load::TpcB => site.pick((250_000, 3_000), (3_000_000, 200_000)),
-            Load::Sort => (site.pick(500_000, 12_000_000), 1),
+            Load::SelectOnly => site.pick((200_000, 6_000), (3_000_000, 400_000)),
+            Load::TpcB => site.pick((200_000, 3_000), (3_000_000, 200_000)),
+            Load::Sort => (site.pick(300_000, 12_000_000), 1),
         }
     }
 

@@ -192,7 +192,7 @@ pub struct Row {
     pub cpu_s: f64,
     /// The same of the rival.
     pub versus_cpu_s: f64,
-    /// Resident anonymous memory, the median over the run.
+    /// Resident anonymous memory, the median since it has grown.
     pub anonymous_bytes: u64,
     /// The same of the rival.
     pub versus_anonymous_bytes: u64,

@@ -20,9 +20,8 @@ pub fn markdown(report: &ProgramsReport) -> String {
 pub fn parts(report: &ProgramsReport) -> Vec<Part> {
     let mut parts = Vec::new();
     if !report.rows.is_empty() {
-        let (heading, paragraph) = (|text: &str| Part::Heading(text.to_owned()), |text: &str| {
-            Part::Paragraph(text.to_owned())
-        });
+        let (heading, paragraph) =
+            (|text: &str| Part::Heading(text.to_owned()), |text: &str| Part::Paragraph(text.to_owned()));
         parts.extend([
             heading("In short"),
             paragraph(
@@ -53,9 +52,10 @@ pub fn parts(report: &ProgramsReport) -> Vec<Part> {
             pages(report),
             heading("Memory, beside zram"),
             paragraph(
-                "Spillway's number first. Resident anonymous memory of all of the program's processes, the \
-                 median of a look every 25 ms from outside; besides: what Spillway's stores, the kernel or \
-                 zram need more at most. zram's setting is that of its best.",
+                "Spillway's number first. Resident anonymous memory of all of the program's processes, a page \
+                 that they share counted once: the median of a look every 25 ms from outside, since it has \
+                 first come near its most. Besides: what Spillway's stores, the kernel or zram need more at \
+                 most. zram's setting is that of its best.",
             ),
             memory(report),
         ]);
@@ -64,10 +64,7 @@ pub fn parts(report: &ProgramsReport) -> Vec<Part> {
         parts.extend([Part::Heading("Programs".to_owned()), programs(report), about(report)]);
     }
     if !report.not_measured.is_empty() {
-        parts.extend([
-            Part::Heading("Not measured".to_owned()),
-            Part::List(report.not_measured.clone()),
-        ]);
+        parts.extend([Part::Heading("Not measured".to_owned()), Part::List(report.not_measured.clone())]);
     }
     parts
 }
@@ -158,9 +155,11 @@ fn lost(report: &ProgramsReport) -> Vec<Part> {
         let side = format!("Spillway {}", row.configuration.name());
         named(row, &side, row.outcome, &row.reason)
     });
-    let theirs = report.rows.iter().filter(|row| row.versus_outcome != Outcome::Ok).map(|row| {
-        named(row, row.versus.title(), row.versus_outcome, &row.versus_reason)
-    });
+    let theirs = report
+        .rows
+        .iter()
+        .filter(|row| row.versus_outcome != Outcome::Ok)
+        .map(|row| named(row, row.versus.title(), row.versus_outcome, &row.versus_reason));
     let all: Vec<String> = distinct(ours.chain(theirs));
     if all.is_empty() {
         return Vec::new();

@@ -1,5 +1,6 @@
 //! One program at one share of its memory: every side once in each turn, with as much memory for each.
 
+use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
 use super::report::{Configuration, EQUAL_SHARE, Outcome, Rival, Sample, Side};
@@ -169,9 +170,7 @@ impl Bench<'_> {
             }),
             Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
             // Whatever it says then, that is why.
-            Err(_) if is_cut_off => {
-                Ok(lost(Outcome::Killed, Some(format!("{CUT_OFF_AFTER} {wall_s:.0} s"))))
-            }
+            Err(_) if is_cut_off => Ok(lost(Outcome::Killed, Some(format!("{CUT_OFF_AFTER} {wall_s:.0} s")))),
             Err(BenchError::Measured { reason, .. }) => Ok(lost(Outcome::Killed, Some(reason))),
             Err(BenchError::Wrong { reason, .. }) => Ok(lost(Outcome::Wrong, Some(reason))),
             Err(error) => Err(error),
@@ -189,15 +188,22 @@ impl Bench<'_> {
             Some((_, limit_bytes)) => (*limit_bytes, LATER_ADJUSTMENTS),
             None => (target_bytes + self.besides_bytes + SLACK_BYTES, MOST_ADJUSTMENTS),
         };
-        let mut adjustments = 0;
+        let (mut adjustments, mut deadly_bytes) = (0, 0);
         loop {
             let sample = self.run(under, local_bytes, limit_bytes)?;
-            let next_bytes = next_limit(&sample, limit_bytes, target_bytes);
-            if next_bytes.is_none() || adjustments == most {
-                limits.settled.push((under, limit_bytes));
-                return Ok(sample);
+            if sample.outcome == Outcome::Killed {
+                deadly_bytes = limit_bytes.max(deadly_bytes);
             }
-            limit_bytes = next_bytes.unwrap_or(limit_bytes);
+            match next_limit(&sample, limit_bytes, target_bytes) {
+                // Half way to where it was killed, at least.
+                Some(next_bytes) if adjustments < most => {
+                    limit_bytes = next_bytes.max((limit_bytes + deadly_bytes) / 2);
+                }
+                _ => {
+                    limits.settled.push((under, limit_bytes));
+                    return Ok(sample);
+                }
+            }
             adjustments += 1;
         }
     }
@@ -247,14 +253,18 @@ fn next_limit(sample: &Sample, limit_bytes: u64, target_bytes: u64) -> Option<u6
     }
 }
 
-/// The best of the sides of a rival: of those that end well the fastest.
+/// The best of the sides of a rival: of those that end well the fastest, if there is one of those that hold as
+/// much as Spillway's first side.
 pub(crate) fn best_of(rival: Rival, sides: &[(Under, Side)], workload: &dyn Workload) -> Option<Side> {
     let of_rival = sides.iter().filter(|(under, _)| under.rival() == Some(rival)).map(|(_, side)| side);
+    let held = |side: &Side| side.median(|sample| sample.memory.anonymous_bytes as f64);
+    let ours = sides.iter().find(|(under, _)| under.rival().is_none()).map(|(_, side)| held(side));
+    let is_equal = |side: &Side| ours.is_some_and(|ours| (held(side) - ours).abs() <= EQUAL_SHARE * ours);
     let score = |side: &Side| match side.outcome() {
-        Outcome::Ok => workload.measure().normalised(1.0, side.value()),
-        _ => 0.0,
+        Outcome::Ok => (is_equal(side), workload.measure().normalised(1.0, side.value())),
+        _ => (false, 0.0),
     };
-    of_rival.max_by(|a, b| score(a).total_cmp(&score(b))).cloned()
+    of_rival.max_by(|a, b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal)).cloned()
 }
 
 #[cfg(test)]

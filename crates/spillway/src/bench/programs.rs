@@ -137,6 +137,10 @@ pub fn run(args: &ProgramsArgs) -> ExitCode {
         }
     });
     bar.finish_and_clear();
+    // With what could not be measured.
+    if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, &report)) {
+        complain(format!("bench: {error}"));
+    }
     if let Err(error) = measured {
         return failure(error);
     }
