@@ -132,11 +132,11 @@ fn charts(report: &ProgramsReport) -> Vec<(String, Chart)> {
     let of_share = |&local_pct: &u64| {
         let line = |chart: Chart| Chart { line_at: Some(1.0), ..chart };
         let speed = |versus: Rival| {
-            let title = format!("Speed beside {} with {local_pct}% of the memory", versus.title());
+            let title = format!("Speed beside {}, {local_pct}% of the memory local", versus.title());
             let chart = bars(report, (local_pct, versus), title, "times as fast", |row| row.ratio_median);
             (format!("{}-{local_pct}", versus.name()), line(chart))
         };
-        let title = format!("Pages fetched over pages that zram swaps in, {local_pct}% of the memory");
+        let title = format!("Pages fetched over pages that zram swaps in, {local_pct}% of the memory local");
         let pages = bars(report, (local_pct, Rival::Zram), title, "times as many", |row| {
             let ratio = row.fetched_pages as f64 / row.swapped_in_pages as f64;
             row.ratio_median.and(Some(ratio)).filter(|ratio| ratio.is_finite())

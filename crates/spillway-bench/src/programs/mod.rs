@@ -142,6 +142,7 @@ pub fn evaluate(
                 report.not_measured.push(format!("{name}: {error}"));
             }
         }
+        plan.site.clear();
         before += runs;
     }
     Ok(())

@@ -73,7 +73,7 @@ impl Rival {
         match self {
             Self::Zram => "zram",
             Self::Ramdisk => "swap on a RAM disk",
-            Self::Unlimited => "with all memory",
+            Self::Unlimited => "a run with all memory",
         }
     }
 }

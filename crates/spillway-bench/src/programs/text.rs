@@ -44,12 +44,12 @@ pub fn parts(report: &ProgramsReport) -> Vec<Part> {
         }
         parts.extend(lost(report));
         parts.extend([
-            heading("Pages, processor time and latency, beside zram"),
-            paragraph(
-                "Spillway's number first. Pages in: fetched by Spillway, swapped in by the kernel. Latency is \
-                 that of the program's own clients.",
-            ),
+            heading("Pages and processor time, beside zram"),
+            paragraph("Spillway's number first. Pages in: fetched by Spillway, swapped in by the kernel."),
             pages(report),
+        ]);
+        parts.extend(latency(report));
+        parts.extend([
             heading("Memory, beside zram"),
             paragraph(
                 "Spillway's number first. Resident anonymous memory of all of the program's processes, a page \
@@ -178,19 +178,30 @@ fn beside_zram(report: &ProgramsReport, cells: impl Fn(&Row) -> Vec<String>) -> 
 
 fn pages(report: &ProgramsReport) -> Part {
     let rows = beside_zram(report, |row| {
-        let of = |of: fn(&crate::whole::workload::Latency) -> f64| match (row.latency, row.versus_latency) {
-            (Some(ours), Some(theirs)) => format!("{:.0} / {:.0}", of(&ours), of(&theirs)),
-            _ => "-".to_owned(),
-        };
         vec![
             format!("{} / {}", row.fetched_pages, row.swapped_in_pages),
             format!("{:.1} / {:.1}", row.cpu_s, row.versus_cpu_s),
-            of(|latency| latency.p50_us),
-            of(|latency| latency.p99_us),
         ]
     });
-    let head = owned(["program", "local", "Spillway", "pages in", "CPU s", "p50 us", "p99 us"]);
-    Part::Table { head, rows }
+    Part::Table { head: owned(["program", "local", "Spillway", "pages in", "CPU s"]), rows }
+}
+
+/// Of the programs that have clients.
+fn latency(report: &ProgramsReport) -> Vec<Part> {
+    let rows = beside_zram(report, |row| match (row.latency, row.versus_latency) {
+        (Some(ours), Some(theirs)) => vec![
+            format!("{:.0} / {:.0}", ours.p50_us, theirs.p50_us),
+            format!("{:.0} / {:.0}", ours.p99_us, theirs.p99_us),
+        ],
+        _ => Vec::new(),
+    });
+    let rows: Vec<Vec<String>> = rows.into_iter().filter(|row| row.len() == 5).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let head = owned(["program", "local", "Spillway", "p50 us", "p99 us"]);
+    let heading = "Latency of the program's own clients, beside zram".to_owned();
+    vec![Part::Heading(heading), Part::Table { head, rows }]
 }
 
 fn memory(report: &ProgramsReport) -> Part {

@@ -105,6 +105,14 @@ impl<'a> Site<'a> {
         self.scratch.path()
     }
 
+    /// Takes away what a program has left there, to make room for the next.
+    pub(crate) fn clear(&self) {
+        for entry in fs::read_dir(self.scratch()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+    }
+
     /// Something small for `--quick`, or the whole.
     pub(crate) fn pick<T>(&self, quick: T, whole: T) -> T {
         if self.quick { quick } else { whole }

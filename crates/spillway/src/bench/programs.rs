@@ -39,7 +39,8 @@ pub struct ProgramsArgs {
     /// Print the results as JSON, for 'bench report'
     #[arg(long)]
     json: bool,
-    /// Measure with inputs of a tenth, once: all in less than 25 minutes
+    /// Measure with inputs of a tenth, once: all but PySpark's in less than 25
+    /// minutes
     #[arg(long)]
     quick: bool,
     /// Measure only these programs, in place of all
