@@ -1,5 +1,6 @@
 //! The goals of the suite, set before its first measurement, and whether the figures reach them.
 
+use super::cell::cell;
 use super::parts::Part;
 use super::report::{Configuration, Outcome, ProgramsReport, Rival, Row, geometric_mean};
 
@@ -53,7 +54,7 @@ fn of_share(report: &ProgramsReport, local_pct: u64) -> Vec<Vec<String>> {
         let mut rows = report.beside(local_pct, Configuration::Default, Rival::Zram);
         if let Some(row) = rows.find(|row| row.program == program) {
             let is_reached = row.ratio_median.is_some_and(|ratio| ratio >= goal) || is_won(row);
-            lines.push(line(format!("{program} {goal}"), is_reached, super::text::cell(row)));
+            lines.push(line(format!("{program} {goal}"), is_reached, cell(row)));
         }
     }
     lines.extend(

@@ -6,6 +6,7 @@
 //! - `watch`: what their processes hold; `turns`: one program at one share, side by side
 //! - [`report`], [`goals`], [`text`], [`parts`]: what comes out
 
+mod cell;
 pub mod goals;
 mod guest;
 mod job;

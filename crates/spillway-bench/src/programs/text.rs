@@ -2,12 +2,10 @@
 
 use spillway_report::order::distinct;
 
+use super::cell::{UNEQUAL, cell};
 use super::goals;
 use super::parts::{self, Part};
 use super::report::{Configuration, Outcome, ProgramsReport, Rival, Row};
-
-/// What marks a ratio whose sides did not hold as much.
-const UNEQUAL: &str = "*";
 
 /// All of it in Markdown.
 #[must_use]
@@ -108,17 +106,6 @@ fn summary(report: &ProgramsReport) -> Part {
     }
     let head = owned(["local", "Spillway", "zram", "RAM disk", "unlimited", "worst", "both end", "lost"]);
     Part::Table { head, rows }
-}
-
-/// What a cell says: the ratio, or who was lost.
-pub(crate) fn cell(row: &Row) -> String {
-    let lost = |outcome| if outcome == Outcome::Wrong { "wrong" } else { "killed" };
-    match row.ratio_median {
-        Some(ratio) if row.memory_is_equal() => format!("{ratio:.2}"),
-        Some(ratio) => format!("{ratio:.2}{UNEQUAL}"),
-        None if row.outcome != Outcome::Ok => format!("Spillway {}", lost(row.outcome)),
-        None => format!("{} {}", row.versus.name(), lost(row.versus_outcome)),
-    }
 }
 
 /// How many times as fast as a rival Spillway is; none where it was not measured.
@@ -233,19 +220,6 @@ mod tests {
     use super::*;
     use crate::programs::report::tests::{report_of, row, side};
     use crate::whole::workload::Measure;
-
-    #[test]
-    fn a_cell_says_who_was_lost() {
-        let good = side("page-cluster 3", &[(Outcome::Ok, 2.0)]);
-        let killed = side("", &[(Outcome::Killed, 0.0)]);
-        let wrong = side("", &[(Outcome::Wrong, 0.0)]);
-        assert_eq!(cell(&row(&good, &good, Measure::Seconds)), "1.00");
-        assert_eq!(cell(&row(&wrong, &good, Measure::Seconds)), "Spillway wrong");
-        assert_eq!(cell(&row(&good, &killed, Measure::Seconds)), "zram killed");
-        let mut unequal = row(&good, &good, Measure::Seconds);
-        unequal.versus_anonymous_bytes *= 2;
-        assert_eq!(cell(&unequal), "1.00*");
-    }
 
     #[test]
     fn means_come_first_and_what_was_lost_has_its_reason() {
