@@ -10,7 +10,7 @@ use crate::BenchError;
 use crate::access::mix;
 use crate::whole::workload::Site;
 
-/// Writes an input.
+/// Writes a file of an input.
 pub(super) fn written(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
@@ -43,7 +43,7 @@ fn strings<const N: usize>(arguments: [&str; N]) -> Vec<String> {
     arguments.map(str::to_owned).to_vec()
 }
 
-/// There is none.
+/// Of a program that has no input.
 pub(super) fn no_input(_: &Site<'_>, _: &Path) -> Result<(), BenchError> {
     Ok(())
 }

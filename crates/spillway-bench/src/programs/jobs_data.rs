@@ -126,8 +126,8 @@ const H2: &str = "/usr/share/java/h2.jar";
 pub(super) fn java_h2() -> Job {
     Job {
         name: "java_h2",
-        about: "H2, a database in a Java machine with a collected heap: a table in memory is filled, indexed, \
-                joined, changed and grouped",
+        about: "H2, a database in a Java machine with a collected heap: a table in memory is filled, \
+                indexed, joined, changed and grouped",
         program: "java",
         remedy: "install it: apt-get install default-jre-headless libh2-java",
         input: |site, directory| {

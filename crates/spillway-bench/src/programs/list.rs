@@ -76,8 +76,8 @@ pub enum ProgramKind {
 }
 
 impl ProgramKind {
-    /// Those that are measured where none is named: all, but in a quick run PySpark's, whose start alone takes
-    /// it too long: with half of its memory 20 s and more, 20 times.
+    /// Those that are measured where none is named: all, but in a quick run not PySpark's, whose start alone
+    /// takes too long for it: with half of its memory 20 s and more, 20 times.
     #[must_use]
     pub fn usual(quick: bool) -> Vec<Self> {
         let is_left_out = |kind| quick && matches!(kind, Self::SparkAls | Self::SparkPagerank);

@@ -65,7 +65,8 @@ pub enum Progress<'a> {
     Measured(&'a ProgramsReport),
 }
 
-/// A run under little memory that takes longer than so many times what the program takes with all is hopeless.
+/// A run under little memory that takes longer than so many times what the program takes with all is
+/// hopeless.
 const HOPELESS: (f64, f64) = (8.0, 20.0);
 /// And so many seconds more: in a quick run, and in a whole one.
 const GRACE_S: (f64, f64) = (3.0, 60.0);

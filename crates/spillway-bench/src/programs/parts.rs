@@ -5,11 +5,11 @@
 pub enum Part {
     /// What begins a section.
     Heading(String),
-    /// Sentences.
+    /// Sentences that can be broken.
     Paragraph(String),
     /// One item a line.
     List(Vec<String>),
-    /// Rows of cells.
+    /// Rows of cells below a head.
     Table {
         /// What the columns are.
         head: Vec<String>,

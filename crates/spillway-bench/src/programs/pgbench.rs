@@ -30,7 +30,7 @@ select close_books(:accounts);
 /// What PostgreSQL's clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// pgbench's select-only transactions.
+    /// Transactions that select, as pgbench has them built in.
     SelectOnly,
     /// pgbench's default transactions, in the manner of TPC-B.
     TpcB,

@@ -50,10 +50,10 @@ pub fn parts(report: &ProgramsReport) -> Vec<Part> {
         parts.extend([
             heading("Memory, beside zram"),
             paragraph(
-                "Spillway's number first. Resident anonymous memory of all of the program's processes, a page \
-                 that they share counted once: the median of a look every 25 ms from outside, since it has \
-                 first come near its most. Besides: what Spillway's stores, the kernel or zram need more at \
-                 most. zram's setting is that of its best.",
+                "Spillway's number first. Resident anonymous memory of all of the program's processes, a \
+                 page that they share counted once: the median of a look every 25 ms from outside, since \
+                 it has first come near its most. Besides: what Spillway's stores, the kernel or zram need \
+                 more at most. zram's setting is that of its best.",
             ),
             memory(report),
         ]);

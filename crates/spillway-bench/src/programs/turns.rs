@@ -253,8 +253,8 @@ fn next_limit(sample: &Sample, limit_bytes: u64, target_bytes: u64) -> Option<u6
     }
 }
 
-/// The best of the sides of a rival: of those that end well the fastest, if there is one of those that hold as
-/// much as Spillway's first side.
+/// The best of the sides of a rival: of those that end well the fastest, if there is one of those that hold
+/// as much as Spillway's first side.
 pub(crate) fn best_of(rival: Rival, sides: &[(Under, Side)], workload: &dyn Workload) -> Option<Side> {
     let of_rival = sides.iter().filter(|(under, _)| under.rival() == Some(rival)).map(|(_, side)| side);
     let held = |side: &Side| side.median(|sample| sample.memory.anonymous_bytes as f64);

@@ -72,8 +72,8 @@ pub(super) fn watching<T>(
     })
 }
 
-/// The median of the looks since the program has first come near its most. The time in which it grows does not
-/// count: it is another share of a fast run than of a slow one, though both hold as much afterwards.
+/// The median of the looks since the program has first come near its most. The time in which it grows does
+/// not count: it is another share of a fast run than of a slow one, though both hold as much afterwards.
 fn held_bytes(looks: Vec<u64>) -> u64 {
     let most = looks.iter().copied().max().unwrap_or(0);
     let mut grown: Vec<u64> = looks.into_iter().skip_while(|&look| look < most / 10 * 9).collect();

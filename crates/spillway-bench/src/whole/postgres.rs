@@ -27,9 +27,9 @@ pub(crate) struct Postgres {
     settings: Vec<String>,
 }
 
-/// What clients saw.
+/// What the clients of a server saw.
 pub(crate) struct Driven {
-    /// Transactions a second.
+    /// Transactions a second, of all sessions.
     pub(crate) per_second: f64,
     pub(crate) latency: Latency,
 }
@@ -200,7 +200,7 @@ impl Server<'_> {
         self.site.output_of(&mut command).map(|text| text.trim().to_owned())
     }
 
-    /// Carries out SQL.
+    /// Carries out statements in SQL.
     fn define(&self, text: &str) -> Result<(), BenchError> {
         let sql = self.site.scratch().join("define.sql");
         fs::write(&sql, text).map_err(|error| failed("psql", error))?;
