@@ -2,7 +2,7 @@
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: run rig test test-full sim build lint loom fuzz deny setup test-tools
+.PHONY: run rig programs test test-full sim build lint loom fuzz deny setup test-tools
 
 # Builds, and runs a real program on far memory.
 run: setup
@@ -18,6 +18,15 @@ rig: setup
 	"$(CARGO_TARGET_DIR)/release/spillway" bench rig --kernel "$(CARGO_TARGET_DIR)/guest-kernel" \
 		--to "$(CARGO_TARGET_DIR)/rig" $(RIG)
 
+# Real programs under Spillway and under Linux swap, as root; the page is docs/programs-benchmark.md. PROGRAMS=--quick takes less
+# than 25 minutes. What is measured is kept in target/programs*.json: run it again to go on.
+PROGRAMS_SAVE = $(CARGO_TARGET_DIR)/programs$(subst $() ,,$(PROGRAMS)).json
+programs: setup
+	scripts/install-bench-programs
+	cargo build --locked --release --workspace
+	status=0; "$(CARGO_TARGET_DIR)/release/spillway" bench programs --save "$(PROGRAMS_SAVE)" $(PROGRAMS) || status=$$?; \
+	"$(CARGO_TARGET_DIR)/release/spillway" bench report --to docs "$(PROGRAMS_SAVE)" && exit $$status
+
 # Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
 test: setup test-tools
 	$(MAKE) --no-print-directory lint
@@ -32,7 +41,7 @@ FAULT_MODE_TESTS = --test faults --test faults_direct --test faults_full --test 
 # The same and what takes longer: whole programs and virtual machines, in either fault mode, fuzzing, licences and
 # advisories.
 test-full: test
-	scripts/install-packages qemu-system-x86=qemu-system-x86_64 snap-aligner python3-venv openjdk-17-jre-headless
+	scripts/install-bench-programs
 	cargo test --locked -p spillway --features full-tests
 	SPILLWAY_FAULT_MODE=inline cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
 	$(MAKE) --no-print-directory sim

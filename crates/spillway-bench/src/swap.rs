@@ -16,9 +16,21 @@ const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 pub enum Kind {
     /// A RAM disk: a loop device on tmpfs.
     RamDisk,
-    /// Compressed memory of this machine (zram).
+    /// Compressed memory of this machine (zram), as Linux compresses it by default: LZO-RLE.
     Zram,
+    /// The same with zstd, where the kernel has it: [`zram_knows`].
+    ZramZstd,
 }
+
+impl Kind {
+    /// The name that zram has for how it compresses.
+    fn algorithm(self) -> &'static str {
+        if self == Self::ZramZstd { ZSTD } else { "lzo-rle" }
+    }
+}
+
+/// zstd's name in zram's lists.
+pub const ZSTD: &str = "zstd";
 
 /// A swap device in use. Everything that was set up is taken down when it is dropped.
 pub struct SwapDevice {
@@ -56,7 +68,7 @@ impl SwapDevice {
     pub fn new(kind: Kind, bytes: u64) -> Result<Self, BenchError> {
         let mut device = match kind {
             Kind::RamDisk => Self::ram_disk(bytes)?,
-            Kind::Zram => Self::zram(bytes)?,
+            Kind::Zram | Kind::ZramZstd => Self::zram(kind, bytes)?,
         };
         command("mkswap", &[&device.device])?;
         command("swapon", &["--priority", "32767", &device.device])?;
@@ -91,19 +103,41 @@ impl SwapDevice {
         Ok(device)
     }
 
-    fn zram(bytes: u64) -> Result<Self, BenchError> {
+    fn zram(kind: Kind, bytes: u64) -> Result<Self, BenchError> {
+        let device = Self::new_zram()?;
+        let Parts::Zram { number } = device.parts else { return Ok(device) };
+        write(format!("/sys/block/zram{number}/comp_algorithm"), kind.algorithm())?;
+        write(format!("/sys/block/zram{number}/disksize"), &bytes.to_string())?;
+        make_node(number)?;
+        Ok(device)
+    }
+
+    /// A zram device with nothing set.
+    fn new_zram() -> Result<Self, BenchError> {
         let number = fs::read_to_string("/sys/class/zram-control/hot_add")
             .map_err(|error| BenchError::setup("make a zram device", error, REMEDY))?;
         let number = number
             .trim()
             .parse()
             .map_err(|error| BenchError::setup("read the number of the zram device", error, REMEDY))?;
-        let device =
-            Self { device: format!("/dev/zram{number}"), parts: Parts::Zram { number }, active: false };
-        write(format!("/sys/block/zram{number}/disksize"), &bytes.to_string())?;
-        make_node(number)?;
-        Ok(device)
+        Ok(Self { device: format!("/dev/zram{number}"), parts: Parts::Zram { number }, active: false })
     }
+}
+
+/// Whether this kernel's zram can compress so.
+///
+/// # Errors
+/// There is no zram for us.
+pub fn zram_knows(algorithm: &str) -> Result<bool, BenchError> {
+    let device = SwapDevice::new_zram()?;
+    let Parts::Zram { number } = device.parts else { return Ok(false) };
+    let names = fs::read_to_string(format!("/sys/block/zram{number}/comp_algorithm")).unwrap_or_default();
+    Ok(is_listed(&names, algorithm))
+}
+
+/// The kernel's list has the one that is set in brackets.
+fn is_listed(names: &str, algorithm: &str) -> bool {
+    names.split_whitespace().any(|name| name.trim_matches(['[', ']']) == algorithm)
 }
 
 /// Mounts a tmpfs that is never swapped out: the kernel would wait for ever for a swap device whose own pages
@@ -197,5 +231,17 @@ impl Drop for PageCluster {
         if let Err(error) = write(PAGE_CLUSTER, self.before.trim()) {
             eprintln!("spillway: bench: left behind: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_algorithm_is_found_among_the_kernels_set_or_not() {
+        let names = "lzo [lzo-rle] lz4 zstd\n";
+        assert!(is_listed(names, "lzo-rle") && is_listed(names, ZSTD) && is_listed(names, "lzo"));
+        assert!(!is_listed(names, "lz") && !is_listed("", ZSTD));
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench_common;
+mod browser_common;
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bench_common::{complaint, finish, set_up};
+use browser_common::shown_without_network;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -26,28 +28,33 @@ fn programs(names: &[&str], more: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-fn measured(names: &[&str], save: &Path) -> Value {
+fn measured(names: &[&str], save: &Path, more: &[&str]) -> Value {
     let before = set_up();
-    let output = finish(programs(names, &["--save", save.to_str().unwrap()]), PATIENCE);
+    let output = finish(programs(names, &[&["--save", save.to_str().unwrap()], more].concat()), PATIENCE);
     assert!(output.status.success(), "{}", complaint(&output));
     assert_eq!(set_up(), before);
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn expect_every_side(report: &Value, program: &str) {
+/// Every configuration beside every rival, with what a reader of the JSON counts on.
+fn expect_every_side(report: &Value, program: &str, configurations: &[&str]) {
     let rows: Vec<&Value> = report["rows"].as_array().unwrap().iter().collect();
-    for configuration in ["default", "inline", "ram", "donor_tcp"] {
-        for versus in ["zram", "unlimited"] {
+    for configuration in configurations {
+        for versus in ["zram", "ramdisk", "unlimited"] {
             let is = |row: &&&Value| {
-                row["program"] == program && row["configuration"] == configuration && row["versus"] == versus
+                row["program"] == program && row["configuration"] == *configuration && row["versus"] == versus
             };
             let row = rows.iter().find(is).unwrap_or_else(|| panic!("no {configuration} {versus}: {report}"));
-            assert_eq!(row["outcome"], "ok", "{row}");
+            assert_eq!((&row["outcome"], &row["local_pct"]), (&"ok".into(), &50.into()), "{row}");
             assert!(row["fetched_pages"].as_u64() > Some(0), "nothing was ever far: {row}");
             // The kernel may kill what it should wait for, and that is said.
             let both = row["versus_outcome"] == "ok";
             assert_eq!(row["ratio_median"].as_f64().is_some_and(|ratio| ratio > 0.0), both, "{row}");
-            assert!(row["anonymous_bytes"].as_u64() > Some(16 << 20), "{row}");
+            assert_eq!(row["versus_reason"].is_string(), !both, "{row}");
+            assert!(row["anonymous_bytes"].as_u64() > Some(8 << 20), "{row}");
+            assert!(row["cpu_s"].as_f64() > Some(0.0), "{row}");
+            let swaps = both && versus != "unlimited";
+            assert_eq!(row["swapped_in_pages"].as_u64() > Some(0), swaps, "{row}");
         }
     }
 }
@@ -57,17 +64,33 @@ fn a_server_and_a_command_are_measured_and_a_saved_run_goes_on() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let place = tempfile::tempdir().unwrap();
     let save = place.path().join("programs.json");
-    let first = measured(&["redis_zipf"], &save);
-    expect_every_side(&first, "redis_zipf");
+    let first = measured(&["redis_zipf"], &save, &[]);
+    expect_every_side(&first, "redis_zipf", &["default", "ram", "donor_tcp"]);
     let latency = &first["rows"][0]["latency"];
     assert!(latency["p99_us"].as_f64() >= latency["p50_us"].as_f64(), "{latency}");
-    let both = measured(&["redis_zipf", "sort"], &save);
-    expect_every_side(&both, "sort");
+    let html = place.path().join("programs.html");
+    let both = measured(&["redis_zipf", "graph"], &save, &["--html", html.to_str().unwrap()]);
+    expect_every_side(&both, "graph", &["default", "ram", "donor_tcp"]);
+    let shown = shown_without_network(&html);
+    assert!(shown.contains("redis_zipf") && shown.contains("<svg"), "{shown}");
     let of_redis = |report: &Value| {
         let rows = report["rows"].as_array().unwrap().clone();
         rows.into_iter().filter(|row| row["program"] == "redis_zipf").collect::<Vec<_>>()
     };
     assert_eq!(of_redis(&first), of_redis(&both), "what was measured is not measured again");
+}
+
+#[test]
+fn a_configuration_can_be_measured_alone() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let place = tempfile::tempdir().unwrap();
+    let save = place.path().join("programs.json");
+    let report = measured(&["pgbench_select"], &save, &["--configuration", "inline"]);
+    expect_every_side(&report, "pgbench_select", &["inline"]);
+    assert!(
+        report["rows"].as_array().unwrap().iter().all(|row| row["configuration"] == "inline"),
+        "{report}"
+    );
 }
 
 #[test]

@@ -153,6 +153,8 @@ pub fn measure(
         donor: None,
         needs_memory: is_share,
         flags: extent.flags.clone(),
+        besides_bytes: 0,
+        cut_off: None,
     };
     running("with all memory");
     let unlimited = alone(&bench, extent.repetitions)?;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::BenchError;
 use crate::whole::conditions::Start;
-use crate::whole::workload::{Measure, Site, Workload, installed};
+use crate::whole::workload::{Measure, Site, Workload, cache_directory, installed};
 
 /// Made once and kept in the user's cache directory.
 const PACKAGES: [&str; 2] = ["pyspark==3.5.9", "numpy==2.4.6"];
@@ -115,17 +115,9 @@ fn java_home() -> Result<PathBuf, BenchError> {
     found.ok_or_else(|| BenchError::setup("find Java 17", "it is not installed", JAVA_REMEDY))
 }
 
-/// Where the user keeps what can be had again.
-fn cache() -> Result<PathBuf, BenchError> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    cache
-        .ok_or_else(|| BenchError::setup("find the cache directory", "HOME is not set", "set XDG_CACHE_HOME"))
-}
-
 /// The interpreter of an environment that has PySpark, made where it is not there yet.
 fn python(site: &Site<'_>) -> Result<PathBuf, BenchError> {
-    let environment = cache()?.join(ENVIRONMENT);
+    let environment = cache_directory()?.join(ENVIRONMENT);
     let (python, complete) = (environment.join("bin/python"), environment.join("complete"));
     if !complete.is_file() {
         make_environment(site, &environment)?;

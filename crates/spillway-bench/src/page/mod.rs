@@ -4,7 +4,7 @@ mod dcm;
 pub mod html;
 mod paging;
 mod physical;
-mod programs;
+pub mod programs;
 
 use std::fs;
 use std::path::Path;
@@ -58,8 +58,9 @@ pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Resul
     if !paging.is_empty() {
         paging::page(&paging, note)?.write(directory)?;
     }
-    if !programs.is_empty() {
-        programs::page(&programs, note)?.write(directory)?;
+    if let Some(report) = programs::merged(&programs) {
+        programs::page(&report, note)?.write(directory)?;
+        programs::write_html(&report, note, &directory.join("programs-benchmark.html"))?;
     }
     if !dcm.is_empty() {
         dcm::page(&dcm, note)?.write(directory)?;

@@ -80,7 +80,14 @@ impl Workload for Prepared {
         std::fs::create_dir_all(&self.directory).map_err(no_room)?;
         (self.job.input)(site, &self.directory)?;
         // Brings its files into the page cache, too.
-        self.expected = self.run_once(site, Command::new(&self.program))?.1;
+        let alone = self.run_once(site, Command::new(&self.program)).map_err(|error| match error {
+            // What it lacks may be a package that only it knows.
+            BenchError::Measured { reason, .. } => {
+                BenchError::setup(format!("run '{}'", self.job.name), reason, self.job.remedy)
+            }
+            other => other,
+        });
+        self.expected = alone?.1;
         Ok(())
     }
 

@@ -10,7 +10,11 @@ use crate::BenchError;
 use crate::access::mix;
 use crate::whole::workload::Site;
 
-fn written(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), BenchError> {
+/// Writes a file of an input.
+pub(super) fn written(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), BenchError> {
     let file = File::create(path).map_err(no_room)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
     write(&mut file).and_then(|()| file.flush()).map_err(no_room)
@@ -39,7 +43,8 @@ fn strings<const N: usize>(arguments: [&str; N]) -> Vec<String> {
     arguments.map(str::to_owned).to_vec()
 }
 
-fn no_input(_: &Site<'_>, _: &Path) -> Result<(), BenchError> {
+/// Of a program that has no input.
+pub(super) fn no_input(_: &Site<'_>, _: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
@@ -50,7 +55,7 @@ pub(super) fn sort() -> Job {
         program: "sort",
         remedy: "install it: apt-get install coreutils",
         input: |site, directory| {
-            let lines = site.pick(120_000_u64, 1_200_000);
+            let lines = site.pick(60_000_u64, 1_200_000);
             written(&directory.join("input"), |file| {
                 for line in 1..=lines {
                     let key = mix(line);
@@ -64,7 +69,7 @@ pub(super) fn sort() -> Job {
             })
         },
         arguments: |site, _| {
-            let buffer = site.pick("--buffer-size=256M", "--buffer-size=3G");
+            let buffer = site.pick("--buffer-size=160M", "--buffer-size=3G");
             strings([buffer, "--parallel=2", "--output=sorted", "input"])
         },
         output: Some("sorted"),
@@ -78,12 +83,12 @@ pub(super) fn xz() -> Job {
         program: "xz",
         remedy: "install it: apt-get install xz-utils",
         input: |site, directory| {
-            let bytes = site.pick(8 << 20, 128 << 20);
+            let bytes = site.pick(5 << 20, 128 << 20);
             written(&directory.join("text"), |file| write_text(file, bytes, 12))
         },
         arguments: |site, _| {
             let filter =
-                site.pick("--lzma2=preset=1,dict=8MiB,mf=hc4", "--lzma2=preset=1,dict=128MiB,mf=hc4");
+                site.pick("--lzma2=preset=0,dict=8MiB,mf=hc4", "--lzma2=preset=1,dict=128MiB,mf=hc4");
             strings(["--threads=1", "--format=xz", "--keep", "--force", filter, "text"])
         },
         output: Some("text.xz"),
@@ -115,14 +120,14 @@ pub(super) fn sqlite() -> Job {
         program: "sqlite3",
         remedy: "install it: apt-get install sqlite3",
         input: |site, directory| {
-            let rows = site.pick(700_000, 8_000_000);
+            let rows = site.pick(70_000, 6_000_000);
             written(&directory.join("queries.sql"), |file| {
                 write!(
                     file,
                     "create table t(id integer primary key, k integer, g integer, v text);\n\
                      with recursive n(i) as (select 1 union all select i + 1 from n where i < {rows})\n\
                      insert into t select i, (i * 2654435761) % {rows}, (i * 40503) % 9973,\n\
-                     printf('%016x%032d', i * 2654435761, i) from n;\n\
+                     printf('%016x%0284d', i * 2654435761, i) from n;\n\
                      create index by_k on t(k);\n\
                      select count(*), sum(a.id % 1000 + b.g)\n\
                      from t a join t b on b.k = a.id where a.g < 4000;\n\
@@ -136,49 +141,6 @@ pub(super) fn sqlite() -> Job {
     }
 }
 
-/// Debian's Python, which has Debian's packages.
-const PYTHON: &str = "/usr/bin/python3";
-const NUMPY: &str = "install it: apt-get install python3-numpy";
-
-pub(super) fn numpy_sort() -> Job {
-    Job {
-        name: "numpy_sort",
-        about: "numpy: sort and argsort of random numbers, and the sorted values summed by blocks",
-        program: PYTHON,
-        remedy: NUMPY,
-        input: no_input,
-        arguments: |site, _| {
-            let numbers = site.pick(6_000_000, 80_000_000);
-            let script = format!(
-                "import numpy as n\na = n.random.default_rng(1).random({numbers})\ni = n.argsort(a)\n\
-                 b = n.sort(a)\nassert (a[i] == b).all()\nprint(b[::1000].sum().hex(), i[::1000].sum())"
-            );
-            vec!["-c".to_owned(), script]
-        },
-        output: None,
-    }
-}
-
-pub(super) fn numpy_fft() -> Job {
-    Job {
-        name: "numpy_fft",
-        about: "numpy: a two-dimensional FFT, a filter, and back",
-        program: PYTHON,
-        remedy: NUMPY,
-        input: no_input,
-        arguments: |site, _| {
-            let side = site.pick(1536, 6144);
-            let script = format!(
-                "import numpy as n\na = n.random.default_rng(2).random(({side}, {side}))\n\
-                 for _ in range(3):\n f = n.fft.rfft2(a)\n f[{side} // 4:-{side} // 4] *= 0.5\n \
-                 a = n.fft.irfft2(f, a.shape)\nprint(a[::97, ::89].sum().hex())"
-            );
-            vec!["-c".to_owned(), script]
-        },
-        output: None,
-    }
-}
-
 pub(super) fn node() -> Job {
     Job {
         name: "node",
@@ -187,7 +149,7 @@ pub(super) fn node() -> Job {
         remedy: "install it: apt-get install nodejs",
         input: no_input,
         arguments: |site, _| {
-            let objects = site.pick(450_000, 6_000_000);
+            let objects = site.pick(250_000, 6_000_000);
             let script = format!(
                 "const n = {objects}, m = new Map(); let x = 1;\n\
                  const next = () => (x = (x * 1103515245 + 12345) % 2147483648);\n\
@@ -209,11 +171,11 @@ pub(super) fn node() -> Job {
 pub(super) fn gcc() -> Job {
     Job {
         name: "gcc",
-        about: "gcc -O1 compiles one large generated C file",
+        about: "gcc compiles one large generated C file: -O1, or -O0 in a quick run",
         program: "gcc",
         remedy: "install it: apt-get install gcc",
         input: |site, directory| {
-            let functions = site.pick(700_u64, 12_000);
+            let functions = site.pick(500_u64, 12_000);
             written(&directory.join("large.c"), |file| {
                 for function in 0..functions {
                     let factor = mix(function) % 9_973 + 3;
@@ -235,7 +197,7 @@ pub(super) fn gcc() -> Job {
                 Ok(())
             })
         },
-        arguments: |_, _| strings(["-O1", "-S", "-o", "large.s", "large.c"]),
+        arguments: |site, _| strings([site.pick("-O0", "-O1"), "-S", "-o", "large.s", "large.c"]),
         output: Some("large.s"),
     }
 }

@@ -1,5 +1,6 @@
 //! The load on a key-value server: keys by a distribution, some of them written, every value checked.
 
+use std::io::Error;
 use std::time::Instant;
 
 use crate::BenchError;
@@ -91,9 +92,8 @@ impl Load {
         }
         let seconds = begun.elapsed().as_secs_f64();
         let requests_per_s = waits_ns.len() as f64 / seconds;
-        waits_ns.sort_unstable();
-        let share = |share: usize| waits_ns[(waits_ns.len() - 1) * share / 100] as f64 / 1000.0;
-        let latency = Latency { p50_us: share(50), p99_us: share(99) };
+        let waits_us = waits_ns.into_iter().map(|wait| wait as f64 / 1000.0).collect();
+        let latency = Latency::of(waits_us).ok_or_else(|| silent(server, &Error::other("no request")))?;
         Ok(Outcome { requests_per_s, latency })
     }
 
@@ -158,7 +158,7 @@ impl Load {
     }
 }
 
-fn silent(server: &str, error: &std::io::Error) -> BenchError {
+fn silent(server: &str, error: &Error) -> BenchError {
     BenchError::Measured { command: server.to_owned(), reason: format!("it does not answer: {error}") }
 }
 

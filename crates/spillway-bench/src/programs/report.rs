@@ -1,5 +1,6 @@
 //! What comes out: each of Spillway's configurations beside each rival.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::watch::Memory;
@@ -8,22 +9,25 @@ use crate::rows::Spread;
 use crate::whole::workload::{Latency, Measure};
 
 /// How Spillway is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Configuration {
-    /// No flag but `--local`.
+    /// No flag but '--local'
     Default,
-    /// With `--fault-mode inline` as well.
+    /// With '--fault-mode inline' as well
     Inline,
-    /// With `--store ram:` as well.
+    /// With '--store ram:' as well
     Ram,
-    /// A donor on this machine by TCP.
+    /// With a donor on this machine by TCP
     DonorTcp,
 }
 
 impl Configuration {
     /// All, in the order of the tables.
     pub const ALL: [Self; 4] = [Self::Default, Self::Inline, Self::Ram, Self::DonorTcp];
+    /// Those of a quick run.
+    pub const QUICK: [Self; 3] = [Self::Default, Self::Ram, Self::DonorTcp];
 
     /// Its name in tables.
     #[must_use]
@@ -62,6 +66,16 @@ impl Rival {
             Self::Unlimited => "unlimited",
         }
     }
+
+    /// Its name in sentences.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Zram => "zram",
+            Self::Ramdisk => "swap on a RAM disk",
+            Self::Unlimited => "a run with all memory",
+        }
+    }
 }
 
 /// How a run ended.
@@ -83,6 +97,8 @@ pub struct Sample {
     pub outcome: Outcome,
     /// In the program's unit.
     pub value: f64,
+    /// The whole run by the clock on the wall, in seconds.
+    pub wall_s: f64,
     /// What its processes held.
     pub memory: Memory,
     /// Processor time of all its processes, in seconds.
@@ -124,9 +140,18 @@ impl Side {
         self.samples.iter().find_map(|sample| sample.reason.as_deref())
     }
 
-    fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
+    /// The median of the runs that ended well.
+    pub(super) fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
         let good = self.samples.iter().filter(|sample| sample.outcome == Outcome::Ok);
         Spread::of(good.map(of)).median
+    }
+
+    fn latency(&self) -> Option<Latency> {
+        let good = self.samples.iter().filter(|sample| sample.outcome == Outcome::Ok);
+        let waits: Vec<Latency> = good.filter_map(|sample| sample.latency).collect();
+        let median = |of: fn(&Latency) -> f64| Spread::of(waits.iter().map(of)).median;
+        let latency = Latency { p50_us: median(|wait| wait.p50_us), p99_us: median(|wait| wait.p99_us) };
+        (!waits.is_empty()).then_some(latency)
     }
 
     /// The median value of the runs that ended well.
@@ -167,7 +192,7 @@ pub struct Row {
     pub cpu_s: f64,
     /// The same of the rival.
     pub versus_cpu_s: f64,
-    /// Resident anonymous memory, the median over the run.
+    /// Resident anonymous memory, the median since it has grown.
     pub anonymous_bytes: u64,
     /// The same of the rival.
     pub versus_anonymous_bytes: u64,
@@ -175,14 +200,18 @@ pub struct Row {
     pub besides_bytes: u64,
     /// What the kernel needs besides.
     pub versus_besides_bytes: u64,
-    /// How long the program's clients waited, in the median run.
+    /// How long the program's clients waited: the median of its runs.
     pub latency: Option<Latency>,
     /// The same under the rival.
     pub versus_latency: Option<Latency>,
     /// How Spillway's runs ended.
     pub outcome: Outcome,
+    /// Why the first that did not end well did not.
+    pub reason: Option<String>,
     /// How the rival's runs ended.
     pub versus_outcome: Outcome,
+    /// Why the first of these did not end well.
+    pub versus_reason: Option<String>,
 }
 
 /// How far apart the two sides' memory may be to count as equal.
@@ -201,8 +230,6 @@ impl Row {
         let both_end_well = ours.outcome() == Outcome::Ok && theirs.outcome() == Outcome::Ok;
         let spread = (both_end_well && !ratios.is_empty()).then(|| Spread::of(ratios));
         let pages = |side: &Side, of: fn(&Sample) -> u64| side.median(|sample| of(sample) as f64) as u64;
-        let latency =
-            |side: &Side| side.samples.get(side.samples.len() / 2).and_then(|sample| sample.latency);
         Self {
             program: program.to_owned(),
             local_pct,
@@ -222,10 +249,12 @@ impl Row {
             versus_anonymous_bytes: pages(theirs, |sample| sample.memory.anonymous_bytes),
             besides_bytes: pages(ours, |sample| sample.memory.besides_bytes),
             versus_besides_bytes: pages(theirs, |sample| sample.memory.besides_bytes),
-            latency: latency(ours),
-            versus_latency: latency(theirs),
+            latency: ours.latency(),
+            versus_latency: theirs.latency(),
             outcome: ours.outcome(),
+            reason: ours.reason().map(str::to_owned),
             versus_outcome: theirs.outcome(),
+            versus_reason: theirs.reason().map(str::to_owned),
         }
     }
 
@@ -250,6 +279,8 @@ pub struct Program {
     pub unlimited: f64,
     /// Anonymous memory at its peak: the shares are shares of this.
     pub peak_anonymous_bytes: u64,
+    /// Its runs with all memory, for a run that goes on from here.
+    pub alone: Side,
 }
 
 /// All that was measured.
@@ -262,6 +293,9 @@ pub struct ProgramsReport {
     /// Shares of the memory that could be local, in percent.
     #[serde(default)]
     pub shares: Vec<u64>,
+    /// How Spillway was set up.
+    #[serde(default)]
+    pub configurations: Vec<Configuration>,
     /// How many turns there were.
     pub repetitions: usize,
     /// The programs that were measured.
@@ -274,17 +308,58 @@ pub struct ProgramsReport {
     pub interrupted: bool,
 }
 
+/// What the ratios of a configuration over a rival come to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The geometric mean of the ratios.
+    pub mean: f64,
+    /// Of how many programs.
+    pub programs: usize,
+    /// The program with the least ratio, and that.
+    pub worst: (String, f64),
+    /// Programs that Spillway has lost: killed, or wrong.
+    pub lost: Vec<String>,
+}
+
 impl ProgramsReport {
-    /// The geometric mean of the ratios of a configuration over a rival, and of how many programs.
-    #[must_use]
-    pub fn mean(&self, local_pct: u64, configuration: Configuration, versus: Rival) -> Option<(f64, usize)> {
-        let rows = self.rows.iter().filter(|row| {
+    /// The rows of a configuration beside a rival.
+    pub(crate) fn beside(
+        &self,
+        local_pct: u64,
+        configuration: Configuration,
+        versus: Rival,
+    ) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| {
             (row.local_pct, row.configuration, row.versus) == (local_pct, configuration, versus)
-        });
-        let logs: Vec<f64> = rows.filter_map(|row| row.ratio_median).map(f64::ln).collect();
-        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-        (!logs.is_empty()).then(|| (mean.exp(), logs.len()))
+        })
     }
+
+    /// What the ratios of a configuration over a rival come to; none where there is no row.
+    #[must_use]
+    pub fn summary(&self, local_pct: u64, configuration: Configuration, versus: Rival) -> Option<Summary> {
+        let rows: Vec<&Row> = self.beside(local_pct, configuration, versus).collect();
+        let ratios = || rows.iter().filter_map(|row| Some((row.program.clone(), row.ratio_median?)));
+        let lost = rows.iter().filter(|row| row.outcome != Outcome::Ok).map(|row| row.program.clone());
+        let lost: Vec<String> = lost.collect();
+        let Some(worst) = ratios().min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            let nothing = Summary { mean: f64::NAN, programs: 0, worst: (String::new(), f64::NAN), lost };
+            return (!rows.is_empty()).then_some(nothing);
+        };
+        let mean = geometric_mean(ratios().map(|(_, ratio)| ratio));
+        Some(Summary { mean, programs: ratios().count(), worst, lost })
+    }
+
+    /// Whether this program is measured at this share.
+    #[must_use]
+    pub fn has(&self, program: &str, local_pct: u64) -> bool {
+        self.rows.iter().any(|row| row.program == program && row.local_pct == local_pct)
+    }
+}
+
+/// Not a number where there are no values.
+pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = values.map(f64::ln).collect();
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
 }
 
 #[cfg(test)]
@@ -295,6 +370,7 @@ pub(crate) mod tests {
         let sample = |&(outcome, value): &(Outcome, f64)| Sample {
             outcome,
             value,
+            wall_s: value,
             memory: Memory { anonymous_bytes: 100, ..Memory::default() },
             cpu_s: 1.0,
             fetched_pages: 7,
@@ -307,6 +383,44 @@ pub(crate) mod tests {
 
     pub(crate) fn row(ours: &Side, theirs: &Side, measure: Measure) -> Row {
         Row::new(("sort", measure), 50, (Configuration::Default, ours), (Rival::Zram, theirs))
+    }
+
+    /// A report of these rows, at 50%.
+    pub(crate) fn report_of(rows: Vec<Row>) -> ProgramsReport {
+        let program = |row: &Row| Program {
+            name: row.program.clone(),
+            about: "does what it does".to_owned(),
+            measure: Measure::Seconds,
+            unlimited: 1.0,
+            peak_anonymous_bytes: 100 << 20,
+            alone: side("", &[(Outcome::Ok, 1.0)]),
+        };
+        ProgramsReport {
+            machine: Machine::this(),
+            quick: true,
+            shares: vec![50],
+            configurations: vec![Configuration::Default],
+            repetitions: 1,
+            programs: rows.iter().map(program).collect(),
+            rows,
+            not_measured: Vec::new(),
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn a_summary_has_the_mean_the_worst_and_what_was_lost() {
+        let of = |program: &str, ratio: f64| {
+            let (ours, theirs) = (side("", &[(Outcome::Ok, 1.0)]), side("", &[(Outcome::Ok, ratio)]));
+            Row { program: program.to_owned(), ..row(&ours, &theirs, Measure::Seconds) }
+        };
+        let lost = Row { outcome: Outcome::Wrong, ratio_median: None, ..of("node", 1.0) };
+        let report = report_of(vec![of("sort", 4.0), of("xz", 0.25), lost]);
+        let summary = report.summary(50, Configuration::Default, Rival::Zram).unwrap();
+        assert!((summary.mean - 1.0).abs() < 1e-9 && summary.programs == 2, "{summary:?}");
+        assert_eq!(summary.worst, ("xz".to_owned(), 0.25));
+        assert_eq!(summary.lost, ["node"]);
+        assert_eq!(report.summary(25, Configuration::Default, Rival::Zram), None);
     }
 
     #[test]

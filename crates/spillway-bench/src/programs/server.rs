@@ -41,7 +41,7 @@ impl Server {
     }
 
     fn load(&self, site: &Site<'_>) -> Load {
-        let (keys, requests) = site.pick((48_000, 200_000), (600_000, 3_000_000));
+        let (keys, requests) = site.pick((26_000, 32_000), (600_000, 3_000_000));
         Load { keys, requests, draw: self.draw, write_percent: self.write_percent }
     }
 

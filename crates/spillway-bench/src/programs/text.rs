@@ -1,138 +1,239 @@
-//! The results in Markdown, which a terminal of 100 columns shows as it is.
-
-use std::fmt::Write;
+//! The results in words and tables, which a terminal of 80 columns shows as they are.
 
 use spillway_report::order::distinct;
 
+use super::cell::{UNEQUAL, cell};
+use super::goals;
+use super::parts::{self, Part};
 use super::report::{Configuration, Outcome, ProgramsReport, Rival, Row};
 
-/// All tables, one after the other.
+/// All of it in Markdown.
 #[must_use]
 pub fn markdown(report: &ProgramsReport) -> String {
-    let mut text = String::new();
-    if !report.programs.is_empty() {
-        programs(&mut text, report);
-        for versus in Rival::ALL {
-            ratios(&mut text, report, versus);
+    parts::markdown(&parts(report))
+}
+
+/// All of it, the most telling first.
+#[must_use]
+pub fn parts(report: &ProgramsReport) -> Vec<Part> {
+    let mut parts = Vec::new();
+    if !report.rows.is_empty() {
+        let (heading, paragraph) =
+            (|text: &str| Part::Heading(text.to_owned()), |text: &str| Part::Paragraph(text.to_owned()));
+        parts.extend([
+            heading("In short"),
+            paragraph(
+                "How many times as fast as a rival Spillway is: geometric means of the programs that both \
+                 sides end well, and the worst program beside zram.",
+            ),
+            summary(report),
+        ]);
+        if let Some(table) = goals::table(report) {
+            let about = "Set before the first measurement; for Spillway with no flag but --local.";
+            parts.extend([heading("Goals"), paragraph(about), table]);
         }
-        details(&mut text, report);
+        for versus in Rival::ALL {
+            let Some(table) = ratios(report, versus) else { continue };
+            parts.extend([heading(&format!("Times as fast as {}", versus.title())), table]);
+        }
+        if report.rows.iter().any(|row| row.ratio_median.is_some() && !row.memory_is_equal()) {
+            let words = format!("{UNEQUAL} The two sides' memory differs by more than 3%.");
+            parts.push(Part::Paragraph(words));
+        }
+        parts.extend(lost(report));
+        parts.extend([
+            heading("Pages and processor time, beside zram"),
+            paragraph("Spillway's number first. Pages in: fetched by Spillway, swapped in by the kernel."),
+            pages(report),
+        ]);
+        parts.extend(latency(report));
+        parts.extend([
+            heading("Memory, beside zram"),
+            paragraph(
+                "Spillway's number first. Resident anonymous memory of all of the program's processes, a \
+                 page that they share counted once: the median of a look every 25 ms from outside, since \
+                 it has first come near its most. Besides: what Spillway's stores, the kernel or zram need \
+                 more at most. zram's setting is that of its best.",
+            ),
+            memory(report),
+        ]);
     }
-    for line in &report.not_measured {
-        let _ = writeln!(text, "\nNot measured: {line}");
+    if !report.programs.is_empty() {
+        parts.extend([Part::Heading("Programs".to_owned()), programs(report), about(report)]);
     }
-    text
+    if !report.not_measured.is_empty() {
+        parts.extend([Part::Heading("Not measured".to_owned()), Part::List(report.not_measured.clone())]);
+    }
+    parts
 }
 
 fn mib(bytes: u64) -> String {
-    format!("{}", bytes >> 20)
+    (bytes >> 20).to_string()
 }
 
-fn programs(text: &mut String, report: &ProgramsReport) {
-    text.push_str("| program | what it does | unlimited | anonymous MiB |\n|---|---|---|---|\n");
-    for program in &report.programs {
-        let (value, unit) = (program.unlimited, program.measure.unit());
-        let peak = mib(program.peak_anonymous_bytes);
-        let _ = writeln!(text, "| {} | {} | {value:.2} {unit} | {peak} |", program.name, program.about);
-    }
+fn owned<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
 }
 
-/// What a cell says: the ratio, or who was lost.
-pub(crate) fn cell(row: &Row) -> String {
-    let lost = |outcome| if outcome == Outcome::Wrong { "wrong" } else { "killed" };
-    match row.ratio_median {
-        Some(ratio) if row.memory_is_equal() => format!("{ratio:.2}"),
-        Some(ratio) => format!("{ratio:.2} (memory differs)"),
-        None if row.outcome != Outcome::Ok => format!("Spillway {}", lost(row.outcome)),
-        None => format!("{} {}", row.versus.name(), lost(row.versus_outcome)),
-    }
+fn shares(report: &ProgramsReport) -> Vec<u64> {
+    distinct(report.rows.iter().map(|row| row.local_pct))
 }
 
-/// How many times as fast as a rival Spillway is.
-fn ratios(text: &mut String, report: &ProgramsReport, versus: Rival) {
-    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.versus == versus).collect();
-    if rows.is_empty() {
-        return;
-    }
-    let shares = distinct(rows.iter().map(|row| row.local_pct));
-    let configurations: Vec<Configuration> = distinct(rows.iter().map(|row| row.configuration));
-    let columns: Vec<(u64, Configuration)> =
-        shares.iter().flat_map(|&share| configurations.iter().map(move |&one| (share, one))).collect();
-    let _ = write!(text, "\nHow many times as fast as {} Spillway is:\n\n| program |", versus.name());
-    columns.iter().for_each(|(share, one)| _ = write!(text, " {share}% {} |", one.name()));
-    let _ = writeln!(text, "\n|---|{}", "---|".repeat(columns.len()));
-    for program in &report.programs {
-        let _ = write!(text, "| {} |", program.name);
-        for &(share, one) in &columns {
-            let is = |row: &&&Row| {
-                (row.program.as_str(), row.local_pct, row.configuration) == (&program.name, share, one)
-            };
-            let said = rows.iter().find(is).map_or("-".to_owned(), |row| cell(row));
-            let _ = write!(text, " {said} |");
+fn configurations(report: &ProgramsReport) -> Vec<Configuration> {
+    distinct(report.rows.iter().map(|row| row.configuration))
+}
+
+fn summary(report: &ProgramsReport) -> Part {
+    let mut rows = Vec::new();
+    for local_pct in shares(report) {
+        for configuration in configurations(report) {
+            let of = |versus| report.summary(local_pct, configuration, versus);
+            let mean = |versus| of(versus).filter(|summary| summary.programs > 0);
+            let mean = |versus| mean(versus).map_or("-".to_owned(), |summary| format!("{:.2}", summary.mean));
+            let Some(zram) = of(Rival::Zram).or_else(|| of(Rival::Unlimited)) else { continue };
+            let (program, worst) = &zram.worst;
+            rows.push(vec![
+                format!("{local_pct}%"),
+                configuration.name().to_owned(),
+                mean(Rival::Zram),
+                mean(Rival::Ramdisk),
+                mean(Rival::Unlimited),
+                if zram.programs > 0 { format!("{worst:.2} {program}") } else { "-".to_owned() },
+                format!("{} of {}", zram.programs, report.programs.len()),
+                zram.lost.len().to_string(),
+            ]);
         }
-        text.push('\n');
     }
-    let _ = write!(text, "| geometric mean |");
-    for &(share, one) in &columns {
-        let mean = report.mean(share, one, versus);
-        let said = mean.map_or("-".to_owned(), |(mean, programs)| format!("{mean:.2} ({programs})"));
-        let _ = write!(text, " {said} |");
-    }
-    text.push('\n');
+    let head = owned(["local", "Spillway", "zram", "RAM disk", "unlimited", "worst", "both end", "lost"]);
+    Part::Table { head, rows }
 }
 
-/// What the comparison with zram came to, number by number.
-fn details(text: &mut String, report: &ProgramsReport) {
-    let rows: Vec<&Row> = report.rows.iter().filter(|row| row.versus == Rival::Zram).collect();
+/// How many times as fast as a rival Spillway is; none where it was not measured.
+fn ratios(report: &ProgramsReport, versus: Rival) -> Option<Part> {
+    let configurations = configurations(report);
+    let mut rows = Vec::new();
+    for program in &report.programs {
+        for local_pct in shares(report) {
+            let of = |configuration| {
+                let mut rows = report.beside(local_pct, configuration, versus);
+                rows.find(|row| row.program == program.name).map(cell)
+            };
+            let cells: Vec<Option<String>> = configurations.iter().map(|&one| of(one)).collect();
+            if cells.iter().any(Option::is_some) {
+                let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+                let first = [program.name.clone(), format!("{local_pct}%")];
+                rows.push(first.into_iter().chain(cells).collect());
+            }
+        }
+    }
+    let names = configurations.iter().map(|one| one.name().to_owned());
+    let head = owned(["program", "local"]).into_iter().chain(names).collect();
+    (!rows.is_empty()).then_some(Part::Table { head, rows })
+}
+
+/// What did not end well, and why.
+fn lost(report: &ProgramsReport) -> Vec<Part> {
+    let named = |row: &Row, side: &str, outcome: Outcome, reason: &Option<String>| {
+        let outcome = if outcome == Outcome::Wrong { "wrong" } else { "killed" };
+        let reason = reason.as_deref().unwrap_or("no reason known");
+        format!("{} at {}%, {side}: {outcome}: {reason}", row.program, row.local_pct)
+    };
+    let ours = report.rows.iter().filter(|row| row.outcome != Outcome::Ok).map(|row| {
+        let side = format!("Spillway {}", row.configuration.name());
+        named(row, &side, row.outcome, &row.reason)
+    });
+    let theirs = report
+        .rows
+        .iter()
+        .filter(|row| row.versus_outcome != Outcome::Ok)
+        .map(|row| named(row, row.versus.title(), row.versus_outcome, &row.versus_reason));
+    let all: Vec<String> = distinct(ours.chain(theirs));
+    if all.is_empty() {
+        return Vec::new();
+    }
+    vec![Part::Heading("Lost".to_owned()), Part::List(all)]
+}
+
+fn beside_zram(report: &ProgramsReport, cells: impl Fn(&Row) -> Vec<String>) -> Vec<Vec<String>> {
+    let rows = report.rows.iter().filter(|row| row.versus == Rival::Zram);
+    rows.map(|row| {
+        let first = [row.program.clone(), format!("{}%", row.local_pct), row.configuration.name().to_owned()];
+        first.into_iter().chain(cells(row)).collect()
+    })
+    .collect()
+}
+
+fn pages(report: &ProgramsReport) -> Part {
+    let rows = beside_zram(report, |row| {
+        vec![
+            format!("{} / {}", row.fetched_pages, row.swapped_in_pages),
+            format!("{:.1} / {:.1}", row.cpu_s, row.versus_cpu_s),
+        ]
+    });
+    Part::Table { head: owned(["program", "local", "Spillway", "pages in", "CPU s"]), rows }
+}
+
+/// Of the programs that have clients.
+fn latency(report: &ProgramsReport) -> Vec<Part> {
+    let rows = beside_zram(report, |row| match (row.latency, row.versus_latency) {
+        (Some(ours), Some(theirs)) => vec![
+            format!("{:.0} / {:.0}", ours.p50_us, theirs.p50_us),
+            format!("{:.0} / {:.0}", ours.p99_us, theirs.p99_us),
+        ],
+        _ => Vec::new(),
+    });
+    let rows: Vec<Vec<String>> = rows.into_iter().filter(|row| row.len() == 5).collect();
     if rows.is_empty() {
-        return;
+        return Vec::new();
     }
-    text.push_str(
-        "\nBeside zram, Spillway's number first. Memory is resident anonymous memory, the median over the \
-         run; \
-         \"besides\" is what Spillway or the kernel needs more.\n\n\
-         | program | % | Spillway | zram | pages in | CPU s | MiB | besides MiB | p99 us |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
-    );
-    for row in rows {
-        let p99 = match (row.latency, row.versus_latency) {
-            (Some(ours), Some(theirs)) => format!("{:.0} / {:.0}", ours.p99_us, theirs.p99_us),
-            _ => "-".to_owned(),
-        };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} / {} | {:.1} / {:.1} | {} / {} | {} / {} | {p99} |",
-            row.program,
-            row.local_pct,
-            row.configuration.name(),
-            row.versus_setting,
-            row.fetched_pages,
-            row.swapped_in_pages,
-            row.cpu_s,
-            row.versus_cpu_s,
-            mib(row.anonymous_bytes),
-            mib(row.versus_anonymous_bytes),
-            mib(row.besides_bytes),
-            mib(row.versus_besides_bytes),
-        );
-    }
+    let head = owned(["program", "local", "Spillway", "p50 us", "p99 us"]);
+    let heading = "Latency of the program's own clients, beside zram".to_owned();
+    vec![Part::Heading(heading), Part::Table { head, rows }]
+}
+
+fn memory(report: &ProgramsReport) -> Part {
+    let rows = beside_zram(report, |row| {
+        vec![
+            format!("{} / {}", mib(row.anonymous_bytes), mib(row.versus_anonymous_bytes)),
+            format!("{} / {}", mib(row.besides_bytes), mib(row.versus_besides_bytes)),
+            row.versus_setting.clone(),
+        ]
+    });
+    let head = owned(["program", "local", "Spillway", "resident MiB", "besides MiB", "zram's setting"]);
+    Part::Table { head, rows }
+}
+
+fn programs(report: &ProgramsReport) -> Part {
+    let rows = report.programs.iter().map(|program| {
+        let value = format!("{:.2} {}", program.unlimited, program.measure.unit());
+        vec![program.name.clone(), value, mib(program.peak_anonymous_bytes)]
+    });
+    Part::Table { head: owned(["program", "with all memory", "anonymous MiB"]), rows: rows.collect() }
+}
+
+fn about(report: &ProgramsReport) -> Part {
+    Part::List(report.programs.iter().map(|program| format!("{}: {}", program.name, program.about)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::report::tests::{row, side};
+    use crate::programs::report::tests::{report_of, row, side};
     use crate::whole::workload::Measure;
 
     #[test]
-    fn a_cell_says_who_was_lost() {
+    fn means_come_first_and_what_was_lost_has_its_reason() {
         let good = side("page-cluster 3", &[(Outcome::Ok, 2.0)]);
-        let killed = side("", &[(Outcome::Killed, 0.0)]);
-        let wrong = side("", &[(Outcome::Wrong, 0.0)]);
-        assert_eq!(cell(&row(&good, &good, Measure::Seconds)), "1.00");
-        assert_eq!(cell(&row(&wrong, &good, Measure::Seconds)), "Spillway wrong");
-        assert_eq!(cell(&row(&good, &killed, Measure::Seconds)), "zram killed");
-        let mut unequal = row(&good, &good, Measure::Seconds);
-        unequal.versus_anonymous_bytes *= 2;
-        assert_eq!(cell(&unequal), "1.00 (memory differs)");
+        let mut killed = side("", &[(Outcome::Killed, 0.0)]);
+        killed.samples[0].reason = Some("cut off after 9 s".to_owned());
+        let lost = Row { program: "node".to_owned(), ..row(&killed, &good, Measure::Seconds) };
+        let report = report_of(vec![row(&good, &good, Measure::Seconds), lost]);
+        let text = markdown(&report);
+        let first = "| 50% | default | 1.00 | - | - | 1.00 sort | 1 of 2 | 1 |";
+        for words in [first, "node at 50%, Spillway default: killed: cut off after 9 s", "| node | 50% |"] {
+            assert!(text.contains(words), "no '{words}' in {text}");
+        }
+        assert!(text.find(first) < text.find("## Times as fast as zram"), "{text}");
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
     }
 }

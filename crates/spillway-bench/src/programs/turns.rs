@@ -1,7 +1,10 @@
 //! One program at one share of its memory: every side once in each turn, with as much memory for each.
 
+use std::cmp::Ordering;
+use std::time::{Duration, Instant};
+
 use super::report::{Configuration, EQUAL_SHARE, Outcome, Rival, Sample, Side};
-use super::watch::{Spent, watching};
+use super::watch::{Seen, Spent, watching};
 use crate::BenchError;
 use crate::cells::StoreKind;
 use crate::cgroup::MemoryGroup;
@@ -16,8 +19,12 @@ const SLACK_BYTES: u64 = 8 << 20;
 pub(crate) const LEAST_LOCAL_BYTES: u64 = 4 << 20;
 /// Swap's read-ahead, `2^n` pages: none, and the usual.
 const PAGE_CLUSTERS: [u32; 2] = [0, 3];
-/// How often swap's limit is changed until it holds as much memory as Spillway.
-const MOST_ADJUSTMENTS: usize = 4;
+/// How often swap's first limit at a share is changed until it holds as much memory as Spillway.
+const MOST_ADJUSTMENTS: usize = 3;
+/// How often that of its other settings is, which begin with what was found.
+const LATER_ADJUSTMENTS: usize = 1;
+/// A limit is found when memory is this near, for runs differ.
+const SETTLED_SHARE: f64 = EQUAL_SHARE * 2.0 / 3.0;
 
 /// What a program is run under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +43,7 @@ impl Under {
         match self {
             Self::Unlimited => String::new(),
             Self::Spillway(configuration) => configuration.name().to_owned(),
+            Self::Swap { kind: Kind::ZramZstd, page_cluster } => format!("zstd, page-cluster {page_cluster}"),
             Self::Swap { page_cluster, .. } => format!("page-cluster {page_cluster}"),
         }
     }
@@ -49,7 +57,7 @@ impl Under {
         match self {
             Self::Unlimited => Some(Rival::Unlimited),
             Self::Spillway(_) => None,
-            Self::Swap { kind: Kind::Zram, .. } => Some(Rival::Zram),
+            Self::Swap { kind: Kind::Zram | Kind::ZramZstd, .. } => Some(Rival::Zram),
             Self::Swap { kind: Kind::RamDisk, .. } => Some(Rival::Ramdisk),
         }
     }
@@ -66,6 +74,18 @@ pub(crate) struct Bench<'a> {
     pub(crate) needs_memory: bool,
     /// Further flags of `spillway run`.
     pub(crate) flags: Vec<String>,
+    /// What the kernel needed besides, with all memory.
+    pub(crate) besides_bytes: u64,
+    /// A run that takes longer is hopeless.
+    pub(crate) cut_off: Option<Duration>,
+}
+
+/// The limits under which kinds of swap leave as much memory to the program as Spillway does.
+#[derive(Default)]
+struct Limits {
+    /// What Spillway's first side held.
+    target_bytes: Option<u64>,
+    settled: Vec<(Under, u64)>,
 }
 
 impl Bench<'_> {
@@ -125,12 +145,15 @@ impl Bench<'_> {
         group: Option<&MemoryGroup>,
         device_bytes: &(dyn Fn() -> u64 + Sync),
     ) -> Result<Sample, BenchError> {
-        let before = Spent::now();
-        let (run, memory) = watching(group, device_bytes, || conditions.run(self.site, self.workload));
+        let (before, begun) = (Spent::now(), Instant::now());
+        let run = || conditions.run(self.site, self.workload);
+        let (run, Seen { memory, is_cut_off }) = watching(group, device_bytes, self.cut_off, run);
+        let wall_s = begun.elapsed().as_secs_f64();
         let (swapped_in_pages, cpu_s) = Spent::now().since(before);
         let lost = |outcome, reason| Sample {
             outcome,
             value: 0.0,
+            wall_s,
             memory,
             cpu_s,
             fetched_pages: 0,
@@ -145,39 +168,47 @@ impl Bench<'_> {
                 latency: run.latency,
                 ..lost(Outcome::Ok, None)
             }),
+            Err(BenchError::Interrupted) => Err(BenchError::Interrupted),
+            // Whatever it says then, that is why.
+            Err(_) if is_cut_off => Ok(lost(Outcome::Killed, Some(format!("{CUT_OFF_AFTER} {wall_s:.0} s")))),
             Err(BenchError::Measured { reason, .. }) => Ok(lost(Outcome::Killed, Some(reason))),
             Err(BenchError::Wrong { reason, .. }) => Ok(lost(Outcome::Wrong, Some(reason))),
             Err(error) => Err(error),
         }
     }
 
-    /// The limit under which this kind of swap leaves as much memory to the program as `target_bytes`.
-    fn equal_limit(
-        &self,
-        under: Under,
-        local_bytes: u64,
-        target_bytes: u64,
-        limits: &mut Vec<u64>,
-    ) -> Result<u64, BenchError> {
-        let mut limit_bytes = limits.last().copied().unwrap_or(local_bytes + SLACK_BYTES);
-        for _ in 0..MOST_ADJUSTMENTS {
-            let sample = self.run(under, local_bytes, limit_bytes)?;
-            let held_bytes = sample.memory.anonymous_bytes;
-            let difference = target_bytes as f64 - held_bytes as f64;
-            if sample.outcome == Outcome::Ok && difference.abs() <= EQUAL_SHARE / 2.0 * target_bytes as f64 {
-                break;
-            }
-            limit_bytes = match sample.outcome {
-                // More is wanted for it to live at all.
-                Outcome::Killed => limit_bytes + SLACK_BYTES,
-                _ => limit_bytes.saturating_add_signed(difference as i64).max(LEAST_LOCAL_BYTES),
-            };
+    /// Runs it on swap. The first time, its limit is changed until the program holds as much memory as under
+    /// Spillway, and the last of these runs counts.
+    fn run_on_swap(&self, under: Under, local_bytes: u64, limits: &mut Limits) -> Result<Sample, BenchError> {
+        if let Some((_, limit_bytes)) = limits.settled.iter().find(|(settled, _)| *settled == under) {
+            return self.run(under, local_bytes, *limit_bytes);
         }
-        limits.push(limit_bytes);
-        Ok(limit_bytes)
+        let target_bytes = limits.target_bytes.unwrap_or(local_bytes);
+        let (mut limit_bytes, most) = match limits.settled.last() {
+            Some((_, limit_bytes)) => (*limit_bytes, LATER_ADJUSTMENTS),
+            None => (target_bytes + self.besides_bytes + SLACK_BYTES, MOST_ADJUSTMENTS),
+        };
+        let (mut adjustments, mut deadly_bytes) = (0, 0);
+        loop {
+            let sample = self.run(under, local_bytes, limit_bytes)?;
+            if sample.outcome == Outcome::Killed {
+                deadly_bytes = limit_bytes.max(deadly_bytes);
+            }
+            match next_limit(&sample, limit_bytes, target_bytes) {
+                // Half way to where it was killed, at least.
+                Some(next_bytes) if adjustments < most => {
+                    limit_bytes = next_bytes.max((limit_bytes + deadly_bytes) / 2);
+                }
+                _ => {
+                    limits.settled.push((under, limit_bytes));
+                    return Ok(sample);
+                }
+            }
+            adjustments += 1;
+        }
     }
 
-    /// Every side once a turn. Swap's limits are settled first, by what Spillway's first configuration holds.
+    /// Every side once a turn. Swap holds as much as Spillway's first side.
     pub(crate) fn turns(
         &self,
         sides: &[Under],
@@ -185,34 +216,77 @@ impl Bench<'_> {
         repetitions: usize,
         ran: &mut dyn FnMut(),
     ) -> Result<Vec<(Under, Side)>, BenchError> {
-        let is_ours = |under: &&Under| matches!(under, Under::Spillway(_));
-        let first = sides.iter().find(is_ours).copied().unwrap_or(Under::Spillway(Configuration::Default));
-        let target_bytes = self.run(first, local_bytes, 0)?.memory.anonymous_bytes;
-        let mut limits = Vec::new();
-        let mut taken = Vec::new();
-        for &under in sides {
-            let limit_bytes = match under {
-                Under::Swap { .. } => self.equal_limit(under, local_bytes, target_bytes, &mut limits)?,
-                _ => 0,
-            };
-            taken.push((under, limit_bytes, Side { setting: under.setting(), samples: Vec::new() }));
-        }
+        let side = |&under: &Under| (under, Side { setting: under.setting(), samples: Vec::new() });
+        let mut taken: Vec<(Under, Side)> = sides.iter().map(side).collect();
+        let mut limits = Limits::default();
         for _ in 0..repetitions {
-            for (under, limit_bytes, side) in &mut taken {
-                side.samples.push(self.run(*under, local_bytes, *limit_bytes)?);
+            for (under, side) in &mut taken {
+                let sample = match under {
+                    Under::Swap { .. } => self.run_on_swap(*under, local_bytes, &mut limits)?,
+                    _ => self.run(*under, local_bytes, 0)?,
+                };
+                if limits.target_bytes.is_none() && sample.outcome == Outcome::Ok {
+                    limits.target_bytes = Some(sample.memory.anonymous_bytes);
+                }
+                side.samples.push(sample);
                 ran();
             }
         }
-        Ok(taken.into_iter().map(|(under, _, side)| (under, side)).collect())
+        Ok(taken)
     }
 }
 
-/// The best of the sides of a rival: of those that end well the fastest.
+/// How the reason begins of a run that took too long.
+const CUT_OFF_AFTER: &str = "cut off after";
+
+/// The limit to try next; none where this one will do, or no other would help.
+fn next_limit(sample: &Sample, limit_bytes: u64, target_bytes: u64) -> Option<u64> {
+    let difference = target_bytes as f64 - sample.memory.anonymous_bytes as f64;
+    let is_hopeless = sample.reason.as_deref().is_some_and(|reason| reason.starts_with(CUT_OFF_AFTER));
+    match sample.outcome {
+        _ if is_hopeless => None,
+        // More is wanted for it to live at all.
+        Outcome::Killed => Some(limit_bytes + SLACK_BYTES),
+        Outcome::Wrong => None,
+        Outcome::Ok if difference.abs() <= SETTLED_SHARE * target_bytes as f64 => None,
+        Outcome::Ok => Some(limit_bytes.saturating_add_signed(difference as i64).max(LEAST_LOCAL_BYTES)),
+    }
+}
+
+/// The best of the sides of a rival: of those that end well the fastest, if there is one of those that hold
+/// as much as Spillway's first side.
 pub(crate) fn best_of(rival: Rival, sides: &[(Under, Side)], workload: &dyn Workload) -> Option<Side> {
     let of_rival = sides.iter().filter(|(under, _)| under.rival() == Some(rival)).map(|(_, side)| side);
+    let held = |side: &Side| side.median(|sample| sample.memory.anonymous_bytes as f64);
+    let ours = sides.iter().find(|(under, _)| under.rival().is_none()).map(|(_, side)| held(side));
+    let is_equal = |side: &Side| ours.is_some_and(|ours| (held(side) - ours).abs() <= EQUAL_SHARE * ours);
     let score = |side: &Side| match side.outcome() {
-        Outcome::Ok => workload.measure().normalised(1.0, side.value()),
-        _ => 0.0,
+        Outcome::Ok => (is_equal(side), workload.measure().normalised(1.0, side.value())),
+        _ => (false, 0.0),
     };
-    of_rival.max_by(|a, b| score(a).total_cmp(&score(b))).cloned()
+    of_rival.max_by(|a, b| score(a).partial_cmp(&score(b)).unwrap_or(Ordering::Equal)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::tests::side;
+    use super::*;
+
+    fn sample(outcome: Outcome, reason: Option<&str>) -> Sample {
+        let sample = side("", &[(outcome, 1.0)]).samples.remove(0);
+        Sample { reason: reason.map(str::to_owned), ..sample }
+    }
+
+    #[test]
+    fn a_limit_moves_until_memory_is_equal_and_a_hopeless_run_is_not_repeated() {
+        let ok = sample(Outcome::Ok, None);
+        let held_bytes = ok.memory.anonymous_bytes;
+        assert_eq!(next_limit(&ok, 1 << 30, held_bytes), None);
+        assert_eq!(next_limit(&ok, 1 << 30, held_bytes + held_bytes / 100), None);
+        assert_eq!(next_limit(&ok, 1 << 30, held_bytes + 50), Some((1 << 30) + 50));
+        let killed = sample(Outcome::Killed, Some("signal: 9"));
+        assert_eq!(next_limit(&killed, 1 << 30, held_bytes), Some((1 << 30) + SLACK_BYTES));
+        let hopeless = sample(Outcome::Killed, Some("cut off after 20 s"));
+        assert_eq!(next_limit(&hopeless, 1 << 30, held_bytes), None);
+    }
 }

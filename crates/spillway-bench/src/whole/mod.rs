@@ -2,5 +2,6 @@
 
 pub mod conditions;
 pub(crate) mod digest;
+pub(crate) mod postgres;
 mod run;
 pub mod workload;

@@ -70,6 +70,15 @@ pub struct Latency {
     pub p99_us: f64,
 }
 
+impl Latency {
+    /// Of these waits, in microseconds; none where there are none.
+    pub(crate) fn of(mut waits_us: Vec<f64>) -> Option<Self> {
+        waits_us.sort_unstable_by(f64::total_cmp);
+        let share = |percent: usize| waits_us.get((waits_us.len().checked_sub(1)?) * percent / 100).copied();
+        Some(Self { p50_us: share(50)?, p99_us: share(99)? })
+    }
+}
+
 /// Where programs run and what they need.
 pub struct Site<'a> {
     pub(crate) spillway: &'a Path,
@@ -94,6 +103,14 @@ impl<'a> Site<'a> {
 
     pub(crate) fn scratch(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// Takes away what a program has left there, to make room for the next.
+    pub(crate) fn clear(&self) {
+        for entry in fs::read_dir(self.scratch()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
     }
 
     /// Something small for `--quick`, or the whole.
@@ -148,4 +165,12 @@ pub(crate) fn installed(program: &str, remedy: &'static str) -> Result<PathBuf, 
         .map(|directory| directory.join(program))
         .find(|path| path.is_file())
         .ok_or_else(|| BenchError::setup(format!("run '{program}'"), "not found", remedy))
+}
+
+/// Where the user keeps what can be had again.
+pub(crate) fn cache_directory() -> Result<PathBuf, BenchError> {
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    cache
+        .ok_or_else(|| BenchError::setup("find the cache directory", "HOME is not set", "set XDG_CACHE_HOME"))
 }

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use spillway_bench::BenchError;
+use spillway_bench::page::programs::write_html;
 use spillway_bench::programs::list::ProgramKind;
 use spillway_bench::programs::report::{Configuration, ProgramsReport};
 use spillway_bench::programs::{Extent, Progress, SHARES, empty_report, evaluate, text};
@@ -16,21 +17,20 @@ use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:
-  spillway bench programs --quick
+  spillway bench programs --quick --save programs.json --html programs.html
   spillway bench programs --program redis_zipf --program sort --repeat 3
-  spillway bench programs --save programs.json --json > all.json
+  spillway bench programs --quick --local 50 --configuration default
 
-Each program runs with all memory, and with 75%, 50% and 25% (--quick: 50% and
-25%) of its anonymous memory local: under Spillway with no other flag, inline,
-with 'ram:' and with a donor over TCP, and under Linux swap on zram and on a
-RAM disk (--quick: zram only), read-ahead of one page and of eight, the better
-counts. Swap's limit is settled so that both hold as much. Outputs are checked.
-'--save' keeps what is measured, program by program: run it again to go on.
+Each program runs with all memory, and with 75%, 50% and 25% of its anonymous
+memory local: under Spillway with no other flag, inline, with 'ram:' and with a
+donor over TCP, and under Linux swap on zram and on a RAM disk, read-ahead of
+one page and of eight, the better counts (--quick: not inline, and the RAM disk
+with eight). Swap's limit is settled so that both hold as much. Outputs are
+checked. A run that takes hopelessly long is cut off, and lost.
+'--save' keeps what is measured, share by share: run it again to go on.
 
-It needs root, zram, and the programs:
-apt-get install redis-server memcached xz-utils zstd sqlite3 python3-numpy \\
-  nodejs gcc git postgresql snap-aligner python3-venv openjdk-17-jre-headless
-PySpark is fetched by pip into ~/.cache/spillway when it is first needed.";
+It needs root, zram and the programs: scripts/install-bench-programs installs
+them. PySpark is fetched by pip into ~/.cache/spillway when it is first needed.";
 
 /// Real programs with little memory, beside zram and swap on a RAM disk.
 #[derive(Debug, Args)]
@@ -39,7 +39,8 @@ pub struct ProgramsArgs {
     /// Print the results as JSON, for 'bench report'
     #[arg(long)]
     json: bool,
-    /// Measure with inputs of a tenth, at 50% and 25%, beside zram only
+    /// Measure with inputs of a tenth, once: all but PySpark's in less than 25
+    /// minutes
     #[arg(long)]
     quick: bool,
     /// Measure only these programs, in place of all
@@ -48,23 +49,34 @@ pub struct ProgramsArgs {
     /// Only with this share of the memory local, in percent
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(5..=95))]
     local: Vec<u64>,
+    /// Only with Spillway set up so
+    #[arg(long, value_name = "CONFIGURATION", value_enum)]
+    configuration: Vec<Configuration>,
     /// Turns; the median counts [default: 3, or 1 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=99))]
     repeat: Option<u64>,
     /// Keep what is measured in this file, and go on from what it has
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
+    /// Write a page with tables and plots to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 impl ProgramsArgs {
     fn extent(&self) -> Extent {
-        let all = || ProgramKind::value_variants().to_vec();
-        let shares = if self.quick { SHARES[1..].to_vec() } else { SHARES.to_vec() };
+        let configurations =
+            if self.quick { Configuration::QUICK.to_vec() } else { Configuration::ALL.to_vec() };
+        let or = |given: &[Configuration]| if given.is_empty() { configurations } else { given.to_vec() };
         Extent {
             quick: self.quick,
-            programs: if self.program.is_empty() { all() } else { self.program.clone() },
-            shares: if self.local.is_empty() { shares } else { self.local.clone() },
-            configurations: Configuration::ALL.to_vec(),
+            programs: if self.program.is_empty() {
+                ProgramKind::usual(self.quick)
+            } else {
+                self.program.clone()
+            },
+            shares: if self.local.is_empty() { SHARES.to_vec() } else { self.local.clone() },
+            configurations: or(&self.configuration),
             repetitions: self.repeat.unwrap_or(if self.quick { 1 } else { 3 }) as usize,
         }
     }
@@ -80,9 +92,10 @@ fn saved(path: &Path, extent: &Extent) -> Result<ProgramsReport, String> {
     };
     let report: ProgramsReport = serde_json::from_str(&text).map_err(|error| named(error.to_string()))?;
     let is_like = (report.quick, report.repetitions) == (extent.quick, extent.repetitions)
-        && report.shares == extent.shares;
+        && (&report.shares, &report.configurations) == (&extent.shares, &extent.configurations);
     if !is_like {
-        return Err(named("it was measured with another --quick, --local or --repeat".to_owned()));
+        let flags = "it was measured with another --quick, --local, --configuration or --repeat";
+        return Err(named(flags.to_owned()));
     }
     Ok(ProgramsReport { interrupted: false, not_measured: Vec::new(), ..report })
 }
@@ -125,7 +138,16 @@ pub fn run(args: &ProgramsArgs) -> ExitCode {
         }
     });
     bar.finish_and_clear();
+    // With what could not be measured.
+    if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, &report)) {
+        complain(format!("bench: {error}"));
+    }
     if let Err(error) = measured {
+        return failure(error);
+    }
+    if let Some(path) = &args.html
+        && let Err(error) = write_html(&report, None, path)
+    {
         return failure(error);
     }
     let printed = if args.json {
