@@ -8,7 +8,9 @@ use spillway_core::page_word::PageState;
 use spillway_pager::evict::charge::EXCHANGE_PAGES;
 use spillway_pager::evict::write_back::BATCH_PAGES;
 use spillway_pager::run::state::slot_ranges;
+use spillway_policy::blocks::{Blocks, LARGEST_ORDER};
 
+use crate::process::Pager;
 use crate::space::Mapped;
 use crate::tasks::Wait;
 use crate::world::World;
@@ -110,6 +112,9 @@ impl World {
                 return Some(format!("slot {slot} is that of {other} and of page {page:#x}"));
             }
         }
+        if let Some(mistake) = self.block_mistake(&pager) {
+            return Some(mistake);
+        }
         for slot in engine.unneeded_slots_now()? {
             if let Some(other) = slots.insert(slot, "nobody".to_owned()) {
                 return Some(format!("slot {slot} is that of {other} and given up"));
@@ -139,6 +144,23 @@ impl World {
         }
         let (resident, charged) = self.resident_and_charged(process)?;
         (resident > charged).then(|| format!("{resident} pages are resident, and {charged} are charged"))
+    }
+
+    /// All pages of a block agree on it, and it lies within what is managed.
+    fn block_mistake(&self, pager: &Pager) -> Option<String> {
+        let regions = pager.engine.regions_now()?;
+        let table = &pager.engine.table;
+        let blocks = Blocks::over(table, LARGEST_ORDER);
+        for (page, _) in table.range(0, 1 << 30).filter(|(page, _)| blocks.order(*page) > 0) {
+            let block = blocks.pages(page);
+            if block.clone().any(|member| blocks.pages(member) != block) {
+                return Some(format!("page {page:#x} is in the block {block:#x?}, whose pages do not agree"));
+            }
+            if block.clone().any(|member| !regions.contains((member as usize) << PAGE_SHIFT)) {
+                return Some(format!("the block {block:#x?} reaches beyond its region"));
+            }
+        }
+        None
     }
 
     /// What must hold where no process is left and the supervisor has given back what they held.
