@@ -248,8 +248,8 @@ mod tests {
 
 #[cfg(all(test, loom))]
 mod races {
-    //! Four pages, each with a lock; threads that fetch, stretch and reduce. Whatever the interleaving, nobody
-    //! has a block that another has, and all pages of a block agree on it in the end.
+    //! Four pages, each with a lock; threads that fetch, stretch and reduce. Whatever the interleaving,
+    //! nobody has a block that another has, and all pages of a block agree on it in the end.
 
     use super::*;
     use loom::sync::Arc;

@@ -8,7 +8,7 @@
 //!   already, and so only tries the head's: where somebody else has it, the page comes alone.
 //! - *STRETCH* once a fault, by a buddy whose head is mapped. Under the lock of the regions, so that no block
 //!   reaches beyond them: a region that goes takes the blocks apart that reach into it
-//!   ([`crate::process::engine::Engine::take_regions`]).
+//!   (`take_regions` in [`crate::process::engine`]).
 //!
 //! A wrong order costs a fetch, never data: who fetches or evicts a block's pages locks each one's word, and
 //! goes by what that says.
