@@ -21,7 +21,7 @@ pub const LARGEST_ORDER: u8 = 9;
 pub trait Orders {
     /// The order of a page's block; [`None`] where there is no such page.
     fn order(&self, page: u64) -> Option<u8>;
-    /// Sets it.
+    /// Sets the order of one page.
     fn set_order(&self, page: u64, order: u8);
 }
 

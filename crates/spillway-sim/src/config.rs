@@ -198,14 +198,14 @@ pub struct Config {
 pub enum BlockConfig {
     /// What streams of faults have earned.
     Streams,
-    /// dcm's blocks.
+    /// dcm's blocks, which grow and are taken apart.
     Elastic {
         /// Pages of the largest.
         most_pages: u64,
     },
     /// Always so many pages.
     Static {
-        /// Pages of each.
+        /// Pages of each block.
         pages: u64,
     },
 }

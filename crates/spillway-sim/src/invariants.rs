@@ -7,10 +7,11 @@ use spillway_core::page::PAGE_SHIFT;
 use spillway_core::page_word::PageState;
 use spillway_pager::evict::charge::EXCHANGE_PAGES;
 use spillway_pager::evict::write_back::BATCH_PAGES;
+use spillway_pager::pages::table::PageTable;
 use spillway_pager::run::state::slot_ranges;
+use spillway_pager::space::regions::Regions;
 use spillway_policy::blocks::{Blocks, LARGEST_ORDER};
 
-use crate::process::Pager;
 use crate::space::Mapped;
 use crate::tasks::Wait;
 use crate::world::World;
@@ -112,7 +113,7 @@ impl World {
                 return Some(format!("slot {slot} is that of {other} and of page {page:#x}"));
             }
         }
-        if let Some(mistake) = self.block_mistake(&pager) {
+        if let Some(mistake) = block_mistake(&engine.table, &regions) {
             return Some(mistake);
         }
         for slot in engine.unneeded_slots_now()? {
@@ -146,23 +147,6 @@ impl World {
         (resident > charged).then(|| format!("{resident} pages are resident, and {charged} are charged"))
     }
 
-    /// All pages of a block agree on it, and it lies within what is managed.
-    fn block_mistake(&self, pager: &Pager) -> Option<String> {
-        let regions = pager.engine.regions_now()?;
-        let table = &pager.engine.table;
-        let blocks = Blocks::over(table, LARGEST_ORDER);
-        for (page, _) in table.range(0, 1 << 30).filter(|(page, _)| blocks.order(*page) > 0) {
-            let block = blocks.pages(page);
-            if block.clone().any(|member| blocks.pages(member) != block) {
-                return Some(format!("page {page:#x} is in the block {block:#x?}, whose pages do not agree"));
-            }
-            if block.clone().any(|member| !regions.contains((member as usize) << PAGE_SHIFT)) {
-                return Some(format!("the block {block:#x?} reaches beyond its region"));
-            }
-        }
-        None
-    }
-
     /// What must hold where no process is left and the supervisor has given back what they held.
     pub(crate) fn check_end(&mut self) {
         let Some(run) = self.run.filter(|_| !self.supervisor_is_gone) else { return };
@@ -184,4 +168,19 @@ impl World {
             self.fail(format!("{frames} frames of the machine belong to nobody"));
         }
     }
+}
+
+/// All pages of a block agree on it, and it lies within what is managed.
+fn block_mistake(table: &PageTable, regions: &Regions) -> Option<String> {
+    let blocks = Blocks::over(table, LARGEST_ORDER);
+    for (page, _) in table.range(0, 1 << 30).filter(|(page, _)| blocks.order(*page) > 0) {
+        let block = blocks.pages(page);
+        if block.clone().any(|member| blocks.pages(member) != block) {
+            return Some(format!("page {page:#x} is in the block {block:#x?}, whose pages do not agree"));
+        }
+        if block.clone().any(|member| !regions.contains((member as usize) << PAGE_SHIFT)) {
+            return Some(format!("the block {block:#x?} reaches beyond its region"));
+        }
+    }
+    None
 }

@@ -154,8 +154,8 @@ fn accuracy(text: &mut String, report: &DcmReport) {
         let _ = writeln!(text, "| {block} | {paper} | {ours} |");
     }
     text.push_str(
-        "\nOf streams a lower bound: the pages of blocks that were used up to their end. Of other blocks, what \
-         accessed bits and faults told of the pages that left again.\n",
+        "\nOf streams a lower bound: the pages of blocks that were used up to their end. Of other blocks, \
+         what accessed bits and faults told of the pages that left again.\n",
     );
 }
 

@@ -38,7 +38,7 @@ impl ScanClock {
         self.due.store(departures + self.every_pages, Ordering::Relaxed);
     }
 
-    /// Nothing is scanned.
+    /// Whether no scan will ever be due.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.due.load(Ordering::Relaxed) == NEVER

@@ -135,7 +135,6 @@ impl<K: Kernel> Worker<K> {
             }
             let regions = regions.insert(self.engine.regions());
             regions.cover(&(address_of(merged.start)..address_of(merged.end)))
-                || planted!(K, "block-beyond-its-region")
         });
         drop(regions);
         let (head, info) = locked?;
