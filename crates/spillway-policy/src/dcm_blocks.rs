@@ -10,6 +10,9 @@
 //! between processors, which a machine of this seam does not show to a policy. A block in Writeback is
 //! NotLocal at once here.
 
+use std::ops::Range;
+use std::sync::atomic::AtomicU8;
+
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
@@ -99,7 +102,7 @@ struct Page {
 pub struct Dcm {
     config: Config,
     seed: u64,
-    blocks: Blocks,
+    blocks: Blocks<Vec<AtomicU8>>,
     pages: Vec<Page>,
     queues: Replacement,
     /// Pages of the blocks in the inactive queue.
@@ -146,14 +149,24 @@ impl Dcm {
         page.generation == entry.generation && page.queue == Some(queue)
     }
 
+    /// The pages of a page's block, as far as there are any.
+    fn block(&self, page: PageIndex) -> Range<PageIndex> {
+        let block = self.blocks.pages(page.into());
+        block.start as u32..(block.end as u32).min(self.pages.len() as u32)
+    }
+
+    fn head(&self, page: PageIndex) -> PageIndex {
+        self.blocks.pages(page.into()).start as u32
+    }
+
     /// Puts a block at the tail of a queue.
     fn enqueue(&mut self, head: PageIndex, queue: Queue) {
         self.leave(head);
+        if queue == Queue::Inactive {
+            self.inactive_pages += self.block(head).len();
+        }
         let page = &mut self.pages[head as usize];
         page.queue = Some(queue);
-        if queue == Queue::Inactive {
-            self.inactive_pages += self.blocks.pages(head).len();
-        }
         let entry = Entry { page_number: u64::from(head), generation: page.generation };
         if self.queues.enqueue(queue, entry).is_err() {
             let pages = &self.pages;
@@ -165,18 +178,19 @@ impl Dcm {
 
     /// The block's local pages.
     fn local_pages(&self, machine: &dyn TieredMachine, head: PageIndex) -> Vec<PageIndex> {
-        self.blocks.pages(head).filter(|&page| machine.tier_of(page) == Some(Tier::Local)).collect()
+        self.block(head).filter(|&page| machine.tier_of(page) == Some(Tier::Local)).collect()
     }
 
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
     fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
-        let head = self.blocks.head(page);
+        let head = self.head(page);
         let queue = self.queues.queue_of_newcomer();
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
         let mapped = |queue| matches!(queue, Some(Queue::Active | Queue::Proactive));
         let buddy_mapped = |pages: &[Page], buddy: PageIndex| mapped(pages[buddy as usize].queue);
         let pages = &self.pages;
-        match self.blocks.stretch(page, |buddy| whole_and_local(buddy) && buddy_mapped(pages, buddy)) {
+        let joins = |buddy: u64| whole_and_local(buddy as u32) && buddy_mapped(pages, buddy as u32);
+        match self.blocks.stretch(page.into(), |buddy, _| joins(buddy)).map(|buddy| buddy as u32) {
             None if !fetched && mapped(self.pages[head as usize].queue) => {}
             None => self.enqueue(head, queue),
             Some(buddy) => {
@@ -192,10 +206,10 @@ impl Dcm {
     }
 
     fn leave(&mut self, head: PageIndex) {
-        let page = &mut self.pages[head as usize];
-        if page.queue == Some(Queue::Inactive) {
-            self.inactive_pages -= self.blocks.pages(head).len();
+        if self.pages[head as usize].queue == Some(Queue::Inactive) {
+            self.inactive_pages -= self.block(head).len();
         }
+        let page = &mut self.pages[head as usize];
         page.queue = None;
         page.generation = (page.generation + 1) & GENERATION_MASK;
     }
@@ -244,16 +258,16 @@ impl Dcm {
         }
         self.leave(head);
         let pages = &self.pages;
-        let block = self.blocks.pages(head);
+        let block = self.block(head);
         if self.config.blocks == BlockSize::Elastic {
-            self.blocks.reduce(head, |page| pages[page as usize].referenced);
+            self.blocks.reduce(head.into(), |page| pages[page as usize].referenced);
         }
         block.for_each(|page| self.pages[page as usize].referenced = false);
     }
 
     /// A block in the inactive queue is accessed: it has a history now.
     fn rescue(&mut self, machine: &mut dyn TieredMachine, page: PageIndex) {
-        let head = self.blocks.head(page);
+        let head = self.head(page);
         self.pages[page as usize].referenced = true;
         for member in self.local_pages(machine, head) {
             if member != page {
@@ -295,7 +309,7 @@ impl Policy for Dcm {
             return self.rescue(machine, fault.page);
         }
         let far: Vec<_> =
-            self.blocks.pages(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
+            self.block(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
         self.reclaim(machine, far.len() as u32);
         machine.migrate(&far, Tier::Local, Call::Kernel);
         self.pages[fault.page as usize].referenced = true;
@@ -407,7 +421,7 @@ mod tests {
             machine.run(&mut policy, buddy);
             policy.enqueue(buddy, queue);
             machine.run(&mut policy, buddy + 1);
-            assert_eq!(policy.blocks.pages(buddy), buddy..buddy + 2);
+            assert_eq!(policy.block(buddy), buddy..buddy + 2);
             assert_eq!(policy.pages[buddy as usize].queue, Some(queue));
             assert_eq!(policy.pages[buddy as usize + 1].queue, None, "the head stands for both");
         }

@@ -171,8 +171,8 @@ pub struct Config {
     pub native: bool,
     /// Where far pages are, in the order in which they are filled.
     pub stores: Vec<StoreConfig>,
-    /// Pages of a static block; 0 for elastic ones.
-    pub block_pages: u64,
+    /// How much is fetched at once.
+    pub block: BlockConfig,
     /// Share of the limit in the inactive queue, in percent.
     pub inactive_percent: u64,
     /// Share of the limit within which a page that comes back is proactive, in percent.
@@ -191,6 +191,35 @@ pub struct Config {
     pub supervisor_dies_at: u64,
     /// A mistake that was planted.
     pub planted: Option<String>,
+}
+
+/// How much is fetched at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockConfig {
+    /// What streams of faults have earned.
+    Streams,
+    /// dcm's blocks, which grow and are taken apart.
+    Elastic {
+        /// Pages of the largest.
+        most_pages: u64,
+    },
+    /// Always so many pages.
+    Static {
+        /// Pages of each block.
+        pages: u64,
+    },
+}
+
+impl BlockConfig {
+    fn draw(draws: &mut Draws, seed: u64) -> Self {
+        if draws.one_in(4) {
+            return Self::Static { pages: draws.pick(&[1, 2, 4, 8, 16]) };
+        }
+        match seed % 7 {
+            4 => Self::Elastic { most_pages: [16, 16, 64][(seed / 7 % 3) as usize] },
+            _ => Self::Streams,
+        }
+    }
 }
 
 /// What is set by hand, to shrink a failing world.
@@ -245,7 +274,7 @@ impl Config {
             adopted_pages: if adopts { draws.within(1..=40) } else { 0 },
             native: draws.one_in(2),
             stores,
-            block_pages: if draws.one_in(4) { draws.pick(&[1, 2, 4, 8, 16]) } else { 0 },
+            block: BlockConfig::draw(draws, seed),
             inactive_percent: draws.pick(&[0, 0, 5, 20, 40]),
             return_percent: draws.pick(&[0, 25, 25]),
             victim_window_pages: draws.pick(&[0, 64, 256]),
@@ -278,7 +307,7 @@ impl Config {
             threads: self.threads.min(2),
             operations: self.operations.min(120),
             native: false,
-            block_pages: 0,
+            block: BlockConfig::Streams,
             reserve_pages: 1024,
             kills_at: Vec::new(),
             machine,
@@ -313,7 +342,7 @@ impl Config {
             inline: true,
             threads: self.threads.min(2),
             native: false,
-            block_pages: 1,
+            block: BlockConfig::Static { pages: 1 },
             machine,
             habits,
             stores,

@@ -7,7 +7,10 @@ use spillway_core::page::PAGE_SHIFT;
 use spillway_core::page_word::PageState;
 use spillway_pager::evict::charge::EXCHANGE_PAGES;
 use spillway_pager::evict::write_back::BATCH_PAGES;
+use spillway_pager::pages::table::PageTable;
 use spillway_pager::run::state::slot_ranges;
+use spillway_pager::space::regions::Regions;
+use spillway_policy::blocks::{Blocks, LARGEST_ORDER};
 
 use crate::space::Mapped;
 use crate::tasks::Wait;
@@ -110,6 +113,9 @@ impl World {
                 return Some(format!("slot {slot} is that of {other} and of page {page:#x}"));
             }
         }
+        if let Some(mistake) = block_mistake(&engine.table, &regions) {
+            return Some(mistake);
+        }
         for slot in engine.unneeded_slots_now()? {
             if let Some(other) = slots.insert(slot, "nobody".to_owned()) {
                 return Some(format!("slot {slot} is that of {other} and given up"));
@@ -162,4 +168,19 @@ impl World {
             self.fail(format!("{frames} frames of the machine belong to nobody"));
         }
     }
+}
+
+/// All pages of a block agree on it, and it lies within what is managed.
+fn block_mistake(table: &PageTable, regions: &Regions) -> Option<String> {
+    let blocks = Blocks::over(table, LARGEST_ORDER);
+    for (page, _) in table.range(0, 1 << 30).filter(|(page, _)| blocks.order(*page) > 0) {
+        let block = blocks.pages(page);
+        if block.clone().any(|member| blocks.pages(member) != block) {
+            return Some(format!("page {page:#x} is in the block {block:#x?}, whose pages do not agree"));
+        }
+        if block.clone().any(|member| !regions.contains((member as usize) << PAGE_SHIFT)) {
+            return Some(format!("the block {block:#x?} reaches beyond its region"));
+        }
+    }
+    None
 }

@@ -66,5 +66,8 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("dropped-though-pinned", "clean pages are dropped under a device that holds them"),
     mistake("doorbells-stay-mapped", "a spent slot's doorbell rings no more: calls run out of slots"),
     mistake("protection-moved", "mremap(2) keeps a page's protection in its word"),
+    mistake("head-settled-twice", "the head of an elastic block is unlocked again as it was before it came"),
+    mistake("block-outlives-its-region", "a region that goes leaves blocks that reach into it"),
+    mistake("reduce-forgets-a-member", "an elastic block is taken apart but for its last page"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

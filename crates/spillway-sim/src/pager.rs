@@ -17,7 +17,7 @@ use spillway_store::LatencyClass;
 use spillway_sys::ranges::FrameRange;
 use spillway_sys::uffd::Fault;
 
-use crate::config::Config;
+use crate::config::{BlockConfig, Config};
 use crate::own_memory;
 use crate::process::{Pager, SimKernel};
 use crate::store;
@@ -71,10 +71,10 @@ fn settings(world: &World) -> Settings {
         local_bytes: pages(config.limit_pages),
         stores: world.stores.iter().map(|store| store.uri.clone()).collect(),
         store_slots: world.stores.iter().map(|store| store.capacity_slots).collect(),
-        block: if config.block_pages == 0 {
-            Block::Elastic
-        } else {
-            Block::Static(pages(config.block_pages))
+        block: match config.block {
+            BlockConfig::Streams => Block::Streams,
+            BlockConfig::Elastic { most_pages } => Block::Elastic(pages(most_pages)),
+            BlockConfig::Static { pages: count } => Block::Static(pages(count)),
         },
         fault_mode: if config.inline { FaultMode::Inline } else { FaultMode::Thread },
         fault_mode_reason: "drawn".to_owned(),

@@ -82,8 +82,9 @@ pub struct RunArgs {
     /// Where the rest is kept; several are filled in the order given
     #[arg(long, value_name = "URI", default_value = "compressed:")]
     pub store: Vec<String>,
-    /// How much is fetched at once: elastic follows the program, or a size from 4K to 2M
-    #[arg(long, value_name = "SIZE", default_value = "elastic")]
+    /// How much is fetched at once: streams follows the program's faults, elastic is dcm's blocks of up to
+    /// 64K (elastic:2M: of up to 2M), or a size from 4K to 2M
+    #[arg(long, value_name = "BLOCK", default_value = "streams")]
     pub block: Block,
     /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer
     /// programs [default: $SPILLWAY_FAULT_MODE, or auto]

@@ -282,7 +282,7 @@ fn a_program_that_may_not_read_accessed_bits_runs_without() {
 
 #[test]
 fn every_block_brings_the_right_pages() {
-    for block in ["4K", "16K", "64K", "2M", "elastic"] {
+    for block in ["4K", "16K", "64K", "2M", "elastic", "elastic:2M", "streams"] {
         let launch = Launch::local_mib(16).with_option("--block").with_option(block);
         launch.run_with(c_program("hold"), &["48", "1"]).success();
         let stats = launch.stats();
@@ -290,10 +290,12 @@ fn every_block_brings_the_right_pages() {
         assert!(fetched > 0 && (ahead > 0) == (block != "4K"), "{block}: {}", stats.0);
         let blocks = stats.0["blocks"].as_object().unwrap();
         assert_eq!(blocks.keys().all(|size| size == "4096"), block == "4K", "{block}: {}", stats.0);
-        let may_read_ahead = block == "elastic" && std::thread::available_parallelism().unwrap().get() > 1;
+        let may_read_ahead = block == "streams" && std::thread::available_parallelism().unwrap().get() > 1;
         assert_eq!(stats.count("pages_read_ahead") > 0, may_read_ahead, "{block}: {}", stats.0);
         // Its memory is read from end to end at first.
-        assert!(block != "elastic" || stats.number("prefetch_accuracy") > 0.5, "{block}: {}", stats.0);
+        assert!(block != "streams" || stats.number("prefetch_accuracy") > 0.5, "{block}: {}", stats.0);
+        let largest = blocks.keys().filter_map(|size| size.parse::<u64>().ok()).max();
+        assert!(block != "elastic" || largest.is_some_and(|bytes| bytes <= 64 << 10), "{}", stats.0);
     }
 }
 

@@ -36,8 +36,9 @@ const SLACKS_BYTES: [u64; 3] = [2 << 20, 6 << 20, 16 << 20];
 const LEAST_LOCAL_BYTES: u64 = 4 << 20;
 /// Shares of the memory that stay local, as in the paper.
 pub const SHARES: [u64; 3] = [75, 50, 25];
-const BLOCKS: [&str; 6] = ["4K", "8K", "16K", "32K", "64K", "elastic"];
-const QUICK_BLOCKS: [&str; 3] = ["4K", "64K", "elastic"];
+/// The paper's own static sizes and elastic blocks, and what a run has where none is named.
+const BLOCKS: [&str; 7] = ["4K", "8K", "16K", "32K", "64K", "elastic", "streams"];
+const QUICK_BLOCKS: [&str; 4] = ["4K", "64K", "elastic", "streams"];
 /// Swap's usual read-ahead, eight pages.
 const PAGE_CLUSTER: u32 = 3;
 
@@ -73,7 +74,7 @@ fn has_blocks(spillway: &Path) -> bool {
 /// Whether a run is left out of a quick evaluation: only on the donor with the model of the paper's fabric
 /// are static block sizes measured too.
 fn is_left_out(extent: &Extent, far: Far, block: Option<&str>) -> bool {
-    extent.quick && far != Far::ShmFdr && block.is_some_and(|block| block != "elastic")
+    extent.quick && far != Far::ShmFdr && block.is_some_and(report::is_static)
 }
 
 /// `--store` for this far memory.

@@ -90,8 +90,13 @@ impl Row {
     }
 
     fn is_static(&self) -> bool {
-        self.block.as_deref().is_some_and(|block| block != "elastic")
+        self.block.as_deref().is_some_and(is_static)
     }
+}
+
+/// Whether a block is of one size, which is then its name.
+pub(super) fn is_static(block: &str) -> bool {
+    block.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// From the counts of blocks by their size in bytes.
@@ -131,7 +136,7 @@ pub struct WorkloadReport {
 pub struct Choice {
     /// The best and the worst static size; none where there is no choice.
     pub fixed: Option<(f64, f64)>,
-    /// Elastic blocks, or whatever Spillway does where there is no choice.
+    /// Elastic blocks; streams where they were not measured, and whatever is done where there is no choice.
     pub elastic: f64,
 }
 
@@ -154,7 +159,8 @@ impl WorkloadReport {
     #[must_use]
     pub fn choice(&self, far: Far, local_pct: u64) -> Option<Choice> {
         let rows = || self.rows.iter().filter(|row| row.far == far && row.local_pct == local_pct);
-        let elastic = rows().find(|row| !row.is_static())?.normalised;
+        let of_elastic = rows().find(|row| row.block.as_deref() == Some("elastic"));
+        let elastic = of_elastic.or_else(|| rows().find(|row| !row.is_static()))?.normalised;
         let fixed = Spread::of(rows().filter(|row| row.is_static()).map(|row| row.normalised));
         let has_fixed = rows().any(Row::is_static);
         Some(Choice { fixed: has_fixed.then_some((fixed.max, fixed.min)), elastic })

@@ -24,6 +24,7 @@ impl<K: Kernel> Worker<K> {
             return freed as usize;
         }
         let freed = self.fill_inactive() + self.write_back_batch();
+        self.settle_left();
         if self.engine.use_scan.is_due(self.engine.departures.count()) {
             self.at.wake_evictor();
         }
@@ -49,6 +50,7 @@ impl<K: Kernel> Worker<K> {
         };
         let wanted = target.saturating_sub(length).min(self.batch_pages());
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
+        self.read_uses(&victims);
         let dropped = self.drop_clean(&mut victims);
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);
         if self.may_evict_in_place() {
@@ -67,11 +69,10 @@ impl<K: Kernel> Worker<K> {
         let mut busy = Vec::new();
         // As many steps as could at worst be stale or promotions, and an end in every case.
         for _ in 0..wanted * 16 {
-            if victims.len() == wanted {
+            if victims.len() >= wanted {
                 break;
             }
-            let rank = |page_number| self.engine.table.use_of(page_number).rank();
-            let Some(step) = replacement.next_mapped(rank) else { break };
+            let Some(step) = replacement.next_mapped(|page_number| self.rank(page_number)) else { break };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
             let Some(word) = self.engine.table.find(entry.page_number) else { continue };
             let Some(info) = self.try_lock(word) else {
@@ -87,12 +88,14 @@ impl<K: Kernel> Worker<K> {
                 if !(queue == Queue::Proactive && planted!(K, "page-in-use-not-queued")) {
                     self.engine.put(&mut replacement, queue, entry);
                 }
+                self.take_block_along(entry.page_number, Some(queue), &mut victims, &mut replacement);
             } else if self.engine.holds.covers(entry.page_number) && !planted!(K, "held-page-evicted") {
                 self.unlock(entry.page_number, word, info);
                 busy.push(entry);
             } else {
                 self.engine.table.set_use(entry.page_number, UseHistory::NEW);
                 victims.push((entry.page_number, info));
+                self.take_block_along(entry.page_number, None, &mut victims, &mut replacement);
             }
         }
         self.at.run.count(Counter::PagesKeptInUse, replacement.take_kept_in_use());

@@ -89,6 +89,7 @@ impl<K: Kernel> Worker<K> {
         for ((page_number, info), dropped) in clean.into_iter().zip(dropped) {
             if dropped {
                 self.note_use(page_number, false);
+                self.note_left(page_number);
                 let next = gone(info, info.slot(), self.engine.departures.now());
                 if let Some(word) = self.engine.table.find(page_number) {
                     self.unlock(page_number, word, next);

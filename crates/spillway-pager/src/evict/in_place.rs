@@ -62,6 +62,7 @@ impl<K: Kernel> Worker<K> {
 
     fn settle_gone(&mut self, page: &Victim, info: PageInfo) {
         let kept = page.kept.as_ref().ok().copied().flatten();
+        self.note_left(page.page_number);
         let next = gone(info, kept, self.engine.departures.now());
         if kept.is_none() {
             self.at.remove_managed(1);

@@ -4,6 +4,7 @@
 //! have them; [`unmap`] moves the others into frames; [`write_back`] takes what lay there longest and has it
 //! written ([`store`]). The way back: frames are freed, and the limit's room with them.
 //!
+//! - [`blocks`]: elastic blocks leave together;
 //! - [`victim`]: a page on its way;
 //! - [`in_place`]: the short way, where no thread of the program runs;
 //! - [`full_stores`]: what happens when there is nowhere to write;
@@ -18,6 +19,7 @@
 //! Touches words, mappings, frames, slots and stores, through a [`Worker`](crate::process::worker::Worker).
 
 pub mod batch;
+pub mod blocks;
 pub mod charge;
 pub mod clean;
 pub mod full_stores;

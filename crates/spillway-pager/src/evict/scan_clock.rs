@@ -38,6 +38,12 @@ impl ScanClock {
         self.due.store(departures + self.every_pages, Ordering::Relaxed);
     }
 
+    /// Whether no scan will ever be due.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.due.load(Ordering::Relaxed) == NEVER
+    }
+
     /// There is nothing to scan with.
     pub fn stop(&self) {
         self.due.store(NEVER, Ordering::Relaxed);
@@ -55,6 +61,7 @@ mod tests {
         clock.go_on(12_000);
         assert!(!clock.is_due(21_999) && clock.is_due(22_000) && clock.for_child().is_due(22_000));
         clock.stop();
+        assert!(clock.is_stopped() && !ScanClock::new(0.125, 80_000).is_stopped());
         assert!(!clock.is_due(u64::MAX - 1));
         assert!(!ScanClock::new(0.0, 80_000).is_due(u64::MAX - 1));
     }

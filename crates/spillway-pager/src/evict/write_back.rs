@@ -159,8 +159,9 @@ impl<K: Kernel> Worker<K> {
             Ok(kept) => {
                 let left = self.engine.departures.now();
                 let (next, finish) = finish_writeback(info, frame, kept, left);
-                if finish == Finish::Stored && kept.is_none() {
-                    self.at.remove_managed(1);
+                if finish == Finish::Stored {
+                    self.note_left(page.page_number);
+                    self.at.remove_managed(u64::from(kept.is_none()));
                 }
                 self.unlock(page.page_number, word, next);
                 freed.push(frame);

@@ -1,17 +1,18 @@
 //! Blocks: how many neighbouring pages are fetched at once.
 //!
-//! dcm (section 4) stretches a block when its buddy is local too, and reduces it when less than half of it
-//! was used, which it learns from accessed bits. A process cannot see these. So a block stretches where a
-//! fault says that the last one was used up to its end: the next fault comes behind it, past nothing but what
-//! is local. Each such fault but the first doubles the block; any other fault reduces it to a page, but for one amid the
-//! last block, whose page left before its turn. What was fetched for nothing is thereby at most what was
-//! fetched for use. Static blocks, as the paper's systems of comparison have them, are always fetched whole.
+//! - [`Block::Streams`]: a block stretches where a fault says that the last one was used up to its end: the
+//!   next fault comes behind it, past nothing but what is local. Each such fault but the first doubles the
+//!   block; any other fault reduces it to a page, but for one amid the last block, whose page left before its turn. What was
+//!   fetched for nothing is thereby at most what was fetched for use.
+//! - [`Block::Elastic`]: dcm's, see [`crate::fault::elastic`].
+//! - [`Block::Static`]: what is far of so many bytes, always, as the paper's systems of comparison have it.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_core::page_word::PageInfo;
 
+use crate::fault::elastic::HeldBlock;
 use crate::fault::streams::{LEAF_PAGES, Stream};
 use crate::kernel::Kernel;
 use crate::process::worker::Worker;
@@ -19,20 +20,21 @@ use crate::run::settings::Block;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Which pages to fetch for a fault on a far page.
-    pub(crate) fn block(&self, page_number: u64) -> Range<u64> {
+    /// Which pages to fetch for a fault on a far page, which is locked.
+    pub(crate) fn block(&self, page_number: u64) -> HeldBlock {
         match self.at.settings.block {
-            Block::Elastic => page_number..page_number + self.elastic_pages(page_number) as u64,
+            Block::Streams => HeldBlock::of(page_number..page_number + self.stream_pages(page_number) as u64),
             Block::Static(_) => {
                 let pages = self.at.max_block_pages as u64;
                 let start = page_number - page_number % pages;
-                start..start + pages
+                HeldBlock::of(start..start + pages)
             }
+            Block::Elastic(_) => self.lock_block(page_number),
         }
     }
 
     /// How many pages from this one on a fault may ask for at once.
-    pub(crate) fn elastic_pages(&self, page_number: u64) -> usize {
+    pub(crate) fn stream_pages(&self, page_number: u64) -> usize {
         let Some(stream) = self.stream_before(page_number) else { return 1 };
         let used = if stream.is_zeros { Counter::ZerosAheadUsed } else { Counter::PagesAheadUsed };
         self.at.run.count(used, stream.ahead_pages);

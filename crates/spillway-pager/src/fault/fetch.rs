@@ -34,18 +34,19 @@ impl<K: Kernel> Worker<K> {
         if let Some(page) = self.lanes[store].page(slot - self.at.stores[store].range.start) {
             memory::prefetch(page);
         }
-        let block = self.block(page_number);
-        let wanted = (block.end - block.start) as usize;
         // The page itself may have to wait for room; its followers are locked only after that, and never
         // wait: an eviction locks pages too.
         self.charge(1, Origin::Stored)?;
-        let mut followers = self.lock_followers(page_number, store, &block);
+        let mut block = self.block(page_number);
+        let wanted = (block.pages.end - block.pages.start) as usize;
+        let mut followers = self.lock_followers(page_number, store, &block.pages);
+        self.head_comes_along(&mut block, store, &mut followers);
         // What is read ahead has its room made by the evictor.
         self.last_block_pages = 1 + followers.len();
         let ahead = self.charge_ahead(followers.len());
         self.leave_far(&mut followers, ahead);
-        let is_elastic = self.at.settings.block == Block::Elastic;
-        if is_elastic {
+        let has_streams = self.at.settings.block == Block::Streams;
+        if has_streams {
             let end = self.note_block(page_number, wanted, &followers);
             self.ask_ahead(page_number, end, wanted, access);
         }
@@ -55,16 +56,20 @@ impl<K: Kernel> Worker<K> {
             Ok(epoch) => epoch,
             Err(failure) => {
                 self.leave_far(&mut followers, 0);
+                self.unlock_head(block);
                 return Err(failure);
             }
         };
-        if is_elastic && followers.len() < expected {
+        if has_streams && followers.len() < expected {
             self.note_block(page_number, wanted, &followers);
         }
         self.at.run.count_block(1 + followers.len());
         // A block is promoted as a whole, or its pages would leave one by one later.
-        let queue = self.queue_of_returner(info);
+        let grown = self.stretch_fetched(page_number, &block, &followers);
+        let queue = grown.unwrap_or_else(|| self.queue_of_returner(info));
+        self.watch_use(&followers);
         self.settle_followers(&followers, queue, epoch);
+        self.unlock_head(block);
         Ok(self.settle_fetched(page_number, info, slot, queue, epoch))
     }
 

@@ -3,7 +3,7 @@
 //! maps what is at hand. The way back: the word is unlocked and the page enters its queue.
 //!
 //! - [`access`]: what raised a fault;
-//! - [`streams`], [`block`]: how many neighbours come along;
+//! - [`streams`], [`block`], [`elastic`]: how many neighbours come along;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
 //! - [`reserved`]: zeros that lie ready.
 //!
@@ -17,6 +17,7 @@
 
 pub(crate) mod access;
 pub mod block;
+pub mod elastic;
 pub mod fetch;
 pub mod map;
 pub mod read_ahead;

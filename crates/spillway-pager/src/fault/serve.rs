@@ -57,6 +57,7 @@ impl<K: Kernel> Worker<K> {
         let service = service(info);
         match self.perform(page_number, info, service, fault.into()) {
             Ok(next) => {
+                self.note_used(page_number);
                 self.unlock(page_number, word, next);
                 if next.generation != info.generation && !planted!(K, "served-page-not-queued") {
                     self.engine.enqueue(page_number, next);
@@ -108,6 +109,7 @@ impl<K: Kernel> Worker<K> {
             Service::Remap(frame) => {
                 run.count(Counter::FaultsInactive, 1);
                 self.remap(page_number, frame)?;
+                self.rescue_block(page_number);
                 Ok(re_referenced(info))
             }
             Service::CopyBack(frame) => {

@@ -4,7 +4,7 @@ use spillway_core::page::PAGE_SHIFT;
 
 use crate::run::settings::Block;
 
-/// Pages in the largest block: 256 KiB.
+/// Pages in the largest block of a stream: 256 KiB.
 pub const MAX_BLOCK_PAGES: usize = 64;
 
 /// A stream is looked for so many blocks behind its last one.
@@ -69,8 +69,8 @@ impl Stream {
 #[must_use]
 pub fn max_block_pages(block: Block, limit_pages: u64) -> usize {
     match block {
-        Block::Elastic => (limit_pages / 128).clamp(1, MAX_BLOCK_PAGES as u64) as usize,
-        Block::Static(size) => {
+        Block::Streams => (limit_pages / 128).clamp(1, MAX_BLOCK_PAGES as u64) as usize,
+        Block::Elastic(size) | Block::Static(size) => {
             let most = (limit_pages / 16).max(1);
             (size.bytes() >> PAGE_SHIFT).min(1 << most.ilog2()) as usize
         }
@@ -83,12 +83,13 @@ mod tests {
     use spillway_core::size::Size;
 
     #[test]
-    fn a_static_block_is_as_large_as_asked_or_as_the_limit_lets_it_be() {
+    fn a_block_is_as_large_as_asked_or_as_the_limit_lets_it_be() {
         let pages =
             |kib: u64, limit_pages| max_block_pages(Block::Static(Size::from_bytes(kib << 10)), limit_pages);
         assert_eq!((pages(4, 1024), pages(64, 1024), pages(2048, 1 << 20)), (1, 16, 512));
         assert_eq!(pages(2048, 1024 + 512), 64);
-        assert_eq!(max_block_pages(Block::Elastic, 1 << 20), MAX_BLOCK_PAGES);
+        assert_eq!(max_block_pages(Block::Streams, 1 << 20), MAX_BLOCK_PAGES);
+        assert_eq!((max_block_pages(Block::PAPER, 1 << 20), max_block_pages(Block::PAPER, 128)), (16, 8));
     }
 
     #[test]

@@ -50,7 +50,8 @@ impl<K: Kernel> Worker<K> {
         }
         self.at.add_managed(followers.len() as u64 + u64::from(info.is_absent()));
         // As a block that is fetched: promoted as a whole.
-        let queue = self.engine.replacement().queue_of_newcomer();
+        let grown = self.grow_block(page_number);
+        let queue = grown.unwrap_or_else(|| self.engine.replacement().queue_of_newcomer());
         for (follower, info) in followers {
             let Some(word) = self.engine.table.find(follower) else { continue };
             let next = first_touched(info, queue);
@@ -62,9 +63,9 @@ impl<K: Kernel> Worker<K> {
 
     /// Pages to map for a first touch. While stores are full new memory may be refused: none is taken ahead.
     fn zero_run_pages(&self, page_number: u64) -> usize {
-        let is_elastic = self.at.settings.block == Block::Elastic;
-        if is_elastic && !self.engine.stores_full.load(Ordering::Relaxed) {
-            self.elastic_pages(page_number)
+        let has_streams = self.at.settings.block == Block::Streams;
+        if has_streams && !self.engine.stores_full.load(Ordering::Relaxed) {
+            self.stream_pages(page_number)
         } else {
             1
         }

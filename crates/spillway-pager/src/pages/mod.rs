@@ -9,6 +9,7 @@
 //! Touches the pager's own memory alone. Knows no store, no policy and no thread.
 
 pub mod address;
+pub mod block_notes;
 pub mod checksum;
 pub mod error;
 pub mod frames;

@@ -18,7 +18,7 @@ use crate::evict::scan_clock::ScanClock;
 use crate::evict::written_share::WrittenShare;
 use crate::fault::read_streams::ReadStreams;
 use crate::fault::streams::MAX_BLOCK_PAGES;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::frames::Frames;
 use crate::pages::reserve::Reserve;
 use crate::pages::table::PageTable;
@@ -200,6 +200,18 @@ impl<K: Kernel> Engine<K> {
     /// The ranges that are registered and paged.
     pub fn regions(&self) -> MutexGuard<'_, Regions> {
         K::lock(&self.regions)
+    }
+
+    /// Ends the management of a range, and parts its pages from the blocks beside it. Returns its managed
+    /// parts.
+    pub(crate) fn take_regions(&self, range: &Range<usize>) -> Vec<(Range<usize>, OnFork)> {
+        // Blocks are stretched under this lock too, by what is a region then.
+        let mut regions = self.regions();
+        let parts = regions.take(range);
+        if !planted!(K, "block-outlives-its-region") {
+            parts.iter().for_each(|(part, _)| self.table.forget_blocks(part));
+        }
+        parts
     }
 
     /// The managed ranges, if nobody else looks at them at this moment: for who must not wait.

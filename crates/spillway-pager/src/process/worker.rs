@@ -36,6 +36,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) faulting_thread: u32,
     /// Pages of the block fetched last: as many will be wanted next.
     pub(crate) last_block_pages: usize,
+    /// Pages that left and are to be settled: see [`crate::evict::blocks`].
+    pub(crate) left: Vec<u64>,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
@@ -112,6 +114,7 @@ impl<K: Kernel> Worker<K> {
             placed_on: None,
             faulting_thread: 0,
             last_block_pages: 1,
+            left: Vec::new(),
             next_slab: 0,
             crowded: false,
             pages_until_count: 0,

@@ -62,9 +62,13 @@ pub struct Report {
     pub pages_fetched_ahead: u64,
     /// Blocks fetched, by their size in bytes, a power of two (the next lower one).
     pub blocks: BTreeMap<u64, u64>,
-    /// Of the pages fetched ahead in elastic blocks, the share whose block was used up to its end, for the
-    /// next fault came behind it: a lower bound of those used. Absent where it cannot be known.
+    /// Of the pages fetched ahead the share that was used (dcm, section 5.2). In streams, those whose block
+    /// was used up to its end, for the next fault came behind it: a lower bound. In other blocks, of those
+    /// that have left again, those that accessed bits or a fault told of. Absent where it cannot be known.
     pub prefetch_accuracy: Option<f64>,
+    /// Elastic blocks that were taken apart as they left, for no more than half of their pages were
+    /// referenced.
+    pub blocks_reduced: u64,
     /// Pages that the program discarded by system calls of its own, past libc.
     pub pages_found_gone: u64,
     /// Of the pages fetched ahead, those that came while the program used the block before.
@@ -136,9 +140,13 @@ fn blocks(run: &RunState) -> BTreeMap<u64, u64> {
 
 fn prefetch_accuracy(run: &RunState, settings: &Settings) -> Option<f64> {
     let count = |counter| run.counter(counter).load(Ordering::Relaxed);
-    let ahead = count(Counter::PagesFetchedAhead);
-    let is_known = settings.block == Block::Elastic && ahead > 0;
-    is_known.then(|| (count(Counter::PagesAheadUsed) as f64 / ahead as f64).min(1.0))
+    let (ahead, is_seen) = match settings.block {
+        Block::Streams => (count(Counter::PagesFetchedAhead), true),
+        Block::Elastic(_) | Block::Static(_) => {
+            (count(Counter::PagesAheadLeft), count(Counter::UseScans) > 0)
+        }
+    };
+    (is_seen && ahead > 0).then(|| (count(Counter::PagesAheadUsed) as f64 / ahead as f64).min(1.0))
 }
 
 fn fragmentation(run: &RunState) -> Option<f64> {
@@ -188,6 +196,7 @@ impl Report {
             pages_fetched_ahead: count(Counter::PagesFetchedAhead),
             blocks: blocks(run),
             prefetch_accuracy: prefetch_accuracy(run, settings),
+            blocks_reduced: count(Counter::BlocksReduced),
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
             pages_read_ahead: count(Counter::PagesReadAhead),

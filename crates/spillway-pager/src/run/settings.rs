@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use spillway_core::background;
+use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_policy::blocks::MAX_ORDER;
 use spillway_policy::dcm;
 use spillway_store::StoreSpec;
 use thiserror::Error;
@@ -17,31 +19,52 @@ pub const RUN_VARIABLE: &str = "SPILLWAY_RUN";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Block {
-    /// As much as a program's stream of faults has earned, a page to 256 KiB.
+    /// As much as a program's stream of faults has earned, a page to 256 KiB ([`crate::fault::block`]).
     #[default]
-    Elastic,
+    Streams,
+    /// dcm's blocks, which grow to this many bytes and are taken apart again ([`crate::fault::elastic`]).
+    Elastic(Size),
     /// Always what is far of this many bytes, in line with their size.
     Static(Size),
 }
 
-/// The smallest and the largest static block.
-const STATIC_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=2 << 20;
+/// The smallest and the largest block.
+const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=2 << 20;
 
 /// Why a block was not understood.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("'{0}' is no block: write elastic, or a power of two from 4K to 2M")]
+#[error("'{0}' is no block: write streams, elastic, elastic:SIZE, or a power of two from 4K to 2M")]
 pub struct BlockError(String);
+
+impl Block {
+    /// Elastic blocks as the paper has them: 4 to 64 KiB (dcm, section 4.2).
+    pub const PAPER: Self = Self::Elastic(Size::from_bytes((PAGE_SIZE as u64) << MAX_ORDER));
+
+    /// Blocks grow and are taken apart.
+    #[must_use]
+    pub fn is_elastic(self) -> bool {
+        matches!(self, Self::Elastic(_))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let size = |text: &str| {
+            let size = text.parse::<Size>().ok()?;
+            (size.bytes().is_power_of_two() && BLOCK_BYTES.contains(&size.bytes())).then_some(size)
+        };
+        match text.strip_prefix("elastic:") {
+            Some(largest) => size(largest).map(Self::Elastic),
+            None if text == "streams" => Some(Self::Streams),
+            None if text == "elastic" => Some(Self::PAPER),
+            None => size(text).map(Self::Static),
+        }
+    }
+}
 
 impl FromStr for Block {
     type Err = BlockError;
 
     fn from_str(text: &str) -> Result<Self, BlockError> {
-        if text == "elastic" {
-            return Ok(Self::Elastic);
-        }
-        let size = text.parse::<Size>().ok();
-        let size = size.filter(|size| size.bytes().is_power_of_two() && STATIC_BYTES.contains(&size.bytes()));
-        size.map(Self::Static).ok_or_else(|| BlockError(text.to_owned()))
+        Self::parse(text).ok_or_else(|| BlockError(text.to_owned()))
     }
 }
 
@@ -139,11 +162,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_elastic_or_powers_of_two_of_pages() {
-        assert_eq!("elastic".parse(), Ok(Block::Elastic));
+    fn blocks_are_streams_elastic_or_powers_of_two_of_pages() {
+        let kib = |kib: u64| Size::from_bytes(kib << 10);
+        assert_eq!("streams".parse(), Ok(Block::Streams));
+        assert_eq!(Block::default(), Block::Streams);
+        assert_eq!("elastic".parse(), Ok(Block::Elastic(kib(64))));
+        assert_eq!("elastic:64K".parse(), Ok(Block::PAPER));
+        assert_eq!("elastic:2M".parse(), Ok(Block::Elastic(kib(2048))));
         assert_eq!("4K".parse(), Ok(Block::Static(Size::from_bytes(4096))));
         assert_eq!("2M".parse(), Ok(Block::Static(Size::from_bytes(2 << 20))));
-        for wrong in ["", "2K", "4M", "12K", "big", "-4K"] {
+        for wrong in
+            ["", "2K", "4M", "12K", "big", "-4K", "elastic:", "elastic:4M", "elastic:12K", "streams:64K"]
+        {
             assert_eq!(wrong.parse::<Block>(), Err(BlockError(wrong.to_owned())));
         }
     }

@@ -80,8 +80,13 @@ pub enum Counter {
     PagesFoundGone,
     /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
     NativeBytes,
-    /// Of the pages fetched ahead, those of blocks behind whose end the next fault of their stream came.
+    /// Of the pages fetched ahead, those that were used: in streams, those of blocks behind whose end the
+    /// next fault came; else, of [`Self::PagesAheadLeft`], those that were seen to be used.
     PagesAheadUsed,
+    /// Of the pages fetched ahead in elastic or static blocks, those that have left again.
+    PagesAheadLeft,
+    /// Elastic blocks taken apart as they left.
+    BlocksReduced,
     /// Pages of zeros made, by copying or for the reserve.
     ZeroedPages,
     /// Pages mapped from the shared page of zeros, by their first read.

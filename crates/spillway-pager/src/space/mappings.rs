@@ -103,7 +103,7 @@ impl<K: Kernel> Worker<K> {
     /// meanwhile.
     pub(crate) fn forget(&mut self, range: &Range<usize>, drops: bool) -> usize {
         let mut held = self.forget_native(range, drops);
-        let parts = self.engine.regions().take(range);
+        let parts = self.engine.take_regions(range);
         for (part, _) in parts {
             let target = target_of(part.clone());
             if !planted!(K, "forgotten-before-unregistered") {

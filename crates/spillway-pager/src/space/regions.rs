@@ -59,6 +59,12 @@ impl Regions {
         self.by_start.range(..=address).next_back().is_some_and(|(_, (end, _))| address < *end)
     }
 
+    /// Whether all of a range is managed.
+    #[must_use]
+    pub fn cover(&self, range: &Range<usize>) -> bool {
+        self.within(range).iter().map(|(part, _)| part.len()).sum::<usize>() == range.len()
+    }
+
     /// All ranges, in the order of their addresses.
     pub fn iter(&self) -> impl Iterator<Item = (Range<usize>, OnFork)> + '_ {
         self.by_start.iter().map(|(&start, &(end, on_fork))| (start..end, on_fork))
@@ -164,6 +170,8 @@ mod tests {
                         prop_assert_eq!(&found[range.clone()], &model[range]);
                     }
                 }
+                let covers = model[start..start + length].iter().all(Option::is_some);
+                prop_assert_eq!(regions.cover(&(start..start + length)), covers);
                 for (address, wish) in model.iter().enumerate() {
                     prop_assert_eq!(regions.contains(address), wish.is_some());
                 }

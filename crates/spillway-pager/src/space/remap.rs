@@ -24,7 +24,7 @@ impl<K: Kernel> Worker<K> {
             return 0;
         }
         self.manage_native(&range);
-        let parts = engine.regions().take(&range);
+        let parts = engine.take_regions(&range);
         let mut words = Vec::new();
         for (part, _) in &parts {
             let _ = self.at.kernel.unregister(target_of(part.clone()));

@@ -73,6 +73,9 @@ impl<K: Kernel> Worker<K> {
         let table = &self.engine.table;
         let is_known = self.at.kernel.accesses(range, &mut |page_number, accessed| {
             table.set_use(page_number, table.use_of(page_number).after_scan(accessed));
+            if accessed {
+                self.note_used(page_number);
+            }
         });
         if is_known {
             self.at.kernel.forget_accesses(range);
