@@ -13,6 +13,16 @@ use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
+/// How much is evicted at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// What pays best by the page: [`BATCH_PAGES`].
+    Batch,
+    /// Beside a read that is under way: at most so many pages, and none is waited for that must be written
+    /// to a store far away.
+    Beside(usize),
+}
+
 impl<K: Kernel> Worker<K> {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.
     pub(crate) fn evict_batch(&mut self) -> usize {
@@ -23,20 +33,30 @@ impl<K: Kernel> Worker<K> {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
-        let freed = self.fill_inactive() + self.write_back_batch();
+        let unmapped = self.fill_inactive();
+        let freed = if self.may_write() { unmapped + self.write_back_batch() } else { unmapped };
         if self.engine.use_scan.is_due(self.engine.departures.count()) {
             self.at.wake_evictor();
         }
         freed
     }
 
+    /// Far away, writing takes longer than a read: the evictor does it.
+    fn may_write(&self) -> bool {
+        self.pace == Pace::Batch || self.at.low_headroom_pages == 0
+    }
+
     /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
     pub(crate) fn batch_pages(&self) -> usize {
         const TRIED_WITHOUT_ROOM: usize = 2;
+        let most = match self.pace {
+            Pace::Batch => BATCH_PAGES,
+            Pace::Beside(pages) => pages.min(BATCH_PAGES),
+        };
         if !self.engine.stores_full.load(Ordering::Relaxed) {
-            return BATCH_PAGES;
+            return most;
         }
-        self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, BATCH_PAGES)
+        self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, most)
     }
 
     /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many were

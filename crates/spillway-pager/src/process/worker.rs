@@ -9,6 +9,8 @@ use spillway_core::page_word::{PageInfo, PageWord};
 use spillway_store::{Lane, StoreError};
 use spillway_sys::ranges::BounceRange;
 
+use crate::evict::batch::Pace;
+use crate::fault::overlap::Posted;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::process::attachment::Attachment;
@@ -36,6 +38,10 @@ pub struct Worker<K: Kernel> {
     pub(crate) faulting_thread: u32,
     /// Pages of the block fetched last: as many will be wanted next.
     pub(crate) last_block_pages: usize,
+    /// What the fault that is served has posted.
+    pub(crate) posted: Option<Posted>,
+    /// How much is evicted at a time.
+    pub(crate) pace: Pace,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
@@ -112,6 +118,8 @@ impl<K: Kernel> Worker<K> {
             placed_on: None,
             faulting_thread: 0,
             last_block_pages: 1,
+            posted: None,
+            pace: Pace::Batch,
             next_slab: 0,
             crowded: false,
             pages_until_count: 0,
