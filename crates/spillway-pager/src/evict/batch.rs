@@ -10,18 +10,9 @@ use spillway_policy::use_history::UseHistory;
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
+use crate::process::in_flight::Pace;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
-
-/// How much is evicted at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// What pays best by the page: [`BATCH_PAGES`].
-    Batch,
-    /// Beside a read that is under way: at most so many pages, and none is waited for that must be written
-    /// to a store far away.
-    Beside(usize),
-}
 
 impl<K: Kernel> Worker<K> {
     /// Evicts up to a batch of this process's pages. Returns how many frames that freed.

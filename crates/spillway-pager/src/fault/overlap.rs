@@ -27,24 +27,15 @@ use std::ops::Range;
 
 use spillway_core::page_word::PageInfo;
 
-use crate::evict::batch::Pace;
 use crate::evict::charge::Origin;
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::Failure;
+use crate::process::in_flight::{Pace, Posted};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
 /// Pages that leave beside a read of few.
 const BESIDE_PAGES: usize = 16;
-
-/// A read under way.
-pub(crate) struct Posted {
-    store: usize,
-    /// Of the run: the faulting page's, then its followers'.
-    slots: Vec<u32>,
-    /// The faulting page is charged; its followers are in every case.
-    is_charged: bool,
-}
 
 impl<K: Kernel> Worker<K> {
     /// Reads from this store are posted.

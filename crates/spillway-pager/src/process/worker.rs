@@ -9,12 +9,11 @@ use spillway_core::page_word::{PageInfo, PageWord};
 use spillway_store::{Lane, StoreError};
 use spillway_sys::ranges::BounceRange;
 
-use crate::evict::batch::Pace;
-use crate::fault::overlap::Posted;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::process::attachment::Attachment;
 use crate::process::engine::{Engine, UNNEEDED_SLOTS};
+use crate::process::in_flight::{Pace, Posted};
 
 /// What a pager thread works with.
 pub struct Worker<K: Kernel> {
