@@ -171,7 +171,7 @@ struct SimLane {
     posted: Option<Posted>,
 }
 
-/// Reads under way.
+/// Reads that are under way.
 struct Posted {
     slots: Vec<u32>,
     fates: Vec<Fate>,

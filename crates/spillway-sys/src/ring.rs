@@ -10,6 +10,8 @@ use io_uring::{IoUring, opcode, squeue};
 use rustix::io::{Errno, Result};
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 
+use crate::page::PAGE_SIZE;
+
 /// Buffers of one transfer are limited by the kernel (UIO_MAXIOV).
 pub const MAX_BUFFERS: usize = 1024;
 
@@ -69,9 +71,7 @@ pub struct Ring {
 /// A page where direct I/O wants it.
 #[derive(Clone)]
 #[repr(align(4096))]
-struct AlignedPage([u8; PAGE_BYTES]);
-
-const PAGE_BYTES: usize = 4096;
+struct AlignedPage([u8; PAGE_SIZE]);
 
 /// Tells completions of posted reads from those of a batch.
 const IS_POSTED: u64 = 1 << 63;
@@ -113,7 +113,7 @@ impl Ring {
         let PostedReads { pages, reads, .. } = &mut self.posted;
         let wanted = places.iter().map(|(_, pages)| pages).sum();
         if pages.len() < wanted {
-            pages.resize(wanted, AlignedPage([0; PAGE_BYTES]));
+            pages.resize(wanted, AlignedPage([0; PAGE_SIZE]));
         }
         reads.clear();
         let mut first = 0;
@@ -122,7 +122,7 @@ impl Ring {
             let entry = opcode::Read::new(
                 Fixed(0),
                 memory.as_mut_ptr().cast(),
-                u32::try_from(count * PAGE_BYTES).map_err(|_| Errno::INVAL)?,
+                u32::try_from(count * PAGE_SIZE).map_err(|_| Errno::INVAL)?,
             );
             let entry = entry.offset(offset).build().user_data(IS_POSTED | number as u64);
             // SAFETY: the pages are the ring's own. They are neither touched nor moved until nothing is in
@@ -142,12 +142,12 @@ impl Ring {
 
     /// Waits for what was posted, and hands over each page that has come whole, in their order; the error of
     /// the read that the others were part of.
-    pub fn complete_reads(&mut self) -> Result<Vec<Result<&[u8; 4096]>>> {
+    pub fn complete_reads(&mut self) -> Result<Vec<Result<&[u8; PAGE_SIZE]>>> {
         self.await_posted()?;
         let PostedReads { pages, reads, .. } = &self.posted;
         let whole = |&(first, count, outcome): &(usize, usize, Result<usize>)| {
             pages[first..first + count].iter().enumerate().map(move |(index, page)| match outcome {
-                Ok(bytes) if bytes >= (index + 1) * PAGE_BYTES => Ok(&page.0),
+                Ok(bytes) if bytes >= (index + 1) * PAGE_SIZE => Ok(&page.0),
                 Ok(_) => Err(Errno::IO),
                 Err(errno) => Err(errno),
             })

@@ -14,11 +14,11 @@
 //!
 //! No deadlock: an eviction locks its victims only where nobody has them. It waits for a word in one place,
 //! for a page of its own write-back that was touched meanwhile (`evict/write_back.rs`). Say that X, which
-//! serves a fault, waits there for Y. Y locked that page after X's write-back had begun, for until then it was
-//! X's to lock, and X locked all that it has before that. If Y waits in the same way, its write-back began
-//! after it had locked what it has: the write-backs of those who wait for each other begin one after the
-//! other, and a circle would have one begin before itself. For room nobody waits here who has more than one
-//! word.
+//! serves a fault, waits there for Y. Y locked that page after X's write-back had begun, for until then it
+//! was X's to lock, and X locked all that it has before that. If Y waits in the same way, its write-back
+//! began after it had locked what it has: the write-backs of those who wait for each other begin one after
+//! the other, and a circle would have one begin before itself. For room nobody waits here who has more than
+//! one word.
 //!
 //! Nothing dangles: the lane reads into memory of its own until the read is completed, and the slots are
 //! those of locked pages, written by nobody meanwhile.

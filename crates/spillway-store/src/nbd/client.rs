@@ -263,7 +263,7 @@ struct Batch {
 enum Posted {
     /// Their requests are sent, and their replies come by the connection next.
     UnderWay(Vec<u32>, Batch),
-    /// All are fetched.
+    /// All of them are fetched.
     Kept(Kept),
 }
 

@@ -216,7 +216,7 @@ struct ShmLane {
 enum Posted {
     /// The first `submitted` of them are in the ring.
     UnderWay { slots: Vec<u32>, submitted: usize },
-    /// All are fetched.
+    /// All of them are fetched.
     Kept(Kept),
 }
 
