@@ -262,8 +262,7 @@ impl Startup {
         // microseconds, and its threads for two of ours would be in each other's way.
         let classes = || stores.iter().map(|open| open.store.latency_class());
         let waits = classes().any(|class| class == LatencyClass::Remote);
-        // Both ends of a ring poll: a leader's CPU counts as idle, so the donor would poll there.
-        let has_ring = stores.iter().any(|open| open.store.uri().starts_with("shm:"));
+        let has_donor = classes().any(LatencyClass::waits_for_others);
         let writes_long = classes().any(|class| class == LatencyClass::Compression);
         let headroom_pages = (limit_pages / 64).clamp(16, 512);
         let status = ProcessStatus::open().ok().map(|status| shared.share(status));
@@ -284,7 +283,7 @@ impl Startup {
             run,
             entry: welcome.entry,
             stores,
-            handlers: FaultHandlers::new(!has_ring, waits),
+            handlers: FaultHandlers::new(has_donor),
             placement,
             writes_long,
             low_headroom_pages: if waits { headroom_pages } else { 0 },

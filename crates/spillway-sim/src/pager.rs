@@ -106,7 +106,7 @@ fn attachment(world: &World, process: usize, run: &'static RunState) -> Attachme
         run,
         entry: world.processes[process].entry,
         // A leader is a matter of CPUs, of which there are none here.
-        handlers: FaultHandlers::new(false, false),
+        handlers: FaultHandlers::new(true),
         placement: None,
         low_headroom_pages: if waits { headroom_pages } else { 0 },
         headroom_pages,

@@ -51,9 +51,6 @@ fn run(handler: Handler) -> ! {
                     let process = worker.at.process();
                     process.busy_handlers().fetch_add(1, Ordering::Relaxed);
                     handlers.note(fault.thread_id);
-                    if may_lead {
-                        handlers.begin();
-                    }
                     worker.answer(fault);
                     process.busy_handlers().fetch_sub(1, Ordering::Relaxed);
                     if may_lead {

@@ -5,16 +5,13 @@
 //! all the faults, one handler reads them all: the *leader*, on that thread's CPU, under SCHED_IDLE. A CPU
 //! that runs nothing but idle-class threads counts as idle where the kernel looks for a place for the woken
 //! thread, so that thread stays, and the leader gives way to it at once. With several faulting threads, or
-//! where the leader does not get its turn or waits for a store that does not answer, all handlers read (the
-//! *crowd*).
+//! where the leader does not get its turn, all handlers read (the *crowd*).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, futex, sched_getaffinity, sched_setaffinity};
-use rustix::time::Timespec;
 use spillway_sys::process::set_idle_class;
 
 use crate::kernel::Kernel;
@@ -42,9 +39,6 @@ const LONGEST_DWELL_NS: u64 = 2_000_000_000;
 const LED_LONG_NS: u64 = 1_000_000_000;
 /// Checks in a row at which the leader waited for its turn.
 const STARVED_CHECKS: u32 = 2;
-/// How often the others look whether the leader waits for a store. Where it still serves the fault that it
-/// served at the last look, they read.
-const STUCK_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Shared by the handlers of a process.
 pub struct FaultHandlers {
@@ -58,10 +52,6 @@ pub struct FaultHandlers {
     dwell_ns: AtomicU64,
     run_time: AtomicU64,
     starved_checks: AtomicU32,
-    /// A store may keep the leader waiting for long.
-    may_wait: bool,
-    /// Faults that the one that may lead has begun and ended: odd while it serves one.
-    turns: AtomicU32,
     leads_since_ns: AtomicU64,
     /// Where this process may run.
     cpus: CpuSet,
@@ -85,15 +75,15 @@ pub struct Lead {
 }
 
 impl FaultHandlers {
-    /// A crowd, which may get a leader if it `may_lead`, and if a thread may leave the idle class again. Far
-    /// stores `may_wait`.
+    /// A crowd, which may get a leader if no handler ever waits for a store, and if a thread may leave the
+    /// idle class again.
     #[must_use]
-    pub fn new(may_lead: bool, may_wait: bool) -> Self {
+    pub fn new(waits_for_stores: bool) -> Self {
         let may_return =
             capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE));
         Self {
             mode: AtomicU32::new(CROWD),
-            allowed: may_return && may_lead,
+            allowed: may_return && !waits_for_stores,
             last_thread: AtomicU32::new(0),
             in_a_row: AtomicU32::new(0),
             strangers: AtomicU32::new(0),
@@ -102,8 +92,6 @@ impl FaultHandlers {
             dwell_ns: AtomicU64::new(FIRST_DWELL_NS),
             run_time: AtomicU64::new(0),
             starved_checks: AtomicU32::new(0),
-            may_wait,
-            turns: AtomicU32::new(0),
             leads_since_ns: AtomicU64::new(0),
             cpus: sched_getaffinity(None).unwrap_or_default(),
             evictor: AtomicU32::new(0),
@@ -140,28 +128,14 @@ impl FaultHandlers {
 
     /// For handlers that do not lead: returns when the crowd reads.
     pub fn wait_for_crowd(&self) {
-        let patience = self.may_wait.then_some(STUCK_CHECK);
-        let mut last_turn = 0;
         while self.mode.load(Ordering::Acquire) == SOLO {
-            let ended = futex::wait(&self.mode, futex::Flags::PRIVATE, SOLO, patience.as_ref());
-            let turn = self.turns.load(Ordering::Relaxed);
-            let serves = !turn.is_multiple_of(2);
-            if ended == Err(Errno::TIMEDOUT) && serves && turn == last_turn {
-                self.gather(FIRST_DWELL_NS);
-            }
-            last_turn = turn;
+            let _ = futex::wait(&self.mode, futex::Flags::PRIVATE, SOLO, None);
         }
-    }
-
-    /// For the handler that may lead: it begins to serve a fault.
-    pub fn begin(&self) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// For the handler that may lead, after each fault that it read: follows the faulting thread, takes the
     /// lead or gives it up. `home` is where it belongs in a crowd.
     pub fn steer(&self, lead: &mut Lead, home: Option<usize>) {
-        self.turns.fetch_add(1, Ordering::Relaxed);
         lead.faults += 1;
         if !self.allowed || !lead.faults.is_multiple_of(CHECK_EVERY) {
             return;
@@ -329,48 +303,25 @@ mod tests {
 
     #[test]
     fn one_thread_makes_a_leader_and_strangers_a_crowd() {
-        let handlers = FaultHandlers::new(true, false);
+        let handlers = FaultHandlers::new(false);
         if !handlers.allowed {
             eprintln!("without CAP_SYS_NICE there is no leader");
-            assert!(FaultHandlers::new(false, true).watch().is_none());
+            assert!(FaultHandlers::new(true).watch().is_none());
             return;
         }
         let mut lead = Lead::default();
-        serve_alone(&handlers, &mut lead);
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        for _ in 0..ALONE_FAULTS + CHECK_EVERY {
+            handlers.note(own);
+            handlers.steer(&mut lead, None);
+        }
         assert_eq!(handlers.mode.load(Ordering::Relaxed), SOLO);
         assert!(lead.cpu.is_some() && handlers.watch().is_some());
         for n in 0..CHECK_EVERY {
             handlers.note(n % 2);
-            handlers.begin();
             handlers.steer(&mut lead, None);
         }
         assert_eq!(handlers.mode.load(Ordering::Relaxed), CROWD);
         handlers.wait_for_crowd();
-    }
-
-    /// Serves faults of this thread until there should be a leader.
-    fn serve_alone(handlers: &FaultHandlers, lead: &mut Lead) {
-        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        for _ in 0..ALONE_FAULTS + CHECK_EVERY {
-            handlers.note(own);
-            handlers.begin();
-            handlers.steer(lead, None);
-        }
-    }
-
-    #[test]
-    fn who_waits_for_a_leader_that_waits_for_a_store_reads_too() {
-        let handlers = FaultHandlers::new(true, true);
-        let mut lead = Lead::default();
-        serve_alone(&handlers, &mut lead);
-        std::thread::scope(|scope| {
-            let other = scope.spawn(|| handlers.wait_for_crowd());
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            assert_eq!(other.is_finished(), !handlers.allowed, "it serves nothing, so it does not wait");
-            handlers.begin();
-            other.join().unwrap();
-        });
-        assert_eq!(handlers.mode.load(Ordering::Relaxed), CROWD);
-        handlers.steer(&mut lead, None);
     }
 }
