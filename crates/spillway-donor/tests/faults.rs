@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use spillway_nbd::handshake::{self as hs, ClientOption, ExportFlags, OptionReply};
 use spillway_nbd::transmission::{ChunkFlags, Command, ReplyHead, Request, chunk};
 use spillway_store::StoreError;
-use spillway_store::testing::{expect_pages, open_store, pages, read, write};
+use spillway_store::testing::{complete, expect_pages, open_store, pages, read, write};
 
 use common::Running;
 
@@ -110,14 +110,48 @@ fn connections_that_are_reset_again_and_again_lose_nothing() {
             let outcomes = write(&mut *lane, slots, content);
             assert!(outcomes.iter().all(Result::is_ok), "{:?}", outcomes[0]);
         }
-        for (slots, content) in slots.chunks(8).zip(content.chunks(8)) {
-            expect_pages(&mut *lane, slots, content);
+        for (number, (slots, content)) in slots.chunks(8).zip(content.chunks(8)).enumerate() {
+            if number % 2 == 0 {
+                expect_pages(&mut *lane, slots, content);
+                continue;
+            }
+            // The connection is lost before, between and after the two.
+            lane.post_reads(slots);
+            let back = complete(&mut *lane, slots);
+            assert!(back.into_iter().zip(content).all(|(back, page)| back.as_ref() == Ok(page)));
         }
         lane.discard(&slots[..16]);
     }
     let connections = proxy.connections.load(Ordering::Relaxed);
     eprintln!("{connections} connections");
     assert!(connections > 20, "only {connections} connections: nothing was reset");
+}
+
+#[test]
+fn a_donor_that_dies_between_post_and_completion_is_given_up() {
+    for (name, uri) in [("tcp", 0), ("unix", 1), ("rings", 2)] {
+        let donor = Running::start(MIB);
+        let uri = match uri {
+            0 => format!("nbd://{}/e?reconnect=0.2", donor.tcp),
+            1 => format!("nbd+unix:///e?socket={}&reconnect=0.2", donor.socket.display()),
+            _ => format!("shm:{}?reconnect=0.2", donor.shm),
+        };
+        let (_parts, store) = open_store(&uri);
+        let mut lane = store.open_lane().unwrap();
+        let content = pages(2, 1);
+        assert!(write(&mut *lane, &[0, 9], &content).iter().all(Result::is_ok));
+        lane.post_reads(&[0, 9]);
+        drop(donor);
+        // It may have answered before it died.
+        for (outcome, page) in complete(&mut *lane, &[0, 9]).into_iter().zip(&content) {
+            match outcome {
+                Ok(back) => assert!(back == *page, "{name}: another page"),
+                Err(error) => assert!(matches!(error, StoreError::Gone { .. }), "{name}: {error}"),
+            }
+        }
+        lane.post_reads(&[0]);
+        assert!(read(&mut *lane, &[9])[0].is_err(), "{name}");
+    }
 }
 
 #[test]

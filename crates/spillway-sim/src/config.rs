@@ -181,6 +181,8 @@ pub struct Config {
     pub victim_window_pages: usize,
     /// Pages of zeros that are kept ready, at most.
     pub reserve_pages: u64,
+    /// Reads are posted, and room is made while they are under way.
+    pub overlap: bool,
     /// What kernel and machine do now and then.
     pub machine: Machine,
     /// What the program does.
@@ -279,6 +281,7 @@ impl Config {
             return_percent: draws.pick(&[0, 25, 25]),
             victim_window_pages: draws.pick(&[0, 64, 256]),
             reserve_pages: draws.pick(&[0, 128, 1024]),
+            overlap: !seed.is_multiple_of(5),
             machine,
             habits,
             kills_at: (0..kills).map(|_| draws.within(200..=60_000)).collect(),

@@ -13,6 +13,7 @@ use spillway_pager::space::regions::Regions;
 use spillway_policy::blocks::{Blocks, LARGEST_ORDER};
 
 use crate::space::Mapped;
+use crate::store_model::UnderWay;
 use crate::tasks::Wait;
 use crate::world::World;
 
@@ -127,6 +128,10 @@ impl World {
             let lost: Vec<&u32> = held.iter().filter(|slot| !slots.contains_key(slot)).collect();
             let foreign: Vec<&u32> = known.iter().filter(|slot| !held.contains(slot)).collect();
             return Some(format!("slots {lost:?} are held for no page, and {foreign:?} are not held"));
+        }
+        let own = |request: &&UnderWay| request.process == Some(process);
+        if let Some(request) = self.stores.iter().flat_map(|store| &store.under_way).find(own) {
+            return Some(format!("slot {} is asked for, and nobody waits for the answer", request.slot));
         }
         let total = engine.frames.all().pages();
         let free = engine.frames.free_count();

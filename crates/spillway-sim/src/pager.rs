@@ -8,7 +8,7 @@ use spillway_pager::inline::Inline;
 use spillway_pager::process::attachment::{Attachment, OpenStore};
 use spillway_pager::process::engine::{Engine, EngineConfig};
 use spillway_pager::process::worker::Worker;
-use spillway_pager::run::settings::{Block, FaultMode, PoolSettings, Settings};
+use spillway_pager::run::settings::{Block, FaultMode, FetchSettings, PoolSettings, Settings};
 use spillway_pager::run::state::{Counter, RunState, slot_ranges};
 use spillway_pager::threads::calls::Operation;
 use spillway_pager::threads::leader::FaultHandlers;
@@ -84,6 +84,7 @@ fn settings(world: &World) -> Settings {
             victim_window_pages: config.victim_window_pages,
             ..PoolSettings::default()
         },
+        fetch: FetchSettings { overlap: config.overlap },
     }
 }
 

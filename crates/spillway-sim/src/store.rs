@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pager::kernel::Kernel;
 use spillway_store::{Lane, LatencyClass, ReadRequest, Room, Store, StoreError, WriteRequest};
 
 use crate::config::StoreKind;
 use crate::contents::SCRIBBLE;
+use crate::process::SimKernel;
 use crate::store_model::{Fate, StoreModel, UnderWay};
 use crate::world::{self, World, with};
 
@@ -147,7 +149,9 @@ impl Store for SimStore {
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
         let inner = self.inner.as_ref().map(|inner| inner.open_lane()).transpose()?;
-        Ok(Box::new(SimLane { number: self.number, capacity_slots: self.capacity_slots, inner }))
+        let can_post = self.latency_class.waits_for_others();
+        let (number, capacity_slots) = (self.number, self.capacity_slots);
+        Ok(Box::new(SimLane { number, capacity_slots, inner, can_post, posted: None }))
     }
 
     fn room(&self) -> Option<Room> {
@@ -163,6 +167,16 @@ struct SimLane {
     number: usize,
     capacity_slots: u32,
     inner: Option<Box<dyn Lane>>,
+    can_post: bool,
+    posted: Option<Posted>,
+}
+
+/// Reads that are under way.
+struct Posted {
+    slots: Vec<u32>,
+    fates: Vec<Fate>,
+    /// When they are answered.
+    there_ns: u64,
 }
 
 fn shuffled(count: usize) -> Vec<usize> {
@@ -275,22 +289,42 @@ impl Lane for SimLane {
     }
 
     fn read(&mut self, batch: &mut [ReadRequest<'_>]) {
-        let number = self.number;
-        let fates: Vec<Fate> = batch
-            .iter()
-            .map(|request| with(|world| world.begin_request(number, request.slot, false)))
-            .collect();
+        let slots: Vec<u32> = batch.iter().map(|request| request.slot).collect();
+        let fates = self.ask_for(&slots);
         world::turn();
         self.wait_for_answers();
-        for index in shuffled(batch.len()) {
-            let request = &mut batch[index];
-            request.outcome = match fates[index] {
-                Fate::Done if request.slot < self.capacity_slots => self.load(request.slot, request.page),
-                fate => Err(with(|world| world.stores[number].error(fate))),
-            };
-            world::turn();
-            with(|world| world.end_request(number, request.slot, false));
+        self.take_answers(&fates, batch);
+    }
+
+    fn can_post(&self) -> bool {
+        self.can_post
+    }
+
+    fn post_reads(&mut self, slots: &[u32]) {
+        let number = self.number;
+        if let Some(posted) = &self.posted {
+            world::fail(|| format!("the reads of slots {:?} were posted and forgotten", posted.slots));
         }
+        let fates = self.ask_for(slots);
+        let latency_ns = with(|world| world.latency(number)).map_or(0, |latency| latency.as_nanos() as u64);
+        let there_ns = SimKernel::now_ns() + latency_ns;
+        self.posted = Some(Posted { slots: slots.to_vec(), fates, there_ns });
+        world::turn();
+    }
+
+    fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
+        let Some(posted) = self.posted.take() else { return self.read(batch) };
+        if !posted.slots.iter().eq(batch.iter().map(|request| &request.slot)) {
+            return world::fail(|| format!("other reads are completed than slots {:?}", posted.slots));
+        }
+        let left_ns = posted.there_ns.saturating_sub(SimKernel::now_ns());
+        match left_ns {
+            0 => world::turn(),
+            _ => {
+                world::wait(crate::tasks::Wait::Sleep, Some(Duration::from_nanos(left_ns)));
+            }
+        }
+        self.take_answers(&posted.fates, batch);
     }
 
     fn page(&self, slot: u32) -> Option<&Page> {
@@ -314,6 +348,28 @@ impl Lane for SimLane {
             });
         });
         world::turn();
+    }
+}
+
+impl SimLane {
+    /// Takes up reads, with what becomes of them.
+    fn ask_for(&self, slots: &[u32]) -> Vec<Fate> {
+        let number = self.number;
+        slots.iter().map(|&slot| with(|world| world.begin_request(number, slot, false))).collect()
+    }
+
+    /// Answers reads, in any order.
+    fn take_answers(&mut self, fates: &[Fate], batch: &mut [ReadRequest<'_>]) {
+        let number = self.number;
+        for index in shuffled(batch.len()) {
+            let request = &mut batch[index];
+            request.outcome = match fates[index] {
+                Fate::Done if request.slot < self.capacity_slots => self.load(request.slot, request.page),
+                fate => Err(with(|world| world.stores[number].error(fate))),
+            };
+            world::turn();
+            with(|world| world.end_request(number, request.slot, false));
+        }
     }
 }
 
@@ -374,6 +430,23 @@ mod tests {
                 assert_eq!(read(lane, 2), Ok(PAGE));
             });
         }
+    }
+
+    #[test]
+    fn a_read_is_under_way_until_it_is_completed() {
+        in_world(StoreKind::Remote, StoreFaults::default(), |lane| {
+            assert_eq!(write(lane, &[3, 1]), [true; 2]);
+            lane.post_reads(&[1, 3]);
+            assert_eq!(with(|world| world.stores[0].under_way.len()), 2);
+            assert_eq!(write(lane, &[2]), [true], "beside it");
+            let mut pages = [[1; PAGE_SIZE]; 2];
+            let [first, second] = &mut pages;
+            lane.complete_reads(&mut [
+                ReadRequest { slot: 1, page: first, outcome: Ok(()) },
+                ReadRequest { slot: 3, page: second, outcome: Ok(()) },
+            ]);
+            assert!(pages == [PAGE; 2] && with(|world| world.stores[0].under_way.is_empty()));
+        });
     }
 
     #[test]

@@ -23,6 +23,7 @@ use spillway_core::size::Size;
 use spillway_sys::ring::{Buffer, Ring, Transfer};
 
 use crate::memory::{for_each_run, no_such_slot};
+use crate::posted::are_of;
 use crate::{Lane, LatencyClass, ReadRequest, Room, SharedParts, Store, StoreError, StoreSpec, WriteRequest};
 
 /// Transfers that a lane keeps in flight.
@@ -216,7 +217,7 @@ impl Store for FileStore {
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
         let ring = Ring::open(IN_FLIGHT, &self.file.fd).ok();
-        Ok(Box::new(FileLane { file: self.file.clone(), ring, bounce: Vec::new() }))
+        Ok(Box::new(FileLane { file: self.file.clone(), ring, bounce: Vec::new(), posted: Vec::new() }))
     }
 
     /// The file system may have less than the size that the user gave.
@@ -241,6 +242,8 @@ struct FileLane {
     ring: Option<Ring>,
     /// Stands in for pages that are not aligned.
     bounce: Vec<AlignedPage>,
+    /// The slots of the reads that are posted.
+    posted: Vec<u32>,
 }
 
 impl FileLane {
@@ -306,6 +309,42 @@ impl Lane for FileLane {
                 *request.page = aligned.0;
             }
             request.outcome = outcome.map_err(|errno| self.file.error("reading", request.slot, errno));
+        }
+    }
+
+    fn can_post(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    fn post_reads(&mut self, slots: &[u32]) {
+        self.posted.clear();
+        let Some(ring) = &mut self.ring else { return };
+        // Those that are none fail when they are read.
+        if slots.iter().any(|&slot| slot >= self.file.slots) {
+            return;
+        }
+        let mut sorted = slots.to_vec();
+        sorted.sort_unstable();
+        let runs = sorted.chunk_by(|one, next| one.checked_add(1) == Some(*next));
+        let places: Vec<_> = runs.map(|run| (offset_of(run[0]), run.len())).collect();
+        if ring.post_reads(&places).is_ok() {
+            self.posted.extend_from_slice(slots);
+        }
+    }
+
+    fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
+        let is_posted = are_of(&self.posted, batch);
+        self.posted.clear();
+        let pages = self.ring.as_mut().filter(|_| is_posted).and_then(|ring| ring.complete_reads().ok());
+        let Some(pages) = pages.filter(|pages| pages.iter().all(Result::is_ok)) else {
+            // Page by page where need be, which says what is wrong with which.
+            return self.read(batch);
+        };
+        let mut requests: Vec<_> = batch.iter_mut().collect();
+        requests.sort_unstable_by_key(|request| request.slot);
+        for (request, page) in requests.into_iter().zip(pages.into_iter().flatten()) {
+            *request.page = *page;
+            request.outcome = Ok(());
         }
     }
 
@@ -470,7 +509,7 @@ mod tests {
             was_full: AtomicBool::new(false),
         };
         let ring = ring.then(|| Ring::open(IN_FLIGHT, &file.fd).unwrap());
-        FileLane { file: Arc::new(file), ring, bounce: Vec::new() }
+        FileLane { file: Arc::new(file), ring, bounce: Vec::new(), posted: Vec::new() }
     }
 
     #[test]

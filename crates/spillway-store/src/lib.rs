@@ -12,6 +12,7 @@ mod file;
 mod memory;
 pub mod nbd;
 mod open;
+mod posted;
 mod ram;
 pub mod shm;
 pub mod spec;
@@ -106,6 +107,22 @@ pub trait Lane: Send {
 
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
+
+    /// Whether reads can be under way while their caller does something else.
+    fn can_post(&self) -> bool {
+        false
+    }
+
+    /// Sends for pages that were written before, and returns at once; [`Self::complete_reads`] fetches them.
+    /// They come into memory of the lane's own, so the caller may do what it likes meanwhile, with this lane
+    /// too, or never fetch them: what is posted next replaces them. A slot that is written between the two
+    /// calls may come either way. What cannot be sent now is sent for at completion.
+    fn post_reads(&mut self, _slots: &[u32]) {}
+
+    /// Fetches what was posted. Where that were other slots than the batch's, or none, it is [`Self::read`].
+    fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
+        self.read(batch);
+    }
 
     /// The page in a slot that was written before, where the store keeps it as it is in memory of this
     /// process. Whoever holds the slot sees to it that nobody writes there meanwhile.

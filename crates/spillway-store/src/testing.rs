@@ -93,13 +93,22 @@ pub fn fill(lane: &mut dyn Lane, slots: &[u32], pages: &[Page]) -> usize {
 
 /// Reads `slots` in one batch.
 pub fn read(lane: &mut dyn Lane, slots: &[u32]) -> Vec<Result<Page, StoreError>> {
+    fetch(slots, |batch| lane.read(batch))
+}
+
+/// Completes the read of `slots`, which was posted.
+pub fn complete(lane: &mut dyn Lane, slots: &[u32]) -> Vec<Result<Page, StoreError>> {
+    fetch(slots, |batch| lane.complete_reads(batch))
+}
+
+fn fetch(slots: &[u32], read: impl FnOnce(&mut [ReadRequest<'_>])) -> Vec<Result<Page, StoreError>> {
     let mut pages = vec![[0xEE; PAGE_SIZE]; slots.len()];
     let mut batch: Vec<_> = slots
         .iter()
         .zip(&mut pages)
         .map(|(slot, page)| ReadRequest { slot: *slot, page, outcome: Ok(()) })
         .collect();
-    lane.read(&mut batch);
+    read(&mut batch);
     let outcomes: Vec<_> = batch.into_iter().map(|request| request.outcome).collect();
     outcomes.into_iter().zip(pages).map(|(outcome, page)| outcome.map(|()| page)).collect()
 }
@@ -117,6 +126,7 @@ pub fn check_store(uri: &str) {
     check_lanes_side_by_side(uri);
     check_two_openings(uri);
     check_wrong_slots(uri);
+    check_posted_reads(uri);
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +134,8 @@ enum Step {
     Write(Vec<(u32, u64)>),
     Read(Vec<u32>),
     Discard(Vec<u32>),
+    /// Posts a read, does something beside it, and completes the read of what that did not change.
+    Post(Vec<u32>, Box<Step>),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -135,6 +147,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => slots().prop_map(Step::Read),
         1 => slots().prop_map(Step::Discard),
     ];
+    let step = (step, prop::option::of(slots())).prop_map(|(step, posted)| match posted {
+        Some(slots) => Step::Post(slots, Box::new(step)),
+        None => step,
+    });
     prop::collection::vec(step, 1..40)
 }
 
@@ -178,6 +194,18 @@ fn run_step(lane: &mut dyn Lane, model: &mut HashMap<u32, u64>, step: Step) -> R
         Step::Discard(slots) => {
             lane.discard(&slots);
             model.retain(|slot, _| !slots.contains(slot));
+        }
+        Step::Post(slots, beside) => {
+            let held: Vec<_> = slots.into_iter().filter(|slot| model.contains_key(slot)).collect();
+            let before = model.clone();
+            lane.post_reads(&held);
+            run_step(lane, model, *beside)?;
+            for (slot, back) in held.iter().zip(complete(lane, &held)) {
+                if model.get(slot) == before.get(slot) {
+                    let seed = before.get(slot).copied().unwrap_or(0);
+                    prop_assert!(back == Ok(page_of(seed)), "slot {} is wrong", slot);
+                }
+            }
         }
     }
     Ok(())
@@ -251,5 +279,40 @@ pub fn check_wrong_slots(uri: &str) {
     }
     lane.write(&mut []);
     lane.read(&mut []);
+    lane.post_reads(&[]);
+    lane.complete_reads(&mut []);
     lane.discard(&[]);
+}
+
+/// What is posted comes, whatever the lane is asked for meanwhile, and nothing else comes in its place.
+pub fn check_posted_reads(uri: &str) {
+    let (_parts, store) = open_store(uri);
+    let mut lane = store.open_lane().expect("a lane");
+    let slots: Vec<_> = (0..SLOTS).collect();
+    let (old, new) = (pages(slots.len(), 1), pages(slots.len(), 2));
+    let expect = |back: Vec<Result<Page, StoreError>>, pages: &[Page]| {
+        assert!(back.iter().zip(pages).all(|(back, page)| back.as_ref() == Ok(page)), "another page");
+    };
+    assert_eq!(fill(&mut *lane, &slots, &old), slots.len());
+    // Posted one after the other: the last counts.
+    lane.post_reads(&slots[..7]);
+    lane.post_reads(&slots[3..60]);
+    assert_eq!(fill(&mut *lane, &slots[60..], &new[60..]), slots.len() - 60);
+    lane.discard(&slots[..3]);
+    expect(complete(&mut *lane, &slots[3..60]), &old[3..60]);
+    // Completed twice, or as other slots, or not at all: read anew.
+    assert_eq!(fill(&mut *lane, &slots[3..9], &new[3..9]), 6);
+    expect(complete(&mut *lane, &slots[3..60]), &[&new[3..9], &old[9..60]].concat());
+    lane.post_reads(&slots[9..12]);
+    expect(complete(&mut *lane, &slots[60..70]), &new[60..70]);
+    lane.post_reads(&slots[9..12]);
+    expect(read(&mut *lane, &slots[10..13]), &old[10..13]);
+    assert_eq!(fill(&mut *lane, &slots[9..12], &new[9..12]), 3);
+    lane.post_reads(&slots[3..12]);
+    expect(complete(&mut *lane, &slots[3..12]), &new[3..12]);
+    // A slot that does not exist is an error of that request alone.
+    let mixed = [5, store.capacity_slots(), 6];
+    lane.post_reads(&mixed);
+    let back = complete(&mut *lane, &mixed);
+    assert!(back.iter().map(Result::is_ok).eq([true, false, true]));
 }

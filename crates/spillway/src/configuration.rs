@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use spillway_pager::run::settings::PoolSettings;
+use spillway_pager::run::settings::{FetchSettings, PoolSettings};
 use spillway_policy::dcm;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
@@ -17,6 +17,8 @@ pub struct Configuration {
     pub pool: Pools,
     /// `[replacement]`: which pages leave first.
     pub replacement: dcm::Config,
+    /// `[fetch]`: how far pages come in.
+    pub fetch: FetchSettings,
 }
 
 /// The frames of each tier. Those of stores are their servers', or the kernel's.
@@ -123,6 +125,13 @@ mod tests {
             assert!(error.contains(name) && error.contains("set it to 0 to 1"), "{error}");
         }
         assert!(Configuration::parse("[replacement]\nscans = 1").is_err());
+    }
+
+    #[test]
+    fn overlap_is_on_unless_switched_off() {
+        assert!(Configuration::default().fetch.overlap);
+        assert!(!Configuration::parse("[fetch]\noverlap = false").unwrap().fetch.overlap);
+        assert!(Configuration::parse("[fetch]\noverlaps = false").is_err());
     }
 
     #[test]

@@ -65,6 +65,8 @@ one of what it measures):
   [pool.local.background]
   bytes_per_s = \"1G\"              most that is moved ahead of need; 0: no bound
   yield_ratio = 1.5               faults so much slower pause it; 0: never
+  [fetch]
+  overlap = true                  make room while a page is on its way
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
 cannot be executed, 127 if it was not found.
@@ -194,6 +196,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         fault_mode_reason,
         replacement: configuration.replacement,
         pool: configuration.pool.local,
+        fetch: configuration.fetch,
     };
     let token = token().map_err(refuse)?;
     let supervisor = Supervisor::new(settings, token).map_err(refuse)?;

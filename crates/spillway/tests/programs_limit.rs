@@ -199,7 +199,10 @@ fn first_writes_come_out_of_the_reserve_where_there_is_room() {
 
 /// A launch whose configuration file says this.
 fn configured(local_mib: u64, text: &str) -> Launch {
-    let launch = Launch::local_mib(local_mib);
+    with_configuration(Launch::local_mib(local_mib), text)
+}
+
+fn with_configuration(launch: Launch, text: &str) -> Launch {
     let path = launch.work().join("pool.toml");
     std::fs::write(&path, text).unwrap();
     launch.with_option("--config").with_option(path.to_str().unwrap())
@@ -296,6 +299,19 @@ fn every_block_brings_the_right_pages() {
         assert!(block != "streams" || stats.number("prefetch_accuracy") > 0.5, "{block}: {}", stats.0);
         let largest = blocks.keys().filter_map(|size| size.parse::<u64>().ok()).max();
         assert!(block != "elastic" || largest.is_some_and(|bytes| bytes <= 64 << 10), "{}", stats.0);
+    }
+}
+
+#[test]
+fn every_page_is_right_whether_or_not_room_is_made_while_it_comes() {
+    for (block, overlap) in [("4K", true), ("64K", true), ("elastic", true), ("elastic", false)] {
+        let launch = Launch::limited(16 * MIB, "ram:?fabric=fdr");
+        let launch = with_configuration(launch, &format!("[fetch]\noverlap = {overlap}\n"));
+        let launch = launch.with_option("--block").with_option(block);
+        launch.run_with(c_program("hold"), &["48", "2"]).success();
+        let stats = launch.stats();
+        assert!(stats.count("pages_fetched") > 0, "{block}: {}", stats.0);
+        assert_eq!(stats.count("reads_posted") > 0, overlap, "{block}: {}", stats.0);
     }
 }
 

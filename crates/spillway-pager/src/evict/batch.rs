@@ -10,6 +10,7 @@ use spillway_policy::use_history::UseHistory;
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
+use crate::process::in_flight::Pace;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
@@ -23,7 +24,8 @@ impl<K: Kernel> Worker<K> {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
-        let freed = self.fill_inactive() + self.write_back_batch();
+        let unmapped = self.fill_inactive();
+        let freed = if self.may_write() { unmapped + self.write_back_batch() } else { unmapped };
         self.settle_left();
         if self.engine.use_scan.is_due(self.engine.departures.count()) {
             self.at.wake_evictor();
@@ -31,13 +33,22 @@ impl<K: Kernel> Worker<K> {
         freed
     }
 
+    /// Far away, writing takes longer than a read: the evictor does it.
+    fn may_write(&self) -> bool {
+        self.pace == Pace::Batch || self.at.low_headroom_pages == 0
+    }
+
     /// While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
     pub(crate) fn batch_pages(&self) -> usize {
         const TRIED_WITHOUT_ROOM: usize = 2;
+        let most = match self.pace {
+            Pace::Batch => BATCH_PAGES,
+            Pace::Beside(pages) => pages.min(BATCH_PAGES),
+        };
         if !self.engine.stores_full.load(Ordering::Relaxed) {
-            return BATCH_PAGES;
+            return most;
         }
-        self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, BATCH_PAGES)
+        self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, most)
     }
 
     /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many were

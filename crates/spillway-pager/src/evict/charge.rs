@@ -124,7 +124,7 @@ impl<K: Kernel> Worker<K> {
                 && self.engine.written_share.is_most())
     }
 
-    fn holds_less_than_its_share(&self) -> bool {
+    pub(crate) fn holds_less_than_its_share(&self) -> bool {
         let run = self.at.run;
         let count = run.process_count().max(1);
         let local = self.at.process().local_pages().load(Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! Fetching: a far page and what belongs to its block, from the store to where they belong.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
@@ -10,7 +11,8 @@ use spillway_sys::memory;
 
 use crate::evict::charge::Origin;
 use crate::fault::access::Access;
-use crate::kernel::Kernel;
+use crate::fault::elastic::HeldBlock;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::pages::checksum::checksum;
 use crate::pages::error::{Failure, PageError};
@@ -34,17 +36,18 @@ impl<K: Kernel> Worker<K> {
         if let Some(page) = self.lanes[store].page(slot - self.at.stores[store].range.start) {
             memory::prefetch(page);
         }
-        // The page itself may have to wait for room; its followers are locked only after that, and never
-        // wait: an eviction locks pages too.
-        self.charge(1, Origin::Stored)?;
+        let overlaps = self.overlaps(store);
+        if !overlaps {
+            // The page itself may have to wait for room; its followers are locked only after that, and never
+            // wait: an eviction locks pages too.
+            self.charge(1, Origin::Stored)?;
+        }
         let mut block = self.block(page_number);
         let wanted = (block.pages.end - block.pages.start) as usize;
-        let mut followers = self.lock_followers(page_number, store, &block.pages);
-        self.head_comes_along(&mut block, store, &mut followers);
-        // What is read ahead has its room made by the evictor.
-        self.last_block_pages = 1 + followers.len();
-        let ahead = self.charge_ahead(followers.len());
-        self.leave_far(&mut followers, ahead);
+        let mut followers = match overlaps {
+            true => self.post_block(page_number, slot, store, &block.pages),
+            false => self.charge_followers(page_number, store, &mut block),
+        };
         let has_streams = self.at.settings.block == Block::Streams;
         if has_streams {
             let end = self.note_block(page_number, wanted, &followers);
@@ -52,6 +55,9 @@ impl<K: Kernel> Worker<K> {
         }
         let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());
         let expected = followers.len();
+        if overlaps {
+            self.charge_meanwhile(&mut followers)?;
+        }
         let epoch = match self.fetch_pages(page_number, slot, store, &mut followers, epoch) {
             Ok(epoch) => epoch,
             Err(failure) => {
@@ -71,6 +77,22 @@ impl<K: Kernel> Worker<K> {
         self.settle_followers(&followers, queue, epoch);
         self.unlock_head(block);
         Ok(self.settle_fetched(page_number, info, slot, queue, epoch))
+    }
+
+    /// Locks what belongs to the block of a page that is charged, and charges what can be: those are returned.
+    fn charge_followers(
+        &mut self,
+        page_number: u64,
+        store: usize,
+        block: &mut HeldBlock,
+    ) -> Vec<(u64, PageInfo)> {
+        let mut followers = self.lock_followers(page_number, store, &block.pages);
+        self.head_comes_along(block, store, &mut followers);
+        // What is read ahead has its room made by the evictor.
+        self.last_block_pages = 1 + followers.len();
+        let ahead = self.charge_ahead(followers.len());
+        self.leave_far(&mut followers, ahead);
+        followers
     }
 
     /// The queue in which a far page comes back.
@@ -198,7 +220,11 @@ impl<K: Kernel> Worker<K> {
         self.fetched.clear();
         let in_place =
             pages.first().is_some_and(|(_, slot)| self.lanes[store].page(slot - open.range.start).is_some());
-        let outcomes = if in_place { Vec::new() } else { self.read_to_bounce(store, pages) };
+        let outcomes = if in_place {
+            Vec::new()
+        } else {
+            self.read_to_bounce(store, pages.iter().map(|&(_, slot)| slot))
+        };
         let mut outcomes = outcomes.into_iter();
         let mut lost = None;
         for (i, &(page_number, slot)) in pages.iter().enumerate() {
@@ -228,19 +254,23 @@ impl<K: Kernel> Worker<K> {
         (good, lost)
     }
 
-    fn read_to_bounce(&mut self, store: usize, pages: &[(u64, u32)]) -> Vec<Result<(), StoreError>> {
+    /// Fetches pages, whose read may be posted, into the bounce pages. Nothing is posted any more then.
+    pub(crate) fn read_to_bounce(
+        &mut self,
+        store: usize,
+        slots: impl ExactSizeIterator<Item = u32>,
+    ) -> Vec<Result<(), StoreError>> {
         let first_slot = self.at.stores[store].range.start;
-        self.bounce.resize_with(pages.len().max(self.bounce.len()), || Bounce([0; _]));
-        let mut batch: Vec<ReadRequest<'_>> = pages
-            .iter()
+        self.bounce.resize_with(slots.len().max(self.bounce.len()), || Bounce([0; _]));
+        let mut batch: Vec<ReadRequest<'_>> = slots
             .zip(&mut self.bounce)
-            .map(|((_, slot), page)| ReadRequest {
-                slot: slot - first_slot,
-                page: &mut page.0,
-                outcome: Ok(()),
-            })
+            .map(|(slot, page)| ReadRequest { slot: slot - first_slot, page: &mut page.0, outcome: Ok(()) })
             .collect();
-        self.lanes[store].read(&mut batch);
+        match self.posted.take() {
+            Some(_) if planted!(K, "posted-read-not-awaited") => {}
+            Some(_) => self.lanes[store].complete_reads(&mut batch),
+            None => self.lanes[store].read(&mut batch),
+        }
         batch.into_iter().map(|request| request.outcome).collect()
     }
 }

@@ -4,11 +4,13 @@
 //!
 //! - [`access`]: what raised a fault;
 //! - [`streams`], [`block`], [`elastic`]: how many neighbours come along;
+//! - [`overlap`]: making room while a page is on its way;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
 //! - [`reserved`]: zeros that lie ready.
 //!
 //! Invariants:
-//! - A thread that holds a page's word waits for no other word, and for no room once it holds more than one.
+//! - A thread that holds a page's word waits for no other word, and for no room once it holds more than one
+//!   ([`overlap`] says what of that holds beside a read).
 //! - A fetched page is compared with its checksum and its page number before anybody sees it.
 //! - A fault that cannot be served ends in SIGBUS and one line that says why; never in zeros, never in an
 //!   older page.
@@ -20,6 +22,7 @@ pub mod block;
 pub mod elastic;
 pub mod fetch;
 pub mod map;
+pub mod overlap;
 pub mod read_ahead;
 pub mod read_streams;
 pub mod reserved;

@@ -28,7 +28,9 @@ impl<K: Kernel> Worker<K> {
         let page_number = page_number_of(fault.address);
         self.faulting_thread = fault.thread_id;
         self.answered_ns.set(None);
-        self.make_room_ahead();
+        if !self.will_overlap(page_number) {
+            self.make_room_ahead();
+        }
         let served = match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),
             Err(error) => {

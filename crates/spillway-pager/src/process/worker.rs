@@ -13,6 +13,7 @@ use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
 use crate::process::attachment::Attachment;
 use crate::process::engine::{Engine, UNNEEDED_SLOTS};
+use crate::process::in_flight::{Pace, Posted};
 
 /// What a pager thread works with.
 pub struct Worker<K: Kernel> {
@@ -38,6 +39,10 @@ pub struct Worker<K: Kernel> {
     pub(crate) last_block_pages: usize,
     /// Pages that left and are to be settled: see [`crate::evict::blocks`].
     pub(crate) left: Vec<u64>,
+    /// What the fault that is served has posted.
+    pub(crate) posted: Option<Posted>,
+    /// How much is evicted at a time.
+    pub(crate) pace: Pace,
     /// Where the search for an empty slab goes on.
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
@@ -115,6 +120,8 @@ impl<K: Kernel> Worker<K> {
             faulting_thread: 0,
             last_block_pages: 1,
             left: Vec::new(),
+            posted: None,
+            pace: Pace::Batch,
             next_slab: 0,
             crowded: false,
             pages_until_count: 0,

@@ -73,6 +73,8 @@ pub struct Report {
     pub pages_found_gone: u64,
     /// Of the pages fetched ahead, those that came while the program used the block before.
     pub pages_read_ahead: u64,
+    /// Reads that were under way while their fault made room.
+    pub reads_posted: u64,
     /// Pages written to stores.
     pub pages_written_back: u64,
     /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode
@@ -200,6 +202,7 @@ impl Report {
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
             pages_read_ahead: count(Counter::PagesReadAhead),
+            reads_posted: count(Counter::ReadsPosted),
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),

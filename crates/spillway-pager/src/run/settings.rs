@@ -132,6 +132,21 @@ impl Default for PoolSettings {
     }
 }
 
+/// How far pages are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FetchSettings {
+    /// A fault posts its read, makes room while the read is under way, and then completes it: dcm, section
+    /// 3.3. Otherwise it makes room first.
+    pub overlap: bool,
+}
+
+impl Default for FetchSettings {
+    fn default() -> Self {
+        Self { overlap: true }
+    }
+}
+
 /// Settings of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Settings {
@@ -151,6 +166,8 @@ pub struct Settings {
     pub replacement: dcm::Config,
     /// How local frames are kept.
     pub pool: PoolSettings,
+    /// How far pages are fetched.
+    pub fetch: FetchSettings,
 }
 
 /// The smallest `--local`: enough for the pages that one system call or instruction needs at a time, for the

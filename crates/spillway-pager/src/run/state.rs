@@ -45,6 +45,8 @@ pub enum Counter {
     PagesFetched,
     /// Pages read ahead by an evictor: see [`crate::fault::read_ahead`].
     PagesReadAhead,
+    /// Reads that were under way while their fault made room.
+    ReadsPosted,
     /// Pages written to stores.
     PagesWrittenBack,
     /// Pages evicted from where they lay: see [`crate::evict::in_place`].

@@ -352,7 +352,7 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::settings::{Block, FaultMode, PoolSettings};
+    use crate::run::settings::{Block, FaultMode, FetchSettings, PoolSettings};
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
@@ -366,6 +366,7 @@ mod tests {
             fault_mode_reason: String::new(),
             replacement: dcm::Config::default(),
             pool: PoolSettings::default(),
+            fetch: FetchSettings::default(),
         }
     }
 

@@ -17,7 +17,8 @@ use spillway_nbd::handshake::ExportFlags;
 use spillway_nbd::private::{PrivateQuery, derived_token};
 
 use super::connection::{Address, ConnectError, Connection};
-use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, plan};
+use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, Sent, plan};
+use crate::posted::{Kept, are_of};
 use crate::{
     Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
 };
@@ -233,6 +234,7 @@ impl Store for NbdStore {
             connection: Some(connection),
             target,
             epoch: 0,
+            posted: None,
             input: vec![0; INPUT_BYTES].into_boxed_slice(),
         }))
     }
@@ -245,7 +247,24 @@ struct NbdLane {
     /// Whether the export was private, and must be found so again.
     is_private: bool,
     epoch: u32,
+    posted: Option<Posted>,
     input: Box<[u8]>,
+}
+
+/// A batch in the order in which it travels.
+struct Batch {
+    order: Vec<usize>,
+    runs: Vec<Run>,
+    /// What the connection has been told of it, by the attempt of this lane's latest epoch.
+    sent: Option<Sent>,
+}
+
+/// Reads that were posted.
+enum Posted {
+    /// Their requests are sent, and their replies come by the connection next.
+    UnderWay(Vec<u32>, Batch),
+    /// All of them are fetched.
+    Kept(Kept),
 }
 
 impl NbdLane {
@@ -264,8 +283,7 @@ impl NbdLane {
     fn exchange(
         &mut self,
         pages: &mut Pages<'_, '_>,
-        order: &[usize],
-        runs: &mut [Run],
+        Batch { order, runs, sent }: &mut Batch,
     ) -> Result<(), StoreError> {
         if let Some(error) = self.target.given_up.get() {
             return Err(error.clone());
@@ -274,10 +292,18 @@ impl NbdLane {
         let mut pause = FIRST_PAUSE;
         loop {
             let open = runs.iter().filter(|run| run.answer.is_none()).count();
+            // What was sent, was to this connection.
+            let sent = sent.take();
             let reason = match &self.connection {
                 Some(connection) => {
-                    self.epoch = self.epoch.wrapping_add(1);
+                    if sent.is_none() {
+                        self.epoch = self.epoch.wrapping_add(1);
+                    }
                     let exchange = Exchange::new(connection, pages, order, runs, self.epoch, &mut self.input);
+                    let exchange = match sent {
+                        Some(sent) => exchange.resume(sent),
+                        None => exchange,
+                    };
                     match exchange.finish(self.target.patience.timeout) {
                         Ok(()) => return Ok(()),
                         Err(Interruption::Lost(reason)) => reason,
@@ -338,19 +364,26 @@ impl NbdLane {
         }
     }
 
-    /// Sends the batch; `set` receives each index's outcome.
+    /// Sends a batch and receives its answers: an outcome for each index.
     fn transact(&mut self, pages: &mut Pages<'_, '_>, max_pages: usize) -> Vec<Result<(), StoreError>> {
-        let (order, mut runs) = plan(pages, max_pages, self.target.capacity_slots);
-        let mut outcomes = vec![Ok(()); order.len()];
-        let mut ended = self.exchange(pages, &order, &mut runs);
+        self.settle_posted();
+        let (order, runs) = plan(pages, max_pages, self.target.capacity_slots);
+        self.finish(pages, Batch { order, runs, sent: None })
+    }
+
+    /// The same for a batch of which a part may be sent already.
+    fn finish(&mut self, pages: &mut Pages<'_, '_>, mut batch: Batch) -> Vec<Result<(), StoreError>> {
+        let mut outcomes = vec![Ok(()); batch.order.len()];
+        let mut ended = self.exchange(pages, &mut batch);
         // A full server refuses a request as a whole, though some of its pages may have a place already.
         let is_full = |run: &Run| run.answer == Some(errno::ENOSPC) && run.count > 1;
-        if ended.is_ok() && runs.iter().any(is_full) {
-            let (full, rest): (Vec<_>, Vec<_>) = runs.into_iter().partition(is_full);
-            runs = full.iter().flat_map(Run::singly).collect();
-            ended = self.exchange(pages, &order, &mut runs);
-            runs.extend(rest);
+        if ended.is_ok() && batch.runs.iter().any(is_full) {
+            let (full, rest): (Vec<_>, Vec<_>) = batch.runs.into_iter().partition(is_full);
+            batch.runs = full.iter().flat_map(Run::singly).collect();
+            ended = self.exchange(pages, &mut batch);
+            batch.runs.extend(rest);
         }
+        let Batch { order, runs, .. } = batch;
         for run in &runs {
             let outcome = match (run.answer, &ended) {
                 (Some(answer), _) => self.outcome(answer),
@@ -362,6 +395,45 @@ impl NbdLane {
             }
         }
         outcomes
+    }
+}
+
+/// Reading ahead of the time when the pages are asked for.
+impl NbdLane {
+    /// Sends requests for these slots, as far as the socket takes them now.
+    fn post(&mut self, slots: &[u32]) -> Option<Batch> {
+        let max_pages = self.max_run_pages();
+        let connection = self.connection.as_ref().filter(|_| self.target.given_up.get().is_none())?;
+        let mut pages = Pages::Post(slots);
+        let (order, mut runs) = plan(&pages, max_pages, self.target.capacity_slots);
+        self.epoch = self.epoch.wrapping_add(1);
+        let exchange = Exchange::new(connection, &mut pages, &order, &mut runs, self.epoch, &mut self.input);
+        match exchange.post() {
+            Ok(sent) => Some(Batch { order, runs, sent: Some(sent) }),
+            Err(_) => {
+                // Who reads then connects again.
+                self.connection = None;
+                None
+            }
+        }
+    }
+
+    /// Frees the connection for something else: what was posted is fetched, and kept until somebody asks for
+    /// it.
+    fn settle_posted(&mut self) {
+        self.posted = match self.posted.take() {
+            Some(Posted::UnderWay(slots, posted)) => {
+                Some(Posted::Kept(Kept::fetch(slots, |batch| self.finish_read(batch, posted))))
+            }
+            other => other,
+        };
+    }
+
+    fn finish_read(&mut self, batch: &mut [ReadRequest<'_>], posted: Batch) {
+        let outcomes = self.finish(&mut Pages::Read(batch), posted);
+        for (request, outcome) in batch.iter_mut().zip(outcomes) {
+            request.outcome = outcome;
+        }
     }
 }
 
@@ -380,6 +452,27 @@ impl Lane for NbdLane {
         for (request, outcome) in batch.iter_mut().zip(outcomes) {
             request.outcome = outcome;
         }
+    }
+
+    fn can_post(&self) -> bool {
+        true
+    }
+
+    fn post_reads(&mut self, slots: &[u32]) {
+        self.settle_posted();
+        self.posted = self.post(slots).map(|batch| Posted::UnderWay(slots.to_vec(), batch));
+    }
+
+    fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
+        match self.posted.take() {
+            Some(Posted::UnderWay(slots, posted)) if are_of(&slots, batch) => {
+                return self.finish_read(batch, posted);
+            }
+            Some(Posted::Kept(kept)) if kept.hand_over(batch) => return,
+            other => self.posted = other,
+        }
+        self.read(batch);
+        self.posted = None;
     }
 
     fn discard(&mut self, slots: &[u32]) {

@@ -24,6 +24,8 @@ const MAX_SLICES: usize = 128;
 pub enum Pages<'a, 'b> {
     /// To be read into.
     Read(&'a mut [ReadRequest<'b>]),
+    /// To be read later: requests go out, and what comes back stays where it is.
+    Post(&'a [u32]),
     /// Pages that are to be written.
     Write(&'a [WriteRequest<'b>]),
     /// None: the slots are discarded.
@@ -33,7 +35,7 @@ pub enum Pages<'a, 'b> {
 impl Pages<'_, '_> {
     fn command(&self) -> Command {
         match self {
-            Self::Read(_) => Command::Read,
+            Self::Read(_) | Self::Post(_) => Command::Read,
             Self::Write(_) => Command::Write,
             Self::Discard(_) => Command::Trim,
         }
@@ -44,7 +46,7 @@ impl Pages<'_, '_> {
         match self {
             Self::Read(batch) => batch.len(),
             Self::Write(batch) => batch.len(),
-            Self::Discard(slots) => slots.len(),
+            Self::Post(slots) | Self::Discard(slots) => slots.len(),
         }
     }
 
@@ -52,7 +54,7 @@ impl Pages<'_, '_> {
         match self {
             Self::Read(batch) => batch[index].slot,
             Self::Write(batch) => batch[index].slot,
-            Self::Discard(slots) => slots[index],
+            Self::Post(slots) | Self::Discard(slots) => slots[index],
         }
     }
 
@@ -161,11 +163,7 @@ pub struct Exchange<'a, 'p, 'b> {
     runs: &'a mut [Run],
     /// Tells the replies to this attempt from those to an earlier one.
     epoch: u32,
-    /// Heads of the requests, by run.
-    heads: Vec<[u8; REQUEST_BYTES]>,
-    /// The run that is being sent, and how much of it is.
-    sending: usize,
-    sent_bytes: usize,
+    sent: Sent,
     unanswered: usize,
     input: &'a mut [u8],
     /// What was received and not looked at yet.
@@ -173,6 +171,15 @@ pub struct Exchange<'a, 'p, 'b> {
     end: usize,
     /// The data that comes next.
     data: Option<Data>,
+}
+
+/// How far an attempt has come with its requests.
+pub struct Sent {
+    /// Heads of the requests, by run.
+    heads: Vec<[u8; REQUEST_BYTES]>,
+    /// The run that is being sent, and how much of it is.
+    sending: usize,
+    bytes: usize,
 }
 
 /// Data of a READ that is being received.
@@ -212,15 +219,14 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
             };
             heads.push(request.encode());
         }
+        let sent = Sent { heads, sending: 0, bytes: 0 };
         let mut exchange = Self {
             connection,
             pages,
             order,
             runs,
             epoch,
-            heads,
-            sending: 0,
-            sent_bytes: 0,
+            sent,
             unanswered,
             input,
             begin: 0,
@@ -229,6 +235,17 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
         };
         exchange.skip_answered();
         exchange
+    }
+
+    /// Goes on with an attempt that sent so much and received nothing.
+    pub fn resume(self, sent: Sent) -> Self {
+        Self { sent, ..self }
+    }
+
+    /// Sends what the socket takes, for [`Self::resume`] to go on with.
+    pub fn post(mut self) -> Result<Sent, Interruption> {
+        self.send()?;
+        Ok(self.sent)
     }
 
     /// Sends and receives until every run has its answer. Gives up when nothing moves for `timeout`.
@@ -247,7 +264,7 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
             if left.is_zero() {
                 return Err(Interruption::Silent);
             }
-            self.connection.wait(self.sending < self.runs.len(), left)?;
+            self.connection.wait(self.sent.sending < self.runs.len(), left)?;
         }
         if self.begin == self.end && self.data.is_none() {
             Ok(())
@@ -257,19 +274,19 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
     }
 
     fn skip_answered(&mut self) {
-        while self.runs.get(self.sending).is_some_and(|run| run.answer.is_some()) {
-            self.sending += 1;
+        while self.runs.get(self.sent.sending).is_some_and(|run| run.answer.is_some()) {
+            self.sent.sending += 1;
         }
     }
 
     /// Sends what the socket takes; whether that was anything.
     fn send(&mut self) -> Result<bool, Interruption> {
-        if self.sending == self.runs.len() {
+        if self.sent.sending == self.runs.len() {
             return Ok(false);
         }
         let mut slices = Vec::with_capacity(MAX_SLICES);
-        let mut skip = self.sent_bytes;
-        'runs: for (run, head) in self.runs.iter().zip(&self.heads).skip(self.sending) {
+        let mut skip = self.sent.bytes;
+        'runs: for (run, head) in self.runs.iter().zip(&self.sent.heads).skip(self.sent.sending) {
             if run.answer.is_some() {
                 continue;
             }
@@ -289,22 +306,22 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
         match self.connection.send(&slices)? {
             Progress::None => Ok(false),
             Progress::Bytes(bytes) => {
-                self.sent(bytes);
+                self.note_sent(bytes);
                 Ok(true)
             }
         }
     }
 
-    fn sent(&mut self, bytes: usize) {
+    fn note_sent(&mut self, bytes: usize) {
         let has_data = self.pages.command() == Command::Write;
-        self.sent_bytes += bytes;
-        while let Some(run) = self.runs.get(self.sending) {
+        self.sent.bytes += bytes;
+        while let Some(run) = self.runs.get(self.sent.sending) {
             let whole = REQUEST_BYTES + if has_data { run.bytes() } else { 0 };
-            if self.sent_bytes < whole {
+            if self.sent.bytes < whole {
                 return;
             }
-            self.sent_bytes -= whole;
-            self.sending += 1;
+            self.sent.bytes -= whole;
+            self.sent.sending += 1;
             self.skip_answered();
         }
     }
@@ -317,7 +334,7 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
             self.input.copy_within(self.begin..self.end, 0);
             (self.begin, self.end) = (0, self.end - self.begin);
         }
-        let all_sent = self.sending == self.runs.len();
+        let all_sent = self.sent.sending == self.runs.len();
         match self.connection.receive(&mut self.input[self.end..], all_sent)? {
             Progress::None => Ok(false),
             Progress::Bytes(0) => Err(Interruption::Lost("the server closed the connection".to_owned())),
@@ -397,7 +414,8 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
     fn run_of(&self, cookie: u64) -> Result<usize, Interruption> {
         let index = (cookie & u64::from(u32::MAX)) as usize;
         let open = self.runs.get(index).is_some_and(|run| run.answer.is_none());
-        let begun = index < self.sending || (index == self.sending && self.sent_bytes >= REQUEST_BYTES);
+        let Sent { sending, bytes, .. } = self.sent;
+        let begun = index < sending || (index == sending && bytes >= REQUEST_BYTES);
         if cookie >> 32 == u64::from(self.epoch) && open && begun {
             Ok(index)
         } else {

@@ -25,6 +25,7 @@ use super::doorbell::{self, COUNT_MASK, Watcher};
 use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
 use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
+use crate::posted::{Kept, are_of};
 use crate::{
     Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
 };
@@ -191,6 +192,7 @@ impl Store for ShmStore {
             watcher: Watcher::new(WATCH),
             number: 0,
             failed: None,
+            posted: None,
         };
         Ok(fabric::over(link, Box::new(lane)))
     }
@@ -207,6 +209,15 @@ struct ShmLane {
     number: u32,
     /// Why the lane is dead.
     failed: Option<StoreError>,
+    posted: Option<Posted>,
+}
+
+/// Reads that were posted.
+enum Posted {
+    /// The first `submitted` of them are in the ring.
+    UnderWay { slots: Vec<u32>, submitted: usize },
+    /// All of them are fetched.
+    Kept(Kept),
 }
 
 /// The number of the `index`-th request after `first`.
@@ -220,6 +231,18 @@ impl ShmLane {
     fn transact(
         &mut self,
         count: usize,
+        put: impl FnMut(&Ring, u32, usize),
+        take: impl FnMut(&Ring, u32, usize),
+    ) -> Result<(), StoreError> {
+        self.settle_posted();
+        self.transact_from(0, count, put, take)
+    }
+
+    /// The same where the first `submitted` requests are submitted already.
+    fn transact_from(
+        &mut self,
+        mut submitted: usize,
+        count: usize,
         mut put: impl FnMut(&Ring, u32, usize),
         mut take: impl FnMut(&Ring, u32, usize),
     ) -> Result<(), StoreError> {
@@ -227,7 +250,7 @@ impl ShmLane {
             return Err(error.clone());
         }
         let first = self.number;
-        let (mut submitted, mut completed) = (0, 0);
+        let mut completed = 0;
         while completed < count {
             while submitted < count && submitted - completed < ENTRIES as usize {
                 put(&self.ring, numbered(first, submitted), submitted);
@@ -245,6 +268,37 @@ impl ShmLane {
         }
         self.number = numbered(first, count);
         Ok(())
+    }
+
+    /// Reads a batch, of which the first `submitted` requests are in the ring already.
+    fn read_from(&mut self, submitted: usize, batch: &mut [ReadRequest<'_>]) {
+        let uri = self.uri.clone();
+        let slots: Vec<u32> = batch.iter().map(|request| request.slot).collect();
+        let mut done = 0;
+        let ended = self.transact_from(
+            submitted,
+            slots.len(),
+            |ring, number, index| ring.put_request(number, Operation::Read, slots[index]),
+            |ring, number, index| {
+                let request = &mut batch[index];
+                ring.read_page(number, request.page);
+                request.outcome = outcome(&uri, ring.status(number));
+                done = index + 1;
+            },
+        );
+        for request in &mut batch[done..] {
+            request.outcome = ended.clone();
+        }
+    }
+
+    /// Empties the ring: what was posted is fetched, and kept until somebody asks for it.
+    fn settle_posted(&mut self) {
+        self.posted = match self.posted.take() {
+            Some(Posted::UnderWay { slots, submitted }) => {
+                Some(Posted::Kept(Kept::fetch(slots, |batch| self.read_from(submitted, batch))))
+            }
+            other => other,
+        };
     }
 
     /// Waits until more than `seen` requests are completed; how many more, of the `under_way` ones.
@@ -318,22 +372,38 @@ impl Lane for ShmLane {
     }
 
     fn read(&mut self, batch: &mut [ReadRequest<'_>]) {
-        let uri = self.uri.clone();
-        let slots: Vec<u32> = batch.iter().map(|request| request.slot).collect();
-        let mut done = 0;
-        let ended = self.transact(
-            slots.len(),
-            |ring, number, index| ring.put_request(number, Operation::Read, slots[index]),
-            |ring, number, index| {
-                let request = &mut batch[index];
-                ring.read_page(number, request.page);
-                request.outcome = outcome(&uri, ring.status(number));
-                done = index + 1;
-            },
-        );
-        for request in &mut batch[done..] {
-            request.outcome = ended.clone();
+        self.settle_posted();
+        self.read_from(0, batch);
+    }
+
+    fn can_post(&self) -> bool {
+        true
+    }
+
+    fn post_reads(&mut self, slots: &[u32]) {
+        self.settle_posted();
+        self.posted = None;
+        if self.failed.is_some() {
+            return;
         }
+        let submitted = slots.len().min(ENTRIES as usize);
+        for (index, &slot) in slots[..submitted].iter().enumerate() {
+            self.ring.put_request(numbered(self.number, index), Operation::Read, slot);
+        }
+        doorbell::ring(self.ring.submitted(), numbered(self.number, submitted));
+        self.posted = Some(Posted::UnderWay { slots: slots.to_vec(), submitted });
+    }
+
+    fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
+        match self.posted.take() {
+            Some(Posted::UnderWay { slots, submitted }) if are_of(&slots, batch) => {
+                return self.read_from(submitted, batch);
+            }
+            Some(Posted::Kept(kept)) if kept.hand_over(batch) => return,
+            other => self.posted = other,
+        }
+        self.read(batch);
+        self.posted = None;
     }
 
     fn discard(&mut self, slots: &[u32]) {

@@ -1,0 +1,113 @@
+//! Overlap: a fault posts its read, makes room while the read is under way, then completes it (dcm, section
+//! 3.3: "the fetching latency overlaps with the page reclamation").
+//!
+//! So nothing is evicted before a fetch from a store that answers later. The page comes into room that was
+//! made beside an earlier fault, and the room that is made beside this one is for a later (3.4: "to serve
+//! future page faults, not the currently pending one"). Of what leaves, pages that have not changed are
+//! dropped and others unmapped; those for a store far away the evictor writes, so that no fault waits for a
+//! write.
+//!
+//! Order: the page's word is locked, then those of its followers; what can be charged at once is; the read is
+//! posted; room is made; what was not charged yet is; the read is completed, checked and mapped. A page
+//! without a charge is never mapped. Where no room comes, the read is completed and dropped, the followers
+//! are left far, and the fault goes on as one without overlap.
+//!
+//! No deadlock: an eviction locks its victims only where nobody has them. It waits for a word in one place,
+//! for a page of its own write-back that was touched meanwhile (`evict/write_back.rs`). Say that X, which
+//! serves a fault, waits there for Y. Y locked that page after X's write-back had begun, for until then it
+//! was X's to lock, and X locked all that it has before that. If Y waits in the same way, its write-back
+//! began after it had locked what it has: the write-backs of those who wait for each other begin one after
+//! the other, and a circle would have one begin before itself. For room nobody waits here who has more than
+//! one word.
+//!
+//! Nothing dangles: the lane reads into memory of its own until the read is completed, and the slots are
+//! those of locked pages, written by nobody meanwhile.
+
+use std::ops::Range;
+
+use spillway_core::page_word::PageInfo;
+
+use crate::evict::charge::Origin;
+use crate::kernel::{Kernel, planted};
+use crate::pages::error::Failure;
+use crate::process::in_flight::{Pace, Posted};
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+
+/// Pages that leave beside a read of few.
+const BESIDE_PAGES: usize = 16;
+
+impl<K: Kernel> Worker<K> {
+    /// Reads from this store are posted. Not with elastic blocks: a fault holds its block's head, and would
+    /// have two words while it waits for room.
+    pub(crate) fn overlaps(&self, store: usize) -> bool {
+        self.at.settings.fetch.overlap && !self.is_elastic() && self.lanes[store].can_post()
+    }
+
+    /// A fault at this page will probably post its read.
+    pub(crate) fn will_overlap(&self, page_number: u64) -> bool {
+        let info = self.engine.table.find(page_number).map(|word| word.peek());
+        let slot = info.filter(|info| info.is_far()).and_then(|info| info.slot());
+        slot.and_then(|slot| self.at.store_of(slot)).is_some_and(|store| self.overlaps(store))
+    }
+
+    /// Posts the read of a locked far page and of what belongs to its block: those that can be charged at
+    /// once, which are returned locked.
+    pub(crate) fn post_block(
+        &mut self,
+        page_number: u64,
+        slot: u32,
+        store: usize,
+        block: &Range<u64>,
+    ) -> Vec<(u64, PageInfo)> {
+        let is_charged = self.try_charge(1);
+        let mut followers = self.lock_followers(page_number, store, block);
+        self.last_block_pages = 1 + followers.len();
+        let ahead = if is_charged { self.charge_ahead(followers.len()) } else { 0 };
+        self.leave_far(&mut followers, ahead);
+        let slots: Vec<u32> =
+            std::iter::once(slot).chain(followers.iter().filter_map(|(_, info)| info.slot())).collect();
+        let first_slot = self.at.stores[store].range.start;
+        let in_store: Vec<u32> = slots.iter().map(|slot| slot - first_slot).collect();
+        self.lanes[store].post_reads(&in_store);
+        self.at.run.count(Counter::ReadsPosted, 1);
+        self.posted = Some(Posted { store, slots, is_charged });
+        followers
+    }
+
+    /// Makes room while the posted read is under way. On success the page and its followers are charged.
+    pub(crate) fn charge_meanwhile(&mut self, followers: &mut Vec<(u64, PageInfo)>) -> Result<(), Failure> {
+        self.make_room_beside();
+        let is_charged = self.posted.as_ref().is_some_and(|posted| posted.is_charged);
+        if is_charged || planted!(K, "mapped-before-charged") || self.try_charge(1) {
+            return Ok(());
+        }
+        self.at.release_local(followers.len() as u64);
+        if !planted!(K, "posted-read-forgotten") {
+            self.drop_posted();
+        }
+        self.leave_far(followers, 0);
+        self.charge(1, Origin::Stored)
+    }
+
+    /// Makes room for faults to come, as much as this one takes.
+    fn make_room_beside(&mut self) {
+        let pages = self.last_block_pages.max(BESIDE_PAGES);
+        // What the evictor would be woken for.
+        let wanted_pages = self.at.low_headroom_pages + pages as u64;
+        if self.at.run.budget().headroom_pages() >= wanted_pages || self.holds_less_than_its_share() {
+            return;
+        }
+        self.pace = Pace::Beside(pages);
+        self.evict_batch();
+        self.pace = Pace::Batch;
+    }
+
+    /// Completes the posted read for nobody.
+    fn drop_posted(&mut self) {
+        if let Some(posted) = &self.posted {
+            let (store, slots) = (posted.store, posted.slots.clone());
+            self.read_to_bounce(store, slots.into_iter());
+        }
+    }
+}
