@@ -3,6 +3,7 @@
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageState, PageWord, Queue};
 use spillway_core::transitions::{Finish, finish_writeback, is_queued_inactive};
+use spillway_policy::fault_trace::{Event, Left};
 use spillway_sys::memory;
 
 use crate::evict::victim::{Place, Victim};
@@ -159,6 +160,9 @@ impl<K: Kernel> Worker<K> {
             Ok(kept) => {
                 let left = self.engine.departures.now();
                 let (next, finish) = finish_writeback(info, frame, kept, left);
+                if finish == Finish::Stored {
+                    self.engine.note(|| departed(page.page_number, kept));
+                }
                 if finish == Finish::Stored && kept.is_none() {
                     self.at.remove_managed(1);
                 }
@@ -190,6 +194,12 @@ impl<K: Kernel> Worker<K> {
             }
         }
     }
+}
+
+/// A page that has left, as a fault trace has it.
+pub(crate) fn departed(page_number: u64, kept: Option<u32>) -> Event {
+    let how = if kept.is_some() { Left::Stored } else { Left::Zeros };
+    Event::Left { how, page_number, pages: 1 }
 }
 
 /// For a mistake that is planted.
