@@ -87,8 +87,12 @@ pub struct Replayed {
     pub left: Departed,
     /// Scans of accessed bits.
     pub scans: Scans,
+    /// How many pages had left when each scan of all memory began.
+    pub scan_starts: Vec<u64>,
     /// Steps that kept a page because it was in use.
     pub kept_in_use: u64,
+    #[serde(skip)]
+    last_piece: u64,
     #[serde(skip)]
     outcome: Option<Outcome>,
 }
@@ -132,7 +136,11 @@ impl Replayed {
                     Left::Forgotten => &mut left.forgotten,
                 } += pages;
             }
-            Event::Scan { found: Runs(runs), .. } => {
+            Event::Scan { page_number, found: Runs(runs) } => {
+                if *page_number <= self.last_piece {
+                    self.scan_starts.push(self.left.clean + self.left.stored + self.left.zeros);
+                }
+                self.last_piece = *page_number;
                 let count = |number| runs.iter().filter(|run| run.0 == number).map(|run| run.1).sum::<u64>();
                 self.scans.pieces += 1;
                 self.scans.used += count(1);
@@ -162,7 +170,9 @@ pub fn replay_faults(source: impl Read) -> Result<Replayed, TraceError> {
         came: Came::default(),
         left: Departed::default(),
         scans: Scans::default(),
+        scan_starts: Vec::new(),
         kept_in_use: 0,
+        last_piece: u64::MAX,
         outcome: None,
     };
     while let Some(event) = reader.next_event()? {

@@ -67,7 +67,8 @@ mod tests {
     fn no_policy_says_what_runs_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
-        let folders = ["spillway-policy/src", "spillway-policy/src/fault_trace"].map(|name| crates.join(name));
+        let folders =
+            ["spillway-policy/src", "spillway-policy/src/fault_trace"].map(|name| crates.join(name));
         let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
         for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
             let text = fs::read_to_string(&path).unwrap().to_lowercase();

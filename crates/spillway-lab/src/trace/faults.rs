@@ -165,7 +165,10 @@ mod tests {
     fn trace(events: usize, end: Option<End>) -> Vec<u8> {
         let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
         for _ in 0..events {
-            encoder.encode(&Event::Returner { away_pages: 1000, local_pages: 7, queue: Queue::Active }, &mut bytes);
+            encoder.encode(
+                &Event::Returner { away_pages: 1000, local_pages: 7, queue: Queue::Active },
+                &mut bytes,
+            );
         }
         let mut file = Vec::new();
         let mut writer = FaultTraceWriter::new(&mut file).unwrap();

@@ -7,10 +7,7 @@ use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
 
 use super::codec::Encoder;
 use super::part::write_raw_part;
-use super::{
-    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES,
-    TraceError,
-};
+use super::{CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES, TraceError};
 use crate::access::{Access, Action};
 
 const PAGES_PER_HUGE: usize = (HUGE_BYTES / PAGE_BYTES) as usize;

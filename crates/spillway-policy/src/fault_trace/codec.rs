@@ -347,8 +347,7 @@ mod tests {
                 None,
             ])
         });
-        let fault =
-            (0..PAGE_LIMIT, prop::sample::select(&ACCESSES[..]), prop::sample::select(&SERVED[..]));
+        let fault = (0..PAGE_LIMIT, prop::sample::select(&ACCESSES[..]), prop::sample::select(&SERVED[..]));
         let block = (prop::sample::select(&CAUSES[..]), 0..PAGE_LIMIT, any::<u64>(), any::<u64>());
         prop_oneof![
             (any::<usize>(), any::<u64>()).prop_map(header),
@@ -356,8 +355,11 @@ mod tests {
             (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {
                 Event::Returner { away_pages, local_pages, queue }
             }),
-            (queue(), entries(), any::<bool>())
-                .prop_map(|(queue, entry, is_full)| Event::Enqueue { queue, entry, is_full }),
+            (queue(), entries(), any::<bool>()).prop_map(|(queue, entry, is_full)| Event::Enqueue {
+                queue,
+                entry,
+                is_full
+            }),
             (runs(), step).prop_map(|(ranks, step)| Event::NextMapped { ranks, step }),
             prop::option::of(entries()).prop_map(Event::NextInactive),
             runs().prop_map(Event::DropStale),
