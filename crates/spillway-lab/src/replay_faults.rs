@@ -15,7 +15,7 @@ use crate::trace::faults::{FaultTraceReader, Outcome};
 pub struct Faults {
     /// Pages that were never written.
     pub first_touch: u64,
-    /// Far pages.
+    /// Pages that a store held.
     pub fetch: u64,
     /// Pages of the inactive queue.
     pub inactive: u64,
@@ -28,13 +28,13 @@ pub struct Faults {
 /// Pages that came, by why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Came {
-    /// Faults that fetched.
+    /// Faults that fetched at least a page.
     pub fetch_blocks: u64,
     /// Pages that they fetched.
     pub fetched: u64,
     /// Pages that the evictor fetched ahead of a fault.
     pub read_ahead: u64,
-    /// Pages of zeros.
+    /// Pages of zeros that were mapped.
     pub zeros: u64,
     /// Pages that had been the kernel's.
     pub taken_over: u64,
@@ -47,7 +47,7 @@ pub struct Departed {
     pub clean: u64,
     /// Stored, or unchanged in their slots.
     pub stored: u64,
-    /// Zeros.
+    /// Pages that held nothing but zeros.
     pub zeros: u64,
     /// Addresses that the program gave up, by page: not all of them held something.
     pub forgotten: u64,
@@ -79,11 +79,11 @@ pub struct Replayed {
     pub is_whole: bool,
     /// Forked children, which are not recorded.
     pub children_left_out: u64,
-    /// Faults.
+    /// The faults, by what they needed.
     pub faults: Faults,
-    /// Pages that came.
+    /// The pages that came, by why.
     pub came: Came,
-    /// Pages that left.
+    /// The pages that left, by how.
     pub left: Departed,
     /// Scans of accessed bits.
     pub scans: Scans,

@@ -70,7 +70,7 @@ impl<W: Write> FaultTraceWriter<W> {
 /// How far a fault trace could be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// To its end.
+    /// To its end, which says how it ended.
     Whole(End),
     /// To where its writer was stopped: the recorder was killed, or its disk was full.
     CutOff,

@@ -33,8 +33,8 @@ pub struct Hello {
 }
 
 /// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
-/// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it, the ring for a
-/// fault trace where the process is to write one.
+/// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it, the ring for
+/// a fault trace where the process is to write one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The process's entry in the run's state.

@@ -107,14 +107,14 @@ impl TraceRing {
     }
 }
 
-/// The writer's end.
+/// The end of a ring that a pager writes into.
 pub struct RingSink<K> {
     ring: TraceRing,
     kernel: PhantomData<fn() -> K>,
 }
 
 impl<K> RingSink<K> {
-    /// Writes into `ring`.
+    /// The writer's end of `ring`.
     #[must_use]
     pub fn new(ring: TraceRing) -> Self {
         Self { ring, kernel: PhantomData }

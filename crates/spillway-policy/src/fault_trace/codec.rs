@@ -47,7 +47,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Appends an event.
+    /// Appends an event to `bytes`.
     pub fn encode(&mut self, event: &Event, bytes: &mut Vec<u8>) {
         match event {
             Event::Start(header) => {
@@ -397,7 +397,9 @@ mod tests {
         }
 
         #[test]
-        fn bytes_of_any_kind_end_in_an_event_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn bytes_of_any_kind_end_in_an_event_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
             let mut decoder = Decoder::default();
             decoder.feed(&bytes);
             let mut count = 0;

@@ -71,9 +71,9 @@ impl Runs {
 /// What a thread did that faulted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It read.
+    /// It read from the page.
     Read,
-    /// It wrote.
+    /// It wrote to the page.
     Write,
     /// It wrote to a page that is there, write-protected.
     Protected,
@@ -84,7 +84,7 @@ pub enum Access {
 pub enum Served {
     /// The page was never written.
     FirstTouch,
-    /// It was far.
+    /// A store held the page.
     Fetch,
     /// It was in the inactive queue: local, unmapped.
     Inactive,
@@ -94,18 +94,18 @@ pub enum Served {
     Other,
 }
 
-/// One fault.
+/// One fault of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The page that was touched.
     pub page_number: u64,
-    /// How.
+    /// How it was touched.
     pub access: Access,
-    /// What it needed.
+    /// What it needed of the pager.
     pub served: Served,
 }
 
-/// Why pages came.
+/// Why pages came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A fault on a far page.
@@ -121,13 +121,13 @@ pub enum Cause {
 /// Pages that came together. They enter the queues in the events after this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Why.
+    /// Why they came in.
     pub cause: Cause,
     /// The first of them, or the one that was touched.
     pub page_number: u64,
     /// How many the block would have had.
     pub wanted_pages: u64,
-    /// How many came.
+    /// How many of them came.
     pub came_pages: u64,
 }
 
@@ -157,7 +157,7 @@ pub enum Event {
         away_pages: u64,
         /// As it was asked.
         local_pages: u64,
-        /// The answer.
+        /// The answer that it had.
         queue: Queue,
     },
     /// [`Replacement::enqueue`]; `is_full` where there was no room.
@@ -166,31 +166,31 @@ pub enum Event {
         queue: Queue,
         /// As it was asked.
         entry: Entry,
-        /// The answer.
+        /// The answer that it had.
         is_full: bool,
     },
     /// [`Replacement::next_mapped`]: the ranks that it asked for, in its order, and its answer.
     NextMapped {
         /// What it was told of pages' use.
         ranks: Runs,
-        /// The answer.
+        /// The answer that it had.
         step: Option<Step>,
     },
     /// [`Replacement::next_inactive`] and its answer.
     NextInactive(Option<Entry>),
     /// [`Replacement::drop_stale`]: for each entry, in its order, whether it stayed.
     DropStale(Runs),
-    /// A fault.
+    /// A fault, before it is served.
     Fault(Fault),
-    /// Pages came.
+    /// Pages came, all for one reason.
     Block(Block),
-    /// Neighbouring pages left.
+    /// Pages that lie side by side left.
     Left {
-        /// How.
+        /// How the pages left the memory.
         how: Left,
         /// The first of them.
         page_number: u64,
-        /// How many.
+        /// How many pages that are.
         pages: u64,
     },
     /// Accessed bits were scanned: of the pages from `page_number` on, whether each was used (1), was not (0)

@@ -14,11 +14,11 @@ use crate::dcm::Replacement;
 pub struct Difference {
     /// How many events came before it.
     pub index: u64,
-    /// What was asked.
+    /// What the replacement was asked.
     pub what: &'static str,
-    /// The pager's answer.
+    /// The answer that the pager had.
     pub live: String,
-    /// The replay's.
+    /// The answer of the replay.
     pub replayed: String,
 }
 

@@ -69,21 +69,21 @@ impl Traced {
         }
     }
 
-    /// [`Replacement::queue_of_newcomer`].
+    /// [`Replacement::queue_of_newcomer`], and writes it down.
     pub fn queue_of_newcomer(&mut self) -> Queue {
         let queue = self.replacement.queue_of_newcomer();
         self.note(&Event::Newcomer(queue));
         queue
     }
 
-    /// [`Replacement::queue_of_returner`].
+    /// [`Replacement::queue_of_returner`], and writes it down.
     pub fn queue_of_returner(&mut self, away_pages: u64, local_pages: u64) -> Queue {
         let queue = self.replacement.queue_of_returner(away_pages, local_pages);
         self.note(&Event::Returner { away_pages, local_pages, queue });
         queue
     }
 
-    /// [`Replacement::enqueue`].
+    /// [`Replacement::enqueue`], and writes it down.
     ///
     /// # Errors
     /// As there.
@@ -93,7 +93,7 @@ impl Traced {
         outcome
     }
 
-    /// [`Replacement::next_mapped`].
+    /// [`Replacement::next_mapped`], and writes it down.
     pub fn next_mapped(&mut self, rank: impl Fn(u64) -> u8) -> Option<Step> {
         if !self.is_recorded() {
             return self.replacement.next_mapped(rank);
@@ -108,14 +108,14 @@ impl Traced {
         step
     }
 
-    /// [`Replacement::next_inactive`].
+    /// [`Replacement::next_inactive`], and writes it down.
     pub fn next_inactive(&mut self) -> Option<Entry> {
         let entry = self.replacement.next_inactive();
         self.note(&Event::NextInactive(entry));
         entry
     }
 
-    /// [`Replacement::drop_stale`].
+    /// [`Replacement::drop_stale`], and writes it down.
     pub fn drop_stale(&mut self, mut is_current: impl FnMut(Entry, Queue) -> bool) {
         if !self.is_recorded() {
             return self.replacement.drop_stale(is_current);
@@ -129,24 +129,24 @@ impl Traced {
         self.note(&Event::DropStale(kept));
     }
 
-    /// [`Replacement::take_kept_in_use`].
+    /// [`Replacement::take_kept_in_use`], which changes no choice.
     pub fn take_kept_in_use(&mut self) -> u64 {
         self.replacement.take_kept_in_use()
     }
 
-    /// [`Replacement::inactive_len`].
+    /// [`Replacement::inactive_len`], which changes no choice.
     #[must_use]
     pub fn inactive_len(&self) -> usize {
         self.replacement.inactive_len()
     }
 
-    /// [`Replacement::inactive_target`].
+    /// [`Replacement::inactive_target`], which changes no choice.
     #[must_use]
     pub fn inactive_target(&self, local_pages: usize) -> usize {
         self.replacement.inactive_target(local_pages)
     }
 
-    /// [`Replacement::for_each_mapped`].
+    /// [`Replacement::for_each_mapped`], which changes no choice.
     pub fn for_each_mapped(&mut self, visit: impl FnMut(Entry)) {
         self.replacement.for_each_mapped(visit);
     }

@@ -30,7 +30,7 @@ cannot be read.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct ReplayArgs {
-    /// The fault trace
+    /// The fault trace to replay
     #[arg(value_name = "FILE")]
     trace: PathBuf,
 
