@@ -211,7 +211,8 @@ mod tests {
     #[test]
     fn what_is_in_use_stays_where_scans_say_so() {
         // Half of the touches go to 300 pages, the others pass through 5,000.
-        let pages = || (0..400_000_u64).map(|i| if i % 2 == 0 { i / 2 * 7 % 300 } else { 1000 + i / 2 % 5000 });
+        let pages =
+            || (0..400_000_u64).map(|i| if i % 2 == 0 { i / 2 * 7 % 300 } else { 1000 + i / 2 % 5000 });
         let with = predicted(pages(), 1000, Scans::Due);
         let without = predicted(pages(), 1000, Scans::At(Vec::new()));
         assert_eq!(with.touched_pages, 5300);
