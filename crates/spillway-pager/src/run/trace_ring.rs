@@ -157,7 +157,7 @@ mod tests {
     fn bytes_come_out_as_they_went_in_also_past_the_end() {
         let (mut writer, reader) = ring();
         let total = 3 * BYTES + 12_345;
-        let byte = |at: usize| (at * 31 >> 3) as u8;
+        let byte = |at: usize| (at * 31 / 8) as u8;
         let sent = std::thread::spawn(move || {
             let mut at = 0;
             while at < total {

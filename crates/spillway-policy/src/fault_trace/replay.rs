@@ -176,7 +176,7 @@ mod tests {
                 2 => traced.queue_of_returner(number % 40, 64),
                 3 => Queue::Inactive,
                 4 | 5 => {
-                    let step = traced.next_mapped(|page| (page * number % 9) as u8);
+                    let step = traced.next_mapped(|page| ((page ^ number) % 9) as u8);
                     if let Some(Step::ToActive(entry)) = step {
                         traced.enqueue(Queue::Active, entry).unwrap();
                     }
@@ -188,7 +188,7 @@ mod tests {
                 }
             };
             if traced.enqueue(queue, entry).is_err() {
-                traced.drop_stale(|entry, _| !(entry.page_number + number).is_multiple_of(3));
+                traced.drop_stale(|entry, _| !(entry.page_number ^ number).is_multiple_of(3));
             }
         }
         let bytes = bytes.lock().unwrap();

@@ -21,6 +21,9 @@ pub struct Traced {
     writer: Option<Writer>,
 }
 
+/// Room for all events but the rarest.
+const EVENT_BYTES: usize = 2048;
+
 struct Writer {
     encoder: Encoder,
     bytes: Vec<u8>,
@@ -44,7 +47,7 @@ impl Traced {
     /// From now on writes into `sink`, an [`Event::Start`] first. Before the first call, or a replay would
     /// begin elsewhere.
     pub fn record(&mut self, start: &Event, sink: Box<dyn Sink>) {
-        self.writer = Some(Writer { encoder: Encoder::default(), bytes: Vec::with_capacity(4096), sink });
+        self.writer = Some(Writer { encoder: Encoder::default(), bytes: Vec::with_capacity(EVENT_BYTES), sink });
         self.note(start);
     }
 
