@@ -47,7 +47,8 @@ impl Traced {
     /// From now on writes into `sink`, an [`Event::Start`] first. Before the first call, or a replay would
     /// begin elsewhere.
     pub fn record(&mut self, start: &Event, sink: Box<dyn Sink>) {
-        self.writer = Some(Writer { encoder: Encoder::default(), bytes: Vec::with_capacity(EVENT_BYTES), sink });
+        self.writer =
+            Some(Writer { encoder: Encoder::default(), bytes: Vec::with_capacity(EVENT_BYTES), sink });
         self.note(start);
     }
 
