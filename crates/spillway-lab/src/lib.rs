@@ -10,13 +10,17 @@
 //! - [`memory`]: arrays that note their accesses
 //! - [`workloads`]: the papers' workloads, by name
 //! - [`trace`]: accesses in files: recorded, imported, repeated
+//! - [`predict`]: how often the pager would fetch, by a memory trace
+//! - [`replay_faults`]: what a live pager did, step by step once more
 //! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK and SIEVE
 
 pub mod access;
 pub mod advise;
 pub mod figures;
 pub mod memory;
+pub mod predict;
 pub mod replay;
+pub mod replay_faults;
 pub mod report;
 pub mod run;
 pub mod simulator;

@@ -26,6 +26,7 @@ use crate::process::worker::Worker;
 use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run::settings::FaultMode;
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
+use crate::run::trace_ring::{RingSink, TraceRing};
 use crate::threads::handlers;
 use crate::threads::leader::FaultHandlers;
 use crate::threads::placement::Placement;
@@ -244,12 +245,18 @@ impl Startup {
         let run = self.map_run(run_fd)?;
         let placement = Placement::of_machine();
         let engine = self.engine_for(&welcome, placement.is_some())?;
+        if forked.is_some() {
+            engine.stop_recording();
+        }
         let served_by_handlers = engine.served_by_handlers.clone();
         let is_inline =
             welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
         let mut shared = SharedDescriptors::new(is_inline, free);
         let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
+        if let Some(fd) = fds.next().filter(|_| welcome.has_trace_ring) {
+            begin_trace(engine, &welcome, fd)?;
+        }
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
             .map_err(kernel("open a userfaultfd with MOVE, POISON and write protection"))?;
@@ -354,6 +361,14 @@ impl Startup {
         }
         Ok(())
     }
+}
+
+/// From here on writes down what the pager does, before there is anything.
+fn begin_trace(engine: &LiveEngine, welcome: &Welcome, fd: OwnedFd) -> Result<(), AttachError> {
+    let ring = TraceRing::map(fd).map_err(kernel("map the ring for the fault trace"))?;
+    let settings = serde_json::to_value(&welcome.settings).unwrap_or_default();
+    engine.record(settings, Box::new(RingSink::<LiveKernel>::new(ring)));
+    Ok(())
 }
 
 fn missing_fd() -> AttachError {

@@ -10,6 +10,7 @@
 //! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]:
 //!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
+//! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 
 pub mod auto_numa;
@@ -19,6 +20,7 @@ pub mod blocks;
 pub mod dcm;
 pub mod dcm_blocks;
 pub mod entry;
+pub mod fault_trace;
 pub mod fixed;
 pub mod hemem;
 pub mod hint_scan;
@@ -65,8 +67,10 @@ mod tests {
     fn no_policy_says_what_runs_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
-        for entry in fs::read_dir(crates.join("spillway-policy/src")).unwrap() {
-            let path = entry.unwrap().path();
+        let folders =
+            ["spillway-policy/src", "spillway-policy/src/fault_trace"].map(|name| crates.join(name));
+        let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+        for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
             let text = fs::read_to_string(&path).unwrap().to_lowercase();
             for word in [concat!("simu", "lat"), concat!("spillway", "_lab"), concat!("spillway", "_tier")] {
                 assert!(!text.contains(word), "{} says '{word}'", path.display());

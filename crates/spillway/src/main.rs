@@ -11,6 +11,7 @@ mod exit;
 mod explain;
 mod lab;
 mod run;
+mod run_recorder;
 mod tier;
 
 use std::process::ExitCode;

@@ -27,6 +27,7 @@ use crate::configuration::Configuration;
 use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
+use crate::run_recorder::Recording;
 
 /// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
 const FORWARDED: [i32; 11] = [
@@ -102,6 +103,10 @@ pub struct RunArgs {
     /// Print the summary to stderr as JSON
     #[arg(long)]
     pub json: bool,
+    /// Write what the pager does to this file, for 'spillway lab replay'; each further program of the run
+    /// writes FILE.2, FILE.3 and so on, forked children none
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -157,6 +162,7 @@ struct Started {
     supervisor: Supervisor,
     child: Child,
     at: Instant,
+    recording: Option<Recording>,
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
@@ -199,7 +205,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         fetch: configuration.fetch,
     };
     let token = token().map_err(refuse)?;
-    let supervisor = Supervisor::new(settings, token).map_err(refuse)?;
+    let mut supervisor = Supervisor::new(settings, token).map_err(refuse)?;
+    let recording = args.record.as_deref().map(|path| begin_recording(path, &mut supervisor)).transpose()?;
     let busy = supervisor.busy_pagers().map_err(refuse)?;
     forward_signals(busy).map_err(refuse)?;
     let mut command = Command::new(&args.program[0]);
@@ -213,7 +220,15 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         (status, format!("run: {}: {error}", args.program[0].display()))
     })?;
     CHILD_PID.store(child.id() as i32, std::sync::atomic::Ordering::Release);
-    Ok(Started { supervisor, child, at })
+    Ok(Started { supervisor, child, at, recording })
+}
+
+fn begin_recording(path: &Path, supervisor: &mut Supervisor) -> Result<Recording, Refusal> {
+    let (recording, recorder) = Recording::begin(path).map_err(|error| {
+        refuse(format!("--record {}: {error}; name a file that can be written", path.display()))
+    })?;
+    supervisor.record(recorder);
+    Ok(recording)
 }
 
 /// The statistics must not fail at the end of a long run for a reason that can be seen at its start.
@@ -287,6 +302,9 @@ impl Started {
             }
         };
         self.report(args, status);
+        if let Some(recording) = self.recording.take() {
+            recording.end();
+        }
         if self.supervisor.has_processes() {
             if process::split_off() {
                 self.stay_for_children();

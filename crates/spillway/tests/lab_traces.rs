@@ -37,7 +37,7 @@ fn import(folder: &Path) -> String {
 
 #[test]
 fn help_fits_80_columns_and_has_an_example() {
-    for command in ["record", "import"] {
+    for command in ["record", "import", "replay"] {
         let help = String::from_utf8(lab(&[command, "--help"]).stdout).unwrap();
         assert!(help.contains(&format!("spillway lab {command} ")), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");

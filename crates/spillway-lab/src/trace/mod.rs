@@ -5,9 +5,12 @@
 //! - [`TraceWorkload`]: a workload that repeats a trace
 //! - [`import`]: from Valgrind's lackey and from plain text
 //! - [`record`]: from a running program
+//! - [`faults`]: what a pager did, in parts of the same kind
 
 mod codec;
+pub mod faults;
 pub mod import;
+mod part;
 mod reader;
 pub mod record;
 mod replayed;
@@ -56,6 +59,12 @@ pub enum TraceError {
         "trace: it does not begin with the mark of a trace of version 1; record it anew with this Spillway"
     )]
     NotATrace,
+    /// The file does not begin as a fault trace does.
+    #[error(
+        "fault trace: it does not begin with the mark of a fault trace of version 1; 'spillway run --record' \
+         makes one"
+    )]
+    NotAFaultTrace,
     /// The file ends before its end mark.
     #[error("trace: it is cut off at byte {at}; copy or record it again")]
     Truncated {
@@ -90,6 +99,18 @@ pub enum TraceError {
         /// What should stand there.
         wanted: &'static str,
     },
+    /// The pager could not write all that it did.
+    #[error(
+        "fault trace: the recorder had no room for what came after event {events}, so it ends before the \
+         program did; record it again while the machine does less"
+    )]
+    Overflown {
+        /// Whole events in it.
+        events: u64,
+    },
+    /// What is in a part is no event.
+    #[error("fault trace: {0}; it was written by another version of Spillway")]
+    Event(#[from] spillway_policy::fault_trace::Malformed),
     /// Nothing to make a trace of.
     #[error("trace: there is no access in what was given; give it at least one")]
     Empty,

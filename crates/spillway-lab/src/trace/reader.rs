@@ -2,12 +2,11 @@
 
 use std::io::{ErrorKind, Read};
 
-use twox_hash::XxHash3_64;
-
 use super::codec::Decoder;
+use super::part::{RawPart, read_exact, read_raw_part};
 use super::{
-    CHUNK_RAW_BYTES, CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS,
-    TRAILER_BYTES, TraceError, TraceSummary,
+    CHUNK_RAW_BYTES, CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES,
+    TraceError, TraceSummary,
 };
 use crate::access::{Access, Accesses};
 
@@ -135,54 +134,16 @@ impl<R: Read> TraceReader<R> {
 pub(super) fn read_part(source: &mut impl Read, at: &mut u64) -> Result<Part, TraceError> {
     let start = *at;
     let damaged = |reason| TraceError::Damaged { at: start, reason };
-    let mut header = [0; PART_HEADER_BYTES];
-    read_exact(source, &mut header, at)?;
-    let number = |index: usize| {
-        let from = 1 + 4 * index;
-        u32::from_le_bytes([header[from], header[from + 1], header[from + 2], header[from + 3]])
-    };
-    let (task, records) = (number(0), number(1));
-    let (raw_bytes, packed_bytes) = (number(2) as usize, number(3) as usize);
-    let raw_limit = match header[0] {
-        TAG_CHUNK => CHUNK_RAW_BYTES,
-        TAG_INDEX => INDEX_RAW_BYTES,
-        _ => return Err(damaged("neither a chunk nor the index begins here")),
-    };
-    if raw_bytes > raw_limit || packed_bytes > zstd::zstd_safe::compress_bound(raw_limit) {
-        return Err(damaged("a part is longer than any may be"));
-    }
-    let mut packed = header[..PART_HEADER_BYTES - 8].to_vec();
-    // Memory grows with what is read, not with what the header claims.
-    source.by_ref().take(packed_bytes as u64).read_to_end(&mut packed)?;
-    let missing = PART_HEADER_BYTES - 8 + packed_bytes > packed.len();
-    *at += (packed.len() - (PART_HEADER_BYTES - 8)) as u64;
-    if missing {
-        return Err(TraceError::Truncated { at: *at });
-    }
-    if header[PART_HEADER_BYTES - 8..] != XxHash3_64::oneshot(&packed).to_le_bytes() {
-        return Err(damaged("a checksum is wrong"));
-    }
-    let raw = zstd::bulk::decompress(&packed[PART_HEADER_BYTES - 8..], raw_bytes)
-        .map_err(|_| damaged("a part does not unpack"))?;
-    if raw.len() != raw_bytes {
-        return Err(damaged("a part unpacks to another length"));
-    }
-    if header[0] == TAG_INDEX {
+    let RawPart { tag, numbers: [task, records], raw } = read_raw_part(source, at, |tag| match tag {
+        TAG_CHUNK => Some(CHUNK_RAW_BYTES),
+        TAG_INDEX => Some(INDEX_RAW_BYTES),
+        _ => None,
+    })?;
+    if tag == TAG_INDEX {
         return TraceSummary::decode(&raw).map(Part::Index).ok_or(damaged("the index makes no sense"));
     }
     if task >= TASKS || records == 0 || records as usize > CHUNK_RECORDS {
         return Err(damaged("a chunk's numbers make no sense"));
     }
     Ok(Part::Chunk(Chunk { task, records, taken: 0, raw, decoder: Decoder::default(), at: start }))
-}
-
-fn read_exact(source: &mut impl Read, bytes: &mut [u8], at: &mut u64) -> Result<(), TraceError> {
-    match source.read_exact(bytes) {
-        Ok(()) => {
-            *at += bytes.len() as u64;
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(TraceError::Truncated { at: *at }),
-        Err(error) => Err(error.into()),
-    }
 }

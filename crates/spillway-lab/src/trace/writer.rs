@@ -4,16 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
-use twox_hash::XxHash3_64;
 
 use super::codec::Encoder;
-use super::{
-    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, PART_HEADER_BYTES, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES,
-    TraceError,
-};
+use super::part::write_raw_part;
+use super::{CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES, TraceError};
 use crate::access::{Access, Action};
 
-const ZSTD_LEVEL: i32 = 3;
 const PAGES_PER_HUGE: usize = (HUGE_BYTES / PAGE_BYTES) as usize;
 const WORD_BITS: usize = 64;
 
@@ -133,17 +129,7 @@ impl<W: Write> TraceWriter<W> {
     }
 
     fn write_part(&mut self, tag: u8, task: u32, records: u32, raw: &[u8]) -> Result<(), TraceError> {
-        let packed = zstd::bulk::compress(raw, ZSTD_LEVEL)?;
-        let mut header = Vec::with_capacity(PART_HEADER_BYTES);
-        header.push(tag);
-        for number in [task, records, raw.len() as u32, packed.len() as u32] {
-            header.extend(number.to_le_bytes());
-        }
-        let checksum = XxHash3_64::oneshot(&[&header, packed.as_slice()].concat());
-        header.extend(checksum.to_le_bytes());
-        self.out.write_all(&header)?;
-        self.out.write_all(&packed)?;
-        self.at += (header.len() + packed.len()) as u64;
+        self.at += write_raw_part(&mut self.out, tag, [task, records], raw)?;
         Ok(())
     }
 

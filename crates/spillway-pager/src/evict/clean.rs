@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page_word::{Epoch, PageInfo};
 use spillway_core::transitions::gone;
+use spillway_policy::fault_trace::{Event, Left};
 use spillway_sys::memory::PageMapEntry;
 use spillway_sys::ranges::TargetRange;
 
@@ -88,6 +89,7 @@ impl<K: Kernel> Worker<K> {
         let mut count = 0;
         for ((page_number, info), dropped) in clean.into_iter().zip(dropped) {
             if dropped {
+                self.engine.note(|| Event::Left { how: Left::Clean, page_number, pages: 1 });
                 self.note_use(page_number, false);
                 self.note_left(page_number);
                 let next = gone(info, info.slot(), self.engine.departures.now());

@@ -19,6 +19,7 @@ use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::TargetRange;
 
 use crate::evict::victim::{Place, Victim};
+use crate::evict::write_back::departed;
 use crate::kernel::Kernel;
 use crate::pages::address::{address_of, target};
 use crate::process::worker::Worker;
@@ -63,6 +64,7 @@ impl<K: Kernel> Worker<K> {
     fn settle_gone(&mut self, page: &Victim, info: PageInfo) {
         let kept = page.kept.as_ref().ok().copied().flatten();
         self.note_left(page.page_number);
+        self.engine.note(|| departed(page.page_number, kept));
         let next = gone(info, kept, self.engine.departures.now());
         if kept.is_none() {
             self.at.remove_managed(1);

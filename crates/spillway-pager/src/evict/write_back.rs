@@ -3,6 +3,7 @@
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageState, PageWord, Queue};
 use spillway_core::transitions::{Finish, finish_writeback, is_queued_inactive};
+use spillway_policy::fault_trace::{Event, Left};
 use spillway_sys::memory;
 
 use crate::evict::victim::{Place, Victim};
@@ -161,6 +162,7 @@ impl<K: Kernel> Worker<K> {
                 let (next, finish) = finish_writeback(info, frame, kept, left);
                 if finish == Finish::Stored {
                     self.note_left(page.page_number);
+                    self.engine.note(|| departed(page.page_number, kept));
                     self.at.remove_managed(u64::from(kept.is_none()));
                 }
                 self.unlock(page.page_number, word, next);
@@ -191,6 +193,12 @@ impl<K: Kernel> Worker<K> {
             }
         }
     }
+}
+
+/// A page that has left, as a fault trace has it.
+pub(crate) fn departed(page_number: u64, kept: Option<u32>) -> Event {
+    let how = if kept.is_some() { Left::Stored } else { Left::Zeros };
+    Event::Left { how, page_number, pages: 1 }
 }
 
 /// For a mistake that is planted.

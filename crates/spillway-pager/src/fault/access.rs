@@ -1,5 +1,6 @@
 //! What a fault was raised by.
 
+use spillway_policy::fault_trace;
 use spillway_sys::uffd::Fault;
 
 /// What a fault was raised by.
@@ -19,6 +20,16 @@ impl From<Fault> for Access {
             Fault { write_protected: true, .. } => Self::Protected,
             Fault { write: true, .. } => Self::Write,
             _ => Self::Read,
+        }
+    }
+}
+
+impl From<Access> for fault_trace::Access {
+    fn from(access: Access) -> Self {
+        match access {
+            Access::Read => Self::Read,
+            Access::Write => Self::Write,
+            Access::Protected => Self::Protected,
         }
     }
 }

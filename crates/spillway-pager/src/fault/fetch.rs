@@ -1,11 +1,11 @@
 //! Fetching: a far page and what belongs to its block, from the store to where they belong.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{Epoch, PageInfo, PageState, Queue};
 use spillway_core::transitions::fetched;
+use spillway_policy::fault_trace::{Block as Came, Cause, Event};
 use spillway_store::{ReadRequest, StoreError};
 use spillway_sys::memory;
 
@@ -69,6 +69,11 @@ impl<K: Kernel> Worker<K> {
         if has_streams && followers.len() < expected {
             self.note_block(page_number, wanted, &followers);
         }
+        let came_pages = 1 + followers.len() as u64;
+        self.engine.note(|| {
+            let wanted_pages = wanted as u64;
+            Event::Block(Came { cause: Cause::Fetch, page_number, wanted_pages, came_pages })
+        });
         self.at.run.count_block(1 + followers.len());
         // A block is promoted as a whole, or its pages would leave one by one later.
         let grown = self.stretch_fetched(page_number, &block, &followers);

@@ -14,6 +14,8 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use spillway_policy::fault_trace::{Block, Cause, Event};
+
 use crate::fault::access::Access;
 use crate::fault::read_streams::{ANYWHERE, Request};
 use crate::kernel::Kernel;
@@ -81,6 +83,11 @@ impl<K: Kernel> Worker<K> {
             return None;
         };
         pages.append(&mut followers);
+        self.engine.note(|| {
+            let wanted_pages = request.pages.end - marker;
+            let came_pages = pages.len() as u64;
+            Event::Block(Block { cause: Cause::ReadAhead, page_number: first, wanted_pages, came_pages })
+        });
         self.at.run.count_block(pages.len());
         let queue = self.queue_of_returner(info);
         self.settle_followers(&pages, queue, epoch);

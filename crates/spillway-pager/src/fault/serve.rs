@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use spillway_core::page_word::{PageInfo, PageState, PageWord};
 use spillway_core::transitions::{Service, re_referenced, service};
+use spillway_policy::fault_trace::{self, Event, Served};
 use spillway_sys::uffd::Fault;
 
 use crate::fault::access::Access;
@@ -57,6 +58,7 @@ impl<K: Kernel> Worker<K> {
         let Some(info) = word.lock_or_leave_waiter() else { return true };
         K::turn();
         let service = service(info);
+        self.engine.note(|| noted(page_number, service, fault.into()));
         match self.perform(page_number, info, service, fault.into()) {
             Ok(next) => {
                 self.note_used(page_number);
@@ -175,4 +177,16 @@ impl<K: Kernel> Worker<K> {
             let _ = kernel.wake(page);
         }
     }
+}
+
+/// A fault, as a fault trace has it.
+fn noted(page_number: u64, service: Service, access: Access) -> Event {
+    let served = match service {
+        Service::MapZeros => Served::FirstTouch,
+        Service::Fetch(_) => Served::Fetch,
+        Service::Remap(_) => Served::Inactive,
+        Service::CopyBack(_) => Served::Writeback,
+        Service::LetRetry | Service::Refuse => Served::Other,
+    };
+    Event::Fault(fault_trace::Fault { page_number, access: access.into(), served })
 }

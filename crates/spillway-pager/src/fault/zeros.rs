@@ -18,6 +18,7 @@ use rustix::io::{Errno, Result as KernelResult};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::PageInfo;
 use spillway_core::transitions::first_touched;
+use spillway_policy::fault_trace::{Block as Came, Cause, Event};
 
 use crate::evict::charge::Origin;
 use crate::fault::access::Access;
@@ -49,6 +50,10 @@ impl<K: Kernel> Worker<K> {
             self.note_zeros(page_number, wanted, mapped);
         }
         self.at.add_managed(followers.len() as u64 + u64::from(info.is_absent()));
+        self.engine.note(|| {
+            let (wanted_pages, came_pages) = (wanted as u64, 1 + followers.len() as u64);
+            Event::Block(Came { cause: Cause::Zeros, page_number, wanted_pages, came_pages })
+        });
         // As a block that is fetched: promoted as a whole.
         let grown = self.grow_block(page_number);
         let queue = grown.unwrap_or_else(|| self.engine.replacement().queue_of_newcomer());

@@ -10,6 +10,7 @@ use spillway_core::frame_pool::RANGE_FRAMES;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{Departures, Epoch, MAX_EPOCH, MAX_FRAMES, PageInfo, Queue};
 use spillway_policy::dcm::{Config, Replacement};
+use spillway_policy::fault_trace::{Event, Header, Sink, Traced};
 use spillway_store::StoreError;
 use spillway_sys::memory::Area;
 use spillway_sys::ranges::BounceRange;
@@ -69,7 +70,10 @@ pub struct Engine<K: Kernel> {
     pub table: PageTable,
     /// Where unmapped local pages lie.
     pub frames: Frames,
-    replacement: Mutex<Replacement>,
+    config: EngineConfig,
+    replacement: Mutex<Traced>,
+    /// What happens is written down: see [`Self::note`].
+    is_recorded: AtomicBool,
     protection_epoch: AtomicU32,
     /// Counts the pages that leave, so that each can say when it left.
     pub departures: Departures,
@@ -104,7 +108,6 @@ pub struct Engine<K: Kernel> {
     unneeded_slots: Mutex<Vec<u32>>,
     /// As many as are copied at once. Never written.
     zeros: Area,
-    cpus: usize,
 }
 
 impl<K: Kernel> Engine<K> {
@@ -119,7 +122,9 @@ impl<K: Kernel> Engine<K> {
         Ok(Self {
             table: PageTable::new()?,
             frames: Frames::new(frames.min(MAX_FRAMES / 2))?,
-            replacement: Mutex::new(replacement),
+            config,
+            replacement: Mutex::new(Traced::new(replacement)),
+            is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(1),
             departures: Departures::default(),
             regions: Mutex::new(Regions::new()),
@@ -139,7 +144,6 @@ impl<K: Kernel> Engine<K> {
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(UNNEEDED_SLOTS)),
             zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE)?,
-            cpus: config.cpus,
         })
     }
 
@@ -160,7 +164,9 @@ impl<K: Kernel> Engine<K> {
         Ok(Self {
             table: self.table.for_child()?,
             frames: self.frames.for_child()?,
+            config: self.config,
             replacement: copy(&self.replacement)?,
+            is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(self.protection_epoch.load(Ordering::Relaxed)),
             departures,
             regions: copy(&self.regions)?,
@@ -174,13 +180,12 @@ impl<K: Kernel> Engine<K> {
             has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: self.use_scan.for_child(),
-            read_streams: ReadStreams::new(self.cpus),
+            read_streams: ReadStreams::new(self.config.cpus),
             reserve: self.reserve.for_child()?,
             last_store_error: copy(&self.last_store_error)?,
             stores_full: AtomicBool::new(self.stores_full.load(Ordering::Relaxed)),
             unneeded_slots: copy(&self.unneeded_slots)?,
             zeros: Area::new(MAX_BLOCK_PAGES * PAGE_SIZE)?,
-            cpus: self.cpus,
         })
     }
 
@@ -193,8 +198,30 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// Which page goes next. Its state is a cache of what the words say.
-    pub fn replacement(&self) -> MutexGuard<'_, Replacement> {
+    pub fn replacement(&self) -> MutexGuard<'_, Traced> {
         K::lock(&self.replacement)
+    }
+
+    /// Writes down what happens from now on, for a replay. Before anything does. `settings` are the run's.
+    pub fn record(&self, settings: serde_json::Value, sink: Box<dyn Sink>) {
+        let EngineConfig { replacement, victim_window_pages, limit_pages, seed, .. } = self.config;
+        let start = Header { replacement, victim_window_pages, local_pages: limit_pages, seed, settings };
+        self.replacement().record(&Event::Start(start), sink);
+        self.is_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// A forked child is not recorded: its queues did not begin empty.
+    pub fn stop_recording(&self) {
+        self.is_recorded.store(false, Ordering::Relaxed);
+        self.replacement().stop_recording();
+    }
+
+    /// Writes an event down, where this process is recorded. The caller does not hold the queues' lock.
+    pub(crate) fn note(&self, event: impl FnOnce() -> Event) {
+        if self.is_recorded.load(Ordering::Relaxed) {
+            let event = event();
+            self.replacement().note(&event);
+        }
     }
 
     /// The ranges that are registered and paged.
@@ -285,7 +312,7 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// Puts an entry at the tail of a queue, of which the caller has the lock.
-    pub fn put(&self, replacement: &mut Replacement, queue: Queue, entry: Entry) {
+    pub fn put(&self, replacement: &mut Traced, queue: Queue, entry: Entry) {
         if replacement.enqueue(queue, entry).is_err() {
             replacement.drop_stale(|entry, queue| self.is_queued(entry, queue));
             // The pool holds a quarter more entries than pages can be local, so there is room now.

@@ -2,7 +2,8 @@
 //!
 //! - [`state`]: the memory file of atomics that all processes map;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
-//! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run.
+//! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
+//! - [`trace_ring`]: by which a process's fault trace goes to the supervisor.
 //!
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
 //! nobody, and the supervisor can give back whatever the dead process held.
@@ -13,3 +14,4 @@ pub mod report;
 pub mod settings;
 pub mod state;
 pub mod supervisor;
+pub mod trace_ring;

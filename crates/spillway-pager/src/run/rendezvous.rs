@@ -33,7 +33,8 @@ pub struct Hello {
 }
 
 /// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
-/// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it.
+/// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it, the ring for
+/// a fault trace where the process is to write one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The process's entry in the run's state.
@@ -44,6 +45,8 @@ pub struct Welcome {
     pub store_has_fd: Vec<bool>,
     /// Whether a descriptor of `/dev/userfaultfd` comes.
     pub has_device: bool,
+    /// Whether a descriptor of a [ring](crate::run::trace_ring) comes.
+    pub has_trace_ring: bool,
     /// Why the process cannot be managed, in place of everything else.
     pub refusal: Option<String>,
 }

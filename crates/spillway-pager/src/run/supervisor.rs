@@ -18,6 +18,7 @@ use thiserror::Error;
 use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
+use crate::run::trace_ring::TraceRing;
 
 /// Why a run cannot begin.
 #[derive(Debug, Error)]
@@ -75,6 +76,14 @@ impl BusyPagers {
     }
 }
 
+/// Who writes down what the processes' pagers do.
+pub trait Recorder: Send {
+    /// A program begins, and writes its fault trace into `ring`.
+    fn begin(&mut self, ring: TraceRing);
+    /// A forked child begins. It writes none, for its queues do not begin empty.
+    fn leave_out(&mut self);
+}
+
 /// Supervises one run, from its first process to its last.
 pub struct Supervisor {
     listener: OwnedFd,
@@ -94,6 +103,7 @@ pub struct Supervisor {
     /// Entries claimed for children whose parent is gone, and since when that is known.
     orphans: Vec<(usize, Instant)>,
     lanes: Vec<Option<Box<dyn Lane>>>,
+    recorder: Option<Box<dyn Recorder>>,
 }
 
 impl Supervisor {
@@ -152,6 +162,7 @@ impl Supervisor {
             dying: Vec::new(),
             orphans: Vec::new(),
             lanes,
+            recorder: None,
         })
     }
 
@@ -159,6 +170,11 @@ impl Supervisor {
     #[must_use]
     pub fn run_variable(&self) -> String {
         format!("{}/{}", self.name, self.token)
+    }
+
+    /// Has programs that begin from now on write their fault traces.
+    pub fn record(&mut self, recorder: Box<dyn Recorder>) {
+        self.recorder = Some(recorder);
     }
 
     /// What the processes share.
@@ -250,16 +266,29 @@ impl Supervisor {
             }
             Some(_) => {
                 let refusal = "its parent ended before it came, and it was given up".to_owned();
-                return self.send_welcome(index, 0, Some(refusal));
+                return self.send_welcome(index, 0, Some(refusal), None);
             }
             None => self.run.claim_process(pid),
         };
         let Some(entry) = entry else {
             let refusal = "the run has as many processes as it can manage (1024)".to_owned();
-            return self.send_welcome(index, 0, Some(refusal));
+            return self.send_welcome(index, 0, Some(refusal), None);
         };
         self.connections[index].entry = Some(entry);
-        self.send_welcome(index, entry, None)
+        let ring = self.begin_trace(forked.is_some());
+        self.send_welcome(index, entry, None, ring.as_ref())
+    }
+
+    /// The ring that a process is to write its fault trace into.
+    fn begin_trace(&mut self, is_forked: bool) -> Option<OwnedFd> {
+        let recorder = self.recorder.as_mut()?;
+        if is_forked {
+            recorder.leave_out();
+            return None;
+        }
+        let (fd, ring) = TraceRing::create().ok()?;
+        recorder.begin(ring);
+        Some(fd)
     }
 
     fn send_welcome(
@@ -267,17 +296,20 @@ impl Supervisor {
         index: usize,
         entry: usize,
         refusal: Option<String>,
+        trace_ring: Option<&OwnedFd>,
     ) -> Result<(), RendezvousError> {
         let message = Welcome {
             entry,
             settings: self.settings.clone(),
             store_has_fd: self.store_fds.iter().map(Option::is_some).collect(),
             has_device: self.device.is_some(),
+            has_trace_ring: trace_ring.is_some(),
             refusal,
         };
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.run_fd.as_fd())
             .chain(self.store_fds.iter().flatten().map(AsFd::as_fd))
             .chain(self.device.as_ref().map(AsFd::as_fd))
+            .chain(trace_ring.map(AsFd::as_fd))
             .collect();
         rendezvous::send(&self.connections[index].socket, &message, &fds)
     }

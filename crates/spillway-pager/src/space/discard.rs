@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use spillway_core::page_word::{PageInfo, PageWord};
+use spillway_policy::fault_trace::{Event, Left};
 
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::{page_numbers, target_of};
@@ -43,6 +44,8 @@ impl<K: Kernel> Worker<K> {
         if !planted!(K, "discarded-before-locked") {
             let _ = self.at.kernel.discard(target_of(range));
         }
+        let pages = to - from;
+        self.engine.note(|| Event::Left { how: Left::Forgotten, page_number: from, pages });
         let mut gone = Gone::default();
         for (page_number, word, info) in locked {
             self.let_go(info, &mut gone);

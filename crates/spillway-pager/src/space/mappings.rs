@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use rustix::io::Errno;
 use spillway_core::page::PAGE_SIZE;
+use spillway_policy::fault_trace::{Event, Left};
 
 use crate::evict::charge::Origin;
 use crate::kernel::{ForkAdvice, Kernel, planted};
@@ -110,6 +111,10 @@ impl<K: Kernel> Worker<K> {
                 let _ = self.at.kernel.unregister(target);
             }
             let gone = self.sweep_words(&part);
+            self.engine.note(|| {
+                let (from, to) = page_numbers(&part);
+                Event::Left { how: Left::Forgotten, page_number: from, pages: to - from }
+            });
             if planted!(K, "forgotten-before-unregistered") {
                 let _ = self.at.kernel.unregister(target);
             }

@@ -14,6 +14,7 @@ use std::sync::MutexGuard;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Queue;
 use spillway_core::transitions::first_touched;
+use spillway_policy::fault_trace::{Block, Cause, Event};
 
 use crate::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES, planted};
 use crate::pages::address::{page_number_of, target, target_of};
@@ -145,6 +146,10 @@ impl<K: Kernel> Worker<K> {
                 self.at.run.count(Counter::UnmanagedBytes, range.len() as u64);
             }
         }
+        self.engine.note(|| {
+            let (page_number, wanted_pages) = (page_number_of(range.start), page_count(range));
+            Event::Block(Block { cause: Cause::TakenOver, page_number, wanted_pages, came_pages: taken })
+        });
         self.at.add_managed(taken);
         self.at.release_local(charged - taken);
         charged - taken

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use spillway_policy::fault_trace::{Event, Runs};
+
 use crate::kernel::Kernel;
 use crate::pages::address::{page_number_of, target};
 use crate::process::worker::Worker;
@@ -16,6 +18,9 @@ use crate::run::state::Counter;
 const PIECE_BYTES: usize = 64 << 20;
 /// The part of one CPU's time that scans may take, at most: one in so many.
 const TIME_ONE_IN: u64 = 10;
+
+/// In a fault trace, beside 1 and 0 for pages that are.
+const NOT_MAPPED: u8 = 2;
 
 /// Where the evictor's scan is.
 #[derive(Default)]
@@ -71,15 +76,32 @@ impl<K: Kernel> Worker<K> {
         let (first, end) = (page_number_of(piece.start), page_number_of(piece.end));
         let range = target(first, (end - first) as usize);
         let table = &self.engine.table;
+        let mut found = Found { next_page: first, runs: Runs::default() };
         let is_known = self.at.kernel.accesses(range, &mut |page_number, accessed| {
             table.set_use(page_number, table.use_of(page_number).after_scan(accessed));
             if accessed {
                 self.note_used(page_number);
             }
+            found.note(page_number, accessed);
         });
+        self.engine.note(|| Event::Scan { page_number: first, found: found.runs });
         if is_known {
             self.at.kernel.forget_accesses(range);
         }
         is_known
+    }
+}
+
+/// What a scan finds, as a fault trace has it.
+struct Found {
+    next_page: u64,
+    runs: Runs,
+}
+
+impl Found {
+    fn note(&mut self, page_number: u64, accessed: bool) {
+        self.runs.push_many(NOT_MAPPED, page_number.saturating_sub(self.next_page));
+        self.runs.push(accessed.into());
+        self.next_page = page_number + 1;
     }
 }

@@ -7,6 +7,7 @@ mod figure;
 mod import;
 mod progress;
 mod record;
+mod replay;
 mod report;
 mod run;
 mod sweep;
@@ -39,6 +40,7 @@ enum Command {
     List(run::ListArgs),
     Record(record::RecordArgs),
     Import(import::ImportArgs),
+    Replay(replay::ReplayArgs),
 }
 
 /// Runs the subcommand that was asked for.
@@ -52,5 +54,6 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::List(args) => run::list(&args),
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Replay(args) => replay::run(&args),
     }
 }

@@ -1,0 +1,222 @@
+//! How often the pager would fetch, by a memory trace of the program ([`crate::trace`]) and the replacement
+//! that the pager has. An estimate: single pages, no time, one thread's accesses after another's as the trace
+//! has their chunks, and no access of the kernel's.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use serde::Serialize;
+use spillway_core::fifo::Entry;
+use spillway_core::page::PAGE_SHIFT;
+use spillway_core::page_word::Queue;
+use spillway_policy::dcm::{Replacement, Step};
+use spillway_policy::fault_trace::Header;
+use spillway_policy::use_history::UseHistory;
+
+use crate::access::Action;
+use crate::trace::{TraceError, TraceReader};
+
+/// Pages that the pager evicts together.
+const BATCH_PAGES: usize = 64;
+/// Generations of a page's entries, as its word has them.
+const GENERATIONS: u8 = 128;
+
+/// When accessed bits are scanned, by the count of departures.
+#[derive(Clone, Debug)]
+pub enum Scans {
+    /// As the settings ask (`scan_share`).
+    Due,
+    /// Whenever so many pages had left: as a live pager did it.
+    At(Vec<u64>),
+}
+
+/// What the pager would do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Predicted {
+    /// Pages that would be touched at all.
+    pub touched_pages: u64,
+    /// Pages that would be fetched.
+    pub fetched_pages: u64,
+    /// Scans of accessed bits.
+    pub scans: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Page {
+    is_local: bool,
+    accessed: bool,
+    generation: u8,
+    history: UseHistory,
+    /// The count of departures after it left; 0 where it never did.
+    left_at: u64,
+}
+
+struct Pager {
+    header: Header,
+    replacement: Replacement,
+    numbers: HashMap<u64, u32>,
+    pages: Vec<Page>,
+    local_pages: usize,
+    departures: u64,
+    scans: Box<dyn Iterator<Item = u64>>,
+    next_scan: Option<u64>,
+    predicted: Predicted,
+}
+
+/// Runs a memory trace through the replacement of `header`.
+///
+/// # Errors
+/// `source` cannot be read, or holds no whole trace.
+pub fn predict(source: impl Read, header: &Header, scans: Scans) -> Result<Predicted, TraceError> {
+    let every = ((header.local_pages as f64 * header.replacement.scan_share) as u64).max(BATCH_PAGES as u64);
+    let mut scans: Box<dyn Iterator<Item = u64>> = match scans {
+        Scans::Due if header.replacement.scan_share > 0.0 => Box::new((1..).map(move |scan| scan * every)),
+        Scans::Due => Box::new(std::iter::empty()),
+        Scans::At(departures) => Box::new(departures.into_iter()),
+    };
+    let next_scan = scans.next();
+    let mut pager = Pager {
+        replacement: header.replacement(),
+        header: header.clone(),
+        numbers: HashMap::new(),
+        pages: Vec::new(),
+        local_pages: 0,
+        departures: 0,
+        scans,
+        next_scan,
+        predicted: Predicted::default(),
+    };
+    let mut last = (u64::MAX, 0);
+    TraceReader::new(source)?.for_each(|_, access| {
+        let (Action::Read(address) | Action::Write(address)) = access.action() else { return };
+        let page_number = address >> PAGE_SHIFT;
+        if page_number != last.0 {
+            last = (page_number, pager.number(page_number));
+        }
+        pager.touch(last.1);
+    })?;
+    Ok(Predicted { touched_pages: pager.pages.len() as u64, ..pager.predicted })
+}
+
+impl Pager {
+    fn number(&mut self, page_number: u64) -> usize {
+        let next = self.pages.len() as u32;
+        let number = *self.numbers.entry(page_number).or_insert(next);
+        if number == next {
+            self.pages.push(Page::default());
+        }
+        number as usize
+    }
+
+    fn touch(&mut self, number: usize) {
+        if self.pages[number].is_local {
+            self.pages[number].accessed = true;
+            return;
+        }
+        if self.local_pages >= self.header.local_pages {
+            self.evict();
+        }
+        let left_at = self.pages[number].left_at;
+        let queue = if left_at == 0 {
+            self.replacement.queue_of_newcomer()
+        } else {
+            self.predicted.fetched_pages += 1;
+            let away_pages = self.departures + 1 - left_at;
+            self.replacement.queue_of_returner(away_pages, self.header.local_pages as u64)
+        };
+        let page = &mut self.pages[number];
+        (page.is_local, page.accessed) = (true, true);
+        self.local_pages += 1;
+        self.enqueue(number, queue);
+    }
+
+    fn enqueue(&mut self, number: usize, queue: Queue) {
+        let page = &mut self.pages[number];
+        page.generation = (page.generation + 1) % GENERATIONS;
+        let entry = Entry { page_number: number as u64, generation: page.generation };
+        if self.replacement.enqueue(queue, entry).is_err() {
+            let pages = &self.pages;
+            self.replacement.drop_stale(|entry, _| is_current(pages, entry));
+            let _ = self.replacement.enqueue(queue, entry);
+        }
+    }
+
+    fn evict(&mut self) {
+        let mut left = 0;
+        while left < BATCH_PAGES.min(self.header.local_pages) {
+            let pages = &self.pages;
+            let rank = |number: u64| pages[number as usize].history.rank();
+            let Some(step) = self.replacement.next_mapped(rank) else { break };
+            let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
+            if !is_current(&self.pages, entry) {
+                continue;
+            }
+            let number = entry.page_number as usize;
+            match step {
+                Step::ToActive(_) => self.enqueue(number, Queue::Active),
+                Step::ToProactive(_) => self.enqueue(number, Queue::Proactive),
+                Step::ToInactive(_) => {
+                    self.departures += 1;
+                    left += 1;
+                    let page = &mut self.pages[number];
+                    (page.is_local, page.history, page.left_at) = (false, UseHistory::NEW, self.departures);
+                }
+            }
+        }
+        self.local_pages -= left;
+        while self.next_scan.is_some_and(|departures| departures <= self.departures) {
+            self.scan();
+            self.next_scan = self.scans.next();
+        }
+    }
+
+    fn scan(&mut self) {
+        self.predicted.scans += 1;
+        for page in self.pages.iter_mut().filter(|page| page.is_local) {
+            page.history = page.history.after_scan(page.accessed);
+            page.accessed = false;
+        }
+    }
+}
+
+fn is_current(pages: &[Page], entry: Entry) -> bool {
+    let page = &pages[entry.page_number as usize];
+    page.is_local && page.generation == entry.generation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::Access;
+    use crate::trace::TraceWriter;
+    use spillway_policy::dcm::Config;
+
+    fn predicted(pages: impl Iterator<Item = u64>, local_pages: usize, scans: Scans) -> Predicted {
+        let mut trace = Vec::new();
+        let mut writer = TraceWriter::new(&mut trace).unwrap();
+        pages.for_each(|page| writer.append(0, Access::read(page << PAGE_SHIFT)).unwrap());
+        writer.finish().unwrap();
+        let replacement = Config { random_promotion: 0.0, return_share: 0.0, ..Config::default() };
+        let settings = serde_json::Value::Null;
+        let header = Header { replacement, victim_window_pages: 256, local_pages, seed: 1, settings };
+        predict(trace.as_slice(), &header, scans).unwrap()
+    }
+
+    #[test]
+    fn what_fits_is_fetched_never() {
+        let fits = predicted((0..10_000).map(|i| i % 500), 500, Scans::Due);
+        assert_eq!((fits.touched_pages, fits.fetched_pages, fits.scans), (500, 0, 0));
+    }
+
+    #[test]
+    fn what_is_in_use_stays_where_scans_say_so() {
+        // Half of the touches go to 300 pages, the others pass through 5,000.
+        let pages =
+            || (0..400_000_u64).map(|i| if i % 2 == 0 { i / 2 * 7 % 300 } else { 1000 + i / 2 % 5000 });
+        let with = predicted(pages(), 1000, Scans::Due);
+        let without = predicted(pages(), 1000, Scans::At(Vec::new()));
+        assert_eq!(with.touched_pages, 5300);
+        assert!(with.scans > 500 && without.scans == 0);
+        assert!(with.fetched_pages < without.fetched_pages, "{with:?} {without:?}");
+    }
+}

@@ -1,0 +1,412 @@
+//! Events as bytes: numbers of variable length, pages as the distance from the one before.
+
+use spillway_core::fifo::Entry;
+use spillway_core::page_word::Queue;
+use thiserror::Error;
+
+use super::event::{Access, Block, Cause, Event, Fault, Left, Runs, Served};
+use crate::dcm::Step;
+
+const START: u8 = 0;
+const NEWCOMER: u8 = 1;
+const RETURNER: u8 = 2;
+const ENQUEUE: u8 = 3;
+const NEXT_MAPPED: u8 = 4;
+const NEXT_INACTIVE: u8 = 5;
+const DROP_STALE: u8 = 6;
+const FAULT: u8 = 7;
+const BLOCK: u8 = 8;
+const LEFT: u8 = 9;
+const SCAN: u8 = 10;
+
+const QUEUES: [Queue; 3] = [Queue::Active, Queue::Proactive, Queue::Inactive];
+const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::Protected];
+const SERVED: [Served; 5] =
+    [Served::FirstTouch, Served::Fetch, Served::Inactive, Served::Writeback, Served::Other];
+const CAUSES: [Cause; 4] = [Cause::Fetch, Cause::ReadAhead, Cause::Zeros, Cause::TakenOver];
+const LEFTS: [Left; 4] = [Left::Clean, Left::Stored, Left::Zeros, Left::Forgotten];
+/// Pages are numbered below this: what an entry of a queue has room for.
+const PAGE_LIMIT: u64 = 1 << 57;
+/// Bytes of a header at most.
+const HEADER_BYTES: u64 = 1 << 16;
+/// Runs of one event at most: more than the queues of any machine have entries.
+const MOST_RUNS: u64 = 1 << 32;
+
+/// What is no event.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("event {index} makes no sense")]
+pub struct Malformed {
+    /// How many events came before it.
+    pub index: u64,
+}
+
+/// Writes one event after another.
+#[derive(Default)]
+pub struct Encoder {
+    last_page: u64,
+}
+
+impl Encoder {
+    /// Appends an event to `bytes`.
+    pub fn encode(&mut self, event: &Event, bytes: &mut Vec<u8>) {
+        match event {
+            Event::Start(header) => {
+                let text = serde_json::to_vec(header).unwrap_or_default();
+                bytes.push(START);
+                put(text.len() as u64, bytes);
+                bytes.extend(text);
+            }
+            Event::Newcomer(queue) => bytes.extend([NEWCOMER, place(&QUEUES, queue)]),
+            Event::Returner { away_pages, local_pages, queue } => {
+                bytes.extend([RETURNER, place(&QUEUES, queue)]);
+                put(*away_pages, bytes);
+                put(*local_pages, bytes);
+            }
+            Event::Enqueue { queue, entry, is_full } => {
+                bytes.extend([ENQUEUE, place(&QUEUES, queue) | u8::from(*is_full) << 2]);
+                self.entry(*entry, bytes);
+            }
+            Event::NextMapped { ranks, step } => {
+                let (number, entry) = match *step {
+                    None => (0, None),
+                    Some(Step::ToActive(entry)) => (1, Some(entry)),
+                    Some(Step::ToProactive(entry)) => (2, Some(entry)),
+                    Some(Step::ToInactive(entry)) => (3, Some(entry)),
+                };
+                bytes.extend([NEXT_MAPPED, number]);
+                if let Some(entry) = entry {
+                    self.entry(entry, bytes);
+                }
+                put_runs(ranks, bytes);
+            }
+            Event::NextInactive(entry) => {
+                bytes.extend([NEXT_INACTIVE, u8::from(entry.is_some())]);
+                if let Some(entry) = entry {
+                    self.entry(*entry, bytes);
+                }
+            }
+            Event::DropStale(kept) => {
+                bytes.push(DROP_STALE);
+                put_runs(kept, bytes);
+            }
+            Event::Fault(Fault { page_number, access, served }) => {
+                bytes.extend([FAULT, place(&SERVED, served) | place(&ACCESSES, access) << 4]);
+                self.page(*page_number, bytes);
+            }
+            Event::Block(Block { cause, page_number, wanted_pages, came_pages }) => {
+                bytes.extend([BLOCK, place(&CAUSES, cause)]);
+                self.page(*page_number, bytes);
+                put(*wanted_pages, bytes);
+                put(*came_pages, bytes);
+            }
+            Event::Left { how, page_number, pages } => {
+                bytes.extend([LEFT, place(&LEFTS, how)]);
+                self.page(*page_number, bytes);
+                put(*pages, bytes);
+            }
+            Event::Scan { page_number, found } => {
+                bytes.push(SCAN);
+                self.page(*page_number, bytes);
+                put_runs(found, bytes);
+            }
+        }
+    }
+
+    fn entry(&mut self, entry: Entry, bytes: &mut Vec<u8>) {
+        self.page(entry.page_number, bytes);
+        bytes.push(entry.generation);
+    }
+
+    fn page(&mut self, page_number: u64, bytes: &mut Vec<u8>) {
+        let distance = page_number.wrapping_sub(self.last_page) as i64;
+        self.last_page = page_number;
+        put((distance << 1 ^ distance >> 63) as u64, bytes);
+    }
+}
+
+fn place<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|other| other == one).unwrap_or_default() as u8
+}
+
+fn put_runs(runs: &Runs, bytes: &mut Vec<u8>) {
+    put(runs.0.len() as u64, bytes);
+    for &(number, count) in &runs.0 {
+        bytes.push(number);
+        put(count, bytes);
+    }
+}
+
+fn put(mut word: u64, bytes: &mut Vec<u8>) {
+    while word >= 0x80 {
+        bytes.push(word as u8 | 0x80);
+        word >>= 7;
+    }
+    bytes.push(word as u8);
+}
+
+/// Reads what an [`Encoder`] wrote, from bytes that come in parts of any length.
+#[derive(Default)]
+pub struct Decoder {
+    bytes: Vec<u8>,
+    at: usize,
+    last_page: u64,
+    count: u64,
+}
+
+enum Stop {
+    /// The event goes on in what has not come yet.
+    More,
+    Bad,
+}
+
+impl Decoder {
+    /// Takes the next part.
+    pub fn feed(&mut self, part: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        self.bytes.extend_from_slice(part);
+    }
+
+    /// The next event; None where the rest of it has not come.
+    ///
+    /// # Errors
+    /// What comes is no event.
+    pub fn next_event(&mut self) -> Result<Option<Event>, Malformed> {
+        let mut source = Source { bytes: &self.bytes, at: self.at, last_page: self.last_page };
+        match source.event() {
+            Ok(event) => {
+                (self.at, self.last_page) = (source.at, source.last_page);
+                self.count += 1;
+                Ok(Some(event))
+            }
+            Err(Stop::More) => Ok(None),
+            Err(Stop::Bad) => Err(Malformed { index: self.count }),
+        }
+    }
+
+    /// Whether a part of an event is left over.
+    #[must_use]
+    pub fn is_amid_an_event(&self) -> bool {
+        self.at < self.bytes.len()
+    }
+}
+
+struct Source<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    last_page: u64,
+}
+
+impl Source<'_> {
+    fn event(&mut self) -> Result<Event, Stop> {
+        Ok(match self.byte()? {
+            START => {
+                let length = self.number(HEADER_BYTES)? as usize;
+                let text = self.bytes.get(self.at..self.at + length).ok_or(Stop::More)?;
+                self.at += length;
+                Event::Start(serde_json::from_slice(text).map_err(|_| Stop::Bad)?)
+            }
+            NEWCOMER => Event::Newcomer(self.one_of(&QUEUES)?),
+            RETURNER => {
+                let queue = self.one_of(&QUEUES)?;
+                Event::Returner { queue, away_pages: self.word()?, local_pages: self.word()? }
+            }
+            ENQUEUE => {
+                let byte = self.byte()?;
+                let queue = picked(&QUEUES, byte & 3)?;
+                let is_full = flag(byte >> 2)?;
+                Event::Enqueue { queue, is_full, entry: self.entry()? }
+            }
+            NEXT_MAPPED => {
+                let step = match self.byte()? {
+                    0 => None,
+                    1 => Some(Step::ToActive(self.entry()?)),
+                    2 => Some(Step::ToProactive(self.entry()?)),
+                    3 => Some(Step::ToInactive(self.entry()?)),
+                    _ => return Err(Stop::Bad),
+                };
+                Event::NextMapped { step, ranks: self.runs()? }
+            }
+            NEXT_INACTIVE => {
+                let is_some = flag(self.byte()?)?;
+                Event::NextInactive(is_some.then(|| self.entry()).transpose()?)
+            }
+            DROP_STALE => Event::DropStale(self.runs()?),
+            FAULT => {
+                let byte = self.byte()?;
+                let (served, access) = (picked(&SERVED, byte & 15)?, picked(&ACCESSES, byte >> 4)?);
+                Event::Fault(Fault { page_number: self.page()?, access, served })
+            }
+            BLOCK => Event::Block(Block {
+                cause: self.one_of(&CAUSES)?,
+                page_number: self.page()?,
+                wanted_pages: self.word()?,
+                came_pages: self.word()?,
+            }),
+            LEFT => {
+                let how = self.one_of(&LEFTS)?;
+                Event::Left { how, page_number: self.page()?, pages: self.word()? }
+            }
+            SCAN => Event::Scan { page_number: self.page()?, found: self.runs()? },
+            _ => return Err(Stop::Bad),
+        })
+    }
+
+    fn byte(&mut self) -> Result<u8, Stop> {
+        let &byte = self.bytes.get(self.at).ok_or(Stop::More)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn word(&mut self) -> Result<u64, Stop> {
+        let mut word = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            word |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Ok(word);
+            }
+        }
+        Err(Stop::Bad)
+    }
+
+    fn number(&mut self, limit: u64) -> Result<u64, Stop> {
+        Some(self.word()?).filter(|&number| number < limit).ok_or(Stop::Bad)
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> Result<T, Stop> {
+        let byte = self.byte()?;
+        picked(all, byte)
+    }
+
+    fn page(&mut self) -> Result<u64, Stop> {
+        let word = self.word()?;
+        let distance = (word >> 1) as i64 ^ -((word & 1) as i64);
+        let page_number = self.last_page.wrapping_add(distance as u64);
+        if page_number >= PAGE_LIMIT {
+            return Err(Stop::Bad);
+        }
+        self.last_page = page_number;
+        Ok(page_number)
+    }
+
+    fn entry(&mut self) -> Result<Entry, Stop> {
+        let page_number = self.page()?;
+        let generation = Some(self.byte()?).filter(|&byte| byte < 0x80).ok_or(Stop::Bad)?;
+        Ok(Entry { page_number, generation })
+    }
+
+    /// No more memory than the bytes themselves take, whatever they say.
+    fn runs(&mut self) -> Result<Runs, Stop> {
+        let count = self.number(MOST_RUNS)?;
+        let mut runs = Vec::new();
+        for _ in 0..count {
+            runs.push((self.byte()?, self.word()?));
+        }
+        Ok(Runs(runs))
+    }
+}
+
+fn picked<T: Copy>(all: &[T], number: u8) -> Result<T, Stop> {
+    all.get(usize::from(number)).copied().ok_or(Stop::Bad)
+}
+
+fn flag(byte: u8) -> Result<bool, Stop> {
+    picked(&[false, true], byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dcm::Config;
+    use crate::fault_trace::event::Header;
+    use proptest::prelude::*;
+
+    fn entries() -> impl Strategy<Value = Entry> {
+        (0..PAGE_LIMIT, 0_u8..128).prop_map(|(page_number, generation)| Entry { page_number, generation })
+    }
+
+    fn runs() -> impl Strategy<Value = Runs> {
+        prop::collection::vec((any::<u8>(), any::<u64>()), 0..5).prop_map(Runs)
+    }
+
+    fn events() -> impl Strategy<Value = Event> {
+        let queue = || prop::sample::select(&QUEUES[..]);
+        let header = |(local_pages, seed)| {
+            let (replacement, settings) = (Config::default(), serde_json::json!({"block": "elastic"}));
+            Event::Start(Header { replacement, victim_window_pages: 256, local_pages, seed, settings })
+        };
+        let step = entries().prop_flat_map(|entry| {
+            prop::sample::select(vec![
+                Some(Step::ToActive(entry)),
+                Some(Step::ToProactive(entry)),
+                Some(Step::ToInactive(entry)),
+                None,
+            ])
+        });
+        let fault = (0..PAGE_LIMIT, prop::sample::select(&ACCESSES[..]), prop::sample::select(&SERVED[..]));
+        let block = (prop::sample::select(&CAUSES[..]), 0..PAGE_LIMIT, any::<u64>(), any::<u64>());
+        prop_oneof![
+            (any::<usize>(), any::<u64>()).prop_map(header),
+            queue().prop_map(Event::Newcomer),
+            (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {
+                Event::Returner { away_pages, local_pages, queue }
+            }),
+            (queue(), entries(), any::<bool>()).prop_map(|(queue, entry, is_full)| Event::Enqueue {
+                queue,
+                entry,
+                is_full
+            }),
+            (runs(), step).prop_map(|(ranks, step)| Event::NextMapped { ranks, step }),
+            prop::option::of(entries()).prop_map(Event::NextInactive),
+            runs().prop_map(Event::DropStale),
+            fault.prop_map(|(page_number, access, served)| Event::Fault(Fault {
+                page_number,
+                access,
+                served
+            })),
+            block.prop_map(|(cause, page_number, wanted_pages, came_pages)| {
+                Event::Block(Block { cause, page_number, wanted_pages, came_pages })
+            }),
+            (prop::sample::select(&LEFTS[..]), 0..PAGE_LIMIT, any::<u64>())
+                .prop_map(|(how, page_number, pages)| Event::Left { how, page_number, pages }),
+            (0..PAGE_LIMIT, runs()).prop_map(|(page_number, found)| Event::Scan { page_number, found }),
+        ]
+    }
+
+    proptest! {
+        /// In parts of any length.
+        #[test]
+        fn events_come_back_as_they_went(
+            events in prop::collection::vec(events(), 0..40), part_bytes in 1_usize..50,
+        ) {
+            let (mut encoder, mut decoder, mut bytes) = (Encoder::default(), Decoder::default(), Vec::new());
+            events.iter().for_each(|event| encoder.encode(event, &mut bytes));
+            let mut back = Vec::new();
+            for part in bytes.chunks(part_bytes) {
+                decoder.feed(part);
+                while let Some(event) = decoder.next_event().unwrap() {
+                    back.push(event);
+                }
+            }
+            prop_assert_eq!(back, events);
+            prop_assert!(!decoder.is_amid_an_event());
+        }
+
+        #[test]
+        fn bytes_of_any_kind_end_in_an_event_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut decoder = Decoder::default();
+            decoder.feed(&bytes);
+            let mut count = 0;
+            while let Ok(Some(_)) = decoder.next_event() {
+                count += 1;
+            }
+            prop_assert!(count <= bytes.len());
+        }
+    }
+}

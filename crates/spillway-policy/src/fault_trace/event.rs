@@ -1,0 +1,204 @@
+//! What a fault trace tells.
+
+use serde::{Deserialize, Serialize};
+use spillway_core::fifo::Entry;
+use spillway_core::page_word::Queue;
+
+use crate::dcm::{Config, Replacement, Step};
+
+/// What a replay needs to begin as the pager did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Settings of the replacement.
+    pub replacement: Config,
+    /// Of so many of the oldest pages those leave first that lie together.
+    pub victim_window_pages: usize,
+    /// Pages for which the queues have room: the local limit.
+    pub local_pages: usize,
+    /// Of the replacement's coin.
+    pub seed: u64,
+    /// Everything that the run was started with, to be read by people.
+    pub settings: serde_json::Value,
+}
+
+impl Header {
+    /// The replacement that the pager began with.
+    #[must_use]
+    pub fn replacement(&self) -> Replacement {
+        Replacement::new(self.replacement, self.local_pages, self.seed)
+            .with_victim_window(self.victim_window_pages)
+    }
+}
+
+/// Small numbers, one after another, as runs: how often each comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Runs(pub Vec<(u8, u64)>);
+
+impl Runs {
+    /// Adds a number at the end.
+    pub fn push(&mut self, number: u8) {
+        self.push_many(number, 1);
+    }
+
+    /// Adds a number `count` times.
+    pub fn push_many(&mut self, number: u8, count: u64) {
+        match self.0.last_mut() {
+            Some((last, before)) if *last == number => *before = before.saturating_add(count),
+            _ if count > 0 => self.0.push((number, count)),
+            _ => {}
+        }
+    }
+
+    /// The numbers in their order.
+    pub fn iter(&self) -> impl Iterator<Item = u8> {
+        self.0.iter().flat_map(|&(number, count)| (0..count).map(move |_| number))
+    }
+
+    /// How many numbers there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.iter().fold(0, |sum, (_, count)| sum.saturating_add(*count))
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a thread did that faulted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It read from the page.
+    Read,
+    /// It wrote to the page.
+    Write,
+    /// It wrote to a page that is there, write-protected.
+    Protected,
+}
+
+/// What a fault needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The page was never written.
+    FirstTouch,
+    /// A store held the page.
+    Fetch,
+    /// It was in the inactive queue: local, unmapped.
+    Inactive,
+    /// It was on its way out.
+    Writeback,
+    /// It was there already, or could not be had.
+    Other,
+}
+
+/// One fault of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The page that was touched.
+    pub page_number: u64,
+    /// How it was touched.
+    pub access: Access,
+    /// What it needed of the pager.
+    pub served: Served,
+}
+
+/// Why pages came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A fault on a far page.
+    Fetch,
+    /// The evictor read them ahead.
+    ReadAhead,
+    /// A fault on a page that was never written.
+    Zeros,
+    /// They were the kernel's until now, and are taken over as they lie there.
+    TakenOver,
+}
+
+/// Pages that came together. They enter the queues in the events after this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Why they came in.
+    pub cause: Cause,
+    /// The first of them, or the one that was touched.
+    pub page_number: u64,
+    /// How many the block would have had.
+    pub wanted_pages: u64,
+    /// How many of them came.
+    pub came_pages: u64,
+}
+
+/// How a page left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Dropped where it lay: unchanged since it came.
+    Clean,
+    /// To a store, or found unchanged there.
+    Stored,
+    /// Dropped as zeros, or found gone.
+    Zeros,
+    /// The program gave it up.
+    Forgotten,
+}
+
+/// One line of a fault trace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The pager begins. First of all.
+    Start(Header),
+    /// [`Replacement::queue_of_newcomer`] and its answer.
+    Newcomer(Queue),
+    /// [`Replacement::queue_of_returner`] and its answer.
+    Returner {
+        /// As it was asked.
+        away_pages: u64,
+        /// As it was asked.
+        local_pages: u64,
+        /// The answer that it had.
+        queue: Queue,
+    },
+    /// [`Replacement::enqueue`]; `is_full` where there was no room.
+    Enqueue {
+        /// As it was asked.
+        queue: Queue,
+        /// As it was asked.
+        entry: Entry,
+        /// The answer that it had.
+        is_full: bool,
+    },
+    /// [`Replacement::next_mapped`]: the ranks that it asked for, in its order, and its answer.
+    NextMapped {
+        /// What it was told of pages' use.
+        ranks: Runs,
+        /// The answer that it had.
+        step: Option<Step>,
+    },
+    /// [`Replacement::next_inactive`] and its answer.
+    NextInactive(Option<Entry>),
+    /// [`Replacement::drop_stale`]: for each entry, in its order, whether it stayed.
+    DropStale(Runs),
+    /// A fault, before it is served.
+    Fault(Fault),
+    /// Pages came, all for one reason.
+    Block(Block),
+    /// Pages that lie side by side left.
+    Left {
+        /// How the pages left the memory.
+        how: Left,
+        /// The first of them.
+        page_number: u64,
+        /// How many pages that are.
+        pages: u64,
+    },
+    /// Accessed bits were scanned: of the pages from `page_number` on, whether each was used (1), was not (0)
+    /// or is not mapped (2).
+    Scan {
+        /// The first of them.
+        page_number: u64,
+        /// A number for each.
+        found: Runs,
+    },
+}

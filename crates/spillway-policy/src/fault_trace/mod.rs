@@ -1,0 +1,18 @@
+//! Fault traces: what enters dcm's replacement in a live pager and what comes out of it, in the order in
+//! which the lock of the queues serialises it, with notes of what led to it.
+//!
+//! - [`Traced`]: the replacement as the pager has it, which writes down each call if it is to
+//! - [`Event`], [`Encoder`], [`Decoder`]: the trace as bytes
+//! - [`Replay`]: the same calls to the same code once more; it says where an answer differs
+//!
+//! Nothing here does I/O: where the bytes go is a [`Sink`]'s to know.
+
+mod codec;
+mod event;
+mod replay;
+mod traced;
+
+pub use codec::{Decoder, Encoder, Malformed};
+pub use event::{Access, Block, Cause, Event, Fault, Header, Left, Runs, Served};
+pub use replay::{Difference, Replay};
+pub use traced::{Sink, Traced};

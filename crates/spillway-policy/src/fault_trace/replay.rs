@@ -1,0 +1,230 @@
+//! Replays a fault trace: the calls that it tells of, to the same code, step by step.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
+
+use thiserror::Error;
+
+use super::event::{Event, Runs};
+use crate::dcm::Replacement;
+
+/// Where a replay first gives another answer than the pager had.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("event {index}: {what}: the pager had {live}, the replay has {replayed}")]
+pub struct Difference {
+    /// How many events came before it.
+    pub index: u64,
+    /// What the replacement was asked.
+    pub what: &'static str,
+    /// The answer that the pager had.
+    pub live: String,
+    /// The answer of the replay.
+    pub replayed: String,
+}
+
+/// Replays one event after another.
+#[derive(Default)]
+pub struct Replay {
+    replacement: Option<Replacement>,
+    events: u64,
+    calls: u64,
+}
+
+impl Replay {
+    /// How many events were replayed.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// How many of them were calls, whose answers are the same as the pager's.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Replays the next event.
+    ///
+    /// # Errors
+    /// The answer differs.
+    pub fn step(&mut self, event: &Event) -> Result<(), Difference> {
+        if let Event::Start(header) = event {
+            self.same("the start", &false, &self.replacement.is_some())?;
+            self.replacement = Some(header.replacement());
+            self.events += 1;
+            return Ok(());
+        }
+        let Some(mut replacement) = self.replacement.take() else {
+            return self.same("the start", &"none", &"to have come");
+        };
+        let outcome = self.call(&mut replacement, event);
+        self.replacement = Some(replacement);
+        self.events += 1;
+        outcome
+    }
+
+    fn call(&mut self, replacement: &mut Replacement, event: &Event) -> Result<(), Difference> {
+        match event {
+            Event::Newcomer(queue) => {
+                self.same("a newcomer's queue", queue, &replacement.queue_of_newcomer())?;
+            }
+            Event::Returner { away_pages, local_pages, queue } => {
+                let replayed = replacement.queue_of_returner(*away_pages, *local_pages);
+                self.same("a returner's queue", queue, &replayed)?;
+            }
+            Event::Enqueue { queue, entry, is_full } => {
+                let replayed = replacement.enqueue(*queue, *entry).is_err();
+                self.same("whether the queues are full", is_full, &replayed)?;
+            }
+            Event::NextMapped { ranks, step } => {
+                let told = told(ranks);
+                let replayed = replacement.next_mapped(|_| told.next());
+                self.same("the next step", step, &replayed)?;
+                self.same("how many pages' use was asked for", &ranks.len(), &told.asked())?;
+            }
+            Event::NextInactive(entry) => {
+                self.same("the next inactive page", entry, &replacement.next_inactive())?;
+            }
+            Event::DropStale(kept) => {
+                let told = told(kept);
+                replacement.drop_stale(|_, _| told.next() != 0);
+                self.same("how many entries there are", &kept.len(), &told.asked())?;
+            }
+            Event::Start(_) | Event::Fault(_) | Event::Block(_) | Event::Left { .. } | Event::Scan { .. } => {
+                return Ok(());
+            }
+        }
+        self.calls += 1;
+        Ok(())
+    }
+
+    fn same<T: PartialEq + Debug>(
+        &self,
+        what: &'static str,
+        live: &T,
+        replayed: &T,
+    ) -> Result<(), Difference> {
+        if live == replayed {
+            return Ok(());
+        }
+        let (live, replayed) = (format!("{live:?}"), format!("{replayed:?}"));
+        Err(Difference { index: self.events, what, live, replayed })
+    }
+}
+
+/// What the pager was told when its policy asked, in the same order.
+struct Told<I> {
+    numbers: RefCell<I>,
+    asked: Cell<u64>,
+}
+
+impl<I: Iterator<Item = u8>> Told<I> {
+    fn next(&self) -> u8 {
+        self.asked.set(self.asked.get() + 1);
+        self.numbers.borrow_mut().next().unwrap_or_default()
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.get()
+    }
+}
+
+fn told(runs: &Runs) -> Told<impl Iterator<Item = u8>> {
+    Told { numbers: RefCell::new(runs.iter()), asked: Cell::new(0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dcm::{Config, Step};
+    use crate::fault_trace::{Decoder, Header, Sink, Traced};
+    use proptest::prelude::*;
+    use spillway_core::fifo::Entry;
+    use spillway_core::page_word::Queue;
+    use std::sync::{Arc, Mutex};
+
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Sink for Shared {
+        fn put(&mut self, bytes: &[u8]) -> bool {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            true
+        }
+    }
+
+    fn header(local_pages: usize, seed: u64) -> Header {
+        let replacement = Config::default();
+        Header { replacement, victim_window_pages: 256, local_pages, seed, settings: serde_json::Value::Null }
+    }
+
+    fn events(bytes: &[u8]) -> Vec<Event> {
+        let mut decoder = Decoder::default();
+        decoder.feed(bytes);
+        std::iter::from_fn(|| decoder.next_event().unwrap()).collect()
+    }
+
+    /// What a pager asks for, by numbers that are drawn.
+    fn recorded(calls: &[(u8, u64)], seed: u64) -> Vec<Event> {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let header = header(64, seed);
+        let mut traced = Traced::new(header.replacement());
+        traced.record(&Event::Start(header), Box::new(Shared(bytes.clone())));
+        for &(call, number) in calls {
+            let entry = Entry { page_number: number % 700, generation: (number % 128) as u8 };
+            let queue = match call % 7 {
+                0 | 1 => traced.queue_of_newcomer(),
+                2 => traced.queue_of_returner(number % 40, 64),
+                3 => Queue::Inactive,
+                4 | 5 => {
+                    let step = traced.next_mapped(|page| ((page ^ number) % 9) as u8);
+                    if let Some(Step::ToActive(entry)) = step {
+                        traced.enqueue(Queue::Active, entry).unwrap();
+                    }
+                    continue;
+                }
+                _ => {
+                    traced.next_inactive();
+                    continue;
+                }
+            };
+            if traced.enqueue(queue, entry).is_err() {
+                traced.drop_stale(|entry, _| !(entry.page_number ^ number).is_multiple_of(3));
+            }
+        }
+        let bytes = bytes.lock().unwrap();
+        events(&bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn a_replay_gives_the_answers_that_the_pager_had(
+            calls in prop::collection::vec((any::<u8>(), any::<u64>()), 0..4000), seed in any::<u64>(),
+        ) {
+            let mut replay = Replay::default();
+            let events = recorded(&calls, seed);
+            for event in &events {
+                prop_assert_eq!(replay.step(event), Ok(()));
+            }
+            prop_assert_eq!(replay.calls() + 1, events.len() as u64);
+        }
+    }
+
+    #[test]
+    fn the_first_answer_that_differs_is_named() {
+        let calls: Vec<(u8, u64)> = (0..300).map(|i| (if i < 200 { 0 } else { 4 }, i)).collect();
+        let mut events = recorded(&calls, 7);
+        let last = events.len() - 1;
+        let Event::NextMapped { step, .. } = &mut events[last] else { panic!("{:?}", events[last]) };
+        *step = None;
+        let mut replay = Replay::default();
+        let differs = events.iter().map(|event| replay.step(event)).find_map(Result::err).unwrap();
+        assert_eq!((differs.index, differs.what), (last as u64, "the next step"));
+        assert_eq!(differs.live, "None");
+    }
+
+    #[test]
+    fn a_trace_without_a_start_is_refused() {
+        let differs = Replay::default().step(&Event::Newcomer(Queue::Active)).unwrap_err();
+        assert_eq!((differs.index, differs.what), (0, "the start"));
+    }
+}

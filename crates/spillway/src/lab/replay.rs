@@ -1,0 +1,159 @@
+//! `spillway lab replay`: what a live pager did, once more.
+
+use std::fs::File;
+use std::io::{self, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+use spillway_lab::predict::{Predicted, Scans, predict};
+use spillway_lab::replay_faults::{Replayed, replay_faults};
+use spillway_lab::trace::TraceError;
+use spillway_lab::trace::faults::Outcome;
+
+use super::run::{ended, print_json};
+use crate::exit::complain;
+
+const EXAMPLE: &str = "\
+Example:
+  spillway run --local 64M --record node.faults -- node script.js
+  spillway lab replay node.faults
+  spillway lab record -o node.trace -- node script.js
+  spillway lab replay node.faults --memory node.trace --set return_share=1.0
+
+Exit status: 0 if each answer is the same, 1 if one differs or the trace
+cannot be read.";
+
+/// Replay what 'spillway run --record' wrote: the same victims, step by step.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct ReplayArgs {
+    /// The fault trace to replay
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    /// A memory trace of the same program ('spillway lab record'): how often would the pager fetch by it?
+    #[arg(long, value_name = "TRACE")]
+    memory: Option<PathBuf>,
+
+    /// A setting of the replacement for that estimate, such as scan_share=0.05; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "memory")]
+    settings: Vec<String>,
+
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Replays a fault trace and prints what it tells.
+pub fn run(args: &ReplayArgs) -> ExitCode {
+    let file = File::open(&args.trace).map_err(Into::into);
+    let replayed = match file.and_then(|file| replay_faults(BufReader::with_capacity(1 << 20, file))) {
+        Ok(replayed) => replayed,
+        Err(error) => {
+            complain(format_args!("lab replay: {}: {error}", args.trace.display()));
+            return ExitCode::FAILURE;
+        }
+    };
+    if replayed.outcome() == Outcome::CutOff {
+        complain(format_args!(
+            "{}: it has no end: its recorder was stopped; what it holds is replayed",
+            args.trace.display()
+        ));
+    }
+    let estimate = match args.memory.as_deref().map(|path| estimate(path, &replayed, &args.settings)) {
+        None => None,
+        Some(Ok(estimate)) => Some(estimate),
+        Some(Err(reason)) => {
+            complain(format_args!("lab replay: {reason}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    let shown = Shown { replayed: &replayed, estimate };
+    let mut out = io::stdout().lock();
+    let printed = if args.json { print_json(&mut out, &shown) } else { print(&mut out, &shown) };
+    let code = ended(printed);
+    match &replayed.difference {
+        Some(_) => ExitCode::FAILURE,
+        None => code,
+    }
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    replayed: &'a Replayed,
+    estimate: Option<Estimate>,
+}
+
+/// Pages that would be fetched, by a memory trace. No more than an estimate.
+#[derive(Serialize)]
+struct Estimate {
+    /// Scanned when the live pager did.
+    scanned_as_live: Predicted,
+    /// Scanned as soon as that is due.
+    scanned_when_due: Predicted,
+}
+
+fn estimate(path: &Path, replayed: &Replayed, settings: &[String]) -> Result<Estimate, String> {
+    let mut header = replayed.header.clone().ok_or("the fault trace has no start")?;
+    let mut config = serde_json::to_value(header.replacement).map_err(|error| error.to_string())?;
+    for setting in settings {
+        let (key, value) = setting
+            .split_once('=')
+            .and_then(|(key, value)| Some((key, value.parse::<f64>().ok()?)))
+            .filter(|(key, _)| config.get(key).is_some())
+            .ok_or_else(|| format!("--set {setting}: write KEY=NUMBER with a key of [replacement]"))?;
+        config[key] = Value::from(value);
+    }
+    header.replacement = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    let predicted = |scans| {
+        let file = File::open(path).map_err(TraceError::from)?;
+        predict(BufReader::with_capacity(1 << 20, file), &header, scans)
+    };
+    let both = || -> Result<Estimate, TraceError> {
+        Ok(Estimate {
+            scanned_as_live: predicted(Scans::At(replayed.scan_starts.clone()))?,
+            scanned_when_due: predicted(Scans::Due)?,
+        })
+    };
+    both().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn print(out: &mut impl Write, Shown { replayed, estimate }: &Shown<'_>) -> io::Result<()> {
+    let Replayed { events, calls, faults, came, left, scans, .. } = replayed;
+    match &replayed.difference {
+        None => writeln!(out, "{calls} answers, each as the pager had it ({events} events)")?,
+        Some(difference) => writeln!(out, "differs from the pager at {difference}")?,
+    }
+    writeln!(
+        out,
+        "  faults            {} first touches, {} fetches, {} inactive, {} under write-back, {} other",
+        faults.first_touch, faults.fetch, faults.inactive, faults.writeback, faults.other
+    )?;
+    writeln!(
+        out,
+        "  pages that came   {} fetched, {} of them with another, {} read ahead; {} of zeros; {} taken over",
+        came.fetched + came.read_ahead,
+        came.fetched - came.fetch_blocks,
+        came.read_ahead,
+        came.zeros,
+        came.taken_over
+    )?;
+    writeln!(
+        out,
+        "  pages that left   {} clean, {} stored, {} zeros, {} given up by the program",
+        left.clean, left.stored, left.zeros, left.forgotten
+    )?;
+    writeln!(
+        out,
+        "  what is in use    {} pieces scanned, {} of {} mapped pages found in use; {} steps kept a page",
+        scans.pieces, scans.used, scans.mapped, replayed.kept_in_use
+    )?;
+    let Some(Estimate { scanned_as_live: live, scanned_when_due: due }) = estimate else { return Ok(()) };
+    writeln!(out, "estimate by the memory trace, which touches {} pages", live.touched_pages)?;
+    writeln!(out, "  scanned as live   {} fetched, {} scans", live.fetched_pages, live.scans)?;
+    writeln!(out, "  scanned when due  {} fetched, {} scans", due.fetched_pages, due.scans)
+}

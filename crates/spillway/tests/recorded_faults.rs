@@ -1,0 +1,98 @@
+//! Fault traces: what a live pager did, and the same once more in the lab.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+fn spillway<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn replayed(trace: &Path) -> Value {
+    let output = spillway(&[OsStr::new("lab"), "replay".as_ref(), "--json".as_ref(), trace.as_os_str()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let replayed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(replayed["difference"], Value::Null);
+    replayed
+}
+
+/// Lines in no order, 16 MiB.
+fn lines(folder: &Path) -> String {
+    let path = folder.join("lines");
+    let line = |i: u64| format!("{:050}\n", i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    fs::write(&path, (0..330_000).map(line).collect::<String>()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// In both fault modes.
+#[test]
+fn a_replay_gives_each_answer_that_the_live_pager_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let (lines, trace) = (lines(folder.path()), folder.path().join("faults"));
+    for mode in ["thread", "inline"] {
+        let options = ["run", "--local", "8M", "--store", "ram:", "--fault-mode", mode, "--record"];
+        let program = ["--", "sort", "--parallel=2", "-S", "32M", "-o", "/dev/null", &lines];
+        let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
+        arguments.push(trace.as_os_str());
+        arguments.extend(program.iter().map(OsStr::new));
+        let output = spillway(&arguments);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let replayed = replayed(&trace);
+        let number = |part: &str, of: &str| replayed[part][of].as_u64().unwrap();
+        assert!(number("came", "fetched") > 100 && number("left", "stored") > 100, "{replayed}");
+        assert_eq!(replayed["is_whole"], true);
+        assert!(replayed["calls"].as_u64().unwrap() > 2000, "{replayed}");
+    }
+}
+
+#[test]
+fn programs_of_a_run_have_a_trace_each_and_forked_children_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("faults");
+    let record = trace.to_str().unwrap();
+    let script = "(:); exec sh -c 'echo two'";
+    let output = spillway(&["run", "--local", "8M", "--record", record, "--", "sh", "-c", script]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("forked children are not recorded"), "{}", stderr(&output));
+    assert!(replayed(&trace)["children_left_out"].as_u64().unwrap() >= 1);
+    assert!(replayed(&folder.path().join("faults.2"))["calls"].is_u64());
+}
+
+#[test]
+fn what_a_killed_recorder_wrote_is_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("faults");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    run.args(["run", "--local", "8M", "--record"]).arg(&trace).args(["--", "sleep", "60"]);
+    let mut run = run.stdin(Stdio::null()).spawn().unwrap();
+    while fs::metadata(&trace).map_or(0, |trace| trace.len()) <= 8 {
+        sleep(Duration::from_millis(10));
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    assert_eq!(replayed(&trace)["is_whole"], false);
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_or_read_is_refused_in_one_line() {
+    for record in ["/dev/full", "/nonexistent/faults"] {
+        let output = spillway(&["run", "--local", "8M", "--record", record, "--", "true"]);
+        assert_eq!(output.status.code(), Some(125));
+        assert!(stderr(&output).contains("name a file that can be written"), "{}", stderr(&output));
+    }
+    let output = spillway(&["lab", "replay", "/dev/null"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("run --record"), "{}", stderr(&output));
+}
