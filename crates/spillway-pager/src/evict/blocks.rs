@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_policy::blocks::Orders;
-use spillway_policy::dcm::Replacement;
+use spillway_policy::fault_trace::Traced;
 use spillway_policy::use_history::UseHistory;
 
 use crate::evict::write_back::BATCH_PAGES;
@@ -75,7 +75,7 @@ impl<K: Kernel> Worker<K> {
         page_number: u64,
         queue: Option<Queue>,
         victims: &mut Vec<(u64, PageInfo)>,
-        replacement: &mut Replacement,
+        replacement: &mut Traced,
     ) {
         // While the stores are full, what cannot be stored comes back: no more is tried than has a chance.
         if !self.is_elastic() || self.engine.stores_full.load(Ordering::Relaxed) {
