@@ -24,7 +24,7 @@ impl<K: Kernel> Worker<K> {
             return 0;
         }
         self.manage_native(&range);
-        let parts = engine.regions().take(&range);
+        let parts = engine.change_regions().take(&range);
         let mut words = Vec::new();
         for (part, _) in &parts {
             let _ = self.at.kernel.unregister(target_of(part.clone()));
@@ -72,7 +72,7 @@ impl<K: Kernel> Worker<K> {
             if let Err(error) = self.at.kernel.register(target_of(range.clone())) {
                 return self.stop_before_wrong_data("register a mapping that has moved", error);
             }
-            self.engine.regions().insert(range, on_fork);
+            self.engine.change_regions().insert(range, on_fork);
         }
         let mut gone = Gone::default();
         for (page_number, info) in words {

@@ -21,7 +21,7 @@ impl<K: Kernel> Worker<K> {
         // What is native is in already; managed for a moment, it is counted like the rest.
         self.manage_native(&range);
         self.engine.leaving_ranges.fetch_add(1, Ordering::AcqRel);
-        let parts = self.engine.regions().take(&range);
+        let parts = self.engine.change_regions().take(&range);
         for (part, on_fork) in parts {
             let engine = self.engine;
             let (from, to) = page_numbers(&part);
