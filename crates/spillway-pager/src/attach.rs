@@ -87,6 +87,8 @@ pub struct Startup {
 const PENDING: u32 = 0;
 const READY: u32 = 1;
 const FAILED: u32 = 2;
+/// The program's thread is asked to change libc's code.
+const PATCHING: u32 = 3;
 
 const MAX_HANDLERS: usize = 16;
 
@@ -175,10 +177,13 @@ impl Startup {
 
     /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
     ///
+    /// `patch_calls` has libc's own system calls be made by jumps and returns how many places that are. It is
+    /// called in inline mode, while the pager has one thread, which waits in code of ours.
+    ///
     /// # Errors
     /// Why the process cannot be managed, in words: see [`AttachError`].
-    pub fn attach(&'static self) -> Result<(), String> {
-        self.start_and_wait()
+    pub fn attach(&'static self, patch_calls: &dyn Fn() -> Result<usize, String>) -> Result<(), String> {
+        self.start_and_wait(patch_calls)
     }
 
     /// The same in a forked child, on its only thread, before it does anything else. `child` is what
@@ -192,10 +197,10 @@ impl Startup {
         }
         self.outcome.store(PENDING, Ordering::Release);
         raw::lay_out_afresh(&self.threads, &self.layout);
-        self.start_and_wait()
+        self.start_and_wait(&|| Ok(0))
     }
 
-    fn start_and_wait(&'static self) -> Result<(), String> {
+    fn start_and_wait(&'static self, patch_calls: &dyn Fn() -> Result<usize, String>) -> Result<(), String> {
         // In thread mode a forked child makes no more calls than it must: there may be a filter.
         let mut limit = None;
         let inherited = self.inline().map_or(&[][..], Inline::descriptors);
@@ -206,8 +211,15 @@ impl Startup {
         }
         raw::start_with(&self.threads[0], FileTable::Shared, pager_main, self)
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
-        while self.outcome.load(Ordering::Acquire) == PENDING {
-            let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, PENDING, None);
+        self.wait_while(PENDING);
+        if self.outcome.load(Ordering::Acquire) == PATCHING {
+            let patched = patch_calls();
+            if let (Ok(count), Some(run)) = (&patched, self.run.get()) {
+                run.count(Counter::PatchedSites, *count as u64);
+            }
+            self.settle(PENDING);
+            self.wait_while(PENDING);
+            patched?;
         }
         if self.outcome.load(Ordering::Acquire) == READY {
             self.ready_inline()?;
@@ -217,6 +229,12 @@ impl Startup {
             return Ok(());
         }
         Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
+    }
+
+    fn wait_while(&self, outcome: u32) {
+        while self.outcome.load(Ordering::Acquire) == outcome {
+            let _ = futex::wait(&self.outcome, futex::Flags::PRIVATE, outcome, None);
+        }
     }
 
     fn settle(&self, outcome: u32) {
@@ -251,6 +269,10 @@ impl Startup {
         let served_by_handlers = engine.served_by_handlers.clone();
         let is_inline =
             welcome.settings.fault_mode == FaultMode::Inline && !served_by_handlers.load(Ordering::Relaxed);
+        if is_inline && forked.is_none() {
+            self.settle(PATCHING);
+            self.wait_while(PATCHING);
+        }
         let mut shared = SharedDescriptors::new(is_inline, free);
         let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };

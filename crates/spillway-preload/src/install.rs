@@ -76,7 +76,7 @@ pub fn install() -> Result<(), InstallError> {
 }
 
 /// Address of a function of libc proper, whatever other libraries define.
-fn find(name: &CStr) -> Result<usize, InstallError> {
+pub fn find(name: &CStr) -> Result<usize, InstallError> {
     // SAFETY: plain look-ups in a library that is loaded already.
     let address = unsafe {
         let libc = libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);

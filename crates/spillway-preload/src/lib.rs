@@ -59,7 +59,7 @@ extern "C" fn start() {
     let begun = Startup::new(&run).map_err(|error| error.to_string()).and_then(|startup| {
         let startup = STARTUP.get_or_init(|| startup);
         install::install_syscall().map_err(|error| error.to_string())?;
-        startup.attach()?;
+        startup.attach(&inline::sites::patch)?;
         install::install().map_err(|error| error.to_string())?;
         inline::enter()?;
         adopt::adopt_existing();

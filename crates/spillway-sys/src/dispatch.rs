@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use rustix::io::{Errno, Result};
 
+use crate::call_stubs;
 use crate::maps;
 use crate::raw;
 use crate::signal::{AltStack, Context};
@@ -26,14 +27,21 @@ static SELECTOR: AtomicU8 = AtomicU8::new(SYSCALL_DISPATCH_FILTER_BLOCK);
 static CODE_START: AtomicUsize = AtomicUsize::new(0);
 static CODE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds the code of the library that this function is linked into: system calls from there pass.
+/// Finds the code of the library that this function is linked into: system calls from there pass, but for
+/// those of [traps](crate::call_stubs::traps). Once: what is changed of the code later splits its mapping.
 pub fn find_own_code() -> Result<()> {
+    if CODE_BYTES.load(Ordering::Relaxed) != 0 {
+        return Ok(());
+    }
     let here = find_own_code as *const () as usize;
     let mappings = maps::read().map_err(|_| Errno::NOENT)?;
     let own = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&here));
     let own = own.ok_or(Errno::NOENT)?;
-    CODE_START.store(own.start, Ordering::Relaxed);
-    CODE_BYTES.store(own.bytes(), Ordering::Relaxed);
+    let traps = call_stubs::traps();
+    let (start, end) =
+        if here < traps.start { (own.start, own.end.min(traps.start)) } else { (traps.end, own.end) };
+    CODE_START.store(start, Ordering::Relaxed);
+    CODE_BYTES.store(end - start, Ordering::Relaxed);
     Ok(())
 }
 

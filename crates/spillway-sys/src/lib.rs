@@ -8,6 +8,7 @@ pub mod accesses;
 pub mod arena;
 mod bpf;
 pub mod btf;
+pub mod call_stubs;
 pub mod code_patch;
 pub mod dispatch;
 pub mod kernel_memory;

@@ -178,7 +178,8 @@ pub struct AltStack {
     pub(crate) bytes: usize,
 }
 
-const STACK_BYTES: usize = 256 << 10;
+/// Bytes of a stack for signal handlers.
+pub(crate) const STACK_BYTES: usize = 256 << 10;
 const GUARD_BYTES: usize = 4096;
 const MOST_THREADS: usize = 8192;
 
@@ -306,7 +307,8 @@ pub fn use_alt_stack(stack: AltStack) {
     unsafe { raw::syscall(libc::SYS_sigaltstack as usize, arguments) };
 }
 
-fn current_alt_stack() -> usize {
+/// Where the stack begins that the calling thread's handlers run on; 0 where there is none.
+pub(crate) fn current_alt_stack() -> usize {
     let mut words = [0_usize; 3];
     let arguments = [0, words.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
     // SAFETY: writes a `stack_t`.

@@ -35,11 +35,14 @@ use crate::pages::address::{page_number_of, target, target_of};
 use crate::process::attachment::Attachment;
 use crate::process::engine::Engine;
 use crate::process::worker::Worker;
+use crate::run::state::Counter;
 use crate::space::holds::Hold;
 use crate::threads::calls::Operation;
 
 /// A place to serve faults for so much of the local limit.
 const BYTES_OF_LIMIT_EACH: usize = 32 << 20;
+/// No program has memory from here on.
+const END_OF_ADDRESSES: usize = 1 << 47;
 /// Times that a page is asked for before its system call is left to fail.
 const TRIES: usize = 64;
 
@@ -154,6 +157,11 @@ impl<K: Kernel> Inline<K> {
     #[must_use]
     pub fn descriptors(&self) -> &[RawFd] {
         &self.at.descriptors
+    }
+
+    /// A system call has come as a signal.
+    pub fn count_call_by_signal(&self) {
+        self.at.run.count(Counter::CallsBySignal, 1);
     }
 
     /// The most bytes that one system call should hold.
@@ -295,6 +303,40 @@ impl<K: Kernel> Inline<K> {
         true
     }
 
+    /// Holds what a system call will use of `range`, and says whether all of it is sure to be there for it as
+    /// it lies. Waits for nothing and takes no lock, so that the program's signals may come meanwhile; where
+    /// it says no, [`Self::make_ready`] knows more.
+    #[must_use]
+    pub fn is_ready(&self, range: &Range<usize>, hold: &Hold<'_>) -> bool {
+        hold.add(range);
+        K::turn();
+        // The kernel says so where there can be no memory.
+        if range.end > END_OF_ADDRESSES || self.engine.gate.is_frozen() {
+            return false;
+        }
+        let mut page = range.start & !(PAGE_SIZE - 1);
+        let mut unknown: Option<Range<usize>> = None;
+        while page < range.end {
+            if let Some(word) = self.engine.table.find(page_number_of(page)) {
+                if word.is_locked() {
+                    return false;
+                }
+                let info = word.peek();
+                if !(info.is_mapped() && info.protected_in().is_none()) {
+                    if !info.is_absent() {
+                        return false;
+                    }
+                    unknown.get_or_insert(page..page).end = page + PAGE_SIZE;
+                }
+            } else {
+                unknown.get_or_insert(page..page).end = page + PAGE_SIZE;
+            }
+            page += PAGE_SIZE;
+        }
+        // What is nobody's now, and may have been ours a moment ago.
+        unknown.is_none_or(|pages| self.engine.outline.excludes(&pages)) && !self.is_giving_up()
+    }
+
     fn make_page_ready(&self, page: usize) -> Page {
         let mut tries = 0;
         while tries < TRIES {
@@ -344,7 +386,7 @@ impl<K: Kernel> Inline<K> {
             (managed, native)
         });
         let is_managed_now = managed.first().is_some_and(|(part, _)| part.start <= range.start);
-        if is_managed_now && !planted!(K, "taken-over-between-looks") {
+        if is_managed_now {
             return range.start;
         }
         let mut next = managed.first().map_or(range.end, |(part, _)| part.start.max(behind_first));
@@ -356,8 +398,7 @@ impl<K: Kernel> Inline<K> {
             let start = part.start & !(PAGE_SIZE - 1);
             let bytes = (part.end.min(next) - start).next_multiple_of(PAGE_SIZE).min(*room);
             let made = self.at.kernel.make_own(target_of(start..start + bytes));
-            let has_failed = made.is_err() && !planted!(K, "taken-over-before-populated");
-            if has_failed && self.is_managed_anywhere(start..start + bytes) {
+            if made.is_err() && self.is_managed_anywhere(start..start + bytes) {
                 // Taken over since, so that its pages did not come.
                 return start;
             }

@@ -1,6 +1,6 @@
 //! Paging state that a forked child inherits.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,6 +25,7 @@ use crate::pages::reserve::Reserve;
 use crate::pages::table::PageTable;
 use crate::process::gate::{Gate, Pass};
 use crate::space::holds::Holds;
+use crate::space::outline::Outline;
 use crate::space::regions::{OnFork, Regions};
 use crate::threads::calls::Calls;
 
@@ -91,6 +92,8 @@ pub struct Engine<K: Kernel> {
     pub served_by_handlers: Arc<AtomicBool>,
     /// What system calls are using.
     pub holds: Holds,
+    /// The managed ranges, for who must not wait.
+    pub outline: Outline,
     /// Other processes write to this one's memory: see [`crate::inline::foreign`].
     pub has_foreign_writers: AtomicBool,
     /// Whether evictions are writes, lately.
@@ -108,6 +111,32 @@ pub struct Engine<K: Kernel> {
     unneeded_slots: Mutex<Vec<u32>>,
     /// As many as are copied at once. Never written.
     zeros: Area,
+}
+
+/// The managed ranges while they change: see [`Outline`].
+pub struct RegionsChange<'a> {
+    regions: MutexGuard<'a, Regions>,
+    outline: &'a Outline,
+}
+
+impl Deref for RegionsChange<'_> {
+    type Target = Regions;
+
+    fn deref(&self) -> &Regions {
+        &self.regions
+    }
+}
+
+impl DerefMut for RegionsChange<'_> {
+    fn deref_mut(&mut self) -> &mut Regions {
+        &mut self.regions
+    }
+}
+
+impl Drop for RegionsChange<'_> {
+    fn drop(&mut self) {
+        self.outline.publish(&self.regions);
+    }
 }
 
 impl<K: Kernel> Engine<K> {
@@ -135,6 +164,7 @@ impl<K: Kernel> Engine<K> {
             leaving_ranges: AtomicU32::new(0),
             served_by_handlers: Arc::new(AtomicBool::new(false)),
             holds: Holds::default(),
+            outline: Outline::default(),
             has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
@@ -161,6 +191,9 @@ impl<K: Kernel> Engine<K> {
         gate.freeze_alone();
         let departures = Departures::default();
         departures.add(self.departures.count());
+        let (regions, outline) = (copy(&self.regions)?, Outline::default());
+        outline.begin();
+        outline.publish(&*regions.try_lock().map_err(|_| Errno::BUSY)?);
         Ok(Self {
             table: self.table.for_child()?,
             frames: self.frames.for_child()?,
@@ -169,7 +202,7 @@ impl<K: Kernel> Engine<K> {
             is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(self.protection_epoch.load(Ordering::Relaxed)),
             departures,
-            regions: copy(&self.regions)?,
+            regions,
             native: copy(&self.native)?,
             remaps: copy(&self.remaps)?,
             gate,
@@ -177,6 +210,7 @@ impl<K: Kernel> Engine<K> {
             leaving_ranges: AtomicU32::new(self.leaving_ranges.load(Ordering::Relaxed)),
             served_by_handlers: Arc::new(AtomicBool::new(self.served_by_handlers.load(Ordering::Relaxed))),
             holds: Holds::default(),
+            outline,
             has_foreign_writers: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: self.use_scan.for_child(),
@@ -225,7 +259,7 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// The ranges that are registered and paged.
-    pub fn regions(&self) -> MutexGuard<'_, Regions> {
+    pub fn regions(&self) -> impl Deref<Target = Regions> + '_ {
         K::lock(&self.regions)
     }
 
@@ -233,12 +267,19 @@ impl<K: Kernel> Engine<K> {
     /// parts.
     pub(crate) fn take_regions(&self, range: &Range<usize>) -> Vec<(Range<usize>, OnFork)> {
         // Blocks are stretched under this lock too, by what is a region then.
-        let mut regions = self.regions();
+        let mut regions = self.change_regions();
         let parts = regions.take(range);
         if !planted!(K, "block-outlives-its-region") {
             parts.iter().for_each(|(part, _)| self.table.forget_blocks(part));
         }
         parts
+    }
+
+    /// The ranges that are registered and paged, to be changed.
+    pub fn change_regions(&self) -> RegionsChange<'_> {
+        let regions = K::lock(&self.regions);
+        self.outline.begin();
+        RegionsChange { regions, outline: &self.outline }
     }
 
     /// The managed ranges, if nobody else looks at them at this moment: for who must not wait.

@@ -80,6 +80,12 @@ pub struct Report {
     /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode
     /// inline`).
     pub pages_evicted_in_place: u64,
+    /// Places in libc where system calls are made by a jump, of all processes that began a program
+    /// (`--fault-mode inline`).
+    pub patched_call_sites: u64,
+    /// System calls that came as a signal, since they were made elsewhere or used memory that was not there
+    /// (`--fault-mode inline`).
+    pub calls_by_signal: u64,
     /// Pages evicted without a write because a store held the same contents.
     pub clean_drops: u64,
     /// Pages of zeros evicted without a write.
@@ -204,6 +210,8 @@ impl Report {
             pages_read_ahead: count(Counter::PagesReadAhead),
             reads_posted: count(Counter::ReadsPosted),
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
+            patched_call_sites: count(Counter::PatchedSites),
+            calls_by_signal: count(Counter::CallsBySignal),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),
             zeroed_bytes: zeroed_pages(run) * PAGE_SIZE as u64,

@@ -80,6 +80,11 @@ pub enum Counter {
     /// Pages that were found gone where they should have been mapped: discarded by a system call that no hook
     /// saw.
     PagesFoundGone,
+    /// System calls of libc that are made by a jump: see [`crate::attach::Startup::attach`]. Of all processes
+    /// that began a program.
+    PatchedSites,
+    /// System calls that came as a signal (`--fault-mode inline`).
+    CallsBySignal,
     /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
     NativeBytes,
     /// Of the pages fetched ahead, those that were used: in streams, those of blocks behind whose end the

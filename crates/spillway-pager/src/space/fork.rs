@@ -217,7 +217,7 @@ impl<K: Kernel> Worker<K> {
                 self.map(range.clone());
                 // As the kernel keeps MADV_WIPEONFORK, for the child's own children.
                 if !planted!(K, "wipe-forgotten") {
-                    self.engine.regions().insert(range, on_fork);
+                    self.engine.change_regions().insert(range, on_fork);
                 }
             }
         }

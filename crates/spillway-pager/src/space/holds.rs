@@ -100,6 +100,24 @@ impl Holds {
         })
     }
 
+    /// The parts of a range of whole pages that are held, as addresses.
+    pub fn within(&self, range: &Range<usize>) -> Vec<Range<usize>> {
+        fence(Ordering::SeqCst);
+        if self.taken.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let used = &self.holders[..self.used.load(Ordering::Relaxed)];
+        used.iter()
+            .flat_map(|holder| &holder.ranges[..holder.count.load(Ordering::Acquire)])
+            .map(|(from, to)| {
+                let [from, to] =
+                    [from, to].map(|page| page.load(Ordering::Relaxed).saturating_mul(PAGE_SIZE));
+                from.max(range.start)..to.min(range.end)
+            })
+            .filter(|part| part.start < part.end)
+            .collect()
+    }
+
     /// In a forked child, whose only thread makes no system call: nothing is held.
     pub fn reset(&self) {
         for holder in &*self.holders {
@@ -152,6 +170,8 @@ mod tests {
         one.add(&(5 * PAGE + 7..6 * PAGE + 1));
         two.add(&(6 * PAGE..6 * PAGE + 1));
         assert_eq!([4, 5, 6, 7].map(|page| holds.covers(page)), [false, true, true, false]);
+        assert_eq!(holds.within(&(6 * PAGE..9 * PAGE)), [6 * PAGE..7 * PAGE, 6 * PAGE..7 * PAGE]);
+        assert_eq!(holds.within(&(0..5 * PAGE)), []);
         drop(one);
         assert_eq!([5, 6].map(|page| holds.covers(page)), [false, true]);
         drop(two);

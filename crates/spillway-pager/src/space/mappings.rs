@@ -25,7 +25,8 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn map(&mut self, range: Range<usize>) -> bool {
         // What was here before may have been unmapped past our hooks.
         self.sweep(&range);
-        let mut regions = self.engine.regions();
+        let mut regions = self.engine.change_regions();
+        self.populate_held(&range);
         let (kernel, target) = (&self.at.kernel, target_of(range.clone()));
         let registered = kernel.register(target).is_ok();
         if registered {
@@ -49,7 +50,7 @@ impl<K: Kernel> Worker<K> {
         let Some(on_fork) = on_fork else { return 0 };
         let managed = self.map(end.clone());
         if managed {
-            self.engine.regions().insert(end, on_fork);
+            self.engine.change_regions().insert(end, on_fork);
         }
         usize::from(managed)
     }
@@ -61,7 +62,7 @@ impl<K: Kernel> Worker<K> {
         if matches!(advised, Ok(()) | Err(Errno::NOMEM)) {
             self.manage_native(range);
             if !planted!(K, "fork-wish-not-noted") {
-                self.engine.regions().advise_on_fork(range, advice);
+                self.engine.change_regions().advise_on_fork(range, advice);
             }
             self.set_inherited(false);
         }

@@ -4,7 +4,8 @@
 //! - [`mappings`], [`discard`], [`remap`], [`unmanage`]: the program maps, drops, moves, locks;
 //! - [`gone`]: what pages held that are no more;
 //! - [`fork`]: a second process with the same pages;
-//! - [`holds`]: ranges that stay mapped while the kernel works with them.
+//! - [`holds`]: ranges that stay mapped while the kernel works with them; [`outline`]: managed ranges, for
+//!   who must not wait.
 //!
 //! Invariants:
 //! - A page is native, managed, or neither, never two of them; both sets are locked (native first) when it
@@ -23,6 +24,7 @@ pub(crate) mod gone;
 pub mod holds;
 pub mod mappings;
 pub mod native;
+pub mod outline;
 pub mod regions;
 pub mod remap;
 pub mod unmanage;

@@ -136,7 +136,8 @@ impl<K: Kernel> Worker<K> {
     fn take_over(&self, _native: &MutexGuard<'_, Regions>, range: &Range<usize>, charged: u64) -> u64 {
         let mut taken = 0;
         {
-            let mut regions = self.engine.regions();
+            let mut regions = self.engine.change_regions();
+            self.populate_held(range);
             let (kernel, target) = (&self.at.kernel, target_of(range.clone()));
             if kernel.register(target).is_ok() {
                 let _ = kernel.advise_on_fork(target, ForkAdvice::Drop);
@@ -153,6 +154,24 @@ impl<K: Kernel> Worker<K> {
         self.at.add_managed(taken);
         self.at.release_local(charged - taken);
         charged - taken
+    }
+
+    /// Brings in what system calls hold of a range that is about to be registered: they have found that the
+    /// kernel would have it for them, or are about to see that this is changing.
+    pub(crate) fn populate_held(&self, range: &Range<usize>) {
+        if planted!(K, "held-not-populated") {
+            return;
+        }
+        for part in self.engine.holds.within(range) {
+            let kernel = &self.at.kernel;
+            if kernel.make_own(target_of(part.clone())).is_err() {
+                // Some of it is not there, or may only be read.
+                for page in part.step_by(PAGE_SIZE) {
+                    let _ = kernel.make_own(target_of(page..page + PAGE_SIZE)).is_ok()
+                        || kernel.is_readable(page);
+                }
+            }
+        }
     }
 
     /// Makes the populated pages of a registered range Active, `most` of them. A page that is busy is being

@@ -72,7 +72,7 @@ impl<K: Kernel> Worker<K> {
             if let Err(error) = self.at.kernel.register(target_of(range.clone())) {
                 return self.stop_before_wrong_data("register a mapping that has moved", error);
             }
-            self.engine.regions().insert(range, on_fork);
+            self.engine.change_regions().insert(range, on_fork);
         }
         let mut gone = Gone::default();
         for (page_number, info) in words {

@@ -20,6 +20,8 @@ const VECTOR_BYTES: usize = 16;
 const MESSAGE_BYTES: usize = 56;
 /// Bytes of a `struct mmsghdr`, from one to the next.
 const MESSAGES_STEP: usize = 64;
+/// Vectors that are read together.
+const VECTORS_AT_ONCE: usize = 8;
 /// More vectors or messages than this are refused (`UIO_MAXIOV`).
 const MOST_VECTORS: usize = 1024;
 
@@ -104,9 +106,14 @@ impl Uses<'_> {
             return;
         }
         self.range(start, count * VECTOR_BYTES);
-        let mut bytes = vec![0; count * VECTOR_BYTES];
-        // Of an array that ends where nothing can be read, the kernel uses nothing.
-        if (self.read)(start, &mut bytes) {
+        // Not in the heap: a signal may have come amid its work.
+        let mut bytes = [0; VECTORS_AT_ONCE * VECTOR_BYTES];
+        for first in (0..count).step_by(VECTORS_AT_ONCE) {
+            let bytes = &mut bytes[..VECTORS_AT_ONCE.min(count - first) * VECTOR_BYTES];
+            // Of an array that ends where nothing can be read, the kernel uses nothing.
+            if !(self.read)(start.wrapping_add(first * VECTOR_BYTES), bytes) {
+                return;
+            }
             for word in bytes.as_chunks::<VECTOR_BYTES>().0 {
                 let (at, length) = word.split_at(8);
                 let number = |bytes: &[u8]| bytes.try_into().map_or(0, usize::from_ne_bytes);

@@ -4,14 +4,15 @@
 use spillway_core::page::PAGE_SIZE;
 use spillway_pager::inline::Inline;
 use spillway_pager::threads::calls::Operation;
+use spillway_sys::raw_thread::control_block;
 use spillway_sys::signal::{self, Context};
-use spillway_sys::{dispatch, raw};
+use spillway_sys::{call_stubs, dispatch, raw};
 
 use super::presence::{ALT_STACKS, frame, is_forking, is_own_process, pager};
 use super::signals;
 use crate::fork_hooks;
 use crate::process::{call, complain};
-use crate::program_memory::{read, write_words};
+use crate::program_memory::{read, read_words, write_words};
 
 /// `struct clone_args` (clone3(2)) in words.
 mod field {
@@ -241,10 +242,14 @@ fn clone_onto(
         pager.note_company();
     }
     let mask = signal::set_mask(u64::MAX);
+    let sharing = shares_memory.then(|| ShareStorage::new(wanted));
     // SAFETY: the program's own call, its stack lower by what clone_onto needs.
     // A process of its own is served only once it has a pager of its own.
     let result = unsafe { dispatch::clone_onto(number, arguments, stack_top, context, own, shares_memory) };
     let has_ended = wanted.has(libc::CLONE_VFORK) || !shares_memory;
+    if let Some(sharing) = sharing.filter(|_| has_ended || result < 0) {
+        sharing.end();
+    }
     match result {
         ..0 => ALT_STACKS.give(own, 0),
         thread if wanted.has(libc::CLONE_THREAD) => ALT_STACKS.give(own, thread as u32),
@@ -254,6 +259,37 @@ fn clone_onto(
     }
     signal::set_mask(mask);
     result
+}
+
+/// A child that shares this memory gets thread-local storage of its own, or uses its parent's: then neither
+/// may use the stack that is noted there.
+struct ShareStorage {
+    /// What was so before, where it is the parent's storage.
+    was_refused: Option<bool>,
+}
+
+impl ShareStorage {
+    fn new(wanted: &Wanted) -> Self {
+        let tls = wanted.fields[field::TLS];
+        if wanted.has(libc::CLONE_SETTLS) && tls != control_block() {
+            // Of a thread that had this storage before, and has ended.
+            let note = call_stubs::note_of(tls);
+            if read_words(note) == Ok([note]) {
+                let _ = write_words(note, &[0]);
+            }
+            return Self { was_refused: None };
+        }
+        // SAFETY: errno is used on this thread, too.
+        Self { was_refused: Some(unsafe { call_stubs::refuse_stack(true) }) }
+    }
+
+    /// There is no such child, or it shares nothing any more.
+    fn end(self) {
+        if let Some(was_refused) = self.was_refused {
+            // SAFETY: as above.
+            unsafe { call_stubs::refuse_stack(was_refused) };
+        }
+    }
 }
 
 /// Brings a range in for good, where it is managed or may come to be.

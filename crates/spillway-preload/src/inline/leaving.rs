@@ -1,7 +1,7 @@
 //! The end of inline mode in a process, for good.
 
 use spillway_pager::threads::calls::Operation;
-use spillway_sys::dispatch;
+use spillway_sys::{call_stubs, dispatch};
 
 use super::presence::{is_single_threaded, pager};
 use super::signals;
@@ -18,6 +18,7 @@ pub fn leave() -> bool {
         startup.leave_inline();
     }
     signals::give_back();
+    call_stubs::set_direct(|_| true);
     dispatch::disable();
     true
 }

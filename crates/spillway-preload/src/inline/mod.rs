@@ -11,21 +11,26 @@
 //! - [`signals`]: the program's own wishes for our two signals; [`leaving`]: the end of the mode;
 //! - [`clone`], [`descriptors`], [`exec_strings`]: calls that make threads and processes, that would move our
 //!   descriptors, and that take more strings than can be held;
-//! - [`system_calls`]: every call, made on the program's behalf.
+//! - [`system_calls`]: every call, made on the program's behalf;
+//! - [`sites`]: libc's own system calls, which come by a jump instead; [`stub_calls`]: those of them that
+//!   need no more than a look.
 
 mod arguments;
 mod clone;
 mod descriptors;
 pub mod exec_strings;
+mod image;
 pub mod leaving;
 pub mod presence;
 mod shapes;
 mod signals;
+pub mod sites;
+mod stub_calls;
 pub mod system_calls;
 
 use spillway_pager::inline::undisturbed::defer_signal;
-use spillway_sys::dispatch;
 use spillway_sys::signal::{self, Context};
+use spillway_sys::{call_stubs, dispatch};
 
 use self::leaving::leave;
 use self::presence::{ALT_STACKS, is_single_threaded, pager};
@@ -47,7 +52,9 @@ pub fn enter() -> Result<(), String> {
     signals::take_over(on_bus, on_system_call)
         .map_err(|error| format!("the kernel refused a signal handler: {error}"))?;
     signal::set_mask(signals::allowed(signal::set_mask(0)));
-    dispatch::enable().map_err(|error| format!("the kernel refused syscall user dispatch: {error}"))
+    dispatch::enable().map_err(|error| format!("the kernel refused syscall user dispatch: {error}"))?;
+    stub_calls::begin();
+    Ok(())
 }
 
 /// The interrupted code finds errno as it left it.
@@ -99,6 +106,13 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
             return;
         }
         return signals::to_program(number, info, &mut context);
+    }
+    if let Some(pager) = pager() {
+        pager.count_call_by_signal();
+    }
+    if call_stubs::traps().contains(&context.register(libc::REG_RIP)) {
+        // SAFETY: the call has come from libc, which uses the thread's storage as it has laid it out.
+        unsafe { call_stubs::use_stack() };
     }
     let (call_number, arguments) = context.system_call();
     if call_number == libc::SYS_rt_sigreturn as usize {

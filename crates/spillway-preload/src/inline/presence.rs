@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
-use spillway_sys::dispatch;
 use spillway_sys::signal::{self, AltStacks};
+use spillway_sys::{call_stubs, dispatch};
 
 use crate::process::{STARTUP, stop};
 
@@ -37,6 +37,9 @@ pub fn enter_child() {
     let Some(pager) = pager() else { return };
     pager.note_alone();
     ALT_STACKS.keep_own_alone();
+    // It may have been cloned onto other stacks than its parent's thread has.
+    // SAFETY: libc's own thread, which has just returned from libc.
+    unsafe { call_stubs::refuse_stack(false) };
     note_process();
     if let Err(error) = dispatch::enable() {
         stop(&format!("a forked process cannot have its system calls served, so it is stopped: {error}"));
