@@ -2,8 +2,8 @@
 //!
 //! - [`Block::Streams`]: a block stretches where a fault says that the last one was used up to its end: the
 //!   next fault comes behind it, past nothing but what is local. Each such fault but the first doubles the
-//!   block; any other fault reduces it to a page, but for one amid the last block, whose page left before its turn. What was
-//!   fetched for nothing is thereby at most what was fetched for use.
+//!   block; any other fault reduces it to a page, but for one amid the last block, whose page left before its
+//!   turn. What was fetched for nothing is thereby at most what was fetched for use.
 //! - [`Block::Elastic`]: dcm's, see [`crate::fault::elastic`].
 //! - [`Block::Static`]: what is far of so many bytes, always, as the paper's systems of comparison have it.
 

@@ -84,7 +84,8 @@ impl<K: Kernel> Worker<K> {
         Ok(self.settle_fetched(page_number, info, slot, queue, epoch))
     }
 
-    /// Locks what belongs to the block of a page that is charged, and charges what can be: those are returned.
+    /// Locks what belongs to the block of a page that is charged, and charges what can be: those are
+    /// returned.
     fn charge_followers(
         &mut self,
         page_number: u64,
