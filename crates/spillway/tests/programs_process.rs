@@ -11,6 +11,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
+use support::MIB;
 use support::child::{PATIENCE, Stray, until};
 use support::launch::{Launch, open_directory};
 use support::mix;
@@ -34,6 +35,15 @@ fn assert_was_far(launch: &Launch) {
 #[test]
 fn what_was_mapped_before_main_is_managed_and_forked() {
     assert_was_far(&whole(8, "early", &["2", "fork"]));
+}
+
+#[test]
+fn what_was_locked_or_reserved_before_main_is_left_alone() {
+    for mode in ["locked", "reserved"] {
+        let stats = whole(8, "early", &["0", mode]).stats();
+        assert_eq!(stats.count("pages_written_back"), 0, "{mode}: {}", stats.0);
+        assert!(stats.count("managed_bytes") < 8 * MIB, "{mode}: {}", stats.0);
+    }
 }
 
 #[test]
