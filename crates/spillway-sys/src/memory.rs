@@ -432,7 +432,8 @@ pub(crate) fn try_to_write(address: usize) {
 }
 
 /// Clears the accessed bits of a range, and the CPUs' translations of it (`MADV_COLD`, Linux 5.4). Changes no
-/// contents; the kernel's own reclaim takes the range for unused.
+/// contents; the kernel's own reclaim takes the range for unused. Pages that a forked child has too keep
+/// their bits, and so do the last few that another CPU has made.
 ///
 /// # Errors
 /// EINVAL where some of it is locked; ENOMEM where some is not mapped. Bits before or beyond may be cleared.
