@@ -24,15 +24,21 @@ const CHUNK_ENTRIES: usize = 63;
 const NONE: u32 = u32::MAX;
 const RETAIN_RESERVE: usize = 1;
 
-/// Entries, and behind them the number of the next chunk. An array of words, so that a pool of zeros takes
-/// memory only where it is used: local limits are large.
-type Chunk = [u64; CHUNK_ENTRIES + 1];
+/// A chunk has entries, and behind them the number of the next chunk.
 const NEXT: usize = CHUNK_ENTRIES;
+const CHUNK_WORDS: usize = CHUNK_ENTRIES + 1;
+
+/// Where a word of a chunk lies.
+fn at(chunk: u32, word: usize) -> usize {
+    chunk as usize * CHUNK_WORDS + word
+}
 
 /// The memory of a set of queues.
 #[derive(Clone)]
 pub struct Pool {
-    chunks: Vec<Chunk>,
+    /// One chunk behind the other. Of words, not of arrays: only so the allocator is asked for zeros, which
+    /// take memory where they are used, and local limits are large.
+    words: Vec<u64>,
     /// The first of those that were given back.
     free: u32,
     /// From here on none was ever taken.
@@ -45,7 +51,7 @@ impl Pool {
     #[must_use]
     pub fn new(entries: usize, queues: usize) -> Self {
         let count = entries.div_ceil(CHUNK_ENTRIES) + 2 * queues + RETAIN_RESERVE;
-        Self { chunks: vec![[0; CHUNK_ENTRIES + 1]; count], free: NONE, fresh: 0, free_count: count }
+        Self { words: vec![0; count * CHUNK_WORDS], free: NONE, fresh: 0, free_count: count }
     }
 
     /// Ordinary entries leave `RETAIN_RESERVE` chunks, so that [`Fifo::retain`] always has room to move.
@@ -73,11 +79,11 @@ impl Pool {
     }
 
     fn next(&self, chunk: u32) -> u32 {
-        self.chunks[chunk as usize][NEXT] as u32
+        self.words[at(chunk, NEXT)] as u32
     }
 
     fn set_next(&mut self, chunk: u32, next: u32) {
-        self.chunks[chunk as usize][NEXT] = u64::from(next);
+        self.words[at(chunk, NEXT)] = u64::from(next);
     }
 }
 
@@ -133,7 +139,7 @@ impl Fifo {
             }
             (self.tail, self.tail_at) = (chunk, 0);
         }
-        pool.chunks[self.tail as usize][self.tail_at] = entry.encode();
+        pool.words[at(self.tail, self.tail_at)] = entry.encode();
         self.tail_at += 1;
         self.len += 1;
         Ok(())
@@ -144,7 +150,7 @@ impl Fifo {
         if self.len == 0 {
             return None;
         }
-        let word = pool.chunks[self.head as usize][self.head_at];
+        let word = pool.words[at(self.head, self.head_at)];
         self.head_at += 1;
         self.len -= 1;
         if self.len == 0 {

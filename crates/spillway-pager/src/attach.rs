@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
@@ -63,7 +63,6 @@ fn kernel(what: &'static str) -> impl Fn(Errno) -> AttachError {
 /// What a process needs to start its pager threads, made once before the program runs and inherited by
 /// children.
 pub struct Startup {
-    layout: TlsLayout,
     threads: Vec<ThreadMemory>,
     run_name: String,
     token: String,
@@ -109,13 +108,12 @@ impl Startup {
         let (name, token) = run_variable
             .rsplit_once('/')
             .ok_or_else(|| AttachError::Refused(format!("'{run_variable}' does not name a run")))?;
-        let layout = TlsLayout::of_this_thread();
+        let layout = Arc::new(TlsLayout::of_this_thread());
         let threads = (0..=MAX_HANDLERS)
             .map(|_| ThreadMemory::new(&layout))
             .collect::<Result<_, _>>()
             .map_err(kernel("give memory for the pager's threads"))?;
         Ok(Self {
-            layout,
             threads,
             run_name: name.to_owned(),
             token: token.to_owned(),
@@ -196,7 +194,6 @@ impl Startup {
             *forked = Some(Child::from_word(child));
         }
         self.outcome.store(PENDING, Ordering::Release);
-        raw::lay_out_afresh(&self.threads, &self.layout);
         self.start_and_wait(&|| Ok(0))
     }
 

@@ -68,32 +68,69 @@ pub struct Held(#[allow(dead_code, reason = "held until dropped")] MutexGuard<'s
 /// Keeps every other thread out of the heap for the moment of a fork: the child would inherit it locked by a
 /// thread that it has not got. Whoever drops the result in the child frees the child's heap.
 pub fn hold() -> Held {
-    Held(HEAP.0.lock().unwrap_or_else(PoisonError::into_inner))
+    Held(HEAP.small())
 }
 
-// SAFETY: dlmalloc under a lock; layouts are passed on as given.
+/// From so many bytes on an allocation is a mapping of its own: what is zero takes memory where it is used,
+/// and what is freed goes back to the kernel.
+const MAPPED_FROM_BYTES: usize = 64 << 10;
+
+fn is_mapped(layout: &Layout) -> bool {
+    layout.size() >= MAPPED_FROM_BYTES && layout.align() <= PAGE_SIZE
+}
+
+fn mapped(layout: &Layout) -> *mut u8 {
+    Pages.alloc(layout.size().next_multiple_of(PAGE_SIZE)).0
+}
+
+impl Heap {
+    fn small(&self) -> MutexGuard<'_, Dlmalloc<Pages>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: dlmalloc under a lock, or a mapping that nobody else has; which of them it is the layout says.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_mapped(&layout) {
+            return mapped(&layout);
+        }
         // SAFETY: the caller's layout is valid.
-        unsafe { heap.malloc(layout.size(), layout.align()) }
+        unsafe { self.small().malloc(layout.size(), layout.align()) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_mapped(&layout) {
+            return mapped(&layout);
+        }
         // SAFETY: the caller's layout is valid.
-        unsafe { heap.calloc(layout.size(), layout.align()) }
+        unsafe { self.small().calloc(layout.size(), layout.align()) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_mapped(&layout) {
+            Pages.free(ptr, layout.size().next_multiple_of(PAGE_SIZE));
+            return;
+        }
         // SAFETY: the caller got `ptr` from here with this layout.
-        unsafe { heap.free(ptr, layout.size(), layout.align()) }
+        unsafe { self.small().free(ptr, layout.size(), layout.align()) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let mut heap = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller got `ptr` from here with this layout.
-        unsafe { heap.realloc(ptr, layout.size(), layout.align(), new_size) }
+        // SAFETY: the caller vouches that the new size is valid with this alignment.
+        let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
+        if !is_mapped(&layout) && !is_mapped(&new_layout) {
+            // SAFETY: the caller got `ptr` from here with this layout.
+            return unsafe { self.small().realloc(ptr, layout.size(), layout.align(), new_size) };
+        }
+        // SAFETY: as the caller's, of this function's.
+        let new = unsafe { self.alloc(new_layout) };
+        if !new.is_null() {
+            // SAFETY: both have room for the shorter, and one of them is new.
+            unsafe { ptr.copy_to_nonoverlapping(new, layout.size().min(new_size)) };
+            // SAFETY: the caller got `ptr` from here with this layout.
+            unsafe { self.dealloc(ptr, layout) };
+        }
+        new
     }
 }

@@ -9,6 +9,7 @@
 
 use std::arch::{asm, global_asm};
 use std::ptr;
+use std::sync::Arc;
 
 use rustix::io::{Errno, Result};
 use rustix::thread::Pid;
@@ -120,31 +121,31 @@ unsafe extern "C" fn add_module(
     0
 }
 
-/// Stack and thread-local storage of one thread that is not running yet, or will never end.
+/// Stack and thread-local storage of one thread that is not running yet, or will never end. Takes memory once
+/// the thread is started.
 pub struct ThreadMemory {
     area: Area,
     control_block: usize,
+    layout: Arc<TlsLayout>,
 }
 
 impl ThreadMemory {
     /// Memory for one thread.
-    pub fn new(layout: &TlsLayout) -> Result<Self> {
+    pub fn new(layout: &Arc<TlsLayout>) -> Result<Self> {
         let vector_bytes = (VECTOR_ENTRIES * 16).next_multiple_of(PAGE_SIZE);
         let bytes = GUARD_BYTES + STACK_BYTES + layout.static_bytes + CONTROL_BLOCK_BYTES + vector_bytes;
         let area = Area::reserve(bytes)?;
         area.commit(GUARD_BYTES, bytes)?;
         let control_block = area.address() + GUARD_BYTES + STACK_BYTES + layout.static_bytes;
-        let memory = Self { area, control_block };
-        // SAFETY: fresh memory, which no thread uses.
-        unsafe { memory.lay_out(layout) };
-        Ok(memory)
+        Ok(Self { area, control_block, layout: layout.clone() })
     }
 
-    /// Lays the storage out afresh, for a thread to be started in a forked child in place of its parent's.
+    /// Lays the storage out afresh: in a forked child its parent's thread had this memory.
     ///
     /// # Safety
     /// No thread of this process runs on this memory.
-    pub unsafe fn lay_out(&self, layout: &TlsLayout) {
+    unsafe fn lay_out(&self) {
+        let layout = &*self.layout;
         let offset = |address: usize| address - self.area.address();
         let word = |address: usize, value: usize| {
             // SAFETY: nobody uses the memory, by the caller's word.
@@ -230,6 +231,8 @@ pub unsafe fn start(
     entry: extern "C" fn(usize) -> !,
     argument: usize,
 ) -> Result<Pid> {
+    // SAFETY: by the caller's word.
+    unsafe { memory.lay_out() };
     let mut flags = libc::CLONE_VM
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
@@ -354,7 +357,7 @@ mod tests {
     fn thread_locals_start_afresh_and_are_separate() {
         assert!(!is_raw_thread());
         LOCAL.set(1000);
-        let layout = TlsLayout::of_this_thread();
+        let layout = Arc::new(TlsLayout::of_this_thread());
         let memory = Box::leak(Box::new(ThreadMemory::new(&layout).unwrap()));
         // SAFETY: fresh memory; the entry keeps to the rules but for one allocation, made by no other thread
         // with this thread-local arena.
@@ -366,7 +369,7 @@ mod tests {
 
     #[test]
     fn many_threads_start() {
-        let layout = TlsLayout::of_this_thread();
+        let layout = Arc::new(TlsLayout::of_this_thread());
         for _ in 0..20 {
             let memory = Box::leak(Box::new(ThreadMemory::new(&layout).unwrap()));
             // SAFETY: fresh memory; the entry keeps to the rules.

@@ -6,9 +6,11 @@
 //! sees the range (both sides fence).
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
+use rustix::io::Result;
 use spillway_core::page::PAGE_SIZE;
+use spillway_sys::memory::Area;
 
 use crate::pages::address::page_number_of;
 
@@ -16,19 +18,50 @@ const HOLDERS: usize = 512;
 /// Ranges of one system call; of more, neighbours become one with what lies between.
 const RANGES: usize = 16;
 
-struct Holder {
-    taken: AtomicBool,
-    /// Who took it, and where in its stack, if the place is to be given back by itself.
-    owner: AtomicUsize,
-    frame: AtomicUsize,
-    count: AtomicUsize,
-    /// Page numbers: the first, and the one behind the last.
-    ranges: [(AtomicUsize, AtomicUsize); RANGES],
+/// One system call's words: whether they are taken, by whom, from where in its stack if the place is to be
+/// given back by itself, the number of its ranges, and these as page numbers: the first, and the one behind the
+/// last.
+#[derive(Clone, Copy)]
+struct Holder<'a>(&'a [AtomicU64]);
+
+const FIRST_RANGE: usize = 4;
+const HOLDER_WORDS: usize = FIRST_RANGE + 2 * RANGES;
+
+impl<'a> Holder<'a> {
+    fn taken(self) -> &'a AtomicU64 {
+        &self.0[0]
+    }
+
+    fn owner(self) -> &'a AtomicU64 {
+        &self.0[1]
+    }
+
+    fn frame(self) -> &'a AtomicU64 {
+        &self.0[2]
+    }
+
+    fn count(self) -> &'a AtomicU64 {
+        &self.0[3]
+    }
+
+    fn range(self, index: usize) -> (&'a AtomicU64, &'a AtomicU64) {
+        let at = FIRST_RANGE + 2 * index;
+        (&self.0[at], &self.0[at + 1])
+    }
+
+    /// Its ranges, of page numbers.
+    fn ranges(self) -> impl Iterator<Item = Range<u64>> + 'a {
+        (0..self.count().load(Ordering::Acquire) as usize).map(move |index| {
+            let (from, to) = self.range(index);
+            from.load(Ordering::Relaxed)..to.load(Ordering::Relaxed)
+        })
+    }
 }
 
 /// What is held in a process.
 pub struct Holds {
-    holders: Box<[Holder]>,
+    /// Zeros at first, which take memory once they are used: many processes never hold anything.
+    holders: Area,
     /// Holders that are taken or were: no later one is looked at.
     used: AtomicUsize,
     /// Taken at this moment.
@@ -38,47 +71,49 @@ pub struct Holds {
 /// The ranges of one system call, let go when dropped.
 pub struct Hold<'a> {
     holds: &'a Holds,
-    holder: &'a Holder,
-}
-
-impl Default for Holds {
-    fn default() -> Self {
-        let holder = || Holder {
-            taken: AtomicBool::new(false),
-            owner: AtomicUsize::new(0),
-            frame: AtomicUsize::new(0),
-            count: AtomicUsize::new(0),
-            ranges: std::array::from_fn(|_| (AtomicUsize::new(0), AtomicUsize::new(0))),
-        };
-        Self {
-            holders: (0..HOLDERS).map(|_| holder()).collect(),
-            used: AtomicUsize::new(0),
-            taken: AtomicUsize::new(0),
-        }
-    }
+    holder: Holder<'a>,
 }
 
 impl Holds {
+    /// Nothing is held.
+    ///
+    /// # Errors
+    /// ENOMEM where there is no address space.
+    pub fn new() -> Result<Self> {
+        let bytes = (HOLDERS * HOLDER_WORDS * size_of::<u64>()).next_multiple_of(PAGE_SIZE);
+        Ok(Self { holders: Area::new(bytes)?, used: AtomicUsize::new(0), taken: AtomicUsize::new(0) })
+    }
+
+    fn holder(&self, index: usize) -> Holder<'_> {
+        Holder(self.holders.words(index * HOLDER_WORDS * size_of::<u64>(), HOLDER_WORDS))
+    }
+
+    fn used(&self) -> impl Iterator<Item = Holder<'_>> {
+        (0..self.used.load(Ordering::Relaxed)).map(|index| self.holder(index))
+    }
+
     /// A place for ranges of the thread `owner`; `None` while 512 system calls hold some. `frame` is an
     /// address in the stack of its signal handlers, or 0 where it is not on that: what the same thread took
     /// there, at this address or lower, it has left by a jump.
     pub fn take(&self, owner: usize, frame: usize) -> Option<Hold<'_>> {
-        self.give_back_left(owner, frame);
-        let index = self.holders.iter().position(|holder| {
-            !holder.taken.load(Ordering::Relaxed) && !holder.taken.swap(true, Ordering::Acquire)
+        self.give_back_left(owner as u64, frame as u64);
+        let index = (0..HOLDERS).find(|&index| {
+            let taken = self.holder(index).taken();
+            taken.load(Ordering::Relaxed) == 0 && taken.swap(1, Ordering::Acquire) == 0
         })?;
         self.used.fetch_max(index + 1, Ordering::Relaxed);
         self.taken.fetch_add(1, Ordering::Relaxed);
-        self.holders[index].owner.store(owner, Ordering::Relaxed);
-        self.holders[index].frame.store(frame, Ordering::Relaxed);
-        Some(Hold { holds: self, holder: &self.holders[index] })
+        let holder = self.holder(index);
+        holder.owner().store(owner as u64, Ordering::Relaxed);
+        holder.frame().store(frame as u64, Ordering::Relaxed);
+        Some(Hold { holds: self, holder })
     }
 
-    fn give_back_left(&self, owner: usize, frame: usize) {
-        for holder in &self.holders[..self.used.load(Ordering::Relaxed)] {
-            let is_left = holder.owner.load(Ordering::Relaxed) == owner
-                && holder.taken.load(Ordering::Relaxed)
-                && (1..=frame).contains(&holder.frame.load(Ordering::Relaxed));
+    fn give_back_left(&self, owner: u64, frame: u64) {
+        for holder in self.used() {
+            let is_left = holder.owner().load(Ordering::Relaxed) == owner
+                && holder.taken().load(Ordering::Relaxed) != 0
+                && (1..=frame).contains(&holder.frame().load(Ordering::Relaxed));
             if is_left {
                 drop(Hold { holds: self, holder });
             }
@@ -91,13 +126,7 @@ impl Holds {
         if self.taken.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let page = page_number as usize;
-        self.holders[..self.used.load(Ordering::Relaxed)].iter().any(|holder| {
-            let count = holder.count.load(Ordering::Acquire);
-            holder.ranges[..count]
-                .iter()
-                .any(|(from, to)| (from.load(Ordering::Relaxed)..to.load(Ordering::Relaxed)).contains(&page))
-        })
+        self.used().any(|holder| holder.ranges().any(|range| range.contains(&page_number)))
     }
 
     /// The parts of a range of whole pages that are held, as addresses.
@@ -106,12 +135,10 @@ impl Holds {
         if self.taken.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }
-        let used = &self.holders[..self.used.load(Ordering::Relaxed)];
-        used.iter()
-            .flat_map(|holder| &holder.ranges[..holder.count.load(Ordering::Acquire)])
-            .map(|(from, to)| {
-                let [from, to] =
-                    [from, to].map(|page| page.load(Ordering::Relaxed).saturating_mul(PAGE_SIZE));
+        self.used()
+            .flat_map(Holder::ranges)
+            .map(|held| {
+                let [from, to] = [held.start, held.end].map(|page| (page as usize).saturating_mul(PAGE_SIZE));
                 from.max(range.start)..to.min(range.end)
             })
             .filter(|part| part.start < part.end)
@@ -120,9 +147,9 @@ impl Holds {
 
     /// In a forked child, whose only thread makes no system call: nothing is held.
     pub fn reset(&self) {
-        for holder in &*self.holders {
-            holder.count.store(0, Ordering::Relaxed);
-            holder.taken.store(false, Ordering::Relaxed);
+        for holder in self.used() {
+            holder.count().store(0, Ordering::Relaxed);
+            holder.taken().store(0, Ordering::Relaxed);
         }
         self.taken.store(0, Ordering::Relaxed);
     }
@@ -131,18 +158,19 @@ impl Holds {
 impl Hold<'_> {
     /// Holds a range of addresses too, from now on.
     pub fn add(&self, range: &Range<usize>) {
-        let from = page_number_of(range.start) as usize;
-        let to = page_number_of(range.end.saturating_add(PAGE_SIZE - 1)) as usize;
-        let count = self.holder.count.load(Ordering::Relaxed);
+        let from = page_number_of(range.start);
+        let to = page_number_of(range.end.saturating_add(PAGE_SIZE - 1));
+        let count = self.holder.count().load(Ordering::Relaxed) as usize;
         if count < RANGES {
-            self.holder.ranges[count].0.store(from, Ordering::Relaxed);
-            self.holder.ranges[count].1.store(to, Ordering::Relaxed);
-            self.holder.count.store(count + 1, Ordering::Release);
+            let (start, end) = self.holder.range(count);
+            start.store(from, Ordering::Relaxed);
+            end.store(to, Ordering::Relaxed);
+            self.holder.count().store(count as u64 + 1, Ordering::Release);
         } else {
             // Grows only, so that no page of it is ever left out.
-            let last = &self.holder.ranges[RANGES - 1];
-            last.0.fetch_min(from, Ordering::Relaxed);
-            last.1.fetch_max(to, Ordering::Relaxed);
+            let (start, end) = self.holder.range(RANGES - 1);
+            start.fetch_min(from, Ordering::Relaxed);
+            end.fetch_max(to, Ordering::Relaxed);
         }
         fence(Ordering::SeqCst);
     }
@@ -150,9 +178,9 @@ impl Hold<'_> {
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.holder.owner.store(0, Ordering::Relaxed);
-        self.holder.count.store(0, Ordering::Release);
-        self.holder.taken.store(false, Ordering::Release);
+        self.holder.owner().store(0, Ordering::Relaxed);
+        self.holder.count().store(0, Ordering::Release);
+        self.holder.taken().store(0, Ordering::Release);
         self.holds.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -165,7 +193,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_covered_until_it_is_let_go() {
-        let holds = Holds::default();
+        let holds = Holds::new().unwrap();
         let (one, two) = (holds.take(1, 0).unwrap(), holds.take(2, 0).unwrap());
         one.add(&(5 * PAGE + 7..6 * PAGE + 1));
         two.add(&(6 * PAGE..6 * PAGE + 1));
@@ -180,7 +208,7 @@ mod tests {
 
     #[test]
     fn more_ranges_than_there_are_places_for_are_all_covered() {
-        let holds = Holds::default();
+        let holds = Holds::new().unwrap();
         let hold = holds.take(1, 0).unwrap();
         (0..100).for_each(|i| hold.add(&(i * 10 * PAGE..i * 10 * PAGE + 1)));
         assert!((0..100).all(|i| holds.covers(i * 10)));
@@ -189,7 +217,7 @@ mod tests {
 
     #[test]
     fn all_places_can_be_taken_and_come_back() {
-        let holds = Holds::default();
+        let holds = Holds::new().unwrap();
         let all: Vec<_> = std::iter::from_fn(|| holds.take(1, 0)).collect();
         assert_eq!(all.len(), HOLDERS);
         all[HOLDERS - 1].add(&(0..1));
@@ -200,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_left_by_a_jump_is_let_go_when_it_comes_again() {
-        let holds = Holds::default();
+        let holds = Holds::new().unwrap();
         let outer = holds.take(1, 9000).unwrap();
         outer.add(&(0..1));
         for (owner, frame, page) in [(1, 8000, 1), (2, 8000, 2)] {

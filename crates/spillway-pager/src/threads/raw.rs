@@ -6,7 +6,7 @@ use std::ptr;
 use rustix::io::{Errno, Result};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use spillway_sys::raw::{self, SYS_CLOSE_RANGE};
-use spillway_sys::raw_thread::{self, FileTable, ThreadMemory, TlsLayout};
+use spillway_sys::raw_thread::{self, FileTable, ThreadMemory};
 
 /// What a thread that is started finds: where to go, and with what.
 struct Start<T> {
@@ -32,9 +32,8 @@ pub(crate) fn start_owning<T: Send + 'static>(
     with: T,
 ) -> Result<()> {
     let start = Box::into_raw(Box::new(Start { run, with }));
-    // SAFETY: each memory is used by one thread of the process, which never ends; a forked child, in which
-    // that thread does not run, lays the memory out afresh. Pager threads use neither malloc nor libc's
-    // threads.
+    // SAFETY: each memory is used by one thread of the process, which never ends; in a forked child that
+    // thread does not run. Pager threads use neither malloc nor libc's threads.
     let started = unsafe { raw_thread::start(memory, files, enter::<T>, start.expose_provenance()) };
     if started.is_err() {
         // SAFETY: no thread was made that would take it.
@@ -54,14 +53,6 @@ pub(crate) fn start_with<T: Sync>(
     with: &'static T,
 ) -> Result<()> {
     start_owning(memory, files, run, with)
-}
-
-/// Lays the memory of threads out anew, in a forked child that has none of them.
-pub(crate) fn lay_out_afresh(threads: &[ThreadMemory], layout: &TlsLayout) {
-    for thread in threads {
-        // SAFETY: a forked child has but the thread that forked, which is the program's.
-        unsafe { thread.lay_out(layout) };
-    }
 }
 
 /// Gives this thread, which shares the program's file table so far, an empty one of its own. The kernel
