@@ -16,8 +16,8 @@ use spillway_sys::uffd::{Features, Uffd};
 use thiserror::Error;
 
 use crate::fault::streams::max_block_pages;
-use crate::inline::Inline;
 use crate::inline::descriptors::{RaisedLimit, SharedDescriptors, free_numbers};
+use crate::inline::{Inline, InlineError};
 use crate::kernel::live::LiveKernel;
 use crate::kernel::message;
 use crate::process::attachment::{Attachment, OpenStore};
@@ -27,6 +27,7 @@ use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
 use crate::run::settings::FaultMode;
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::run::trace_ring::{RingSink, TraceRing};
+use crate::threads::calls::Operation;
 use crate::threads::handlers;
 use crate::threads::leader::FaultHandlers;
 use crate::threads::placement::Placement;
@@ -144,23 +145,31 @@ impl Startup {
 
     /// What serves faults in their own threads; `None` in thread mode. Async-signal-safe.
     #[must_use]
-    #[allow(unsafe_code)]
     pub fn inline(&self) -> Option<&'static Inline> {
+        self.served_inline().filter(|inline| !inline.was_left())
+    }
+
+    /// The same, and what has done so until inline mode was left.
+    #[must_use]
+    #[allow(unsafe_code)]
+    pub fn served_inline(&self) -> Option<&'static Inline> {
         // SAFETY: null, or leaked by `ready_inline` and never freed.
         unsafe { self.inline.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Inline mode was left.
-    pub fn leave_inline(&self) {
-        if let Some(inline) = self.inline() {
+    /// Inline mode was left by a program's only thread: what served its faults goes. Where there are more,
+    /// one of them may be about to look at it.
+    pub fn drop_inline(&self) {
+        if let Some(inline) = self.served_inline() {
             inline.close();
         }
         self.inline.store(std::ptr::null_mut(), Ordering::Release);
     }
 
     /// Readies inline mode, if this run has it, on a thread of the program. In a forked child as well, in
-    /// place of what it inherited.
-    fn ready_inline(&self) -> Result<(), String> {
+    /// place of what it inherited. An error where the kernel, a filter or the program's descriptors do not
+    /// allow it.
+    fn ready_inline(&self) -> Result<(), InlineError> {
         let attachment = self.attachment.lock().ok().and_then(|attachment| *attachment);
         let (Some(at), Some(engine)) = (attachment, self.engine()) else { return Ok(()) };
         let pager_thread = Pid::from_raw(self.pager_thread.load(Ordering::Relaxed).cast_signed());
@@ -168,7 +177,7 @@ impl Startup {
         if let Some(inherited) = self.inline() {
             inherited.close();
         }
-        let inline = Inline::new(engine, at, pager_thread).map_err(|error| error.to_string())?;
+        let inline = Inline::new(engine, at, pager_thread)?;
         self.inline.store(Box::into_raw(Box::new(inline)), Ordering::Release);
         Ok(())
     }
@@ -185,7 +194,7 @@ impl Startup {
     }
 
     /// The same in a forked child, on its only thread, before it does anything else. `child` is what
-    /// [`crate::threads::calls::Operation::ForkBegin`] gave the parent.
+    /// [`Operation::ForkBegin`] gave the parent.
     ///
     /// # Errors
     /// As [`Self::attach`]; the child must not run on.
@@ -219,7 +228,12 @@ impl Startup {
             patched?;
         }
         if self.outcome.load(Ordering::Acquire) == READY {
-            self.ready_inline()?;
+            if self.ready_inline().is_err()
+                && let Some(engine) = self.engine()
+            {
+                // Handlers can do it all the same.
+                engine.calls.call(Operation::LeaveInline, [0; 4]);
+            }
             if let (Some(inline), Some(limit), true) = (self.inline(), &mut limit, inherited.is_empty()) {
                 limit.leave_out(inline.descriptors());
             }

@@ -11,7 +11,7 @@ use spillway_sys::raw_thread::SignalsBlocked;
 use spillway_sys::signal::bit;
 
 use crate::heap;
-use crate::inline::leaving::{leave, refuse};
+use crate::inline::leaving::leave;
 use crate::inline::presence::{self, forking};
 use crate::lock_hooks;
 use crate::originals::{ORIGINAL_CLONE, ORIGINAL_FORK};
@@ -255,7 +255,7 @@ fn attach_child(child: usize) {
         stop(&format!("a forked process cannot be managed, so it is stopped: {reason}"));
     }
     lock_hooks::forget();
-    presence::enter_child();
+    crate::inline::enter_child();
 }
 
 struct CloneStart {
@@ -306,9 +306,8 @@ pub unsafe extern "C" fn clone(
         // SAFETY: the program's own call.
         return unsafe { original(function, stack, flags, argument, parent_tid, tls, child_tid) };
     }
-    if presence::pager().is_some() && flags & libc::CLONE_FILES != 0 && !leave() {
-        set_errno(-refuse(libc::SYS_clone as usize) as c_int);
-        return -1;
+    if presence::pager().is_some() && flags & libc::CLONE_FILES != 0 {
+        leave();
     }
     let numbers = [parent_tid, child_tid, 0];
     let uses = Uses { stack: stack.expose_provenance(), tls, numbers };

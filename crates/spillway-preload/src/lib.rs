@@ -61,7 +61,7 @@ extern "C" fn start() {
         install::install_syscall().map_err(|error| error.to_string())?;
         startup.attach(&inline::sites::patch)?;
         install::install().map_err(|error| error.to_string())?;
-        inline::enter()?;
+        inline::enter();
         adopt::adopt_existing();
         Ok(())
     });

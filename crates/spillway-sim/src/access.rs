@@ -56,6 +56,7 @@ pub fn reach(process: usize, page: u64, write: bool, work: impl FnOnce(&mut Worl
         match access {
             Access::Done => return Reached::Done,
             Access::Segv => return Reached::Segv,
+            Access::Bus if was_kept_back(process, address) => {}
             Access::Bus => return Reached::Bus,
             Access::Missing(Faults::Handlers) | Access::Protected(Faults::Handlers) => {
                 let is_there = matches!(access, Access::Protected(_));
@@ -84,6 +85,12 @@ fn serve_own_fault(process: usize, address: usize, write: bool, was_there: bool)
     } else {
         inline.was_given_up(address, write)
     }
+}
+
+/// What that handler does where the page answers as a lost one.
+fn was_kept_back(process: usize, address: usize) -> bool {
+    let pager = with(|world| world.processes[process].pager);
+    pager.and_then(|pager| pager.inline).is_some_and(|inline| inline.was_kept_back(address))
 }
 
 /// A thread uses a page, and the oracle looks on.
@@ -148,7 +155,17 @@ impl World {
 }
 
 /// An access of the kernel's to memory that a system call uses: in inline mode it cannot have a fault served.
+/// Once that is left, handlers serve it.
 pub fn reach_in_system_call(process: usize, page: u64, write: bool) -> Access {
-    turn();
-    with(|world| world.processes[process].space.access(&mut world.physical, page, write))
+    loop {
+        turn();
+        let access = with(|world| world.processes[process].space.access(&mut world.physical, page, write));
+        if !matches!(access, Access::Missing(Faults::Handlers) | Access::Protected(Faults::Handlers)) {
+            return access;
+        }
+        let is_there = matches!(access, Access::Protected(_));
+        let address = (page as usize) << PAGE_SHIFT;
+        with(|world| world.raise(process, address, write, is_there));
+        wait(Wait::Page { address }, None);
+    }
 }

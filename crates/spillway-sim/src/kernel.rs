@@ -181,10 +181,9 @@ impl Kernel for SimKernel {
     }
 
     fn hand_to_handlers(&self, range: TargetRange) -> Result<()> {
+        let _ = self.unregister(range);
         self.turning(|world, process| {
-            let space = &mut world.processes[process].space;
-            let _ = space.unregister(pages_of(range));
-            space.register(pages_of(range), Faults::Handlers)
+            world.processes[process].space.register(pages_of(range), Faults::Handlers)
         })
     }
 

@@ -20,9 +20,11 @@ pub const SYS_USER_DISPATCH: i32 = 2;
 
 const PR_SET_SYSCALL_USER_DISPATCH: usize = 59;
 const PR_SYS_DISPATCH_ON: usize = 1;
+const SYSCALL_DISPATCH_FILTER_ALLOW: u8 = 0;
 const SYSCALL_DISPATCH_FILTER_BLOCK: u8 = 1;
 
-/// Read by the kernel at each system call from outside our code; never changes.
+/// Read by the kernel at each system call from outside our code, of whatever thread. Changes once: see
+/// [`let_all_pass`].
 static SELECTOR: AtomicU8 = AtomicU8::new(SYSCALL_DISPATCH_FILTER_BLOCK);
 static CODE_START: AtomicUsize = AtomicUsize::new(0);
 static CODE_BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -63,6 +65,18 @@ pub fn enable() -> Result<()> {
     // process.
     let result = unsafe { raw::syscall(libc::SYS_prctl as usize, arguments_to_enable()) };
     if result < 0 { Err(Errno::from_raw_os_error(-result as i32)) } else { Ok(()) }
+}
+
+/// Lets the system calls of all threads of this process pass from now on. A call may be on its way to the
+/// handler of SIGSYS: that may send it [back](Context::go_back_to_system_call).
+pub fn let_all_pass() {
+    SELECTOR.store(SYSCALL_DISPATCH_FILTER_ALLOW, Ordering::SeqCst);
+}
+
+/// Whether they do.
+#[must_use]
+pub fn lets_all_pass() -> bool {
+    SELECTOR.load(Ordering::SeqCst) == SYSCALL_DISPATCH_FILTER_ALLOW
 }
 
 /// Switches it off for the calling thread. False where the kernel has no dispatch.

@@ -81,10 +81,22 @@ fn a_program_that_forbids_system_calls_leaves_inline_mode() {
 }
 
 #[test]
+fn inline_mode_is_left_while_threads_use_far_memory() {
+    const CHILDREN: u64 = 9;
+    let launch = Launch::local_mib(8);
+    let program = c_program("leave_amid");
+    let finished = run_in("auto", &launch, &program, &["24", "3", &CHILDREN.to_string()]);
+    assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""));
+    let stats = launch.stats();
+    assert!(stats.count("pages_written_back") > 0, "nothing was far: {}", stats.0);
+    assert_eq!(stats.count("inline_left"), CHILDREN, "{}", stats.0);
+}
+
+#[test]
 fn the_statistics_say_who_serves_faults_and_why() {
     let echo = tool("echo", "coreutils");
     for (asked, mode, reason) in
-        [("auto", "thread", "auto"), ("thread", "thread", "asked for"), ("inline", "inline", "asked for")]
+        [("auto", "inline", "auto"), ("thread", "thread", "asked for"), ("inline", "inline", "asked for")]
     {
         let launch = Launch::local_mib(8);
         run_in(asked, &launch, &echo, &[]).success();

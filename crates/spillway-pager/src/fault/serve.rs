@@ -20,6 +20,10 @@ impl<K: Kernel> Worker<K> {
     pub fn serve_fault(&mut self, fault: Fault) -> bool {
         let engine = self.engine;
         let Some(_pass) = engine.enter() else { return true };
+        if self.is_in_program && !self.at.kernel.is_inline() && !planted!(K, "served-after-the-end") {
+            // Left meanwhile: the access goes to the handlers now.
+            return true;
+        }
         let started_ns = K::now_ns();
         if engine.frames.contains(fault.address) {
             // Only we look into frames, and only into full ones: an answer of zeros would be a lie.

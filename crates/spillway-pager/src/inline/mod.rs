@@ -8,7 +8,7 @@
 //! by the same high numbers as in the pager's, and the preload library keeps the program from closing them.
 //! Where all places to serve a fault are taken, a handler is asked to.
 //!
-//! A program that is about to forbid system calls leaves inline mode, while it has one thread.
+//! A program that does what this cannot serve leaves inline mode for good ([`crate::space::hand_over`]).
 
 pub(crate) mod descriptors;
 pub mod foreign;
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::StoreError;
+use spillway_sys::memory::PageMapEntry;
 use spillway_sys::process;
 use spillway_sys::raw_thread::control_block;
 use spillway_sys::uffd::Fault;
@@ -123,7 +124,8 @@ impl<K: Kernel> Inline<K> {
         at: &'static Attachment<K>,
         places: usize,
     ) -> std::result::Result<Self, StoreError> {
-        let workers = (0..places).map(|_| Worker::new(engine, at).map(Mutex::new));
+        let worker = || Ok(Worker { is_in_program: true, ..Worker::new(engine, at)? });
+        let workers = (0..places).map(|_| Ok(Mutex::new(worker()?)));
         let workers = workers.collect::<std::result::Result<_, _>>()?;
         Ok(Self { engine, at, workers, has_company: AtomicBool::new(true) })
     }
@@ -222,6 +224,28 @@ impl<K: Kernel> Inline<K> {
             Self::pause();
         }
         is_under_way
+    }
+
+    /// Whether a page that answers with SIGBUS as a lost one does is not lost, but kept back for the moment in
+    /// which handlers take over ([`crate::space::hand_over`]): then the access is to be made again.
+    #[must_use]
+    pub fn was_kept_back(&self, address: usize) -> bool {
+        if self.engine.gate.is_frozen() {
+            Self::pause();
+            return true;
+        }
+        let page = address & !(PAGE_SIZE - 1);
+        // A page that is lost has its marker still.
+        let is_marked = self.at.kernel.page_map_entry(page).is_none_or(PageMapEntry::is_populated);
+        let is_there =
+            self.engine.table.find(page_number_of(page)).is_some_and(|word| word.peek().is_mapped());
+        !self.at.kernel.is_inline() && (is_there || !is_marked)
+    }
+
+    /// Inline mode is over in this process.
+    #[must_use]
+    pub fn was_left(&self) -> bool {
+        !self.at.kernel.is_inline()
     }
 
     fn is_giving_up(&self) -> bool {

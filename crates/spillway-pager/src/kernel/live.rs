@@ -15,6 +15,7 @@ use spillway_sys::accesses::OwnAccesses;
 use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 use spillway_sys::uffd::{RegisterMode, Uffd};
+use spillway_sys::{call_stubs, dispatch};
 
 use crate::kernel::message;
 use crate::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES};
@@ -144,6 +145,8 @@ impl Kernel for LiveKernel {
     }
 
     fn leave_inline(&self) {
+        dispatch::let_all_pass();
+        call_stubs::set_direct(|_| true);
         self.served_by_handlers.store(true, Ordering::Release);
     }
 

@@ -29,6 +29,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) fetched: FetchedPages,
     /// While this worker serves a fault, no thread of the program runs: see [`crate::evict::in_place`].
     pub(crate) is_alone: bool,
+    /// It works in threads of the program, which serve their own faults.
+    pub(crate) is_in_program: bool,
     /// When the fault was answered that is being served, where that must be noted.
     pub(crate) answered_ns: Cell<Option<u64>>,
     /// The node that this thread's frames come from, where one was chosen.
@@ -115,6 +117,7 @@ impl<K: Kernel> Worker<K> {
             bounce,
             fetched: FetchedPages::with_room_for(at.max_block_pages),
             is_alone: false,
+            is_in_program: false,
             answered_ns: Cell::new(None),
             placed_on: None,
             faulting_thread: 0,

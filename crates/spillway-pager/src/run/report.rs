@@ -86,6 +86,8 @@ pub struct Report {
     /// System calls that came as a signal, since they were made elsewhere or used memory that was not there
     /// (`--fault-mode inline`).
     pub calls_by_signal: u64,
+    /// Processes that left inline mode, for a call that it cannot serve.
+    pub inline_left: u64,
     /// Pages evicted without a write because a store held the same contents.
     pub clean_drops: u64,
     /// Pages of zeros evicted without a write.
@@ -212,6 +214,7 @@ impl Report {
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
             patched_call_sites: count(Counter::PatchedSites),
             calls_by_signal: count(Counter::CallsBySignal),
+            inline_left: count(Counter::InlineLeft),
             clean_drops: count(Counter::CleanDrops),
             zero_drops: count(Counter::ZeroDrops),
             zeroed_bytes: zeroed_pages(run) * PAGE_SIZE as u64,

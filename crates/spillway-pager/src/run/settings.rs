@@ -80,9 +80,8 @@ pub enum FaultMode {
 }
 
 impl FaultMode {
-    /// The mode for a run that asks for one, or for none in particular, and why. Programs that lead the
-    /// kernel to their memory by ways other than system calls (io_uring, KVM) fail in inline mode, and each
-    /// system call costs them some microseconds: so it is taken only by name.
+    /// The mode for a run that asks for one, or for none in particular, and why. A program that leads the
+    /// kernel to its memory by ways other than system calls (io_uring, KVM) leaves inline mode by itself.
     #[must_use]
     pub fn choose(asked: Option<Self>, stores: &[String]) -> (Self, String) {
         let waits = |uri: &&String| {
@@ -91,13 +90,11 @@ impl FaultMode {
         let slow = stores.iter().find(waits);
         match (asked, slow) {
             (Some(Self::Thread), _) => (Self::Thread, "asked for".to_owned()),
-            (None, _) => {
-                (Self::Thread, "auto: whatever system calls the program makes are served".to_owned())
-            }
-            (Some(Self::Inline), Some(uri)) => (Self::Thread, format!("store {uri} makes a fault wait")),
-            (Some(Self::Inline), None) if !spillway_sys::dispatch::disable() => {
+            (_, Some(uri)) => (Self::Thread, format!("store {uri} makes a fault wait")),
+            (_, None) if !spillway_sys::dispatch::disable() => {
                 (Self::Thread, "this kernel has no syscall user dispatch".to_owned())
             }
+            (None, None) => (Self::Inline, "auto: the stores are memory of this machine".to_owned()),
             (Some(Self::Inline), None) => (Self::Inline, "asked for".to_owned()),
         }
     }

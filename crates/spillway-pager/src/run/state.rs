@@ -85,6 +85,8 @@ pub enum Counter {
     PatchedSites,
     /// System calls that came as a signal (`--fault-mode inline`).
     CallsBySignal,
+    /// Processes that left inline mode, for a call that it cannot serve.
+    InlineLeft,
     /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
     NativeBytes,
     /// Of the pages fetched ahead, those that were used: in streams, those of blocks behind whose end the

@@ -1,4 +1,4 @@
-//! Management ends: for a range that the program locks in memory, for inline mode, or for good.
+//! Management ends: for a range that the program locks in memory, or for good.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -102,23 +102,6 @@ impl<K: Kernel> Worker<K> {
             Service::MapZeros | Service::CopyBack(_) => Ok(false),
             Service::Refuse => Err(PageError::EmptyFrame.into()),
         }
-    }
-
-    /// Registers what is managed with the userfaultfd that handlers read. The program's only thread waits
-    /// meanwhile, so nobody finds a page missing between the two registrations.
-    pub(crate) fn leave_inline(&self) -> usize {
-        let regions = self.engine.regions();
-        if !self.at.kernel.is_inline() {
-            return 0;
-        }
-        self.engine.forget_protection();
-        for (range, _) in regions.iter() {
-            if let Err(error) = self.at.kernel.hand_to_handlers(target_of(range)) {
-                return self.stop_before_wrong_data("leave inline mode", error);
-            }
-        }
-        self.at.kernel.leave_inline();
-        0
     }
 
     /// Contents can no longer be told apart from zeros: the program must not go on.

@@ -25,6 +25,7 @@ impl<K: Kernel> Worker<K> {
                 self.end_fork(a as u32, Child::from_word(b));
                 return 0;
             }
+            Operation::LeaveInline => return self.leave_inline(),
             Operation::Serve => {
                 let (write, write_protected) = (b & 1 != 0, b & 2 != 0);
                 let fault = Fault { address: a, write, write_protected, thread_id: 0 };
@@ -52,8 +53,7 @@ impl<K: Kernel> Worker<K> {
                 self.at.run.count(Counter::UnmanagedBytes, a as u64);
                 0
             }
-            Operation::LeaveInline => self.leave_inline(),
-            Operation::ForkBegin | Operation::ForkEnd | Operation::Serve => 0,
+            Operation::ForkBegin | Operation::ForkEnd | Operation::Serve | Operation::LeaveInline => 0,
         }
     }
 }

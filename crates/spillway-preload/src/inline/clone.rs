@@ -8,11 +8,12 @@ use spillway_sys::raw_thread::control_block;
 use spillway_sys::signal::{self, Context};
 use spillway_sys::{call_stubs, dispatch, raw};
 
+use super::leaving::leave;
 use super::presence::{ALT_STACKS, frame, is_forking, is_own_process, pager};
 use super::signals;
-use crate::fork_hooks;
 use crate::process::{call, complain};
 use crate::program_memory::{read, read_words, write_words};
+use crate::{fork_hooks, memory_hooks};
 
 /// `struct clone_args` (clone3(2)) in words.
 mod field {
@@ -139,7 +140,11 @@ pub fn clone(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) ->
         Some(context) => fork_onto(&mut wanted, context),
         // libc's syscall(2), whose child returns on a copy of its parent's stack.
         None if !wanted.has(libc::CLONE_VM) => fork(&mut wanted, true, 0),
-        None => refuse("its child would return from libc's syscall(2) on a stack where that was not called"),
+        // Its child would return from libc's syscall(2) on a stack where that was not called.
+        None => {
+            leave();
+            memory_hooks::pass_on(number, a)
+        }
     }
 }
 

@@ -4,29 +4,29 @@ use rustix::process::{Resource, getrlimit};
 use spillway_pager::inline::Inline;
 use spillway_sys::raw;
 
-use crate::process::complain;
+use super::leaving::leave;
 
 /// The answer to a call that would use, close or replace a descriptor of ours; `None` for any other.
-pub fn refusal(pager: &Inline, number: usize, a: [usize; 6]) -> Option<isize> {
+pub fn answer(pager: &Inline, number: usize, a: [usize; 6]) -> Option<isize> {
     let is_ours = |index: usize| pager.owns_descriptor(a[index] as i32);
     match number as i64 {
         libc::SYS_close | libc::SYS_dup | libc::SYS_fcntl if is_ours(0) => Some(-libc::EBADF as isize),
         libc::SYS_dup2 | libc::SYS_dup3 if is_ours(0) => Some(-libc::EBADF as isize),
-        libc::SYS_dup2 | libc::SYS_dup3 if is_ours(1) => Some(refuse_number(a[1] as i32)),
+        libc::SYS_dup2 | libc::SYS_dup3 if is_ours(1) => Some(give_number(number, a)),
         _ => None,
     }
 }
 
-fn refuse_number(fd: i32) -> isize {
+/// Makes a call that takes a number of ours, as far as the program may have it: what stands there is of use
+/// in inline mode only.
+fn give_number(number: usize, a: [usize; 6]) -> isize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if fd as u64 >= limit {
+    if a[1] as u32 as u64 >= limit {
         return -libc::EBADF as isize;
     }
-    complain(&format!(
-        "descriptor {fd} is taken by --fault-mode inline, so dup2(2) to it is refused; \
-         run the program with --fault-mode thread"
-    ));
-    -libc::EBUSY as isize
+    leave();
+    // SAFETY: takes no address.
+    unsafe { raw::syscall(number, a) }
 }
 
 /// close_range(2) around our descriptors.

@@ -33,28 +33,50 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{call_stubs, dispatch};
 
 use self::leaving::leave;
-use self::presence::{ALT_STACKS, is_single_threaded, pager};
+use self::presence::{ALT_STACKS, former_pager, is_single_threaded, note_process, pager};
 use crate::process::set_errno;
 
 /// `si_code` of an address that nothing answers for.
 const BUS_ADRERR: i32 = 2;
+/// `si_code` of a page that is marked as lost.
+const BUS_MCEERR_AR: i32 = 4;
 
-/// Has the calling thread, the only one of the program, serve its faults from now on.
-pub fn enter() -> Result<(), String> {
-    let Some(pager) = pager() else { return Ok(()) };
+/// Has the calling thread, the only one of the program, serve its faults from now on. Where the kernel or a
+/// filter does not allow it, handlers go on doing so.
+pub fn enter() {
+    let Some(pager) = pager() else { return };
     if is_single_threaded() {
         pager.note_alone();
     }
-    dispatch::find_own_code().map_err(|error| format!("its own code was not found: {error}"))?;
-    let stack = ALT_STACKS.claim(false).map_err(|error| format!("no memory for signals: {error}"))?;
+    if take_over().is_err() {
+        leave();
+    }
+}
+
+fn take_over() -> rustix::io::Result<()> {
+    dispatch::find_own_code()?;
+    let stack = ALT_STACKS.claim(false)?;
     ALT_STACKS.give(stack, signal::own_thread());
     signal::use_alt_stack(stack);
-    signals::take_over(on_bus, on_system_call)
-        .map_err(|error| format!("the kernel refused a signal handler: {error}"))?;
+    signals::take_over(on_bus, on_system_call)?;
     signal::set_mask(signals::allowed(signal::set_mask(0)));
-    dispatch::enable().map_err(|error| format!("the kernel refused syscall user dispatch: {error}"))?;
+    dispatch::enable()?;
     stub_calls::begin();
     Ok(())
+}
+
+/// Has a forked child, which has inherited the handlers, serve its faults too.
+pub fn enter_child() {
+    let Some(pager) = pager() else { return };
+    pager.note_alone();
+    ALT_STACKS.keep_own_alone();
+    // It may have been cloned onto other stacks than its parent's thread has.
+    // SAFETY: libc's own thread, which has just returned from libc.
+    unsafe { call_stubs::refuse_stack(false) };
+    note_process();
+    if dispatch::enable().is_err() {
+        leave();
+    }
 }
 
 /// The interrupted code finds errno as it left it.
@@ -79,7 +101,8 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
     let mut context = Context(context);
     // SAFETY: a SIGBUS by a fault has an address, and another's is not looked at.
     let address = unsafe { info.si_addr() }.expose_provenance();
-    match pager() {
+    match former_pager() {
+        Some(pager) if info.si_code == BUS_MCEERR_AR && pager.was_kept_back(address) => {}
         Some(pager) if info.si_code == BUS_ADRERR && pager.manages(address) => {
             let (write, was_there) = context.fault_was();
             if !pager.serve(address, write, was_there) {
@@ -107,6 +130,10 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
         }
         return signals::to_program(number, info, &mut context);
     }
+    if dispatch::lets_all_pass() {
+        // Inline mode was left as the call was on its way here.
+        return context.go_back_to_system_call();
+    }
     if let Some(pager) = pager() {
         pager.count_call_by_signal();
     }
@@ -119,10 +146,8 @@ extern "C-unwind" fn on_system_call(number: i32, info: &libc::siginfo_t, context
         return context.go_to_signal_return();
     }
     if system_calls::must_leave(call_number, arguments) {
-        return match leave() {
-            true => context.go_back_to_system_call(),
-            false => context.set_result(leaving::refuse(call_number)),
-        };
+        leave();
+        return context.go_back_to_system_call();
     }
     let result = system_calls::perform(call_number, arguments, Some(&mut context));
     context.set_result(result);

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
 use spillway_sys::signal::{self, AltStacks};
-use spillway_sys::{call_stubs, dispatch};
 
-use crate::process::{STARTUP, stop};
+use crate::process::STARTUP;
 
 /// What the threads' signal handlers run on.
 pub static ALT_STACKS: AltStacks = AltStacks::new();
@@ -22,6 +21,11 @@ pub fn pager() -> Option<&'static Inline> {
     STARTUP.get().and_then(Startup::inline)
 }
 
+/// The same, and what has served them until inline mode was left.
+pub fn former_pager() -> Option<&'static Inline> {
+    STARTUP.get().and_then(Startup::served_inline)
+}
+
 /// This is a process of its own.
 pub fn note_process() {
     PROCESS.store(signal::own_process(), Ordering::Relaxed);
@@ -30,20 +34,6 @@ pub fn note_process() {
 /// False in a child that shares this memory until it calls exec (posix_spawn).
 pub fn is_own_process() -> bool {
     PROCESS.load(Ordering::Relaxed) == signal::own_process()
-}
-
-/// Has a forked child, which has inherited the handlers, serve its faults too.
-pub fn enter_child() {
-    let Some(pager) = pager() else { return };
-    pager.note_alone();
-    ALT_STACKS.keep_own_alone();
-    // It may have been cloned onto other stacks than its parent's thread has.
-    // SAFETY: libc's own thread, which has just returned from libc.
-    unsafe { call_stubs::refuse_stack(false) };
-    note_process();
-    if let Err(error) = dispatch::enable() {
-        stop(&format!("a forked process cannot have its system calls served, so it is stopped: {error}"));
-    }
 }
 
 /// The calling thread is within [`forking`].

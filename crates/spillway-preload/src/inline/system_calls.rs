@@ -1,7 +1,6 @@
 //! System calls on the program's behalf, with what they use brought in.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use spillway_pager::inline::Inline;
 use spillway_sys::raw;
@@ -9,10 +8,9 @@ use spillway_sys::signal::{self, Context};
 
 use super::clone::{clone, keep_local};
 use super::exec_strings::bring_strings;
-use super::leaving::{leave, refuse};
+use super::leaving::leave;
 use super::presence::{frame, is_forking, pager};
 use super::{arguments, descriptors, signals};
-use crate::process::complain;
 use crate::program_memory::{read, read_words, write_words};
 use crate::remote;
 use crate::vectors::Vectors;
@@ -51,7 +49,8 @@ pub fn perform(number: usize, a: [usize; 6], context: Option<&mut Context<'_>>) 
         return unsafe { raw::syscall(number, a) };
     };
     if must_leave(number, a) {
-        return if leave() { memory_hooks::pass_on(number, a) } else { refuse(number) };
+        leave();
+        return memory_hooks::pass_on(number, a);
     }
     match context {
         Some(context) => Caller { pager, mask: context.signal_mask() }.perform(number, a, Some(context)),
@@ -151,7 +150,7 @@ impl Caller<'_> {
             | libc::SYS_gettid
             | libc::SYS_lseek
             | libc::SYS_tgkill => self.again_if_gone(number, a),
-            _ => descriptors::refusal(pager, number, a).unwrap_or_else(|| self.ready_call(number, a)),
+            _ => descriptors::answer(pager, number, a).unwrap_or_else(|| self.ready_call(number, a)),
         }
     }
 
@@ -175,7 +174,8 @@ impl Caller<'_> {
                 uses_ours |= pager.manages(range.start) && read(range.start, &mut [0]).is_ok();
             });
             if uses_ours {
-                report(number);
+                leave();
+                return self.call(number, a);
             }
         }
         result
@@ -195,8 +195,8 @@ impl Caller<'_> {
                 None => return result,
             }
         }
-        report(number);
-        EFAULT
+        leave();
+        self.call(number, a)
     }
 
     /// Brings in what a call has not found. False where it was none of ours, or nothing is at one of its
@@ -377,16 +377,4 @@ fn is_terminal(fd: usize) -> bool {
     let at = settings.as_mut_ptr().expose_provenance();
     // SAFETY: fills a `struct termios`.
     unsafe { raw::syscall(libc::SYS_ioctl as usize, [fd, libc::TCGETS as usize, at, 0, 0, 0]) == 0 }
-}
-
-/// Names a call that the kernel could not have served, each once a process, as far as 64 bits can tell.
-fn report(number: usize) {
-    static NAMED: AtomicU64 = AtomicU64::new(0);
-    let bit = 1 << (number % 64);
-    if NAMED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        complain(&format!(
-            "system call {number} did not find the memory that it uses; run the program with --fault-mode \
-             thread"
-        ));
-    }
 }

@@ -22,14 +22,8 @@ const MOST_RESTS: usize = 5_000;
 
 impl Actor {
     pub(super) fn leave_inline(&mut self) {
-        let is_lone = with(|world| {
-            let process = &world.processes[self.process];
-            process.program.threads == 1 && process.is_inline
-        });
-        if is_lone && self.pager.inline.is_some() {
+        if with(|world| world.processes[self.process].is_inline) {
             let _ = self.pager.call(Operation::LeaveInline, [0; 4]);
-            self.pager.inline = None;
-            with(|world| world.processes[self.process].pager = Some(self.pager));
         }
     }
 
