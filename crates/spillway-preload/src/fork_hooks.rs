@@ -255,7 +255,9 @@ fn attach_child(child: usize) {
         stop(&format!("a forked process cannot be managed, so it is stopped: {reason}"));
     }
     lock_hooks::forget();
-    crate::inline::enter_child();
+    if !presence::enter_child() {
+        leave();
+    }
 }
 
 struct CloneStart {

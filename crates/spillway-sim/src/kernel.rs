@@ -182,6 +182,9 @@ impl Kernel for SimKernel {
 
     fn hand_to_handlers(&self, range: TargetRange) -> Result<()> {
         let _ = self.unregister(range);
+        // Whoever runs on a busy machine runs long.
+        let turns = with(|world| world.draws.within(0..=30));
+        (0..turns).for_each(|_| turn());
         self.turning(|world, process| {
             world.processes[process].space.register(pages_of(range), Faults::Handlers)
         })

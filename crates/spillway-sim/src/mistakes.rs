@@ -56,7 +56,6 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("room-given-back-early", "room is given back before the frames are"),
     mistake("nothing-kept-back", "far pages are not kept back while handlers take over their faults"),
     mistake("kept-back-for-good", "pages that were kept back stay marked as lost"),
-    mistake("served-after-the-end", "a thread serves its own fault although inline mode is over"),
     mistake("served-page-not-queued", "a page that came in never leaves again"),
     mistake("page-in-use-not-queued", "a page that stayed because it is in use never leaves again"),
     mistake("fork-wish-not-noted", "what a program wishes for its children is told to the kernel alone"),

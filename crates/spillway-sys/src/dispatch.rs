@@ -73,7 +73,7 @@ pub fn let_all_pass() {
     SELECTOR.store(SYSCALL_DISPATCH_FILTER_ALLOW, Ordering::SeqCst);
 }
 
-/// Whether they do.
+/// Whether [`let_all_pass`] was called.
 #[must_use]
 pub fn lets_all_pass() -> bool {
     SELECTOR.load(Ordering::SeqCst) == SYSCALL_DISPATCH_FILTER_ALLOW

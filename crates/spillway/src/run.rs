@@ -89,8 +89,8 @@ pub struct RunArgs {
     /// 64K (elastic:2M: of up to 2M), or a size from 4K to 2M
     #[arg(long, value_name = "BLOCK", default_value = "streams")]
     pub block: Block,
-    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster and serves fewer
-    /// programs [default: $SPILLWAY_FAULT_MODE, or auto]
+    /// Who serves faults: a pager thread, or the faulting thread itself, which is faster over stores in
+    /// memory [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
     /// Settings of each tier's frames, and of what leaves first ([replacement]) (TOML) [default:
@@ -118,7 +118,7 @@ const FAULT_MODE_VARIABLE: &str = "SPILLWAY_FAULT_MODE";
 /// What `--fault-mode` can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AskedMode {
-    /// What is safe for every program
+    /// Inline where all stores are memory of this machine
     #[default]
     Auto,
     /// A thread of the pager's

@@ -17,6 +17,8 @@ pub enum Configuration {
     Default,
     /// With '--fault-mode inline' as well
     Inline,
+    /// With '--fault-mode thread' as well
+    Thread,
     /// With '--store ram:' as well
     Ram,
     /// With a donor on this machine by TCP
@@ -25,7 +27,7 @@ pub enum Configuration {
 
 impl Configuration {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 4] = [Self::Default, Self::Inline, Self::Ram, Self::DonorTcp];
+    pub const ALL: [Self; 5] = [Self::Default, Self::Inline, Self::Thread, Self::Ram, Self::DonorTcp];
     /// Those of a quick run.
     pub const QUICK: [Self; 3] = [Self::Default, Self::Ram, Self::DonorTcp];
 
@@ -35,6 +37,7 @@ impl Configuration {
         match self {
             Self::Default => "default",
             Self::Inline => "inline",
+            Self::Thread => "thread",
             Self::Ram => "ram",
             Self::DonorTcp => "donor_tcp",
         }

@@ -131,6 +131,7 @@ impl Bench<'_> {
         match configuration {
             Configuration::Default => {}
             Configuration::Inline => add("--fault-mode", "inline".to_owned()),
+            Configuration::Thread => add("--fault-mode", "thread".to_owned()),
             Configuration::Ram => add("--store", "ram:".to_owned()),
             Configuration::DonorTcp => {
                 add("--store", donor::uri(StoreKind::NbdTcp, self.donor.as_ref()).unwrap_or_default());

@@ -226,8 +226,8 @@ impl<K: Kernel> Inline<K> {
         is_under_way
     }
 
-    /// Whether a page that answers with SIGBUS as a lost one does is not lost, but kept back for the moment in
-    /// which handlers take over ([`crate::space::hand_over`]): then the access is to be made again.
+    /// Whether a page that answers with SIGBUS as a lost one does is not lost, but kept back for the moment
+    /// in which handlers take over ([`crate::space::hand_over`]): then the access is to be made again.
     #[must_use]
     pub fn was_kept_back(&self, address: usize) -> bool {
         if self.engine.gate.is_frozen() {

@@ -1,5 +1,5 @@
-//! The end of inline mode: handlers take over the faults of all managed memory, while the program's threads go
-//! on.
+//! The end of inline mode: handlers take over the faults of all managed memory, while the program's threads
+//! go on.
 //!
 //! The kernel has no step from one userfaultfd to another: between the two registrations a page that is not
 //! there would read as zeros. So what is far, or lies in a frame, is *kept back* meanwhile: a marker

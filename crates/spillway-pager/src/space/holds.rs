@@ -19,8 +19,8 @@ const HOLDERS: usize = 512;
 const RANGES: usize = 16;
 
 /// One system call's words: whether they are taken, by whom, from where in its stack if the place is to be
-/// given back by itself, the number of its ranges, and these as page numbers: the first, and the one behind the
-/// last.
+/// given back by itself, the number of its ranges, and these as page numbers: the first, and the one behind
+/// the last.
 #[derive(Clone, Copy)]
 struct Holder<'a>(&'a [AtomicU64]);
 

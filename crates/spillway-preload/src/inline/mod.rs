@@ -33,7 +33,7 @@ use spillway_sys::signal::{self, Context};
 use spillway_sys::{call_stubs, dispatch};
 
 use self::leaving::leave;
-use self::presence::{ALT_STACKS, former_pager, is_single_threaded, note_process, pager};
+use self::presence::{ALT_STACKS, former_pager, is_single_threaded, pager};
 use crate::process::set_errno;
 
 /// `si_code` of an address that nothing answers for.
@@ -63,20 +63,6 @@ fn take_over() -> rustix::io::Result<()> {
     dispatch::enable()?;
     stub_calls::begin();
     Ok(())
-}
-
-/// Has a forked child, which has inherited the handlers, serve its faults too.
-pub fn enter_child() {
-    let Some(pager) = pager() else { return };
-    pager.note_alone();
-    ALT_STACKS.keep_own_alone();
-    // It may have been cloned onto other stacks than its parent's thread has.
-    // SAFETY: libc's own thread, which has just returned from libc.
-    unsafe { call_stubs::refuse_stack(false) };
-    note_process();
-    if dispatch::enable().is_err() {
-        leave();
-    }
 }
 
 /// The interrupted code finds errno as it left it.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use spillway_pager::attach::Startup;
 use spillway_pager::inline::Inline;
 use spillway_sys::signal::{self, AltStacks};
+use spillway_sys::{call_stubs, dispatch};
 
 use crate::process::STARTUP;
 
@@ -34,6 +35,19 @@ pub fn note_process() {
 /// False in a child that shares this memory until it calls exec (posix_spawn).
 pub fn is_own_process() -> bool {
     PROCESS.load(Ordering::Relaxed) == signal::own_process()
+}
+
+/// Has a forked child, which has inherited the handlers, serve its faults too. False where it may not.
+#[must_use]
+pub fn enter_child() -> bool {
+    let Some(pager) = pager() else { return true };
+    pager.note_alone();
+    ALT_STACKS.keep_own_alone();
+    // It may have been cloned onto other stacks than its parent's thread has.
+    // SAFETY: libc's own thread, which has just returned from libc.
+    unsafe { call_stubs::refuse_stack(false) };
+    note_process();
+    dispatch::enable().is_ok()
 }
 
 /// The calling thread is within [`forking`].
