@@ -318,6 +318,30 @@ fn every_page_is_right_whether_or_not_room_is_made_while_it_comes() {
     }
 }
 
+/// Anonymous memory of a program that does next to nothing.
+fn own_kib(launch: Option<&Launch>) -> u64 {
+    let (grep, arguments) = (tool("grep", "grep"), ["^Anonymous:", "/proc/self/smaps_rollup"]);
+    let said = match launch {
+        Some(launch) => launch.run_with(grep, &arguments).success(),
+        None => {
+            let output = std::process::Command::new(grep).args(arguments).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        }
+    };
+    said.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_process_costs_at_most_a_mib_and_a_half() {
+    const MOST_KIB: u64 = 1536;
+    let alone = own_kib(None);
+    for mode in ["inline", "thread"] {
+        let launch = Launch::local_mib(2048).with_option(&format!("--fault-mode={mode}"));
+        let managed = own_kib(Some(&launch));
+        assert!(managed < alone + MOST_KIB, "{mode}: {managed} KiB, {alone} without Spillway");
+    }
+}
+
 #[test]
 fn metadata_costs_at_most_one_percent() {
     let taken_for = |mib: u64| {
