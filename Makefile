@@ -43,7 +43,7 @@ FAULT_MODE_TESTS = --test faults --test faults_direct --test faults_full --test 
 test-full: test
 	scripts/install-bench-programs
 	cargo test --locked -p spillway --features full-tests
-	SPILLWAY_FAULT_MODE=inline cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
+	SPILLWAY_FAULT_MODE=thread cargo test --locked -p spillway --features full-tests $(FAULT_MODE_TESTS)
 	$(MAKE) --no-print-directory sim
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny

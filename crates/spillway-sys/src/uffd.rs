@@ -552,6 +552,29 @@ mod tests {
         assert_eq!(uffd.move_to_frames(frames.pages(4, 1), target(&program, 0, 1)), Err(Errno::NOENT));
     }
 
+    #[test]
+    fn what_is_poisoned_stays_so_without_registration_until_it_is_dropped() {
+        let uffd = Uffd::open(None, Features::POISON | Features::SIGBUS).unwrap();
+        let area = Area::new(3 * PAGE_SIZE).unwrap();
+        let page = |page: usize| area.address() + page * PAGE_SIZE;
+        let readable = || [0, 1, 2].map(|number| crate::memory::is_readable(page(number)));
+        uffd.register_own(area.pages(0, 3)).unwrap();
+        uffd.copy(target(&area, 2, 1), BounceRange::new(&[[7; PAGE_SIZE]]), false).unwrap();
+        uffd.poison(target(&area, 0, 1)).unwrap();
+        assert_eq!(readable(), [false, false, true]);
+        uffd.unregister(target(&area, 0, 3)).unwrap();
+        assert_eq!(populated(&area, 3), 1, "a marker counts as a page of the page map");
+        // What is not marked reads as zeros now.
+        assert_eq!(readable(), [false, true, true]);
+        let other = Uffd::open(None, Features::POISON | Features::SIGBUS).unwrap();
+        other.register_own(area.pages(0, 3)).unwrap();
+        assert_eq!(other.poison(target(&area, 0, 1)), Err(Errno::EXIST));
+        crate::memory::discard(target(&area, 0, 1)).unwrap();
+        assert_eq!(populated(&area, 3), 0);
+        other.copy(target(&area, 0, 1), BounceRange::new(&[[8; PAGE_SIZE]]), false).unwrap();
+        assert_eq!(readable(), [true; 3]);
+    }
+
     /// Accessed bits come and go while pages are moved, which is when the kernel miscounts: about once in
     /// 15,000 calls.
     #[test]
