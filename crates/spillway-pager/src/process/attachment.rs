@@ -70,10 +70,15 @@ impl<K: Kernel> Attachment<K> {
 
     /// Notes that local pages are gone, and gives them back to the budget.
     pub fn release_local(&self, pages: u64) {
-        if pages != 0 {
-            self.process().local_pages().fetch_sub(pages, Ordering::AcqRel);
+        // A process that is killed between the two takes as many of the limit with it.
+        const AT_ONCE: u64 = 64;
+        let mut left = pages;
+        while left != 0 {
+            let part = left.min(AT_ONCE);
+            self.process().local_pages().fetch_sub(part, Ordering::AcqRel);
             K::turn();
-            self.run.budget().release(pages);
+            self.run.budget().release(part);
+            left -= part;
         }
     }
 
