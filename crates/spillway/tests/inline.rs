@@ -82,10 +82,10 @@ fn a_program_that_forbids_system_calls_leaves_inline_mode() {
 
 #[test]
 fn inline_mode_is_left_while_threads_use_far_memory() {
-    const CHILDREN: u64 = 9;
+    const CHILDREN: u64 = 12;
     let launch = Launch::local_mib(8);
     let program = c_program("leave_amid");
-    let finished = run_in("auto", &launch, &program, &["24", "3", &CHILDREN.to_string()]);
+    let finished = run_in("auto", &launch, &program, &["48", "8", &CHILDREN.to_string()]);
     assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""));
     let stats = launch.stats();
     assert!(stats.count("pages_written_back") > 0, "nothing was far: {}", stats.0);
