@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use dlmalloc::{Allocator, Dlmalloc};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use spillway_core::page::PAGE_SIZE;
+use spillway_sys::memory::refuse_huge_pages;
 use spillway_sys::own_memory;
 
 /// Memory straight from the kernel, by system calls that pass libc by.
@@ -19,6 +20,7 @@ unsafe impl Allocator for Pages {
         // SAFETY: a new mapping aliases nothing.
         match unsafe { mmap_anonymous(std::ptr::null_mut(), size, protection, MapFlags::PRIVATE) } {
             Ok(memory) => {
+                refuse_huge_pages(memory.expose_provenance(), size);
                 own_memory::note(memory.expose_provenance(), size);
                 (memory.cast(), size, 0)
             }

@@ -13,7 +13,8 @@ use crate::page::PAGE_SIZE;
 use crate::ranges::{FrameRange, TargetRange};
 
 /// Private anonymous memory of the pager's own, mapped by a system call that no hook sees, and never given to
-/// the program. Zero until written; taken from the machine page by page.
+/// the program. Zero until written; taken from the machine page by page, also where the machine gives every
+/// program huge pages: a few entries of a sparse table would cost 2 MiB each.
 #[derive(Debug)]
 pub struct Area {
     base: NonNull<u8>,
@@ -40,6 +41,7 @@ impl Area {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
+        refuse_huge_pages(base.expose_provenance(), bytes);
         own_memory::note(base.expose_provenance(), bytes);
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::FAULT)?, bytes })
     }
@@ -191,13 +193,11 @@ pub fn populate(range: FrameRange<'_>) -> Result<()> {
     advise(range.start(), range.bytes(), Advice::LinuxPopulateWrite)
 }
 
-/// Has the kernel take single pages for a range of the pager's own, whatever it does elsewhere
+/// Has the kernel take single pages for memory of the pager's own, whatever it does elsewhere
 /// (`MADV_NOHUGEPAGE`).
-///
-/// # Errors
-/// EINVAL where the kernel has no huge pages.
-pub fn refuse_huge_pages(range: FrameRange<'_>) -> Result<()> {
-    advise(range.start(), range.bytes(), Advice::LinuxNoHugepage)
+pub fn refuse_huge_pages(start: usize, bytes: usize) {
+    // A kernel that has no huge pages refuses, and need not know.
+    let _ = advise(start, bytes, Advice::LinuxNoHugepage);
 }
 
 /// Has the kernel take huge pages for a range where it can (`MADV_HUGEPAGE`).
@@ -463,6 +463,16 @@ mod tests {
         assert_eq!(outsiders_in(text), Some(Outsiders { pinned_bytes: 12 << 10, is_traced: true }));
         assert_eq!(outsiders_in(b"Name:\tcat\nVmLck:\t4 kB\nVmPin:\t8 kB\n"), None);
         assert!(!ProcessStatus::open().unwrap().outsiders().unwrap().is_traced);
+    }
+
+    #[test]
+    fn an_area_never_holds_huge_pages() {
+        let area = Area::new(4 * PAGE_SIZE).unwrap();
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let own = smaps.split_once(&format!("{:x}-", area.address())).unwrap().1;
+        let flags = own.lines().find(|line| line.starts_with("VmFlags:")).unwrap();
+        let has_huge_pages = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+        assert_eq!(flags.split_whitespace().any(|flag| flag == "nh"), has_huge_pages, "{flags}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ const HUGE: usize = 2 << 20;
 fn range_with(uffd: &Uffd, area: &Area, pages: usize) -> TargetRange {
     // SAFETY: the area is seen through atomics alone.
     let range = unsafe { TargetRange::new(area.address().next_multiple_of(HUGE), HUGE) };
+    memory::ask_for_huge_pages(range).unwrap();
     uffd.register(range, RegisterMode::MISSING | RegisterMode::WRITE_PROTECT).unwrap();
     let source = vec![[7_u8; PAGE_SIZE]; pages];
     uffd.copy(range.part(0, pages * PAGE_SIZE), BounceRange::new(&source), false).unwrap();

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::io::Result;
 use spillway_core::frame_pool::{FramePool, MAX_RUN_FRAMES};
 use spillway_core::page::PAGE_SIZE;
-use spillway_sys::memory::{self, Area, PageMapEntry};
+use spillway_sys::memory::{Area, PageMapEntry};
 use spillway_sys::ranges::FrameRange;
 
 use crate::kernel::Kernel;
@@ -51,8 +51,6 @@ impl Reserve {
         let pages = (bytes as usize / PAGE_SIZE).min(limit_pages / LEAST_LIMIT_SHARE);
         let pages = pages / MAX_RUN_FRAMES * MAX_RUN_FRAMES;
         let area = Area::new(pages.max(1) * PAGE_SIZE)?;
-        // Pages of a huge one would have to be torn out of it.
-        let _ = memory::refuse_huge_pages(area.pages(0, pages.max(1)));
         let (empty, full) = (FramePool::all_free(pages), FramePool::all_taken(pages));
         Ok(Self { area, empty, full, wanted: AtomicBool::new(false) })
     }
@@ -102,6 +100,7 @@ impl Reserve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spillway_sys::memory;
 
     #[test]
     fn a_reserve_is_bounded_and_takes_memory_only_when_it_is_filled() {
