@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE, Page};
-use spillway_pager::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES};
+use spillway_pager::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES};
 use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
@@ -412,7 +412,7 @@ impl Kernel for SimKernel {
     }
 
     /// Any guess may be wrong: so these are drawn.
-    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> bool {
+    fn accesses(&self, range: TargetRange, _of_many: bool, visit: &mut dyn FnMut(u64, bool)) -> Look {
         let found = self.turning(|world, process| {
             if world.config.machine.no_accesses {
                 return None;
@@ -422,7 +422,13 @@ impl Kernel for SimKernel {
                 pages_of(range).filter(|&page| space.page_map_bits(physical, page) >> 62 != 0).collect();
             Some(mapped.into_iter().map(|page| (page, world.draws.one_in(2))).collect::<Vec<_>>())
         });
-        found.map(|found| found.into_iter().for_each(|(page, used)| visit(page, used))).is_some()
+        let Some(found) = found else { return Look::Never };
+        found.into_iter().for_each(|(page, used)| visit(page, used));
+        Look::Told
+    }
+
+    fn reads_own_accesses(&self) -> bool {
+        true
     }
 
     fn forget_accesses(&self, _: TargetRange) {

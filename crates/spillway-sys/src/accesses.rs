@@ -1,17 +1,24 @@
-//! Which pages of the calling process were used: the accessed bits of its own page tables. The right to read
-//! them is the process's own (root, or CAP_BPF and CAP_PERFMON): nothing is handed to it that it could not
-//! have opened.
+//! Which pages of a process were used: the accessed bits of its page tables. The right to read them (root, or
+//! CAP_BPF and CAP_PERFMON) is the caller's: a process reads its own, or whoever has the right reads them for
+//! it.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use rustix::thread::{SecureComputingMode, secure_computing_mode};
 
-use crate::page::PAGE_SIZE;
+use crate::page::{PAGE_SHIFT, PAGE_SIZE};
 use crate::page_tables::{AddressSpace, KernelLayout, PageTables, PageTablesError};
 use crate::ranges::TargetRange;
 
 /// Inherited by forked children, who then need not search.
 static LAYOUT: OnceLock<KernelLayout> = OnceLock::new();
+
+/// Whether a seccomp filter binds the calling thread: it might end the process at a call that it does not know.
+#[must_use]
+pub fn is_bound_by_a_filter() -> bool {
+    secure_computing_mode() != Ok(SecureComputingMode::Disabled)
+}
 
 /// Reads the accessed bits of one process, which opened it.
 pub struct OwnAccesses {
@@ -20,34 +27,92 @@ pub struct OwnAccesses {
 }
 
 impl OwnAccesses {
-    /// For the calling process. Takes some 20 ms the first time. `None` where a seccomp filter binds the
-    /// calling thread: it might end the process at a call that it does not know.
+    /// For the calling process. Takes some 20 ms the first time.
     ///
     /// # Errors
     /// The kernel gives no access, or is not understood.
-    pub fn open() -> Result<Option<Self>, PageTablesError> {
-        if secure_computing_mode() != Ok(SecureComputingMode::Disabled) {
-            return Ok(None);
-        }
+    pub fn open() -> Result<Self, PageTablesError> {
         let mut tables = match LAYOUT.get() {
             Some(layout) => PageTables::with_layout(*layout)?,
             None => PageTables::open()?,
         };
         let _ = LAYOUT.set(tables.layout());
         let space = tables.own_space()?;
-        Ok(Some(Self { tables, space }))
+        Ok(Self { tables, space })
     }
 
     /// Tells `visit` of each page of a range that is mapped: its number, and whether it was accessed since
     /// its bit was cleared. What it tells may be out of date.
     pub fn walk(&mut self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) {
-        let (start, end) = (range.start() as u64, (range.start() + range.bytes()) as u64);
-        let page_bytes = PAGE_SIZE as u64;
-        self.tables.walk(&self.space, start..end, &mut |entry| {
-            let first = entry.address / page_bytes;
-            let pages = first.max(start / page_bytes)..(first + u64::from(entry.pages)).min(end / page_bytes);
-            pages.for_each(|page_number| visit(page_number, entry.accessed));
-        });
+        let first = (range.start() / PAGE_SIZE) as u64;
+        let end = first + (range.bytes() / PAGE_SIZE) as u64;
+        walk_pages(&mut self.tables, &self.space, first..end, visit);
+    }
+}
+
+fn walk_pages(
+    tables: &mut PageTables,
+    space: &AddressSpace,
+    pages: Range<u64>,
+    visit: &mut dyn FnMut(u64, bool),
+) {
+    let page_bytes = PAGE_SIZE as u64;
+    let addresses = pages.start.saturating_mul(page_bytes)..pages.end.saturating_mul(page_bytes);
+    tables.walk(space, addresses, &mut |entry| {
+        let first = entry.address / page_bytes;
+        let part = first.max(pages.start)..(first + u64::from(entry.pages)).min(pages.end);
+        part.for_each(|page_number| visit(page_number, entry.accessed));
+    });
+}
+
+/// Reads the accessed bits of processes that may not, for them.
+pub struct AccessesOfOthers {
+    tables: PageTables,
+    /// Of those that were asked for last; few processes of a run ask often.
+    spaces: Vec<AddressSpace>,
+}
+
+/// Above lies the kernel, which is nobody's business.
+const PROGRAM_PAGES: u64 = 1 << (47 - PAGE_SHIFT);
+
+/// So many address spaces are kept in mind.
+const MOST_SPACES: usize = 64;
+
+impl AccessesOfOthers {
+    /// Takes some 20 ms.
+    ///
+    /// # Errors
+    /// The kernel gives no access, or is not understood.
+    pub fn open() -> Result<Self, PageTablesError> {
+        Ok(Self { tables: PageTables::open()?, spaces: Vec::new() })
+    }
+
+    /// As [`OwnAccesses::walk`], of process `pid`.
+    ///
+    /// # Errors
+    /// The process has ended, or executed another program, before or meanwhile: what was told is void.
+    pub fn walk(
+        &mut self,
+        pid: u32,
+        pages: Range<u64>,
+        visit: &mut dyn FnMut(u64, bool),
+    ) -> Result<(), PageTablesError> {
+        let Self { tables, spaces } = self;
+        spaces.retain(|space| space.process() != pid || tables.is_current(space));
+        let known = spaces.iter().find(|space| space.process() == pid).copied();
+        let space = match known {
+            Some(space) => space,
+            None => tables.find(pid)?,
+        };
+        if known.is_none() {
+            spaces.truncate(MOST_SPACES - 1);
+            spaces.insert(0, space);
+        }
+        let pages = pages.start.min(PROGRAM_PAGES)..pages.end.min(PROGRAM_PAGES);
+        if !pages.is_empty() {
+            walk_pages(tables, &space, pages, visit);
+        }
+        if tables.is_current(&space) { Ok(()) } else { Err(PageTablesError::Gone(pid)) }
     }
 }
 
@@ -96,7 +161,7 @@ mod tests {
         let range = unsafe { TargetRange::new(area.address(), PAGES * PAGE_SIZE) };
         // A second one, as of a forked child, who inherits the layout.
         for _ in 0..2 {
-            let mut accesses = OwnAccesses::open().unwrap().unwrap();
+            let mut accesses = OwnAccesses::open().unwrap();
             forget_every_access(&mut accesses, range);
             [3, 600].into_iter().for_each(touch);
             let mut found = Vec::new();

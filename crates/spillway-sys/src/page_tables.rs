@@ -44,6 +44,12 @@ pub enum PageTablesError {
     /// The kernel's map of all memory was not found.
     #[error("kernel memory: the map of all memory was not found; take another telemetry source")]
     NoMap,
+    /// Numbers of processes mean others to the kernel than to the caller.
+    #[error(
+        "processes cannot be told apart from within a PID namespace; run in the machine's own (a container's \
+         option is often --pid=host)"
+    )]
+    Namespace,
     /// The process is gone, or has no memory of its own.
     #[error("process {0}: gone, or a kernel thread")]
     Gone(u32),
@@ -92,6 +98,14 @@ pub struct AddressSpace {
     task: u64,
     mm: u64,
     pgd: u64,
+}
+
+impl AddressSpace {
+    /// Whose it is.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
 }
 
 /// Where the running kernel keeps what page tables are found by: the same until it is booted anew.
@@ -194,12 +208,15 @@ impl PageTables {
     /// Finds a process.
     ///
     /// # Errors
-    /// It is gone, or has no memory.
+    /// It is gone, or has no memory; the caller is in a PID namespace of its own.
     pub fn find(&mut self, process: u32) -> Result<AddressSpace, PageTablesError> {
         const MOST_TASKS: usize = 1 << 22;
         let gone = PageTablesError::Gone(process);
         let own = self.memory.current_task()?;
         let own = self.memory.word(own + self.layout.offsets.group_leader)?;
+        if self.word32(own + self.layout.offsets.tgid)? != std::process::id() {
+            return Err(PageTablesError::Namespace);
+        }
         let mut task = own;
         for _ in 0..MOST_TASKS {
             if self.word32(task + self.layout.offsets.tgid).ok() == Some(process) {

@@ -337,7 +337,7 @@ fn a_process_costs_at_most_a_mib_and_a_half() {
     let alone = own_kib(None);
     for mode in ["inline", "thread"] {
         let launch = Launch::local_mib(2048).with_option(&format!("--fault-mode={mode}"));
-        // Whether the reserve is filled before the program ends is a matter of time, and the limit pays for it.
+        // Whether the reserve is filled before the program ends is a matter of time; the limit pays for it.
         let launch = with_configuration(launch, "[pool.local]\nreserve_bytes = 0\n");
         let managed = own_kib(Some(&launch));
         assert!(managed < alone + MOST_KIB, "{mode}: {managed} KiB, {alone} without Spillway");

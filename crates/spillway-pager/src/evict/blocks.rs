@@ -107,6 +107,7 @@ impl<K: Kernel> Worker<K> {
         let may_read = self.watches_use()
             && !self.engine.use_scan.is_stopped()
             && !self.at.kernel.is_inline()
+            && self.at.kernel.reads_own_accesses()
             && self.at.run.counter(Counter::UseScans).load(Ordering::Relaxed) > 0;
         if !may_read {
             return;
@@ -117,11 +118,12 @@ impl<K: Kernel> Worker<K> {
             victims.iter().map(|(page_number, _)| *page_number).filter(is_open).collect();
         open.sort_unstable();
         for run in open.chunk_by(|a, b| *b == *a + 1) {
-            let _ = self.at.kernel.accesses(target(run[0], run.len()), &mut |page_number, accessed| {
-                if accessed {
-                    table.note_used(page_number);
-                }
-            });
+            let _ =
+                self.at.kernel.accesses(target(run[0], run.len()), false, &mut |page_number, accessed| {
+                    if accessed {
+                        table.note_used(page_number);
+                    }
+                });
         }
     }
 

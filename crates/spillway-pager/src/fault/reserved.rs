@@ -1,8 +1,6 @@
 //! The reserve at work: filled ahead of need, moved to where a stream of first writes wants it, given up when
 //! room runs short.
 
-use std::sync::atomic::Ordering;
-
 use spillway_core::frame_pool::MAX_RUN_FRAMES;
 use spillway_core::page::PAGE_SIZE;
 
@@ -19,16 +17,17 @@ impl<K: Kernel> Worker<K> {
         if reserve.full.frames() == 0 || !self.at.kernel.has_page_map() {
             return None;
         }
-        if !reserve.wanted.load(Ordering::Relaxed) {
-            reserve.wanted.store(true, Ordering::Relaxed);
+        reserve.note_asked();
+        let taken = reserve.full.take_run(wanted);
+        if taken.is_some_and(|(_, pages)| pages >= LEAST_RUN_PAGES) {
+            reserve.note_taken();
         }
-        if reserve.full.free_count() <= reserve.full.frames() / 2 && self.may_fill_reserve() {
+        if reserve.is_low() && self.may_fill_reserve() {
             self.at.wake_evictor();
         }
-        let (first, pages) = reserve.full.take_run(wanted)?;
-        let run = Reserved { first, pages };
+        let (first, pages) = taken?;
         if pages >= LEAST_RUN_PAGES {
-            return Some(run);
+            return Some(Reserved { first, pages });
         }
         reserve.full.give_back(first, pages);
         None
@@ -67,6 +66,7 @@ impl<K: Kernel> Worker<K> {
             freed += pages;
         }
         self.at.release_local(freed as u64);
+        reserve.begin_small();
         freed
     }
 
@@ -75,7 +75,7 @@ impl<K: Kernel> Worker<K> {
         let reserve = &self.engine.reserve;
         let room_pages = self.at.run.budget().headroom_pages() as usize;
         let wanted_pages = 4 * reserve.full.frames() + 2 * self.at.low_headroom_pages as usize;
-        reserve.wanted.load(Ordering::Relaxed) && reserve.empty.free_count() > 0 && room_pages >= wanted_pages
+        reserve.wants_more() && room_pages >= wanted_pages
     }
 
     /// Makes a run of pages ready. False where that cannot be.
@@ -100,7 +100,7 @@ impl<K: Kernel> Worker<K> {
 
     /// Gives the reserve up where no stream has asked for a while. Called about once a second.
     pub(crate) fn review_reserve(&self) {
-        if !self.engine.reserve.wanted.swap(false, Ordering::Relaxed) {
+        if !self.engine.reserve.was_asked() {
             self.give_up_reserve();
         }
     }

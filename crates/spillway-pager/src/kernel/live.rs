@@ -11,14 +11,15 @@ use rustix::io::Result;
 use rustix::process::getpid;
 use rustix::thread::{futex, nanosleep, sched_yield};
 use spillway_core::page::Page;
-use spillway_sys::accesses::OwnAccesses;
+use spillway_sys::accesses::{self, OwnAccesses};
 use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 use spillway_sys::uffd::{RegisterMode, Uffd};
 use spillway_sys::{call_stubs, dispatch};
 
 use crate::kernel::message;
-use crate::kernel::{ForkAdvice, Kernel, MOST_POPULATED_PAGES};
+use crate::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES};
+use crate::run::told_uses::Asker;
 
 /// Linux, as one process of a run uses it.
 pub struct LiveKernel {
@@ -37,8 +38,8 @@ pub struct LiveKernel {
     pub page_map: Option<PageMap>,
     /// Which pages are in use. The evictor's alone: the others do not have its descriptors.
     pub accesses: Mutex<AccessSource>,
-    /// The supervisor sees the end of the process by the end of this connection; the pager's threads alone
-    /// have it.
+    /// The supervisor sees the end of the process by the end of this connection, and answers the evictor; the
+    /// pager's threads alone have it.
     pub control: OwnedFd,
 }
 
@@ -50,8 +51,21 @@ pub enum AccessSource {
     Untried,
     /// The process's own page tables.
     Open(OwnAccesses),
-    /// This process may not read its page tables, or the kernel has no way to.
+    /// This process may not read its page tables, but its supervisor may.
+    Supervisor(Asker),
+    /// A filter of system calls binds the process: neither is tried.
     Unavailable,
+}
+
+impl AccessSource {
+    /// A process alone reads for itself if it may: nobody need be waited for.
+    fn choose(of_many: bool) -> Self {
+        if accesses::is_bound_by_a_filter() {
+            return Self::Unavailable;
+        }
+        let own = if of_many { None } else { OwnAccesses::open().ok() };
+        own.map_or_else(|| Self::Supervisor(Asker::default()), Self::Open)
+    }
 }
 
 impl LiveKernel {
@@ -246,17 +260,23 @@ impl Kernel for LiveKernel {
         self.page_map.as_ref()?.populated(range.start(), range.pages()).ok()
     }
 
-    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> bool {
+    fn accesses(&self, range: TargetRange, of_many: bool, visit: &mut dyn FnMut(u64, bool)) -> Look {
         let mut source = Self::lock(&self.accesses);
         if let AccessSource::Untried = *source {
-            *source = match OwnAccesses::open() {
-                Ok(Some(own)) => AccessSource::Open(own),
-                Ok(None) | Err(_) => AccessSource::Unavailable,
-            };
+            *source = AccessSource::choose(of_many);
         }
-        let AccessSource::Open(own) = &mut *source else { return false };
-        own.walk(range, visit);
-        true
+        match &mut *source {
+            AccessSource::Open(own) => {
+                own.walk(range, visit);
+                Look::Told
+            }
+            AccessSource::Supervisor(asker) => asker.ask(self.control.as_fd(), range, visit),
+            AccessSource::Untried | AccessSource::Unavailable => Look::Never,
+        }
+    }
+
+    fn reads_own_accesses(&self) -> bool {
+        matches!(*Self::lock(&self.accesses), AccessSource::Open(_))
     }
 
     fn forget_accesses(&self, range: TargetRange) {

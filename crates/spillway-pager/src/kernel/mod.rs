@@ -55,6 +55,17 @@ impl ForkAdvice {
     }
 }
 
+/// What became of a look at accessed bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// All that is mapped was told.
+    Told,
+    /// Nothing is known this time, or not all.
+    NotNow,
+    /// There is no way to know.
+    Never,
+}
+
 /// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics,
 /// `errno`s included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/userfaultfd.md`).
 pub trait Kernel: Send + Sync + Sized + 'static {
@@ -165,9 +176,11 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     /// [`MOST_POPULATED_PAGES`].
     fn populated(&self, range: TargetRange) -> Option<[u64; MOST_POPULATED_PAGES / 64]>;
     /// Tells `visit` of the pages of a range that are mapped, by number, and whether each was accessed since
-    /// [`Self::forget_accesses`]. False where that cannot be had. What it tells is a guess: it may be out of
-    /// date, or wrong.
-    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> bool;
+    /// [`Self::forget_accesses`]. What it tells is a guess: it may be out of date, or wrong. One `of_many`
+    /// processes of a run leaves it to the supervisor to find out how they can be read.
+    fn accesses(&self, range: TargetRange, of_many: bool, visit: &mut dyn FnMut(u64, bool)) -> Look;
+    /// Whether [`Self::accesses`] waits for nobody, as this process has found before.
+    fn reads_own_accesses(&self) -> bool;
     /// Clears the accessed bits of a range, as far as that can be done.
     fn forget_accesses(&self, range: TargetRange);
     /// Who uses the memory of this process beside its threads; `None` where it cannot be known.

@@ -2,14 +2,14 @@
 //!
 //! An area of the pager's own whose pages the background thread has the kernel zero in advance, and which a
 //! fault moves to where they belong, a run at a time: a tenth of what copying a run costs there
-//! (`docs/pager-speed.md`); a single page would gain nothing. What is ready is charged to the local limit. It
-//! is kept only while first writes form streams, filled only where the limit has room for far more, and the
-//! first thing to go when that ends.
+//! (`docs/pager-speed.md`); a single page would gain nothing. What is ready is charged to the local limit, for
+//! all processes of a run. So it is kept only while first writes form streams, grows with what they take, is
+//! filled only where the limit has room for far more, and is the first thing to go when that ends.
 //!
 //! Nobody else ever sees these pages before they are the program's, so nothing of others can come along in
 //! them.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::io::Result;
 use spillway_core::frame_pool::{FramePool, MAX_RUN_FRAMES};
@@ -32,7 +32,9 @@ pub struct Reserve {
     /// Pages that are ready.
     pub full: FramePool,
     /// A stream has asked since the background thread last reviewed the reserve.
-    pub(crate) wanted: AtomicBool,
+    asked: AtomicBool,
+    /// So many pages are to be ready: at first few, for most streams are short.
+    goal_pages: AtomicUsize,
 }
 
 /// Neighbouring full pages, taken out.
@@ -52,7 +54,7 @@ impl Reserve {
         let pages = pages / MAX_RUN_FRAMES * MAX_RUN_FRAMES;
         let area = Area::new(pages.max(1) * PAGE_SIZE)?;
         let (empty, full) = (FramePool::all_free(pages), FramePool::all_taken(pages));
-        Ok(Self { area, empty, full, wanted: AtomicBool::new(false) })
+        Ok(Self { area, empty, full, asked: AtomicBool::new(false), goal_pages: AtomicUsize::new(0) })
     }
 
     /// An empty reserve of the same size, as a fork leaves it, which gives it up before. For a simulated
@@ -62,7 +64,47 @@ impl Reserve {
     /// ENOMEM where there is no address space.
     pub fn for_child(&self) -> Result<Self> {
         let area = Area::new(self.area.bytes())?;
-        Ok(Self { area, empty: self.empty.clone(), full: self.full.clone(), wanted: AtomicBool::new(false) })
+        let (empty, full) = (self.empty.clone(), self.full.clone());
+        Ok(Self { area, empty, full, asked: AtomicBool::new(false), goal_pages: AtomicUsize::new(0) })
+    }
+
+    /// A stream asks.
+    pub(crate) fn note_asked(&self) {
+        if !self.asked.load(Ordering::Relaxed) {
+            self.asked.store(true, Ordering::Relaxed);
+            let _ = self.goal_pages.compare_exchange(0, MAX_RUN_FRAMES, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// A stream took pages that were ready. Where few are left, twice as many are to be from now on.
+    pub(crate) fn note_taken(&self) {
+        if self.is_low() {
+            let goal_pages = self.goal_pages.load(Ordering::Relaxed);
+            self.goal_pages.store((goal_pages * 2).min(self.full.frames()), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a stream has asked since this was asked last.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.swap(false, Ordering::Relaxed)
+    }
+
+    /// Nobody is expected to ask again soon.
+    pub(crate) fn begin_small(&self) {
+        self.goal_pages.store(0, Ordering::Relaxed);
+        self.asked.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether half of what is to be ready is gone.
+    pub(crate) fn is_low(&self) -> bool {
+        self.full.free_count() <= self.goal_pages.load(Ordering::Relaxed) / 2
+    }
+
+    /// Whether a stream may want more than is ready.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+            && self.full.free_count() < self.goal_pages.load(Ordering::Relaxed)
+            && self.empty.free_count() > 0
     }
 
     /// All pages of it, ready or not.
@@ -117,5 +159,34 @@ mod tests {
         assert_eq!(reserve.moved_pages(entry_of, run), 0);
         memory::discard_own(reserve.range(run)).unwrap();
         assert_eq!(reserve.moved_pages(entry_of, run), 64);
+    }
+
+    #[test]
+    fn a_reserve_grows_with_what_is_taken_of_it() {
+        let reserve = Reserve::new(4 << 20, 1 << 20).unwrap();
+        let fill = || {
+            let mut filled = 0;
+            while reserve.wants_more() {
+                let (first, pages) = reserve.empty.take_run(MAX_RUN_FRAMES).unwrap();
+                reserve.full.give_back(first, pages);
+                filled += pages;
+            }
+            filled
+        };
+        assert_eq!(fill(), 0);
+        // However often a stream asks in vain.
+        (0..10).for_each(|_| reserve.note_asked());
+        assert_eq!((reserve.is_low(), fill(), reserve.is_low()), (true, 64, false));
+        for goal_pages in [128, 256, 512, 1024, 1024] {
+            reserve.note_asked();
+            while let Some((first, pages)) = reserve.full.take_run(MAX_RUN_FRAMES) {
+                reserve.empty.give_back(first, pages);
+            }
+            reserve.note_taken();
+            assert_eq!(fill(), goal_pages);
+        }
+        assert!(reserve.was_asked() && !reserve.was_asked());
+        reserve.begin_small();
+        assert!(!reserve.wants_more());
     }
 }

@@ -3,6 +3,7 @@
 //! - [`state`]: the memory file of atomics that all processes map;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
+//! - [`told_uses`]: what it tells processes of their own use;
 //! - [`trace_ring`]: by which a process's fault trace goes to the supervisor.
 //!
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
@@ -14,4 +15,5 @@ pub mod report;
 pub mod settings;
 pub mod state;
 pub mod supervisor;
+pub mod told_uses;
 pub mod trace_ring;

@@ -1,5 +1,6 @@
 //! How a process of a run meets its supervisor: three messages over a connection that then stays open, so
-//! that the supervisor learns of the process's end by the end of the connection, however the process ends.
+//! that the supervisor learns of the process's end by the end of the connection, however the process ends. A
+//! process that may not read its accessed bits asks for them there ([`crate::run::told_uses`]).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,6 +20,7 @@ use thiserror::Error;
 
 use crate::run::settings::Settings;
 use crate::run::state::Child;
+use crate::run::told_uses::Question;
 
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_FDS: usize = 32;
@@ -51,10 +53,15 @@ pub struct Welcome {
     pub refusal: Option<String>,
 }
 
-/// Process to supervisor: paging works. Its userfaultfd comes with it; while the supervisor holds that, a
-/// page that is not there blocks its reader rather than read as zeros, even while the process dies.
+/// Process to supervisor, once it is welcome.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Ready {}
+pub enum Word {
+    /// Paging works. The process's userfaultfd comes with it; while the supervisor holds that, a page that is
+    /// not there blocks its reader rather than read as zeros, even while the process dies.
+    Ready,
+    /// Which of my pages were used?
+    WhichUsed(Question),
+}
 
 /// What can go wrong at the meeting.
 #[derive(Debug, Error)]
@@ -119,13 +126,30 @@ fn connect_here(name: &str) -> Result<OwnedFd, RendezvousError> {
 /// # Errors
 /// [`RendezvousError::Connection`] where the other side has gone.
 pub fn send(to: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>]) -> Result<(), RendezvousError> {
+    send_as(to, message, fds, SendFlags::empty())
+}
+
+/// Sends a message, or fails where the other side has left no room for it.
+///
+/// # Errors
+/// [`RendezvousError::Connection`] with EAGAIN; or as [`send`].
+pub fn send_now(to: impl AsFd, message: &impl Serialize) -> Result<(), RendezvousError> {
+    send_as(to, message, &[], SendFlags::DONTWAIT)
+}
+
+fn send_as(
+    to: impl AsFd,
+    message: &impl Serialize,
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> Result<(), RendezvousError> {
     let text = serde_json::to_vec(message).map_err(|error| RendezvousError::Message(error.to_string()))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
-    sendmsg(to, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
+    sendmsg(to, &[IoSlice::new(&text)], &mut control, flags | SendFlags::NOSIGNAL)?;
     Ok(())
 }
 

@@ -335,6 +335,7 @@ impl RunState {
                 process.words[PARENT_AT].store(parent, Ordering::Relaxed);
                 process.words[BUSY_AT].store(0, Ordering::Relaxed);
                 process.words[WANTED_AT].store(0, Ordering::Relaxed);
+                process.words[UNUSED_ASKED_AT].store(0, Ordering::Relaxed);
                 process.words[PID_AT].store(pid_word(number, pid), Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
@@ -430,6 +431,7 @@ const REQUESTED_AT: usize = 5;
 const PARENT_AT: usize = 6;
 const WANTED_AT: usize = 7;
 const BUSY_AT: usize = 8;
+const UNUSED_ASKED_AT: usize = 9;
 
 /// One process of the run.
 #[derive(Clone, Copy)]
@@ -497,6 +499,12 @@ impl Process<'_> {
     #[must_use]
     pub fn requested_pages(&self) -> &AtomicU64 {
         &self.words[REQUESTED_AT]
+    }
+
+    /// Whether another process, which must evict, asks it for pages that it does not use: 1, else 0.
+    #[must_use]
+    pub fn unused_asked(&self) -> &AtomicU64 {
+        &self.words[UNUSED_ASKED_AT]
     }
 }
 

@@ -15,9 +15,10 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
 use thiserror::Error;
 
-use crate::run::rendezvous::{self, Hello, Ready, RendezvousError, Welcome};
+use crate::run::rendezvous::{self, Hello, RendezvousError, Welcome, Word};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
+use crate::run::told_uses::Teller;
 use crate::run::trace_ring::TraceRing;
 
 /// Why a run cannot begin.
@@ -104,6 +105,7 @@ pub struct Supervisor {
     orphans: Vec<(usize, Instant)>,
     lanes: Vec<Option<Box<dyn Lane>>>,
     recorder: Option<Box<dyn Recorder>>,
+    teller: Teller,
 }
 
 impl Supervisor {
@@ -163,6 +165,7 @@ impl Supervisor {
             orphans: Vec::new(),
             lanes,
             recorder: None,
+            teller: Teller::default(),
         })
     }
 
@@ -243,10 +246,7 @@ impl Supervisor {
     /// Hears a connection; false when it has ended or talks nonsense.
     fn hear(&mut self, index: usize) -> bool {
         if self.connections[index].entry.is_some() {
-            let ready = rendezvous::receive::<Ready>(&self.connections[index].socket);
-            let Ok(Some((Ready {}, fds))) = ready else { return false };
-            self.connections[index].uffd = fds.into_iter().next();
-            return true;
+            return self.hear_word(index);
         }
         let Ok(Some((hello, _))) = rendezvous::receive::<Hello>(&self.connections[index].socket) else {
             return false;
@@ -255,6 +255,20 @@ impl Supervisor {
             return false;
         }
         self.welcome(index, hello.forked).is_ok()
+    }
+
+    fn hear_word(&mut self, index: usize) -> bool {
+        let Self { connections, teller, .. } = self;
+        let connection = &mut connections[index];
+        match rendezvous::receive(&connection.socket) {
+            Ok(Some((Word::Ready, fds))) => connection.uffd = fds.into_iter().next(),
+            Ok(Some((Word::WhichUsed(question), _))) => {
+                // Who does not listen goes without.
+                let _ = rendezvous::send_now(&connection.socket, &teller.answer(connection.pid, &question));
+            }
+            Ok(None) | Err(_) => return false,
+        }
+        true
     }
 
     fn welcome(&mut self, index: usize, forked: Option<Child>) -> Result<(), RendezvousError> {

@@ -44,7 +44,8 @@ impl<K: Kernel> Worker<K> {
             // Either this sees what is asked, or who asks sees that the evictor sleeps.
             fence(Ordering::SeqCst);
             K::turn();
-            if self.engine.read_streams.is_asked() || self.is_asked_by_others() {
+            let unused_asked = self.at.process().unused_asked().load(Ordering::Acquire) != 0;
+            if self.engine.read_streams.is_asked() || self.is_asked_by_others() || unused_asked {
                 continue;
             }
             if let Some(_pass) = self.engine.enter()

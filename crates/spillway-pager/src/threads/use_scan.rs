@@ -2,22 +2,30 @@
 //! leave hangs on it ([`spillway_policy::use_history`]), and nothing else does: a wrong bit is a page that
 //! leaves too early.
 //!
-//! Needs a process that may read its page tables ([`spillway_sys::accesses`]). Where it may not, the order of
-//! arrival and the returns ([`spillway_policy::dcm`]) are all that is known.
+//! Needs a process that may read its page tables ([`spillway_sys::accesses`]), or whose supervisor may
+//! ([`crate::run::told_uses`]). Where neither may, the order of arrival and the returns
+//! ([`spillway_policy::dcm`]) are all that is known.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_policy::fault_trace::{Event, Runs};
 
-use crate::kernel::Kernel;
+use crate::evict::write_back::BATCH_PAGES;
+use crate::kernel::{Kernel, Look, planted};
 use crate::pages::address::{page_number_of, target};
 use crate::process::worker::Worker;
-use crate::run::state::Counter;
+use crate::run::state::{Counter, MAX_PROCESSES};
+use crate::run::told_uses::MOST_PAGES;
 
 /// Scanned in one go, before the evictor's other work has its turn.
-const PIECE_BYTES: usize = 64 << 20;
+const PIECE_BYTES: usize = MOST_PAGES * PAGE_SIZE;
 /// The part of one CPU's time that scans may take, at most: one in so many.
 const TIME_ONE_IN: u64 = 10;
+
+/// Other processes asked at a time for what they do not use.
+const MOST_ASKED: usize = 8;
 
 /// In a fault trace, beside 1 and 0 for pages that are.
 const NOT_MAPPED: u8 = 2;
@@ -27,8 +35,26 @@ const NOT_MAPPED: u8 = 2;
 pub(crate) struct UseScan {
     /// Where it goes on; `None` between two scans.
     next: Option<usize>,
+    /// Others asked for what it finds unused.
+    is_asked: bool,
+    /// This process's departures called for it.
+    is_own: bool,
+    used_pages: u64,
+    unused_pages: u64,
     cost_ns: u64,
     not_before_ns: u64,
+}
+
+impl UseScan {
+    fn end(&mut self) {
+        let Self { cost_ns: _, not_before_ns, .. } = *self;
+        *self = Self { not_before_ns, ..Self::default() };
+    }
+
+    /// As many pages unused as are evicted at once; or most of a small process.
+    fn found_enough(&self) -> bool {
+        self.unused_pages > 0 && self.unused_pages >= self.used_pages.min(BATCH_PAGES as u64)
+    }
 }
 
 impl<K: Kernel> Worker<K> {
@@ -36,8 +62,12 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn scan_uses(&self, scan: &mut UseScan) -> bool {
         let clock = &self.engine.use_scan;
         let departures = self.engine.departures.count();
-        if scan.next.is_none() && !clock.is_due(departures) {
-            return false;
+        if scan.next.is_none() {
+            let asked = self.at.process().unused_asked().swap(0, Ordering::AcqRel) != 0;
+            (scan.is_own, scan.is_asked) = (clock.is_due(departures), asked && !clock.is_stopped());
+            if !scan.is_own && !scan.is_asked {
+                return false;
+            }
         }
         let Some(_pass) = self.engine.enter() else { return false };
         let started_ns = K::now_ns();
@@ -48,14 +78,15 @@ impl<K: Kernel> Worker<K> {
         let Some(piece) = self.piece_from(scan.next.unwrap_or(0)) else {
             clock.go_on(departures);
             scan.not_before_ns = started_ns + scan.cost_ns * (TIME_ONE_IN - 1);
-            (scan.next, scan.cost_ns) = (None, 0);
             self.at.run.count(Counter::UseScans, 1);
+            self.let_unused_go(scan);
+            scan.end();
             return true;
         };
         scan.next = Some(piece.end);
-        if !self.scan_piece(&piece) {
+        if let Look::Never = self.scan_piece(scan, &piece) {
             clock.stop();
-            scan.next = None;
+            scan.end();
             return false;
         }
         let took_ns = K::now_ns() - started_ns;
@@ -72,12 +103,39 @@ impl<K: Kernel> Worker<K> {
         Some(start..region.end.min(start.saturating_add(PIECE_BYTES)))
     }
 
-    fn scan_piece(&self, piece: &Range<usize>) -> bool {
+    /// What this process does not use goes where others need room; and what others do not use, where this
+    /// one does. So the limit of a run is for what is in use, in whichever process.
+    fn let_unused_go(&self, scan: &UseScan) {
+        if scan.is_asked && scan.found_enough() {
+            self.at.process().requested_pages().fetch_max(BATCH_PAGES as u64, Ordering::AcqRel);
+        }
+        if !scan.is_own || planted!(K, "others-keep-what-they-do-not-use") {
+            return;
+        }
+        let run = self.at.run;
+        let others = |entry: &usize| {
+            *entry != self.at.entry && run.process(*entry).local_pages().load(Ordering::Relaxed) > 0
+        };
+        let first = self.engine.departures.count() as usize % MAX_PROCESSES;
+        let (mut before, mut behind): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        run.processes()
+            .filter(others)
+            .for_each(|entry| if entry < first { before.push(entry) } else { behind.push(entry) });
+        behind.append(&mut before);
+        for entry in behind.into_iter().take(MOST_ASKED) {
+            run.process(entry).unused_asked().store(1, Ordering::Release);
+            self.at.wake_evictor_of(entry);
+        }
+    }
+
+    fn scan_piece(&self, scan: &mut UseScan, piece: &Range<usize>) -> Look {
         let (first, end) = (page_number_of(piece.start), page_number_of(piece.end));
         let range = target(first, (end - first) as usize);
         let table = &self.engine.table;
         let mut found = Found { next_page: first, runs: Runs::default() };
-        let is_known = self.at.kernel.accesses(range, &mut |page_number, accessed| {
+        let of_many = self.at.run.process_count() > 1;
+        let look = self.at.kernel.accesses(range, of_many, &mut |page_number, accessed| {
+            *(if accessed { &mut scan.used_pages } else { &mut scan.unused_pages }) += 1;
             table.set_use(page_number, table.use_of(page_number).after_scan(accessed));
             if accessed {
                 self.note_used(page_number);
@@ -85,10 +143,10 @@ impl<K: Kernel> Worker<K> {
             found.note(page_number, accessed);
         });
         self.engine.note(|| Event::Scan { page_number: first, found: found.runs });
-        if is_known {
+        if let Look::Told = look {
             self.at.kernel.forget_accesses(range);
         }
-        is_known
+        look
     }
 }
 
