@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -271,16 +272,48 @@ fn what_is_in_use_stays_where_accessed_bits_can_be_read() {
     assert!(with < without * 7 / 10, "{with} pages fetched with scans, {without} without");
 }
 
+/// setpriv(1), which takes the right to read accessed bits from what it starts.
+fn without_rights(command: &Command) -> Command {
+    let mut without = Command::new(tool("setpriv", "util-linux"));
+    without.args(["--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-all"]);
+    without.arg(command.get_program()).args(command.get_args());
+    without
+}
+
 #[test]
-fn a_program_that_may_not_read_accessed_bits_runs_without() {
+fn who_may_not_read_accessed_bits_is_told_by_the_supervisor() {
     let launch = Launch::local_mib(16);
-    let without_rights = ["--bounding-set=-bpf,-perfmon,-sys_admin", "--inh-caps=-all"];
-    let mut arguments: Vec<&str> = without_rights.to_vec();
-    let program = c_program("favourites");
-    arguments.extend([program.to_str().unwrap(), "64", "6", "100000"]);
-    assert_eq!(launch.run_with(tool("setpriv", "util-linux"), &arguments).success(), "whole\n");
+    let program = without_rights(Command::new(c_program("favourites")).args(["64", "6", "100000"]));
+    let finished = launch.run(launch.command(program.get_program()).args(program.get_args()));
+    assert_eq!(finished.success(), "whole\n");
+    let stats = launch.stats();
+    assert!(stats.count("use_scans") > 0 && stats.count("pages_kept_in_use") > 0, "{}", stats.0);
+}
+
+#[test]
+fn where_nobody_may_read_accessed_bits_a_program_runs_without() {
+    let launch = Launch::local_mib(16);
+    let mut command = launch.command(c_program("favourites"));
+    let finished = launch.run(&mut without_rights(command.args(["64", "6", "100000"])));
+    assert_eq!(finished.success(), "whole\n");
     let stats = launch.stats();
     assert!(stats.count("pages_fetched") > 0 && stats.count("use_scans") == 0, "{}", stats.0);
+}
+
+#[test]
+fn idle_processes_give_room_to_those_at_work() {
+    let fetched = |scan_share: &str| {
+        let launch = configured(24, &format!("[replacement]\nscan_share = {scan_share}\n"));
+        let finished = launch.run_with(c_program("idlers"), &["4", "3", "18", "12"]);
+        assert_eq!(finished.success(), "whole\n");
+        launch.stats().count("pages_fetched")
+    };
+    // 18 MiB in use and 12 that wait, of 24.
+    let (with, without) = (fetched("0.125"), fetched("0.0"));
+    assert!(
+        with < without / 2,
+        "{with} pages fetched where the idle are asked, {without} where they are not"
+    );
 }
 
 #[test]
@@ -324,7 +357,7 @@ fn own_kib(launch: Option<&Launch>) -> u64 {
     let said = match launch {
         Some(launch) => launch.run_with(grep, &arguments).success(),
         None => {
-            let output = std::process::Command::new(grep).args(arguments).output().unwrap();
+            let output = Command::new(grep).args(arguments).output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         }
     };

@@ -495,7 +495,7 @@ impl Process<'_> {
         &self.words[WANTED_AT]
     }
 
-    /// Pages that other processes ask it to evict.
+    /// Pages that it is asked to evict: by others, or by what its evictor found unused.
     #[must_use]
     pub fn requested_pages(&self) -> &AtomicU64 {
         &self.words[REQUESTED_AT]

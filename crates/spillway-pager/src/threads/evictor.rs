@@ -23,6 +23,7 @@ impl<K: Kernel> Worker<K> {
         let mut background = Background::new(self.at);
         let mut density = Density::default();
         let mut use_scan = UseScan::default();
+        let mut requested_pages = 0;
         loop {
             if K::now_ns() - supervised_ns > SUPERVISION_NS {
                 self.stop_without_supervisor();
@@ -32,12 +33,15 @@ impl<K: Kernel> Worker<K> {
             if self.bring_in_for_others() || self.read_ahead() || self.scan_uses(&mut use_scan) {
                 continue;
             }
-            let requested = self.at.process().requested_pages().swap(0, Ordering::AcqRel);
+            requested_pages =
+                self.at.process().requested_pages().swap(0, Ordering::AcqRel).max(requested_pages);
             let short = self.is_short();
-            if (requested > 0 || short && self.may_evict_ahead(&mut background))
-                && self.evict_passing_gate() > 0
-            {
-                continue;
+            if requested_pages > 0 || short && self.may_evict_ahead(&mut background) {
+                let freed = self.evict_passing_gate() as u64;
+                requested_pages = if freed > 0 { requested_pages.saturating_sub(freed) } else { 0 };
+                if freed > 0 {
+                    continue;
+                }
             }
             let word = run.evictor_futex(self.at.entry);
             word.store(1, Ordering::Release);

@@ -13,7 +13,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_policy::fault_trace::{Event, Runs};
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::{Kernel, Look, planted};
+use crate::kernel::{Kernel, Look};
 use crate::pages::address::{page_number_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::{Counter, MAX_PROCESSES};
@@ -51,9 +51,13 @@ impl UseScan {
         *self = Self { not_before_ns, ..Self::default() };
     }
 
-    /// As many pages unused as are evicted at once; or most of a small process.
-    fn found_enough(&self) -> bool {
-        self.unused_pages > 0 && self.unused_pages >= self.used_pages.min(BATCH_PAGES as u64)
+    /// Pages to give to others: half of what it found unused in a process that sleeps, and an eighth in one
+    /// at work, as a scan comes when an eighth of the limit has left. At least a batch, if not all is in use.
+    fn spare_pages(&self) -> u64 {
+        let is_asleep = self.used_pages * 8 < self.unused_pages;
+        let share = self.unused_pages / if is_asleep { 2 } else { 8 };
+        let has_batch = self.unused_pages >= self.used_pages.min(BATCH_PAGES as u64);
+        if has_batch { share.max(self.unused_pages.min(BATCH_PAGES as u64)) } else { share }
     }
 }
 
@@ -106,10 +110,10 @@ impl<K: Kernel> Worker<K> {
     /// What this process does not use goes where others need room; and what others do not use, where this
     /// one does. So the limit of a run is for what is in use, in whichever process.
     fn let_unused_go(&self, scan: &UseScan) {
-        if scan.is_asked && scan.found_enough() {
-            self.at.process().requested_pages().fetch_max(BATCH_PAGES as u64, Ordering::AcqRel);
+        if scan.is_asked {
+            self.at.process().requested_pages().fetch_max(scan.spare_pages(), Ordering::AcqRel);
         }
-        if !scan.is_own || planted!(K, "others-keep-what-they-do-not-use") {
+        if !scan.is_own {
             return;
         }
         let run = self.at.run;
