@@ -73,6 +73,10 @@ impl Kernel for SimKernel {
         with(|world| world.clock_ns)
     }
 
+    fn thread_ns() -> u64 {
+        Self::now_ns()
+    }
+
     fn sleep(time: Duration) {
         world::sleep(time);
     }
@@ -412,7 +416,7 @@ impl Kernel for SimKernel {
     }
 
     /// Any guess may be wrong: so these are drawn.
-    fn accesses(&self, range: TargetRange, _of_many: bool, visit: &mut dyn FnMut(u64, bool)) -> Look {
+    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> Look {
         let found = self.turning(|world, process| {
             if world.config.machine.no_accesses {
                 return None;
@@ -426,6 +430,8 @@ impl Kernel for SimKernel {
         found.into_iter().for_each(|(page, used)| visit(page, used));
         Look::Told
     }
+
+    fn find_accesses(&self, _of_many: bool) {}
 
     fn reads_own_accesses(&self) -> bool {
         true

@@ -27,7 +27,7 @@ impl<K: Kernel> Worker<K> {
         let unmapped = self.fill_inactive();
         let freed = if self.may_write() { unmapped + self.write_back_batch() } else { unmapped };
         self.settle_left();
-        if self.engine.use_scan.is_due(self.engine.departures.count()) {
+        if self.is_scan_due() {
             self.at.wake_evictor();
         }
         freed

@@ -118,12 +118,11 @@ impl<K: Kernel> Worker<K> {
             victims.iter().map(|(page_number, _)| *page_number).filter(is_open).collect();
         open.sort_unstable();
         for run in open.chunk_by(|a, b| *b == *a + 1) {
-            let _ =
-                self.at.kernel.accesses(target(run[0], run.len()), false, &mut |page_number, accessed| {
-                    if accessed {
-                        table.note_used(page_number);
-                    }
-                });
+            let _ = self.at.kernel.accesses(target(run[0], run.len()), &mut |page_number, accessed| {
+                if accessed {
+                    table.note_used(page_number);
+                }
+            });
         }
     }
 

@@ -109,7 +109,7 @@ impl<K: Kernel> Worker<K> {
             }
             self.at.add_local(pages);
         }
-        if self.is_short() {
+        if self.is_short() || self.is_scan_due() {
             self.at.wake_evictor();
         }
         charged

@@ -1,41 +1,62 @@
-//! When the accessed bits are scanned: by how much has left, for what does not leave need not be chosen from.
+//! When the accessed bits are scanned: by how much has come. A page that is to leave must be told from those
+//! in use, and it takes two scans to tell them: so the first come before anything must leave.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Fewer that left do not change what is oldest: a batch.
+/// Fewer that came do not change what is oldest: a batch.
 const LEAST_PAGES: u64 = 64;
+/// The first scan is due when the run holds so many shares of its limit less than all of it.
+const SHARES_BEFORE_FULL: u64 = 2;
 const NEVER: u64 = u64::MAX;
+const FIRST: u64 = 0;
 
-/// Says when the next scan is due, on the count of departures.
+/// What is due hangs on this.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals {
+    /// Pages that came to this process since it began, but for those that it gave up: what it holds, and what
+    /// has left.
+    pub own_pages: u64,
+    /// What the run holds.
+    pub local_pages: u64,
+}
+
+/// Says when the next scan is due.
 pub struct ScanClock {
     every_pages: u64,
+    first_pages: u64,
     due: AtomicU64,
 }
 
 impl ScanClock {
-    /// Each time that `share` of `limit_pages` has left; of 0, never.
+    /// Each time that `share` of `limit_pages` has come; of 0, never. First when the run has room for two
+    /// such shares.
     #[must_use]
     pub fn new(share: f64, limit_pages: usize) -> Self {
         let every_pages = ((limit_pages as f64 * share) as u64).max(LEAST_PAGES);
-        let due = if share > 0.0 { every_pages } else { NEVER };
-        Self { every_pages, due: AtomicU64::new(due) }
+        let first_pages = (limit_pages as u64).saturating_sub(SHARES_BEFORE_FULL * every_pages);
+        let due = if share > 0.0 { FIRST } else { NEVER };
+        Self { every_pages, first_pages, due: AtomicU64::new(due) }
     }
 
-    /// The child's, whose departures are counted on.
+    /// The child's, whose arrivals are counted on.
     #[must_use]
     pub fn for_child(&self) -> Self {
-        Self { every_pages: self.every_pages, due: AtomicU64::new(self.due.load(Ordering::Relaxed)) }
+        let Self { every_pages, first_pages, .. } = *self;
+        Self { every_pages, first_pages, due: AtomicU64::new(self.due.load(Ordering::Relaxed)) }
     }
 
-    /// Whether so many departures call for a scan.
+    /// Whether so many arrivals call for a scan.
     #[must_use]
-    pub fn is_due(&self, departures: u64) -> bool {
-        departures >= self.due.load(Ordering::Relaxed)
+    pub fn is_due(&self, arrivals: Arrivals) -> bool {
+        match self.due.load(Ordering::Relaxed) {
+            FIRST => arrivals.local_pages >= self.first_pages,
+            due => arrivals.own_pages >= due,
+        }
     }
 
     /// A scan was made, or left out.
-    pub fn go_on(&self, departures: u64) {
-        self.due.store(departures + self.every_pages, Ordering::Relaxed);
+    pub fn go_on(&self, arrivals: Arrivals) {
+        self.due.store(arrivals.own_pages + self.every_pages, Ordering::Relaxed);
     }
 
     /// Whether no scan will ever be due.
@@ -54,15 +75,23 @@ impl ScanClock {
 mod tests {
     use super::*;
 
+    fn own(own_pages: u64) -> Arrivals {
+        Arrivals { own_pages, local_pages: 0 }
+    }
+
     #[test]
-    fn a_scan_is_due_when_enough_has_left() {
+    fn two_scans_are_due_before_the_limit_is_reached_and_then_one_as_enough_has_come() {
         let clock = ScanClock::new(0.125, 80_000);
-        assert!(!clock.is_due(9_999) && clock.is_due(10_000));
-        clock.go_on(12_000);
-        assert!(!clock.is_due(21_999) && clock.is_due(22_000) && clock.for_child().is_due(22_000));
+        assert!(!clock.is_due(Arrivals { own_pages: 10, local_pages: 59_999 }));
+        assert!(clock.is_due(Arrivals { own_pages: 10, local_pages: 60_000 }));
+        clock.go_on(own(60_000));
+        assert!(!clock.is_due(own(69_999)) && clock.is_due(own(70_000)));
+        clock.go_on(own(72_000));
+        assert!(!clock.is_due(own(81_999)) && clock.is_due(own(82_000)));
+        assert!(clock.for_child().is_due(own(82_000)));
         clock.stop();
-        assert!(clock.is_stopped() && !ScanClock::new(0.125, 80_000).is_stopped());
-        assert!(!clock.is_due(u64::MAX - 1));
-        assert!(!ScanClock::new(0.0, 80_000).is_due(u64::MAX - 1));
+        assert!(clock.is_stopped() && !clock.is_due(own(u64::MAX - 1)));
+        let never = ScanClock::new(0.0, 80_000);
+        assert!(never.is_stopped() && !never.is_due(Arrivals { own_pages: 1 << 40, local_pages: 80_000 }));
     }
 }

@@ -97,6 +97,11 @@ impl Kernel for LiveKernel {
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
+    fn thread_ns() -> u64 {
+        let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        ran.tv_sec as u64 * 1_000_000_000 + ran.tv_nsec as u64
+    }
+
     fn sleep(time: Duration) {
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         // Not libc's: a fault that is served inline would have its system call dispatched.
@@ -260,12 +265,15 @@ impl Kernel for LiveKernel {
         self.page_map.as_ref()?.populated(range.start(), range.pages()).ok()
     }
 
-    fn accesses(&self, range: TargetRange, of_many: bool, visit: &mut dyn FnMut(u64, bool)) -> Look {
+    fn find_accesses(&self, of_many: bool) {
         let mut source = Self::lock(&self.accesses);
         if let AccessSource::Untried = *source {
             *source = AccessSource::choose(of_many);
         }
-        match &mut *source {
+    }
+
+    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> Look {
+        match &mut *Self::lock(&self.accesses) {
             AccessSource::Open(own) => {
                 own.walk(range, visit);
                 Look::Told

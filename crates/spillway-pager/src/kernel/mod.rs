@@ -73,6 +73,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
 
     /// Nanoseconds of the monotonic clock.
     fn now_ns() -> u64;
+    /// Nanoseconds that the calling thread has run.
+    fn thread_ns() -> u64;
     /// Sleeps for as long as is said, or longer.
     fn sleep(time: Duration);
     /// Waits a little for another thread of the pager; `tries` counts how often it has for the same thing.
@@ -176,9 +178,11 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     /// [`MOST_POPULATED_PAGES`].
     fn populated(&self, range: TargetRange) -> Option<[u64; MOST_POPULATED_PAGES / 64]>;
     /// Tells `visit` of the pages of a range that are mapped, by number, and whether each was accessed since
-    /// [`Self::forget_accesses`]. What it tells is a guess: it may be out of date, or wrong. One `of_many`
-    /// processes of a run leaves it to the supervisor to find out how they can be read.
-    fn accesses(&self, range: TargetRange, of_many: bool, visit: &mut dyn FnMut(u64, bool)) -> Look;
+    /// [`Self::forget_accesses`]. What it tells is a guess: it may be out of date, or wrong.
+    fn accesses(&self, range: TargetRange, visit: &mut dyn FnMut(u64, bool)) -> Look;
+    /// Finds out how accessed bits can be read, once and for all. One `of_many` processes of a run leaves
+    /// that to the supervisor.
+    fn find_accesses(&self, of_many: bool);
     /// Whether [`Self::accesses`] waits for nobody, as this process has found before.
     fn reads_own_accesses(&self) -> bool;
     /// Clears the accessed bits of a range, as far as that can be done.

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use spillway_core::page::PAGE_SIZE;
 use spillway_policy::fault_trace::{Event, Runs};
 
+use crate::evict::scan_clock::Arrivals;
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, Look};
 use crate::pages::address::{page_number_of, target};
@@ -62,25 +63,40 @@ impl UseScan {
 }
 
 impl<K: Kernel> Worker<K> {
+    fn arrivals(&self) -> Arrivals {
+        let held_pages = self.at.process().local_pages().load(Ordering::Relaxed);
+        Arrivals {
+            own_pages: self.engine.departures.count() + held_pages,
+            local_pages: self.at.run.budget().local_pages.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether the evictor is to scan which pages are used.
+    pub(crate) fn is_scan_due(&self) -> bool {
+        self.engine.use_scan.is_due(self.arrivals())
+    }
+
     /// Scans a piece of managed memory if a scan is due or under way. False where nothing was done.
     pub(crate) fn scan_uses(&self, scan: &mut UseScan) -> bool {
         let clock = &self.engine.use_scan;
-        let departures = self.engine.departures.count();
+        let arrivals = self.arrivals();
         if scan.next.is_none() {
             let asked = self.at.process().unused_asked().swap(0, Ordering::AcqRel) != 0;
-            (scan.is_own, scan.is_asked) = (clock.is_due(departures), asked && !clock.is_stopped());
+            (scan.is_own, scan.is_asked) = (clock.is_due(arrivals), asked && !clock.is_stopped());
             if !scan.is_own && !scan.is_asked {
                 return false;
             }
         }
         let Some(_pass) = self.engine.enter() else { return false };
-        let started_ns = K::now_ns();
+        // It takes long, and only once.
+        self.at.kernel.find_accesses(self.at.run.process_count() > 1);
+        let (started_ns, ran_ns) = (K::now_ns(), K::thread_ns());
         if scan.next.is_none() && started_ns < scan.not_before_ns {
-            clock.go_on(departures);
+            clock.go_on(arrivals);
             return false;
         }
         let Some(piece) = self.piece_from(scan.next.unwrap_or(0)) else {
-            clock.go_on(departures);
+            clock.go_on(arrivals);
             scan.not_before_ns = started_ns + scan.cost_ns * (TIME_ONE_IN - 1);
             self.at.run.count(Counter::UseScans, 1);
             self.let_unused_go(scan);
@@ -93,7 +109,7 @@ impl<K: Kernel> Worker<K> {
             scan.end();
             return false;
         }
-        let took_ns = K::now_ns() - started_ns;
+        let took_ns = K::thread_ns() - ran_ns;
         scan.cost_ns += took_ns;
         self.at.run.count(Counter::UseScanUs, took_ns / 1000);
         true
@@ -137,8 +153,7 @@ impl<K: Kernel> Worker<K> {
         let range = target(first, (end - first) as usize);
         let table = &self.engine.table;
         let mut found = Found { next_page: first, runs: Runs::default() };
-        let of_many = self.at.run.process_count() > 1;
-        let look = self.at.kernel.accesses(range, of_many, &mut |page_number, accessed| {
+        let look = self.at.kernel.accesses(range, &mut |page_number, accessed| {
             *(if accessed { &mut scan.used_pages } else { &mut scan.unused_pages }) += 1;
             table.set_use(page_number, table.use_of(page_number).after_scan(accessed));
             if accessed {
