@@ -145,7 +145,8 @@ impl Replacement {
         let crowded = self.proactive.len() as f64 > self.config.proactive_share * mapped as f64;
         if crowded || leaving == 0 {
             let entry = self.proactive.pop(&mut self.pool)?;
-            self.spared = if rank(entry.page_number) > 0 { self.spared + 1 } else { 0 };
+            let is_spared = self.window.is_above_bar(rank(entry.page_number));
+            self.spared = if is_spared { self.spared + 1 } else { 0 };
             if (1..=MOST_SPARED).contains(&self.spared) {
                 self.kept_in_use += 1;
                 return Some(Step::ToProactive(entry));

@@ -5,8 +5,9 @@
 //! are younger, and taking these would make holes in it ("Physical memory management on NVMM", section 5.4).
 //! None is passed over for long.
 //!
-//! Where it is known which pages are in use, those that are used least leave, and of the others those that
-//! are in use at all go back to where the youngest are: a second chance for as long as they are used.
+//! Where it is known which pages are in use, those that are used least leave, and those that are used more
+//! than any of these go back to where the youngest are: a second chance for as long as that is so. Where all
+//! are used alike the oldest leave, and nothing goes round.
 
 use spillway_core::fifo::Entry;
 
@@ -42,6 +43,8 @@ pub struct VictimWindow {
     chosen: Vec<Entry>,
     /// In use, and so to be young again.
     in_use: Vec<Entry>,
+    /// The rank of the most used page of the last choice: who is used no more than that is as good as any.
+    bar: u8,
     blind_choices: u32,
     /// Choices to be made among all of a full window, since one found a page in use.
     wide_choices: u32,
@@ -53,7 +56,7 @@ impl VictimWindow {
     pub fn new(capacity: usize) -> Self {
         let (waiting, chosen) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity.max(CHOICE)));
         let in_use = Vec::with_capacity(capacity);
-        Self { capacity, waiting, chosen, in_use, blind_choices: 0, wide_choices: 0 }
+        Self { capacity, waiting, chosen, in_use, bar: 0, blind_choices: 0, wide_choices: 0 }
     }
 
     /// How many entries wait in it.
@@ -99,19 +102,27 @@ impl VictimWindow {
         self.in_use.pop()
     }
 
-    /// Sets the pages apart that are in use, but for so few as must leave all the same: those used least.
+    /// Whether a page of this rank is used more than those that had to leave last.
+    #[must_use]
+    pub fn is_above_bar(&self, rank: u8) -> bool {
+        rank > self.bar
+    }
+
+    /// Sets the pages apart that are used more than so many as must leave all the same.
     fn set_apart_what_is_used(&mut self, rank: impl Fn(u64) -> u8) {
         self.wide_choices = self.wide_choices.saturating_sub(1);
         let mut ranked: Vec<(u8, Candidate)> =
             self.waiting.iter().map(|candidate| (rank(candidate.entry.page_number), *candidate)).collect();
-        let unused = ranked.iter().filter(|(rank, _)| *rank == 0).count();
-        if unused == ranked.len() {
+        self.bar = 0;
+        if ranked.iter().all(|(rank, _)| *rank == 0) {
             return;
         }
         self.wide_choices = BLIND_CHOICES;
+        // Those of one rank stay in the order of their arrival.
         ranked.sort_by_key(|(rank, _)| *rank);
-        let kept = unused.max(CHOICE).min(ranked.len());
-        self.in_use.extend(ranked.drain(kept..).map(|(_, candidate)| candidate.entry));
+        self.bar = ranked[CHOICE.min(ranked.len()) - 1].0;
+        let waiting = ranked.partition_point(|(rank, _)| *rank <= self.bar);
+        self.in_use.extend(ranked.drain(waiting..).map(|(_, candidate)| candidate.entry));
         self.waiting.clear();
         self.waiting.extend(ranked.into_iter().map(|(_, candidate)| candidate));
     }

@@ -9,12 +9,16 @@ use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, FlowControl, Instruction,
     InstructionBlock, Register, RflagsBits,
 };
+use memchr::memchr3_iter;
+use memchr::memmem::Finder;
 use spillway_sys::call_stubs::{self, JUMP_BYTES, MOST_MOVED_BYTES, Site};
 use spillway_sys::dispatch;
 
 use super::image::Image;
 
 const SYSCALL: [u8; 2] = [0x0F, 0x05];
+/// A short jump has two bytes and leads to at most 128 bytes from its end.
+const SHORT_REACH: usize = 130;
 
 /// A `syscall` that can be replaced, and what has to be moved with it.
 struct Movable {
@@ -45,8 +49,9 @@ pub fn patch() -> Result<usize, String> {
 fn find(image: &Image) -> Vec<Movable> {
     let mut found: Vec<Movable> = Vec::new();
     let mut offset = 0;
+    let finder = Finder::new(&SYSCALL);
     // Function by function, of those that have the two bytes somewhere.
-    while let Some(next) = image.code[offset..].windows(2).position(|bytes| bytes == SYSCALL) {
+    while let Some(next) = finder.find(&image.code[offset..]) {
         offset += next;
         match image.function(image.start + offset) {
             Some(function) => {
@@ -161,21 +166,27 @@ fn targets(image: &Image, found: &[Movable]) -> impl Fn(usize) -> bool + use<> {
         }
     };
     let code = image.code;
-    for (at, &byte) in code.iter().enumerate() {
-        let long = |at: usize| {
-            let bytes = code.get(at..at + 4)?.try_into().ok()?;
-            Some((at + 4, i64::from(i32::from_le_bytes(bytes))))
-        };
-        let jump = match byte {
-            0x70..=0x7F | 0xE0..=0xE3 | 0xEB => {
-                code.get(at + 1).map(|&distance| (at + 2, i64::from(distance.cast_signed())))
+    // Of the short jumps those around the sites.
+    let mut searched = 0;
+    for movable in found {
+        let first = (movable.site.address - image.start).saturating_sub(SHORT_REACH);
+        let end = (movable.site.next - image.start + SHORT_REACH).min(code.len());
+        for at in first.max(searched)..end {
+            if let (0x70..=0x7F | 0xE0..=0xE3 | 0xEB, Some(&distance)) = (code[at], code.get(at + 1)) {
+                note(at + 2, i64::from(distance.cast_signed()));
             }
-            0xE8 | 0xE9 => long(at + 1),
-            0x0F if matches!(code.get(at + 1), Some(0x80..=0x8F)) => long(at + 2),
-            _ => None,
+        }
+        searched = end;
+    }
+    let long = |at: usize| Some(i64::from(i32::from_le_bytes(code.get(at..at + 4)?.try_into().ok()?)));
+    for at in memchr3_iter(0xE8, 0xE9, 0x0F, code) {
+        let distance_at = match code[at..] {
+            [0x0F, 0x80..=0x8F, ..] => at + 2,
+            [0x0F, ..] => continue,
+            _ => at + 1,
         };
-        if let Some((from, distance)) = jump {
-            note(from, distance);
+        if let Some(distance) = long(distance_at) {
+            note(distance_at + 4, distance);
         }
     }
     reached.sort_unstable();
