@@ -333,8 +333,32 @@ impl Kernel for LiveKernel {
     }
 
     fn supervisor_is_gone(&self) -> bool {
-        let mut polled = [PollFd::new(&self.control, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+        has_hung_up(&self.control)
+    }
+}
+
+/// Whether the other side of a connection is gone. An answer that came too late may lie there unread.
+fn has_hung_up(connection: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(connection, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+        && polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_nobody_reads_is_no_sign_of_death() {
+        let (own, other) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        assert!(!has_hung_up(&own));
+        rustix::io::write(&other, b"late").unwrap();
+        assert!(!has_hung_up(&own));
+        drop(other);
+        assert!(has_hung_up(&own));
     }
 }
