@@ -14,7 +14,8 @@ use crate::ranges::TargetRange;
 /// Inherited by forked children, who then need not search.
 static LAYOUT: OnceLock<KernelLayout> = OnceLock::new();
 
-/// Whether a seccomp filter binds the calling thread: it might end the process at a call that it does not know.
+/// Whether a seccomp filter binds the calling thread: it might end the process at a call that it does not
+/// know.
 #[must_use]
 pub fn is_bound_by_a_filter() -> bool {
     secure_computing_mode() != Ok(SecureComputingMode::Disabled)

@@ -101,7 +101,7 @@ pub struct AddressSpace {
 }
 
 impl AddressSpace {
-    /// Whose it is.
+    /// The process whose it is.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process

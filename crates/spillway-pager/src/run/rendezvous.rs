@@ -20,7 +20,6 @@ use thiserror::Error;
 
 use crate::run::settings::Settings;
 use crate::run::state::Child;
-use crate::run::told_uses::Question;
 
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
 const MAX_FDS: usize = 32;
@@ -61,6 +60,17 @@ pub enum Word {
     Ready,
     /// Which of my pages were used?
     WhichUsed(Question),
+}
+
+/// Which of these pages of mine were used? See [`crate::run::told_uses`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Question {
+    /// Comes back with the answer, so that one that comes too late is told from the next.
+    pub number: u64,
+    /// The first of them.
+    pub first_page: u64,
+    /// How many they are.
+    pub pages: usize,
 }
 
 /// What can go wrong at the meeting.

@@ -1,6 +1,6 @@
-//! Accessed bits for processes that do not read them themselves. A server often gives up root as it starts, and
-//! with it the right; and a family of processes need not find out one by one how they are read. The supervisor
-//! tells each process of its own pages, as asked over the process's connection ([`rendezvous`]).
+//! Accessed bits for processes that do not read them themselves. A server often gives up root as it starts,
+//! and with it the right; and a family of processes need not find out one by one how they are read. The
+//! supervisor tells each process of its own pages, as asked over the process's connection ([`rendezvous`]).
 //!
 //! What is told is as good as what a process reads for itself: a guess. A process that asks wrongly, or does
 //! not listen, harms only itself: the supervisor looks at nobody's pages but the asker's, and waits for
@@ -16,22 +16,13 @@ use spillway_sys::page_tables::PageTablesError;
 use spillway_sys::ranges::TargetRange;
 
 use crate::kernel::Look;
-use crate::run::rendezvous::{self, Word};
+use crate::run::rendezvous::{self, Question, Word};
 
 /// Asked for at once, at most.
 pub const MOST_PAGES: usize = 1 << 14;
 
 /// How long the supervisor may take. It reaps meanwhile, or the machine is busy: then a scan has a gap.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-
-/// Which of these pages of mine were used?
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Question {
-    /// Comes back with the answer, so that one that comes too late is told from the next.
-    number: u64,
-    first_page: u64,
-    pages: usize,
-}
 
 /// What the supervisor says.
 #[derive(Debug, Serialize, Deserialize)]
