@@ -294,7 +294,7 @@ fn who_may_not_read_accessed_bits_is_told_by_the_supervisor() {
 fn a_supervisor_that_is_stopped_holds_nobody_up() {
     let launch = Launch::local_mib(16);
     let program = without_rights(Command::new(c_program("favourites")).args(["64", "6", "3000000"]));
-    let mut running = launch.start(launch.command(program.get_program()).args(program.get_args()));
+    let running = launch.start(launch.command(program.get_program()).args(program.get_args()));
     // Questions meanwhile are answered too late.
     std::thread::sleep(Duration::from_millis(500));
     let supervisor = running.running.pid();
