@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use rustix::thread::{SecureComputingMode, secure_computing_mode};
 
 use crate::page::{PAGE_SHIFT, PAGE_SIZE};
-use crate::page_tables::{AddressSpace, KernelLayout, PageTables, PageTablesError};
+use crate::page_tables::{AddressSpace, KernelLayout, KnownSpaces, PageTables, PageTablesError};
 use crate::ranges::TargetRange;
 
 /// Inherited by forked children, who then need not search.
@@ -66,18 +66,14 @@ fn walk_pages(
     });
 }
 
-/// Reads the accessed bits of processes that may not, for them.
+/// Reads the accessed bits of other processes, for them.
 pub struct AccessesOfOthers {
     tables: PageTables,
-    /// Of those that were asked for last; few processes of a run ask often.
-    spaces: Vec<AddressSpace>,
+    spaces: KnownSpaces,
 }
 
 /// Above lies the kernel, which is nobody's business.
 const PROGRAM_PAGES: u64 = 1 << (47 - PAGE_SHIFT);
-
-/// So many address spaces are kept in mind.
-const MOST_SPACES: usize = 64;
 
 impl AccessesOfOthers {
     /// Takes some 20 ms.
@@ -85,7 +81,7 @@ impl AccessesOfOthers {
     /// # Errors
     /// The kernel gives no access, or is not understood.
     pub fn open() -> Result<Self, PageTablesError> {
-        Ok(Self { tables: PageTables::open()?, spaces: Vec::new() })
+        Ok(Self { tables: PageTables::open()?, spaces: KnownSpaces::default() })
     }
 
     /// As [`OwnAccesses::walk`], of process `pid`.
@@ -98,22 +94,17 @@ impl AccessesOfOthers {
         pages: Range<u64>,
         visit: &mut dyn FnMut(u64, bool),
     ) -> Result<(), PageTablesError> {
-        let Self { tables, spaces } = self;
-        spaces.retain(|space| space.process() != pid || tables.is_current(space));
-        let known = spaces.iter().find(|space| space.process() == pid).copied();
-        let space = match known {
-            Some(space) => space,
-            None => tables.find(pid)?,
-        };
-        if known.is_none() {
-            spaces.truncate(MOST_SPACES - 1);
-            spaces.insert(0, space);
-        }
+        let space = self.spaces.space(&mut self.tables, pid)?;
         let pages = pages.start.min(PROGRAM_PAGES)..pages.end.min(PROGRAM_PAGES);
         if !pages.is_empty() {
-            walk_pages(tables, &space, pages, visit);
+            walk_pages(&mut self.tables, &space, pages, visit);
         }
-        if tables.is_current(&space) { Ok(()) } else { Err(PageTablesError::Gone(pid)) }
+        if self.tables.is_current(&space) { Ok(()) } else { Err(PageTablesError::Gone(pid)) }
+    }
+
+    /// Process `pid` will not ask again.
+    pub fn forget(&mut self, pid: u32) {
+        self.spaces.forget(pid);
     }
 }
 

@@ -5,6 +5,9 @@
 //! nonsense where a table was freed and used anew. Who acts on it asks the kernel by virtual address, which
 //! then decides.
 
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
 
 use rustix::io::Errno;
@@ -100,11 +103,28 @@ pub struct AddressSpace {
     pgd: u64,
 }
 
-impl AddressSpace {
-    /// The process whose it is.
-    #[must_use]
-    pub fn process(&self) -> u32 {
-        self.process
+/// The address spaces of processes that are asked for again and again.
+#[derive(Debug, Default)]
+pub struct KnownSpaces(HashMap<u32, AddressSpace>);
+
+impl KnownSpaces {
+    /// A process's address space, searched for where it is not known, or is no longer what it was.
+    ///
+    /// # Errors
+    /// As [`PageTables::find`].
+    pub fn space(&mut self, tables: &mut PageTables, process: u32) -> Result<AddressSpace, PageTablesError> {
+        if let Some(space) = self.0.get(&process).filter(|space| tables.is_current(space)) {
+            return Ok(*space);
+        }
+        self.0.remove(&process);
+        let space = tables.find(process)?;
+        self.0.insert(process, space);
+        Ok(space)
+    }
+
+    /// The process is of no more interest.
+    pub fn forget(&mut self, process: u32) {
+        self.0.remove(&process);
     }
 }
 
@@ -135,7 +155,11 @@ impl PageTables {
         let layout = KernelLayout { offsets: Offsets::of_kernel()?, levels, map: 0 };
         let mut tables = Self { memory, layout };
         let own = tables.own_space()?;
-        tables.layout.map = tables.find_map(own.pgd).ok_or(PageTablesError::NoMap)?;
+        let mark = RandomState::new().build_hasher().finish();
+        let mark_at = std::ptr::from_ref(std::hint::black_box(&mark)).expose_provenance() as u64;
+        let memory = &mut tables.memory;
+        let found = find_map(&mut |address| memory.word(address).ok(), levels, own.pgd, (mark_at, mark));
+        tables.layout.map = found.ok_or(PageTablesError::NoMap)?;
         Ok(tables)
     }
 
@@ -171,32 +195,6 @@ impl PageTables {
         }
         let pgd = self.memory.word(mm + self.layout.offsets.pgd)?;
         Ok(AddressSpace { process, task, mm, pgd })
-    }
-
-    fn find_map(&mut self, pgd: u64) -> Option<u64> {
-        let highest = pgd & !(MAP_ALIGNMENT - 1);
-        (0..MOST_PLACES).map(|place| highest - place * MAP_ALIGNMENT).find(|&candidate| {
-            self.layout.map = candidate;
-            self.frame_of(pgd, pgd).is_some_and(|frame| candidate.wrapping_add(frame << PAGE_SHIFT) == pgd)
-        })
-    }
-
-    /// The frame at one address of the address space whose tables begin at `pgd`.
-    fn frame_of(&mut self, pgd: u64, address: u64) -> Option<u64> {
-        let mut table = pgd;
-        for level in (0..self.layout.levels).rev() {
-            let shift = PAGE_SHIFT + level * LEVEL_BITS;
-            let entry = self.memory.word(table + (address >> shift) % ENTRIES * 8).ok()?;
-            if entry & PRESENT == 0 {
-                return None;
-            }
-            let below = (address >> PAGE_SHIFT) & ((1 << (level * LEVEL_BITS)) - 1);
-            if level == 0 || (level <= 2 && entry & LEAF != 0) {
-                return Some(((entry & FRAME) >> PAGE_SHIFT & !((1 << (level * LEVEL_BITS)) - 1)) + below);
-            }
-            table = self.layout.map.wrapping_add(entry & FRAME);
-        }
-        None
     }
 
     fn word32(&mut self, address: u64) -> Result<u32, Errno> {
@@ -285,6 +283,50 @@ impl PageTables {
     }
 }
 
+/// Where the kernel maps all memory, of which `read` reads a word. Tries one place after the other, by two
+/// pages: that of the first table itself, and one of the caller's that holds a `mark`, an address and a word
+/// that nobody else has. The first alone will not do: a wrong place leads to somebody's page, and a small odd
+/// number there passes for an entry.
+fn find_map(
+    read: &mut dyn FnMut(u64) -> Option<u64>,
+    levels: u32,
+    pgd: u64,
+    (mark_at, mark): (u64, u64),
+) -> Option<u64> {
+    let highest = pgd & !(MAP_ALIGNMENT - 1);
+    (0..MOST_PLACES).map(|place| highest.wrapping_sub(place * MAP_ALIGNMENT)).find(|&map| {
+        let mut found = |address: u64| {
+            let frame = frame_of(read, levels, map, pgd, address)?;
+            Some(map.wrapping_add(frame << PAGE_SHIFT) + (address & ((1 << PAGE_SHIFT) - 1)))
+        };
+        found(pgd) == Some(pgd) && found(mark_at).and_then(&mut *read) == Some(mark)
+    })
+}
+
+/// The frame at one address of the address space whose tables begin at `pgd`.
+fn frame_of(
+    read: &mut dyn FnMut(u64) -> Option<u64>,
+    levels: u32,
+    map: u64,
+    pgd: u64,
+    address: u64,
+) -> Option<u64> {
+    let mut table = pgd;
+    for level in (0..levels).rev() {
+        let shift = PAGE_SHIFT + level * LEVEL_BITS;
+        let entry = read(table + (address >> shift) % ENTRIES * 8)?;
+        if entry & PRESENT == 0 {
+            return None;
+        }
+        let below = (address >> PAGE_SHIFT) & ((1 << (level * LEVEL_BITS)) - 1);
+        if level == 0 || (level <= 2 && entry & LEAF != 0) {
+            return Some(((entry & FRAME) >> PAGE_SHIFT & !((1 << (level * LEVEL_BITS)) - 1)) + below);
+        }
+        table = map.wrapping_add(entry & FRAME);
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,6 +341,32 @@ mod tests {
         let start = area.address() as u64;
         tables.walk(&space, start..start + (PAGES * 4096) as u64, &mut |entry| found.push(entry));
         found
+    }
+
+    #[test]
+    fn the_map_of_all_memory_is_found_though_other_pages_look_like_tables() {
+        const GIB: u64 = 1 << 30;
+        const MAP: u64 = 0xFFFF_8880_0000_0000;
+        // The first table lies in the sixth GiB, and maps it all by entries of a GiB; the mark is in the third.
+        let (pgd, upper, mark_at, mark) = (5 * GIB + 0x3000, 5 * GIB + 0x4000, 0x7000_0000_0018, 0xF00D);
+        let user_tables = [5 * GIB + 0x5000, 5 * GIB + 0x6000, 5 * GIB + 0x7000];
+        let slot = |address: u64, level: u32| (address >> (12 + level * 9)) % 512 * 8;
+        let mut memory = std::collections::HashMap::from([
+            (pgd + slot(MAP + pgd, 3), upper | PRESENT),
+            (upper + slot(MAP + pgd, 2), (5 * GIB) | PRESENT | LEAF),
+            (pgd + slot(mark_at, 3), user_tables[0] | PRESENT),
+            (user_tables[0] + slot(mark_at, 2), user_tables[1] | PRESENT),
+            (user_tables[1] + slot(mark_at, 1), user_tables[2] | PRESENT),
+            (user_tables[2] + slot(mark_at, 0), (2 * GIB + 0x9000) | PRESENT),
+        ]);
+        memory.insert(2 * GIB + 0x9018, mark);
+        // Whatever else there is holds small odd numbers, as a program's memory does.
+        let mut read = |address: u64| {
+            let at = address.checked_sub(MAP).filter(|at| *at < 24 * GIB)?;
+            Some(memory.get(&at).copied().unwrap_or(PRESENT | LEAF))
+        };
+        assert_eq!(find_map(&mut read, 4, MAP + pgd, (mark_at, mark)), Some(MAP));
+        assert_eq!(find_map(&mut read, 4, MAP + pgd, (mark_at, mark + 1)), None);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Accessed bits out of the page tables.
 
-use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 
 use rustix::io::Errno;
-use spillway_sys::page_tables::{self, AddressSpace};
+use spillway_sys::page_tables::{self, KnownSpaces};
 
 use super::telemetry::{Facts, Seen, Source, SourceError};
 
@@ -21,7 +20,7 @@ pub(super) const FACTS: Facts = Facts {
 /// The kernel's page tables, and where each process's begin.
 pub struct PageTables {
     tables: page_tables::PageTables,
-    spaces: HashMap<u32, AddressSpace>,
+    spaces: KnownSpaces,
 }
 
 impl PageTables {
@@ -30,19 +29,7 @@ impl PageTables {
     /// # Errors
     /// They cannot be read.
     pub fn open() -> Result<Self, SourceError> {
-        Ok(Self { tables: page_tables::PageTables::open()?, spaces: HashMap::new() })
-    }
-
-    fn space(&mut self, process: u32) -> Result<AddressSpace, SourceError> {
-        if let Some(space) = self.spaces.get(&process) {
-            if self.tables.is_current(space) {
-                return Ok(*space);
-            }
-            self.spaces.remove(&process);
-        }
-        let space = self.tables.find(process)?;
-        self.spaces.insert(process, space);
-        Ok(space)
+        Ok(Self { tables: page_tables::PageTables::open()?, spaces: KnownSpaces::default() })
     }
 }
 
@@ -67,7 +54,7 @@ impl Source for PageTables {
         ranges: &[Range<u64>],
         visit: &mut dyn FnMut(Seen),
     ) -> Result<(), SourceError> {
-        let space = self.space(process)?;
+        let space = self.spaces.space(&mut self.tables, process)?;
         for range in ranges {
             self.tables.walk(&space, range.clone(), &mut |entry| {
                 let page_tables::Entry { address, frame, pages, accessed } = entry;
@@ -78,7 +65,7 @@ impl Source for PageTables {
     }
 
     fn forget(&mut self, process: u32) {
-        self.spaces.remove(&process);
+        self.spaces.forget(process);
     }
 }
 
