@@ -11,6 +11,7 @@ use spillway_core::page::PAGE_SHIFT;
 use spillway_core::page_word::Queue;
 use spillway_policy::dcm::{Replacement, Step};
 use spillway_policy::fault_trace::Header;
+use spillway_policy::scan_clock::{Arrivals, ScanClock};
 use spillway_policy::use_history::UseHistory;
 
 use crate::access::Action;
@@ -21,12 +22,12 @@ const BATCH_PAGES: usize = 64;
 /// Generations of a page's entries, as its word has them.
 const GENERATIONS: u8 = 128;
 
-/// When accessed bits are scanned, by the count of departures.
+/// When accessed bits are scanned.
 #[derive(Clone, Debug)]
 pub enum Scans {
     /// As the settings ask (`scan_share`).
     Due,
-    /// Whenever so many pages had left: as a live pager did it.
+    /// Whenever so many pages had come: as a live pager did it.
     At(Vec<u64>),
 }
 
@@ -51,6 +52,12 @@ struct Page {
     left_at: u64,
 }
 
+enum Schedule {
+    Due(ScanClock),
+    /// The next comes last.
+    At(Vec<u64>),
+}
+
 struct Pager {
     header: Header,
     replacement: Replacement,
@@ -58,8 +65,7 @@ struct Pager {
     pages: Vec<Page>,
     local_pages: usize,
     departures: u64,
-    scans: Box<dyn Iterator<Item = u64>>,
-    next_scan: Option<u64>,
+    scans: Schedule,
     predicted: Predicted,
 }
 
@@ -68,13 +74,13 @@ struct Pager {
 /// # Errors
 /// `source` cannot be read, or holds no whole trace.
 pub fn predict(source: impl Read, header: &Header, scans: Scans) -> Result<Predicted, TraceError> {
-    let every = ((header.local_pages as f64 * header.replacement.scan_share) as u64).max(BATCH_PAGES as u64);
-    let mut scans: Box<dyn Iterator<Item = u64>> = match scans {
-        Scans::Due if header.replacement.scan_share > 0.0 => Box::new((1..).map(move |scan| scan * every)),
-        Scans::Due => Box::new(std::iter::empty()),
-        Scans::At(departures) => Box::new(departures.into_iter()),
+    let scans = match scans {
+        Scans::Due => Schedule::Due(ScanClock::new(header.replacement.scan_share, header.local_pages)),
+        Scans::At(mut arrivals) => {
+            arrivals.reverse();
+            Schedule::At(arrivals)
+        }
     };
-    let next_scan = scans.next();
     let mut pager = Pager {
         replacement: header.replacement(),
         header: header.clone(),
@@ -83,7 +89,6 @@ pub fn predict(source: impl Read, header: &Header, scans: Scans) -> Result<Predi
         local_pages: 0,
         departures: 0,
         scans,
-        next_scan,
         predicted: Predicted::default(),
     };
     let mut last = (u64::MAX, 0);
@@ -128,6 +133,7 @@ impl Pager {
         (page.is_local, page.accessed) = (true, true);
         self.local_pages += 1;
         self.enqueue(number, queue);
+        self.scan_if_due();
     }
 
     fn enqueue(&mut self, number: usize, queue: Queue) {
@@ -164,13 +170,18 @@ impl Pager {
             }
         }
         self.local_pages -= left;
-        while self.next_scan.is_some_and(|departures| departures <= self.departures) {
-            self.scan();
-            self.next_scan = self.scans.next();
-        }
     }
 
-    fn scan(&mut self) {
+    fn scan_if_due(&mut self) {
+        let local_pages = self.local_pages as u64;
+        let arrivals = Arrivals { own_pages: self.departures + local_pages, local_pages };
+        match &mut self.scans {
+            Schedule::Due(clock) if clock.is_due(arrivals) => clock.go_on(arrivals),
+            Schedule::At(next) if next.last().is_some_and(|&next| next <= arrivals.own_pages) => {
+                next.pop();
+            }
+            Schedule::Due(_) | Schedule::At(_) => return,
+        }
         self.predicted.scans += 1;
         for page in self.pages.iter_mut().filter(|page| page.is_local) {
             page.history = page.history.after_scan(page.accessed);
@@ -204,8 +215,12 @@ mod tests {
 
     #[test]
     fn what_fits_is_fetched_never() {
-        let fits = predicted((0..10_000).map(|i| i % 500), 500, Scans::Due);
+        let pages = || (0..10_000).map(|i| i % 500);
+        let fits = predicted(pages(), 700, Scans::Due);
         assert_eq!((fits.touched_pages, fits.fetched_pages, fits.scans), (500, 0, 0));
+        // Up to the limit: two scans before it is reached, and one as it is.
+        let just_fits = predicted(pages(), 512, Scans::Due);
+        assert_eq!((just_fits.fetched_pages, just_fits.scans), (0, 2));
     }
 
     #[test]

@@ -40,6 +40,13 @@ pub struct Came {
     pub taken_over: u64,
 }
 
+impl Came {
+    /// All pages that came.
+    fn pages(&self) -> u64 {
+        self.fetched + self.read_ahead + self.zeros + self.taken_over
+    }
+}
+
 /// Pages that left, by how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Departed {
@@ -87,7 +94,7 @@ pub struct Replayed {
     pub left: Departed,
     /// Scans of accessed bits.
     pub scans: Scans,
-    /// How many pages had left when each scan of all memory began.
+    /// How many pages had come when each scan of all memory began.
     pub scan_starts: Vec<u64>,
     /// Steps that kept a page because it was in use.
     pub kept_in_use: u64,
@@ -138,7 +145,7 @@ impl Replayed {
             }
             Event::Scan { page_number, found: Runs(runs) } => {
                 if *page_number <= self.last_piece {
-                    self.scan_starts.push(self.left.clean + self.left.stored + self.left.zeros);
+                    self.scan_starts.push(self.came.pages());
                 }
                 self.last_piece = *page_number;
                 let count = |number| runs.iter().filter(|run| run.0 == number).map(|run| run.1).sum::<u64>();

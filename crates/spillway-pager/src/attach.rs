@@ -23,7 +23,7 @@ use crate::kernel::message;
 use crate::process::attachment::{Attachment, OpenStore};
 use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
-use crate::run::rendezvous::{self, Hello, RendezvousError, Welcome, Word};
+use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::FaultMode;
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::run::trace_ring::{RingSink, TraceRing};
@@ -344,7 +344,7 @@ impl Startup {
         if let Ok(mut attachment) = self.attachment.lock() {
             *attachment = Some(at);
         }
-        rendezvous::send(&at.kernel.control, &Word::Ready, &[at.kernel.managed_fd()])?;
+        rendezvous::send(&at.kernel.control, &FromProcess::Ready, &[at.kernel.managed_fd()])?;
         Ok(worker)
     }
 

@@ -25,9 +25,8 @@ pub struct Config {
     /// the proactive queue. Not the paper's, whose inactive queue tells such pages apart at the price of
     /// their memory; 0 switches it off.
     pub return_share: f64,
-    /// Accessed bits are scanned each time that this share of the local limit has left, where the machine
-    /// lets a process read its own: what is in use stays ([`crate::use_history`]). Not the paper's; 0
-    /// switches it off.
+    /// Accessed bits are scanned each time that this share of the local limit has come, where the machine
+    /// lets them be read: what is in use stays ([`crate::use_history`]). Not the paper's; 0 switches it off.
     pub scan_share: f64,
 }
 

@@ -10,6 +10,7 @@
 //! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]:
 //!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
+//! - [`use_history`], [`scan_clock`]: what scans of accessed bits say of a page, and when one is due
 //! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 
@@ -37,6 +38,7 @@ pub mod page_lists;
 pub mod policy;
 pub mod registry;
 pub mod scale;
+pub mod scan_clock;
 pub mod swap;
 #[cfg(test)]
 mod testing;

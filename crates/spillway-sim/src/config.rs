@@ -290,6 +290,7 @@ impl Config {
         };
         // What seldom meets by chance.
         match seed % 50 {
+            3 => config.of_change_overs(),
             7 => config.of_first_writes(),
             13 => config.of_moves(),
             21 => config.of_native_moves(),
@@ -314,6 +315,24 @@ impl Config {
             reserve_pages: 1024,
             kills_at: Vec::new(),
             machine,
+            habits,
+            ..self
+        }
+    }
+
+    /// Threads that use far memory while one of them has the process leave inline mode.
+    fn of_change_overs(self) -> Self {
+        let habits = Habits { touch: 60, stream: 2, leave_inline: 1, fork: 1, unmap: 0, ..self.habits };
+        let stores = vec![self.ample_ram()];
+        Self {
+            limit_pages: 120,
+            program_pages: 400,
+            threads: self.threads.max(4),
+            operations: 60,
+            native: false,
+            kills_at: Vec::new(),
+            inline: true,
+            stores,
             habits,
             ..self
         }

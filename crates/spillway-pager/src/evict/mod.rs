@@ -24,7 +24,6 @@ pub mod charge;
 pub mod clean;
 pub mod full_stores;
 pub mod in_place;
-pub mod scan_clock;
 pub mod store;
 pub mod unmap;
 pub(crate) mod victim;

@@ -11,11 +11,11 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{Departures, Epoch, MAX_EPOCH, MAX_FRAMES, PageInfo, Queue};
 use spillway_policy::dcm::{Config, Replacement};
 use spillway_policy::fault_trace::{Event, Header, Sink, Traced};
+use spillway_policy::scan_clock::ScanClock;
 use spillway_store::StoreError;
 use spillway_sys::memory::Area;
 use spillway_sys::ranges::BounceRange;
 
-use crate::evict::scan_clock::ScanClock;
 use crate::evict::written_share::WrittenShare;
 use crate::fault::read_streams::ReadStreams;
 use crate::fault::streams::MAX_BLOCK_PAGES;

@@ -54,7 +54,7 @@ pub struct Welcome {
 
 /// Process to supervisor, once it is welcome.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Word {
+pub enum FromProcess {
     /// Paging works. The process's userfaultfd comes with it; while the supervisor holds that, a page that is
     /// not there blocks its reader rather than read as zeros, even while the process dies.
     Ready,

@@ -15,7 +15,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
 use thiserror::Error;
 
-use crate::run::rendezvous::{self, Hello, RendezvousError, Welcome, Word};
+use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
 use crate::run::told_uses::Teller;
@@ -60,6 +60,8 @@ fn has_ended(process: &OwnedFd) -> bool {
 struct Connection {
     socket: OwnedFd,
     pid: u32,
+    /// The process itself: its number may be another's once it has ended.
+    process: Option<OwnedFd>,
     entry: Option<usize>,
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
     uffd: Option<OwnedFd>,
@@ -221,6 +223,7 @@ impl Supervisor {
         for index in (0..self.connections.len()).rev() {
             if ready[index + 2] && !self.hear(index) {
                 let connection = self.connections.swap_remove(index);
+                self.teller.forget(connection.pid);
                 self.dying.extend(connection.uffd.map(|uffd| (Instant::now(), uffd)));
                 if let Some(entry) = connection.entry {
                     self.reap(entry);
@@ -239,14 +242,15 @@ impl Supervisor {
         let Ok(peer) = sockopt::socket_peercred(&socket) else { return };
         let pid = peer.pid.as_raw_nonzero().get() as u32;
         self.known.retain(|process| !has_ended(process));
-        self.known.extend(pidfd_open(peer.pid, PidfdFlags::empty()).ok());
-        self.connections.push(Connection { socket, pid, entry: None, uffd: None });
+        let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok();
+        self.known.extend(process.as_ref().and_then(|process| process.try_clone().ok()));
+        self.connections.push(Connection { socket, pid, process, entry: None, uffd: None });
     }
 
     /// Hears a connection; false when it has ended or talks nonsense.
     fn hear(&mut self, index: usize) -> bool {
         if self.connections[index].entry.is_some() {
-            return self.hear_word(index);
+            return self.hear_managed(index);
         }
         let Ok(Some((hello, _))) = rendezvous::receive::<Hello>(&self.connections[index].socket) else {
             return false;
@@ -257,14 +261,17 @@ impl Supervisor {
         self.welcome(index, hello.forked).is_ok()
     }
 
-    fn hear_word(&mut self, index: usize) -> bool {
+    fn hear_managed(&mut self, index: usize) -> bool {
         let Self { connections, teller, .. } = self;
         let connection = &mut connections[index];
         match rendezvous::receive(&connection.socket) {
-            Ok(Some((Word::Ready, fds))) => connection.uffd = fds.into_iter().next(),
-            Ok(Some((Word::WhichUsed(question), _))) => {
-                // Who does not listen goes without.
-                let _ = rendezvous::send_now(&connection.socket, &teller.answer(connection.pid, &question));
+            Ok(Some((FromProcess::Ready, fds))) => connection.uffd = fds.into_iter().next(),
+            Ok(Some((FromProcess::WhichUsed(question), _))) => {
+                let answer = teller.answer(connection.pid, &question);
+                if connection.process.as_ref().is_some_and(|process| !has_ended(process)) {
+                    // Who does not listen goes without.
+                    let _ = rendezvous::send_now(&connection.socket, &answer);
+                }
             }
             Ok(None) | Err(_) => return false,
         }

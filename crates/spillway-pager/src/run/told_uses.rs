@@ -16,7 +16,7 @@ use spillway_sys::page_tables::PageTablesError;
 use spillway_sys::ranges::TargetRange;
 
 use crate::kernel::Look;
-use crate::run::rendezvous::{self, Question, Word};
+use crate::run::rendezvous::{self, FromProcess, Question};
 
 /// Asked for at once, at most.
 pub const MOST_PAGES: usize = 1 << 14;
@@ -101,6 +101,13 @@ impl Teller {
         };
         Answer { number, told }
     }
+
+    /// Process `pid` has ended.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        if let Self::Reads(source) = self {
+            source.forget(pid);
+        }
+    }
 }
 
 /// A process's side: asks, and waits.
@@ -120,7 +127,7 @@ impl Asker {
         let (first_page, pages) = ((range.start() / PAGE_SIZE) as u64, range.bytes() / PAGE_SIZE);
         self.asked += 1;
         let question = Question { number: self.asked, first_page, pages };
-        if rendezvous::send_now(supervisor, &Word::WhichUsed(question)).is_err() {
+        if rendezvous::send_now(supervisor, &FromProcess::WhichUsed(question)).is_err() {
             return Look::NotNow;
         }
         loop {
@@ -168,8 +175,8 @@ mod tests {
     }
 
     fn hear(process: &OwnedFd) -> Question {
-        match rendezvous::receive::<Word>(process).unwrap() {
-            Some((Word::WhichUsed(question), _)) => question,
+        match rendezvous::receive::<FromProcess>(process).unwrap() {
+            Some((FromProcess::WhichUsed(question), _)) => question,
             other => panic!("{other:?}"),
         }
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_policy::fault_trace::{Event, Runs};
+use spillway_policy::scan_clock::Arrivals;
 
-use crate::evict::scan_clock::Arrivals;
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, Look};
 use crate::pages::address::{page_number_of, target};
@@ -38,7 +38,7 @@ pub(crate) struct UseScan {
     next: Option<usize>,
     /// Others asked for what it finds unused.
     is_asked: bool,
-    /// This process's departures called for it.
+    /// This process's arrivals called for it.
     is_own: bool,
     used_pages: u64,
     unused_pages: u64,
@@ -48,12 +48,11 @@ pub(crate) struct UseScan {
 
 impl UseScan {
     fn end(&mut self) {
-        let Self { cost_ns: _, not_before_ns, .. } = *self;
-        *self = Self { not_before_ns, ..Self::default() };
+        *self = Self { not_before_ns: self.not_before_ns, ..Self::default() };
     }
 
     /// Pages to give to others: half of what it found unused in a process that sleeps, and an eighth in one
-    /// at work, as a scan comes when an eighth of the limit has left. At least a batch, if not all is in use.
+    /// at work, as a scan comes when an eighth of the limit has come. At least a batch, if not all is in use.
     fn spare_pages(&self) -> u64 {
         let is_asleep = self.used_pages * 8 < self.unused_pages;
         let share = self.unused_pages / if is_asleep { 2 } else { 8 };
@@ -88,11 +87,14 @@ impl<K: Kernel> Worker<K> {
             }
         }
         let Some(_pass) = self.engine.enter() else { return false };
-        // It takes long, and only once.
-        self.at.kernel.find_accesses(self.at.run.process_count() > 1);
+        // It takes long, and only once. With elastic blocks victims are looked at as they leave, and nobody
+        // can be waited for then.
+        self.at.kernel.find_accesses(self.at.run.process_count() > 1 && !self.is_elastic());
         let (started_ns, ran_ns) = (K::now_ns(), K::thread_ns());
         if scan.next.is_none() && started_ns < scan.not_before_ns {
-            clock.go_on(arrivals);
+            if scan.is_own {
+                clock.go_on(arrivals);
+            }
             return false;
         }
         let Some(piece) = self.piece_from(scan.next.unwrap_or(0)) else {
@@ -133,16 +135,14 @@ impl<K: Kernel> Worker<K> {
             return;
         }
         let run = self.at.run;
-        let others = |entry: &usize| {
+        let holds_more = |entry: &usize| {
             *entry != self.at.entry && run.process(*entry).local_pages().load(Ordering::Relaxed) > 0
         };
         let first = self.engine.departures.count() as usize % MAX_PROCESSES;
-        let (mut before, mut behind): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-        run.processes()
-            .filter(others)
-            .for_each(|entry| if entry < first { before.push(entry) } else { behind.push(entry) });
-        behind.append(&mut before);
-        for entry in behind.into_iter().take(MOST_ASKED) {
+        let mut others: Vec<usize> = run.processes().filter(holds_more).collect();
+        let before = others.partition_point(|&entry| entry < first);
+        others.rotate_left(before);
+        for entry in others.into_iter().take(MOST_ASKED) {
             run.process(entry).unused_asked().store(1, Ordering::Release);
             self.at.wake_evictor_of(entry);
         }
@@ -180,5 +180,22 @@ impl Found {
         self.runs.push_many(NOT_MAPPED, page_number.saturating_sub(self.next_page));
         self.runs.push(accessed.into());
         self.next_page = page_number + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spare(used_pages: u64, unused_pages: u64) -> u64 {
+        UseScan { used_pages, unused_pages, ..UseScan::default() }.spare_pages()
+    }
+
+    #[test]
+    fn what_sleeps_gives_more_than_what_works_and_what_is_in_use_stays() {
+        assert_eq!((spare(0, 4000), spare(400, 4000), spare(8000, 4000)), (2000, 2000, 500));
+        // Of few at least a batch, or all of them; but not where more are in use.
+        assert_eq!((spare(0, 100), spare(0, 30), spare(50, 60)), (64, 30, 60));
+        assert_eq!((spare(5000, 30), spare(5000, 0), spare(0, 0)), (3, 0, 0));
     }
 }

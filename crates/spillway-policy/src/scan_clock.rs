@@ -1,5 +1,6 @@
 //! When the accessed bits are scanned: by how much has come. A page that is to leave must be told from those
-//! in use, and it takes two scans to tell them: so the first come before anything must leave.
+//! in use, and it takes two scans to tell them: so the first come before anything must leave. The pager's and
+//! the lab's.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
