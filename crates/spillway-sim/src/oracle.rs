@@ -91,8 +91,7 @@ impl World {
             }
             Reason::Pinned => self.had_pins,
             Reason::HeldByOthers => {
-                let has_failed = |store: &StoreModel| store.has_been_full || store.has_failed;
-                let cannot_leave = self.had_pins || self.is_scarce() || self.stores.iter().any(has_failed);
+                let cannot_leave = self.had_pins || self.may_want_room();
                 self.processes.len() > 1 && cannot_leave
             }
             Reason::Unknown => false,
@@ -114,6 +113,12 @@ impl World {
         let full_at_random = self.stores.iter().any(|store| store.config.faults.full_one_in > 0);
         let failed = self.stores.iter().any(|store| store.has_failed);
         is_stored && self.processes.len() == 1 && !full_at_random && !failed && !self.had_pins
+    }
+
+    /// Pages may be unable to leave: stores are full or have failed.
+    pub(crate) fn may_want_room(&self) -> bool {
+        let has_failed = |store: &StoreModel| store.has_been_full || store.has_failed;
+        self.is_scarce() || self.stores.iter().any(has_failed)
     }
 
     /// The stores may have fewer slots than there are pages.

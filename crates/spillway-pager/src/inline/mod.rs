@@ -364,7 +364,7 @@ impl<K: Kernel> Inline<K> {
     fn make_page_ready(&self, page: usize) -> Page {
         let mut tries = 0;
         while tries < TRIES {
-            let mut was_there = false;
+            let (mut was_there, mut is_leaving) = (false, false);
             if let Some(word) = self.engine.table.find(page_number_of(page)) {
                 while word.is_locked() || self.engine.gate.is_frozen() {
                     Self::pause();
@@ -372,6 +372,7 @@ impl<K: Kernel> Inline<K> {
                 let info = word.peek();
                 // Perhaps protected since it was fetched.
                 was_there = info.is_mapped();
+                is_leaving = info.is_under_write_back();
                 if was_there && info.protected_in().is_none() {
                     return Page::Ready;
                 }
@@ -387,7 +388,8 @@ impl<K: Kernel> Inline<K> {
                 // The kernel will say so. Brought in it could not be read, not even to take it out again.
                 return Page::Forbidden;
             }
-            tries += 1;
+            // A page under write-back may have to wait for the end of that, which a store takes its time for.
+            tries += usize::from(!is_leaving);
             if !self.serve(page, true, was_there) {
                 return Page::Lost;
             }

@@ -30,6 +30,9 @@ pub enum PageError {
     /// A frame that should hold a page does not: a mistake of Spillway's.
     #[error("a frame that should hold the page is empty: please report this mistake of Spillway's")]
     EmptyFrame,
+    /// An earlier access could not have it.
+    #[error("it was lost before, as the line of that time says")]
+    Lost,
     /// The kernel refused an operation.
     #[error("the kernel refused to {what}: {error}")]
     Kernel {

@@ -14,7 +14,7 @@ use spillway_core::transitions::{Service, service};
 use crate::fault::access::Access;
 use crate::kernel::{ForkAdvice, Kernel, planted};
 use crate::pages::address::{page_number_of, target_of};
-use crate::pages::error::Failure;
+use crate::pages::error::{Failure, PageError};
 use crate::process::worker::Worker;
 use crate::run::state::{Child, Counter, PID_OF_ANOTHER_NAMESPACE};
 use crate::space::regions::OnFork;
@@ -105,7 +105,8 @@ impl<K: Kernel> Worker<K> {
             let info = self.lock(word);
             let service = service(info);
             let outcome = match service {
-                Service::Refuse => Ok(info),
+                // Who goes on there would wait for an answer that nobody gives before the fork is over.
+                Service::Refuse => Err(PageError::Lost.into()),
                 // It may be write-protected since it was fetched, or discarded past our hooks.
                 Service::LetRetry => {
                     let is_protected = info.protected_in().is_some();
