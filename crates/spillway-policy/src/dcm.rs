@@ -4,10 +4,13 @@
 //! the random promotion (epsilon = 0.1), promotion on a touch in Inactive or Writeback. The paper does not
 //! give the sizes of the queues; they are in [`Config`]. Its per-vCPU buffers (3.4) are left to a later step.
 
+use std::cell::Cell;
+
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
 use spillway_core::page_word::Queue;
 
+use crate::use_history;
 use crate::victims::VictimWindow;
 
 /// Settings of dcm's replacement.
@@ -28,6 +31,9 @@ pub struct Config {
     /// Accessed bits are scanned each time that this share of the local limit has come, where the machine
     /// lets them be read: what is in use stays ([`crate::use_history`]). Not the paper's; 0 switches it off.
     pub scan_share: f64,
+    /// What a page counts for that came too lately for scans to tell, on their scale
+    /// ([`crate::use_history`]).
+    pub newcomer_rank: u8,
 }
 
 impl Default for Config {
@@ -38,6 +44,7 @@ impl Default for Config {
             inactive_share: 0.0,
             return_share: 0.25,
             scan_share: 0.125,
+            newcomer_rank: 6,
         }
     }
 }
@@ -64,12 +71,11 @@ pub struct Replacement {
     window: VictimWindow,
     random: u64,
     kept_in_use: u64,
-    /// Proactive pages in a row that stayed because they are in use.
-    spared: u32,
+    /// Scans have told of some page whether it is in use.
+    knows_uses: bool,
+    /// The proactive queue's share of the pages drawn, as yet undrawn.
+    turn: usize,
 }
-
-/// So many proactive pages may be in use before one leaves the queue all the same.
-const MOST_SPARED: u32 = 4;
 
 impl Replacement {
     /// Queues for at most `local_pages` pages. One seed, one sequence of choices.
@@ -88,7 +94,8 @@ impl Replacement {
             window,
             random: seed | 1,
             kept_in_use: 0,
-            spared: 0,
+            knows_uses: false,
+            turn: 0,
         }
     }
 
@@ -131,33 +138,73 @@ impl Replacement {
         queue.push(&mut self.pool, entry)
     }
 
-    /// The next page to move down among the mapped ones. `rank` says how much a page is in use, 0 for not at
-    /// all or not known ([`crate::use_history`]): such pages stay, where others can leave. Not the paper's,
-    /// which scans no accessed bits.
+    /// The next page to move down among the mapped ones. `rank` says how much a page is in use
+    /// ([`crate::use_history`]). Once that is known of any, those leave that are used least, of either queue.
+    /// Not the paper's, which scans no accessed bits: without them it is the paper's queues.
     pub fn next_mapped(&mut self, rank: impl Fn(u64) -> u8) -> Option<Step> {
         if let Some(entry) = self.window.take_used() {
-            self.kept_in_use += 1;
             return Some(Step::ToProactive(entry));
+        }
+        if self.knows_uses {
+            return self.next_by_use(rank);
         }
         let leaving = self.active.len() + self.window.len();
         let mapped = leaving + self.proactive.len();
         let crowded = self.proactive.len() as f64 > self.config.proactive_share * mapped as f64;
         if crowded || leaving == 0 {
-            let entry = self.proactive.pop(&mut self.pool)?;
-            let is_spared = self.window.is_above_bar(rank(entry.page_number));
-            self.spared = if is_spared { self.spared + 1 } else { 0 };
-            if (1..=MOST_SPARED).contains(&self.spared) {
-                self.kept_in_use += 1;
-                return Some(Step::ToProactive(entry));
-            }
-            self.spared = 0;
-            return Some(Step::ToActive(entry));
+            return self.proactive.pop(&mut self.pool).map(Step::ToActive);
         }
         while self.window.has_room() {
             let Some(entry) = self.active.pop(&mut self.pool) else { break };
             self.window.offer(entry);
         }
-        self.window.take(rank).map(Step::ToInactive)
+        let knows_uses = Cell::new(false);
+        let taken = self.window.take(|page_number| {
+            knows_uses.set(knows_uses.get() || rank(page_number) != use_history::UNKNOWN);
+            0
+        });
+        self.knows_uses = knows_uses.get();
+        taken.map(Step::ToInactive)
+    }
+
+    fn next_by_use(&mut self, rank: impl Fn(u64) -> u8) -> Option<Step> {
+        while self.window.has_room() {
+            let Some(entry) = self.draw() else { break };
+            self.window.offer(entry);
+        }
+        let newcomer_rank = self.config.newcomer_rank;
+        let knows_uses = Cell::new(self.window.has_chosen());
+        let taken = self.window.take(|page_number| match rank(page_number) {
+            use_history::UNKNOWN => newcomer_rank,
+            rank => {
+                knows_uses.set(true);
+                rank
+            }
+        });
+        self.knows_uses = knows_uses.get();
+        while let Some(entry) = self.window.take_used() {
+            self.kept_in_use += 1;
+            if self.proactive.push(&mut self.pool, entry).is_err() {
+                self.window.give_back_used(entry);
+                break;
+            }
+        }
+        taken.map(Step::ToInactive)
+    }
+
+    /// The oldest of either queue, of each in proportion to its length.
+    fn draw(&mut self) -> Option<Entry> {
+        let mapped = self.active.len() + self.proactive.len();
+        self.turn += self.proactive.len();
+        let is_proactives = self.turn >= mapped;
+        if is_proactives {
+            self.turn = (self.turn - mapped).min(mapped);
+        }
+        let (first, second) = match is_proactives {
+            true => (&mut self.proactive, &mut self.active),
+            false => (&mut self.active, &mut self.proactive),
+        };
+        first.pop(&mut self.pool).or_else(|| second.pop(&mut self.pool))
     }
 
     /// How many pages stayed because they are in use, since this was asked last.
@@ -207,7 +254,10 @@ impl Replacement {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
+    use crate::use_history::{HIGHEST, UNKNOWN};
 
     fn entry(page_number: u64) -> Entry {
         Entry { page_number, generation: 1 }
@@ -239,10 +289,10 @@ mod tests {
             replacement.enqueue(Queue::Active, entry(page)).unwrap();
         }
         for page in 0..10 {
-            assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(page))));
+            assert_eq!(replacement.next_mapped(|_| UNKNOWN), Some(Step::ToInactive(entry(page))));
             replacement.enqueue(Queue::Inactive, entry(page)).unwrap();
         }
-        assert_eq!(replacement.next_mapped(|_| 0), None);
+        assert_eq!(replacement.next_mapped(|_| UNKNOWN), None);
         assert_eq!(replacement.inactive_len(), 10);
         assert_eq!(replacement.next_inactive(), Some(entry(0)));
     }
@@ -254,49 +304,101 @@ mod tests {
         replacement.enqueue(Queue::Active, entry(2)).unwrap();
         replacement.enqueue(Queue::Active, entry(3)).unwrap();
         assert_eq!(
-            replacement.next_mapped(|_| 0),
+            replacement.next_mapped(|_| UNKNOWN),
             Some(Step::ToInactive(entry(2))),
             "not crowded: active first"
         );
-        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(3))));
-        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToActive(entry(1))));
+        assert_eq!(replacement.next_mapped(|_| UNKNOWN), Some(Step::ToInactive(entry(3))));
+        assert_eq!(replacement.next_mapped(|_| UNKNOWN), Some(Step::ToActive(entry(1))));
         replacement.enqueue(Queue::Active, entry(1)).unwrap();
-        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(1))));
+        assert_eq!(replacement.next_mapped(|_| UNKNOWN), Some(Step::ToInactive(entry(1))));
+    }
+
+    /// The pages that leave, `count` of them, where nothing but victims comes out of the queues.
+    fn leaving(replacement: &mut Replacement, count: usize, rank: impl Fn(u64) -> u8) -> Vec<u64> {
+        let victim = |step| match step {
+            Step::ToInactive(entry) => entry.page_number,
+            step => panic!("{step:?}"),
+        };
+        (0..count).map(|_| victim(replacement.next_mapped(&rank).unwrap())).collect()
+    }
+
+    fn filled(active: Range<u64>, proactive: Range<u64>) -> Replacement {
+        let mut replacement = replacement(Config::default()).with_victim_window(256);
+        active.for_each(|page| replacement.enqueue(Queue::Active, entry(page)).unwrap());
+        proactive.for_each(|page| replacement.enqueue(Queue::Proactive, entry(page)).unwrap());
+        replacement
     }
 
     #[test]
-    fn what_is_in_use_becomes_proactive_in_place_of_leaving() {
-        let mut replacement = replacement(Config::default()).with_victim_window(256);
-        for page in 0..300 {
-            replacement.enqueue(Queue::Active, entry(page)).unwrap();
+    fn once_uses_are_known_what_is_used_least_leaves() {
+        let mut replacement = filled(0..900, 0..0);
+        let rank = |page: u64| if page.is_multiple_of(2) { HIGHEST } else { 0 };
+        // The first choice is made before anything is known.
+        assert_eq!(leaving(&mut replacement, 64, rank), (0..64).collect::<Vec<_>>());
+        let left = leaving(&mut replacement, 256, rank);
+        assert!(left.iter().all(|page| page % 2 == 1), "{left:?}");
+        assert!(replacement.take_kept_in_use() >= 256);
+        assert_eq!(replacement.take_kept_in_use(), 0);
+    }
+
+    #[test]
+    fn what_was_used_once_and_is_no_more_leaves_the_proactive_queue_too() {
+        let mut replacement = filled(0..500, 500..900);
+        let rank = |page: u64| if page < 500 { UNKNOWN } else { 0 };
+        replacement.knows_uses = true;
+        let left = leaving(&mut replacement, 384, rank);
+        let idle = left.iter().filter(|page| **page >= 500).count();
+        assert!(idle > 350, "{idle} idle pages of {} left before newcomers", left.len());
+    }
+
+    #[test]
+    fn newcomers_leave_before_what_is_in_use_and_after_what_is_not() {
+        let mut replacement = filled(0..192, 0..0);
+        replacement.knows_uses = true;
+        let ranks = [0, UNKNOWN, Config::default().newcomer_rank + 1];
+        let left = leaving(&mut replacement, 192, |page| ranks[page as usize % 3]);
+        let order: Vec<u64> =
+            left.chunks(64).map(|chunk| chunk.iter().map(|page| page % 3).max().unwrap()).collect();
+        assert_eq!(order, [0, 1, 2]);
+    }
+
+    #[test]
+    fn without_news_of_any_page_it_goes_by_the_papers_queues_again() {
+        let mut replacement = filled(0..400, 400..700);
+        replacement.knows_uses = true;
+        let _ = leaving(&mut replacement, 65, |_| UNKNOWN);
+        assert!(!replacement.knows_uses);
+        // Those of the proactive queue that were drawn by then leave; no others do before the queue is crowded.
+        let left = leaving(&mut replacement, 128, |_| UNKNOWN);
+        assert!(left.iter().filter(|page| **page >= 400).count() < 128, "{left:?}");
+    }
+
+    #[test]
+    fn nothing_is_lost_where_the_queues_are_full() {
+        // What is drawn from two queues may leave no chunk of the pool empty.
+        let mut replacement = replacement(Config::default()).with_victim_window(80);
+        let queue_of = |page: u64| if page.is_multiple_of(2) { Queue::Active } else { Queue::Proactive };
+        let mut pages = 0;
+        while replacement.enqueue(queue_of(pages), entry(pages)).is_ok() {
+            pages += 1;
         }
-        let in_use = |page: u64| u8::from(page.is_multiple_of(2));
-        let (mut left, mut stayed) = (Vec::new(), Vec::new());
-        for _ in 0..256 {
-            match replacement.next_mapped(in_use).unwrap() {
-                Step::ToInactive(entry) => left.push(entry.page_number),
-                Step::ToProactive(entry) => stayed.push(entry.page_number),
-                Step::ToActive(_) => panic!("nothing is proactive yet"),
+        replacement.knows_uses = true;
+        let (mut left, mut stayed, mut newcomer) = (0, 0, pages);
+        for _ in 0..20_000 {
+            match replacement.next_mapped(|page| if page.is_multiple_of(5) { HIGHEST } else { 0 }) {
+                Some(Step::ToInactive(_)) => left += 1,
+                Some(Step::ToProactive(_)) => stayed += 1,
+                other => panic!("{other:?}"),
+            }
+            while replacement.enqueue(queue_of(newcomer), entry(newcomer)).is_ok() {
+                newcomer += 1;
             }
         }
-        assert!(stayed.iter().all(|page| page % 2 == 0) && stayed.len() > 64, "{stayed:?}");
-        assert_eq!(replacement.take_kept_in_use(), stayed.len() as u64);
-        // The first ones were taken before anything was known to be in use.
-        assert!(left[64..].iter().all(|page| page % 2 == 1), "{left:?}");
-    }
-
-    #[test]
-    fn a_proactive_page_in_use_stays_so_but_not_for_ever() {
-        let mut replacement = replacement(Config::default());
-        for page in 0..10 {
-            replacement.enqueue(Queue::Proactive, entry(page)).unwrap();
-        }
-        for page in 0..u64::from(MOST_SPARED) {
-            assert_eq!(replacement.next_mapped(|_| 1), Some(Step::ToProactive(entry(page))));
-        }
-        let next = u64::from(MOST_SPARED);
-        assert_eq!(replacement.next_mapped(|_| 1), Some(Step::ToActive(entry(next))));
-        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToActive(entry(next + 1))));
+        let mut queued = 0;
+        replacement.for_each_mapped(|_| queued += 1);
+        assert!(stayed > 0, "{left} left");
+        assert_eq!(queued + left + stayed, newcomer);
     }
 
     #[test]
@@ -308,7 +410,7 @@ mod tests {
         }
         replacement.drop_stale(|entry, queue| queue == Queue::Active && entry.page_number % 10 == 0);
         replacement.enqueue(Queue::Active, entry(page)).unwrap();
-        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(0))));
-        assert_eq!(replacement.next_mapped(|_| 0), Some(Step::ToInactive(entry(10))));
+        assert_eq!(replacement.next_mapped(|_| UNKNOWN), Some(Step::ToInactive(entry(0))));
+        assert_eq!(replacement.next_mapped(|_| UNKNOWN), Some(Step::ToInactive(entry(10))));
     }
 }

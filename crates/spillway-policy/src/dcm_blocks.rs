@@ -23,6 +23,7 @@ use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{AccessModel, Fault, FaultKind, Policy};
+use crate::use_history;
 
 /// The size of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,9 +127,8 @@ impl Registered for Dcm {
 impl Dcm {
     fn queues(config: Config, local_pages: u32, seed: u64) -> Replacement {
         let Config { random_promotion, proactive_share, inactive_share, .. } = config;
-        let (return_share, scan_share) = (0.0, 0.0);
-        let config =
-            dcm::Config { random_promotion, proactive_share, inactive_share, return_share, scan_share };
+        let shares = dcm::Config { return_share: 0.0, scan_share: 0.0, ..dcm::Config::default() };
+        let config = dcm::Config { random_promotion, proactive_share, inactive_share, ..shares };
         Replacement::new(config, local_pages as usize, seed)
     }
 
@@ -228,7 +228,7 @@ impl Dcm {
     fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
-            match self.queues.next_mapped(|_| 0) {
+            match self.queues.next_mapped(|_| use_history::UNKNOWN) {
                 None => return,
                 Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, Queue::Proactive) => {
                     self.enqueue(entry.page_number as u32, Queue::Active);

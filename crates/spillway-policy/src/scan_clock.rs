@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LEAST_PAGES: u64 = 64;
 /// The first scan is due when the run holds so many shares of its limit less than all of it.
 const SHARES_BEFORE_FULL: u64 = 2;
+/// What scans told is out of date after so many shares of the limit without one that was whole.
+const SHARES_TOLD: u64 = 8;
 const NEVER: u64 = u64::MAX;
 const FIRST: u64 = 0;
 
@@ -26,6 +28,8 @@ pub struct ScanClock {
     every_pages: u64,
     first_pages: u64,
     due: AtomicU64,
+    /// Arrivals up to which the last whole scan says who is in use.
+    told_until: AtomicU64,
 }
 
 impl ScanClock {
@@ -36,14 +40,21 @@ impl ScanClock {
         let every_pages = ((limit_pages as f64 * share) as u64).max(LEAST_PAGES);
         let first_pages = (limit_pages as u64).saturating_sub(SHARES_BEFORE_FULL * every_pages);
         let due = if share > 0.0 { FIRST } else { NEVER };
-        Self { every_pages, first_pages, due: AtomicU64::new(due) }
+        Self { every_pages, first_pages, due: AtomicU64::new(due), told_until: AtomicU64::new(0) }
     }
 
     /// The child's, whose arrivals are counted on.
     #[must_use]
     pub fn for_child(&self) -> Self {
         let Self { every_pages, first_pages, .. } = *self;
-        Self { every_pages, first_pages, due: AtomicU64::new(self.due.load(Ordering::Relaxed)) }
+        let copy = |word: &AtomicU64| AtomicU64::new(word.load(Ordering::Relaxed));
+        Self { every_pages, first_pages, due: copy(&self.due), told_until: copy(&self.told_until) }
+    }
+
+    /// So many pages come between two scans.
+    #[must_use]
+    pub fn interval_pages(&self) -> u64 {
+        self.every_pages
     }
 
     /// Whether so many arrivals call for a scan.
@@ -60,6 +71,17 @@ impl ScanClock {
         self.due.store(arrivals.own_pages + self.every_pages, Ordering::Relaxed);
     }
 
+    /// A scan has seen all memory of the process.
+    pub fn note_whole(&self, arrivals: Arrivals) {
+        self.told_until.store(arrivals.own_pages + SHARES_TOLD * self.every_pages, Ordering::Relaxed);
+    }
+
+    /// Whether what scans told is not out of date.
+    #[must_use]
+    pub fn has_told(&self, arrivals: Arrivals) -> bool {
+        arrivals.own_pages < self.told_until.load(Ordering::Relaxed)
+    }
+
     /// Whether no scan will ever be due.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
@@ -69,6 +91,7 @@ impl ScanClock {
     /// There is nothing to scan with.
     pub fn stop(&self) {
         self.due.store(NEVER, Ordering::Relaxed);
+        self.told_until.store(0, Ordering::Relaxed);
     }
 }
 
@@ -78,6 +101,17 @@ mod tests {
 
     fn own(own_pages: u64) -> Arrivals {
         Arrivals { own_pages, local_pages: 0 }
+    }
+
+    #[test]
+    fn what_a_scan_told_is_out_of_date_when_a_limit_has_come_since() {
+        let clock = ScanClock::new(0.125, 80_000);
+        assert!(!clock.has_told(own(0)));
+        clock.note_whole(own(50_000));
+        assert!(clock.has_told(own(129_999)) && !clock.has_told(own(130_000)));
+        assert!(clock.for_child().has_told(own(129_999)));
+        clock.stop();
+        assert!(!clock.has_told(own(50_000)));
     }
 
     #[test]

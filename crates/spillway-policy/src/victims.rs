@@ -43,8 +43,6 @@ pub struct VictimWindow {
     chosen: Vec<Entry>,
     /// In use, and so to be young again.
     in_use: Vec<Entry>,
-    /// The rank of the most used page of the last choice: who is used no more than that is as good as any.
-    bar: u8,
     blind_choices: u32,
     /// Choices to be made among all of a full window, since one found a page in use.
     wide_choices: u32,
@@ -56,7 +54,7 @@ impl VictimWindow {
     pub fn new(capacity: usize) -> Self {
         let (waiting, chosen) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity.max(CHOICE)));
         let in_use = Vec::with_capacity(capacity);
-        Self { capacity, waiting, chosen, in_use, bar: 0, blind_choices: 0, wide_choices: 0 }
+        Self { capacity, waiting, chosen, in_use, blind_choices: 0, wide_choices: 0 }
     }
 
     /// How many entries wait in it.
@@ -83,6 +81,12 @@ impl VictimWindow {
         if is_narrow { CHOICE.min(self.capacity.max(1)) } else { self.capacity.max(1) }
     }
 
+    /// Whether it is settled which entry leaves next.
+    #[must_use]
+    pub fn has_chosen(&self) -> bool {
+        !self.chosen.is_empty()
+    }
+
     /// Adds an entry, which is younger than all before it.
     pub fn offer(&mut self, entry: Entry) {
         self.waiting.push(Candidate { entry, passes: 0 });
@@ -102,10 +106,9 @@ impl VictimWindow {
         self.in_use.pop()
     }
 
-    /// Whether a page of this rank is used more than those that had to leave last.
-    #[must_use]
-    pub fn is_above_bar(&self, rank: u8) -> bool {
-        rank > self.bar
+    /// Takes back what [`Self::take_used`] gave.
+    pub fn give_back_used(&mut self, entry: Entry) {
+        self.in_use.push(entry);
     }
 
     /// Sets the pages apart that are used more than so many as must leave all the same.
@@ -113,15 +116,14 @@ impl VictimWindow {
         self.wide_choices = self.wide_choices.saturating_sub(1);
         let mut ranked: Vec<(u8, Candidate)> =
             self.waiting.iter().map(|candidate| (rank(candidate.entry.page_number), *candidate)).collect();
-        self.bar = 0;
         if ranked.iter().all(|(rank, _)| *rank == 0) {
             return;
         }
         self.wide_choices = BLIND_CHOICES;
         // Those of one rank stay in the order of their arrival.
         ranked.sort_by_key(|(rank, _)| *rank);
-        self.bar = ranked[CHOICE.min(ranked.len()) - 1].0;
-        let waiting = ranked.partition_point(|(rank, _)| *rank <= self.bar);
+        let bar = ranked[CHOICE.min(ranked.len()) - 1].0;
+        let waiting = ranked.partition_point(|(rank, _)| *rank <= bar);
         self.in_use.extend(ranked.drain(waiting..).map(|(_, candidate)| candidate.entry));
         self.waiting.clear();
         self.waiting.extend(ranked.into_iter().map(|(_, candidate)| candidate));

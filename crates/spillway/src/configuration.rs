@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use spillway_pager::run::settings::{FetchSettings, PoolSettings};
 use spillway_policy::dcm;
+use spillway_policy::use_history::HIGHEST;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -86,6 +87,9 @@ impl Configuration {
                 return Err(format!("{name} is {share}; set it to 0 to 1"));
             }
         }
+        if replacement.newcomer_rank > HIGHEST {
+            return Err(format!("newcomer_rank is {}; set it to 0 to {HIGHEST}", replacement.newcomer_rank));
+        }
         let yield_ratio = configuration.pool.local.background.yield_ratio;
         if yield_ratio != 0.0 && !(1.0..=1000.0).contains(&yield_ratio) {
             return Err(format!("yield_ratio is {yield_ratio}; set it to 1 to 1000, or to 0 for never"));
@@ -125,6 +129,8 @@ mod tests {
             assert!(error.contains(name) && error.contains("set it to 0 to 1"), "{error}");
         }
         assert!(Configuration::parse("[replacement]\nscans = 1").is_err());
+        let error = Configuration::parse("[replacement]\nnewcomer_rank = 22").unwrap_err();
+        assert!(error.contains("set it to 0 to 21"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_core::transitions::is_queued_mapped;
 use spillway_policy::dcm::Step;
-use spillway_policy::use_history::UseHistory;
+use spillway_policy::use_history::{self, UseHistory};
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
@@ -78,12 +78,14 @@ impl<K: Kernel> Worker<K> {
         let mut victims = Vec::with_capacity(wanted);
         let mut replacement = self.engine.replacement();
         let mut busy = Vec::new();
+        let uses_are_told = self.uses_are_told();
+        let rank = |page_number| if uses_are_told { self.rank(page_number) } else { use_history::UNKNOWN };
         // As many steps as could at worst be stale or promotions, and an end in every case.
         for _ in 0..wanted * 16 {
             if victims.len() >= wanted {
                 break;
             }
-            let Some(step) = replacement.next_mapped(|page_number| self.rank(page_number)) else { break };
+            let Some(step) = replacement.next_mapped(rank) else { break };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
             let Some(word) = self.engine.table.find(entry.page_number) else { continue };
             let Some(info) = self.try_lock(word) else {

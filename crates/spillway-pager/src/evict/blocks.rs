@@ -16,7 +16,7 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_policy::blocks::Orders;
 use spillway_policy::fault_trace::Traced;
-use spillway_policy::use_history::UseHistory;
+use spillway_policy::use_history::{self, UseHistory};
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
@@ -65,7 +65,8 @@ impl<K: Kernel> Worker<K> {
         if !self.is_elastic() {
             return rank(page_number);
         }
-        self.blocks().pages(page_number).map(rank).max().unwrap_or(0)
+        let known = |rank: &u8| *rank != use_history::UNKNOWN;
+        self.blocks().pages(page_number).map(rank).filter(known).max().unwrap_or(use_history::UNKNOWN)
     }
 
     /// What was done to one page of a block is done to the others that are mapped: they go to a queue, or are

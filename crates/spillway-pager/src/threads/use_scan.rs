@@ -40,6 +40,8 @@ pub(crate) struct UseScan {
     is_asked: bool,
     /// This process's arrivals called for it.
     is_own: bool,
+    /// Of some memory it was not told.
+    has_gaps: bool,
     used_pages: u64,
     unused_pages: u64,
     cost_ns: u64,
@@ -68,6 +70,11 @@ impl<K: Kernel> Worker<K> {
             own_pages: self.engine.departures.count() + held_pages,
             local_pages: self.at.run.budget().local_pages.load(Ordering::Relaxed),
         }
+    }
+
+    /// Whether scans say which pages are in use.
+    pub(crate) fn uses_are_told(&self) -> bool {
+        self.engine.use_scan.has_told(self.arrivals())
     }
 
     /// Whether the evictor is to scan which pages are used.
@@ -99,6 +106,9 @@ impl<K: Kernel> Worker<K> {
         }
         let Some(piece) = self.piece_from(scan.next.unwrap_or(0)) else {
             clock.go_on(arrivals);
+            if !scan.has_gaps {
+                clock.note_whole(arrivals);
+            }
             scan.not_before_ns = started_ns + scan.cost_ns * (TIME_ONE_IN - 1);
             self.at.run.count(Counter::UseScans, 1);
             self.let_unused_go(scan);
@@ -106,10 +116,14 @@ impl<K: Kernel> Worker<K> {
             return true;
         };
         scan.next = Some(piece.end);
-        if let Look::Never = self.scan_piece(scan, &piece) {
-            clock.stop();
-            scan.end();
-            return false;
+        match self.scan_piece(scan, &piece) {
+            Look::Told => {}
+            Look::NotNow => scan.has_gaps = true,
+            Look::Never => {
+                clock.stop();
+                scan.end();
+                return false;
+            }
         }
         let took_ns = K::thread_ns() - ran_ns;
         scan.cost_ns += took_ns;
@@ -126,12 +140,13 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// What this process does not use goes where others need room; and what others do not use, where this
-    /// one does. So the limit of a run is for what is in use, in whichever process.
+    /// one does and there will be none left by its next scan. So the limit of a run is for what is in use, in whichever process.
     fn let_unused_go(&self, scan: &UseScan) {
         if scan.is_asked {
             self.at.process().requested_pages().fetch_max(scan.spare_pages(), Ordering::AcqRel);
         }
-        if !scan.is_own {
+        let room_pages = self.at.run.budget().headroom_pages();
+        if !scan.is_own || room_pages >= self.engine.use_scan.interval_pages() {
             return;
         }
         let run = self.at.run;
