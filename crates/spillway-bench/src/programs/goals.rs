@@ -84,10 +84,12 @@ fn is_won(row: &Row) -> bool {
     row.outcome == Outcome::Ok && row.versus_outcome != Outcome::Ok
 }
 
-/// Pages fetched over pages swapped in, where both have ended well: the mean, of how many, and the worst.
+/// Pages fetched over pages swapped in, where both have ended well in as much memory: the mean, of how many, and the worst.
 fn fetches(report: &ProgramsReport, local_pct: u64) -> Option<(f64, usize, &str, f64)> {
     let rows = report.beside(local_pct, Configuration::Default, Rival::Zram);
-    let both = rows.filter(|row| row.ratio_median.is_some() && row.swapped_in_pages >= FEWEST_PAGES);
+    let both = rows.filter(|row| {
+        row.ratio_median.is_some() && row.memory_is_equal() && row.swapped_in_pages >= FEWEST_PAGES
+    });
     // None fetched counts as one, for the sake of the mean.
     let of_row = |row: &Row| row.fetched_pages.max(1) as f64 / row.swapped_in_pages as f64;
     let ratios: Vec<(&str, f64)> = both.map(|row| (row.program.as_str(), of_row(row))).collect();

@@ -314,10 +314,12 @@ pub struct ProgramsReport {
 /// What the ratios of a configuration over a rival come to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The geometric mean of the ratios.
+    /// The geometric mean of the ratios of programs that both sides end well with as much memory.
     pub mean: f64,
     /// Of how many programs.
     pub programs: usize,
+    /// Programs that a rival could not be made to run in as much memory: these say nothing of speed.
+    pub unequal: Vec<String>,
     /// The program with the least ratio, and that.
     pub worst: (String, f64),
     /// Programs that Spillway has lost: killed, or wrong.
@@ -341,15 +343,19 @@ impl ProgramsReport {
     #[must_use]
     pub fn summary(&self, local_pct: u64, configuration: Configuration, versus: Rival) -> Option<Summary> {
         let rows: Vec<&Row> = self.beside(local_pct, configuration, versus).collect();
-        let ratios = || rows.iter().filter_map(|row| Some((row.program.clone(), row.ratio_median?)));
+        let equal = rows.iter().filter(|row| row.memory_is_equal());
+        let ratios = || equal.clone().filter_map(|row| Some((row.program.clone(), row.ratio_median?)));
+        let unequal = rows.iter().filter(|row| row.ratio_median.is_some() && !row.memory_is_equal());
+        let unequal: Vec<String> = unequal.map(|row| row.program.clone()).collect();
         let lost = rows.iter().filter(|row| row.outcome != Outcome::Ok).map(|row| row.program.clone());
         let lost: Vec<String> = lost.collect();
         let Some(worst) = ratios().min_by(|a, b| a.1.total_cmp(&b.1)) else {
-            let nothing = Summary { mean: f64::NAN, programs: 0, worst: (String::new(), f64::NAN), lost };
+            let worst = (String::new(), f64::NAN);
+            let nothing = Summary { mean: f64::NAN, programs: 0, unequal, worst, lost };
             return (!rows.is_empty()).then_some(nothing);
         };
         let mean = geometric_mean(ratios().map(|(_, ratio)| ratio));
-        Some(Summary { mean, programs: ratios().count(), worst, lost })
+        Some(Summary { mean, programs: ratios().count(), unequal, worst, lost })
     }
 
     /// Whether this program is measured at this share.
@@ -418,11 +424,12 @@ pub(crate) mod tests {
             Row { program: program.to_owned(), ..row(&ours, &theirs, Measure::Seconds) }
         };
         let lost = Row { outcome: Outcome::Wrong, ratio_median: None, ..of("node", 1.0) };
-        let report = report_of(vec![of("sort", 4.0), of("xz", 0.25), lost]);
+        let roomy = Row { versus_anonymous_bytes: 104, ..of("git", 0.01) };
+        let report = report_of(vec![of("sort", 4.0), of("xz", 0.25), lost, roomy]);
         let summary = report.summary(50, Configuration::Default, Rival::Zram).unwrap();
         assert!((summary.mean - 1.0).abs() < 1e-9 && summary.programs == 2, "{summary:?}");
         assert_eq!(summary.worst, ("xz".to_owned(), 0.25));
-        assert_eq!(summary.lost, ["node"]);
+        assert_eq!((summary.lost, summary.unequal), (vec!["node".to_owned()], vec!["git".to_owned()]));
         assert_eq!(report.summary(25, Configuration::Default, Rival::Zram), None);
     }
 

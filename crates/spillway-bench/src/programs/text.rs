@@ -24,7 +24,7 @@ pub fn parts(report: &ProgramsReport) -> Vec<Part> {
             heading("In short"),
             paragraph(
                 "How many times as fast as a rival Spillway is: geometric means of the programs that both \
-                 sides end well, and the worst program beside zram.",
+                 sides end well with as much memory, and the worst of these beside zram.",
             ),
             summary(report),
         ]);
@@ -37,7 +37,7 @@ pub fn parts(report: &ProgramsReport) -> Vec<Part> {
             parts.extend([heading(&format!("Times as fast as {}", versus.title())), table]);
         }
         if report.rows.iter().any(|row| row.ratio_median.is_some() && !row.memory_is_equal()) {
-            let words = format!("{UNEQUAL} The two sides' memory differs by more than 3%.");
+            let words = format!("{UNEQUAL} The two sides' memory differs by more than 3%: not in the means.");
             parts.push(Part::Paragraph(words));
         }
         parts.extend(lost(report));
