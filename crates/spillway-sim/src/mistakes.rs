@@ -57,7 +57,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("nothing-kept-back", "far pages are not kept back while handlers take over their faults"),
     mistake("kept-back-for-good", "pages that were kept back stay marked as lost"),
     mistake("served-page-not-queued", "a page that came in never leaves again"),
-    mistake("page-in-use-not-queued", "a page that stayed because it is in use never leaves again"),
+    mistake("moved-page-not-queued", "a page that changes its queue never leaves again"),
     mistake("fork-wish-not-noted", "what a program wishes for its children is told to the kernel alone"),
     mistake("poison-forgotten", "a page that is lost counts as never written"),
     mistake("held-not-populated", "memory that a system call holds is managed though it is not there"),

@@ -64,7 +64,12 @@ impl<K: Kernel> Worker<K> {
         self.read_uses(&victims);
         let dropped = self.drop_clean(&mut victims);
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);
-        if self.may_evict_in_place() {
+        let in_place = self.may_evict_in_place();
+        // The evictor's own batches say nothing of who serves faults.
+        if self.is_in_program || !self.at.kernel.is_inline() {
+            self.engine.evicts_in_place.store(in_place, Ordering::Relaxed);
+        }
+        if in_place {
             return dropped + self.evict_in_place(&victims);
         }
         for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
@@ -98,7 +103,7 @@ impl<K: Kernel> Worker<K> {
                 let next = info.moved_to(queue);
                 self.unlock(entry.page_number, word, next);
                 let entry = Entry { generation: next.generation, ..entry };
-                if !(queue == Queue::Proactive && planted!(K, "page-in-use-not-queued")) {
+                if !planted!(K, "moved-page-not-queued") {
                     self.engine.put(&mut replacement, queue, entry);
                 }
                 self.take_block_along(entry.page_number, Some(queue), &mut victims, &mut replacement);

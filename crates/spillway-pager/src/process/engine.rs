@@ -96,6 +96,8 @@ pub struct Engine<K: Kernel> {
     pub outline: Outline,
     /// Other processes write to this one's memory: see [`crate::inline::foreign`].
     pub has_foreign_writers: AtomicBool,
+    /// The last batch that a handler evicted left from where it lay ([`crate::evict::in_place`]).
+    pub evicts_in_place: AtomicBool,
     /// Whether evictions are writes, lately.
     pub written_share: WrittenShare,
     /// When the accessed bits are scanned next.
@@ -166,6 +168,7 @@ impl<K: Kernel> Engine<K> {
             holds: Holds::new()?,
             outline: Outline::default(),
             has_foreign_writers: AtomicBool::new(false),
+            evicts_in_place: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
             read_streams: ReadStreams::new(config.cpus),
@@ -212,6 +215,7 @@ impl<K: Kernel> Engine<K> {
             holds: Holds::new()?,
             outline,
             has_foreign_writers: AtomicBool::new(false),
+            evicts_in_place: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: self.use_scan.for_child(),
             read_streams: ReadStreams::new(self.config.cpus),
