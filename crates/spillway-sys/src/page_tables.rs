@@ -347,7 +347,8 @@ mod tests {
     fn the_map_of_all_memory_is_found_though_other_pages_look_like_tables() {
         const GIB: u64 = 1 << 30;
         const MAP: u64 = 0xFFFF_8880_0000_0000;
-        // The first table lies in the sixth GiB, and maps it all by entries of a GiB; the mark is in the third.
+        // The first table lies in the sixth GiB, and maps it all by entries of a GiB; the mark is in the
+        // third.
         let (pgd, upper, mark_at, mark) = (5 * GIB + 0x3000, 5 * GIB + 0x4000, 0x7000_0000_0018, 0xF00D);
         let user_tables = [5 * GIB + 0x5000, 5 * GIB + 0x6000, 5 * GIB + 0x7000];
         let slot = |address: u64, level: u32| (address >> (12 + level * 9)) % 512 * 8;

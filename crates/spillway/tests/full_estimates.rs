@@ -38,7 +38,8 @@ fn touched_bytes(folder: &Path, program: &[&str]) -> f64 {
     touched.and_then(|mib| mib.parse::<f64>().ok()).unwrap_or_else(|| panic!("{told}")) * 1_048_576.0
 }
 
-/// Runs a program with a quarter and a half local of what it touches, page by page, and has the lab estimate both.
+/// Runs a program page by page with a quarter and a half local of what it touches, and has the lab estimate
+/// both.
 fn check(folder: &Path, program: &[&str]) {
     let name = Path::new(program[0]).file_name().unwrap().to_string_lossy();
     let touched_bytes = touched_bytes(folder, program);

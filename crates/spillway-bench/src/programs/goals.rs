@@ -84,7 +84,8 @@ fn is_won(row: &Row) -> bool {
     row.outcome == Outcome::Ok && row.versus_outcome != Outcome::Ok
 }
 
-/// Pages fetched over pages swapped in, where both have ended well in as much memory: the mean, of how many, and the worst.
+/// Pages fetched over pages swapped in, where both have ended well in as much memory: the mean, of how many,
+/// and the worst.
 fn fetches(report: &ProgramsReport, local_pct: u64) -> Option<(f64, usize, &str, f64)> {
     let rows = report.beside(local_pct, Configuration::Default, Rival::Zram);
     let both = rows.filter(|row| {

@@ -115,8 +115,9 @@ impl<K: Kernel> Worker<K> {
         charged
     }
 
-    /// Little can be charged at once. Where writing takes long the evictor does it beside the program, but not
-    /// where a handler evicts in place: the evictor must unmap each page, and interrupts the program for it.
+    /// Little can be charged at once. Where writing takes long the evictor does it beside the program, but
+    /// not where a handler evicts in place: the evictor must unmap each page, and interrupts the program for
+    /// it.
     pub(crate) fn is_short(&self) -> bool {
         let headroom_pages = self.at.run.budget().headroom_pages();
         headroom_pages < self.at.low_headroom_pages

@@ -140,7 +140,8 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// What this process does not use goes where others need room; and what others do not use, where this
-    /// one does and there will be none left by its next scan. So the limit of a run is for what is in use, in whichever process.
+    /// one does and there will be none left by its next scan. So the limit of a run is for what is in use, in
+    /// whichever process.
     fn let_unused_go(&self, scan: &UseScan) {
         if scan.is_asked {
             self.at.process().requested_pages().fetch_max(scan.spare_pages(), Ordering::AcqRel);
