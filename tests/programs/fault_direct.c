@@ -1,8 +1,9 @@
 // Devices and pipes that work on the program's memory while it is evicted: what they deliver must be right.
-// usage: fault_direct direct|registered|protected|splice DIRECTORY MIB PRESSURE_MIB
+// usage: fault_direct direct|registered|protected|idle|splice DIRECTORY MIB PRESSURE_MIB
 //   direct      O_DIRECT reads of a file into memory that other threads' pressure evicts
 //   registered  io_uring's registered buffers of MIB, read into while pinned; says "refused" where they cannot be pinned
 //   protected   the same where the buffers are made read-only once they are registered
+//   idle        the same buffers left alone, while 2 MiB are in use all the time and the pressure's pages come and go
 //   splice      pages given to a pipe by vmsplice(2), and read from it after they were evicted
 #include "pattern.h"
 
@@ -165,6 +166,27 @@ static void registered(const char *directory, size_t pages, int protect) {
     puts("right");
 }
 
+static void idle(size_t pages) {
+    enum { HOT_PAGES = 512, TURNS = 40 };
+    struct ring ring = ring_open();
+    char *base = map_pages(pages), *hot = map_pages(HOT_PAGES), *cold = map_pages(pressure_pages);
+    pages_write(base, pages, 5, 1);
+    pages_write(hot, HOT_PAGES, 6, 1);
+    pages_write(cold, pressure_pages, 7, 1);
+    struct iovec buffer = {base, pages * PAGE_BYTES};
+    NEED(syscall(SYS_io_uring_register, ring.fd, IORING_REGISTER_BUFFERS, &buffer, 1) == 0);
+    for (uint64_t i = 0; i < TURNS * pressure_pages; i++) {
+        size_t seldom = mix(i) % pressure_pages;
+        if (!page_holds(cold + seldom * PAGE_BYTES, page_seed(7, seldom, 1))) FAIL("page %zu is wrong", seldom);
+        for (uint64_t j = 0; j < 8; j++) {
+            size_t often = mix(8 * i + j) % HOT_PAGES;
+            if (!page_holds(hot + often * PAGE_BYTES, page_seed(6, often, 1))) FAIL("page %zu is wrong", often);
+        }
+    }
+    pages_check(base, pages, 5, 1, "pinned and left alone");
+    puts("right");
+}
+
 static void splice_pages(size_t pages) {
     int ends[2];
     NEED(pipe2(ends, O_NONBLOCK) == 0);
@@ -189,13 +211,14 @@ static void splice_pages(size_t pages) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 5) FAIL("usage: fault_direct direct|registered|protected|splice DIRECTORY MIB PRESSURE_MIB");
+    if (count != 5) FAIL("usage: fault_direct direct|registered|protected|idle|splice DIRECTORY MIB PRESSURE_MIB");
     const char *how = arguments[1], *directory = arguments[2];
     size_t pages = pages_of_mib(arguments[3]);
     pressure_pages = pages_of_mib(arguments[4]);
     if (strcmp(how, "direct") == 0) direct(directory, pages);
     else if (strcmp(how, "registered") == 0) registered(directory, pages, 0);
     else if (strcmp(how, "protected") == 0) registered(directory, pages, 1);
+    else if (strcmp(how, "idle") == 0) idle(pages);
     else if (strcmp(how, "splice") == 0) splice_pages(pages);
     else FAIL("%s?", how);
     return 0;

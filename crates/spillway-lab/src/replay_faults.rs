@@ -4,7 +4,6 @@
 use std::io::Read;
 
 use serde::Serialize;
-use spillway_policy::dcm::Step;
 use spillway_policy::fault_trace::{Block, Cause, Event, Header, Left, Replay, Runs, Served};
 
 use crate::trace::TraceError;
@@ -96,7 +95,7 @@ pub struct Replayed {
     pub scans: Scans,
     /// How many pages had come when each scan of all memory began.
     pub scan_starts: Vec<u64>,
-    /// Steps that kept a page because it was in use.
+    /// How many times a page stayed because it was used more than others.
     pub kept_in_use: u64,
     #[serde(skip)]
     last_piece: u64,
@@ -153,7 +152,6 @@ impl Replayed {
                 self.scans.used += count(1);
                 self.scans.mapped += count(0) + count(1);
             }
-            Event::NextMapped { step: Some(Step::ToProactive(_)), .. } => self.kept_in_use += 1,
             _ => {}
         }
     }
@@ -190,6 +188,7 @@ pub fn replay_faults(source: impl Read) -> Result<Replayed, TraceError> {
         replayed.count(&event);
     }
     (replayed.events, replayed.calls) = (replay.events(), replay.calls());
+    replayed.kept_in_use = replay.kept_in_use();
     replayed.outcome = Some(reader.outcome());
     if let Outcome::Whole(end) = reader.outcome() {
         (replayed.is_whole, replayed.children_left_out) = (true, end.children_left_out);

@@ -44,7 +44,7 @@ impl Default for Config {
             inactive_share: 0.0,
             return_share: 0.25,
             scan_share: 0.125,
-            newcomer_rank: 6,
+            newcomer_rank: 3,
         }
     }
 }
@@ -205,6 +205,12 @@ impl Replacement {
             false => (&mut self.active, &mut self.proactive),
         };
         first.pop(&mut self.pool).or_else(|| second.pop(&mut self.pool))
+    }
+
+    /// As [`Self::take_kept_in_use`], which counts on.
+    #[must_use]
+    pub fn kept_in_use(&self) -> u64 {
+        self.kept_in_use
     }
 
     /// How many pages stayed because they are in use, since this was asked last.

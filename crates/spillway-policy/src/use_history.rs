@@ -22,6 +22,9 @@ impl UseHistory {
     /// A page that has just come.
     pub const NEW: Self = Self(0);
 
+    /// A page that is not to be thought of for a while: as if each of the last scans had found it used.
+    pub const IN_USE: Self = Self(!SCANS | 2);
+
     /// As a word of a table keeps it.
     #[must_use]
     pub const fn to_byte(self) -> u8 {
@@ -104,7 +107,7 @@ mod tests {
         let lately = after(&[false, false, false, false, true]);
         assert!(often.rank() > lately.rank());
         let always = after(&[true; 9]);
-        assert_eq!(always.rank(), HIGHEST);
+        assert_eq!((always.rank(), UseHistory::IN_USE), (HIGHEST, always));
         assert_eq!(UseHistory::from_byte(always.to_byte()), always);
     }
 }

@@ -35,6 +35,13 @@ fn pinned_pages_stay_where_they_are_when_made_read_only() {
 }
 
 #[test]
+fn pinned_pages_that_are_not_used_are_not_tried_again_and_again() {
+    let refused = works_directly("idle", 4, "right");
+    // Fewer than there are accesses to pages that come and go.
+    assert!(refused > 0 && refused < 40 * 24 * 256, "{refused} evictions refused");
+}
+
+#[test]
 fn pages_in_a_pipe_arrive_under_eviction() {
     works_directly("splice", 1, "right");
 }

@@ -4,6 +4,7 @@ use rustix::io::Errno;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_core::transitions::unmapped;
+use spillway_policy::use_history::UseHistory;
 use spillway_sys::memory::Outsiders;
 
 use crate::kernel::{Kernel, planted};
@@ -79,10 +80,11 @@ impl<K: Kernel> Worker<K> {
         self.engine.enqueue(page_number, next);
     }
 
-    /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go
-    /// would be met again and again before one that can.
+    /// The page stays. It goes among the proactive ones, and counts as in use: pages that cannot go, used or
+    /// not, would be met again and again before one that can.
     pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
+        self.engine.table.set_use(page_number, UseHistory::IN_USE);
         let stays_first = planted!(K, "pinned-tried-for-ever");
         let next = info.moved_to(if stays_first { Queue::Active } else { Queue::Proactive });
         self.unlock(page_number, word, next);

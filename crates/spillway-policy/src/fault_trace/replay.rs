@@ -43,6 +43,12 @@ impl Replay {
         self.calls
     }
 
+    /// How many times a page stayed because it was used more than others.
+    #[must_use]
+    pub fn kept_in_use(&self) -> u64 {
+        self.replacement.as_ref().map_or(0, Replacement::kept_in_use)
+    }
+
     /// Replays the next event.
     ///
     /// # Errors
