@@ -9,6 +9,7 @@ use std::cell::Cell;
 use serde::{Deserialize, Serialize};
 use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
 use spillway_core::page_word::Queue;
+use thiserror::Error;
 
 use crate::use_history;
 use crate::victims::VictimWindow;
@@ -34,6 +35,42 @@ pub struct Config {
     /// What a page counts for that came too lately for scans to tell, on their scale
     /// ([`crate::use_history`]).
     pub newcomer_rank: u8,
+}
+
+/// A setting of the replacement is out of its range.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{name} is {value}; set it to 0 to {most}")]
+pub struct OutOfRange {
+    name: &'static str,
+    value: f64,
+    most: f64,
+}
+
+impl Config {
+    /// Whether each setting is in its range: shares and chances, and a rank.
+    ///
+    /// # Errors
+    /// One is not.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let Self {
+            random_promotion,
+            proactive_share,
+            inactive_share,
+            return_share,
+            scan_share,
+            newcomer_rank,
+        } = *self;
+        let settings = [
+            ("random_promotion", random_promotion, 1.0),
+            ("proactive_share", proactive_share, 1.0),
+            ("inactive_share", inactive_share, 1.0),
+            ("return_share", return_share, 1.0),
+            ("scan_share", scan_share, 1.0),
+            ("newcomer_rank", newcomer_rank.into(), use_history::HIGHEST.into()),
+        ];
+        let wrong = settings.into_iter().find(|(_, value, most)| !(0.0..=*most).contains(value));
+        wrong.map_or(Ok(()), |(name, value, most)| Err(OutOfRange { name, value, most }))
+    }
 }
 
 impl Default for Config {

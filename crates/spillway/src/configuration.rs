@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use spillway_pager::run::settings::{FetchSettings, PoolSettings};
 use spillway_policy::dcm;
-use spillway_policy::use_history::HIGHEST;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
@@ -75,21 +74,7 @@ impl Configuration {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
-        let replacement = configuration.replacement;
-        for (name, share) in [
-            ("random_promotion", replacement.random_promotion),
-            ("proactive_share", replacement.proactive_share),
-            ("inactive_share", replacement.inactive_share),
-            ("return_share", replacement.return_share),
-            ("scan_share", replacement.scan_share),
-        ] {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(format!("{name} is {share}; set it to 0 to 1"));
-            }
-        }
-        if replacement.newcomer_rank > HIGHEST {
-            return Err(format!("newcomer_rank is {}; set it to 0 to {HIGHEST}", replacement.newcomer_rank));
-        }
+        configuration.replacement.check().map_err(|error| error.to_string())?;
         let yield_ratio = configuration.pool.local.background.yield_ratio;
         if yield_ratio != 0.0 && !(1.0..=1000.0).contains(&yield_ratio) {
             return Err(format!("yield_ratio is {yield_ratio}; set it to 1 to 1000, or to 0 for never"));

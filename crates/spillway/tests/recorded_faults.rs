@@ -70,6 +70,49 @@ fn programs_of_a_run_have_a_trace_each_and_forked_children_none() {
     assert!(replayed(&folder.path().join("faults.2"))["calls"].is_u64());
 }
 
+/// Lines in no order, of which 4 MiB of 12 are local.
+#[test]
+fn an_estimate_takes_settings_and_refuses_wrong_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let line = |i: u64| format!("{:050}\n", i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    fs::write(path("lines"), (0..120_000).map(line).collect::<String>()).unwrap();
+    let lines = path("lines");
+    let program = ["--", "sort", "--parallel=1", "-S", "32M", "-o", "/dev/null", &lines];
+    let (faults, memory) = (path("faults"), path("memory"));
+    for arguments in [
+        &["lab", "record", "-o", &memory][..],
+        &["run", "--local", "4M", "--block", "4K", "--record", &faults],
+    ] {
+        let output = spillway(&[arguments, &program].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let estimate = |setting: &str| {
+        spillway(&["lab", "replay", &faults, "--memory", &memory, "--json", "--set", setting])
+    };
+    for setting in ["newcomer_rank=21", "scan_share=0.05"] {
+        let output = estimate(setting);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let estimated = told["estimate"]["scanned_when_due"]["fetched_pages"].as_u64().unwrap();
+        assert!(estimated > 1000, "{told}");
+    }
+    for (setting, remedy) in [
+        ("newcomer_rank=22", "set it to 0 to 21"),
+        ("newcomer_rank=0.5", "expected u8"),
+        ("scan_share=1.5", "set it to 0 to 1"),
+        ("speed=1", "a key of [replacement]"),
+        ("scan_share=nan", "write KEY=NUMBER"),
+    ] {
+        let output = estimate(setting);
+        assert!(
+            !output.status.success() && stderr(&output).contains(remedy),
+            "{setting}: {}",
+            stderr(&output)
+        );
+    }
+}
+
 #[test]
 fn what_a_killed_recorder_wrote_is_replayed() {
     let folder = tempfile::tempdir().unwrap();

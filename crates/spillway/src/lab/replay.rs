@@ -103,12 +103,13 @@ fn estimate(path: &Path, replayed: &Replayed, settings: &[String]) -> Result<Est
     for setting in settings {
         let (key, value) = setting
             .split_once('=')
-            .and_then(|(key, value)| Some((key, value.parse::<f64>().ok()?)))
+            .and_then(|(key, value)| Some((key, value.parse::<serde_json::Number>().ok()?)))
             .filter(|(key, _)| config.get(key).is_some())
             .ok_or_else(|| format!("--set {setting}: write KEY=NUMBER with a key of [replacement]"))?;
-        config[key] = Value::from(value);
+        config[key] = Value::Number(value);
     }
-    header.replacement = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    header.replacement = serde_json::from_value(config).map_err(|error| format!("--set: {error}"))?;
+    header.replacement.check().map_err(|error| format!("--set: {error}"))?;
     let predicted = |scans| {
         let file = File::open(path).map_err(TraceError::from)?;
         predict(BufReader::with_capacity(1 << 20, file), &header, scans)
