@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const LEAST_PAGES: u64 = 64;
 /// The first scan is due when the run holds so many shares of its limit less than all of it.
 const SHARES_BEFORE_FULL: u64 = 2;
-/// What scans told is out of date after so many shares of the limit without one that was whole.
-const SHARES_TOLD: u64 = 8;
 const NEVER: u64 = u64::MAX;
 const FIRST: u64 = 0;
 
@@ -27,6 +25,8 @@ pub struct Arrivals {
 pub struct ScanClock {
     every_pages: u64,
     first_pages: u64,
+    /// What a scan told is out of date after so many: a whole limit, or two scans where they come seldom.
+    told_pages: u64,
     due: AtomicU64,
     /// Arrivals up to which the last whole scan says who is in use.
     told_until: AtomicU64,
@@ -39,16 +39,23 @@ impl ScanClock {
     pub fn new(share: f64, limit_pages: usize) -> Self {
         let every_pages = ((limit_pages as f64 * share) as u64).max(LEAST_PAGES);
         let first_pages = (limit_pages as u64).saturating_sub(SHARES_BEFORE_FULL * every_pages);
-        let due = if share > 0.0 { FIRST } else { NEVER };
-        Self { every_pages, first_pages, due: AtomicU64::new(due), told_until: AtomicU64::new(0) }
+        let told_pages = (limit_pages as u64).max(2 * every_pages);
+        let (due, told_until) = (AtomicU64::new(if share > 0.0 { FIRST } else { NEVER }), AtomicU64::new(0));
+        Self { every_pages, first_pages, told_pages, due, told_until }
     }
 
     /// The child's, whose arrivals are counted on.
     #[must_use]
     pub fn for_child(&self) -> Self {
-        let Self { every_pages, first_pages, .. } = *self;
+        let Self { every_pages, first_pages, told_pages, .. } = *self;
         let copy = |word: &AtomicU64| AtomicU64::new(word.load(Ordering::Relaxed));
-        Self { every_pages, first_pages, due: copy(&self.due), told_until: copy(&self.told_until) }
+        Self {
+            every_pages,
+            first_pages,
+            told_pages,
+            due: copy(&self.due),
+            told_until: copy(&self.told_until),
+        }
     }
 
     /// So many pages come between two scans.
@@ -73,7 +80,7 @@ impl ScanClock {
 
     /// A scan has seen all memory of the process.
     pub fn note_whole(&self, arrivals: Arrivals) {
-        self.told_until.store(arrivals.own_pages + SHARES_TOLD * self.every_pages, Ordering::Relaxed);
+        self.told_until.store(arrivals.own_pages + self.told_pages, Ordering::Relaxed);
     }
 
     /// Whether what scans told is not out of date.
@@ -112,6 +119,9 @@ mod tests {
         assert!(clock.for_child().has_told(own(129_999)));
         clock.stop();
         assert!(!clock.has_told(own(50_000)));
+        let seldom = ScanClock::new(1.0, 80_000);
+        seldom.note_whole(own(0));
+        assert!(seldom.has_told(own(159_999)) && !seldom.has_told(own(160_000)));
     }
 
     #[test]

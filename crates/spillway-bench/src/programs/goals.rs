@@ -34,15 +34,19 @@ fn of_share(report: &ProgramsReport, local_pct: u64) -> Vec<Vec<String>> {
     let Some(summary) = report.summary(local_pct, Configuration::Default, Rival::Zram) else {
         return Vec::new();
     };
-    let lost =
-        if summary.lost.is_empty() { String::new() } else { format!("; lost: {}", summary.lost.join(", ")) };
+    let named = |what: &str, programs: &[String]| match programs {
+        [] => String::new(),
+        programs => format!("; {what}: {}", programs.join(", ")),
+    };
+    let lost = named("lost", &summary.lost);
+    let left_out = named("unequal", &summary.unequal);
     let is_whole = summary.lost.is_empty();
     let (program, worst) = &summary.worst;
     let mut lines = vec![
         line(
             format!("zram's best, mean {SUITE}"),
             is_whole && summary.mean >= SUITE,
-            format!("{:.2} of {}{lost}", summary.mean, summary.programs),
+            format!("{:.2} of {}{left_out}{lost}", summary.mean, summary.programs),
         ),
         line(
             format!("the worst {WORST:.1}"),
@@ -129,6 +133,13 @@ mod tests {
             assert!(text.contains(words), "no '{words}' in {text}");
         }
         assert!(!text.contains("redis_zipf") && !text.contains("25%"), "{text}");
+    }
+
+    #[test]
+    fn what_is_left_out_for_its_memory_is_named() {
+        let roomy = Row { versus_anonymous_bytes: 104, ..row_of("xz", 0.1, 4_000) };
+        let text = shown(vec![row_of("sort", 4.0, 4_000), roomy]);
+        assert!(text.contains("mean 1.5 | yes | 4.00 of 1; unequal: xz |"), "{text}");
     }
 
     #[test]

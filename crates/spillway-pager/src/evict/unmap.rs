@@ -80,11 +80,10 @@ impl<K: Kernel> Worker<K> {
         self.engine.enqueue(page_number, next);
     }
 
-    /// The page stays. It goes among the proactive ones, and counts as in use: pages that cannot go, used or
-    /// not, would be met again and again before one that can.
+    /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go
+    /// would be met again and again before one that can.
     pub(crate) fn keep_mapped(&self, page_number: u64, info: PageInfo) {
         let Some(word) = self.engine.table.find(page_number) else { return };
-        self.engine.table.set_use(page_number, UseHistory::IN_USE);
         let stays_first = planted!(K, "pinned-tried-for-ever");
         let next = info.moved_to(if stays_first { Queue::Active } else { Queue::Proactive });
         self.unlock(page_number, word, next);
@@ -123,8 +122,11 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
+    /// Counts as in use from now on: what the kernel does not let go would, being used by nobody, be taken
+    /// again and again before what it does.
     fn refuse_eviction(&self, page_number: u64, info: PageInfo) {
         self.at.run.count(Counter::EvictionsRefused, 1);
+        self.engine.table.set_use(page_number, UseHistory::IN_USE);
         self.keep_mapped(page_number, info);
     }
 
