@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::ops::Range;
 
 use serde::Serialize;
 use spillway_core::fifo::Entry;
@@ -12,7 +13,7 @@ use spillway_core::page_word::Queue;
 use spillway_policy::dcm::{Replacement, Step};
 use spillway_policy::fault_trace::Header;
 use spillway_policy::scan_clock::{Arrivals, ScanClock};
-use spillway_policy::use_history::UseHistory;
+use spillway_policy::use_history::{UNKNOWN, UseHistory};
 
 use crate::access::Action;
 use crate::trace::{TraceError, TraceReader};
@@ -52,20 +53,18 @@ struct Page {
     left_at: u64,
 }
 
-enum Schedule {
-    Due(ScanClock),
-    /// The next comes last.
-    At(Vec<u64>),
-}
-
 struct Pager {
     header: Header,
     replacement: Replacement,
     numbers: HashMap<u64, u32>,
     pages: Vec<Page>,
     local_pages: usize,
+    /// Pages that came, those that were given back since among them.
+    came_pages: u64,
     departures: u64,
-    scans: Schedule,
+    clock: ScanClock,
+    /// When scans are made, where that is not when they are due: the next comes last.
+    scans_at: Option<Vec<u64>>,
     predicted: Predicted,
 }
 
@@ -74,11 +73,11 @@ struct Pager {
 /// # Errors
 /// `source` cannot be read, or holds no whole trace.
 pub fn predict(source: impl Read, header: &Header, scans: Scans) -> Result<Predicted, TraceError> {
-    let scans = match scans {
-        Scans::Due => Schedule::Due(ScanClock::new(header.replacement.scan_share, header.local_pages)),
+    let scans_at = match scans {
+        Scans::Due => None,
         Scans::At(mut arrivals) => {
             arrivals.reverse();
-            Schedule::At(arrivals)
+            Some(arrivals)
         }
     };
     let mut pager = Pager {
@@ -87,13 +86,21 @@ pub fn predict(source: impl Read, header: &Header, scans: Scans) -> Result<Predi
         numbers: HashMap::new(),
         pages: Vec::new(),
         local_pages: 0,
+        came_pages: 0,
         departures: 0,
-        scans,
+        clock: ScanClock::new(header.replacement.scan_share, header.local_pages),
+        scans_at,
         predicted: Predicted::default(),
     };
     let mut last = (u64::MAX, 0);
     TraceReader::new(source)?.for_each(|_, access| {
-        let (Action::Read(address) | Action::Write(address)) = access.action() else { return };
+        let Some(address) = access.address() else {
+            if let Action::Release(page_number, pages) = access.action() {
+                pager.release(page_number..page_number + pages);
+                last.0 = u64::MAX;
+            }
+            return;
+        };
         let page_number = address >> PAGE_SHIFT;
         if page_number != last.0 {
             last = (page_number, pager.number(page_number));
@@ -111,6 +118,22 @@ impl Pager {
             self.pages.push(Page::default());
         }
         number as usize
+    }
+
+    /// The program gave these pages back: what it has there next is new.
+    fn release(&mut self, page_numbers: Range<u64>) {
+        let is_fewer = page_numbers.end - page_numbers.start < self.numbers.len() as u64;
+        let released: Vec<u32> = if is_fewer {
+            page_numbers.filter_map(|page_number| self.numbers.get(&page_number).copied()).collect()
+        } else {
+            let of_range = |&(page_number, _): &(&u64, &u32)| page_numbers.contains(page_number);
+            self.numbers.iter().filter(of_range).map(|(_, &number)| number).collect()
+        };
+        for number in released {
+            let page = &mut self.pages[number as usize];
+            self.local_pages -= usize::from(page.is_local);
+            *page = Page { generation: page.generation, ..Page::default() };
+        }
     }
 
     fn touch(&mut self, number: usize) {
@@ -132,6 +155,7 @@ impl Pager {
         let page = &mut self.pages[number];
         (page.is_local, page.accessed) = (true, true);
         self.local_pages += 1;
+        self.came_pages += 1;
         self.enqueue(number, queue);
         self.scan_if_due();
     }
@@ -149,9 +173,13 @@ impl Pager {
 
     fn evict(&mut self) {
         let mut left = 0;
+        let uses_are_told = self.clock.has_told(self.arrivals());
         while left < BATCH_PAGES.min(self.header.local_pages) {
             let pages = &self.pages;
-            let rank = |number: u64| pages[number as usize].history.rank();
+            let rank = |number: u64| match uses_are_told {
+                true => pages[number as usize].history.rank(),
+                false => UNKNOWN,
+            };
             let Some(step) = self.replacement.next_mapped(rank) else { break };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
             if !is_current(&self.pages, entry) {
@@ -172,16 +200,22 @@ impl Pager {
         self.local_pages -= left;
     }
 
-    fn scan_if_due(&mut self) {
+    fn arrivals(&self) -> Arrivals {
         let local_pages = self.local_pages as u64;
-        let arrivals = Arrivals { own_pages: self.departures + local_pages, local_pages };
-        match &mut self.scans {
-            Schedule::Due(clock) if clock.is_due(arrivals) => clock.go_on(arrivals),
-            Schedule::At(next) if next.last().is_some_and(|&next| next <= arrivals.own_pages) => {
-                next.pop();
-            }
-            Schedule::Due(_) | Schedule::At(_) => return,
+        Arrivals { own_pages: self.departures + local_pages, local_pages }
+    }
+
+    fn scan_if_due(&mut self) {
+        let arrivals = self.arrivals();
+        let is_due = match &mut self.scans_at {
+            None => self.clock.is_due(arrivals),
+            Some(next) => next.pop_if(|next| *next <= self.came_pages).is_some(),
+        };
+        if !is_due {
+            return;
         }
+        self.clock.go_on(arrivals);
+        self.clock.note_whole(arrivals);
         self.predicted.scans += 1;
         for page in self.pages.iter_mut().filter(|page| page.is_local) {
             page.history = page.history.after_scan(page.accessed);

@@ -14,7 +14,7 @@ use spillway_policy::policy::{AccessModel, Policy};
 use spillway_policy::registry;
 use thiserror::Error;
 
-use crate::access::{Accesses, Action};
+use crate::access::Accesses;
 use crate::simulator::metrics::{Point, TimeSplit, ratio};
 use crate::simulator::pages::AddressMap;
 use crate::simulator::platform::{self, Platform, PlatformError};
@@ -436,10 +436,7 @@ fn future(spec: &RunSpec, map: &AddressMap) -> Result<Knowledge, RunError> {
             };
             *next += 1;
             left -= 1;
-            let page = match access.action() {
-                Action::Read(address) | Action::Write(address) => map.page_of(address),
-                Action::ComputeNs(_) => None,
-            };
+            let page = access.address().and_then(|address| map.page_of(address));
             if let Some(page) = page.filter(|&page| future.last() != Some(&page)) {
                 if future.len() == MAX_FUTURE {
                     return Err(RunError::Future { policy: spec.policy.clone(), limit: MAX_FUTURE });

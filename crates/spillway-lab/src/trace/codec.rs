@@ -3,9 +3,12 @@
 use super::{TraceError, VALUE_LIMIT};
 use crate::access::{Access, Action};
 
+use spillway_core::page::PAGE_SHIFT;
+
 const KIND_READ: u64 = 0;
 const KIND_WRITE: u64 = 1;
 const KIND_COMPUTE: u64 = 2;
+const KIND_RELEASE: u64 = 3;
 
 /// Encodes one access after another; each chunk starts anew.
 #[derive(Default)]
@@ -20,16 +23,15 @@ impl Encoder {
             Action::Read(address) => ("address", KIND_READ, address),
             Action::Write(address) => ("address", KIND_WRITE, address),
             Action::ComputeNs(ns) => ("time", KIND_COMPUTE, ns),
+            Action::Release(page_number, _) => ("address", KIND_RELEASE, page_number << PAGE_SHIFT),
         };
         if value >= VALUE_LIMIT {
             return Err(TraceError::TooLarge { what, value, limit: VALUE_LIMIT });
         }
-        let mut word = if kind == KIND_COMPUTE { value } else { self.distance(value) } << 2 | kind;
-        while word >= 0x80 {
-            bytes.push(word as u8 | 0x80);
-            word >>= 7;
+        put_number(if kind == KIND_COMPUTE { value } else { self.distance(value) } << 2 | kind, bytes);
+        if let Action::Release(_, pages) = access.action() {
+            put_number(pages, bytes);
         }
-        bytes.push(word as u8);
         Ok(())
     }
 
@@ -38,6 +40,14 @@ impl Encoder {
         self.last_address = address;
         (distance << 1 ^ distance >> 63) as u64
     }
+}
+
+fn put_number(mut number: u64, bytes: &mut Vec<u8>) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
 }
 
 /// Decodes what an [`Encoder`] wrote.
@@ -59,15 +69,26 @@ impl Decoder {
         let value = word >> 2;
         let access = match word & 3 {
             KIND_COMPUTE => (value < VALUE_LIMIT).then(|| Access::compute_ns(value))?,
-            kind @ (KIND_READ | KIND_WRITE) => {
+            kind => {
                 let distance = (value >> 1) as i64 ^ -((value & 1) as i64);
                 self.last_address = self.last_address.wrapping_add(distance as u64);
                 let address = (self.last_address < VALUE_LIMIT).then_some(self.last_address)?;
-                if kind == KIND_READ { Access::read(address) } else { Access::write(address) }
+                match kind {
+                    KIND_READ => Access::read(address),
+                    KIND_WRITE => Access::write(address),
+                    _ => self.release(address, bytes)?,
+                }
             }
-            _ => return None,
         };
         Some(access)
+    }
+
+    /// Pages that are given back, at an address that one begins at, none of them behind the last address.
+    fn release(&mut self, address: u64, bytes: &[u8]) -> Option<Access> {
+        let pages = self.word(bytes)?;
+        let most = Access::MOST_RELEASED_PAGES.min((VALUE_LIMIT - address) >> PAGE_SHIFT);
+        let is_sound = address.is_multiple_of(1 << PAGE_SHIFT) && (1..=most).contains(&pages);
+        is_sound.then(|| Access::release(address >> PAGE_SHIFT, pages))
     }
 
     fn word(&mut self, bytes: &[u8]) -> Option<u64> {

@@ -25,7 +25,9 @@ pub use replayed::TraceWorkload;
 pub use writer::{TraceSummary, TraceWriter};
 
 /// First bytes of a trace: a name and the version of the format.
-const MAGIC: [u8; 8] = *b"SPWTRC\0\x01";
+const MAGIC: [u8; 8] = *b"SPWTRC\0\x02";
+/// Of the version before, which has no releases.
+const MAGIC_BEFORE: [u8; 8] = *b"SPWTRC\0\x01";
 /// Tag of a chunk of accesses.
 const TAG_CHUNK: u8 = b'C';
 /// Tag of the index, the last part of the file but the trailer.
@@ -37,8 +39,8 @@ const TRAILER_BYTES: usize = 16;
 
 /// Records of a chunk at most.
 pub const CHUNK_RECORDS: usize = 1 << 16;
-/// Raw bytes of a chunk at most: no record is longer than ten bytes.
-const CHUNK_RAW_BYTES: usize = CHUNK_RECORDS * 10;
+/// Raw bytes of a chunk at most: no record is longer than twelve bytes.
+const CHUNK_RAW_BYTES: usize = CHUNK_RECORDS * 12;
 /// Raw bytes of an index at most: what a reader is ready to hold.
 const INDEX_RAW_BYTES: usize = 64 << 20;
 /// Most tasks that a trace may have.
@@ -48,6 +50,11 @@ pub const VALUE_LIMIT: u64 = 1 << 56;
 /// Instructions that take a nanosecond where a recorder counts them: a core at 3 GHz that ends one a cycle.
 pub const INSTRUCTIONS_PER_NS: u64 = 3;
 
+/// Whether a trace may begin with this.
+fn is_magic(magic: [u8; MAGIC.len()]) -> bool {
+    magic == MAGIC || magic == MAGIC_BEFORE
+}
+
 /// What is wrong with a trace, or what kept it from being written.
 #[derive(Debug, Error)]
 pub enum TraceError {
@@ -56,7 +63,7 @@ pub enum TraceError {
     Io(#[from] io::Error),
     /// The file does not begin as a trace does.
     #[error(
-        "trace: it does not begin with the mark of a trace of version 1; record it anew with this Spillway"
+        "trace: it does not begin with the mark of a trace of version 1 or 2; record it anew with this Spillway"
     )]
     NotATrace,
     /// The file does not begin as a fault trace does.

@@ -6,7 +6,7 @@ use super::codec::Decoder;
 use super::part::{RawPart, read_exact, read_raw_part};
 use super::{
     CHUNK_RAW_BYTES, CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES,
-    TraceError, TraceSummary,
+    TraceError, TraceSummary, is_magic,
 };
 use crate::access::{Access, Accesses};
 
@@ -50,6 +50,7 @@ pub(super) enum Part {
 /// Reads a trace chunk by chunk.
 pub struct TraceReader<R: Read> {
     source: R,
+    magic: [u8; MAGIC.len()],
     at: u64,
     chunks: Vec<(u32, u64)>,
     records: u64,
@@ -63,11 +64,11 @@ impl<R: Read> TraceReader<R> {
     pub fn new(mut source: R) -> Result<Self, TraceError> {
         let mut magic = [0; MAGIC.len()];
         match source.read_exact(&mut magic) {
-            Ok(()) if magic == MAGIC => {}
+            Ok(()) if is_magic(magic) => {}
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(error.into()),
             _ => return Err(TraceError::NotATrace),
         }
-        Ok(Self { source, at: MAGIC.len() as u64, chunks: Vec::new(), records: 0 })
+        Ok(Self { source, magic, at: MAGIC.len() as u64, chunks: Vec::new(), records: 0 })
     }
 
     /// The next chunk, or the summary when all chunks were read and are those that it names.
@@ -89,7 +90,7 @@ impl<R: Read> TraceReader<R> {
             Part::Index(summary) => {
                 let mut trailer = [0; TRAILER_BYTES];
                 read_exact(&mut self.source, &mut trailer, &mut self.at)?;
-                let ends = trailer[..8] == start.to_le_bytes() && trailer[8..] == MAGIC;
+                let ends = trailer[..8] == start.to_le_bytes() && trailer[8..] == self.magic;
                 let more = self.source.read(&mut [0])? > 0;
                 if !ends || more || summary.chunks != self.chunks || summary.records != self.records {
                     return Err(TraceError::Damaged { at: start, reason: "the index tells of other chunks" });

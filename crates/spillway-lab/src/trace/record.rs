@@ -5,6 +5,7 @@
 //! task. What a tiny first-level cache of a thread would catch is left out, and instructions count as work;
 //! programs that the recorded one starts, and processes that it forks, run but are not recorded.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufReader, Read, Write, pipe};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+
+use spillway_core::page::PAGE_SHIFT;
 
 use super::{INSTRUCTIONS_PER_NS, TraceError, TraceSummary, TraceWriter};
 use crate::access::Access;
@@ -37,6 +40,11 @@ impl RawRecord {
 
     fn bytes(self) -> u64 {
         1 << (self.0 >> 50 & 15)
+    }
+
+    /// Of two that tell of a release, the first.
+    fn is_address_of_release(self) -> bool {
+        self.kind() == 3 && self.bytes() == 1
     }
 
     fn task(self) -> u32 {
@@ -98,6 +106,7 @@ pub fn record(program: &OsStr, arguments: &[OsString], out: impl Write) -> Resul
 fn convert(mut source: impl Read, out: impl Write) -> Result<TraceSummary, TraceError> {
     let mut writer = TraceWriter::new(out)?;
     let mut bytes = [0; 8];
+    let mut released_at = HashMap::new();
     // A program that is killed may leave a part of a record.
     while source.read_exact(&mut bytes).is_ok() {
         let record = RawRecord(u64::from_le_bytes(bytes));
@@ -105,8 +114,18 @@ fn convert(mut source: impl Read, out: impl Write) -> Result<TraceSummary, Trace
         let make = match record.kind() {
             0 => Access::read,
             1 => Access::write,
-            _ => {
+            2 => {
                 writer.append(task, Access::compute_ns(address / INSTRUCTIONS_PER_NS))?;
+                continue;
+            }
+            _ if record.is_address_of_release() => {
+                released_at.insert(task, address >> PAGE_SHIFT);
+                continue;
+            }
+            _ => {
+                if let Some(page_number) = released_at.remove(&task) {
+                    writer.append_release(task, page_number, address)?;
+                }
                 continue;
             }
         };
@@ -181,13 +200,20 @@ mod tests {
         let mut sent = record(0x7fff_0000_1000, 0, 3, 0);
         sent.extend(record(90, 2, 0, 5));
         sent.extend(record(0x103c, 1, 3, 5));
+        // Another task's record may come between the two of a release.
+        sent.extend(record(0x5000, 3, 0, 5));
+        sent.extend(record(0x9000, 3, 0, 0));
+        sent.extend(record(300_000, 3, 1, 5));
         sent.extend([1, 2, 3]);
         let mut trace = Vec::new();
         let summary = convert(sent.as_slice(), &mut trace).unwrap();
-        assert_eq!((summary.tasks, summary.records, summary.touched_pages), (6, 4, 2));
+        assert_eq!((summary.tasks, summary.records, summary.touched_pages), (6, 6, 2));
         let tasks = TraceReader::new(trace.as_slice()).unwrap().read_all().unwrap();
         assert_eq!(tasks[0], [Access::read(0x7fff_0000_1000)]);
-        assert_eq!(tasks[5], [Access::compute_ns(30), Access::write(0x103c), Access::write(0x1040)]);
+        let most = Access::MOST_RELEASED_PAGES;
+        let released = [Access::release(5, most), Access::release(5 + most, 300_000 - most)];
+        let expected = [Access::compute_ns(30), Access::write(0x103c), Access::write(0x1040)];
+        assert_eq!(tasks[5], [expected.as_slice(), released.as_slice()].concat());
     }
 
     #[test]
@@ -214,17 +240,21 @@ mod tests {
         match record(OsStr::new("dd"), &arguments, &mut trace) {
             Ok(recorded) => {
                 assert!(recorded.status.success());
-                let (mut reads, mut writes) = (0, 0);
+                let (mut reads, mut writes, mut released_pages) = (0, 0, 0);
                 let reader = TraceReader::new(trace.as_slice()).unwrap();
                 let summary = reader
                     .for_each(|_, access| match access.action() {
                         Action::Read(_) => reads += 1,
                         Action::Write(_) => writes += 1,
+                        Action::Release(_, pages) => released_pages += pages,
                         Action::ComputeNs(_) => {}
                     })
                     .unwrap();
                 assert_eq!(summary, recorded.summary);
-                assert!(reads > 1000 && writes > 1000, "{reads} {writes}");
+                // The kernel fills a mebibyte four times, and reads it as often.
+                let lines = 4 * (1 << 20) / LINE_BYTES;
+                assert!(reads > lines && writes > lines, "{reads} {writes}");
+                assert!(released_pages > 0, "a program gives some back while it starts");
             }
             Err(TraceError::Record { remedy, .. }) => assert!(remedy.starts_with("install"), "{remedy}"),
             Err(other) => panic!("{other}"),

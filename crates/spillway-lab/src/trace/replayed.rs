@@ -8,8 +8,8 @@ use std::path::Path;
 use spillway_core::page::PAGE_BYTES;
 
 use super::reader::{Part, read_part};
-use super::{Chunk, MAGIC, PART_HEADER_BYTES, TRAILER_BYTES, TraceError, TraceSummary};
-use crate::access::{Access, Accesses, Action};
+use super::{Chunk, MAGIC, PART_HEADER_BYTES, TRAILER_BYTES, TraceError, TraceSummary, is_magic};
+use crate::access::{Access, Accesses};
 use crate::workload::{Region, Workload};
 
 /// Records that one step repeats.
@@ -88,7 +88,7 @@ impl<S: Read + Seek> TraceWorkload<S> {
 
 /// The access, if it lies in a region: who simulates it relies on that.
 fn inside(access: Access, regions: &[Region]) -> Result<Access, TraceError> {
-    if let Action::Read(address) | Action::Write(address) = access.action() {
+    if let Some(address) = access.address() {
         let after = regions.partition_point(|region| region.start <= address);
         let region = after.checked_sub(1).map(|index| &regions[index]);
         if region.is_none_or(|region| address - region.start >= region.bytes) {
@@ -106,7 +106,7 @@ fn read_summary<S: Read + Seek>(source: &mut S) -> Result<TraceSummary, TraceErr
     let mut magic = [0; MAGIC.len()];
     let bytes = source.seek(SeekFrom::End(0))?;
     source.rewind()?;
-    if bytes < magic.len() as u64 || source.read_exact(&mut magic).is_err() || magic != MAGIC {
+    if bytes < magic.len() as u64 || source.read_exact(&mut magic).is_err() || !is_magic(magic) {
         return Err(TraceError::NotATrace);
     }
     let least = (magic.len() + PART_HEADER_BYTES + TRAILER_BYTES) as u64;
@@ -118,7 +118,7 @@ fn read_summary<S: Read + Seek>(source: &mut S) -> Result<TraceSummary, TraceErr
     source.read_exact(&mut trailer)?;
     let (start, mark) = trailer.split_at(8);
     let mut at = start.try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
-    if mark != MAGIC || at > bytes {
+    if mark != magic || at > bytes {
         return Err(TraceError::Truncated { at: bytes });
     }
     source.seek(SeekFrom::Start(at))?;

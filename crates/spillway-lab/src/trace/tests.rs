@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::import::{TextFormat, import};
 use super::*;
-use crate::access::{Access, Accesses, Action};
+use crate::access::{Access, Accesses};
 use crate::workload::Workload;
 use spillway_core::page::PAGE_BYTES;
 
@@ -94,6 +94,31 @@ fn damage_in_the_middle_ends_a_workload_and_is_told() {
 }
 
 #[test]
+fn a_trace_of_the_version_before_is_read() {
+    let (mut bytes, summary) = write(&[sequential(300)]);
+    let end = bytes.len();
+    (bytes[7], bytes[end - 1]) = (1, 1);
+    assert_eq!(read(&bytes).unwrap(), [sequential(300)]);
+    assert_eq!(TraceWorkload::new(Cursor::new(&bytes)).unwrap().summary(), &summary);
+    bytes[end - 1] = 2;
+    assert!(read(&bytes).is_err() && TraceWorkload::new(Cursor::new(&bytes)).is_err(), "one of each");
+}
+
+#[test]
+fn what_was_given_back_may_be_more_than_a_record_tells() {
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes).unwrap();
+    let last = VALUE_LIMIT / PAGE_BYTES;
+    writer.append_release(0, last - 300_000, u64::MAX).unwrap();
+    writer.append_release(0, last, 1).unwrap();
+    assert_eq!(writer.finish().unwrap().touched_pages, 0);
+    let most = Access::MOST_RELEASED_PAGES;
+    let first = last - 300_000;
+    let expected = [Access::release(first, most), Access::release(first + most, 300_000 - most)];
+    assert_eq!(read(&bytes).unwrap(), [expected]);
+}
+
+#[test]
 fn what_is_too_large_is_refused() {
     let mut writer = TraceWriter::new(Vec::new()).unwrap();
     assert!(matches!(writer.append(0, Access::read(VALUE_LIMIT)), Err(TraceError::TooLarge { .. })));
@@ -160,10 +185,15 @@ fn lines_that_make_no_sense_are_named() {
 }
 
 fn access() -> impl Strategy<Value = Access> {
-    (0u8..3, prop_oneof![0u64..1 << 20, 0..VALUE_LIMIT]).prop_map(|(kind, value)| match kind {
+    (0u8..4, prop_oneof![0u64..1 << 20, 0..VALUE_LIMIT]).prop_map(|(kind, value)| match kind {
         0 => Access::read(value),
         1 => Access::write(value),
-        _ => Access::compute_ns(value),
+        2 => Access::compute_ns(value),
+        _ => {
+            let page_number = value / PAGE_BYTES;
+            let most = Access::MOST_RELEASED_PAGES.min(VALUE_LIMIT / PAGE_BYTES - page_number);
+            Access::release(page_number, 1 + value % most)
+        }
     })
 }
 
@@ -179,10 +209,8 @@ proptest! {
         let pages: std::collections::BTreeSet<u64> = tasks
             .iter()
             .flatten()
-            .filter_map(|access| match access.action() {
-                Action::Read(address) | Action::Write(address) => Some(address / PAGE_BYTES),
-                Action::ComputeNs(_) => None,
-            })
+            .filter_map(|access| access.address())
+            .map(|address| address / PAGE_BYTES)
             .collect();
         prop_assert_eq!(summary.touched_pages, pages.len() as u64);
         let held = |page: u64| {

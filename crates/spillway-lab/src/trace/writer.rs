@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
+use spillway_core::page::{HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT};
 
 use super::codec::Encoder;
 use super::part::write_raw_part;
-use super::{CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES, TraceError};
-use crate::access::{Access, Action};
+use super::{
+    CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES, TraceError,
+    VALUE_LIMIT,
+};
+use crate::access::Access;
 
 const PAGES_PER_HUGE: usize = (HUGE_BYTES / PAGE_BYTES) as usize;
 const WORD_BITS: usize = 64;
@@ -83,8 +86,24 @@ impl<W: Write> TraceWriter<W> {
         if pending.records == CHUNK_RECORDS {
             self.write_chunk(task)?;
         }
-        if let Action::Read(address) | Action::Write(address) = access.action() {
+        if let Some(address) = access.address() {
             self.touch(address);
+        }
+        Ok(())
+    }
+
+    /// Appends that a task gave pages back, in as many records as that takes. What lies beyond the last
+    /// address that a trace can hold is left out.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    pub fn append_release(&mut self, task: u32, page_number: u64, pages: u64) -> Result<(), TraceError> {
+        let end = page_number.saturating_add(pages).min(VALUE_LIMIT >> PAGE_SHIFT);
+        let mut first = page_number;
+        while first < end {
+            let pages = Access::MOST_RELEASED_PAGES.min(end - first);
+            self.append(task, Access::release(first, pages))?;
+            first += pages;
         }
         Ok(())
     }

@@ -186,7 +186,7 @@ mod tests {
             .iter()
             .filter_map(|access| match access.action() {
                 Action::Read(address) | Action::Write(address) => Some(address / PAGE_BYTES),
-                Action::ComputeNs(_) => None,
+                Action::ComputeNs(_) | Action::Release(..) => None,
             })
             .collect();
         pages.sort_unstable();

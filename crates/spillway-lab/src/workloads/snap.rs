@@ -334,7 +334,7 @@ mod tests {
                 Action::Write(address) if address < snap.genome.address(0) => cached.push(address),
                 Action::Write(address) => copied.push(address),
                 Action::Read(address) => read.push(address),
-                Action::ComputeNs(_) => panic!("the disk takes no time"),
+                Action::ComputeNs(_) | Action::Release(..) => panic!("the disk takes no time"),
             }
         }
         assert!(cached.is_sorted() && copied.is_sorted());
@@ -344,7 +344,7 @@ mod tests {
         while snap.step(0, &mut accesses) {}
         let in_cache = |access: &Access| match access.action() {
             Action::Read(address) | Action::Write(address) => address < snap.genome.address(0),
-            Action::ComputeNs(_) => false,
+            Action::ComputeNs(_) | Action::Release(..) => false,
         };
         assert!(!accesses.iter().any(in_cache), "the file is not read again");
     }

@@ -56,6 +56,7 @@ fn note(run: &mut Run, access: Access, is_mapped: impl Fn(u64) -> bool) {
             run.compute_ns += ns;
             return;
         }
+        Action::Release(..) => return,
     };
     assert!(is_mapped(value), "an access outside all regions: {value:#x}");
     run.accesses += 1;

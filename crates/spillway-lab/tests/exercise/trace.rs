@@ -44,7 +44,7 @@ fn repeat(trace: &[u8], is_whole: bool) {
 /// it.
 fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     let (&[records, task, regions], raw) = data.split_first_chunk()?;
-    let mut trace = b"SPWTRC\0\x01".to_vec();
+    let mut trace = b"SPWTRC\0\x02".to_vec();
     let at = trace.len() as u64;
     part(&mut trace, b'C', task.into(), records.into(), raw);
     let start = trace.len() as u64;
@@ -54,7 +54,7 @@ fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     let index: Vec<u8> = index.iter().flat_map(|number| number.to_le_bytes()).collect();
     part(&mut trace, b'I', 0, 0, &index);
     trace.extend(start.to_le_bytes());
-    trace.extend(b"SPWTRC\0\x01");
+    trace.extend(b"SPWTRC\0\x02");
     Some(trace)
 }
 

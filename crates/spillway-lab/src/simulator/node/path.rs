@@ -89,6 +89,8 @@ impl Path<'_> {
                 self.clock_ps = self.clock_ps.saturating_add(ns.saturating_mul(PS_PER_NS));
                 return None;
             }
+            // No policy here is told: the pages stay where they are until they are touched anew.
+            Action::Release(..) => return None,
         };
         let line_address = address / LINE_BYTES;
         let mut time_ps = self.costs.l1;
