@@ -237,9 +237,13 @@ mod tests {
     use spillway_policy::dcm::Config;
 
     fn predicted(pages: impl Iterator<Item = u64>, local_pages: usize, scans: Scans) -> Predicted {
+        predicted_of(pages.map(|page| Access::read(page << PAGE_SHIFT)), local_pages, scans)
+    }
+
+    fn predicted_of(accesses: impl Iterator<Item = Access>, local_pages: usize, scans: Scans) -> Predicted {
         let mut trace = Vec::new();
         let mut writer = TraceWriter::new(&mut trace).unwrap();
-        pages.for_each(|page| writer.append(0, Access::read(page << PAGE_SHIFT)).unwrap());
+        accesses.for_each(|access| writer.append(0, access).unwrap());
         writer.finish().unwrap();
         let replacement = Config { random_promotion: 0.0, return_share: 0.0, ..Config::default() };
         let settings = serde_json::Value::Null;
@@ -255,6 +259,27 @@ mod tests {
         // Up to the limit: two scans before it is reached, and one as it is.
         let just_fits = predicted(pages(), 512, Scans::Due);
         assert_eq!((just_fits.fetched_pages, just_fits.scans), (0, 2));
+    }
+
+    /// 300 pages are used, given back, and used anew, then 300 others, while 200 stay in use: never more than
+    /// 500 at a time.
+    #[test]
+    fn what_is_given_back_takes_no_room_and_is_not_fetched() {
+        let rounds = |release: fn(u64) -> Access| {
+            (0..20).flat_map(move |round| {
+                let first = 1000 + round / 2 * 300;
+                let touch = move |i| if i % 2 == 0 { i / 2 % 200 } else { first + i / 2 % 300 };
+                let touches = (0..2000_u64).map(move |i| Access::write(touch(i) << PAGE_SHIFT));
+                touches.chain([release(first)])
+            })
+        };
+        let given_back = predicted_of(rounds(|first| Access::release(first, 300)), 512, Scans::Due);
+        assert_eq!((given_back.touched_pages, given_back.fetched_pages), (200 + 3000, 0));
+        // A range of more pages than there are, of which nothing else is known.
+        let with_much_else = rounds(|first| Access::release(first, Access::MOST_RELEASED_PAGES));
+        assert_eq!(predicted_of(with_much_else, 512, Scans::Due), given_back);
+        let kept = predicted_of(rounds(|_| Access::compute_ns(1)), 512, Scans::Due);
+        assert!(kept.fetched_pages > 0, "{kept:?}");
     }
 
     #[test]

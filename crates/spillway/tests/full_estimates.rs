@@ -9,8 +9,10 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// How far the estimate may be from the live run.
+/// How far the estimate may be from the live run: the median of so many, for these differ by a tenth
+/// themselves where a program's pages come back soon.
 const SHARE: f64 = 0.1;
+const RUNS: usize = 3;
 /// A linear congruential generator's, as in Knuth's MMIX.
 const FACTOR: u64 = 6_364_136_223_846_793_005;
 
@@ -45,18 +47,25 @@ fn check(folder: &Path, program: &[&str]) {
     let touched_bytes = touched_bytes(folder, program);
     for local_pct in [25, 50] {
         let local = (touched_bytes as u64 * local_pct / 100).to_string();
-        spillway(folder, &["run", "--block", "4K", "--local", &local, "--record", "faults", "--"], program);
-        let told = spillway(folder, &["lab", "replay", "faults", "--memory", "memory", "--json"], &[]);
-        let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-        let live = told["came"]["fetched"].as_f64().unwrap();
-        let estimate = told["estimate"]["scanned_as_live"]["fetched_pages"].as_f64().unwrap();
-        println!("{name} at {local_pct}%: {live} pages fetched, {estimate} estimated");
-        assert!(live > 1000.0, "{name} at {local_pct}%: {live} pages fetched, too few to tell");
-        assert!(
-            (estimate / live - 1.0).abs() <= SHARE,
-            "{name} at {local_pct}%: {live} pages fetched live, {estimate} estimated"
-        );
+        let mut ratios = [0.0; RUNS].map(|_| {
+            let [live, estimate] = live_and_estimate(folder, &local, program);
+            println!("{name} at {local_pct}%: {live} pages fetched, {estimate} estimated");
+            assert!(live > 1000.0, "{name} at {local_pct}%: {live} pages fetched, too few to tell");
+            estimate / live
+        });
+        ratios.sort_by(f64::total_cmp);
+        let median = ratios[RUNS / 2];
+        assert!((median - 1.0).abs() <= SHARE, "{name} at {local_pct}%: estimates over live runs {ratios:?}");
     }
+}
+
+/// Pages that one run fetches, and that the lab says it would.
+fn live_and_estimate(folder: &Path, local: &str, program: &[&str]) -> [f64; 2] {
+    spillway(folder, &["run", "--block", "4K", "--local", local, "--record", "faults", "--"], program);
+    let told = spillway(folder, &["lab", "replay", "faults", "--memory", "memory", "--json"], &[]);
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let [came, estimate] = [&told["came"], &told["estimate"]["scanned_as_live"]];
+    [&came["fetched"], &estimate["fetched_pages"]].map(|pages| pages.as_f64().unwrap())
 }
 
 fn folder() -> tempfile::TempDir {
@@ -97,6 +106,49 @@ fn what_sqlite_fetches_is_estimated() {
     );
     fs::write(folder.path().join("queries"), queries).unwrap();
     check(folder.path(), &["sqlite3", "-batch", ":memory:", ".read queries"]);
+}
+
+/// It gives back what it has sorted and written.
+#[test]
+fn what_sort_fetches_is_estimated() {
+    let folder = folder();
+    let mut lines = text(16 << 20);
+    // A line for every twelve words.
+    let ends = lines.match_indices(' ').step_by(12).map(|(at, _)| at).collect::<Vec<_>>();
+    ends.iter().for_each(|&at| lines.replace_range(at..=at, "\n"));
+    fs::write(folder.path().join("lines"), lines).unwrap();
+    check(folder.path(), &["sort", "--buffer-size=20M", "--parallel=1", "--output=sorted", "lines"]);
+}
+
+#[test]
+fn what_a_python_dictionary_fetches_is_estimated() {
+    let folder = folder();
+    let script = "\
+words = {}
+x = 1
+for i in range(150000):
+    x = (x * 6364136223846793005 + 1442695040888963407) % 2**64
+    words[x >> 20] = (i, str(x))
+total = 0
+for k in sorted(words):
+    total = (total * 31 + words[k][0]) % 1000003
+print(total, len(words))
+";
+    fs::write(folder.path().join("words.py"), script).unwrap();
+    check(folder.path(), &["/usr/bin/python3", "words.py"]);
+}
+
+#[test]
+fn what_a_perl_hash_fetches_is_estimated() {
+    let folder = folder();
+    let script = "\
+my ($x, $total, %seen) = (1, 0);
+for my $i (1 .. 120000) { $x = ($x * 1103515245 + 12345) % 4294967296; $seen{$x >> 3} = \"$i:$x\"; }
+$total = ($total * 31 + length $seen{$_}) % 1000003 for sort { $a <=> $b } keys %seen;
+print \"$total\\n\";
+";
+    fs::write(folder.path().join("words.pl"), script).unwrap();
+    check(folder.path(), &["perl", "words.pl"]);
 }
 
 /// One that uses a tenth of its memory most of the time.
