@@ -93,6 +93,21 @@ fn a_configuration_can_be_measured_alone() {
     );
 }
 
+/// The whole suite with small inputs: some 6 minutes.
+#[test]
+fn the_promised_speed_is_reached() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let output = finish(programs(&[], &["--configuration", "default", "--check"]), PATIENCE);
+    assert!(output.status.success(), "{}", complaint(&output));
+}
+
+#[test]
+fn a_suite_that_is_not_whole_cannot_be_checked() {
+    let output = finish(programs(&["sort"], &["--check"]), PATIENCE);
+    assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
+    assert!(complaint(&output).contains("--check"), "{}", complaint(&output));
+}
+
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -4,7 +4,7 @@
 //! - [`list`]: the programs; `job`, `jobs`, `jobs_data`: those that are one command; `keys`, `server`:
 //!   key-value servers; `pgbench`: PostgreSQL; `guest`: a virtual machine
 //! - `watch`: what their processes hold; `turns`: one program at one share, side by side
-//! - [`report`], [`goals`], [`text`], [`parts`]: what comes out
+//! - [`report`], [`goals`], [`promises`], [`text`], [`parts`]: what comes out
 
 mod cell;
 pub mod goals;
@@ -16,6 +16,7 @@ mod keys;
 pub mod list;
 pub mod parts;
 mod pgbench;
+pub mod promises;
 pub mod report;
 mod server;
 pub mod text;

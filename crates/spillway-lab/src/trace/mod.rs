@@ -63,7 +63,8 @@ pub enum TraceError {
     Io(#[from] io::Error),
     /// The file does not begin as a trace does.
     #[error(
-        "trace: it does not begin with the mark of a trace of version 1 or 2; record it anew with this Spillway"
+        "trace: it does not begin with the mark of a trace of version 1 or 2; record it anew with this \
+         Spillway"
     )]
     NotATrace,
     /// The file does not begin as a fault trace does.
