@@ -75,9 +75,9 @@ fn folder() -> tempfile::TempDir {
 /// Words in no order, some often and most seldom.
 fn text(bytes: usize) -> String {
     let mut text = String::with_capacity(bytes + 32);
-    let mut words = random(12).map(|x| (x >> 33) * (x >> 33) >> 31);
+    let mut words = random(12).map(|x| ((x >> 33) * (x >> 33)) >> 31);
     while text.len() < bytes {
-        let rank = words.next().unwrap_or_default() * words.next().unwrap_or_default() >> 48;
+        let rank = (words.next().unwrap_or_default() * words.next().unwrap_or_default()) >> 48;
         write!(text, "{:x} ", rank.wrapping_mul(FACTOR) >> 40).unwrap();
     }
     text
