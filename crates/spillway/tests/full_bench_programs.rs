@@ -106,6 +106,9 @@ fn a_suite_that_is_not_whole_cannot_be_checked() {
     let output = finish(programs(&["sort"], &["--check"]), PATIENCE);
     assert_eq!(output.status.code(), Some(2), "{}", complaint(&output));
     assert!(complaint(&output).contains("--check"), "{}", complaint(&output));
+    let output = finish(programs(&[], &["--configuration", "ram", "--check"]), PATIENCE);
+    assert_eq!(output.status.code(), Some(1), "{}", complaint(&output));
+    assert!(complaint(&output).contains("--configuration default"), "{}", complaint(&output));
 }
 
 #[test]

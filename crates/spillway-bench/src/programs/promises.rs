@@ -1,6 +1,7 @@
 //! What SPECIFICATION.md promises of speed, and whether a measurement of the whole suite keeps it. Below what
 //! was measured by as much as such machines differ between two runs.
 
+use super::Extent;
 use super::report::{Configuration, ProgramsReport, Rival};
 
 /// The share of the memory, in percent, at which it is promised.
@@ -9,6 +10,20 @@ const LOCAL_PCT: u64 = 50;
 const MEANS: [(Rival, f64); 2] = [(Rival::Zram, 1.1), (Rival::Ramdisk, 1.4)];
 /// The same over zram, of the worst program.
 const WORST: f64 = 0.5;
+
+/// Whether so much of the suite is enough to tell; else what is missing.
+///
+/// # Errors
+/// The flag that leaves out what the promises are about.
+pub fn can_be_checked(extent: &Extent) -> Result<(), String> {
+    if !extent.shares.contains(&LOCAL_PCT) {
+        return Err(format!("the promises are about --local {LOCAL_PCT}, which is left out"));
+    }
+    if !extent.configurations.contains(&Configuration::Default) {
+        return Err("the promises are about --configuration default, which is left out".to_owned());
+    }
+    Ok(())
+}
 
 /// The promises that a measurement does not keep, in words; all of them where it has not measured what they
 /// are about.
@@ -66,6 +81,21 @@ mod tests {
                 "1.06 times as fast as swap on a RAM disk at 50%, promised 1.4",
             ]
         );
+    }
+
+    #[test]
+    fn what_leaves_out_what_is_promised_is_not_begun() {
+        let extent = |share, configuration| Extent {
+            quick: true,
+            programs: Vec::new(),
+            shares: vec![75, share],
+            configurations: vec![Configuration::Ram, configuration],
+            repetitions: 1,
+        };
+        assert_eq!(can_be_checked(&extent(50, Configuration::Default)), Ok(()));
+        assert!(can_be_checked(&extent(25, Configuration::Default)).unwrap_err().contains("--local 50"));
+        let without_default = can_be_checked(&extent(50, Configuration::Thread));
+        assert!(without_default.unwrap_err().contains("--configuration default"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Records as bytes: each access as the distance from the one before, so that what repeats compresses.
 
+use spillway_core::page::PAGE_SHIFT;
+
 use super::{TraceError, VALUE_LIMIT};
 use crate::access::{Access, Action};
-
-use spillway_core::page::PAGE_SHIFT;
 
 const KIND_READ: u64 = 0;
 const KIND_WRITE: u64 = 1;

@@ -127,6 +127,11 @@ pub fn run(args: &ProgramsArgs) -> ExitCode {
         Err(error) => return failure(error),
     };
     let extent = args.extent();
+    if let Err(error) = promises::can_be_checked(&extent)
+        && args.check
+    {
+        return failure(format!("--check: {error}"));
+    }
     let mut report = match args.save.as_deref().map(|path| saved(path, &extent)) {
         None => empty_report(&extent),
         Some(Ok(report)) => report,
