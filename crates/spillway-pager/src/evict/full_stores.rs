@@ -19,6 +19,10 @@ impl<K: Kernel> Worker<K> {
         {
             return;
         }
+        if let StoreError::Full { .. } = error {
+            // The last tenth of a small store may go between two looks.
+            self.tell_crowded();
+        }
         if self.at.run.first_time(WARNED_STORE_FAILED) {
             K::tell(&format!("{error}; what cannot be stored stays local, and nothing stored is lost"));
         }
@@ -56,13 +60,20 @@ impl<K: Kernel> Worker<K> {
             self.engine.stores_full.store(false, Ordering::Relaxed);
             return false;
         }
-        if self.at.run.first_time(WARNED_STORE_CROWDED) {
+        self.tell_crowded();
+        true
+    }
+
+    /// Says once in a run that the last store comes to its end, before that is reached.
+    fn tell_crowded(&self) {
+        if let Some(last) = self.at.stores.last()
+            && self.at.run.first_time(WARNED_STORE_CROWDED)
+        {
             K::tell(&format!(
                 "store {} is 90% full: give it a larger size, or name a further --store",
                 last.store.uri()
             ));
         }
-        true
     }
 
     /// Frees the slots that hold copies of local pages. True when there were any.
