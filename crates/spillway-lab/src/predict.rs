@@ -1,6 +1,6 @@
 //! How often the pager would fetch, by a memory trace of the program ([`crate::trace`]) and the replacement
 //! that the pager has. An estimate: single pages, no time, one thread's accesses after another's as the trace
-//! has their chunks, and no access of the kernel's.
+//! has their chunks, and of the kernel's accesses those that the trace has.
 
 use std::collections::HashMap;
 use std::io::Read;

@@ -11,7 +11,7 @@ const MEANS: [(Rival, f64); 2] = [(Rival::Zram, 1.1), (Rival::Ramdisk, 1.4)];
 /// The same over zram, of the worst program.
 const WORST: f64 = 0.5;
 
-/// Whether so much of the suite is enough to tell; else what is missing.
+/// Whether a measurement of this extent can tell if the promises are kept.
 ///
 /// # Errors
 /// The flag that leaves out what the promises are about.
