@@ -82,6 +82,11 @@ bitflags! {
         const WP_ASYNC = 1 << 15;
         /// Moving pages between addresses (6.8).
         const MOVE = 1 << 16;
+        /// Protection against reads and writes, which tells who is used (7.2). A range has this or write
+        /// protection, not both.
+        const READ_WRITE_PROTECT = 1 << 17;
+        /// The same, lifted by the kernel itself; PAGEMAP_SCAN tells what was used since (7.2).
+        const READ_WRITE_PROTECT_ASYNC = 1 << 18;
     }
 }
 

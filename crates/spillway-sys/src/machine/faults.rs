@@ -55,7 +55,7 @@ const fn unneeded(bit: Features, name: &'static str, why: &'static str) -> Featu
 }
 
 #[rustfmt::skip]
-const FEATURES: [FeatureUse; 17] = [
+const FEATURES: [FeatureUse; 19] = [
     needed(Features::PAGEFAULT_FLAG_WP, "uffd-wp",
         "writes to a page on its way out are seen", "writes to a page on its way out would be lost"),
     needed(Features::MOVE, "uffd-move",
@@ -70,6 +70,10 @@ const FEATURES: [FeatureUse; 17] = [
         "written pages can be found without a fault", "written pages can be found by faults only"),
     useful(Features::WP_UNPOPULATED, "uffd-wp-unpopulated",
         "absent pages can be write-protected", "absent pages cannot be write-protected"),
+    unneeded(Features::READ_WRITE_PROTECT, "uffd-rwp",
+        "not used: a range has this or uffd-wp, which the pager needs"),
+    unneeded(Features::READ_WRITE_PROTECT_ASYNC, "uffd-rwp-async",
+        "not used: what is in use is read from accessed bits"),
     unneeded(Features::EXACT_ADDRESS, "uffd-exact-address", "not needed: the page is known anyway"),
     unneeded(Features::EVENT_FORK, "uffd-event-fork", "not needed: hooks see fork"),
     unneeded(Features::EVENT_REMAP, "uffd-event-remap", "not needed: hooks see mremap"),
