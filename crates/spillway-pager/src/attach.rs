@@ -23,6 +23,7 @@ use crate::kernel::message;
 use crate::process::attachment::{Attachment, OpenStore};
 use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
+use crate::run::known_sites::KnownSites;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::FaultMode;
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
@@ -60,6 +61,9 @@ pub enum AttachError {
 fn kernel(what: &'static str) -> impl Fn(Errno) -> AttachError {
     move |error| AttachError::Kernel(what, error)
 }
+
+/// Redirects libc's system calls, by what is known of them, and returns how many; or why not, in words.
+pub type PatchCalls<'a> = &'a dyn Fn(KnownSites<'_>) -> Result<usize, String>;
 
 /// What a process needs to start its pager threads, made once before the program runs and inherited by
 /// children.
@@ -185,11 +189,12 @@ impl Startup {
     /// Starts the pager and waits until it works. On an ordinary thread, before the program's main.
     ///
     /// `patch_calls` has libc's own system calls be made by jumps and returns how many places that are. It is
-    /// called in inline mode, while the pager has one thread, which waits in code of ours.
+    /// called in inline mode, while the pager has one thread, which waits in code of ours, and told what
+    /// another program of the run has found out.
     ///
     /// # Errors
     /// Why the process cannot be managed, in words: see [`AttachError`].
-    pub fn attach(&'static self, patch_calls: &dyn Fn() -> Result<usize, String>) -> Result<(), String> {
+    pub fn attach(&'static self, patch_calls: PatchCalls<'_>) -> Result<(), String> {
         self.start_and_wait(patch_calls)
     }
 
@@ -203,10 +208,10 @@ impl Startup {
             *forked = Some(Child::from_word(child));
         }
         self.outcome.store(PENDING, Ordering::Release);
-        self.start_and_wait(&|| Ok(0))
+        self.start_and_wait(&|_| Ok(0))
     }
 
-    fn start_and_wait(&'static self, patch_calls: &dyn Fn() -> Result<usize, String>) -> Result<(), String> {
+    fn start_and_wait(&'static self, patch_calls: PatchCalls<'_>) -> Result<(), String> {
         // In thread mode a forked child makes no more calls than it must: there may be a filter.
         let mut limit = None;
         let inherited = self.inline().map_or(&[][..], Inline::descriptors);
@@ -219,10 +224,12 @@ impl Startup {
             .map_err(|error| format!("the pager's thread cannot be started: {error}"))?;
         self.wait_while(PENDING);
         if self.outcome.load(Ordering::Acquire) == PATCHING {
-            let patched = patch_calls();
-            if let (Ok(count), Some(run)) = (&patched, self.run.get()) {
-                run.count(Counter::PatchedSites, *count as u64);
-            }
+            // The pager's thread has mapped the run's state before it asked.
+            let patched = self.run.get().map_or(Ok(()), |run| {
+                let count = patch_calls(run.known_sites())?;
+                run.count(Counter::PatchedSites, count as u64);
+                Ok::<_, String>(())
+            });
             self.settle(PENDING);
             self.wait_while(PENDING);
             patched?;

@@ -39,3 +39,16 @@ fn few_calls_of_libc_come_as_a_signal() {
     // Of half a million.
     assert!(stats.count("calls_by_signal") < 1000, "{}", stats.0);
 }
+
+#[test]
+fn a_runs_later_programs_have_as_many_jumps_as_its_first() {
+    let sites = |script: &str| {
+        let launch = Launch::local_mib(64);
+        let mut command = launch.command("sh");
+        launch.run(command.args(["-c", script]).env("SPILLWAY_FAULT_MODE", "inline")).success();
+        launch.stats().count("patched_call_sites")
+    };
+    let first = sites(":");
+    assert!(first >= 100, "{first}");
+    assert_eq!(sites("/bin/true; /bin/true; exec /bin/true"), 4 * first);
+}

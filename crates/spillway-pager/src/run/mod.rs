@@ -1,6 +1,7 @@
 //! One run: what its processes share, and the supervisor beside them.
 //!
 //! - [`state`]: the memory file of atomics that all processes map;
+//! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
 //! - [`told_uses`]: what it tells processes of their own use;
@@ -9,6 +10,7 @@
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
 //! nobody, and the supervisor can give back whatever the dead process held.
 
+pub mod known_sites;
 pub mod program;
 pub mod rendezvous;
 pub mod report;

@@ -17,6 +17,8 @@ use spillway_core::page_word::MAX_SLOTS;
 use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
+use crate::run::known_sites::{self, KnownSites};
+
 /// Processes that one run may have at a time.
 pub const MAX_PROCESSES: usize = 1024;
 
@@ -139,6 +141,7 @@ pub struct RunState {
 #[derive(Clone, Copy)]
 struct Layout {
     slots: usize,
+    known_sites: usize,
     processes: usize,
     slab_used: usize,
     references: usize,
@@ -152,14 +155,15 @@ impl Layout {
     fn new(slots: u32) -> Self {
         let slots = slots as usize;
         let pages = |bytes: usize| bytes.next_multiple_of(PAGE_SIZE);
-        let processes = pages((HEADER_WORDS + COUNTERS + latency::BUCKETS) * 8);
+        let known_sites = pages((HEADER_WORDS + COUNTERS + latency::BUCKETS) * 8);
+        let processes = known_sites + pages(known_sites::WORDS * 8);
         let slab_used = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
         let held = contents + pages(slots * 16);
         let held_bytes = pages(slots.div_ceil(64) * 8);
         let total = held + held_bytes * MAX_PROCESSES;
-        Self { slots, processes, slab_used, references, contents, held, held_bytes, total }
+        Self { slots, known_sites, processes, slab_used, references, contents, held, held_bytes, total }
     }
 }
 
@@ -288,6 +292,12 @@ impl RunState {
             buckets: self.memory.atomics_u64((HEADER_WORDS + COUNTERS) * 8, latency::BUCKETS),
             max_ns: self.header(MAX_LATENCY_AT),
         }
+    }
+
+    /// What the run's programs have found in libc's code.
+    #[must_use]
+    pub fn known_sites(&self) -> KnownSites<'_> {
+        KnownSites::new(self.memory.atomics_u64(self.layout.known_sites, known_sites::WORDS))
     }
 
     /// True the first time that it is asked for this bit, for warnings that are given once a run.

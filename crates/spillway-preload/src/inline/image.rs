@@ -16,6 +16,7 @@ pub struct Image {
     /// The bytes of its code.
     pub code: &'static [u8],
     functions: Option<Functions>,
+    notes: &'static [u8],
 }
 
 /// The index of a library's unwind information.
@@ -34,6 +35,7 @@ struct Segments {
     index: Range<usize>,
     /// The segment that the index is in.
     around_index: Range<usize>,
+    notes: Range<usize>,
 }
 
 impl Image {
@@ -42,7 +44,7 @@ impl Image {
         let mut segments = Segments { within: find(c"syscall").ok()?, ..Segments::default() };
         // SAFETY: the callback gets a pointer to `segments`, which outlives the call.
         unsafe { libc::dl_iterate_phdr(Some(look_at), std::ptr::from_mut(&mut segments).cast()) };
-        let Segments { code, index, around_index, .. } = segments;
+        let Segments { code, index, around_index, notes, .. } = segments;
         // SAFETY: mapped for reading as long as libc is.
         let read = |range: &Range<usize>| unsafe { code_at(range.start, range.len()) };
         let bases = BaseAddresses::default()
@@ -58,12 +60,29 @@ impl Image {
         let frames = EhFrame::new(read(&(frames_at..around_index.end)), LittleEndian);
         let bases = bases.set_eh_frame(frames_at as u64);
         let functions = Some(Functions { index: parsed, frames, bases });
-        Some(Self { start: code.start, code: read(&code), functions })
+        Some(Self { start: code.start, code: read(&code), functions, notes: read(&notes) })
     }
 
     #[cfg(test)]
     pub fn of_test(start: usize, code: &[u8]) -> Self {
-        Self { start, code: code.to_vec().leak(), functions: None }
+        Self { start, code: code.to_vec().leak(), functions: None, notes: &[] }
+    }
+
+    /// What its linker named it by, which no other library has (the GNU build ID); `None` where it has none.
+    pub fn build_id(&self) -> Option<&'static [u8]> {
+        const BUILD_ID: u32 = 3;
+        let mut rest = self.notes;
+        loop {
+            let word = |at: usize| Some(u32::from_le_bytes(rest.get(at..at + 4)?.try_into().ok()?));
+            let (name_bytes, bytes, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+            let name_end = 12_usize.checked_add(name_bytes)?;
+            let start = name_end.checked_next_multiple_of(4)?;
+            let end = start.checked_add(bytes)?;
+            if kind == BUILD_ID && rest.get(12..name_end)? == b"GNU\0" {
+                return rest.get(start..end);
+            }
+            rest = rest.get(end.checked_next_multiple_of(4)?..)?;
+        }
     }
 
     /// The function that an address lies in.
@@ -94,10 +113,45 @@ unsafe extern "C" fn look_at(
     let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
     let Some(code) = loaded().map(range).find(|part| part.contains(&segments.within)) else { return 0 };
     let index = headers.iter().find(|header| header.p_type == libc::PT_GNU_EH_FRAME).map(range);
+    let notes =
+        headers.iter().find(|header| header.p_type == libc::PT_NOTE && header.p_align == 4).map(range);
     let around =
         index.as_ref().and_then(|index| loaded().map(range).find(|part| part.contains(&index.start)));
     if let (Some(index), Some(around_index)) = (index, around) {
         (segments.code, segments.index, segments.around_index) = (code, index, around_index);
+        segments.notes = notes.unwrap_or_default();
     }
     1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build_id(notes: &[u8]) -> Option<&'static [u8]> {
+        Image { notes: notes.to_vec().leak(), ..Image::of_test(0, &[]) }.build_id()
+    }
+
+    #[test]
+    fn a_library_is_told_by_its_build_id() {
+        let note = |kind: u8, bytes: &[u8]| {
+            let head = [4, 0, 0, 0, bytes.len() as u8, 0, 0, 0, kind, 0, 0, 0];
+            let padding = vec![0; bytes.len().next_multiple_of(4) - bytes.len()];
+            [&head[..], b"GNU\0", bytes, &padding].concat()
+        };
+        let notes = [note(1, &[9; 6]), note(3, &[1, 2, 3])].concat();
+        assert_eq!(build_id(&notes), Some(&[1, 2, 3][..]));
+        assert_eq!(build_id(&note(1, &[9; 16])), None);
+        let cut_off = (0..notes.len() - 1).map(|end| build_id(&notes[..end]));
+        assert_eq!(cut_off.flatten().count(), 0);
+        let mut endless = notes;
+        endless[4..8].fill(0xFF);
+        assert_eq!(build_id(&endless), None);
+    }
+
+    #[test]
+    fn this_libc_has_one() {
+        let image = Image::of_libc().unwrap();
+        assert!(image.build_id().is_some_and(|id| id.len() >= 8));
+    }
 }

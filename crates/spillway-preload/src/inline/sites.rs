@@ -11,12 +11,15 @@ use iced_x86::{
 };
 use memchr::memchr3_iter;
 use memchr::memmem::Finder;
+use spillway_pager::run::known_sites::{KnownSites, library_hash};
 use spillway_sys::call_stubs::{self, JUMP_BYTES, MOST_MOVED_BYTES, Site};
 use spillway_sys::dispatch;
 
 use super::image::Image;
 
 const SYSCALL: [u8; 2] = [0x0F, 0x05];
+/// Of a word that names a site: its place in the code. The rest is its length.
+const OFFSET_BITS: u32 = 48;
 /// A short jump has two bytes and leads to at most 128 bytes from its end.
 const SHORT_REACH: usize = 130;
 
@@ -27,11 +30,20 @@ struct Movable {
 }
 
 /// Has libc's system calls be made by jumps where that can be, and returns how many. No other thread runs in
-/// libc.
-pub fn patch() -> Result<usize, String> {
+/// libc. The run's first program looks for them, the others take what it found.
+pub fn patch(known: KnownSites<'_>) -> Result<usize, String> {
     let Some(image) = Image::of_libc() else { return Ok(0) };
     dispatch::find_own_code().map_err(|error| format!("its own code was not found: {error}"))?;
-    let found = find(&image);
+    // Not by its code, in which the way to syscall(2) has been changed already.
+    let library = image.build_id().map(library_hash);
+    let known_words = library.and_then(|library| known.find(library));
+    let found = known_words.and_then(|words| remembered(&image, &words)).unwrap_or_else(|| {
+        let found = find(&image);
+        if let Some(library) = library {
+            known.note(library, &words(&image, &found));
+        }
+        found
+    });
     let sites: Vec<Site> = found.iter().map(|movable| movable.site).collect();
     let mut encode = |site: &Site, at: usize| {
         let index = found.binary_search_by_key(&site.address, |movable| movable.site.address).ok()?;
@@ -43,6 +55,38 @@ pub fn patch() -> Result<usize, String> {
     // SAFETY: libc's code is never unmapped, and nobody runs in it; the sites are as `find` promises.
     unsafe { call_stubs::patch(&range, &sites, &mut encode) }
         .map_err(|error| format!("the kernel refused to redirect libc's system calls: {error}"))
+}
+
+/// A site's place in the code, and how far behind it the next instruction is that stays.
+fn words(image: &Image, found: &[Movable]) -> Vec<u64> {
+    let word = |&Site { address, next, .. }: &Site| {
+        (address - image.start) as u64 | ((next - address) as u64) << OFFSET_BITS
+    };
+    found.iter().map(|movable| word(&movable.site)).collect()
+}
+
+/// The sites that another program has found in the same library; `None` where one of them is none.
+fn remembered(image: &Image, words: &[u64]) -> Option<Vec<Movable>> {
+    words.iter().map(|&word| remembered_site(image, word)).collect()
+}
+
+fn remembered_site(image: &Image, word: u64) -> Option<Movable> {
+    let offset = usize::try_from(word & ((1 << OFFSET_BITS) - 1)).ok()?;
+    let next = offset.checked_add(usize::try_from(word >> OFFSET_BITS).ok()?)?;
+    let code = image.code.get(offset..)?;
+    let mut instructions = Vec::new();
+    for instruction in Decoder::with_ip(64, code, (image.start + offset) as u64, DecoderOptions::NONE) {
+        instructions.push(instruction);
+        if instruction.is_invalid() || instruction.ip() as usize >= image.start + next {
+            break;
+        }
+    }
+    let (first, after) = instructions.split_first()?;
+    let movable = match first.code() {
+        Code::Syscall => movable(first, after)?,
+        _ => movable_with(first, after.first().filter(|second| second.code() == Code::Syscall)?)?,
+    };
+    (movable.site.next == image.start + next).then_some(movable)
 }
 
 /// In the order of their addresses.
@@ -239,6 +283,27 @@ mod tests {
         assert_eq!(sites(&[0x0F, 0x05, 0x5A, 0x90, 0x90, 0x90, 0xC3]), [0_usize; 0]);
         assert_eq!(sites(&[0x0F, 0x05, 0x0F, 0x94, 0xC0, 0x31, 0xC0, 0xC3]), [0_usize; 0]);
         assert_eq!(sites(&[0x0F, 0x05, 0x85, 0xC0, 0x0F, 0x94, 0xC0, 0xC3]), [0]);
+    }
+
+    #[test]
+    fn what_one_program_found_another_finds_again_in_the_same_code_alone() {
+        // The wrapper, then mov eax, 110; syscall; ret
+        let code: Vec<u8> = [&WRAPPER[..], &[0xB8, 110, 0, 0, 0, 0x0F, 0x05, 0xC3]].concat();
+        let image = Image::of_test(START, &code);
+        let found = movable_in(&code, START);
+        assert_eq!(found.len(), 2);
+        let words = words(&image, &found);
+        let again = remembered(&image, &words).unwrap();
+        for (one, other) in found.iter().zip(&again) {
+            assert_eq!((one.site.address, one.site.next), (other.site.address, other.site.next));
+            assert_eq!((one.site.number, &one.moved), (other.site.number, &other.moved));
+        }
+        // Elsewhere, shorter, longer, and beyond the code.
+        let wrong =
+            [words[0] + 1, words[0] - (1 << OFFSET_BITS), words[0] + (4 << OFFSET_BITS), 1 << 40, u64::MAX];
+        for word in wrong {
+            assert!(remembered(&image, &[words[1], word]).is_none(), "{word:#x}");
+        }
     }
 
     #[test]
