@@ -188,6 +188,8 @@ fn feature(known: &FeatureUse, features: Features) -> Check {
         Check::ok(name, "yes", present)
     } else if essential {
         Check::missing(name, "no", absent).remedy(KERNEL_REMEDY)
+    } else if present == absent {
+        Check::ok(name, "no", absent)
     } else {
         Check::warn(name, "no", absent)
     };
