@@ -280,7 +280,7 @@ impl Replacement {
         self.inactive.peek(&self.pool)
     }
 
-    /// [`Config::inactive_pages`].
+    /// [`Config::inactive_pages`], by this replacement's settings.
     #[must_use]
     pub fn inactive_target(&self, local_pages: usize) -> usize {
         self.config.inactive_pages(local_pages)

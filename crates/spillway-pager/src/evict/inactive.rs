@@ -4,8 +4,8 @@
 //!
 //! - *Length.* Frames in use are inactive pages, and pages under write-back. An eviction unmaps as many pages
 //!   as make the queue longer by a batch than it should be, and a batch leaves from its head: what is beyond
-//!   its length. While it is shorter than that, two batches are unmapped for one that leaves, so it grows
-//!   without a pause.
+//!   its length. At most 16 batches are unmapped at a time, so that no fault waits for a queue
+//!   to be filled from its beginning, or anew after its pages were touched.
 //! - *What leaves.* A page that was write-protected until it was unmapped is as its slot has it, and is gone
 //!   without a look at it. Others are compared and written ([`super::write_back`]).
 //! - *The limit.* An inactive page is charged as it was while it was mapped. Room comes of what leaves.
@@ -23,8 +23,12 @@ use spillway_policy::fault_trace::{Event, Left, Traced};
 use spillway_policy::use_history::UseHistory;
 
 use crate::kernel::Kernel;
+use crate::process::in_flight::Pace;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
+
+/// Of two batches each.
+const MOST_ROUNDS: usize = 8;
 
 impl<K: Kernel> Worker<K> {
     /// The inactive queue has a length.
@@ -39,10 +43,22 @@ impl<K: Kernel> Worker<K> {
     }
 
     fn refill_inactive(&mut self) {
+        let rounds = if self.pace == Pace::Batch { MOST_ROUNDS } else { 1 };
+        for _ in 0..rounds {
+            let before = self.engine.frames.full_count();
+            self.unmap_for_queue(before);
+            if self.engine.frames.full_count() <= before {
+                return;
+            }
+        }
+    }
+
+    /// Unmaps what a queue of `length` lacks, and a batch more; two batches at most.
+    fn unmap_for_queue(&mut self, length: usize) {
         let local_pages = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
         let batch = self.batch_pages();
         let full = self.engine.inactive_target(local_pages) + batch;
-        let wanted = full.saturating_sub(self.engine.frames.full_count()).min(2 * batch);
+        let wanted = full.saturating_sub(length).min(2 * batch);
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
         self.read_uses(&victims);
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);

@@ -6,9 +6,10 @@ use spillway_core::page_word::{PageInfo, PageState, Queue};
 use spillway_core::transitions::unmapped;
 use spillway_policy::use_history::UseHistory;
 use spillway_sys::memory::Outsiders;
+use spillway_sys::ranges::{FrameRange, TargetRange};
 
 use crate::kernel::{Kernel, planted};
-use crate::pages::address::target;
+use crate::pages::address::{address_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
@@ -59,7 +60,7 @@ impl<K: Kernel> Worker<K> {
         let to = self.engine.frames.range(frame, count);
         let from = target(run[0].0, count);
         let kernel = &self.at.kernel;
-        let moved = match kernel.move_to_frames(to, from) {
+        let moved = match self.move_as_protected(to, from, run) {
             // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What
             // then still cannot is pinned: a device may write to it whatever the page table says.
             Err(Errno::BUSY) if !*is_own => {
@@ -75,6 +76,27 @@ impl<K: Kernel> Worker<K> {
             other => other?,
         };
         Ok(moved / PAGE_SIZE)
+    }
+
+    /// Moves pages, those that are clean as clean: whoever ends a registration, which lifts protection, waits
+    /// meanwhile, or has been here before.
+    fn move_as_protected(
+        &self,
+        to: FrameRange<'_>,
+        from: TargetRange,
+        run: &mut [(u64, PageInfo)],
+    ) -> rustix::io::Result<usize> {
+        let epoch = self.engine.epoch();
+        let _regions = run.iter().any(|(_, info)| info.is_clean(epoch)).then(|| {
+            let regions = self.engine.regions();
+            for (page_number, info) in run.iter_mut() {
+                if !regions.contains(address_of(*page_number)) {
+                    *info = info.with_protection(None);
+                }
+            }
+            regions
+        });
+        self.at.kernel.move_to_frames(to, from)
     }
 
     /// From here on the program may write to the pages.
@@ -126,13 +148,14 @@ impl<K: Kernel> Worker<K> {
                 }
             }
             Errno::INVAL if self.nothing_is_pinned() || planted!(K, "copied-out-though-pinned") => {
+                // Nobody knows what it is protected from by then.
+                let info = info.with_protection(None);
                 if self.copy_out(page_number, frame) {
                     self.to_inactive(page_number, info, frame);
                 } else {
                     // What was copied may lie there.
                     self.engine.frames.discard(&self.at.kernel, &mut [frame]);
-                    // It may be written to again.
-                    self.refuse_eviction(page_number, info.with_protection(None));
+                    self.refuse_eviction(page_number, info);
                 }
             }
             _ => {
