@@ -145,6 +145,12 @@ impl Fifo {
         Ok(())
     }
 
+    /// What is at the head.
+    #[must_use]
+    pub fn peek(&self, pool: &Pool) -> Option<Entry> {
+        (self.len > 0).then(|| Entry::decode(pool.words[at(self.head, self.head_at)]))
+    }
+
     /// Takes from the head.
     pub fn pop(&mut self, pool: &mut Pool) -> Option<Entry> {
         if self.len == 0 {
@@ -208,7 +214,10 @@ mod tests {
                         prop_assert_eq!(queue.push(&mut pool, entry(n)), Ok(()));
                         model.push_back(entry(n));
                     }
-                    1 => prop_assert_eq!(queue.pop(&mut pool), model.pop_front()),
+                    1 => {
+                        prop_assert_eq!(queue.peek(&pool), model.front().copied());
+                        prop_assert_eq!(queue.pop(&mut pool), model.pop_front());
+                    }
                     2 if n % 50 == 0 => {
                         queue.retain(&mut pool, |entry| entry.page_number % 3 == 0);
                         model.retain(|entry| entry.page_number % 3 == 0);

@@ -68,6 +68,9 @@ pub enum PageState {
         frame: u32,
         /// As for a mapped page.
         slot: Option<u32>,
+        /// It was write-protected until it was unmapped, so its slot holds what its frame does. Never without
+        /// a slot.
+        is_clean: bool,
     },
     /// In its frame, on its way to a slot. Both are the write-back's.
     Writeback {
@@ -109,6 +112,7 @@ const PROACTIVE: u64 = 3;
 const INACTIVE: u64 = 4;
 const WRITEBACK: u64 = 5;
 const POISONED: u64 = 6;
+const INACTIVE_CLEAN: u64 = 7;
 
 /// Frames that a word can name.
 pub const MAX_FRAMES: usize = DETAIL_MASK as usize + 1;
@@ -159,7 +163,9 @@ impl PageState {
             Self::Mapped { proactive, slot, protected_in } => {
                 (if proactive { PROACTIVE } else { ACTIVE }, protected_in.map_or(0, Epoch::get), slot)
             }
-            Self::Inactive { frame, slot } => (INACTIVE, frame, slot),
+            Self::Inactive { frame, slot, is_clean } => {
+                (if is_clean && slot.is_some() { INACTIVE_CLEAN } else { INACTIVE }, frame, slot)
+            }
             Self::Writeback { frame } => (WRITEBACK, frame, None),
             Self::Poisoned { slot } => (POISONED, 0, slot),
         };
@@ -176,7 +182,10 @@ impl PageState {
             (state @ (ACTIVE | PROACTIVE), slot) => {
                 Self::Mapped { proactive: state == PROACTIVE, slot, protected_in: Epoch::new(detail) }
             }
-            (INACTIVE, slot) => Self::Inactive { frame: detail, slot },
+            (INACTIVE, slot) => Self::Inactive { frame: detail, slot, is_clean: false },
+            (INACTIVE_CLEAN, Some(slot)) => {
+                Self::Inactive { frame: detail, slot: Some(slot), is_clean: true }
+            }
             (WRITEBACK, _) => Self::Writeback { frame: detail },
             // A far page without a slot cannot be written here; read as what fails closed.
             (_, slot) => Self::Poisoned { slot },
@@ -248,7 +257,7 @@ impl PageInfo {
             PageState::Mapped { proactive, protected_in, .. } => {
                 PageState::Mapped { proactive, slot: None, protected_in }
             }
-            PageState::Inactive { frame, .. } => PageState::Inactive { frame, slot: None },
+            PageState::Inactive { frame, .. } => PageState::Inactive { frame, slot: None, is_clean: false },
             PageState::Poisoned { .. } => PageState::Poisoned { slot: None },
             other => other,
         };
@@ -395,7 +404,9 @@ mod tests {
             (any::<bool>(), kept(), epochs).prop_map(|(proactive, slot, protected_in)| {
                 PageState::Mapped { proactive, slot, protected_in }
             }),
-            (frames(), kept()).prop_map(|(frame, slot)| PageState::Inactive { frame, slot }),
+            (frames(), kept(), any::<bool>()).prop_map(|(frame, slot, is_clean)| {
+                PageState::Inactive { frame, slot, is_clean: is_clean && slot.is_some() }
+            }),
             frames().prop_map(|frame| PageState::Writeback { frame }),
             kept().prop_map(|slot| PageState::Poisoned { slot }),
         ]

@@ -77,10 +77,10 @@ pub fn is_queued_inactive(info: PageInfo, generation: u8) -> bool {
     info.generation == generation && info.queue() == Some(Queue::Inactive)
 }
 
-/// The mapped page once it lies unmapped in `frame`.
+/// The mapped page once it lies unmapped in `frame`; `epoch` is the present one, by which it may be clean.
 #[must_use]
-pub fn unmapped(info: PageInfo, frame: u32) -> PageInfo {
-    info.queued_as(PageState::Inactive { frame, slot: info.slot() })
+pub fn unmapped(info: PageInfo, frame: u32, epoch: Epoch) -> PageInfo {
+    info.queued_as(PageState::Inactive { frame, slot: info.slot(), is_clean: info.is_clean(epoch) })
 }
 
 /// What became of a write-back.
@@ -191,7 +191,7 @@ mod races {
             }
             let contents = self.mapped.lock().unwrap().take();
             *self.frame.lock().unwrap() = contents;
-            self.unlock(unmapped(info, 7));
+            self.unlock(unmapped(info, 7, Epoch::MIN));
         }
 
         fn write_back(&self) {

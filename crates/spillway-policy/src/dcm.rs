@@ -22,8 +22,10 @@ pub struct Config {
     pub random_promotion: f64,
     /// Share of the mapped pages that the proactive queue may hold before its head moves to the active queue.
     pub proactive_share: f64,
-    /// Share of the local limit that lies in the inactive queue, local but unmapped, beyond the batch on its
-    /// way out.
+    /// Share of the local pages that lies in the inactive queue, local but unmapped: every page that leaves
+    /// passes through it, and a touch there is a re-reference, which takes it to the proactive queue without
+    /// a fetch (3.2). At 0 nothing waits there: what has not changed is dropped where it lies, and the rest
+    /// is unmapped to be written at once.
     pub inactive_share: f64,
     /// A far page that comes back before this share of the local limit has left behind it goes straight to
     /// the proactive queue. Not the paper's, whose inactive queue tells such pages apart at the price of
@@ -70,6 +72,12 @@ impl Config {
         ];
         let wrong = settings.into_iter().find(|(_, value, most)| !(0.0..=*most).contains(value));
         wrong.map_or(Ok(()), |(name, value, most)| Err(OutOfRange { name, value, most }))
+    }
+
+    /// How many of `local_pages` lie in the inactive queue.
+    #[must_use]
+    pub fn inactive_pages(&self, local_pages: usize) -> usize {
+        (local_pages as f64 * self.inactive_share) as usize
     }
 }
 
@@ -266,10 +274,16 @@ impl Replacement {
         self.inactive.len()
     }
 
-    /// How long the inactive queue should be under a limit of `local_pages`.
+    /// What [`Self::next_inactive`] would give.
+    #[must_use]
+    pub fn peek_inactive(&self) -> Option<Entry> {
+        self.inactive.peek(&self.pool)
+    }
+
+    /// [`Config::inactive_pages`], by this replacement's settings.
     #[must_use]
     pub fn inactive_target(&self, local_pages: usize) -> usize {
-        (local_pages as f64 * self.config.inactive_share) as usize
+        self.config.inactive_pages(local_pages)
     }
 
     /// Drops the entries that no longer speak of a page in their queue.

@@ -25,6 +25,9 @@ impl UseHistory {
     /// A page that is not to be thought of for a while: as if each of the last scans had found it used.
     pub const IN_USE: Self = Self(!SCANS | 2);
 
+    /// A page that was seen to be used just now: as if the last scan, and no other, had found it used.
+    pub const USED_LAST: Self = Self(LAST | 2);
+
     /// As a word of a table keeps it.
     #[must_use]
     pub const fn to_byte(self) -> u8 {

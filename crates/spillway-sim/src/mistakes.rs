@@ -73,5 +73,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("head-settled-twice", "the head of an elastic block is unlocked again as it was before it came"),
     mistake("block-outlives-its-region", "a region that goes leaves blocks that reach into it"),
     mistake("reduce-forgets-a-member", "an elastic block is taken apart but for its last page"),
+    mistake("touched-page-stays-inactive", "a touched inactive page is still written back and freed"),
+    mistake("unmapped-page-taken-for-clean", "an unmapped page counts as unchanged because it has a slot"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

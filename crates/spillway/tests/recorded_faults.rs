@@ -36,24 +36,27 @@ fn lines(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// In both fault modes.
+/// In both fault modes, with an inactive queue and without.
 #[test]
 fn a_replay_gives_each_answer_that_the_live_pager_had() {
     let folder = tempfile::tempdir().unwrap();
-    let (lines, trace) = (lines(folder.path()), folder.path().join("faults"));
-    for mode in ["thread", "inline"] {
-        let options = ["run", "--local", "8M", "--store", "ram:", "--fault-mode", mode, "--record"];
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (lines, trace, config) = (lines(folder.path()), path("faults"), path("run.toml"));
+    for (mode, share) in [("thread", "0.0"), ("inline", "0.0"), ("thread", "0.2"), ("inline", "0.2")] {
+        fs::write(&config, format!("[replacement]\ninactive_share = {share}\n")).unwrap();
+        let options = ["run", "--local", "8M", "--store", "ram:", "--fault-mode", mode];
+        let files = ["--config", &config, "--record", &trace];
         let program = ["--", "sort", "--parallel=2", "-S", "32M", "-o", "/dev/null", &lines];
-        let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
-        arguments.push(trace.as_os_str());
-        arguments.extend(program.iter().map(OsStr::new));
-        let output = spillway(&arguments);
+        let output = spillway(&[&options[..], &files, &program].concat());
         assert!(output.status.success(), "{}", stderr(&output));
-        let replayed = replayed(&trace);
+        let replayed = replayed(Path::new(&trace));
         let number = |part: &str, of: &str| replayed[part][of].as_u64().unwrap();
         assert!(number("came", "fetched") > 100 && number("left", "stored") > 100, "{replayed}");
         assert_eq!(replayed["is_whole"], true);
         assert!(replayed["calls"].as_u64().unwrap() > 2000, "{replayed}");
+        if share != "0.0" {
+            assert!(number("faults", "inactive") > 100, "{replayed}");
+        }
     }
 }
 

@@ -24,8 +24,12 @@ impl<K: Kernel> Worker<K> {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
-        let unmapped = self.fill_inactive();
-        let freed = if self.may_write() { unmapped + self.write_back_batch() } else { unmapped };
+        let freed = if self.keeps_inactive() {
+            self.turn_inactive_over()
+        } else {
+            let unmapped = self.fill_inactive();
+            if self.may_write() { unmapped + self.write_back_batch() } else { unmapped }
+        };
         self.settle_left();
         if self.is_scan_due() {
             self.at.wake_evictor();
@@ -34,7 +38,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Far away, writing takes longer than a read: the evictor does it.
-    fn may_write(&self) -> bool {
+    pub(crate) fn may_write(&self) -> bool {
         self.pace == Pace::Batch || self.at.low_headroom_pages == 0
     }
 
@@ -51,15 +55,11 @@ impl<K: Kernel> Worker<K> {
         self.engine.unneeded_slots().len().clamp(TRIED_WITHOUT_ROOM, most)
     }
 
-    /// Unmaps the oldest mapped pages until the inactive queue has its length again. Returns how many were
-    /// evicted at once.
+    /// Evicts what can go at once of the oldest mapped pages, and unmaps the others, which are written next.
+    /// Returns how many went at once.
     fn fill_inactive(&mut self) -> usize {
-        let local = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
-        let (length, target) = {
-            let replacement = self.engine.replacement();
-            (replacement.inactive_len(), replacement.inactive_target(local).max(BATCH_PAGES))
-        };
-        let wanted = target.saturating_sub(length).min(self.batch_pages());
+        let length = self.engine.replacement().inactive_len();
+        let wanted = BATCH_PAGES.saturating_sub(length).min(self.batch_pages());
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
         self.read_uses(&victims);
         let dropped = self.drop_clean(&mut victims);
@@ -72,14 +72,12 @@ impl<K: Kernel> Worker<K> {
         if in_place {
             return dropped + self.evict_in_place(&victims);
         }
-        for run in victims.chunk_by(|(a, _), (b, _)| *b == *a + 1) {
-            self.unmap_run(run);
-        }
+        self.unmap(&mut victims);
         dropped
     }
 
     /// Locks up to `wanted` mapped pages that the policy gives up.
-    fn take_victims(&mut self, wanted: usize) -> Vec<(u64, PageInfo)> {
+    pub(crate) fn take_victims(&mut self, wanted: usize) -> Vec<(u64, PageInfo)> {
         let mut victims = Vec::with_capacity(wanted);
         let mut replacement = self.engine.replacement();
         let mut busy = Vec::new();

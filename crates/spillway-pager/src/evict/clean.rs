@@ -51,7 +51,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Notes that a clean page is written to (`true`) or was dropped.
-    fn note_use(&self, page_number: u64, written: bool) {
+    pub(crate) fn note_use(&self, page_number: u64, written: bool) {
         let Some(score) = self.engine.table.writes_of(page_number) else { return };
         let before = score.load(Ordering::Relaxed);
         let next = if written { (before + WRITE_SCORE).min(MOST_SCORE) } else { before.saturating_sub(1) };
@@ -63,6 +63,11 @@ impl<K: Kernel> Worker<K> {
         if info.is_clean(self.engine.epoch()) {
             self.note_use(page_number, true);
         }
+        self.lift_protection(page_number, info)
+    }
+
+    /// The same, where nobody has written to the page.
+    pub(crate) fn lift_protection(&self, page_number: u64, info: PageInfo) -> PageInfo {
         let _ = self.at.kernel.write_protect(target(page_number, 1), false);
         if planted!(K, "protection-lifted-unnoted") {
             return info;

@@ -6,6 +6,7 @@
 //!
 //! - [`blocks`]: elastic blocks leave together;
 //! - [`victim`]: a page on its way;
+//! - [`inactive`]: the queue through which all pass, where it has a length;
 //! - [`in_place`]: the short way, where no thread of the program runs;
 //! - [`full_stores`]: what happens when there is nowhere to write;
 //! - [`scan_clock`]: when it is found out anew which pages are in use;
@@ -24,6 +25,7 @@ pub mod charge;
 pub mod clean;
 pub mod full_stores;
 pub mod in_place;
+pub mod inactive;
 pub mod store;
 pub mod unmap;
 pub(crate) mod victim;

@@ -2,39 +2,49 @@
 
 use rustix::io::Errno;
 use spillway_core::page::PAGE_SIZE;
-use spillway_core::page_word::{PageInfo, Queue};
+use spillway_core::page_word::{PageInfo, PageState, Queue};
 use spillway_core::transitions::unmapped;
 use spillway_policy::use_history::UseHistory;
 use spillway_sys::memory::Outsiders;
+use spillway_sys::ranges::{FrameRange, TargetRange};
 
 use crate::kernel::{Kernel, planted};
-use crate::pages::address::target;
+use crate::pages::address::{address_of, target};
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
+    /// Moves locked pages, in the order of their numbers, into frames.
+    pub(crate) fn unmap(&mut self, victims: &mut [(u64, PageInfo)]) {
+        for run in victims.chunk_by_mut(|(a, _), (b, _)| *b == *a + 1) {
+            self.unmap_run(run);
+        }
+    }
+
     /// Moves neighbouring locked pages into frames.
-    pub(crate) fn unmap_run(&mut self, mut run: &[(u64, PageInfo)]) {
+    fn unmap_run(&mut self, run: &mut [(u64, PageInfo)]) {
         let mut is_own = false;
-        while !run.is_empty() {
-            let Some((frame, count)) = self.engine.frames.take_run(run.len()) else {
-                run.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
+        let mut at = 0;
+        while at < run.len() {
+            let left = &mut run[at..];
+            let Some((frame, count)) = self.engine.frames.take_run(left.len()) else {
+                left.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
                 return;
             };
-            let moved = match self.move_to_frames(run, frame, count, &mut is_own) {
+            let moved = match self.move_to_frames(left, frame, count, &mut is_own) {
                 Ok(moved) => moved,
                 Err(error) => {
-                    self.unmap_by_other_means(run[0], frame, error);
+                    self.unmap_by_other_means(left[0], frame, error);
                     self.engine.frames.give_back(frame + 1, count - 1);
-                    run = &run[1..];
+                    at += 1;
                     continue;
                 }
             };
-            for (i, &(page_number, info)) in run[..moved].iter().enumerate() {
+            for (i, &(page_number, info)) in left[..moved].iter().enumerate() {
                 self.to_inactive(page_number, info, frame + i as u32);
             }
             self.engine.frames.give_back(frame + moved as u32, count - moved);
-            run = &run[moved..];
+            at += moved;
         }
     }
 
@@ -42,7 +52,7 @@ impl<K: Kernel> Worker<K> {
     /// says that the run was made the process's own already.
     fn move_to_frames(
         &self,
-        run: &[(u64, PageInfo)],
+        run: &mut [(u64, PageInfo)],
         frame: u32,
         count: usize,
         is_own: &mut bool,
@@ -50,11 +60,13 @@ impl<K: Kernel> Worker<K> {
         let to = self.engine.frames.range(frame, count);
         let from = target(run[0].0, count);
         let kernel = &self.at.kernel;
-        let moved = match kernel.move_to_frames(to, from) {
+        let moved = match self.move_as_protected(to, from, run) {
             // Shared since a fork, perhaps with nobody any more: made this process's own, they can go. What
             // then still cannot is pinned: a device may write to it whatever the page table says.
             Err(Errno::BUSY) if !*is_own => {
                 *is_own = true;
+                // Writing to a protected page would wait for a handler too.
+                self.lift_protections(run);
                 // Where it fails it has come as far as the page that it failed at. At a page that the program
                 // has discarded past our hooks it would not fail but wait, for a handler that waits for this
                 // thread's words.
@@ -66,6 +78,34 @@ impl<K: Kernel> Worker<K> {
         Ok(moved / PAGE_SIZE)
     }
 
+    /// Moves pages, those that are clean as clean: whoever ends a registration, which lifts protection, waits
+    /// meanwhile, or has been here before.
+    fn move_as_protected(
+        &self,
+        to: FrameRange<'_>,
+        from: TargetRange,
+        run: &mut [(u64, PageInfo)],
+    ) -> rustix::io::Result<usize> {
+        let epoch = self.engine.epoch();
+        let _regions = run.iter().any(|(_, info)| info.is_clean(epoch)).then(|| {
+            let regions = self.engine.regions();
+            for (page_number, info) in run.iter_mut() {
+                if !regions.contains(address_of(*page_number)) {
+                    *info = info.with_protection(None);
+                }
+            }
+            regions
+        });
+        self.at.kernel.move_to_frames(to, from)
+    }
+
+    /// From here on the program may write to the pages.
+    fn lift_protections(&self, run: &mut [(u64, PageInfo)]) {
+        for (page_number, info) in run.iter_mut().filter(|(_, info)| info.protected_in().is_some()) {
+            *info = self.lift_protection(*page_number, *info);
+        }
+    }
+
     /// How many pages of a run are there, from the first on, which is.
     fn pages_there(&self, page_number: u64, pages: usize) -> usize {
         let Some(populated) = self.at.kernel.populated(target(page_number, pages)) else { return 1 };
@@ -75,7 +115,8 @@ impl<K: Kernel> Worker<K> {
 
     fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
         let Some(word) = self.engine.table.find(page_number) else { return };
-        let next = unmapped(info, frame);
+        let next = unmapped(info, frame, self.engine.epoch());
+        let next = if planted!(K, "unmapped-page-taken-for-clean") { as_clean(next) } else { next };
         self.unlock(page_number, word, next);
         self.engine.enqueue(page_number, next);
     }
@@ -107,6 +148,8 @@ impl<K: Kernel> Worker<K> {
                 }
             }
             Errno::INVAL if self.nothing_is_pinned() || planted!(K, "copied-out-though-pinned") => {
+                // Nobody knows what it is protected from by then.
+                let info = info.with_protection(None);
                 if self.copy_out(page_number, frame) {
                     self.to_inactive(page_number, info, frame);
                 } else {
@@ -155,5 +198,15 @@ impl<K: Kernel> Worker<K> {
             let _ = kernel.write_protect(page, false);
         }
         done
+    }
+}
+
+/// For a mistake that is planted.
+fn as_clean(info: PageInfo) -> PageInfo {
+    match info.state {
+        PageState::Inactive { frame, slot, .. } => {
+            PageInfo { state: PageState::Inactive { frame, slot, is_clean: true }, ..info }
+        }
+        _ => info,
     }
 }

@@ -36,22 +36,23 @@ pub const BATCH_PAGES: usize = 64;
 impl<K: Kernel> Worker<K> {
     /// Writes back the pages that have been inactive longest, up to a batch. Returns the frames freed.
     pub(crate) fn write_back_batch(&mut self) -> usize {
-        let mut victims = self.take_inactive(self.batch_pages());
+        let mut freed = Vec::with_capacity(BATCH_PAGES);
+        let mut victims = self.take_inactive(self.batch_pages(), &mut freed);
+        let clean = self.settle_clean(&mut freed);
         if victims.is_empty() {
-            return 0;
+            return clean;
         }
         self.choose_how_kept(&mut victims);
         self.write(&mut victims);
         // Who has a page's word may wait for room: what the other pages give back comes first.
         let mut busy = Vec::new();
-        let mut freed = Vec::with_capacity(victims.len());
         for page in victims {
             match self.try_lock_victim(&page) {
                 Some((word, info)) => self.finish(page, word, info, &mut freed),
                 None => busy.push(page),
             }
         }
-        let mut count = self.give_back_frames(&mut freed);
+        let mut count = clean + self.give_back_frames(&mut freed);
         for page in busy {
             let Some(word) = self.engine.table.find(page.page_number) else { continue };
             let info = self.lock(word);
@@ -67,7 +68,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Frees frames, and gives the room back that they took. Returns how many.
-    fn give_back_frames(&mut self, freed: &mut Vec<u32>) -> usize {
+    pub(crate) fn give_back_frames(&mut self, freed: &mut Vec<u32>) -> usize {
         let count = freed.len();
         let too_early = planted!(K, "room-given-back-early");
         if too_early {
@@ -82,12 +83,13 @@ impl<K: Kernel> Worker<K> {
         count
     }
 
-    /// Takes the oldest inactive pages into Writeback.
-    fn take_inactive(&mut self, wanted: usize) -> Vec<Victim> {
+    /// Takes the oldest inactive pages into Writeback. Those that are as their slots have them are gone at
+    /// once: `freed` are their frames.
+    fn take_inactive(&mut self, wanted: usize, freed: &mut Vec<u32>) -> Vec<Victim> {
         let mut victims = Vec::with_capacity(wanted);
         let mut busy = Vec::new();
         let mut replacement = self.engine.replacement();
-        while victims.len() < wanted {
+        while victims.len() + freed.len() < wanted {
             let Some(entry) = replacement.next_inactive() else { break };
             let page_number = entry.page_number;
             let Some(word) = self.engine.table.find(page_number) else { continue };
@@ -95,7 +97,14 @@ impl<K: Kernel> Worker<K> {
                 busy.push(entry);
                 continue;
             };
-            let (true, PageState::Inactive { frame, slot }) =
+            let info = match self.let_one_go(entry, word, info, &mut replacement) {
+                Ok(frame) => {
+                    freed.push(frame);
+                    continue;
+                }
+                Err(info) => info,
+            };
+            let (true, PageState::Inactive { frame, slot, .. }) =
                 (is_queued_inactive(info, entry.generation), info.state)
             else {
                 self.unlock(page_number, word, info);
@@ -108,7 +117,7 @@ impl<K: Kernel> Worker<K> {
             victims.push(Victim::new(page_number, Place::Frame(frame), slot));
         }
         for entry in busy {
-            let _ = replacement.enqueue(Queue::Inactive, entry);
+            self.engine.put(&mut replacement, Queue::Inactive, entry);
         }
         victims
     }
@@ -183,7 +192,7 @@ impl<K: Kernel> Worker<K> {
                 } else {
                     let state = match self.remap(page.page_number, frame) {
                         Ok(()) => PageState::Mapped { proactive: false, slot: None, protected_in: None },
-                        Err(_) => PageState::Inactive { frame, slot: None },
+                        Err(_) => PageState::Inactive { frame, slot: None, is_clean: false },
                     };
                     let next = info.queued_as(state);
                     self.unlock(page.page_number, word, next);

@@ -34,7 +34,8 @@ impl<K: Kernel> Worker<K> {
         let page_number = page_number_of(fault.address);
         self.faulting_thread = fault.thread_id;
         self.answered_ns.set(None);
-        if !self.will_overlap(page_number) {
+        let needs_no_room = self.keeps_inactive() && self.is_inactive(page_number);
+        if !needs_no_room && !self.will_overlap(page_number) {
             self.make_room_ahead();
         }
         let served = match engine.table.find_or_make(page_number) {
@@ -118,6 +119,10 @@ impl<K: Kernel> Worker<K> {
             Service::Remap(frame) => {
                 run.count(Counter::FaultsInactive, 1);
                 self.remap(page_number, frame)?;
+                if planted!(K, "touched-page-stays-inactive") {
+                    return Ok(info);
+                }
+                self.note_re_reference(page_number);
                 self.rescue_block(page_number);
                 Ok(re_referenced(info))
             }

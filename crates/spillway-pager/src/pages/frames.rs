@@ -60,6 +60,18 @@ impl Frames {
         self.pool.free_count()
     }
 
+    /// How many hold a page, or are about to.
+    #[must_use]
+    pub fn full_count(&self) -> usize {
+        self.count().saturating_sub(self.pool.free_count())
+    }
+
+    /// All of them, free and full.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.pool.frames()
+    }
+
     /// Neighbouring frames, for the kernel. Panics where they are not among these.
     #[must_use]
     pub fn range(&self, first: u32, count: usize) -> FrameRange<'_> {

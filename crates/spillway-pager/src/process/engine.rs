@@ -149,7 +149,8 @@ impl<K: Kernel> Engine<K> {
     pub fn new(config: EngineConfig) -> Result<Self> {
         let replacement = Replacement::new(config.replacement, config.limit_pages, config.seed)
             .with_victim_window(config.victim_window_pages);
-        let frames = replacement.inactive_target(config.limit_pages) + FREE_RANGES * RANGE_FRAMES;
+        let inactive_pages = config.replacement.inactive_pages(config.limit_pages);
+        let frames = inactive_pages + FREE_RANGES * RANGE_FRAMES;
         Ok(Self {
             table: PageTable::new()?,
             frames: Frames::new(frames.min(MAX_FRAMES / 2))?,
@@ -238,6 +239,17 @@ impl<K: Kernel> Engine<K> {
     /// Which page goes next. Its state is a cache of what the words say.
     pub fn replacement(&self) -> MutexGuard<'_, Traced> {
         K::lock(&self.replacement)
+    }
+
+    /// The inactive queue's share of what is local.
+    pub(crate) fn inactive_share(&self) -> f64 {
+        self.config.replacement.inactive_share
+    }
+
+    /// How many of `local_pages` are to be inactive.
+    pub(crate) fn inactive_target(&self, local_pages: usize) -> usize {
+        let most = self.frames.count().saturating_sub(FREE_RANGES * RANGE_FRAMES);
+        self.config.replacement.inactive_pages(local_pages).min(most)
     }
 
     /// Writes down what happens from now on, for a replay. Before anything does. `settings` are the run's.

@@ -144,10 +144,10 @@ impl Traced {
         self.replacement.inactive_len()
     }
 
-    /// [`Replacement::inactive_target`], which changes no choice.
+    /// [`Replacement::peek_inactive`], which changes no choice.
     #[must_use]
-    pub fn inactive_target(&self, local_pages: usize) -> usize {
-        self.replacement.inactive_target(local_pages)
+    pub fn peek_inactive(&self) -> Option<Entry> {
+        self.replacement.peek_inactive()
     }
 
     /// [`Replacement::for_each_mapped`], which changes no choice.
