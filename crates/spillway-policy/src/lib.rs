@@ -11,6 +11,7 @@
 //!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`use_history`], [`scan_clock`]: what scans of accessed bits say of a page, and when one is due
+//! - [`strides`]: which pages a thread will fault on next
 //! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 
@@ -39,6 +40,7 @@ pub mod policy;
 pub mod registry;
 pub mod scale;
 pub mod scan_clock;
+pub mod strides;
 pub mod swap;
 #[cfg(test)]
 mod testing;
@@ -70,7 +72,8 @@ mod tests {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
         let folders =
-            ["spillway-policy/src", "spillway-policy/src/fault_trace"].map(|name| crates.join(name));
+            ["spillway-policy/src", "spillway-policy/src/fault_trace", "spillway-policy/src/strides"]
+                .map(|name| crates.join(name));
         let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
         for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
             let text = fs::read_to_string(&path).unwrap().to_lowercase();

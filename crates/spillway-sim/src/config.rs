@@ -1,7 +1,10 @@
 //! What a seed means: the machine, the run, the program and everything that goes wrong in one simulated
 //! world.
 
+use spillway_policy::strides::Foresight;
+
 use crate::draws::Draws;
+pub use crate::store_config::{StoreConfig, StoreFaults, StoreKind};
 
 /// In what order tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,64 +21,6 @@ pub enum Strategy {
         /// Turns between two changes, on average.
         change_one_in: u64,
     },
-}
-
-/// What a store is like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreKind {
-    /// The real `ram:`, whose pages are read in place.
-    Ram,
-    /// The real `compressed:`, which fills by bytes.
-    Compressed,
-    /// A model of what answers late and out of order: `file:`, `nbd:`, `shm:`.
-    Remote,
-}
-
-/// One store of the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoreConfig {
-    /// What it is like.
-    pub kind: StoreKind,
-    /// Slots that it offers; of `compressed:` four times the pages of its memory.
-    pub slots: u32,
-    /// How long a request to a remote store takes, at most.
-    pub latency_ns: u64,
-    /// What goes wrong with it.
-    pub faults: StoreFaults,
-}
-
-/// Chances are one in so many requests; 0 for never.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StoreFaults {
-    /// A request takes a thousand times as long.
-    pub stalls_one_in: u64,
-    /// From this request on, all fail for a while.
-    pub fails_at_request: u64,
-    /// For so many requests.
-    pub fails_for_requests: u64,
-    /// From this request on, all fail.
-    pub dies_at_request: u64,
-    /// At this request everything stored is lost, and pages read as zeros.
-    pub emptied_at_request: u64,
-    /// A page is damaged as it is stored.
-    pub damages_one_in: u64,
-    /// A page is not stored although the store says so: it returns the older one.
-    pub forgets_one_in: u64,
-    /// A page is stored in a wrong place.
-    pub misplaces_one_in: u64,
-    /// A write is refused for want of room, though there are slots.
-    pub full_one_in: u64,
-    /// The store has room for so many pages, fewer than slots; 0 where its slots are all it has. As a file on
-    /// a small disk.
-    pub room_pages: u64,
-}
-
-impl StoreFaults {
-    /// Whether it may return what was not stored there.
-    #[must_use]
-    pub fn spoils_pages(&self) -> bool {
-        self.emptied_at_request + self.damages_one_in + self.forgets_one_in + self.misplaces_one_in > 0
-    }
 }
 
 /// What the kernel and the machine do that they may do at any time. Chances are one in so many; 0 for never.
@@ -140,6 +85,8 @@ pub struct Habits {
     pub hold: u64,
     /// A process leaves inline mode.
     pub leave_inline: u64,
+    /// Runs of pages in strides, backwards, and in rounds.
+    pub stride: u64,
     /// Rests of some milliseconds, in which evictors have their turn.
     pub rest: u64,
 }
@@ -183,6 +130,8 @@ pub struct Config {
     pub reserve_pages: u64,
     /// Reads are posted, and room is made while they are under way.
     pub overlap: bool,
+    /// How pages are foreseen that no stream brings.
+    pub strides: Foresight,
     /// What kernel and machine do now and then.
     pub machine: Machine,
     /// What the program does.
@@ -282,6 +231,7 @@ impl Config {
             victim_window_pages: draws.pick(&[0, 64, 256]),
             reserve_pages: draws.pick(&[0, 128, 1024]),
             overlap: !seed.is_multiple_of(5),
+            strides: foresight(seed),
             machine,
             habits,
             kills_at: (0..kills).map(|_| draws.within(200..=60_000)).collect(),
@@ -297,6 +247,7 @@ impl Config {
             29 => config.of_readers(),
             37 => config.of_calls_over_gaps(),
             43 => config.of_lost_pages(),
+            47 => config.of_strides(),
             _ => config,
         }
     }
@@ -409,6 +360,32 @@ impl Config {
         Self { inline: true, habits, stores, ..self.of_native_moves() }
     }
 
+    /// Walks in strides over far pages of two stores, which may spoil what they hold. Blocks grow with the
+    /// limit, and so does what may be foreseen.
+    fn of_strides(self) -> Self {
+        let spoils = (self.seed / 50).is_multiple_of(3);
+        let faults = StoreFaults { damages_one_in: if spoils { 150 } else { 0 }, ..StoreFaults::default() };
+        let last = if self.inline { StoreKind::Compressed } else { StoreKind::Remote };
+        let store = |kind, slots, faults| StoreConfig { kind, slots, latency_ns: 50_000, faults };
+        let stores = vec![store(StoreKind::Ram, 400, StoreFaults::default()), store(last, 4 * 8_192, faults)];
+        let habits = Habits { stride: 60, touch: 10, stream: 2, fork: 1, pin: 0, lock: 0, ..self.habits };
+        let strides = if (self.seed / 50).is_multiple_of(2) { Foresight::Rounds } else { Foresight::Trend };
+        Self {
+            limit_pages: 1_024,
+            program_pages: 1_800,
+            threads: self.threads.min(3),
+            operations: 120,
+            native: false,
+            block: BlockConfig::Streams,
+            kills_at: Vec::new(),
+            machine: Machine { no_page_map: false, ..self.machine },
+            strides,
+            stores,
+            habits,
+            ..self
+        }
+    }
+
     /// Pages that are lost and then locked, on a kernel that is busy.
     fn of_lost_pages(self) -> Self {
         let machine = Machine { again_one_in: 4, ..self.machine };
@@ -437,6 +414,15 @@ impl Config {
             habits,
             ..self
         }
+    }
+}
+
+/// How pages are foreseen with this seed: not at all with half of them.
+fn foresight(seed: u64) -> Foresight {
+    match seed / 2 % 4 {
+        1 => Foresight::Trend,
+        2 | 3 if seed % 2 == 1 => Foresight::Rounds,
+        _ => Foresight::Off,
     }
 }
 
@@ -546,6 +532,7 @@ fn habits(draws: &mut Draws, inline: bool) -> Habits {
         trace,
         hold,
         leave_inline,
+        stride: 0,
         rest,
     }
 }

@@ -35,6 +35,7 @@ pub mod shadow;
 pub mod shrink;
 pub mod space;
 pub mod store;
+pub mod store_config;
 pub mod store_model;
 pub mod supervisor;
 pub mod tasks;

@@ -84,7 +84,7 @@ fn settings(world: &World) -> Settings {
             victim_window_pages: config.victim_window_pages,
             ..PoolSettings::default()
         },
-        fetch: FetchSettings { overlap: config.overlap },
+        fetch: FetchSettings { overlap: config.overlap, strides: config.strides },
     }
 }
 

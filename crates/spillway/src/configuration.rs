@@ -87,6 +87,7 @@ impl Configuration {
 mod tests {
     use super::*;
     use spillway_core::size::Size;
+    use spillway_policy::strides::Foresight;
 
     #[test]
     fn what_is_set_takes_the_place_of_the_usual() {
@@ -123,6 +124,17 @@ mod tests {
         assert!(Configuration::default().fetch.overlap);
         assert!(!Configuration::parse("[fetch]\noverlap = false").unwrap().fetch.overlap);
         assert!(Configuration::parse("[fetch]\noverlaps = false").is_err());
+    }
+
+    #[test]
+    fn strides_are_off_by_trend_or_in_rounds() {
+        let strides = |text: &str| Configuration::parse(text).map(|found| found.fetch.strides);
+        assert_eq!(strides(""), Ok(Foresight::Off));
+        assert_eq!(strides("[fetch]\nstrides = 'off'"), Ok(Foresight::Off));
+        assert_eq!(strides("[fetch]\nstrides = 'trend'"), Ok(Foresight::Trend));
+        assert_eq!(strides("[fetch]\nstrides = 'rounds'"), Ok(Foresight::Rounds));
+        let error = strides("[fetch]\nstrides = 'leap'").unwrap_err();
+        assert!(error.contains("line 2: unknown variant `leap`"), "{error}");
     }
 
     #[test]

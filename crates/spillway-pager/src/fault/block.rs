@@ -7,14 +7,13 @@
 //! - [`Block::Elastic`]: dcm's, see [`crate::fault::elastic`].
 //! - [`Block::Static`]: what is far of so many bytes, always, as the paper's systems of comparison have it.
 
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_core::page_word::PageInfo;
 
 use crate::fault::elastic::HeldBlock;
 use crate::fault::streams::{LEAF_PAGES, Stream};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::settings::Block;
 use crate::run::state::Counter;
@@ -23,7 +22,10 @@ impl<K: Kernel> Worker<K> {
     /// Which pages to fetch for a fault on a far page, which is locked.
     pub(crate) fn block(&self, page_number: u64) -> HeldBlock {
         match self.at.settings.block {
-            Block::Streams => HeldBlock::of(page_number..page_number + self.stream_pages(page_number) as u64),
+            Block::Streams => match self.stream_pages(page_number) {
+                1 => HeldBlock::foreseen(page_number, self.foresee(page_number)),
+                pages => HeldBlock::of(page_number..page_number + pages as u64),
+            },
             Block::Static(_) => {
                 let pages = self.at.max_block_pages as u64;
                 let start = page_number - page_number % pages;
@@ -61,10 +63,17 @@ impl<K: Kernel> Worker<K> {
         word.map_or(Stream::default(), |word| Stream::unpack(word.load(Ordering::Relaxed)))
     }
 
-    /// Notes that of a block of `wanted` pages from `page_number` on this page and its far `followers` are
-    /// fetched. Before the fault is answered: the next one may be served by another thread at once. Returns
-    /// the block's end.
-    pub(crate) fn note_block(&self, page_number: u64, wanted: usize, followers: &[(u64, PageInfo)]) -> u64 {
+    /// Notes that of a block this page and its far `followers` are fetched. Before the fault is answered: the
+    /// next one may be served by another thread at once. Returns the block's end.
+    pub(crate) fn note_block(
+        &self,
+        page_number: u64,
+        block: &HeldBlock,
+        followers: &[(u64, PageInfo)],
+    ) -> u64 {
+        let wanted = (block.pages.end - page_number) as usize;
+        // What is foreseen lies elsewhere, and is no stream.
+        let followers = if wanted == 1 { &[] } else { followers };
         let last = followers.last().map_or(page_number, |(last, _)| *last);
         self.note(page_number, wanted, last + 1 - page_number, followers.len(), false);
         last + 1
@@ -92,23 +101,24 @@ impl<K: Kernel> Worker<K> {
         self.engine.table.find(page_number).is_some_and(|word| word.peek().is_far())
     }
 
-    /// Locks the other far pages of a page's block that lie on the same store, those behind it first. What is
-    /// local already or busy is passed over.
+    /// Locks the other far pages of a page's block that lie on the same store, in the order in which they are
+    /// wanted. What is local already or busy is passed over.
     pub(crate) fn lock_followers(
         &self,
         page_number: u64,
         store: usize,
-        block: &Range<u64>,
+        block: &HeldBlock,
     ) -> Vec<(u64, PageInfo)> {
-        let mut followers = Vec::with_capacity((block.end - block.start) as usize - 1);
-        for follower in (page_number + 1..block.end).chain(block.start..page_number) {
+        let mut followers = Vec::with_capacity(block.wanted() - 1);
+        for follower in block.others(page_number) {
             let Some(word) = self.engine.table.find(follower) else { continue };
             if !word.peek().is_far() {
                 continue;
             }
             let Some(info) = self.try_lock(word) else { continue };
             let here = info.slot().is_some_and(|slot| self.at.store_of(slot) == Some(store));
-            if info.is_far() && here {
+            let is_any = planted!(K, "foreseen-of-another-store") && !block.foreseen.is_empty();
+            if info.is_far() && (here || is_any) {
                 followers.push((follower, info));
             } else {
                 self.unlock(follower, word, info);

@@ -20,6 +20,7 @@ use spillway_core::page_word::{PageInfo, PageState, Queue};
 use spillway_core::transitions::re_referenced;
 use spillway_policy::blocks::Blocks;
 
+use crate::fault::followed::Foreseen;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::address_of;
 use crate::pages::table::PageTable;
@@ -28,6 +29,8 @@ use crate::process::worker::Worker;
 /// A block for a fault, which has its own page locked.
 pub(crate) struct HeldBlock {
     pub(crate) pages: Range<u64>,
+    /// Pages elsewhere that come too.
+    pub(crate) foreseen: Foreseen,
     /// The head as it was locked, where it is another page than the fault's and stays as it is.
     head: Option<PageInfo>,
     /// The block is the fault's to stretch.
@@ -37,7 +40,31 @@ pub(crate) struct HeldBlock {
 impl HeldBlock {
     /// Pages that no lock holds together.
     pub(crate) fn of(pages: Range<u64>) -> Self {
-        Self { pages, head: None, is_locked: false }
+        Self { pages, foreseen: Foreseen::default(), head: None, is_locked: false }
+    }
+
+    /// A page, and what is expected behind it.
+    pub(crate) fn foreseen(page_number: u64, foreseen: Foreseen) -> Self {
+        Self { foreseen, ..Self::of(page_number..page_number + 1) }
+    }
+
+    /// How many pages it would have.
+    pub(crate) fn wanted(&self) -> usize {
+        (self.pages.end - self.pages.start) as usize + self.foreseen.pages().len()
+    }
+
+    /// Brings followers from the order in which they are wanted into that in which they lie, so that
+    /// neighbours are mapped by one call.
+    pub(crate) fn sort(&self, followers: &mut [(u64, PageInfo)]) {
+        if !self.foreseen.is_empty() {
+            followers.sort_unstable_by_key(|(page_number, _)| *page_number);
+        }
+    }
+
+    /// The pages that come with one of them, the most wanted first.
+    pub(crate) fn others(&self, page_number: u64) -> impl Iterator<Item = u64> {
+        let block = (page_number + 1..self.pages.end).chain(self.pages.start..page_number);
+        block.chain(self.foreseen.pages().iter().copied())
     }
 }
 
@@ -63,6 +90,7 @@ impl<K: Kernel> Worker<K> {
         let locked = self.blocks().lock(page_number, try_lock, unlock);
         locked.map_or(HeldBlock::of(page_number..page_number + 1), |(pages, head)| HeldBlock {
             pages,
+            foreseen: Foreseen::default(),
             head,
             is_locked: true,
         })

@@ -4,6 +4,7 @@
 //!
 //! - [`access`]: what raised a fault;
 //! - [`streams`], [`block`], [`elastic`]: how many neighbours come along;
+//! - [`followed`], [`foreseen`]: pages elsewhere that come along, where a thread steps through memory;
 //! - [`overlap`]: making room while a page is on its way;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
 //! - [`reserved`]: zeros that lie ready.
@@ -21,6 +22,8 @@ pub(crate) mod access;
 pub mod block;
 pub mod elastic;
 pub mod fetch;
+pub mod followed;
+pub mod foreseen;
 pub mod map;
 pub mod overlap;
 pub mod read_ahead;

@@ -23,11 +23,10 @@
 //! Nothing dangles: the lane reads into memory of its own until the read is completed, and the slots are
 //! those of locked pages, written by nobody meanwhile.
 
-use std::ops::Range;
-
 use spillway_core::page_word::PageInfo;
 
 use crate::evict::charge::Origin;
+use crate::fault::elastic::HeldBlock;
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::Failure;
 use crate::process::in_flight::{Pace, Posted};
@@ -58,13 +57,14 @@ impl<K: Kernel> Worker<K> {
         page_number: u64,
         slot: u32,
         store: usize,
-        block: &Range<u64>,
+        block: &HeldBlock,
     ) -> Vec<(u64, PageInfo)> {
         let is_charged = self.try_charge(1);
         let mut followers = self.lock_followers(page_number, store, block);
         self.last_block_pages = 1 + followers.len();
         let ahead = if is_charged { self.charge_ahead(followers.len()) } else { 0 };
         self.leave_far(&mut followers, ahead);
+        block.sort(&mut followers);
         let slots: Vec<u32> =
             std::iter::once(slot).chain(followers.iter().filter_map(|(_, info)| info.slot())).collect();
         let first_slot = self.at.stores[store].range.start;

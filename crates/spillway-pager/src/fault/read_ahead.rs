@@ -17,6 +17,7 @@ use std::sync::atomic::{Ordering, fence};
 use spillway_policy::fault_trace::{Block, Cause, Event};
 
 use crate::fault::access::Access;
+use crate::fault::elastic::HeldBlock;
 use crate::fault::read_streams::{ANYWHERE, Request};
 use crate::kernel::Kernel;
 use crate::process::worker::Worker;
@@ -70,7 +71,7 @@ impl<K: Kernel> Worker<K> {
     fn bring_ahead(&mut self, request: &Request) -> Option<usize> {
         let marker = request.pages.clone().find(|&page_number| self.is_far(page_number))?;
         let store = self.at.store_of(self.engine.table.find(marker)?.peek().slot()?)?;
-        let mut pages = self.lock_followers(marker, store, &(marker..request.pages.end));
+        let mut pages = self.lock_followers(marker, store, &HeldBlock::of(marker..request.pages.end));
         let room = self.charge_ahead(pages.len());
         self.leave_far(&mut pages, room);
         let &(first, info) = pages.first()?;

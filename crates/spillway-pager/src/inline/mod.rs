@@ -291,7 +291,8 @@ impl<K: Kernel> Inline<K> {
             }
             None => {
                 let flags = usize::from(fault.write) | usize::from(fault.write_protected) << 1;
-                self.engine.calls.call(Operation::Serve, [fault.address, flags, 0, 0]) == 0
+                let arguments = [fault.address, flags, fault.thread_id as usize, 0];
+                self.engine.calls.call(Operation::Serve, arguments) == 0
             }
         };
         let word = self.engine.table.find(page_number_of(address));

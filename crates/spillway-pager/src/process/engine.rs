@@ -17,6 +17,7 @@ use spillway_sys::memory::Area;
 use spillway_sys::ranges::BounceRange;
 
 use crate::evict::written_share::WrittenShare;
+use crate::fault::followed::Followers;
 use crate::fault::read_streams::ReadStreams;
 use crate::fault::streams::MAX_BLOCK_PAGES;
 use crate::kernel::{Kernel, planted};
@@ -104,6 +105,8 @@ pub struct Engine<K: Kernel> {
     pub use_scan: ScanClock,
     /// What the evictor is to fetch.
     pub read_streams: ReadStreams,
+    /// Where threads are expected to fault next.
+    pub followers: Followers,
     /// Zeros that are ready to be moved.
     pub reserve: Reserve,
     last_store_error: Mutex<Option<StoreError>>,
@@ -173,6 +176,7 @@ impl<K: Kernel> Engine<K> {
             written_share: WrittenShare::default(),
             use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
             read_streams: ReadStreams::new(config.cpus),
+            followers: Followers::default(),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
@@ -220,6 +224,7 @@ impl<K: Kernel> Engine<K> {
             written_share: WrittenShare::default(),
             use_scan: self.use_scan.for_child(),
             read_streams: ReadStreams::new(self.config.cpus),
+            followers: Followers::default(),
             reserve: self.reserve.for_child()?,
             last_store_error: copy(&self.last_store_error)?,
             stores_full: AtomicBool::new(self.stores_full.load(Ordering::Relaxed)),

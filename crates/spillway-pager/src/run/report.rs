@@ -73,6 +73,12 @@ pub struct Report {
     pub pages_found_gone: u64,
     /// Of the pages fetched ahead, those that came while the program used the block before.
     pub pages_read_ahead: u64,
+    /// Of the pages fetched ahead, those that came since a thread was expected to step there (`[fetch]
+    /// strides`).
+    pub pages_foreseen: u64,
+    /// Of these, those that were used, for the thread's next fault came behind them where it was expected: a
+    /// lower bound.
+    pub pages_foreseen_used: u64,
     /// Reads that were under way while their fault made room.
     pub reads_posted: u64,
     /// Pages written to stores.
@@ -210,6 +216,8 @@ impl Report {
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
             pages_read_ahead: count(Counter::PagesReadAhead),
+            pages_foreseen: count(Counter::PagesForeseen),
+            pages_foreseen_used: count(Counter::PagesForeseenUsed),
             reads_posted: count(Counter::ReadsPosted),
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
             patched_call_sites: count(Counter::PatchedSites),

@@ -8,6 +8,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_policy::blocks::MAX_ORDER;
 use spillway_policy::dcm;
+use spillway_policy::strides::Foresight;
 use spillway_store::StoreSpec;
 use thiserror::Error;
 
@@ -136,11 +137,14 @@ pub struct FetchSettings {
     /// A fault posts its read, makes room while the read is under way, and then completes it: dcm, section
     /// 3.3. Otherwise it makes room first.
     pub overlap: bool,
+    /// How the pages are foreseen that no stream brings, of threads that step through memory in strides
+    /// (`streams` only).
+    pub strides: Foresight,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
-        Self { overlap: true }
+        Self { overlap: true, strides: Foresight::Off }
     }
 }
 

@@ -123,6 +123,10 @@ pub enum Counter {
     UseScanUs,
     /// Times that a page whose turn to leave had come stayed because it was in use.
     PagesKeptInUse,
+    /// Pages fetched since a thread was expected to fault on them: see [`crate::fault::foreseen`].
+    PagesForeseen,
+    /// Of these, those behind which the thread's next fault came, as expected.
+    PagesForeseenUsed,
     /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
     Blocks,
 }

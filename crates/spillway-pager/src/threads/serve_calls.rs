@@ -28,7 +28,7 @@ impl<K: Kernel> Worker<K> {
             Operation::LeaveInline => return self.leave_inline(),
             Operation::Serve => {
                 let (write, write_protected) = (b & 1 != 0, b & 2 != 0);
-                let fault = Fault { address: a, write, write_protected, thread_id: 0 };
+                let fault = Fault { address: a, write, write_protected, thread_id: c as u32 };
                 return usize::from(!self.serve_fault(fault));
             }
             _ => {}

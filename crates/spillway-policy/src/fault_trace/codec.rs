@@ -4,8 +4,9 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 use thiserror::Error;
 
-use super::event::{Access, Block, Cause, Event, Fault, Left, Runs, Served};
+use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served};
 use crate::dcm::Step;
+use crate::strides::{Foresight, MOST_AHEAD_PAGES};
 
 const START: u8 = 0;
 const NEWCOMER: u8 = 1;
@@ -18,12 +19,14 @@ const FAULT: u8 = 7;
 const BLOCK: u8 = 8;
 const LEFT: u8 = 9;
 const SCAN: u8 = 10;
+const FORESEEN: u8 = 16;
 
 const QUEUES: [Queue; 3] = [Queue::Active, Queue::Proactive, Queue::Inactive];
 const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::Protected];
 const SERVED: [Served; 5] =
     [Served::FirstTouch, Served::Fetch, Served::Inactive, Served::Writeback, Served::Other];
 const CAUSES: [Cause; 4] = [Cause::Fetch, Cause::ReadAhead, Cause::Zeros, Cause::TakenOver];
+const FORESIGHTS: [Foresight; 3] = [Foresight::Off, Foresight::Trend, Foresight::Rounds];
 const LEFTS: [Left; 4] = [Left::Clean, Left::Stored, Left::Zeros, Left::Forgotten];
 /// Pages are numbered below this: what an entry of a queue has room for.
 const PAGE_LIMIT: u64 = 1 << 57;
@@ -92,6 +95,16 @@ impl Encoder {
             Event::Fault(Fault { page_number, access, served }) => {
                 bytes.extend([FAULT, place(&SERVED, served) | place(&ACCESSES, access) << 4]);
                 self.page(*page_number, bytes);
+            }
+            Event::Foreseen(foreseen) => {
+                let how = place(&FORESIGHTS, &foreseen.foresight) | u8::from(foreseen.is_new) << 4;
+                bytes.extend([FORESEEN, foreseen.place, how]);
+                self.page(foreseen.page_number, bytes);
+                put(foreseen.most, bytes);
+                put(foreseen.used, bytes);
+                put_runs(&foreseen.far, bytes);
+                put(foreseen.asked.len() as u64, bytes);
+                foreseen.asked.iter().for_each(|&page_number| self.page(page_number, bytes));
             }
             Event::Block(Block { cause, page_number, wanted_pages, came_pages }) => {
                 bytes.extend([BLOCK, place(&CAUSES, cause)]);
@@ -237,6 +250,15 @@ impl Source<'_> {
                 let (served, access) = (picked(&SERVED, byte & 15)?, picked(&ACCESSES, byte >> 4)?);
                 Event::Fault(Fault { page_number: self.page()?, access, served })
             }
+            FORESEEN => {
+                let (place, how) = (self.byte()?, self.byte()?);
+                let (foresight, is_new) = (picked(&FORESIGHTS, how & 15)?, flag(how >> 4)?);
+                let (page_number, most, used) = (self.page()?, self.word()?, self.word()?);
+                let far = self.runs()?;
+                let count = self.number(MOST_AHEAD_PAGES as u64 + 1)?;
+                let asked = (0..count).map(|_| self.page()).collect::<Result<_, _>>()?;
+                Event::Foreseen(Foreseen { place, is_new, foresight, page_number, most, far, used, asked })
+            }
             BLOCK => Event::Block(Block {
                 cause: self.one_of(&CAUSES)?,
                 page_number: self.page()?,
@@ -349,7 +371,16 @@ mod tests {
         });
         let fault = (0..PAGE_LIMIT, prop::sample::select(&ACCESSES[..]), prop::sample::select(&SERVED[..]));
         let block = (prop::sample::select(&CAUSES[..]), 0..PAGE_LIMIT, any::<u64>(), any::<u64>());
+        let asked = prop::collection::vec(0..PAGE_LIMIT, 0..=MOST_AHEAD_PAGES);
+        let numbers = (any::<u8>(), any::<bool>(), any::<u64>(), any::<u64>());
+        let foresight = prop::sample::select(&FORESIGHTS[..]);
+        let foreseen = (numbers, foresight, 0..PAGE_LIMIT, runs(), asked).prop_map(
+            |((place, is_new, most, used), foresight, page_number, far, asked)| {
+                Event::Foreseen(Foreseen { place, is_new, foresight, page_number, most, far, used, asked })
+            },
+        );
         prop_oneof![
+            foreseen,
             (any::<usize>(), any::<u64>()).prop_map(header),
             queue().prop_map(Event::Newcomer),
             (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {

@@ -5,6 +5,7 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 
 use crate::dcm::{Config, Replacement, Step};
+use crate::strides::Foresight;
 
 /// What a replay needs to begin as the pager did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -131,6 +132,27 @@ pub struct Block {
     pub came_pages: u64,
 }
 
+/// A fault of a thread that is followed, and where it is expected next: [`crate::strides`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Who follows the thread.
+    pub place: u8,
+    /// They follow it from now on.
+    pub is_new: bool,
+    /// How its next pages are expected.
+    pub foresight: Foresight,
+    /// The page that faulted.
+    pub page_number: u64,
+    /// Pages that may be asked for.
+    pub most: u64,
+    /// For each page that it was asked of, whether it was far.
+    pub far: Runs,
+    /// Of those that were asked for last, how many were used.
+    pub used: u64,
+    /// The pages that are asked for.
+    pub asked: Vec<u64>,
+}
+
 /// How a page left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -182,6 +204,8 @@ pub enum Event {
     DropStale(Runs),
     /// A fault, before it is served.
     Fault(Fault),
+    /// [`crate::strides::Follower::fault`] and its answer.
+    Foreseen(Foreseen),
     /// Pages came, all for one reason.
     Block(Block),
     /// Pages that lie side by side left.

@@ -1,12 +1,14 @@
 //! Replays a fault trace: the calls that it tells of, to the same code, step by step.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fmt::Debug;
 
 use thiserror::Error;
 
-use super::event::{Event, Runs};
+use super::event::{Event, Foreseen, Runs};
 use crate::dcm::Replacement;
+use crate::strides::Follower;
 
 /// Where a replay first gives another answer than the pager had.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -26,6 +28,7 @@ pub struct Difference {
 #[derive(Default)]
 pub struct Replay {
     replacement: Option<Replacement>,
+    followers: HashMap<u8, Follower>,
     events: u64,
     calls: u64,
 }
@@ -96,11 +99,24 @@ impl Replay {
                 replacement.drop_stale(|_, _| told.next() != 0);
                 self.same("how many entries there are", &kept.len(), &told.asked())?;
             }
+            Event::Foreseen(foreseen) => self.foresee(foreseen)?,
             Event::Start(_) | Event::Fault(_) | Event::Block(_) | Event::Left { .. } | Event::Scan { .. } => {
                 return Ok(());
             }
         }
         self.calls += 1;
+        Ok(())
+    }
+
+    fn foresee(&mut self, live: &Foreseen) -> Result<(), Difference> {
+        let mut follower = self.followers.remove(&live.place).filter(|_| !live.is_new).unwrap_or_default();
+        let most = usize::try_from(live.most).unwrap_or(usize::MAX);
+        let told = told(&live.far);
+        let used = follower.fault(live.foresight, live.page_number, most, |_| told.next() != 0);
+        self.same("how many pages are asked about", &live.far.len(), &told.asked())?;
+        self.same("how many foreseen pages were used", &live.used, &(used as u64))?;
+        self.same("the pages that are foreseen", &live.asked.as_slice(), &follower.asked())?;
+        self.followers.insert(live.place, follower);
         Ok(())
     }
 

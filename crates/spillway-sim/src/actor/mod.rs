@@ -4,6 +4,7 @@
 pub mod devices;
 pub mod life;
 pub mod mappings;
+pub mod strides;
 
 use std::time::Duration;
 
@@ -55,9 +56,10 @@ enum Deed {
     Hold,
     LeaveInline,
     Rest,
+    Stride,
 }
 
-fn deeds(habits: &Habits) -> [(Deed, u64); 17] {
+fn deeds(habits: &Habits) -> [(Deed, u64); 18] {
     [
         (Deed::Touch, habits.touch),
         (Deed::Stream, habits.stream),
@@ -76,6 +78,7 @@ fn deeds(habits: &Habits) -> [(Deed, u64); 17] {
         (Deed::Hold, habits.hold),
         (Deed::LeaveInline, habits.leave_inline),
         (Deed::Rest, habits.rest),
+        (Deed::Stride, habits.stride),
     ]
 }
 
@@ -148,6 +151,7 @@ impl Actor {
         match deed {
             Deed::Touch => self.touch(),
             Deed::Stream => self.stream(),
+            Deed::Stride => self.stride(),
             Deed::Zero => self.use_some(Use::Zero),
             Deed::Discard => self.discard(),
             Deed::DiscardPastHooks => self.discard_past_hooks(),
@@ -217,16 +221,20 @@ impl Actor {
         });
         let Some(start) = start else { return };
         for page in start..start + count {
-            let how = with(|world| {
-                let program = &world.processes[self.process].program;
-                let region = program.region(page).filter(|_| !program.is_claimed(page))?;
-                let may_write = matches!(region.protection, Protection::Write | Protection::Execute);
-                let may = may_write || !is_write && region.protection == Protection::Read;
-                may.then(|| if is_write { Use::Write(world.draws.index(PARTS)) } else { Use::Read })
-            });
-            let Some(how) = how else { return };
+            let Some(how) = self.use_of(page, is_write) else { return };
             self.use_one(page, how);
         }
+    }
+
+    /// How a page is used next; None where it may not be.
+    fn use_of(&self, page: u64, is_write: bool) -> Option<Use> {
+        with(|world| {
+            let program = &world.processes[self.process].program;
+            let region = program.region(page).filter(|_| !program.is_claimed(page))?;
+            let may_write = matches!(region.protection, Protection::Write | Protection::Execute);
+            let may = may_write || !is_write && region.protection == Protection::Read;
+            may.then(|| if is_write { Use::Write(world.draws.index(PARTS)) } else { Use::Read })
+        })
     }
 
     fn call(&self, operation: Operation, pages: &Pages) -> usize {

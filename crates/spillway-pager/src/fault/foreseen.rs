@@ -1,0 +1,92 @@
+//! Pages that no stream brings and that a thread is expected to fault on next, for it steps through memory in
+//! strides, backwards or in rounds ([`spillway_policy::strides`]): they come with the page that it faults on
+//! now, as a block does.
+//!
+//! They are followers like a block's, but lie scattered: far, on the same store, locked where nobody has
+//! them, charged where there is room, read in one batch, checked one by one. A wrong guess costs a fetch,
+//! never data.
+//!
+//! Only faults that go on with no stream are looked at, so that a stream beside it hides no stride. A thread
+//! has one fault at a time; where another handler still works with what is known of it, nothing is foreseen.
+//! Who follows a thread never waits, and allocates nothing.
+
+use std::sync::atomic::Ordering;
+
+use spillway_core::page_word::PageInfo;
+use spillway_policy::fault_trace::{Event, Foreseen as Noted, Runs};
+use spillway_policy::strides::{Follower, Foresight, MOST_AHEAD_PAGES};
+
+use crate::fault::followed::{Followed, Foreseen};
+use crate::kernel::Kernel;
+use crate::process::worker::Worker;
+use crate::run::state::Counter;
+
+/// What a follower was told of pages: they were there, but for the last, which may have been far.
+#[derive(Default)]
+struct Told {
+    pages: u64,
+    is_last_far: bool,
+}
+
+impl Told {
+    fn note(&mut self, is_far: bool) {
+        self.pages += 1;
+        self.is_last_far = is_far;
+    }
+
+    fn runs(&self) -> Runs {
+        let far = u64::from(self.is_last_far);
+        let mut runs = Runs::default();
+        runs.push_many(0, self.pages - far);
+        runs.push_many(1, far);
+        runs
+    }
+}
+
+impl<K: Kernel> Worker<K> {
+    /// The pages to fetch with one that goes on with no stream.
+    pub(crate) fn foresee(&self, page_number: u64) -> Foreseen {
+        let foresight = self.at.settings.fetch.strides;
+        let most = (self.at.max_block_pages - 1).min(MOST_AHEAD_PAGES);
+        // A system call's pages are asked for by nobody in particular.
+        if foresight == Foresight::Off || self.faulting_thread == 0 || most == 0 {
+            return Foreseen::default();
+        }
+        let index = self.engine.followers.place_of(self.faulting_thread);
+        let place = &self.engine.followers.places[index];
+        let Ok(mut followed) = place.followed.try_lock() else { return Foreseen::default() };
+        let is_new = followed.thread != self.faulting_thread;
+        if is_new {
+            *followed = Followed { thread: self.faulting_thread, follower: Follower::default() };
+        }
+        let mut told = Told::default();
+        let used = followed.follower.fault(foresight, page_number, most, |page| {
+            let is_far = self.is_far(page);
+            told.note(is_far);
+            is_far
+        });
+        let asked = followed.follower.asked();
+        self.engine.note(|| {
+            let (place, most, used, asked) = (index as u8, most as u64, used as u64, asked.to_vec());
+            let far = told.runs();
+            Event::Foreseen(Noted { place, is_new, foresight, page_number, most, far, used, asked })
+        });
+        let came = if is_new { 0 } else { place.came.load(Ordering::Relaxed) };
+        place.came.store(0, Ordering::Relaxed);
+        let used_pages = (came & ((1 << used) - 1)).count_ones();
+        self.at.run.count(Counter::PagesAheadUsed, used_pages.into());
+        self.at.run.count(Counter::PagesForeseenUsed, used_pages.into());
+        Foreseen::new(index, asked)
+    }
+
+    /// Notes which of the foreseen pages are about to come. Before the fault is answered, as for blocks.
+    pub(crate) fn note_foreseen(&self, foreseen: &Foreseen, followers: &[(u64, PageInfo)]) {
+        if foreseen.is_empty() {
+            return;
+        }
+        let comes = |page: &u64| followers.iter().any(|(follower, _)| follower == page);
+        let bits = foreseen.pages().iter().enumerate().map(|(i, page)| u64::from(comes(page)) << i);
+        self.engine.followers.places[foreseen.place].came.store(bits.sum(), Ordering::Relaxed);
+        self.at.run.count(Counter::PagesForeseen, followers.len() as u64);
+    }
+}
