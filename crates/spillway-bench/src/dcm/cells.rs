@@ -1,12 +1,9 @@
 //! What is measured of each program: the usual, or what the user asks for.
 
-use super::SHARES;
 use super::programs::WorkloadKind;
-use super::report::{Cell, Far, is_static};
+use super::report::{BLOCKS, Cell, Far, SHARES, is_static};
 use super::snap::USUAL_THREADS;
 
-/// The paper's own static sizes and elastic blocks, and Spillway's own.
-pub const BLOCKS: [&str; 7] = ["4K", "8K", "16K", "32K", "64K", "elastic", "streams"];
 const QUICK_BLOCKS: [&str; 4] = ["4K", "64K", "elastic", "streams"];
 /// On a file (Fig. 17), and for numbers of threads (Fig. 16).
 const FILE_BLOCKS: [&str; 3] = ["4K", "elastic", "streams"];
@@ -25,7 +22,7 @@ pub struct Wanted {
     pub shares: Vec<u64>,
     /// Where what is not local goes.
     pub fars: Vec<Far>,
-    /// `--block`, of [`BLOCKS`].
+    /// Choices of `--block`, of [`BLOCKS`].
     pub blocks: Vec<&'static str>,
     /// Threads of those programs where that can be chosen.
     pub threads: Vec<u32>,
@@ -34,7 +31,7 @@ pub struct Wanted {
 /// A program with a number of threads, and what is measured of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The program.
+    /// The program that runs.
     pub kind: WorkloadKind,
     /// Its threads, where that can be chosen.
     pub threads: Option<u32>,

@@ -115,13 +115,14 @@ mod tests {
         ];
         table(&mut text, &report(rows));
         for words in [
-            "| shm: donor, as over FDR | elastic: mean loss at D50 at most 6% | **no** | 20.0% of 1 program(s) |",
+            "| shm: donor, as over FDR | elastic: mean loss at D50 at most 6% | **no** | 20.0% of 1 \
+             program(s) |",
             "everywhere | **no** | missed in 1 of 1; worst snap at D50: 15.2 points behind |",
             "everywhere | **no** | missed in 1 of 1; worst snap at D50: 0.96x of swap |",
             "| TCP donor | elastic: mean loss at D50 at most 6% | yes | 4.8% of 1 program(s) |",
             "| TCP donor | streams: mean loss at D50 at most 6% | **no** | 50.0% of 1 program(s) |",
-            "| TCP donor | elastic ahead of swap on a RAM disk, everywhere | yes | missed in 0 of 1; worst snap at \
-             D50: 1.14x of swap |",
+            "| TCP donor | elastic ahead of swap on a RAM disk, everywhere | yes | missed in 0 of 1; worst \
+             snap at D50: 1.14x of swap |",
         ] {
             assert!(text.contains(words), "no '{words}' in {text}");
         }

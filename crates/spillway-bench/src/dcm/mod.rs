@@ -30,6 +30,7 @@ use crate::swap::{Kind, PageCluster, SwapDevice};
 use crate::whole::conditions::Conditions;
 use crate::whole::workload::{Run, Scale, Site, Workload};
 use cells::{Subject, Wanted, subjects};
+pub use report::SHARES;
 use report::{Cell, DcmReport, FabricMessage, Far, Row, WorkloadReport};
 
 /// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where
@@ -37,8 +38,6 @@ use report::{Cell, DcmReport, FabricMessage, Far, Row, WorkloadReport};
 const SLACKS_BYTES: [u64; 3] = [2 << 20, 6 << 20, 16 << 20];
 /// `spillway run` accepts no less.
 const LEAST_LOCAL_BYTES: u64 = 4 << 20;
-/// Shares of the memory that stay local, as in the paper.
-pub const SHARES: [u64; 3] = [75, 50, 25];
 /// Swap's usual read-ahead, eight pages.
 const PAGE_CLUSTER: u32 = 3;
 

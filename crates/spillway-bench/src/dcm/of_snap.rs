@@ -81,8 +81,8 @@ pub(super) fn threads(text: &mut String, report: &DcmReport) {
         }
     }
     text.push_str(
-        "\nThe paper has this as a plot only. Its words: with 16 and 8 GB local (of 63.6) more processors make \
-         swap slower, and dcm faster.\n",
+        "\nThe paper has this as a plot only. Its words: with 16 and 8 GB local (of 63.6) more processors \
+         make swap slower, and dcm faster.\n",
     );
 }
 
@@ -107,8 +107,8 @@ pub(super) fn file(text: &mut String, report: &DcmReport) {
             let _ = writeln!(text, "| D{local_pct} | {block} | {ours} | {remote} |");
         }
         text.push_str(
-            "\nThe paper has this on an Optane SSD with 4 KiB blocks, as a plot only. Its words: at D25 12 points \
-             less than with memory elsewhere.\n",
+            "\nThe paper has this on an Optane SSD with 4 KiB blocks, as a plot only. Its words: at D25 \
+             12 points less than with memory elsewhere.\n",
         );
     }
 }

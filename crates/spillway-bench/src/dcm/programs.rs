@@ -25,7 +25,7 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    /// All of them.
+    /// All of them, in the order of the tables.
     pub const ALL: [Self; 5] =
         [Self::Sequential, Self::Snap, Self::Postgres, Self::SparkAls, Self::SparkPagerank];
 

@@ -8,8 +8,12 @@ use crate::machine::Machine;
 use crate::rows::Spread;
 use crate::whole::workload::{Measure, Run, Stage};
 
-use super::cells::BLOCKS;
 use super::snap::USUAL_THREADS;
+
+/// Shares of the memory that stay local, as in the paper, in percent.
+pub const SHARES: [u64; 3] = [75, 50, 25];
+/// The paper's own static sizes and elastic blocks, and Spillway's own.
+pub const BLOCKS: [&str; 7] = ["4K", "8K", "16K", "32K", "64K", "elastic", "streams"];
 
 /// Where what is not local goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

@@ -225,7 +225,11 @@ fn measure(
 }
 
 /// A program with all memory.
-fn alone(bench: &Bench<'_>, repetitions: usize, ran: &mut dyn FnMut()) -> Result<Program, BenchError> {
+pub(crate) fn alone(
+    bench: &Bench<'_>,
+    repetitions: usize,
+    ran: &mut dyn FnMut(),
+) -> Result<Program, BenchError> {
     let mut alone = Side { setting: String::new(), samples: Vec::new() };
     for _ in 0..repetitions {
         alone.samples.push(bench.run(Under::Unlimited, 0, 0)?);

@@ -93,7 +93,7 @@ impl Latency {
 /// How large a program's inputs are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// `--quick`.
+    /// Small inputs, of `--quick`.
     Quick,
     /// As `bench programs` has them.
     Whole,

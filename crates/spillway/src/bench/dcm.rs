@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use spillway_bench::BenchError;
-use spillway_bench::dcm::cells::{BLOCKS, Wanted};
+use spillway_bench::dcm::cells::Wanted;
 use spillway_bench::dcm::programs::WorkloadKind;
-use spillway_bench::dcm::report::{DcmReport, Far};
+use spillway_bench::dcm::report::{BLOCKS, DcmReport, Far};
 use spillway_bench::dcm::{Extent, Progress, SHARES, empty_report, evaluate, tables};
 
 use super::session::{failure, interruption, print_json, progress_bar, save, saved, this_command};

@@ -40,8 +40,8 @@ pub fn interruption() -> Arc<AtomicBool> {
     interrupted
 }
 
-/// What an earlier measurement has kept, or nothing where there is no such file yet. `is_like` says whether it
-/// is of the same, or why not.
+/// What an earlier measurement has kept, or nothing where there is no such file yet. `is_like` says whether
+/// it is of the same, or why not.
 pub fn saved<T: serde::de::DeserializeOwned>(
     path: &Path,
     is_like: impl FnOnce(&T) -> Result<(), &'static str>,
