@@ -1,6 +1,7 @@
 //! Benchmarks that a user can run: Spillway beside what a user would take instead, in one run.
 //!
 //! - [`access`]: the measured process: memory that it fills, and a pattern in which it is accessed
+//! - `on_access`: that process, measured under something
 //! - [`cells`]: what is compared
 //! - [`swap`], [`cgroup`]: Linux swap, and the memory limit under which it works, for the time of a benchmark
 //! - [`donor`], [`measured`]: processes for the time of a benchmark
@@ -9,13 +10,17 @@
 //! - [`dcm`]: whole programs, as in dcm's evaluation
 //! - [`programs`]: real programs beside what a user would take instead
 //! - [`command`]: a user's own command, in the same way
+//! - [`ablation`]: what each of Spillway's mechanisms is worth
 //! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories
 //!   measures it
+//! - [`calibrate`]: what a fetch takes, for the lab
 //! - [`rig`]: guests with two memory nodes, under the policies for them
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
 
+pub mod ablation;
 pub mod access;
+pub mod calibrate;
 pub mod cells;
 pub mod cgroup;
 pub mod command;
@@ -23,6 +28,7 @@ pub mod dcm;
 pub mod donor;
 pub mod machine;
 pub mod measured;
+mod on_access;
 pub mod page;
 pub mod paging;
 pub mod physical;

@@ -1,27 +1,21 @@
 //! Spillway and Linux swap, side by side: the same process, pattern and local limit, in turns within one run.
 
-use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
 use crate::BenchError;
-use crate::access::{AccessPlan, AccessResult};
 use crate::cells::{FaultMode, Group, Setting, StoreKind};
 use crate::cgroup::MemoryGroup;
 use crate::donor::{self, Donor};
 use crate::machine::Machine;
-use crate::measured::{output_of, under};
+use crate::measured::under;
+use crate::on_access::OnAccess;
 use crate::rows::{PagingReport, Row, Sample, Versus};
 use crate::swap::{Kind, PageCluster, SwapDevice};
 
 /// What the kernel needs of the limit beside the measured memory: the program, its stacks and page tables.
 const SLACK_BYTES: u64 = 12 << 20;
-/// A measured process that takes longer than this is given up.
-const LONGEST: Duration = Duration::from_secs(300);
 
 /// How much to measure.
 #[derive(Clone, Debug)]
@@ -104,12 +98,10 @@ pub fn compare(
 }
 
 struct Bench<'a> {
-    spillway: &'a Path,
+    on_access: OnAccess<'a>,
     extent: &'a Extent,
-    interrupted: &'a AtomicBool,
     progress: &'a mut dyn FnMut(Progress<'_>),
     group: MemoryGroup,
-    scratch: TempDir,
     measured: usize,
 }
 
@@ -137,11 +129,9 @@ impl<'a> Bench<'a> {
         interrupted: &'a AtomicBool,
         progress: &'a mut dyn FnMut(Progress<'_>),
     ) -> Result<Self, BenchError> {
-        let scratch = TempDir::new().map_err(|error| {
-            BenchError::setup("make a directory for temporary files", error, "make room, or set TMPDIR")
-        })?;
+        let on_access = OnAccess::new(spillway, extent.memory_bytes, extent.measured_ms, interrupted)?;
         let group = MemoryGroup::new()?;
-        Ok(Self { spillway, extent, interrupted, progress, group, scratch, measured: 0 })
+        Ok(Self { on_access, extent, progress, group, measured: 0 })
     }
 
     /// Spillway on each store in turns with each kind of swap: one row each pair.
@@ -153,7 +143,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Vec<Row>, BenchError> {
         let lent_bytes = self.extent.memory_bytes * 5 / 4;
         let donor = if group.stores.iter().any(|&store| donor::is_needed(store)) {
-            Some(Donor::start(self.spillway, lent_bytes, self.scratch.path())?)
+            Some(Donor::start(self.on_access.spillway, lent_bytes, self.on_access.scratch())?)
         } else {
             None
         };
@@ -165,7 +155,8 @@ impl<'a> Bench<'a> {
         let mut theirs = ways_to_swap(&self.extent.page_clusters);
         for _ in 0..self.extent.repetitions {
             for on_store in &mut ours {
-                let sample = self.measure_spillway(&group.setting, on_store)?;
+                let run = self.run_arguments(&group.setting, on_store);
+                let sample = self.on_access.under_spillway(&group.setting, &run)?;
                 on_store.samples.push(sample);
                 self.count(total);
             }
@@ -204,53 +195,21 @@ impl<'a> Bench<'a> {
         rows
     }
 
-    fn local_bytes(&self, setting: &Setting) -> u64 {
-        self.extent.memory_bytes / 100 * setting.local_pct
-    }
-
-    fn access_arguments(&self, setting: &Setting) -> Vec<String> {
-        let plan = AccessPlan {
-            pattern: setting.pattern,
-            data: setting.data,
-            memory_bytes: self.extent.memory_bytes,
-            threads: setting.threads,
-            measured_ms: self.extent.measured_ms,
-            hashes_bytes: false,
-        };
-        let plan = serde_json::to_string(&plan).unwrap_or_default();
-        ["bench", "access", "--plan"].map(str::to_owned).into_iter().chain([plan]).collect()
-    }
-
+    /// The arguments of `spillway run`.
     fn run_arguments(&self, setting: &Setting, on_store: &OnStore) -> Vec<String> {
-        let local = self.local_bytes(setting).to_string();
+        let local = self.on_access.local_bytes(setting).to_string();
         let mode = on_store.fault_mode.name();
-        let arguments = ["run", "--local", &local, "--store", &on_store.uri, "--fault-mode", mode];
+        let arguments = ["--local", &local, "--store", &on_store.uri, "--fault-mode", mode];
         let mut arguments = arguments.map(str::to_owned).to_vec();
         arguments.extend(self.extent.run_options.iter().cloned());
         arguments
     }
 
     fn command_line(&self, setting: &Setting, on_store: &OnStore) -> String {
-        let access = self.access_arguments(setting);
+        let access = self.on_access.arguments(setting);
         let plan = access.last().map_or("", String::as_str);
         let run = self.run_arguments(setting, on_store).join(" ");
-        format!("spillway {run} -- spillway bench access --plan '{plan}'")
-    }
-
-    fn measure_spillway(&self, setting: &Setting, on_store: &OnStore) -> Result<Sample, BenchError> {
-        let stats = self.scratch.path().join("stats.json");
-        let mut command = Command::new(self.spillway);
-        command.args(self.run_arguments(setting, on_store)).arg("--stats").arg(&stats);
-        command.arg("--").arg(self.spillway).args(self.access_arguments(setting));
-        let result = self.finish(&mut command)?;
-        let text = fs::read_to_string(&stats).unwrap_or_default();
-        let stats: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let fetched = stats["pages_fetched"].as_u64().unwrap_or(0);
-        Ok(Sample {
-            misses_per_access: fetched as f64 / result.accesses_in_all.max(1) as f64,
-            result,
-            fault_mode: stats["settings"]["fault_mode"].as_str().map(str::to_owned),
-        })
+        format!("spillway run {run} -- spillway bench access --plan '{plan}'")
     }
 
     /// Under a limit the kernel sometimes kills a process rather than wait for its swap device. Where it does
@@ -273,21 +232,11 @@ impl<'a> Bench<'a> {
     fn measure_swap(&self, setting: &Setting, kind: Kind) -> Result<Sample, BenchError> {
         // All of the memory may be swapped out, and zram may need more than it holds.
         let _device = SwapDevice::new(kind, self.extent.memory_bytes * 5 / 4)?;
-        self.group.set_limit(self.local_bytes(setting) + SLACK_BYTES)?;
-        let mut command = under(&self.group.procs(), self.spillway);
-        let result = self.finish(command.args(self.access_arguments(setting)))?;
+        self.group.set_limit(self.on_access.local_bytes(setting) + SLACK_BYTES)?;
+        let mut command = under(&self.group.procs(), self.on_access.spillway);
+        let result = self.on_access.finish(command.args(self.on_access.arguments(setting)))?;
         let misses_per_access = result.major_faults as f64 / result.accesses.max(1) as f64;
         Ok(Sample { result, misses_per_access, fault_mode: None })
-    }
-
-    /// Runs a measured process to its end.
-    fn finish(&self, command: &mut Command) -> Result<AccessResult, BenchError> {
-        let output = self.scratch.path().join("result.json");
-        let text = output_of(command, &output, LONGEST, self.interrupted)?;
-        serde_json::from_str(&text).map_err(|error| BenchError::Measured {
-            command: format!("{command:?}"),
-            reason: format!("{error} in '{text}'"),
-        })
     }
 }
 

@@ -10,12 +10,15 @@
 //! - [`memory`]: arrays that note their accesses
 //! - [`workloads`]: the papers' workloads, by name
 //! - [`trace`]: accesses in files: recorded, imported, repeated
-//! - [`predict`]: how often the pager would fetch, by a memory trace
+//! - [`predict`]: how often the pager would fetch, by a memory trace; [`bounds`]: how seldom any could;
+//!   [`calibration`]: what a fetch takes on a machine
 //! - [`replay_faults`]: what a live pager did, step by step once more
 //! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK and SIEVE
 
 pub mod access;
 pub mod advise;
+pub mod bounds;
+pub mod calibration;
 pub mod figures;
 pub mod memory;
 pub mod predict;

@@ -85,6 +85,8 @@ impl Configuration {
 
 #[cfg(test)]
 mod tests {
+    use spillway_bench::ablation::switches::{Place, SWITCHES};
+
     use super::*;
     use spillway_core::size::Size;
     use spillway_policy::strides::Foresight;
@@ -135,6 +137,18 @@ mod tests {
         assert_eq!(strides("[fetch]\nstrides = 'rounds'"), Ok(Foresight::Rounds));
         let error = strides("[fetch]\nstrides = 'leap'").unwrap_err();
         assert!(error.contains("line 2: unknown variant `leap`"), "{error}");
+    }
+
+    #[test]
+    fn what_the_ablation_calls_usual_is_and_what_it_sets_can_be_set() {
+        for switch in SWITCHES.iter().filter(|switch| matches!(switch.place, Place::Table(..))) {
+            let parse = |value: &str| Configuration::parse(&switch.how(value));
+            assert_eq!(parse(switch.usual), Ok(Configuration::default()), "{}", switch.name);
+            for other in switch.others {
+                let set = parse(other).unwrap_or_else(|error| panic!("{} = {other}: {error}", switch.name));
+                assert_ne!(set, Configuration::default(), "{} = {other} changes nothing", switch.name);
+            }
+        }
     }
 
     #[test]

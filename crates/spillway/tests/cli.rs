@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 19] = [
     &[],
     &["run"],
     &["tier"],
@@ -26,6 +26,11 @@ const COMMANDS: [&[&str]; 14] = [
     &["lab", "sweep"],
     &["lab", "advise"],
     &["lab", "list"],
+    &["lab", "replay"],
+    &["lab", "calibrate"],
+    &["bench"],
+    &["bench", "ablation"],
+    &["bench", "dcm"],
 ];
 const NOBODY: &str = "65534";
 

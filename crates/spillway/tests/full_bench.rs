@@ -121,3 +121,37 @@ fn an_interrupt_keeps_what_was_measured() {
     let rows = report["workloads"][0]["rows"].as_array().unwrap();
     assert!(rows.iter().any(|row| row["far"] == "nbd_tcp" && row["local_pct"] == 75), "{report}");
 }
+
+#[test]
+fn a_saved_evaluation_goes_on_cell_by_cell() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let before = set_up();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("dcm.json");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+        command.args(["bench", "dcm", "--json", "--workload", "sequential", "--local", "50"]);
+        command.args(arguments).arg("--save").arg(&file);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().unwrap(), PATIENCE)
+    };
+    let rows = |arguments: &[&str]| {
+        let output = run(arguments);
+        assert!(output.status.success(), "{}", complaint(&output));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["blocks"], serde_json::json!(["elastic", "streams"]), "{report}");
+        report["workloads"][0]["rows"].as_array().unwrap().clone()
+    };
+    let wanted = ["--quick", "--far", "ram_fdr", "--block", "elastic", "--block", "streams"];
+    let first = rows(&wanted);
+    assert_eq!(first.len(), 2, "{first:?}");
+    let more = rows(&[&wanted[..], &["--far", "file"]].concat());
+    assert_eq!((more.len(), &more[..2]), (4, &first[..]), "what was there was measured anew");
+    assert!(more[2..].iter().all(|row| row["far"] == "file" && row["pages_fetched"].as_u64() > Some(0)));
+    assert_eq!(set_up(), before);
+    // Not of this scale.
+    let output = run(&wanted[1..]);
+    let said = complaint(&output);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    assert!(said.contains("another --quick"), "{said}");
+}

@@ -64,7 +64,12 @@ fn live_and_estimate(folder: &Path, local: &str, program: &[&str]) -> [f64; 2] {
     let told = spillway(folder, &["lab", "replay", "faults", "--memory", "memory", "--json"], &[]);
     let told: Value = serde_json::from_slice(&told.stdout).unwrap();
     let [came, estimate] = [&told["came"], &told["estimate"]["scanned_as_live"]];
-    [&came["fetched"], &estimate["fetched_pages"]].map(|pages| pages.as_f64().unwrap())
+    let both = [&came["fetched"], &estimate["fetched_pages"]].map(|pages| pages.as_f64().unwrap());
+    let bounds = &told["estimate"]["bounds"];
+    println!("by the same trace: {bounds}");
+    // Nothing fetches less than what knows the future.
+    assert!(bounds["belady_pages"].as_f64().unwrap() <= both[1], "{bounds}, {} estimated", both[1]);
+    both
 }
 
 fn folder() -> tempfile::TempDir {

@@ -100,6 +100,7 @@ fn an_estimate_takes_settings_and_refuses_wrong_ones() {
         let estimated = told["estimate"]["scanned_when_due"]["fetched_pages"].as_u64().unwrap();
         assert!(estimated > 1000, "{told}");
     }
+    fetches_take_what_was_measured(&faults, &memory, &path("calibration"));
     for (setting, remedy) in [
         ("newcomer_rank=22", "set it to 0 to 21"),
         ("newcomer_rank=0.5", "expected u8"),
@@ -114,6 +115,64 @@ fn an_estimate_takes_settings_and_refuses_wrong_ones() {
             stderr(&output)
         );
     }
+}
+
+/// Or the time is not known: there is no constant to take its place.
+fn fetches_take_what_was_measured(faults: &str, memory: &str, calibration: &str) {
+    let replay = |arguments: &[&str]| {
+        let output = spillway(&[&["lab", "replay", faults, "--memory", memory], arguments].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = replay(&[]);
+    assert!(text.contains("time              not measured"), "{text}");
+    let written = |store: &str, mode: &str| {
+        let fetch =
+            format!(r#""store": "{store}", "fault_mode": "{mode}", "clean_ns": 1e6, "written_ns": 1e6"#);
+        fs::write(calibration, format!(r#"{{"machine": "one", "fetches": [{{{fetch}}}]}}"#)).unwrap();
+    };
+    let estimate = || {
+        let told: Value = serde_json::from_str(&replay(&["--calibration", calibration, "--json"])).unwrap();
+        told["estimate"].clone()
+    };
+    let told: Value = serde_json::from_str(&replay(&["--json"])).unwrap();
+    let mode = told["header"]["settings"]["fault_mode"].as_str().unwrap();
+    written("compressed:", mode);
+    let with = estimate();
+    let fetched = with["scanned_as_live"]["fetched_pages"].as_f64().unwrap();
+    assert!((with["fetches_s"].as_f64().unwrap() - fetched / 1000.0).abs() < 1e-6 * fetched, "{with}");
+    let [belady, lru] = ["belady_pages", "lru_pages"].map(|key| with["bounds"][key].as_f64().unwrap());
+    assert!(belady > 0.0 && belady <= lru && belady <= fetched, "{with}");
+    written("ram:", mode);
+    assert_eq!(estimate()["fetches_s"], Value::Null);
+    fs::write(calibration, "{}").unwrap();
+    let output = spillway(&["lab", "replay", faults, "--memory", memory, "--calibration", calibration]);
+    let said = stderr(&output);
+    assert!(
+        !output.status.success() && said.lines().count() == 1 && said.contains("lab calibrate"),
+        "{said}"
+    );
+}
+
+/// In both modes, over the stores that are named.
+#[test]
+fn a_machine_is_calibrated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("this.json").to_str().unwrap().to_owned();
+    let sizes = ["--memory", "32M", "--repeat", "1", "--store", "ram:"];
+    let output = spillway(&[&["lab", "calibrate", "--json", "-o", &path][..], &sizes].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let kept: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(told, kept);
+    let fetches = told["fetches"].as_array().unwrap();
+    let has = |mode: &str| {
+        let of_mode = |time: &&Value| time["fault_mode"] == mode && time["store"] == "ram:";
+        fetches.iter().find(of_mode).is_some_and(|time| time["clean_ns"].as_f64() > Some(0.0))
+    };
+    assert!(has("thread"), "{told}");
+    let output = spillway(&["lab", "calibrate", "--store", "nowhere:", "--memory", "32M"]);
+    assert!(!output.status.success() && stderr(&output).contains("nowhere:"), "{}", stderr(&output));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::programs::report::{Configuration, EQUAL_SHARE, Outcome, Rival, Sample
 use crate::programs::turns::{Bench, LEAST_LOCAL_BYTES, Under, best_of};
 use crate::rows::Spread;
 use crate::swap::Kind;
-use crate::whole::workload::{Site, Workload};
+use crate::whole::workload::{Scale, Site, Workload};
 use given::Given;
 
 /// How much of a command's memory may be local.
@@ -141,7 +141,7 @@ pub fn measure(
     interrupted: &AtomicBool,
     running: &mut dyn FnMut(&str),
 ) -> Result<CommandReport, BenchError> {
-    let site = Site::new(spillway, false, interrupted)?;
+    let site = Site::new(spillway, Scale::Whole, interrupted)?;
     let mut given = Given::new(&extent.command, &extent.outputs, extent.any_output)?;
     running("once, to know what it writes");
     given.prepare(&site)?;

@@ -13,7 +13,12 @@ pub(super) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// A share as people write it, where there is one.
+pub(super) fn percent_or_none(share: Option<f64>) -> String {
+    share.map_or("-".to_owned(), percent)
+}
+
 /// What all programs came to on one kind of far memory at one share.
 pub(super) fn choices(report: &DcmReport, far: Far, local_pct: u64) -> Vec<Choice> {
-    report.workloads.iter().filter_map(|workload| workload.choice(far, local_pct)).collect()
+    report.usual().filter_map(|workload| workload.choice(far, local_pct)).collect()
 }

@@ -1,11 +1,14 @@
 //! dcm's own evaluation again: whole programs with less and less local memory, under Spillway and under Linux
 //! swap.
 //!
-//! - [`sequential`], [`snap`], [`postgres`], [`spark`]: the programs; [`programs`]: their list
-//! - [`report`], [`tables`], `means`, `goals`: what comes out, beside the paper's figures
+//! - [`sequential`], [`snap`], [`postgres`], [`spark`]: the programs; [`programs`]: their list; [`cells`]:
+//!   what is measured of each
+//! - [`report`], [`tables`], `of_snap`, `means`, `goals`: what comes out, beside the paper's figures
 
+pub mod cells;
 mod goals;
 mod means;
+mod of_snap;
 pub mod postgres;
 pub mod programs;
 pub mod report;
@@ -14,31 +17,27 @@ pub mod snap;
 pub mod spark;
 pub mod tables;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 use crate::BenchError;
 use crate::cells::StoreKind;
-use crate::cgroup::{MemoryGroup, Used};
+use crate::cgroup::MemoryGroup;
 use crate::donor::{self, Donor};
 use crate::machine::Machine;
 use crate::swap::{Kind, PageCluster, SwapDevice};
 use crate::whole::conditions::Conditions;
-use crate::whole::workload::{Run, Site, Workload};
-use programs::WorkloadKind;
-use report::{DcmReport, FabricMessage, Far, Row, WorkloadReport};
+use crate::whole::workload::{Run, Scale, Site, Workload};
+use cells::{Subject, Wanted, subjects};
+pub use report::SHARES;
+use report::{Cell, DcmReport, FabricMessage, Far, Row, WorkloadReport};
 
 /// What swap gets of the limit beside the program's and the kernel's memory, for files on their way: where
 /// the kernel kills the program, it is tried again with more.
 const SLACKS_BYTES: [u64; 3] = [2 << 20, 6 << 20, 16 << 20];
 /// `spillway run` accepts no less.
 const LEAST_LOCAL_BYTES: u64 = 4 << 20;
-/// Shares of the memory that stay local, as in the paper.
-pub const SHARES: [u64; 3] = [75, 50, 25];
-/// The paper's own static sizes and elastic blocks, and what a run has where none is named.
-const BLOCKS: [&str; 7] = ["4K", "8K", "16K", "32K", "64K", "elastic", "streams"];
-const QUICK_BLOCKS: [&str; 4] = ["4K", "64K", "elastic", "streams"];
 /// Swap's usual read-ahead, eight pages.
 const PAGE_CLUSTER: u32 = 3;
 
@@ -47,22 +46,24 @@ const PAGE_CLUSTER: u32 = 3;
 pub struct Extent {
     /// Whether inputs are small.
     pub quick: bool,
-    /// The programs that are measured.
-    pub workloads: Vec<WorkloadKind>,
-    /// Shares of the memory that stay local, in percent, of [`SHARES`].
-    pub shares: Vec<u64>,
+    /// What is measured, where that is not the usual.
+    pub wanted: Wanted,
     /// How often each run is repeated; the median counts.
     pub repetitions: usize,
+    /// Where inputs that take long to make stay from one measurement to the next.
+    pub inputs: Option<PathBuf>,
 }
 
 /// What a run hears of as it goes on.
 pub enum Progress<'a> {
     /// A program's inputs are made.
     Preparing(&'static str),
-    /// So many of a program's runs of so many are done.
+    /// So many runs of so many are done, of all programs.
     Ran(&'static str, usize, usize),
     /// A program, or one of its runs on swap, could not be measured.
     Failed(&'static str, &'a BenchError),
+    /// A run is done: what there is so far.
+    Measured(&'a DcmReport),
 }
 
 /// Whether this `spillway run` lets the user choose blocks.
@@ -71,20 +72,21 @@ fn has_blocks(spillway: &Path) -> bool {
     help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--block"))
 }
 
-/// Whether a run is left out of a quick evaluation: only on the donor with the model of the paper's fabric
-/// are static block sizes measured too.
-fn is_left_out(extent: &Extent, far: Far, block: Option<&str>) -> bool {
-    extent.quick && far != Far::ShmFdr && block.is_some_and(report::is_static)
-}
-
 /// `--store` for this far memory.
-fn store_uri(far: Far, donor: &Donor) -> String {
-    let uri = |store| donor::uri(store, Some(donor)).unwrap_or_default();
+fn store_uri(far: Far, donor: Option<&Donor>, site: &Site<'_>, lent_bytes: u64) -> String {
+    let uri = |store| donor::uri(store, donor).unwrap_or_default();
     match far {
         Far::ShmFdr => uri(StoreKind::Shm) + "?fabric=fdr",
         Far::RamFdr => uri(StoreKind::Ram) + "?fabric=fdr",
         Far::NbdTcp | Far::SwapRamdisk => uri(StoreKind::NbdTcp),
+        // A file without a name, in the directory for temporary files.
+        Far::File => format!("file:{}?size={lent_bytes}", site.scratch().display()),
     }
+}
+
+/// Whether it needs a donor.
+fn needs_donor(cell: &Cell) -> bool {
+    matches!(cell.far, Far::ShmFdr | Far::NbdTcp)
 }
 
 /// The flags of `spillway run`.
@@ -95,158 +97,184 @@ fn run_flags(local_bytes: u64, store: &str, block: Option<&str>) -> Vec<String> 
     flags
 }
 
-/// Runs the evaluation. A program that cannot be measured is reported as such, and the others go on. After an
-/// interruption what was measured is reported; an error only where that is nothing.
-pub fn evaluate(
-    spillway: &Path,
-    extent: &Extent,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<DcmReport, BenchError> {
-    let site = Site::new(spillway, extent.quick, interrupted)?;
-    let blocks = match (has_blocks(spillway), extent.quick) {
-        (false, _) => &[][..],
-        (true, true) => &QUICK_BLOCKS[..],
-        (true, false) => &BLOCKS[..],
-    };
-    let mut report = DcmReport {
+/// A report in which nothing is yet.
+#[must_use]
+pub fn empty_report(extent: &Extent) -> DcmReport {
+    DcmReport {
         machine: Machine::this(),
         quick: extent.quick,
         repetitions: extent.repetitions,
         fabric: FabricMessage::of_fdr(),
-        blocks: blocks.iter().map(|&block| block.to_owned()).collect(),
+        blocks: Vec::new(),
         workloads: Vec::new(),
         failures: Vec::new(),
         interrupted: false,
-    };
-    for kind in &extent.workloads {
-        let mut workload = kind.workload();
-        match measure(&site, workload.as_mut(), extent, blocks, progress) {
-            Ok((measured, was_interrupted)) => {
-                report.workloads.push(measured);
-                report.interrupted = was_interrupted;
-            }
-            Err(BenchError::Interrupted) if report.workloads.is_empty() => {
-                return Err(BenchError::Interrupted);
-            }
-            Err(BenchError::Interrupted) => report.interrupted = true,
-            Err(error) => {
-                progress(Progress::Failed(workload.name(), &error));
-                report.failures.push(format!("{}: {error}", workload.name()));
-            }
-        }
-        if report.interrupted {
-            break;
-        }
     }
-    Ok(report)
 }
 
+/// Runs what `report` has not yet of the evaluation. A program that cannot be measured is reported as such,
+/// and the others go on. After an interruption what was measured is reported.
+///
+/// # Errors
+/// What programs run under cannot be set up.
+pub fn evaluate(
+    spillway: &Path,
+    extent: &Extent,
+    interrupted: &AtomicBool,
+    report: &mut DcmReport,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<(), BenchError> {
+    let scale = if extent.quick { Scale::Quick } else { Scale::Paper };
+    let site = Site::new(spillway, scale, interrupted)?.keeping(extent.inputs.as_deref());
+    let mut subjects = subjects(extent.quick, &extent.wanted, has_blocks(spillway));
+    subjects.iter_mut().for_each(|subject| leave_missing(subject, report));
+    subjects.retain(|subject| !subject.cells.is_empty());
+    let total = subjects.iter().map(|subject| runs(subject, report)).sum();
+    let mut done = 0;
+    for subject in &subjects {
+        let mut workload = subject.kind.workload(subject.threads);
+        let name = workload.name();
+        let after = done + runs(subject, report);
+        progress(Progress::Preparing(name));
+        let measured = workload.prepare(&site).and_then(|()| {
+            let repetitions = extent.repetitions.max(1);
+            let workload = workload.as_ref();
+            let (site, report, progress) = (&site, &mut *report, &mut *progress);
+            Measuring { site, workload, subject, repetitions, done, total, report, progress }.all()
+        });
+        match measured {
+            Ok(()) => {}
+            Err(BenchError::Interrupted) => {
+                report.interrupted = true;
+                return Ok(());
+            }
+            Err(error) => {
+                progress(Progress::Failed(name, &error));
+                report.failures.push(format!("{name}: {error}"));
+            }
+        }
+        site.clear();
+        done = after;
+    }
+    Ok(())
+}
+
+/// Takes away what a report has already.
+fn leave_missing(subject: &mut Subject, report: &DcmReport) {
+    let name = subject.kind.workload(subject.threads).name();
+    let Some(had) = report.find(name, subject.threads) else { return };
+    subject.cells.retain(|cell| had.find(cell.far, cell.local_pct, cell.block).is_none());
+}
+
+/// One run without a limit beside those with one, and one under Spillway with all local where there is none
+/// yet.
+fn runs(subject: &Subject, report: &DcmReport) -> usize {
+    let name = subject.kind.workload(subject.threads).name();
+    let is_known = report.find(name, subject.threads).is_some_and(|had| had.all_local.is_some());
+    1 + usize::from(!is_known) + subject.cells.len()
+}
+
+/// One program, and where its runs go.
 struct Measuring<'a, 'b> {
     site: &'a Site<'a>,
     workload: &'a dyn Workload,
+    subject: &'a Subject,
     repetitions: usize,
     done: usize,
     total: usize,
+    report: &'b mut DcmReport,
     progress: &'b mut dyn FnMut(Progress<'_>),
 }
 
-/// All runs of one program, or those before an interruption (`true`).
-fn measure(
-    site: &Site<'_>,
-    workload: &mut dyn Workload,
-    extent: &Extent,
-    blocks: &[&'static str],
-    progress: &mut dyn FnMut(Progress<'_>),
-) -> Result<(WorkloadReport, bool), BenchError> {
-    progress(Progress::Preparing(workload.name()));
-    workload.prepare(site)?;
-    let blocks: Vec<_> =
-        if blocks.is_empty() { vec![None] } else { blocks.iter().map(|&block| Some(block)).collect() };
-    let runs = Far::SPILLWAY.iter().flat_map(|&far| blocks.iter().map(move |&block| (far, block)));
-    let runs: Vec<_> = runs.filter(|&(far, block)| !is_left_out(extent, far, block)).collect();
-    let total = 2 + extent.shares.len() * (runs.len() + 1);
-    let mut measuring =
-        Measuring { site, workload, repetitions: extent.repetitions.max(1), done: 0, total, progress };
-    measuring.all(&runs, &extent.shares)
-}
-
 impl Measuring<'_, '_> {
-    /// On these kinds of far memory with these blocks, and on swap; what there is of it after an interruption
-    /// (`true`).
-    fn all(
-        &mut self,
-        runs: &[(Far, Option<&'static str>)],
-        shares: &[u64],
-    ) -> Result<(WorkloadReport, bool), BenchError> {
+    /// Without a limit, with all local, and then with less and less.
+    fn all(&mut self) -> Result<(), BenchError> {
+        let alone = self.alone()?;
+        if self.mine().all_local.is_none() {
+            // With more local memory than it wants; what Spillway keeps of its own grows with the limit.
+            let flags = run_flags(self.mine().anonymous_bytes * 4 + (1 << 30), "ram:", None);
+            let all_local = self.run(&Conditions::Spillway { flags, group: None })?;
+            let measure = self.workload.measure();
+            self.mine().all_local = Some(measure.normalised(alone.value, all_local.value));
+            (self.progress)(Progress::Measured(self.report));
+        }
+        self.with_little_local(&alone)
+    }
+
+    /// A run as it is, beside which the others of this measurement stand. What it used at most when it was
+    /// first measured is what shares are shares of.
+    fn alone(&mut self) -> Result<Run, BenchError> {
         let unlimited = MemoryGroup::new()?;
         let alone = self.run(&Conditions::Unlimited { group: Some(&unlimited) })?;
-        let anonymous_bytes = alone.most.anonymous_bytes;
         drop(unlimited);
-        if anonymous_bytes < LEAST_LOCAL_BYTES {
+        if alone.most.anonymous_bytes < LEAST_LOCAL_BYTES {
             return Err(BenchError::Measured {
                 command: self.workload.name().to_owned(),
-                reason: format!("it has only {anonymous_bytes} bytes of anonymous memory"),
+                reason: format!("it has only {} bytes of anonymous memory", alone.most.anonymous_bytes),
             });
         }
-        // With more local memory than it wants; what Spillway keeps of its own grows with the limit.
-        let flags = run_flags(anonymous_bytes * 4 + (1 << 30), "ram:", None);
-        let all_local = self.run(&Conditions::Spillway { flags, group: None })?;
-        let mut rows = Vec::new();
-        let was_interrupted = match self.with_little_local(&alone, runs, shares, &mut rows) {
-            Ok(()) => false,
-            Err(BenchError::Interrupted) => true,
-            Err(error) => return Err(error),
-        };
-        let report = WorkloadReport {
-            name: self.workload.name().to_owned(),
-            about: self.workload.about(self.site),
-            measure: self.workload.measure(),
-            unlimited: alone.value,
-            anonymous_bytes,
-            shared_bytes: alone.most.shared_bytes,
-            all_local: self.workload.measure().normalised(alone.value, all_local.value),
-            rows,
-        };
-        Ok((report, was_interrupted))
+        if self.report.find(self.workload.name(), self.subject.threads).is_none() {
+            self.report.workloads.push(WorkloadReport {
+                name: self.workload.name().to_owned(),
+                about: self.workload.about(self.site),
+                threads: self.subject.threads,
+                measure: self.workload.measure(),
+                unlimited: 0.0,
+                unlimited_stages: Vec::new(),
+                anonymous_bytes: alone.most.anonymous_bytes,
+                shared_bytes: alone.most.shared_bytes,
+                kernel_bytes: alone.most.kernel_bytes,
+                all_local: None,
+                rows: Vec::new(),
+            });
+        }
+        let mine = self.mine();
+        (mine.unlimited, mine.unlimited_stages) = (alone.value, alone.stages.clone());
+        Ok(alone)
+    }
+
+    /// What there is of the program.
+    fn mine(&mut self) -> &mut WorkloadReport {
+        let (name, threads) = (self.workload.name(), self.subject.threads);
+        let at = self.report.workloads.iter().position(|had| had.name == name && had.threads == threads);
+        &mut self.report.workloads[at.unwrap_or(0)]
     }
 
     /// Each share of local memory; a row for each run.
-    fn with_little_local(
-        &mut self,
-        alone: &Run,
-        runs: &[(Far, Option<&'static str>)],
-        shares: &[u64],
-        rows: &mut Vec<Row>,
-    ) -> Result<(), BenchError> {
-        let anonymous_bytes = alone.most.anonymous_bytes;
+    fn with_little_local(&mut self, alone: &Run) -> Result<(), BenchError> {
+        let anonymous_bytes = self.mine().anonymous_bytes;
         // The run before may be there for a moment yet.
         let lent_bytes = anonymous_bytes * 3 + (64 << 20);
-        let donor = Donor::start(self.site.spillway, lent_bytes, self.site.scratch())?;
-        for &local_pct in shares {
-            let local_bytes = (anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES);
-            for &(far, block) in runs {
-                let uri = store_uri(far, &donor);
-                let flags = run_flags(local_bytes, &uri, block);
-                let run = self.run(&Conditions::Spillway { flags, group: None })?;
-                let measure = self.workload.measure();
-                rows.push(Row::new(far, local_pct, block, Some(&uri), alone.value, &run, measure));
-            }
-            // Swap gets as much less than the program wants as Spillway does.
-            let far_bytes = anonymous_bytes.saturating_sub(local_bytes);
-            let Used { shared_bytes, kernel_bytes, .. } = alone.most;
-            let limit_bytes = anonymous_bytes - far_bytes + shared_bytes + kernel_bytes;
-            if let Some(run) = self.run_on_swap_patiently(limit_bytes, far_bytes)? {
-                let measure = self.workload.measure();
-                rows.push(Row::new(Far::SwapRamdisk, local_pct, None, None, alone.value, &run, measure));
-            }
+        let needs_donor = self.subject.cells.iter().any(needs_donor);
+        let donor = needs_donor.then(|| Donor::start(self.site.spillway, lent_bytes, self.site.scratch()));
+        let donor = donor.transpose()?;
+        let subject = self.subject;
+        for &cell in &subject.cells {
+            let local_bytes = (anonymous_bytes / 100 * cell.local_pct).max(LEAST_LOCAL_BYTES);
+            let (run, uri) = match cell.far {
+                Far::SwapRamdisk => (self.run_on_swap_patiently(local_bytes)?, None),
+                far => {
+                    let uri = store_uri(far, donor.as_ref(), self.site, lent_bytes);
+                    let flags = run_flags(local_bytes, &uri, cell.block);
+                    (Some(self.run(&Conditions::Spillway { flags, group: None })?), Some(uri))
+                }
+            };
+            let Some(run) = run else { continue };
+            let measure = self.workload.measure();
+            self.mine().rows.push(Row::new(cell, uri.as_deref(), alone.value, &run, measure));
+            self.report.note_block(cell.block);
+            (self.progress)(Progress::Measured(self.report));
         }
         Ok(())
     }
 
-    /// Under a limit the kernel sometimes kills a program rather than wait for its swap device. Where it does
-    /// so every time, there is nothing to compare with.
-    fn run_on_swap_patiently(&mut self, limit_bytes: u64, far_bytes: u64) -> Result<Option<Run>, BenchError> {
+    /// Swap gets as much less than the program wants as Spillway does. Under a limit the kernel sometimes
+    /// kills a program rather than wait for its swap device. Where it does so every time, there is nothing to
+    /// compare with.
+    fn run_on_swap_patiently(&mut self, local_bytes: u64) -> Result<Option<Run>, BenchError> {
+        let mine = self.mine();
+        let far_bytes = mine.anonymous_bytes.saturating_sub(local_bytes);
+        let limit_bytes = mine.anonymous_bytes - far_bytes + mine.shared_bytes + mine.kernel_bytes;
         for slack_bytes in SLACKS_BYTES {
             match self.run_on_swap(limit_bytes + slack_bytes, far_bytes) {
                 Err(error @ BenchError::Measured { .. }) => {

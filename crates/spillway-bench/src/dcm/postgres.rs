@@ -48,9 +48,10 @@ struct Scale {
 }
 
 fn scale(site: &Site<'_>) -> Scale {
-    site.pick(
+    site.scaled(
         Scale { customers: 1_000, items: 50_000, transactions: 1_500, temp_buffers_mib: 64 },
         Scale { customers: 3_000, items: 100_000, transactions: 15_000, temp_buffers_mib: 256 },
+        Scale { customers: 40_000, items: 1_050_000, transactions: 60_000, temp_buffers_mib: 1024 },
     )
 }
 

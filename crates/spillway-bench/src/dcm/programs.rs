@@ -25,10 +25,21 @@ pub enum WorkloadKind {
 }
 
 impl WorkloadKind {
-    pub(super) fn workload(self) -> Box<dyn Workload> {
+    /// All of them, in the order of the tables.
+    pub const ALL: [Self; 5] =
+        [Self::Sequential, Self::Snap, Self::Postgres, Self::SparkAls, Self::SparkPagerank];
+
+    /// Whether the number of its threads can be chosen.
+    #[must_use]
+    pub fn has_threads(self) -> bool {
+        self == Self::Snap
+    }
+
+    /// The program, with so many threads where that can be chosen.
+    pub(super) fn workload(self, threads: Option<u32>) -> Box<dyn Workload> {
         match self {
             Self::Sequential => Box::new(Sequential),
-            Self::Snap => Box::new(Snap::default()),
+            Self::Snap => Box::new(threads.map_or_else(Snap::default, Snap::with_threads)),
             Self::Postgres => Box::new(Postgres::default()),
             Self::SparkAls => Box::new(Spark::new(Job::CollaborativeFiltering)),
             Self::SparkPagerank => Box::new(Spark::new(Job::PageRank)),

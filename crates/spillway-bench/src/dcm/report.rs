@@ -1,32 +1,43 @@
 //! What comes out of the evaluation.
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use spillway_store::fabric::Fabric;
 
 use crate::machine::Machine;
 use crate::rows::Spread;
-use crate::whole::workload::{Measure, Run};
+use crate::whole::workload::{Measure, Run, Stage};
+
+use super::snap::USUAL_THREADS;
+
+/// Shares of the memory that stay local, as in the paper, in percent.
+pub const SHARES: [u64; 3] = [75, 50, 25];
+/// The paper's own static sizes and elastic blocks, and Spillway's own.
+pub const BLOCKS: [&str; 7] = ["4K", "8K", "16K", "32K", "64K", "elastic", "streams"];
 
 /// Where what is not local goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Far {
+    /// Spillway, RAM of this machine, which takes at least as long as InfiniBand FDR: like one-sided RDMA, it
+    /// takes no processor's time at the other end. This compares with the paper.
+    RamFdr,
     /// Spillway, a donor on this machine by shared memory, which takes at least as long as InfiniBand FDR.
     ShmFdr,
-    /// Spillway, RAM of this machine, which takes at least as long as InfiniBand FDR: like one-sided RDMA, it
-    /// takes no processor's time at the other end.
-    RamFdr,
     /// Spillway, a donor on this machine by TCP.
     NbdTcp,
+    /// Spillway, a file of this machine.
+    File,
     /// Linux swap on a RAM disk.
     SwapRamdisk,
 }
 
 impl Far {
     /// All kinds, in the order of the tables.
-    pub const ALL: [Self; 4] = [Self::ShmFdr, Self::RamFdr, Self::NbdTcp, Self::SwapRamdisk];
-    /// Those that Spillway keeps pages on.
-    pub const SPILLWAY: [Self; 3] = [Self::ShmFdr, Self::RamFdr, Self::NbdTcp];
+    pub const ALL: [Self; 5] = [Self::RamFdr, Self::ShmFdr, Self::NbdTcp, Self::File, Self::SwapRamdisk];
+    /// Memory elsewhere, as Spillway has it.
+    pub const SPILLWAY: [Self; 3] = [Self::RamFdr, Self::ShmFdr, Self::NbdTcp];
 
     /// Its name in tables and plots.
     #[must_use]
@@ -35,6 +46,7 @@ impl Far {
             Self::ShmFdr => "shm: donor, as over FDR",
             Self::RamFdr => "RAM, as over FDR",
             Self::NbdTcp => "TCP donor",
+            Self::File => "a file",
             Self::SwapRamdisk => "swap on a RAM disk",
         }
     }
@@ -53,8 +65,11 @@ pub struct Row {
     pub store: Option<String>,
     /// In the workload's unit.
     pub value: f64,
-    /// Performance as a share of the unlimited run's.
+    /// Performance as a share of the unlimited run's of the same measurement.
     pub normalised: f64,
+    /// The stages of the program, where it tells them apart.
+    #[serde(default)]
+    pub stages: Vec<Stage>,
     /// Pages that Spillway fetched.
     pub pages_fetched: Option<u64>,
     /// Of the pages that came in with others, the share that was used.
@@ -67,22 +82,15 @@ pub struct Row {
 impl Row {
     /// The row of one run.
     #[must_use]
-    pub fn new(
-        far: Far,
-        local_pct: u64,
-        block: Option<&str>,
-        store: Option<&str>,
-        unlimited: f64,
-        run: &Run,
-        measure: Measure,
-    ) -> Self {
+    pub fn new(cell: Cell, store: Option<&str>, unlimited: f64, run: &Run, measure: Measure) -> Self {
         Self {
-            far,
-            local_pct,
-            block: block.map(str::to_owned),
+            far: cell.far,
+            local_pct: cell.local_pct,
+            block: cell.block.map(str::to_owned),
             store: store.map(str::to_owned),
             value: run.value,
             normalised: measure.normalised(unlimited, run.value),
+            stages: run.stages.clone(),
             pages_fetched: run.stats["pages_fetched"].as_u64(),
             prefetch_accuracy: run.stats["prefetch_accuracy"].as_f64(),
             block_composition: composition(&run.stats["blocks"]),
@@ -110,6 +118,17 @@ fn composition(blocks: &serde_json::Value) -> Option<Vec<(String, f64)>> {
     (all > 0.0).then(|| sizes.into_iter().map(share).collect())
 }
 
+/// A run with little local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Where what is not local goes.
+    pub far: Far,
+    /// Share of the program's memory that is local, in percent.
+    pub local_pct: u64,
+    /// `--block`; none on swap, and where there is no choice.
+    pub block: Option<&'static str>,
+}
+
 /// All runs of a program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkloadReport {
@@ -117,16 +136,25 @@ pub struct WorkloadReport {
     pub name: String,
     /// What the program does with what.
     pub about: String,
+    /// How many threads it runs, where that can be chosen.
+    #[serde(default)]
+    pub threads: Option<u32>,
     /// What its value is.
     pub measure: Measure,
-    /// Its value when it runs as it is.
+    /// Its value when it runs as it is, in the last measurement.
     pub unlimited: f64,
+    /// The stages of that run, where it tells them apart.
+    #[serde(default)]
+    pub unlimited_stages: Vec<Stage>,
     /// Anonymous memory that it uses at most when it runs as it is: the shares are shares of this.
     pub anonymous_bytes: u64,
     /// Shared memory that it uses beside, which stays local.
     pub shared_bytes: u64,
-    /// Normalised performance under Spillway with more local memory than it wants.
-    pub all_local: f64,
+    /// What the kernel needed for it beside: page tables, stacks.
+    #[serde(default)]
+    pub kernel_bytes: u64,
+    /// Normalised performance under Spillway with more local memory than it wants; none before that has run.
+    pub all_local: Option<f64>,
     /// The runs under less local memory.
     pub rows: Vec<Row>,
 }
@@ -136,8 +164,18 @@ pub struct WorkloadReport {
 pub struct Choice {
     /// The best and the worst static size; none where there is no choice.
     pub fixed: Option<(f64, f64)>,
-    /// Elastic blocks; streams where they were not measured, and whatever is done where there is no choice.
-    pub elastic: f64,
+    /// dcm's elastic blocks, or whatever is done where there is no choice.
+    pub elastic: Option<f64>,
+    /// Blocks along streams of faults, which are Spillway's own.
+    pub streams: Option<f64>,
+}
+
+impl Choice {
+    /// The better of what is chosen at run time.
+    #[must_use]
+    pub fn best(&self) -> Option<f64> {
+        self.elastic.into_iter().chain(self.streams).reduce(f64::max)
+    }
 }
 
 impl WorkloadReport {
@@ -145,7 +183,14 @@ impl WorkloadReport {
     fn renew(&mut self, later: &Self) {
         let is_kept = |row: &Row| later.find(row.far, row.local_pct, row.block.as_deref()).is_none();
         let kept = std::mem::take(&mut self.rows).into_iter().filter(is_kept).collect::<Vec<_>>();
-        *self = Self { rows: [kept, later.rows.clone()].concat(), ..later.clone() };
+        let all_local = later.all_local.or(self.all_local);
+        *self = Self { rows: [kept, later.rows.clone()].concat(), all_local, ..later.clone() };
+    }
+
+    /// Whether it ran as many threads as in all figures but that of threads.
+    #[must_use]
+    pub fn is_usual(&self) -> bool {
+        self.threads.is_none_or(|threads| threads == USUAL_THREADS)
     }
 
     /// The run with this block.
@@ -159,11 +204,12 @@ impl WorkloadReport {
     #[must_use]
     pub fn choice(&self, far: Far, local_pct: u64) -> Option<Choice> {
         let rows = || self.rows.iter().filter(|row| row.far == far && row.local_pct == local_pct);
-        let of_elastic = rows().find(|row| row.block.as_deref() == Some("elastic"));
-        let elastic = of_elastic.or_else(|| rows().find(|row| !row.is_static()))?.normalised;
+        let with = |block| Some(self.find(far, local_pct, block)?.normalised);
+        let (elastic, streams) = (with(Some("elastic")).or_else(|| with(None)), with(Some("streams")));
         let fixed = Spread::of(rows().filter(|row| row.is_static()).map(|row| row.normalised));
         let has_fixed = rows().any(Row::is_static);
-        Some(Choice { fixed: has_fixed.then_some((fixed.max, fixed.min)), elastic })
+        let fixed = has_fixed.then_some((fixed.max, fixed.min));
+        rows().next().map(|_| Choice { fixed, elastic, streams })
     }
 }
 
@@ -214,17 +260,44 @@ pub struct DcmReport {
 }
 
 impl DcmReport {
+    /// The programs with their usual number of threads.
+    pub(crate) fn usual(&self) -> impl Iterator<Item = &WorkloadReport> {
+        self.workloads.iter().filter(|workload| workload.is_usual())
+    }
+
+    /// A choice of `--block` was measured.
+    pub(super) fn note_block(&mut self, block: Option<&str>) {
+        let is_new = |block: &&str| !self.blocks.iter().any(|had| had == block);
+        self.blocks.extend(block.filter(is_new).map(str::to_owned));
+        let place = |block: &String| BLOCKS.iter().position(|known| known == block);
+        self.blocks.sort_by_key(place);
+    }
+
+    /// Whether blocks could not be chosen.
+    pub(super) fn is_without_choice(&self) -> bool {
+        let rows = || self.workloads.iter().flat_map(|workload| &workload.rows);
+        rows().any(|row| row.far != Far::SwapRamdisk && row.block.is_none())
+    }
+
+    /// A program with so many threads.
+    pub(super) fn find(&self, name: &str, threads: Option<u32>) -> Option<&WorkloadReport> {
+        self.workloads.iter().find(|workload| workload.name == name && workload.threads == threads)
+    }
+
     /// One report of several, each of other programs or shares, or of the same once more: of a run that is
     /// there more than once, the last counts.
     #[must_use]
     pub fn merged(reports: &[&Self]) -> Option<Self> {
         let mut merged = (*reports.last()?).clone();
         merged.quick = reports.iter().any(|report| report.quick);
+        merged.blocks = all_blocks(reports);
         merged.interrupted = reports.iter().any(|report| report.interrupted);
         merged.failures = reports.iter().flat_map(|report| report.failures.clone()).collect();
         merged.workloads = Vec::new();
         for workload in reports.iter().flat_map(|report| &report.workloads) {
-            match merged.workloads.iter_mut().find(|had| had.name == workload.name) {
+            let is_same =
+                |had: &&mut WorkloadReport| (&had.name, had.threads) == (&workload.name, workload.threads);
+            match merged.workloads.iter_mut().find(is_same) {
                 Some(had) => had.renew(workload),
                 None => merged.workloads.push(workload.clone()),
             }
@@ -237,25 +310,27 @@ impl DcmReport {
     }
 }
 
+/// The choices of all of them, in the order of the tables.
+fn all_blocks(reports: &[&DcmReport]) -> Vec<String> {
+    let has = |block: &str| reports.iter().any(|report| report.blocks.iter().any(|had| had == block));
+    BLOCKS.into_iter().filter(|block| has(block)).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::cgroup::Used;
 
-    pub(crate) fn row(far: Far, block: Option<&str>, seconds: f64) -> Row {
+    pub(crate) fn row(far: Far, block: Option<&'static str>, seconds: f64) -> Row {
         let stats = serde_json::json!({
             "pages_fetched": 5, "prefetch_accuracy": 0.9, "blocks": {"65536": 3, "4096": 16}
         });
         let stats = if far == Far::SwapRamdisk { serde_json::Value::Null } else { stats };
-        Row::new(
-            far,
-            50,
-            block,
-            Some("shm:near?fabric=fdr"),
-            10.0,
-            &Run { value: seconds, most: Used::default(), stats, latency: None },
-            Measure::Seconds,
-        )
+        let stage = |name: &str, seconds| Stage { name: name.to_owned(), seconds };
+        let stages = vec![stage("loading", seconds / 4.0), stage("alignment", seconds * 3.0 / 4.0)];
+        let run = Run { value: seconds, most: Used::default(), stats, latency: None, stages };
+        let cell = Cell { far, local_pct: 50, block };
+        Row::new(cell, Some("shm:near?fabric=fdr"), 10.0, &run, Measure::Seconds)
     }
 
     pub(crate) fn report(rows: Vec<Row>) -> DcmReport {
@@ -264,11 +339,17 @@ pub(crate) mod tests {
         let workload = WorkloadReport {
             name: "snap".to_owned(),
             about: "aligns".to_owned(),
+            threads: Some(USUAL_THREADS),
             measure: Measure::Seconds,
             unlimited: 10.0,
+            unlimited_stages: vec![
+                Stage { name: "loading".to_owned(), seconds: 2.0 },
+                Stage { name: "alignment".to_owned(), seconds: 8.0 },
+            ],
             anonymous_bytes: 3 << 20,
             shared_bytes: 2 << 20,
-            all_local: 0.98,
+            kernel_bytes: 1 << 20,
+            all_local: Some(0.98),
             rows,
         };
         DcmReport {
@@ -311,13 +392,14 @@ pub(crate) mod tests {
             row(Far::ShmFdr, Some("4K"), 20.0),
             row(Far::ShmFdr, Some("8K"), 12.5),
             row(Far::ShmFdr, Some("elastic"), 16.0),
+            row(Far::ShmFdr, Some("streams"), 25.0),
             row(Far::SwapRamdisk, None, 40.0),
         ];
         let report = report(rows);
         let workload = &report.workloads[0];
-        let shm = Choice { fixed: Some((0.8, 0.5)), elastic: 0.625 };
+        let shm = Choice { fixed: Some((0.8, 0.5)), elastic: Some(0.625), streams: Some(0.4) };
         assert_eq!(workload.choice(Far::ShmFdr, 50), Some(shm));
-        let swap = Choice { fixed: None, elastic: 0.25 };
+        let swap = Choice { fixed: None, elastic: Some(0.25), streams: None };
         assert_eq!(workload.choice(Far::SwapRamdisk, 50), Some(swap));
         assert_eq!(workload.choice(Far::NbdTcp, 50), None);
         let row = workload.find(Far::ShmFdr, 50, Some("8K")).unwrap();

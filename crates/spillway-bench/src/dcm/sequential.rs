@@ -16,9 +16,10 @@ fn plan(site: &Site<'_>) -> AccessPlan {
     AccessPlan {
         pattern: Pattern::SequentialRw,
         data: Data::Random,
-        memory_bytes: site.pick(256 << 20, 1 << 30),
+        memory_bytes: site.scaled(256 << 20, 1 << 30, 2 << 30),
         threads: 1,
-        measured_ms: site.pick(1000, 5000),
+        // After as long to warm up.
+        measured_ms: site.scaled(1000, 5000, 20_000),
         hashes_bytes: true,
     }
 }

@@ -56,13 +56,15 @@ impl Spark {
 
     fn size(&self, site: &Site<'_>) -> serde_json::Value {
         match self.job {
-            Job::CollaborativeFiltering => site.pick(
+            Job::CollaborativeFiltering => site.scaled(
                 json!({"ratings": 600_000, "users": 20_000, "items": 4_000, "iterations": 2}),
                 json!({"ratings": 3_000_000, "users": 80_000, "items": 10_000, "iterations": 8}),
+                json!({"ratings": 6_000_000, "users": 160_000, "items": 20_000, "iterations": 8}),
             ),
-            Job::PageRank => site.pick(
+            Job::PageRank => site.scaled(
                 json!({"links": 800_000, "pages": 100_000, "iterations": 3}),
                 json!({"links": 4_000_000, "pages": 400_000, "iterations": 8}),
+                json!({"links": 8_000_000, "pages": 800_000, "iterations": 8}),
             ),
         }
     }
@@ -70,7 +72,7 @@ impl Spark {
     /// Java's heap in MiB, and the part of it for what is new. Fixed, so that what the job keeps in memory
     /// does not depend on what the machine has.
     fn heap_mib(site: &Site<'_>) -> (u32, u32) {
-        site.pick((512, 96), (1024, 192))
+        site.scaled((512, 96), (1024, 192), (2560, 480))
     }
 
     fn submit(&self, site: &Site<'_>, mut command: Command) -> Result<Outcome, BenchError> {

@@ -6,7 +6,7 @@ use spillway_report::chart::Chart;
 use spillway_report::markdown::Page;
 
 use crate::BenchError;
-use crate::dcm::report::{DcmReport, Far};
+use crate::dcm::report::{DcmReport, Far, WorkloadReport};
 use crate::dcm::{SHARES, tables};
 
 const EXPLANATION: &str = "\
@@ -48,17 +48,16 @@ pub(super) fn page(reports: &[&DcmReport], note: Option<&str>) -> Result<Page, B
 
 fn beside_swap(report: &DcmReport, local_pct: u64) -> Chart {
     let series = Far::ALL.map(|far| {
-        let of_workloads = report.workloads.iter();
-        let values =
-            of_workloads.map(|workload| Some(workload.choice(far, local_pct)?.elastic * 100.0)).collect();
+        let best = |workload: &WorkloadReport| workload.choice(far, local_pct)?.best();
+        let values = report.usual().map(|workload| Some(best(workload)? * 100.0)).collect();
         (far.name().to_owned(), values)
     });
     Chart {
         line_at: Some(100.0),
         ..Chart::bars(
-            format!("Performance with {local_pct}% of the memory local"),
+            format!("Performance with {local_pct}% of the memory local, the better of elastic and streams"),
             "% of the unlimited run's",
-            report.workloads.iter().map(|workload| workload.name.clone()).collect(),
+            report.usual().map(|workload| workload.name.clone()).collect(),
             series,
         )
     }
@@ -77,7 +76,7 @@ mod tests {
             "**Read this.**",
             "`--quick`",
             "(dcm-benchmark/d50.svg)",
-            "| snap | D50 | 25.0% | 50.0%, 2.00x | - | - |",
+            "| snap | D50 | 25.0% | - | - | 50.0%, 2.00x | - | - | - |",
         ] {
             assert!(page.text.contains(words), "no '{words}' in {}", page.text);
         }

@@ -1,5 +1,6 @@
 //! Pages of Markdown, HTML and plots from the results of benchmarks.
 
+mod ablation;
 mod dcm;
 pub mod html;
 mod paging;
@@ -12,6 +13,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::BenchError;
+use crate::ablation::report::AblationReport;
 use crate::dcm::report::DcmReport;
 use crate::physical::report::PhysicalReport;
 use crate::programs::report::ProgramsReport;
@@ -23,6 +25,8 @@ use crate::rows::PagingReport;
 pub enum Results {
     /// What `bench paging` has printed.
     Paging(PagingReport),
+    /// What `bench ablation` has printed.
+    Ablation(AblationReport),
     /// What `bench programs` has printed.
     Programs(ProgramsReport),
     /// What `bench dcm` has printed.
@@ -47,12 +51,14 @@ pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Resul
     let mut programs = Vec::new();
     let mut dcm = Vec::new();
     let mut physical = Vec::new();
+    let mut ablation = Vec::new();
     for results in results {
         match results {
             Results::Paging(report) => paging.push(report),
             Results::Programs(report) => programs.push(report),
             Results::Dcm(report) => dcm.push(report),
             Results::Physical(report) => physical.push(report),
+            Results::Ablation(report) => ablation.push(report),
         }
     }
     if !paging.is_empty() {
@@ -64,6 +70,9 @@ pub fn write(results: &[Results], note: Option<&str>, directory: &Path) -> Resul
     }
     if !dcm.is_empty() {
         dcm::page(&dcm, note)?.write(directory)?;
+    }
+    if !ablation.is_empty() {
+        ablation::page(&ablation, note)?.write(directory)?;
     }
     if !physical.is_empty() {
         physical::page(&physical, note)?.write(directory)?;

@@ -84,7 +84,7 @@ impl ProgramKind {
         Self::value_variants().iter().copied().filter(|&kind| !is_left_out(kind)).collect()
     }
 
-    pub(super) fn workload(self) -> Box<dyn Workload> {
+    pub(crate) fn workload(self) -> Box<dyn Workload> {
         let job = |job| Box::new(Prepared::new(job)) as Box<dyn Workload>;
         let server = |name, kind, draw, writes| Box::new(Server::new(name, kind, draw, writes));
         match self {

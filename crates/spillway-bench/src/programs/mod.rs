@@ -31,7 +31,7 @@ use crate::BenchError;
 use crate::donor::Donor;
 use crate::machine::Machine;
 use crate::swap::{Kind, ZSTD, zram_knows};
-use crate::whole::workload::{Site, Workload};
+use crate::whole::workload::{Scale, Site, Workload};
 use list::ProgramKind;
 use report::{Configuration, Outcome, Program, ProgramsReport, Rival, Row, Side};
 use turns::{Bench, LEAST_LOCAL_BYTES, Under, best_of};
@@ -124,7 +124,7 @@ pub fn evaluate(
     report: &mut ProgramsReport,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<(), BenchError> {
-    let site = Site::new(spillway, extent.quick, interrupted)?;
+    let site = Site::new(spillway, Scale::of_suite(extent.quick), interrupted)?;
     let plan = Plan { site, extent, sides: sides(extent)? };
     let wanted = extent.programs.iter().map(|kind| kind.workload());
     let mut wanted: Vec<_> =
@@ -225,7 +225,11 @@ fn measure(
 }
 
 /// A program with all memory.
-fn alone(bench: &Bench<'_>, repetitions: usize, ran: &mut dyn FnMut()) -> Result<Program, BenchError> {
+pub(crate) fn alone(
+    bench: &Bench<'_>,
+    repetitions: usize,
+    ran: &mut dyn FnMut(),
+) -> Result<Program, BenchError> {
     let mut alone = Side { setting: String::new(), samples: Vec::new() };
     for _ in 0..repetitions {
         alone.samples.push(bench.run(Under::Unlimited, 0, 0)?);

@@ -366,7 +366,7 @@ impl ProgramsReport {
 }
 
 /// Not a number where there are no values.
-pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = values.map(f64::ln).collect();
     (logs.iter().sum::<f64>() / logs.len() as f64).exp()
 }

@@ -90,7 +90,7 @@ struct Limits {
 
 impl Bench<'_> {
     /// This share of its memory, or the least that Spillway accepts.
-    pub(super) fn share_bytes(&self, local_pct: u64) -> u64 {
+    pub(crate) fn share_bytes(&self, local_pct: u64) -> u64 {
         (self.peak_anonymous_bytes / 100 * local_pct).max(LEAST_LOCAL_BYTES)
     }
 

@@ -27,6 +27,7 @@ impl Conditions<'_> {
         let text = fs::read_to_string(&start.stats).unwrap_or_default();
         run.stats = serde_json::from_str(&text).unwrap_or_default();
         run.latency = workload.latency();
+        run.stages = workload.stages();
         Ok(run)
     }
 }

@@ -59,6 +59,17 @@ pub struct Run {
     pub stats: serde_json::Value,
     /// How long its clients waited, where it has any.
     pub latency: Option<Latency>,
+    /// The stages that it goes through, where it tells them apart.
+    pub stages: Vec<Stage>,
+}
+
+/// A part of a program's run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// What it does meanwhile.
+    pub name: String,
+    /// How long that took.
+    pub seconds: f64,
 }
 
 /// How long a program's clients waited for answers.
@@ -79,18 +90,37 @@ impl Latency {
     }
 }
 
+/// How large a program's inputs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Small inputs, of `--quick`.
+    Quick,
+    /// As `bench programs` has them.
+    Whole,
+    /// As `bench dcm` has them: at least 2 GiB of anonymous memory, and at least half a minute.
+    Paper,
+}
+
+impl Scale {
+    pub(crate) fn of_suite(quick: bool) -> Self {
+        if quick { Self::Quick } else { Self::Whole }
+    }
+}
+
 /// Where programs run and what they need.
 pub struct Site<'a> {
     pub(crate) spillway: &'a Path,
-    pub(crate) quick: bool,
     pub(crate) interrupted: &'a AtomicBool,
+    scale: Scale,
     scratch: TempDir,
+    /// Where inputs stay from one benchmark to the next.
+    kept: Option<PathBuf>,
 }
 
 impl<'a> Site<'a> {
     pub(crate) fn new(
         spillway: &'a Path,
-        quick: bool,
+        scale: Scale,
         interrupted: &'a AtomicBool,
     ) -> Result<Self, BenchError> {
         // Users other than root run there too.
@@ -98,7 +128,24 @@ impl<'a> Site<'a> {
         let scratch = scratch.map_err(|error| {
             BenchError::setup("make a directory for temporary files", error, "make room, or set TMPDIR")
         })?;
-        Ok(Self { spillway, quick, interrupted, scratch })
+        Ok(Self { spillway, interrupted, scale, scratch, kept: None })
+    }
+
+    /// Keeps inputs that take long to make in this directory, and takes what it has.
+    pub(crate) fn keeping(self, directory: Option<&Path>) -> Self {
+        Self { kept: directory.map(Path::to_path_buf), ..self }
+    }
+
+    /// The directory of inputs of this name, which says what they are.
+    pub(crate) fn inputs(&self, name: &str) -> Result<PathBuf, BenchError> {
+        let directory = self.kept.as_deref().unwrap_or(self.scratch()).join(name);
+        match fs::create_dir_all(&directory) {
+            Ok(()) => Ok(directory),
+            Err(error) => {
+                let action = format!("make {}", directory.display());
+                Err(BenchError::setup(action, error, "name another directory"))
+            }
+        }
     }
 
     pub(crate) fn scratch(&self) -> &Path {
@@ -115,7 +162,12 @@ impl<'a> Site<'a> {
 
     /// Something small for `--quick`, or the whole.
     pub(crate) fn pick<T>(&self, quick: T, whole: T) -> T {
-        if self.quick { quick } else { whole }
+        if self.scale == Scale::Quick { quick } else { whole }
+    }
+
+    /// The same, and what `bench dcm` has in place of the whole.
+    pub(crate) fn scaled<T>(&self, quick: T, whole: T, paper: T) -> T {
+        if self.scale == Scale::Paper { paper } else { self.pick(quick, whole) }
     }
 
     /// Runs a command to its successful end; what it wrote to its standard output. What it complains of is
@@ -154,6 +206,10 @@ pub trait Workload {
     /// How long its clients waited in the run before, where it has any.
     fn latency(&self) -> Option<Latency> {
         None
+    }
+    /// The stages of the run before, where it tells them apart.
+    fn stages(&self) -> Vec<Stage> {
+        Vec::new()
     }
 }
 

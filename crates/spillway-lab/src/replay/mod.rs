@@ -1,10 +1,11 @@
 //! Page-trace replay: which requests of a trace find their page in a local memory of so many pages, under
-//! LRU, FIFO, CLOCK and SIEVE, the yardsticks of the caching field.
+//! LRU, FIFO, CLOCK and SIEVE, the yardsticks of the caching field, and under Belady's optimum.
 //!
 //! No time passes and nothing is written back: only hits and misses count. One file a policy; each is one
 //! array for the pages and one for the frames, so that a request costs two or three cache misses of the real
 //! machine.
 
+mod belady;
 mod clock;
 mod fifo;
 mod lru;
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+pub use belady::replay_belady;
 pub use clock::Clock;
 pub use fifo::Fifo;
 pub use lru::Lru;
@@ -34,6 +36,9 @@ pub enum ReplayError {
     /// Pages and frames are numbered by 32 bits.
     #[error("page trace: it has more than {} pages; replay a part of it", NONE - 1)]
     TooManyPages,
+    /// Requests are numbered by 32 bits where they are known beforehand.
+    #[error("page trace: it has more than {} requests; replay a part of it", u32::MAX - 1)]
+    TooManyRequests,
 }
 
 /// A trace of pages, each by a number from 0 up.
@@ -168,6 +173,25 @@ mod tests {
         misses
     }
 
+    /// Belady's by its definition: looking ahead from each request.
+    fn naive_belady_misses(requests: &[u32], frames: usize) -> u64 {
+        let mut list: Vec<u32> = Vec::new();
+        let mut misses = 0;
+        for (at, page) in requests.iter().enumerate() {
+            if list.contains(page) {
+                continue;
+            }
+            misses += 1;
+            if list.len() == frames {
+                let needed = |held: &u32| requests[at..].iter().position(|page| page == held);
+                let last = (0..list.len()).max_by_key(|&i| needed(&list[i]).unwrap_or(usize::MAX));
+                list.remove(last.unwrap());
+            }
+            list.push(*page);
+        }
+        misses
+    }
+
     #[test]
     fn known_sequences_miss_as_often_as_the_literature_says() {
         // Belady's anomaly: FIFO misses 9 times with 3 frames, 10 times with 4.
@@ -176,6 +200,8 @@ mod tests {
         assert_eq!(replay::<Fifo>(&trace, 4).unwrap().misses, 10);
         assert_eq!(replay::<Lru>(&trace, 3).unwrap().misses, 10);
         assert_eq!(replay::<Lru>(&trace, 4).unwrap().misses, 8);
+        assert_eq!(replay_belady(&trace, 3).unwrap().misses, 7);
+        assert_eq!(replay_belady(&trace, 4).unwrap().misses, 6);
     }
 
     #[test]
@@ -194,6 +220,7 @@ mod tests {
     fn refusals_are_clear() {
         let trace = PageTrace::new([1, 2, 3]).unwrap();
         assert_eq!(replay::<Lru>(&trace, 0), Err(ReplayError::NoFrames));
+        assert_eq!(replay_belady(&trace, 0), Err(ReplayError::NoFrames));
         assert_eq!(replay_named("mru", &trace, 1), Err(ReplayError::UnknownPolicy("mru".to_owned())));
         assert_eq!(replay::<Lru>(&PageTrace::default(), 1), Ok(Replayed { requests: 0, misses: 0 }));
     }
@@ -216,6 +243,8 @@ mod tests {
                 prop_assert_eq!(replayed.misses, expected, "{}", policy);
                 prop_assert_eq!(replayed.requests, trace.requests().len() as u64);
             }
+            let expected = naive_belady_misses(trace.requests(), frames as usize);
+            prop_assert_eq!(replay_belady(&trace, frames).unwrap().misses, expected, "belady");
         }
     }
 }

@@ -1,31 +1,38 @@
 //! `spillway bench dcm`: its arguments, and how its results look.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use spillway_bench::BenchError;
+use spillway_bench::dcm::cells::Wanted;
 use spillway_bench::dcm::programs::WorkloadKind;
-use spillway_bench::dcm::{Extent, Progress, SHARES, evaluate, tables};
+use spillway_bench::dcm::report::{BLOCKS, DcmReport, Far};
+use spillway_bench::dcm::{Extent, Progress, SHARES, empty_report, evaluate, tables};
 
-use super::session::{failure, interruption, print_json, progress_bar, this_command};
+use super::session::{failure, interruption, print_json, progress_bar, save, saved, this_command};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Example:
   spillway bench dcm --quick
-  spillway bench dcm --workload snap --repeat 3 --json > dcm.json
+  spillway bench dcm --workload snap --local 50 --far ram_fdr --save dcm.json
 
-Each program runs unlimited, then with 75%, 50% and 25% of its memory local:
-on a donor by shared memory and on RAM, both as over InfiniBand FDR, on a donor
-by TCP, with blocks of each size (--quick: on the first only), and on Linux
-swap on a RAM disk. 'bench report' makes one page of several results, so that
-programs and shares can be measured one at a time. Interrupted, it prints what
-it has measured so far.
+Each program has at least 2 GiB of memory and takes at least half a minute
+(--quick: a tenth and less). It runs unlimited, then with 75%, 50% and 25% of
+its memory local: on RAM and on a donor by shared memory, both as over
+InfiniBand FDR, on a donor by TCP, with blocks of each size (--quick: on RAM
+only), and on Linux swap on a RAM disk; SNAP on a file too, and with 1, 2, 4
+and 8 threads. 'RAM, as over FDR' compares with the paper.
+'--save' keeps what is measured, run by run: run it again to go on.
+'bench report' makes one page of several results.
 
 It needs root, and the programs:
 apt-get install snap-aligner postgresql python3-venv openjdk-17-jre-headless
-PySpark is fetched by pip into ~/.cache/spillway when it is first needed.";
+PySpark is fetched by pip into ~/.cache/spillway when it is first needed.
+Files lie in TMPDIR, where SNAP takes 6 GB: name an NVMe there to have far
+memory on it.";
 
 /// Redo dcm's evaluation: whole programs with little local memory.
 #[derive(Debug, Args)]
@@ -43,14 +50,67 @@ pub struct DcmArgs {
     /// Only with this share of the memory local, in percent
     #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
     local: Vec<u64>,
+    /// Only with this for what is not local
+    #[arg(long, value_name = "FAR", value_enum)]
+    far: Vec<Far>,
+    /// Only with this '--block' of 'spillway run'
+    #[arg(long, value_name = "BLOCK", value_parser = parse_block)]
+    block: Vec<&'static str>,
+    /// Only with so many threads, of programs where that can be chosen
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    threads: Vec<u32>,
     /// How often each run is repeated; the median counts
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
+    /// Keep what is measured in this file, and go on from what it has
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Keep inputs that take long to make in this directory
+    #[arg(long, value_name = "DIR")]
+    inputs: Option<PathBuf>,
 }
 
 fn parse_share(text: &str) -> Result<u64, String> {
     let share = text.parse().ok().filter(|share| SHARES.contains(share));
     share.ok_or_else(|| "write one of the paper's: 75, 50 or 25".to_owned())
+}
+
+fn parse_block(text: &str) -> Result<&'static str, String> {
+    let block = BLOCKS.into_iter().find(|block| *block == text);
+    block.ok_or_else(|| format!("write one of {}", BLOCKS.join(", ")))
+}
+
+impl DcmArgs {
+    fn extent(&self) -> Extent {
+        let wanted = Wanted {
+            workloads: self.workload.clone(),
+            shares: self.local.clone(),
+            fars: self.far.clone(),
+            blocks: self.block.clone(),
+            threads: self.threads.clone(),
+        };
+        Extent { quick: self.quick, wanted, repetitions: self.repeat, inputs: self.inputs.clone() }
+    }
+}
+
+/// What the file has, if it is of such a measurement.
+fn begun(path: &Path, extent: &Extent) -> Result<DcmReport, String> {
+    let report = saved(path, |report: &DcmReport| {
+        let is_like = (report.quick, report.repetitions) == (extent.quick, extent.repetitions);
+        if is_like { Ok(()) } else { Err("it was measured with another --quick or --repeat") }
+    })?;
+    let report = report.unwrap_or_else(|| empty_report(extent));
+    Ok(DcmReport { interrupted: false, failures: Vec::new(), ..report })
+}
+
+fn print(args: &DcmArgs, report: &DcmReport) -> ExitCode {
+    if args.json {
+        return print_json(report);
+    }
+    match write!(std::io::stdout(), "{}", tables::markdown(report)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure(format!("cannot print: {error}")),
+    }
 }
 
 /// Runs the benchmark; the exit status says whether all was measured.
@@ -59,42 +119,39 @@ pub fn run(args: &DcmArgs) -> ExitCode {
         Ok(path) => path,
         Err(error) => return failure(error),
     };
-    let workloads = if args.workload.is_empty() {
-        WorkloadKind::value_variants().to_vec()
-    } else {
-        args.workload.clone()
+    let extent = args.extent();
+    let mut report = match args.save.as_deref().map(|path| begun(path, &extent)) {
+        None => empty_report(&extent),
+        Some(Ok(report)) => report,
+        Some(Err(error)) => return failure(error),
     };
-    let shares = if args.local.is_empty() { SHARES.to_vec() } else { args.local.clone() };
-    let extent = Extent { quick: args.quick, workloads, shares, repetitions: args.repeat };
     let interrupted = interruption();
     let bar = progress_bar();
-    let report = evaluate(&spillway, &extent, &interrupted, &mut |progress| match progress {
-        Progress::Preparing(name) => {
-            bar.reset();
-            bar.set_message(format!("{name}: making its inputs"));
-        }
+    let measured = evaluate(&spillway, &extent, &interrupted, &mut report, &mut |progress| match progress {
+        Progress::Preparing(name) => bar.set_message(format!("{name}: making its inputs")),
         Progress::Ran(name, done, total) => {
             bar.set_message(name);
             bar.set_length(total as u64);
             bar.set_position(done as u64);
         }
         Progress::Failed(name, error) => bar.suspend(|| complain(format!("bench: {name}: {error}"))),
+        Progress::Measured(report) => {
+            if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, report)) {
+                bar.suspend(|| complain(format!("bench: {error}")));
+            }
+        }
     });
     bar.finish_and_clear();
-    let report = match report {
-        Ok(report) => report,
-        Err(error) => return failure(error),
-    };
-    let printed = if args.json {
-        print_json(&report)
-    } else {
-        match write!(std::io::stdout(), "{}", tables::markdown(&report)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failure(format!("cannot print: {error}")),
-        }
-    };
-    if report.interrupted {
-        return failure(BenchError::Interrupted);
+    // With what could not be measured.
+    if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, &report)) {
+        complain(format!("bench: {error}"));
     }
-    if report.workloads.is_empty() { ExitCode::FAILURE } else { printed }
+    if let Err(error) = measured {
+        return failure(error);
+    }
+    if report.workloads.is_empty() {
+        return if report.interrupted { failure(BenchError::Interrupted) } else { ExitCode::FAILURE };
+    }
+    let printed = print(args, &report);
+    if report.interrupted { failure(BenchError::Interrupted) } else { printed }
 }

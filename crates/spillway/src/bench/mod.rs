@@ -1,5 +1,6 @@
 //! `spillway bench`: Spillway beside what a user would take instead, and what memory itself costs.
 
+mod ablation;
 mod access;
 mod command;
 mod dcm;
@@ -8,7 +9,7 @@ mod physical;
 mod programs;
 mod report;
 mod rig;
-mod session;
+pub mod session;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,7 @@ enum Bench {
     Command(command::CommandArgs),
     Programs(programs::ProgramsArgs),
     Dcm(dcm::DcmArgs),
+    Ablation(ablation::AblationArgs),
     Physical(physical::PhysicalArgs),
     Rig(rig::RigArgs),
     Report(report::ReportArgs),
@@ -47,6 +49,7 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Bench::Command(args) => command::run(&args),
         Bench::Programs(args) => programs::run(&args),
         Bench::Dcm(args) => dcm::run(&args),
+        Bench::Ablation(args) => ablation::run(&args),
         Bench::Physical(args) => physical::run(&args),
         Bench::Rig(args) => rig::run(&args),
         Bench::Report(args) => report::run(&args),

@@ -1,6 +1,5 @@
 //! `spillway bench programs`: its arguments, and how its results look.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +11,7 @@ use spillway_bench::programs::list::ProgramKind;
 use spillway_bench::programs::report::{Configuration, ProgramsReport};
 use spillway_bench::programs::{Extent, Progress, SHARES, empty_report, evaluate, promises, text};
 
-use super::session::{failure, interruption, print_json, progress_bar, this_command};
+use super::session::{failure, interruption, print_json, progress_bar, save, saved, this_command};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -94,30 +93,15 @@ fn keeps_promises(args: &ProgramsArgs, report: &ProgramsReport) -> bool {
 }
 
 /// What the file has, if it is of such a measurement.
-fn saved(path: &Path, extent: &Extent) -> Result<ProgramsReport, String> {
-    let named = |reason: String| format!("cannot go on from {}: {reason}; name another file", path.display());
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(empty_report(extent)),
-        Err(error) => return Err(named(error.to_string())),
-    };
-    let report: ProgramsReport = serde_json::from_str(&text).map_err(|error| named(error.to_string()))?;
-    let is_like = (report.quick, report.repetitions) == (extent.quick, extent.repetitions)
-        && (&report.shares, &report.configurations) == (&extent.shares, &extent.configurations);
-    if !is_like {
+fn begun(path: &Path, extent: &Extent) -> Result<ProgramsReport, String> {
+    let report = saved(path, |report: &ProgramsReport| {
+        let is_like = (report.quick, report.repetitions) == (extent.quick, extent.repetitions)
+            && (&report.shares, &report.configurations) == (&extent.shares, &extent.configurations);
         let flags = "it was measured with another --quick, --local, --configuration or --repeat";
-        return Err(named(flags.to_owned()));
-    }
+        if is_like { Ok(()) } else { Err(flags) }
+    })?;
+    let report = report.unwrap_or_else(|| empty_report(extent));
     Ok(ProgramsReport { interrupted: false, not_measured: Vec::new(), ..report })
-}
-
-fn save(path: &Path, report: &ProgramsReport) -> Result<(), String> {
-    let text = serde_json::to_string_pretty(report).unwrap_or_default();
-    // Whole or not at all: the next run reads it.
-    let beside = path.with_extension("partial");
-    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        format!("cannot save to {}: {error}; the results are printed at the end", path.display())
-    })
 }
 
 /// Runs the benchmark; the exit status says whether all was measured.
@@ -132,7 +116,7 @@ pub fn run(args: &ProgramsArgs) -> ExitCode {
     {
         return failure(format!("--check: {error}"));
     }
-    let mut report = match args.save.as_deref().map(|path| saved(path, &extent)) {
+    let mut report = match args.save.as_deref().map(|path| begun(path, &extent)) {
         None => empty_report(&extent),
         Some(Ok(report)) => report,
         Some(Err(error)) => return failure(error),

@@ -1,8 +1,9 @@
 //! What benchmarks have in common with each other at a terminal: interruption, progress, results and
 //! failures.
 
+use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,6 +38,33 @@ pub fn interruption() -> Arc<AtomicBool> {
         let _ = signal_hook::flag::register(signal, Arc::clone(&interrupted));
     }
     interrupted
+}
+
+/// What an earlier measurement has kept, or nothing where there is no such file yet. `is_like` says whether
+/// it is of the same, or why not.
+pub fn saved<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    is_like: impl FnOnce(&T) -> Result<(), &'static str>,
+) -> Result<Option<T>, String> {
+    let named = |reason: String| format!("cannot go on from {}: {reason}; name another file", path.display());
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(named(error.to_string())),
+    };
+    let report: T = serde_json::from_str(&text).map_err(|error| named(error.to_string()))?;
+    is_like(&report).map_err(|reason| named(reason.to_owned()))?;
+    Ok(Some(report))
+}
+
+/// Keeps what was measured so far.
+pub fn save(path: &Path, report: &impl serde::Serialize) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(report).unwrap_or_default();
+    // Whole or not at all: the next run reads it.
+    let beside = path.with_extension("partial");
+    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+        format!("cannot save to {}: {error}; the results are printed at the end", path.display())
+    })
 }
 
 /// The path of this very command, which benchmarks start anew.

@@ -3,6 +3,7 @@
 
 mod advise;
 mod arguments;
+mod calibrate;
 mod figure;
 mod import;
 mod progress;
@@ -41,6 +42,7 @@ enum Command {
     Record(record::RecordArgs),
     Import(import::ImportArgs),
     Replay(replay::ReplayArgs),
+    Calibrate(calibrate::CalibrateArgs),
 }
 
 /// Runs the subcommand that was asked for.
@@ -55,5 +57,6 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
     }
 }
