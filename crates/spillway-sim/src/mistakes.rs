@@ -52,7 +52,6 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("followers-not-charged", "pages that come with a block are not charged"),
     mistake("foreseen-not-charged", "pages that a thread is expected to use next are not charged"),
     mistake("foreseen-unchecked", "pages that are foreseen are mapped without a look at their checksum"),
-    mistake("foreseen-of-another-store", "foreseen pages of all stores are read from one"),
     mistake("mapped-before-charged", "a page that came while room was made is mapped without any"),
     mistake("posted-read-not-awaited", "a page is taken from its buffer before its posted read is completed"),
     mistake("posted-read-forgotten", "a posted read is not completed where no room comes"),

@@ -13,7 +13,7 @@ use spillway_core::page_word::PageInfo;
 
 use crate::fault::elastic::HeldBlock;
 use crate::fault::streams::{LEAF_PAGES, Stream};
-use crate::kernel::{Kernel, planted};
+use crate::kernel::Kernel;
 use crate::process::worker::Worker;
 use crate::run::settings::Block;
 use crate::run::state::Counter;
@@ -117,8 +117,7 @@ impl<K: Kernel> Worker<K> {
             }
             let Some(info) = self.try_lock(word) else { continue };
             let here = info.slot().is_some_and(|slot| self.at.store_of(slot) == Some(store));
-            let is_any = planted!(K, "foreseen-of-another-store") && !block.foreseen.is_empty();
-            if info.is_far() && (here || is_any) {
+            if info.is_far() && here {
                 followers.push((follower, info));
             } else {
                 self.unlock(follower, word, info);

@@ -14,7 +14,7 @@ const PLACES: usize = 16;
 pub(crate) struct Foreseen {
     pages: [u64; MOST_AHEAD_PAGES],
     count: usize,
-    /// Who foresaw them.
+    /// The place of the thread that is expected there.
     pub(crate) place: usize,
 }
 
