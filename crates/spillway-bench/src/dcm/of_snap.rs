@@ -18,7 +18,7 @@ fn seconds_of(stages: &[Stage], name: &str) -> Option<f64> {
 /// Fig. 11: how each stage fares with each block.
 pub(super) fn stages(text: &mut String, report: &DcmReport, blocks: &[Option<&str>]) {
     let Some(snap) = report.usual().find(|workload| workload.name == SNAP) else { return };
-    if snap.unlimited_stages.is_empty() {
+    if snap.unlimited_stages.is_empty() || snap.rows.is_empty() {
         return;
     }
     text.push_str("\n## Fig. 11: SNAP's stages by block size, as a share of the unlimited run's\n\n");

@@ -11,7 +11,7 @@ use spillway_bench::dcm::programs::WorkloadKind;
 use spillway_bench::dcm::report::{BLOCKS, DcmReport, Far};
 use spillway_bench::dcm::{Extent, Progress, SHARES, empty_report, evaluate, tables};
 
-use super::session::{failure, interruption, print_json, progress_bar, save, saved, this_command};
+use super::session::{failure, interruption, keep, print_json, progress_bar, saved, show_done, this_command};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -129,23 +129,13 @@ pub fn run(args: &DcmArgs) -> ExitCode {
     let bar = progress_bar();
     let measured = evaluate(&spillway, &extent, &interrupted, &mut report, &mut |progress| match progress {
         Progress::Preparing(name) => bar.set_message(format!("{name}: making its inputs")),
-        Progress::Ran(name, done, total) => {
-            bar.set_message(name);
-            bar.set_length(total as u64);
-            bar.set_position(done as u64);
-        }
+        Progress::Ran(name, done, total) => show_done(&bar, name, done, total),
         Progress::Failed(name, error) => bar.suspend(|| complain(format!("bench: {name}: {error}"))),
-        Progress::Measured(report) => {
-            if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, report)) {
-                bar.suspend(|| complain(format!("bench: {error}")));
-            }
-        }
+        Progress::Measured(report) => keep(&bar, args.save.as_deref(), report),
     });
     bar.finish_and_clear();
     // With what could not be measured.
-    if let Some(Err(error)) = args.save.as_deref().map(|path| save(path, &report)) {
-        complain(format!("bench: {error}"));
-    }
+    keep(&bar, args.save.as_deref(), &report);
     if let Err(error) = measured {
         return failure(error);
     }

@@ -67,6 +67,20 @@ pub fn save(path: &Path, report: &impl serde::Serialize) -> Result<(), String> {
     })
 }
 
+/// Keeps what was measured so far where a file is named for it.
+pub fn keep(bar: &ProgressBar, path: Option<&Path>, report: &impl serde::Serialize) {
+    if let Some(Err(error)) = path.map(|path| save(path, report)) {
+        bar.suspend(|| complain(format!("bench: {error}")));
+    }
+}
+
+/// So many runs of so many are done.
+pub fn show_done(bar: &ProgressBar, name: &str, done: usize, total: usize) {
+    bar.set_message(name.to_owned());
+    bar.set_length(total as u64);
+    bar.set_position(done as u64);
+}
+
 /// The path of this very command, which benchmarks start anew.
 pub fn this_command() -> Result<PathBuf, String> {
     std::env::current_exe().map_err(|error| format!("cannot find itself: {error}; call it by its path"))
