@@ -68,6 +68,7 @@ one of what it measures):
   yield_ratio = 1.5               faults so much slower pause it; 0: never
   [fetch]
   overlap = true                  make room while a page is on its way
+  huge_streams = false            streams go by huge pages of 2M
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
 cannot be executed, 127 if it was not found.

@@ -24,17 +24,27 @@ impl<K: Kernel> Worker<K> {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
+        let freed = self.evict_whole_range(false);
+        if freed > 0 {
+            return freed;
+        }
         let unmapped = self.fill_inactive();
         let freed = if self.may_write() { unmapped + self.write_back_batch() } else { unmapped };
         self.settle_left();
         if self.is_scan_due() {
             self.at.wake_evictor();
         }
-        freed
+        if freed > 0 {
+            return freed;
+        }
+        match self.evict_whole_range(true) {
+            0 => self.give_up_stages(false),
+            freed => freed,
+        }
     }
 
     /// Far away, writing takes longer than a read: the evictor does it.
-    fn may_write(&self) -> bool {
+    pub(crate) fn may_write(&self) -> bool {
         self.pace == Pace::Batch || self.at.low_headroom_pages == 0
     }
 
@@ -92,6 +102,10 @@ impl<K: Kernel> Worker<K> {
             }
             let Some(step) = replacement.next_mapped(rank) else { break };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
+            // It leaves with its range.
+            if self.engine.table.is_whole(entry.page_number) {
+                continue;
+            }
             let Some(word) = self.engine.table.find(entry.page_number) else { continue };
             let Some(info) = self.try_lock(word) else {
                 busy.push(entry);

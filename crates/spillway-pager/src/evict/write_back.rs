@@ -36,12 +36,16 @@ pub const BATCH_PAGES: usize = 64;
 impl<K: Kernel> Worker<K> {
     /// Writes back the pages that have been inactive longest, up to a batch. Returns the frames freed.
     pub(crate) fn write_back_batch(&mut self) -> usize {
-        let mut victims = self.take_inactive(self.batch_pages());
-        if victims.is_empty() {
-            return 0;
+        let victims = self.take_inactive(self.batch_pages());
+        if victims.is_empty() { 0 } else { self.write_back(victims) }
+    }
+
+    /// Writes pages back that are in Writeback. Returns the frames freed.
+    pub(crate) fn write_back(&mut self, mut victims: Vec<Victim>) -> usize {
+        for part in victims.chunks_mut(BATCH_PAGES) {
+            self.choose_how_kept(part);
+            self.write(part);
         }
-        self.choose_how_kept(&mut victims);
-        self.write(&mut victims);
         // Who has a page's word may wait for room: what the other pages give back comes first.
         let mut busy = Vec::new();
         let mut freed = Vec::with_capacity(victims.len());

@@ -23,7 +23,10 @@ impl<K: Kernel> Worker<K> {
     /// Which pages to fetch for a fault on a far page, which is locked.
     pub(crate) fn block(&self, page_number: u64) -> HeldBlock {
         match self.at.settings.block {
-            Block::Streams => HeldBlock::of(page_number..page_number + self.stream_pages(page_number) as u64),
+            Block::Streams => {
+                let end = page_number + self.stream_pages(page_number) as u64;
+                HeldBlock::of(page_number..self.end_before_stage(page_number, end))
+            }
             Block::Static(_) => {
                 let pages = self.at.max_block_pages as u64;
                 let start = page_number - page_number % pages;
@@ -73,6 +76,12 @@ impl<K: Kernel> Worker<K> {
     /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` come.
     pub(crate) fn note_zeros(&self, page_number: u64, wanted: usize, mapped: usize) {
         self.note(page_number, wanted, mapped as u64, mapped - 1, true);
+    }
+
+    /// Notes that a whole range came in answer to one fault, of a stream of the largest blocks.
+    pub(crate) fn note_range(&self, first_page: u64, pages: u64) {
+        let last_block = (self.at.max_block_pages as u64).min(pages);
+        self.note(first_page + pages - last_block, last_block as usize, last_block, 0, false);
     }
 
     fn note(&self, page_number: u64, wanted: usize, span_pages: u64, ahead_pages: usize, is_zeros: bool) {

@@ -6,6 +6,7 @@
 //! - [`streams`], [`block`], [`elastic`]: how many neighbours come along;
 //! - [`overlap`]: making room while a page is on its way;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
+//! - [`huge_streams`]: streams by ranges of 2 MiB;
 //! - [`reserved`]: zeros that lie ready.
 //!
 //! Invariants:
@@ -21,6 +22,7 @@ pub(crate) mod access;
 pub mod block;
 pub mod elastic;
 pub mod fetch;
+pub mod huge_streams;
 pub mod map;
 pub mod overlap;
 pub mod read_ahead;

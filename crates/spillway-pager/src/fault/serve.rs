@@ -37,6 +37,7 @@ impl<K: Kernel> Worker<K> {
         if !self.will_overlap(page_number) {
             self.make_room_ahead();
         }
+        self.meet_stage(page_number);
         let served = match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),
             Err(error) => {

@@ -22,7 +22,9 @@ use crate::fault::streams::MAX_BLOCK_PAGES;
 use crate::kernel::{Kernel, planted};
 use crate::pages::frames::Frames;
 use crate::pages::reserve::Reserve;
+use crate::pages::stages::Stages;
 use crate::pages::table::PageTable;
+use crate::pages::whole_ranges::WholeRanges;
 use crate::process::gate::{Gate, Pass};
 use crate::space::holds::Holds;
 use crate::space::outline::Outline;
@@ -57,6 +59,8 @@ pub struct EngineConfig {
     pub reserve_bytes: u64,
     /// CPUs that the process may run on.
     pub cpus: usize,
+    /// Streams go by huge pages.
+    pub huge_streams: bool,
 }
 
 /// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
@@ -106,6 +110,10 @@ pub struct Engine<K: Kernel> {
     pub read_streams: ReadStreams,
     /// Zeros that are ready to be moved.
     pub reserve: Reserve,
+    /// Huge pages in which the next ranges of streams are made ready.
+    pub stages: Stages,
+    /// What came as huge pages, and leaves so.
+    pub whole: WholeRanges,
     last_store_error: Mutex<Option<StoreError>>,
     /// A store has refused a page for want of room, and no room was seen since: slots are for far pages
     /// alone.
@@ -173,6 +181,8 @@ impl<K: Kernel> Engine<K> {
             use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
             read_streams: ReadStreams::new(config.cpus),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
+            stages: Stages::new(config.huge_streams, K::HUGE_PAGES, config.limit_pages)?,
+            whole: WholeRanges::new(K::HUGE_PAGES, config.limit_pages),
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(UNNEEDED_SLOTS)),
@@ -220,6 +230,8 @@ impl<K: Kernel> Engine<K> {
             use_scan: self.use_scan.for_child(),
             read_streams: ReadStreams::new(self.config.cpus),
             reserve: self.reserve.for_child()?,
+            stages: self.stages.for_child()?,
+            whole: self.whole.for_child()?,
             last_store_error: copy(&self.last_store_error)?,
             stores_full: AtomicBool::new(self.stores_full.load(Ordering::Relaxed)),
             unneeded_slots: copy(&self.unneeded_slots)?,
@@ -246,6 +258,11 @@ impl<K: Kernel> Engine<K> {
         let start = Header { replacement, victim_window_pages, local_pages: limit_pages, seed, settings };
         self.replacement().record(&Event::Start(start), sink);
         self.is_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what happens is written down.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Relaxed)
     }
 
     /// A forked child is not recorded: its queues did not begin empty.

@@ -136,11 +136,13 @@ pub struct FetchSettings {
     /// A fault posts its read, makes room while the read is under way, and then completes it: dcm, section
     /// 3.3. Otherwise it makes room first.
     pub overlap: bool,
+    /// Streams go by huge pages, where the machine has any ([`crate::fault::huge_streams`]).
+    pub huge_streams: bool,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
-        Self { overlap: true }
+        Self { overlap: true, huge_streams: false }
     }
 }
 
