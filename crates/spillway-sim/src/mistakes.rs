@@ -73,10 +73,6 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("head-settled-twice", "the head of an elastic block is unlocked again as it was before it came"),
     mistake("block-outlives-its-region", "a region that goes leaves blocks that reach into it"),
     mistake("reduce-forgets-a-member", "an elastic block is taken apart but for its last page"),
-    mistake(
-        "stale-stage-moved-in",
-        "a huge page is moved in although its pages have changed since it was read",
-    ),
     mistake("whole-range-not-queued", "a range that came as a huge page never leaves again"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

@@ -104,7 +104,7 @@ impl Frames {
     /// Whether an address lies in a frame.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
-        (self.area.address()..self.area.address() + self.area.bytes()).contains(&address)
+        (self.all().start()..self.all().start() + self.all().bytes()).contains(&address)
     }
 }
 
