@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::{LatencyClass, SharedParts, StoreError, StoreSpec};
-use spillway_sys::memory::{PageMap, ProcessStatus};
+use spillway_sys::memory::{self, PageMap, ProcessStatus};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, Uffd};
 use thiserror::Error;
@@ -25,7 +25,7 @@ use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
 use crate::run::known_sites::KnownSites;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
-use crate::run::settings::FaultMode;
+use crate::run::settings::{Block, FaultMode};
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::run::trace_ring::{RingSink, TraceRing};
 use crate::threads::calls::Operation;
@@ -382,6 +382,10 @@ impl Startup {
             victim_window_pages: pool.victim_window_pages,
             reserve_bytes,
             cpus: raw::allowed_cpus().len(),
+            huge_streams: welcome.settings.fetch.huge_streams
+                && welcome.settings.block == Block::Streams
+                && !has_nodes
+                && memory::may_have_huge_pages(),
         };
         let engine = Engine::new(config).map_err(kernel("give memory for the pager"))?;
         Ok(self.engine.get_or_init(|| Box::leak(Box::new(engine))))

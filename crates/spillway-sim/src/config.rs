@@ -132,6 +132,8 @@ pub struct Config {
     pub overlap: bool,
     /// How pages are foreseen that no stream brings.
     pub strides: Foresight,
+    /// Streams go by huge pages.
+    pub huge_streams: bool,
     /// What kernel and machine do now and then.
     pub machine: Machine,
     /// What the program does.
@@ -232,6 +234,7 @@ impl Config {
             reserve_pages: draws.pick(&[0, 128, 1024]),
             overlap: !seed.is_multiple_of(5),
             strides: foresight(seed),
+            huge_streams: false,
             machine,
             habits,
             kills_at: (0..kills).map(|_| draws.within(200..=60_000)).collect(),
@@ -248,6 +251,7 @@ impl Config {
             37 => config.of_calls_over_gaps(),
             43 => config.of_lost_pages(),
             47 => config.of_strides(),
+            19 | 31 | 49 => config.of_huge_streams(),
             _ => config,
         }
     }
@@ -348,6 +352,23 @@ impl Config {
             adopted_pages: 0,
             kills_at: Vec::new(),
             habits,
+            ..self
+        }
+    }
+
+    /// Streams of far memory, several at a time, as huge pages are for.
+    fn of_huge_streams(self) -> Self {
+        Self {
+            limit_pages: 512,
+            program_pages: 900,
+            threads: self.threads.min(3),
+            operations: self.operations.max(120),
+            native: false,
+            huge_streams: true,
+            block: BlockConfig::Streams,
+            stores: vec![self.ample_ram()],
+            machine: Machine { no_page_map: false, ..self.machine },
+            habits: Habits { touch: 10, stream: 60, pin: 0, lock: 0, ..self.habits },
             ..self
         }
     }

@@ -66,7 +66,10 @@ impl World {
             mapped.entry.is_present()
                 && (regions.contains((*page as usize) << PAGE_SHIFT) || is_going(*page, mapped))
         });
-        let resident = mapped.count() + own(pager.engine.frames.all()) + own(pager.engine.reserve.all());
+        let resident = mapped.count()
+            + own(pager.engine.frames.all())
+            + own(pager.engine.reserve.all())
+            + own(pager.engine.stages.all());
         Some((resident as u64, pager.at.process().local_pages().load(Ordering::Relaxed)))
     }
 
@@ -140,12 +143,13 @@ impl World {
         }
         let native: usize = engine.native_now()?.iter().map(|(range, _)| range.len() >> PAGE_SHIFT).sum();
         let reserved = engine.reserve.full.free_count();
+        let staged = engine.stages.ready_pages()?;
         let charged = at.process().local_pages().load(Ordering::Relaxed);
-        let counted = local + native as u64 + reserved as u64;
+        let counted = local + (native + reserved + staged) as u64;
         if charged != counted {
             return Some(format!(
                 "{charged} pages are charged, and {counted} are local: {local} managed, \
-                 {native} native, {reserved} in reserve"
+                 {native} native, {reserved} in reserve, {staged} staged"
             ));
         }
         let (resident, charged) = self.resident_and_charged(process)?;

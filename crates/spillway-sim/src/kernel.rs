@@ -69,6 +69,8 @@ impl SimKernel {
 }
 
 impl Kernel for SimKernel {
+    const HUGE_PAGES: usize = 8;
+
     fn now_ns() -> u64 {
         with(|world| world.clock_ns)
     }
@@ -256,8 +258,10 @@ impl Kernel for SimKernel {
 
     fn move_reserved(&self, to: TargetRange, from: FrameRange<'_>) -> usize {
         self.turning(|world, process| {
-            let counted = world.move_zeros(process, to, from);
-            world.note(44, to.start() as u64, || format!("move zeros to {:#x}: {counted}", to.start()));
+            let counted = world.move_ready(process, to, from);
+            world.note(44, to.start() as u64, || {
+                format!("move what is ready to {:#x}: {counted}", to.start())
+            });
             counted * PAGE_SIZE
         })
     }
@@ -479,10 +483,24 @@ impl Kernel for SimKernel {
         Ok(())
     }
 
+    fn fill_own(&self, page: FrameRange<'_>, from: BounceRange<'_>) {
+        self.turning(|world, process| {
+            if world.processes[process].space.own(page.start()).is_none() {
+                world.fail("an empty stage is filled".to_owned());
+            }
+            if let Ok(contents) = from.contents().try_into() {
+                own_memory::fill(page, contents);
+            }
+        });
+    }
+
     fn populate_reserve(&self, pages: FrameRange<'_>) -> Result<()> {
         self.turning(|world, process| {
             let own = Own { is_exclusive: true, is_zero: false };
-            each(pages).for_each(|page| world.processes[process].space.set_own(page.start(), own));
+            each(pages).for_each(|page| {
+                world.processes[process].space.set_own(page.start(), own);
+                own_memory::fill(page, &ZEROS);
+            });
         });
         Ok(())
     }

@@ -77,5 +77,6 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("reduce-forgets-a-member", "an elastic block is taken apart but for its last page"),
     mistake("touched-page-stays-inactive", "a touched inactive page is still written back and freed"),
     mistake("unmapped-page-taken-for-clean", "an unmapped page counts as unchanged because it has a slot"),
+    mistake("whole-range-not-queued", "a range that came as a huge page never leaves again"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

@@ -52,6 +52,7 @@ pub fn new_engine(config: &Config) -> rustix::io::Result<&'static Engine<SimKern
         victim_window_pages: config.victim_window_pages,
         reserve_bytes: config.reserve_pages << PAGE_SHIFT,
         cpus: 4,
+        huge_streams: config.huge_streams,
     })?;
     Ok(Box::leak(Box::new(engine)))
 }
@@ -84,7 +85,11 @@ fn settings(world: &World) -> Settings {
             victim_window_pages: config.victim_window_pages,
             ..PoolSettings::default()
         },
-        fetch: FetchSettings { overlap: config.overlap, strides: config.strides },
+        fetch: FetchSettings {
+            overlap: config.overlap,
+            strides: config.strides,
+            huge_streams: config.huge_streams,
+        },
     }
 }
 
@@ -228,6 +233,7 @@ pub fn forked_engine(
     let copy: &'static Engine<SimKernel> = Box::leak(Box::new(copy));
     share(parent, child, engine.frames.all(), copy.frames.all());
     share(parent, child, engine.reserve.all(), copy.reserve.all());
+    share(parent, child, engine.stages.all(), copy.stages.all());
     share(parent, child, engine.calls.doorbells(), copy.calls.doorbells());
     Some(copy)
 }

@@ -152,13 +152,14 @@ pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
     const CALL: usize = libc::SYS_process_madvise as usize;
     pages.chunks(MOST).all(|chunk| {
         let mut ranges = [[0_usize; 2]; MOST];
-        chunk.iter().zip(&mut ranges).for_each(|(page, range)| *range = [page.start(), PAGE_SIZE]);
+        chunk.iter().zip(&mut ranges).for_each(|(page, range)| *range = [page.start(), page.bytes()]);
         let process = std::os::fd::AsRawFd::as_raw_fd(&process.as_fd()) as usize;
         let at = ranges.as_ptr().expose_provenance();
         let dont_need = Advice::LinuxDontNeed as usize;
         // SAFETY: as for `discard`; the ranges outlive the call.
         let done = unsafe { crate::raw::syscall(CALL, [process, at, chunk.len(), dont_need, 0, 0]) };
-        done == (chunk.len() * PAGE_SIZE) as isize || chunk.iter().all(|&page| discard(page).is_ok())
+        done == chunk.iter().map(|page| page.bytes()).sum::<usize>() as isize
+            || chunk.iter().all(|&page| discard(page).is_ok())
     })
 }
 
@@ -198,6 +199,23 @@ pub fn populate(range: FrameRange<'_>) -> Result<()> {
 pub fn refuse_huge_pages(start: usize, bytes: usize) {
     // A kernel that has no huge pages refuses, and need not know.
     let _ = advise(start, bytes, Advice::LinuxNoHugepage);
+}
+
+/// Has the kernel take huge pages for memory of the pager's own after all (`MADV_HUGEPAGE`).
+///
+/// # Errors
+/// EINVAL where the kernel has none.
+pub fn ask_for_own_huge_pages(range: FrameRange<'_>) -> Result<()> {
+    advise(range.start(), range.bytes(), Advice::LinuxHugepage)
+}
+
+/// Whether the machine gives this process huge pages that it asks for
+/// (`Documentation/admin-guide/mm/transhuge.rst`).
+#[must_use]
+pub fn may_have_huge_pages() -> bool {
+    const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+    std::fs::read_to_string(ENABLED).is_ok_and(|modes| !modes.contains("[never]"))
+        && !crate::process::is_without_huge_pages()
 }
 
 /// Has the kernel take huge pages for a range where it can (`MADV_HUGEPAGE`).

@@ -35,6 +35,12 @@ pub fn without_huge_pages(command: &mut Command) {
     unsafe { command.pre_exec(before_exec) };
 }
 
+/// Whether this process gets no huge pages (`PR_GET_THP_DISABLE`).
+#[must_use]
+pub fn is_without_huge_pages() -> bool {
+    rustix::thread::transparent_huge_pages_are_disabled().unwrap_or(false)
+}
+
 /// Ends this process by `signal`, so that its parent sees what became of the program; without a core dump of
 /// its own.
 pub fn end_by_signal(signal: i32) -> ! {

@@ -25,7 +25,10 @@ fn range_with(uffd: &Uffd, area: &Area, pages: usize) -> TargetRange {
 
 /// Bytes in huge pages of the mapping that holds an address.
 fn huge_bytes(range: TargetRange) -> usize {
-    let address = range.start();
+    huge_bytes_at(range.start())
+}
+
+fn huge_bytes_at(address: usize) -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;
     for line in maps.lines() {
@@ -66,4 +69,46 @@ fn a_registered_range_becomes_a_huge_page_only_when_it_is_whole_and_not_protecte
     uffd.write_protect(protected.part(0, PAGE_SIZE), true).unwrap();
     assert!(memory::collapse(protected).is_err());
     assert_eq!((huge_bytes(with_a_hole), huge_bytes(protected)), (0, 0));
+}
+
+/// What streams by huge pages rely on: a fresh huge page goes where no page table is, and out again, in one
+/// step; beside the empty table of pages that left one by one it is split.
+#[test]
+#[allow(unsafe_code)]
+fn a_huge_page_moves_whole_where_no_page_table_is() {
+    let uffd = Uffd::open(None, Features::MOVE | Features::SIGBUS).unwrap();
+    let areas: [Area; 3] = std::array::from_fn(|_| Area::new(2 * HUGE).unwrap());
+    let [stage, program, frames] = &areas;
+    let own = |area: &'_ Area| (area.address().next_multiple_of(HUGE) - area.address()) / PAGE_SIZE;
+    let from = stage.pages(own(stage), 512);
+    // SAFETY: the area is seen through atomics alone.
+    let to = unsafe { TargetRange::new(program.address().next_multiple_of(HUGE), HUGE) };
+    uffd.register(to, RegisterMode::MISSING).unwrap();
+    uffd.register_own(frames.pages(own(frames), 512)).unwrap();
+    if memory::ask_for_own_huge_pages(from).is_err() || !memory::may_have_huge_pages() {
+        return eprintln!("this machine has no huge pages");
+    }
+    let place = || {
+        memory::discard_own(from).unwrap();
+        memory::populate(from).unwrap();
+        let is_huge = huge_bytes_at(from.start()) == HUGE;
+        // SAFETY: nobody reads the stage.
+        unsafe { from.write(&[7; PAGE_SIZE]) };
+        is_huge.then(|| uffd.move_reserved(to, from))
+    };
+    let Some(moved) = place() else { return eprintln!("this machine has no huge page to give") };
+    assert_eq!((moved, huge_bytes(to), huge_bytes_at(from.start())), (HUGE, HUGE, 0));
+    let out = frames.pages(own(frames), 512);
+    assert_eq!(uffd.move_to_frames(out, to), Ok(HUGE));
+    assert_eq!((huge_bytes(to), huge_bytes_at(out.start())), (0, HUGE));
+    memory::discard_own(out).unwrap();
+    // One page leaves a page table behind, which goes only with the whole range.
+    let page = [[8_u8; PAGE_SIZE]];
+    uffd.copy(to.part(0, PAGE_SIZE), BounceRange::new(&page), false).unwrap();
+    memory::discard(to.part(0, PAGE_SIZE)).unwrap();
+    assert_eq!((place(), huge_bytes(to)), (Some(HUGE), 0));
+    memory::discard(to).unwrap();
+    assert_eq!(place(), Some(HUGE));
+    let first = own(program) * PAGE_SIZE;
+    assert_eq!(program.words(first, 1)[0].load(Ordering::Relaxed), u64::from_ne_bytes([7; 8]));
 }

@@ -122,6 +122,12 @@ mod tests {
     }
 
     #[test]
+    fn streams_go_by_huge_pages_only_where_that_is_asked_for() {
+        assert!(!Configuration::default().fetch.huge_streams);
+        assert!(Configuration::parse("[fetch]\nhuge_streams = true").unwrap().fetch.huge_streams);
+    }
+
+    #[test]
     fn overlap_is_on_unless_switched_off() {
         assert!(Configuration::default().fetch.overlap);
         assert!(!Configuration::parse("[fetch]\noverlap = false").unwrap().fetch.overlap);

@@ -69,6 +69,7 @@ one of what it measures):
   [fetch]
   overlap = true                  make room while a page is on its way
   strides = \"off\"                 trend or rounds: fetch where threads step to
+  huge_streams = false            streams go by huge pages of 2M
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it
 cannot be executed, 127 if it was not found.

@@ -350,6 +350,25 @@ fn every_block_brings_the_right_pages() {
 }
 
 #[test]
+fn streams_come_and_leave_by_huge_pages_and_every_page_is_right() {
+    for (mode, store) in
+        [("inline", "ram:"), ("thread", "ram:"), ("inline", "compressed:"), ("thread", "ram:?fabric=fdr")]
+    {
+        for on in [true, false] {
+            let launch = Launch::limited(64 * MIB, store);
+            let launch = with_configuration(launch, &format!("[fetch]\nhuge_streams = {on}\n"));
+            let launch = launch.with_option("--fault-mode").with_option(mode);
+            launch.run_with(c_program("hold"), &["160", "2"]).success();
+            let stats = launch.stats();
+            let may = on && spillway_sys::memory::may_have_huge_pages();
+            assert_eq!(stats.count("huge_ranges_in") > 0, may, "{mode} {store}: {}", stats.0);
+            assert!(on || stats.count("huge_ranges_out") == 0, "{mode} {store}: {}", stats.0);
+            assert!(stats.count("peak_local_bytes") <= 64 * MIB, "{mode} {store}: {}", stats.0);
+        }
+    }
+}
+
+#[test]
 fn every_page_is_right_whether_or_not_room_is_made_while_it_comes() {
     for (block, overlap) in
         [("4K", true), ("64K", true), ("streams", true), ("streams", false), ("elastic", true)]

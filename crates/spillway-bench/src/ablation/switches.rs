@@ -54,6 +54,7 @@ pub const SWITCHES: &[Switch] = &[
         &["\"trend\"", "\"rounds\""],
         "what a thread is expected at next comes along; trend is Leap's",
     ),
+    key("fetch", "huge_streams", "false", &["true"], "streams go by huge pages of 2 MiB"),
     Switch {
         name: "block",
         place: Place::Flag("--block"),

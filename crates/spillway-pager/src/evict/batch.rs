@@ -24,6 +24,10 @@ impl<K: Kernel> Worker<K> {
         if let Some(freed) = self.manage_piece().filter(|&freed| freed > 0) {
             return freed as usize;
         }
+        let freed = self.evict_whole_range(false);
+        if freed > 0 {
+            return freed;
+        }
         let freed = if self.keeps_inactive() {
             self.turn_inactive_over()
         } else {
@@ -34,7 +38,13 @@ impl<K: Kernel> Worker<K> {
         if self.is_scan_due() {
             self.at.wake_evictor();
         }
-        freed
+        if freed > 0 {
+            return freed;
+        }
+        match self.evict_whole_range(true) {
+            0 => self.give_up_stages(false),
+            freed => freed,
+        }
     }
 
     /// Far away, writing takes longer than a read: the evictor does it.
@@ -90,6 +100,10 @@ impl<K: Kernel> Worker<K> {
             }
             let Some(step) = replacement.next_mapped(rank) else { break };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
+            // It leaves with its range.
+            if self.engine.table.is_whole(entry.page_number) {
+                continue;
+            }
             let Some(word) = self.engine.table.find(entry.page_number) else { continue };
             let Some(info) = self.try_lock(word) else {
                 busy.push(entry);

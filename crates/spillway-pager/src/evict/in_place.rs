@@ -19,7 +19,7 @@ use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::TargetRange;
 
 use crate::evict::victim::{Place, Victim};
-use crate::evict::write_back::departed;
+use crate::evict::write_back::{BATCH_PAGES, departed};
 use crate::kernel::Kernel;
 use crate::pages::address::{address_of, target};
 use crate::process::worker::Worker;
@@ -40,10 +40,16 @@ impl<K: Kernel> Worker<K> {
         let victim =
             |&(page_number, info): &(u64, PageInfo)| Victim::new(page_number, Place::Mapped, info.slot());
         let mut victims: Vec<Victim> = locked.iter().map(victim).collect();
-        self.choose_how_kept(&mut victims);
-        self.write(&mut victims);
+        for part in victims.chunks_mut(BATCH_PAGES) {
+            self.choose_how_kept(part);
+            self.write(part);
+        }
+        // Neighbours together: a huge page that goes in parts would be split.
+        let mut pages: Vec<u64> =
+            victims.iter().filter(|page| page.kept.is_ok()).map(|page| page.page_number).collect();
+        pages.sort_unstable();
         let stored: Vec<TargetRange> =
-            victims.iter().filter(|page| page.kept.is_ok()).map(|page| target(page.page_number, 1)).collect();
+            pages.chunk_by(|a, b| *b == *a + 1).map(|run| target(run[0], run.len())).collect();
         let all_gone = self.at.kernel.discard_pages(&stored);
         let mut count = 0;
         for (page, &(_, info)) in victims.into_iter().zip(locked) {

@@ -10,6 +10,8 @@
 //!   without a look at it. Others are compared and written ([`super::write_back`]).
 //! - *The limit.* An inactive page is charged as it was while it was mapped. Room comes of what leaves.
 //!
+//! A range that came as one huge page leaves as one, past the queue ([`super::whole_ranges`]).
+//!
 //! A program in which nothing mapped can leave empties the queue below its length: room comes first.
 //!
 //! With a share of 0 only what is on its way out is inactive: see `fill_inactive` in [`super::batch`].

@@ -8,6 +8,7 @@
 //! - [`victim`]: a page on its way;
 //! - [`inactive`]: the queue through which all pass, where it has a length;
 //! - [`in_place`]: the short way, where no thread of the program runs;
+//! - [`whole_ranges`]: what came as one huge page leaves as one;
 //! - [`full_stores`]: what happens when there is nowhere to write;
 //! - [`scan_clock`]: when it is found out anew which pages are in use;
 //! - [`written_share`]: whether it pays to do this ahead of need.
@@ -29,5 +30,6 @@ pub mod inactive;
 pub mod store;
 pub mod unmap;
 pub(crate) mod victim;
+pub mod whole_ranges;
 pub mod write_back;
 pub mod written_share;

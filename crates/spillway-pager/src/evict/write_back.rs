@@ -37,22 +37,27 @@ impl<K: Kernel> Worker<K> {
     /// Writes back the pages that have been inactive longest, up to a batch. Returns the frames freed.
     pub(crate) fn write_back_batch(&mut self) -> usize {
         let mut freed = Vec::with_capacity(BATCH_PAGES);
-        let mut victims = self.take_inactive(self.batch_pages(), &mut freed);
+        let victims = self.take_inactive(self.batch_pages(), &mut freed);
         let clean = self.settle_clean(&mut freed);
-        if victims.is_empty() {
-            return clean;
+        if victims.is_empty() { clean } else { clean + self.write_back(victims) }
+    }
+
+    /// Writes pages back that are in Writeback. Returns the frames freed.
+    pub(crate) fn write_back(&mut self, mut victims: Vec<Victim>) -> usize {
+        for part in victims.chunks_mut(BATCH_PAGES) {
+            self.choose_how_kept(part);
+            self.write(part);
         }
-        self.choose_how_kept(&mut victims);
-        self.write(&mut victims);
         // Who has a page's word may wait for room: what the other pages give back comes first.
         let mut busy = Vec::new();
+        let mut freed = Vec::with_capacity(victims.len());
         for page in victims {
             match self.try_lock_victim(&page) {
                 Some((word, info)) => self.finish(page, word, info, &mut freed),
                 None => busy.push(page),
             }
         }
-        let mut count = clean + self.give_back_frames(&mut freed);
+        let mut count = self.give_back_frames(&mut freed);
         for page in busy {
             let Some(word) = self.engine.table.find(page.page_number) else { continue };
             let info = self.lock(word);

@@ -24,7 +24,10 @@ impl<K: Kernel> Worker<K> {
         match self.at.settings.block {
             Block::Streams => match self.stream_pages(page_number) {
                 1 => HeldBlock::foreseen(page_number, self.foresee(page_number)),
-                pages => HeldBlock::of(page_number..page_number + pages as u64),
+                pages => {
+                    let end = page_number + pages as u64;
+                    HeldBlock::of(page_number..self.end_before_stage(page_number, end))
+                }
             },
             Block::Static(_) => {
                 let pages = self.at.max_block_pages as u64;
@@ -82,6 +85,12 @@ impl<K: Kernel> Worker<K> {
     /// Notes that of `wanted` pages of zeros from `page_number` on `mapped` come.
     pub(crate) fn note_zeros(&self, page_number: u64, wanted: usize, mapped: usize) {
         self.note(page_number, wanted, mapped as u64, mapped - 1, true);
+    }
+
+    /// Notes that a whole range came in answer to one fault, of a stream of the largest blocks.
+    pub(crate) fn note_range(&self, first_page: u64, pages: u64) {
+        let last_block = (self.at.max_block_pages as u64).min(pages);
+        self.note(first_page + pages - last_block, last_block as usize, last_block, 0, false);
     }
 
     fn note(&self, page_number: u64, wanted: usize, span_pages: u64, ahead_pages: usize, is_zeros: bool) {

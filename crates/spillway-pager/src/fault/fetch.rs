@@ -33,6 +33,9 @@ impl<K: Kernel> Worker<K> {
         let Some(store) = self.at.store_of(slot) else {
             return Err(PageError::Checksum { store: format!("of slot {slot}") }.into());
         };
+        if let Some(next) = self.move_stage_in(page_number, info)? {
+            return Ok(next);
+        }
         if let Some(page) = self.lanes[store].page(slot - self.at.stores[store].range.start) {
             memory::prefetch(page);
         }
@@ -164,7 +167,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// What a page's word says once it was fetched. Its slot is given up where there are too few.
-    fn settle_fetched(
+    pub(crate) fn settle_fetched(
         &mut self,
         page_number: u64,
         info: PageInfo,
@@ -223,7 +226,7 @@ impl<K: Kernel> Worker<K> {
 
     /// Fetches pages from their slots of one store and checks them; `fetched` says where they lie. Returns
     /// how many came right, from the first on, and what is wrong with the next.
-    fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<PageError>) {
+    pub(crate) fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<PageError>) {
         let at = self.at;
         let open = &at.stores[store];
         self.fetched.clear();

@@ -7,6 +7,7 @@
 //! - [`followed`], [`foreseen`]: pages elsewhere that come along, where a thread steps through memory;
 //! - [`overlap`]: making room while a page is on its way;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
+//! - [`huge_streams`]: streams by ranges of 2 MiB;
 //! - [`reserved`]: zeros that lie ready.
 //!
 //! Invariants:
@@ -24,6 +25,7 @@ pub mod elastic;
 pub mod fetch;
 pub mod followed;
 pub mod foreseen;
+pub mod huge_streams;
 pub mod map;
 pub mod overlap;
 pub mod read_ahead;

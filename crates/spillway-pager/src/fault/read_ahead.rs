@@ -12,6 +12,7 @@
 //! It pays where a CPU is to spare. So nothing is read ahead while as many threads as there are CPUs have
 //! streams.
 
+use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
 
 use spillway_policy::fault_trace::{Block, Cause, Event};
@@ -34,7 +35,11 @@ impl<K: Kernel> Worker<K> {
             return;
         }
         let ahead = &self.engine.read_streams;
-        if !ahead.note_thread(self.faulting_thread) {
+        let has_cpu = ahead.note_thread(self.faulting_thread);
+        if pages == self.at.max_block_pages {
+            self.want_next_range(page_number, has_cpu);
+        }
+        if !has_cpu {
             return;
         }
         let stream = ahead.stream_of(page_number);
@@ -60,11 +65,19 @@ impl<K: Kernel> Worker<K> {
             // As much again stays free, or the marker's fault would have to evict.
             self.last_block_pages = 2 * (request.pages.end - request.pages.start) as usize;
             self.make_room_ahead();
-            let came_pages = self.bring_ahead(&request).unwrap_or(0);
+            let came_pages = self.bring_ahead(&self.before_stage(request)).unwrap_or(0);
             stream.came_pages.fetch_add(came_pages as u64, Ordering::Relaxed);
             self.at.run.count(Counter::PagesReadAhead, came_pages as u64);
         }
         was_asked
+    }
+
+    /// What is left of a request where a range is made ready as a whole.
+    fn before_stage(&self, request: Request) -> Request {
+        let Range { start, end } = request.pages;
+        let stages = &self.engine.stages;
+        let end = if stages.has::<K>(stages.range_of(start)) { start } else { end };
+        Request { pages: start..self.end_before_stage(start, end), ..request }
     }
 
     /// Brings in the far pages of a block but for the first. Returns how many.

@@ -38,6 +38,7 @@ impl<K: Kernel> Worker<K> {
         if !needs_no_room && !self.will_overlap(page_number) {
             self.make_room_ahead();
         }
+        self.meet_stage(page_number);
         let served = match engine.table.find_or_make(page_number) {
             Ok(word) => self.serve_page(page_number, word, fault),
             Err(error) => {

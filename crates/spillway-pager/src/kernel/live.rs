@@ -314,6 +314,12 @@ impl Kernel for LiveKernel {
         memory::discard_own(frames)
     }
 
+    #[allow(unsafe_code)]
+    fn fill_own(&self, page: FrameRange<'_>, from: BounceRange<'_>) {
+        // SAFETY: a stage is read through no reference.
+        unsafe { page.write(from.contents()) }
+    }
+
     fn populate_reserve(&self, pages: FrameRange<'_>) -> Result<()> {
         memory::populate(pages)
     }

@@ -69,6 +69,9 @@ pub enum Look {
 /// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics,
 /// `errno`s included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/userfaultfd.md`).
 pub trait Kernel: Send + Sync + Sized + 'static {
+    /// Pages of a huge page.
+    const HUGE_PAGES: usize = 512;
+
     // Time, turns and other threads.
 
     /// Nanoseconds of the monotonic clock.
@@ -204,6 +207,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     unsafe fn frame_page<'a>(&self, frame: FrameRange<'a>) -> &'a Page;
     /// Gives the memory of frames back to the machine: they are empty then.
     fn discard_frames(&self, frames: FrameRange<'_>) -> Result<()>;
+    /// Writes a page of a stage, which is there and which nobody else has.
+    fn fill_own(&self, page: FrameRange<'_>, from: BounceRange<'_>);
     /// Has the kernel zero pages of the reserve, which are there then.
     fn populate_reserve(&self, pages: FrameRange<'_>) -> Result<()>;
     /// Maps a call's doorbell and wakes who waits there.

@@ -16,6 +16,8 @@ const ORDER_MASK: u64 = 0xF;
 const USED: u64 = 1 << 4;
 /// It came along with another page: no fault had asked for it.
 const AHEAD: u64 = 1 << 5;
+/// Its range came as one huge page: see [`crate::pages::whole_ranges`].
+const WHOLE: u64 = 1 << 6;
 
 impl Orders for PageTable {
     fn order(&self, page_number: u64) -> Option<u8> {
@@ -63,6 +65,24 @@ impl PageTable {
     /// The page has left, and nothing is known of it.
     pub(crate) fn forget_use(&self, page_number: u64) {
         self.clear(page_number, USED);
+    }
+
+    /// The pages came as one huge page.
+    pub(crate) fn mark_whole(&self, pages: Range<u64>) {
+        pages.for_each(|page_number| self.set(page_number, WHOLE));
+    }
+
+    /// The pages count as single ones from now on.
+    pub(crate) fn unmark_whole(&self, pages: Range<u64>) {
+        pages.for_each(|page_number| {
+            self.clear(page_number, WHOLE);
+        });
+    }
+
+    /// Whether the page came with its range, which is not given up yet.
+    #[must_use]
+    pub fn is_whole(&self, page_number: u64) -> bool {
+        self.has(page_number, WHOLE)
     }
 
     /// Makes single pages of a range that is no region any more, and of what was in one block with them.

@@ -7,7 +7,7 @@
 //! its place.
 
 use rustix::io::Result;
-use spillway_core::frame_pool::FramePool;
+use spillway_core::frame_pool::{FramePool, RANGE_FRAMES};
 use spillway_core::page::PAGE_SIZE;
 use spillway_sys::memory::Area;
 use spillway_sys::ranges::FrameRange;
@@ -17,6 +17,8 @@ use crate::kernel::Kernel;
 /// The frames of one process.
 pub struct Frames {
     area: Area,
+    /// The first page of the area that lies on 2 MiB, where the frames begin.
+    shift_pages: usize,
     /// A free frame is empty, which `move_to_frames` relies on.
     pool: FramePool,
 }
@@ -28,8 +30,26 @@ impl Frames {
     /// ENOMEM where there is no address space.
     pub fn new(count: usize) -> Result<Self> {
         let pool = FramePool::all_free(count);
-        let area = Area::new(pool.frames() * PAGE_SIZE)?;
-        Ok(Self { area, pool })
+        Self::of(pool)
+    }
+
+    fn of(pool: FramePool) -> Result<Self> {
+        const RANGE_BYTES: usize = RANGE_FRAMES * PAGE_SIZE;
+        let area = Area::new(pool.frames() * PAGE_SIZE + RANGE_BYTES)?;
+        let shift_pages = (area.address().next_multiple_of(RANGE_BYTES) - area.address()) / PAGE_SIZE;
+        Ok(Self { area, shift_pages, pool })
+    }
+
+    /// Takes `count` neighbouring frames, none fewer; those of a huge page on a multiple of as many.
+    pub(crate) fn take_whole(&self, count: usize) -> Option<u32> {
+        if count == RANGE_FRAMES {
+            return self.pool.take_range();
+        }
+        let (first, taken) = self.pool.take_run(count)?;
+        if taken < count {
+            self.pool.give_back(first, taken);
+        }
+        (taken == count).then_some(first)
     }
 
     /// Takes up to `wanted` neighbouring frames: the first and their number; `None` when none is free.
@@ -75,13 +95,13 @@ impl Frames {
     /// Neighbouring frames, for the kernel. Panics where they are not among these.
     #[must_use]
     pub fn range(&self, first: u32, count: usize) -> FrameRange<'_> {
-        self.area.pages(first as usize, count)
+        self.area.pages(self.shift_pages + first as usize, count)
     }
 
     /// All frames, free and full.
     #[must_use]
     pub fn all(&self) -> FrameRange<'_> {
-        self.area.pages(0, self.pool.frames())
+        self.area.pages(self.shift_pages, self.pool.frames())
     }
 
     /// As many frames as these, of which the same are free: what a forked child inherits, but for what they
@@ -90,13 +110,13 @@ impl Frames {
     /// # Errors
     /// ENOMEM where there is no address space.
     pub fn for_child(&self) -> Result<Self> {
-        Ok(Self { area: Area::new(self.area.bytes())?, pool: self.pool.clone() })
+        Self::of(self.pool.clone())
     }
 
     /// Whether an address lies in a frame.
     #[must_use]
     pub fn contains(&self, address: usize) -> bool {
-        (self.area.address()..self.area.address() + self.area.bytes()).contains(&address)
+        (self.all().start()..self.all().start() + self.all().bytes()).contains(&address)
     }
 }
 

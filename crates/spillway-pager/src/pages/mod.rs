@@ -14,4 +14,6 @@ pub mod checksum;
 pub mod error;
 pub mod frames;
 pub mod reserve;
+pub mod stages;
 pub mod table;
+pub mod whole_ranges;

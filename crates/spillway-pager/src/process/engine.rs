@@ -23,7 +23,9 @@ use crate::fault::streams::MAX_BLOCK_PAGES;
 use crate::kernel::{Kernel, planted};
 use crate::pages::frames::Frames;
 use crate::pages::reserve::Reserve;
+use crate::pages::stages::Stages;
 use crate::pages::table::PageTable;
+use crate::pages::whole_ranges::WholeRanges;
 use crate::process::gate::{Gate, Pass};
 use crate::space::holds::Holds;
 use crate::space::outline::Outline;
@@ -58,6 +60,8 @@ pub struct EngineConfig {
     pub reserve_bytes: u64,
     /// CPUs that the process may run on.
     pub cpus: usize,
+    /// Streams go by huge pages.
+    pub huge_streams: bool,
 }
 
 /// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
@@ -109,6 +113,10 @@ pub struct Engine<K: Kernel> {
     pub followers: Followers,
     /// Zeros that are ready to be moved.
     pub reserve: Reserve,
+    /// Huge pages in which the next ranges of streams are made ready.
+    pub stages: Stages,
+    /// What came as huge pages, and leaves so.
+    pub whole: WholeRanges,
     last_store_error: Mutex<Option<StoreError>>,
     /// A store has refused a page for want of room, and no room was seen since: slots are for far pages
     /// alone.
@@ -178,6 +186,8 @@ impl<K: Kernel> Engine<K> {
             read_streams: ReadStreams::new(config.cpus),
             followers: Followers::default(),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
+            stages: Stages::new(config.huge_streams, K::HUGE_PAGES, config.limit_pages)?,
+            whole: WholeRanges::new(K::HUGE_PAGES, config.limit_pages),
             last_store_error: Mutex::new(None),
             stores_full: AtomicBool::new(false),
             unneeded_slots: Mutex::new(Vec::with_capacity(UNNEEDED_SLOTS)),
@@ -226,6 +236,8 @@ impl<K: Kernel> Engine<K> {
             read_streams: ReadStreams::new(self.config.cpus),
             followers: Followers::default(),
             reserve: self.reserve.for_child()?,
+            stages: self.stages.for_child()?,
+            whole: self.whole.for_child()?,
             last_store_error: copy(&self.last_store_error)?,
             stores_full: AtomicBool::new(self.stores_full.load(Ordering::Relaxed)),
             unneeded_slots: copy(&self.unneeded_slots)?,
@@ -263,6 +275,11 @@ impl<K: Kernel> Engine<K> {
         let start = Header { replacement, victim_window_pages, local_pages: limit_pages, seed, settings };
         self.replacement().record(&Event::Start(start), sink);
         self.is_recorded.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether what happens is written down.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded.load(Ordering::Relaxed)
     }
 
     /// A forked child is not recorded: its queues did not begin empty.

@@ -115,6 +115,10 @@ pub struct Report {
     pub fragmentation_index: Option<f64>,
     /// Ranges of 2 MiB that were made huge pages again.
     pub huge_pages_formed: u64,
+    /// Ranges of 2 MiB of streams that came as huge pages (`[fetch] huge_streams`).
+    pub huge_ranges_in: u64,
+    /// Ranges that left as they had come so.
+    pub huge_ranges_out: u64,
     /// Times that background work made way for faults.
     pub background_pauses: u64,
     /// Write-backs made useless by a touch.
@@ -231,6 +235,8 @@ impl Report {
             reserve_pages_used: count(Counter::ReservePagesUsed),
             fragmentation_index: fragmentation(run),
             huge_pages_formed: count(Counter::HugePagesFormed),
+            huge_ranges_in: count(Counter::HugeRangesIn),
+            huge_ranges_out: count(Counter::HugeRangesOut),
             background_pauses: count(Counter::BackgroundPauses),
             writebacks_cancelled: count(Counter::WritebacksCancelled),
             writebacks_failed: count(Counter::WritebacksFailed),

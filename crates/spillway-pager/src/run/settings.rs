@@ -140,11 +140,13 @@ pub struct FetchSettings {
     /// How the pages are foreseen that no stream brings, of threads that step through memory in strides
     /// (`streams` only).
     pub strides: Foresight,
+    /// Streams go by huge pages, where the machine has any ([`crate::fault::huge_streams`]).
+    pub huge_streams: bool,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
-        Self { overlap: true, strides: Foresight::Off }
+        Self { overlap: true, strides: Foresight::Off, huge_streams: false }
     }
 }
 

@@ -113,6 +113,10 @@ pub enum Counter {
     ReservePagesUsed,
     /// Ranges that were made huge pages again.
     HugePagesFormed,
+    /// Ranges that came as huge pages: see [`crate::fault::huge_streams`].
+    HugeRangesIn,
+    /// Ranges that left as they had come so.
+    HugeRangesOut,
     /// Local pages, summed over the scans of them.
     LocalPagesSeen,
     /// Of these, those in ranges of 2 MiB that were local as a whole.

@@ -64,6 +64,7 @@ impl<K: Kernel> Worker<K> {
         }
         // Shared with the child, it could not be moved.
         self.give_up_reserve();
+        self.give_up_stages(false);
         // What the child inherits is managed on both sides.
         while self.manage_piece().is_some() {}
         // What lies there stays, once it is here: making room for the one must not take the other.

@@ -73,6 +73,7 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn review_in_background(&self, background: &mut Background, density: &mut Density) {
         if let Some(_pass) = self.engine.enter() {
             self.review_reserve();
+            self.give_up_stages(true);
             self.scan_density(density);
         }
         self.form_huge_pages(density, background);

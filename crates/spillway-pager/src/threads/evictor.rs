@@ -30,7 +30,11 @@ impl<K: Kernel> Worker<K> {
                 self.review_in_background(&mut background, &mut density);
                 supervised_ns = K::now_ns();
             }
-            if self.bring_in_for_others() || self.read_ahead() || self.scan_uses(&mut use_scan) {
+            if self.bring_in_for_others()
+                || self.read_ahead()
+                || self.fill_wanted_stage()
+                || self.scan_uses(&mut use_scan)
+            {
                 continue;
             }
             requested_pages =
@@ -49,7 +53,11 @@ impl<K: Kernel> Worker<K> {
             fence(Ordering::SeqCst);
             K::turn();
             let unused_asked = self.at.process().unused_asked().load(Ordering::Acquire) != 0;
-            if self.engine.read_streams.is_asked() || self.is_asked_by_others() || unused_asked {
+            if self.engine.read_streams.is_asked()
+                || self.engine.stages.is_asked()
+                || self.is_asked_by_others()
+                || unused_asked
+            {
                 continue;
             }
             if let Some(_pass) = self.engine.enter()

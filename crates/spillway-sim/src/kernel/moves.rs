@@ -122,7 +122,7 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn move_zeros(&mut self, process: usize, to: TargetRange, from: FrameRange<'_>) -> usize {
+    pub(super) fn move_ready(&mut self, process: usize, to: TargetRange, from: FrameRange<'_>) -> usize {
         let faults = self.processes[process].faults();
         let space = &mut self.processes[process].space;
         if self.config.machine.again_one_in != 0 && self.draws.one_in(self.config.machine.again_one_in)
@@ -134,14 +134,16 @@ impl World {
         for (page, reserved) in pages_of(to).zip(each(from)) {
             let space = &mut self.processes[process].space;
             if space.own(reserved.start()).is_none() {
-                self.fail(format!("a page of the reserve that is not there is moved to page {page:#x}"));
+                self.fail(format!("a page that was to be ready is not there, is moved to page {page:#x}"));
                 break;
             }
             let stops = moved > 0 && self.draws.one_in(self.config.machine.partial_one_in);
-            if stops || space.fill(&mut self.physical, page, &ZEROS, false).is_err() {
+            if stops || space.fill(&mut self.physical, page, &own_memory::contents(reserved), false).is_err()
+            {
                 break;
             }
             space.take_own(reserved.start());
+            own_memory::scribble(reserved);
             moved += 1;
         }
         self.wake_pages(process, to.start()..to.start() + moved * PAGE_SIZE);
