@@ -283,6 +283,8 @@ impl Config {
             limit_pages: 120,
             program_pages: 400,
             threads: self.threads.max(4),
+            // What is not mapped is to be far.
+            inactive_percent: 0,
             operations: 60,
             native: false,
             kills_at: Vec::new(),

@@ -48,15 +48,18 @@ impl<K: Kernel> Worker<K> {
         let rounds = if self.pace == Pace::Batch { MOST_ROUNDS } else { 1 };
         for _ in 0..rounds {
             let before = self.engine.frames.full_count();
-            self.unmap_for_queue(before);
-            if self.engine.frames.full_count() <= before {
+            let wanted = self.unmap_for_queue(before);
+            let unmapped = self.engine.frames.full_count().saturating_sub(before);
+            // What is pinned would be tried again and again.
+            if wanted < 2 * self.batch_pages() || unmapped < wanted / 2 {
                 return;
             }
         }
     }
 
-    /// Unmaps what a queue of `length` lacks, and a batch more; two batches at most.
-    fn unmap_for_queue(&mut self, length: usize) {
+    /// Unmaps what a queue of `length` lacks, and a batch more; two batches at most. Returns how many pages
+    /// that would be.
+    fn unmap_for_queue(&mut self, length: usize) -> usize {
         let local_pages = self.at.process().local_pages().load(Ordering::Relaxed) as usize;
         let batch = self.batch_pages();
         let full = self.engine.inactive_target(local_pages) + batch;
@@ -65,6 +68,7 @@ impl<K: Kernel> Worker<K> {
         self.read_uses(&victims);
         victims.sort_unstable_by_key(|(page_number, _)| *page_number);
         self.unmap(&mut victims);
+        wanted
     }
 
     /// Lets those go from the head of the queue that need no write, up to the first that does.
