@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -19,6 +20,7 @@ use spillway_core::size::Size;
 use spillway_pager::run::program::{self, Program};
 use spillway_pager::run::report::Report;
 use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::run::state::Counter;
 use spillway_pager::run::supervisor::{BusyPagers, Supervisor};
 
 use spillway_sys::{machine, process};
@@ -221,7 +223,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         let status = exit::cannot_execute(&error);
         (status, format!("run: {}: {error}", args.program[0].display()))
     })?;
-    CHILD_PID.store(child.id() as i32, std::sync::atomic::Ordering::Release);
+    CHILD_PID.store(child.id() as i32, Ordering::Release);
     Ok(Started { supervisor, child, at, recording })
 }
 
@@ -265,6 +267,10 @@ fn token() -> std::io::Result<String> {
 const HUNG: &str =
     "run: the program was told to end and hangs, waiting for memory that does not come; it is killed";
 
+/// The kernel writes it when the pager's threads have ended already.
+const CORE_DUMP: &str = "run: the core dump has zeros in place of memory that was far; \
+    run with more --local for a whole one";
+
 static CHILD_PID: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
 
 /// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it
@@ -274,7 +280,7 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
     std::thread::spawn(move || {
         for origin in received.forever() {
             let by_process = matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
-            let pid = Pid::from_raw(CHILD_PID.load(std::sync::atomic::Ordering::Acquire));
+            let pid = Pid::from_raw(CHILD_PID.load(Ordering::Acquire));
             if let (true, Some(pid), Some(signal)) = (by_process, pid, Signal::from_named_raw(origin.signal))
                 && (signal != Signal::CONT || continuing::is_for_program(pid))
             {
@@ -303,6 +309,11 @@ impl Started {
                 return ExitCode::from(exit::CANNOT_START);
             }
         };
+        if status.core_dumped()
+            && self.supervisor.run().counter(Counter::PagesWrittenBack).load(Ordering::Relaxed) > 0
+        {
+            complain(CORE_DUMP);
+        }
         self.report(args, status);
         if let Some(recording) = self.recording.take() {
             recording.end();
