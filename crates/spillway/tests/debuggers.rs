@@ -1,5 +1,5 @@
-//! Who looks at a program's memory from outside - a debugger, a core dump - finds what is there, or is told that
-//! it does not.
+//! Who looks at a program's memory from outside - a debugger, a core dump - finds what is there, or is told
+//! that it does not.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
