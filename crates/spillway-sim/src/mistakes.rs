@@ -78,5 +78,13 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("touched-page-stays-inactive", "a touched inactive page is still written back and freed"),
     mistake("unmapped-page-taken-for-clean", "an unmapped page counts as unchanged because it has a slot"),
     mistake("whole-range-not-queued", "a range that came as a huge page never leaves again"),
+    mistake("stage-slots-not-compared", "what was made ready is taken though a page has another slot by now"),
+    mistake(
+        "stage-contents-not-compared",
+        "what was made ready is taken though a slot holds another page by now",
+    ),
+    mistake("stage-over-local-pages", "what was made ready is mapped over pages that are local by now"),
+    mistake("stage-miscounted", "UFFDIO_MOVE's count is believed of a range"),
+    mistake("stage-room-kept", "what was made ready in vain stays charged"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

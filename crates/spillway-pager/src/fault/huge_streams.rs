@@ -19,7 +19,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord};
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{address_of, target};
 use crate::pages::error::Failure;
 use crate::pages::stages::{Found, Source};
@@ -211,7 +211,7 @@ impl<K: Kernel> Worker<K> {
         stages.note_vain();
         // What stays is charged for good.
         if self.at.kernel.discard_frames(stages.range(index)).is_ok() {
-            self.at.release_local(charged);
+            self.at.release_local(if planted!(K, "stage-room-kept") { 0 } else { charged });
         } else {
             stages.turn_off();
         }
@@ -283,8 +283,10 @@ impl<K: Kernel> Worker<K> {
     fn is_as_staged(&self, locked: &Locked, sources: &[Source]) -> bool {
         let slots = self.at.run.slots();
         let is_same = |((_, _, info), (slot, contents)): (&(u64, PageWord<'_>, PageInfo), &Source)| {
-            let is_there = info.is_far() && info.slot() == Some(*slot);
-            is_there && slots.contents(*slot) == *contents
+            let is_far = info.is_far() || planted!(K, "stage-over-local-pages");
+            let is_there = info.slot() == Some(*slot) || planted!(K, "stage-slots-not-compared");
+            let is_it = slots.contents(*slot) == *contents || planted!(K, "stage-contents-not-compared");
+            is_far && is_there && is_it
         };
         locked.len() == sources.len() && locked.iter().zip(sources).all(is_same)
     }
@@ -293,7 +295,8 @@ impl<K: Kernel> Worker<K> {
     fn move_stage(&self, index: usize, first_page: u64) -> usize {
         let kernel = &self.at.kernel;
         let (from, to) = (self.engine.stages.range(index), target(first_page, K::HUGE_PAGES));
-        let is_empty = kernel.populated(to).is_some_and(|found| found.iter().all(|bits| *bits == 0));
+        let is_empty = kernel.populated(to).is_some_and(|found| found.iter().all(|bits| *bits == 0))
+            || planted!(K, "stage-over-local-pages");
         if !is_empty || kernel.discard(to).is_err() {
             return 0;
         }
@@ -304,7 +307,8 @@ impl<K: Kernel> Worker<K> {
             let entry = kernel.page_map_entry(from.start() + page * PAGE_SIZE);
             entry.is_some_and(|entry| !entry.is_populated())
         };
-        if counted == K::HUGE_PAGES { counted } else { (0..K::HUGE_PAGES).take_while(has_left).count() }
+        let is_believed = counted == K::HUGE_PAGES || planted!(K, "stage-miscounted");
+        if is_believed { counted } else { (0..K::HUGE_PAGES).take_while(has_left).count() }
     }
 
     /// Unlocks the pages of a range of which the first `moved` came. Returns that of the fault, if it came.
