@@ -54,6 +54,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("foreseen-unchecked", "pages that are foreseen are mapped without a look at their checksum"),
     mistake("mapped-before-charged", "a page that came while room was made is mapped without any"),
     mistake("posted-read-not-awaited", "a page is taken from its buffer before its posted read is completed"),
+    mistake("posted-in-another-order", "a block that goes down is posted in the order in which it is wanted"),
     mistake("posted-read-forgotten", "a posted read is not completed where no room comes"),
     mistake("room-given-back-early", "room is given back before the frames are"),
     mistake("nothing-kept-back", "far pages are not kept back while handlers take over their faults"),

@@ -5,7 +5,7 @@
 //! socket. What lies in a stage is charged to the local limit.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Result;
 use spillway_core::page::PAGE_SIZE;
@@ -21,6 +21,11 @@ const MOST_STAGES: usize = 4;
 const LEAST_LIMIT_SHARE: usize = 16;
 /// Ranges in a row that are not made ready, at most.
 const MOST_SKIPS: u32 = 255;
+/// A huge page that is at hand is cleared in less. Where it takes longer the kernel moves other pages out of its
+/// way first, or the machine that this one is a guest of has to give memory for it.
+const SLOW_NS: u64 = 1_000_000;
+/// No range is made ready for so many times as long as one such page took.
+const PAUSE_TIMES: u64 = 16;
 /// Times that a range is left ready because one of its pages is busy.
 const MOST_TRIES: u32 = 8;
 
@@ -78,6 +83,8 @@ pub struct Stages {
     /// Ranges that are not made ready, after some that were in vain: how many, and how many are left.
     penalty: AtomicU32,
     skips: AtomicU32,
+    /// No range is made ready before.
+    paused_until_ns: AtomicU64,
 }
 
 impl Stages {
@@ -119,7 +126,17 @@ impl Stages {
             is_off: AtomicBool::new(count == 0),
             penalty: AtomicU32::new(0),
             skips: AtomicU32::new(0),
+            paused_until_ns: AtomicU64::new(0),
         })
+    }
+
+    /// Notes when a huge page was asked for and when it was there. Where it took long, time goes to waiting for
+    /// memory; a pause keeps that to a small share.
+    pub(crate) fn note_populated(&self, asked_ns: u64, there_ns: u64) {
+        let took_ns = there_ns.saturating_sub(asked_ns);
+        if took_ns > SLOW_NS {
+            self.paused_until_ns.store(there_ns + PAUSE_TIMES * took_ns, Ordering::Relaxed);
+        }
     }
 
     /// The first page of the range that a page lies in.
@@ -202,7 +219,7 @@ impl Stages {
             return false;
         }
         let Some(stage) = stages.iter_mut().find(|stage| stage.state == State::Empty) else { return false };
-        if self.skips() {
+        if K::now_ns() < self.paused_until_ns.load(Ordering::Relaxed) || self.skips() {
             return false;
         }
         (stage.first_page, stage.tries, stage.is_idle) = (first_page, 0, false);
@@ -334,6 +351,19 @@ mod tests {
         assert_eq!(tries.count(), MOST_TRIES as usize - 1);
         stages.leave_empty::<K>(0, Vec::new());
         assert!(!stages.is_used() && !stages.is_asked() && !stages.has::<K>(16));
+    }
+
+    #[test]
+    fn a_machine_that_is_slow_to_give_huge_pages_is_left_alone_for_a_while() {
+        let stages = stages();
+        let now = K::now_ns();
+        stages.note_populated(now - 2 * SLOW_NS / 3, now);
+        assert!(stages.want::<K>(16) && stages.take_wanted::<K>().is_some());
+        stages.leave_empty::<K>(0, Vec::new());
+        stages.note_populated(now, now + 3_600_000_000_000);
+        assert!(!stages.want::<K>(16));
+        stages.paused_until_ns.store(now, Ordering::Relaxed);
+        assert!(stages.want::<K>(16), "the pause is over");
     }
 
     #[test]
