@@ -111,9 +111,9 @@ impl<K: Kernel> Worker<K> {
                 let (kernel, stages) = (&self.at.kernel, &self.engine.stages);
                 let stage = stages.range(index);
                 // Small pages that lay there have left a page table, below which no huge page comes.
-                let asked_ns = K::now_ns();
+                let before_ns = K::thread_ns();
                 let is_there = kernel.discard_frames(stage).is_ok() && kernel.populate_reserve(stage).is_ok();
-                stages.note_populated(asked_ns, K::now_ns());
+                stages.note_populated(K::thread_ns().saturating_sub(before_ns), K::now_ns());
                 let is_filled = is_there && self.read_range(index, first_page, &mut sources);
                 if !is_filled || !stages.leave_ready::<K>(index, &mut sources) {
                     self.give_up_stage(index, sources, pages);

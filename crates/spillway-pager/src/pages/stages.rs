@@ -22,10 +22,14 @@ const LEAST_LIMIT_SHARE: usize = 16;
 /// Ranges in a row that are not made ready, at most.
 const MOST_SKIPS: u32 = 255;
 /// A huge page that is at hand is cleared in less. Where it takes longer the kernel moves other pages out of its
-/// way first, or the machine that this one is a guest of has to give memory for it.
+/// way first, or the machine that this one is a guest of has to give memory for it. Of processor time: who is
+/// made to wait for a CPU meets no such thing.
 const SLOW_NS: u64 = 1_000_000;
-/// No range is made ready for so many times as long as one such page took.
-const PAUSE_TIMES: u64 = 16;
+/// One in so many nanoseconds may go to huge pages that took long, and no more of them are asked for until that
+/// is so again,
+const SLOW_ONE_IN: u64 = 4;
+/// but for the first of a time in which there were none.
+const SLOW_AT_FIRST_NS: u64 = 100_000_000;
 /// Times that a range is left ready because one of its pages is busy.
 const MOST_TRIES: u32 = 8;
 
@@ -130,12 +134,13 @@ impl Stages {
         })
     }
 
-    /// Notes when a huge page was asked for and when it was there. Where it took long, time goes to waiting for
-    /// memory; a pause keeps that to a small share.
-    pub(crate) fn note_populated(&self, asked_ns: u64, there_ns: u64) {
-        let took_ns = there_ns.saturating_sub(asked_ns);
+    /// Notes how much processor time a huge page took. What took long is worth it where the page comes and goes
+    /// often; it is kept to a share of the time.
+    pub(crate) fn note_populated(&self, took_ns: u64, now_ns: u64) {
         if took_ns > SLOW_NS {
-            self.paused_until_ns.store(there_ns + PAUSE_TIMES * took_ns, Ordering::Relaxed);
+            let since_ns = now_ns.saturating_sub(SLOW_ONE_IN * SLOW_AT_FIRST_NS);
+            let before_ns = self.paused_until_ns.load(Ordering::Relaxed).max(since_ns);
+            self.paused_until_ns.store(before_ns + SLOW_ONE_IN * took_ns, Ordering::Relaxed);
         }
     }
 
@@ -357,13 +362,21 @@ mod tests {
     fn a_machine_that_is_slow_to_give_huge_pages_is_left_alone_for_a_while() {
         let stages = stages();
         let now = K::now_ns();
-        stages.note_populated(now - 2 * SLOW_NS / 3, now);
-        assert!(stages.want::<K>(16) && stages.take_wanted::<K>().is_some());
-        stages.leave_empty::<K>(0, Vec::new());
-        stages.note_populated(now, now + 3_600_000_000_000);
-        assert!(!stages.want::<K>(16));
+        let is_made_ready = || {
+            let is_wanted = stages.want::<K>(16) && stages.take_wanted::<K>().is_some();
+            if is_wanted {
+                stages.leave_empty::<K>(0, Vec::new());
+            }
+            is_wanted
+        };
+        // At first some may take long.
+        (0..9).for_each(|_| stages.note_populated(SLOW_AT_FIRST_NS / 10, now));
+        (0..1_000).for_each(|_| stages.note_populated(SLOW_NS / 2, now));
+        assert!(is_made_ready());
+        stages.note_populated(SLOW_AT_FIRST_NS, now + 3_600_000_000_000);
+        assert!(!is_made_ready());
         stages.paused_until_ns.store(now, Ordering::Relaxed);
-        assert!(stages.want::<K>(16), "the pause is over");
+        assert!(is_made_ready(), "the pause is over");
     }
 
     #[test]
