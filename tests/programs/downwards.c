@@ -1,5 +1,5 @@
-// Reads its memory from the last page to the first, again and again, and writes some of it. Each page is checked as it is
-// reached.
+// Reads its memory from the last page to the first, again and again, and writes some of it. Each page is checked
+// as it is reached.
 // usage: downwards MIB ROUNDS
 #include "pattern.h"
 

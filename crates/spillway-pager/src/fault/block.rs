@@ -82,7 +82,7 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Notes that of a block this page and its far `followers` are fetched. Before the fault is answered: the
-    /// next one may be served by another thread at once. Returns what lies between its first page and its last.
+    /// next one may be served by another thread at once. Returns the pages from its first to its last.
     pub(crate) fn note_block(
         &self,
         page_number: u64,

@@ -29,7 +29,7 @@ use crate::run::state::Counter;
 const LEAST_PAGES: usize = 32;
 
 impl<K: Kernel> Worker<K> {
-    /// Has the next block of a stream read ahead, whose fault at `page_number` asks for `pages` and brings the
+    /// Has the next block of a stream read ahead, whose fault at `page_number` asks for `pages` and brings
     /// `block`.
     pub(crate) fn ask_ahead(
         &self,

@@ -19,8 +19,8 @@ const AHEAD_SHIFT: u32 = 32;
 const ZEROS_SHIFT: u32 = 48;
 const PROVEN_SHIFT: u32 = 49;
 
-/// Which way a stream goes. One that goes down is seen in a mirror: its leaf's last page is the first there, so
-/// that all else is the same for both.
+/// Which way a stream goes. One that goes down is seen in a mirror: its leaf's last page is the first there,
+/// so that all else is the same for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// To higher addresses.

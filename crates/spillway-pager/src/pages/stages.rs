@@ -21,12 +21,12 @@ const MOST_STAGES: usize = 4;
 const LEAST_LIMIT_SHARE: usize = 16;
 /// Ranges in a row that are not made ready, at most.
 const MOST_SKIPS: u32 = 255;
-/// A huge page that is at hand is cleared in less. Where it takes longer the kernel moves other pages out of its
-/// way first, or the machine that this one is a guest of has to give memory for it. Of processor time: who is
-/// made to wait for a CPU meets no such thing.
+/// A huge page that is at hand is cleared in less. Where it takes longer the kernel moves other pages out of
+/// its way first, or the machine that this one is a guest of has to give memory for it. Of processor time:
+/// who is made to wait for a CPU meets no such thing.
 const SLOW_NS: u64 = 1_000_000;
-/// One in so many nanoseconds may go to huge pages that took long, and no more of them are asked for until that
-/// is so again,
+/// One in so many nanoseconds may go to huge pages that took long, and no more of them are asked for until
+/// that is so again,
 const SLOW_ONE_IN: u64 = 4;
 /// but for the first of a time in which there were none.
 const SLOW_AT_FIRST_NS: u64 = 100_000_000;
@@ -134,8 +134,8 @@ impl Stages {
         })
     }
 
-    /// Notes how much processor time a huge page took. What took long is worth it where the page comes and goes
-    /// often; it is kept to a share of the time.
+    /// Notes how much processor time a huge page took. What took long is worth it where the page comes and
+    /// goes often; it is kept to a share of the time.
     pub(crate) fn note_populated(&self, took_ns: u64, now_ns: u64) {
         if took_ns > SLOW_NS {
             let since_ns = now_ns.saturating_sub(SLOW_ONE_IN * SLOW_AT_FIRST_NS);

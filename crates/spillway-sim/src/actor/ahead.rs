@@ -26,7 +26,8 @@ enum Change {
 }
 
 impl Actor {
-    /// A stream, a change ahead of it, a walk elsewhere in which what was changed leaves, and the stream's end.
+    /// A stream, a change ahead of it, a walk elsewhere in which what was changed leaves, and the stream's
+    /// end.
     pub(super) fn change_ahead(&self) {
         let Some(start) = self.pick_readable() else { return };
         let next = with(|world| {
