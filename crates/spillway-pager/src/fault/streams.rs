@@ -23,10 +23,10 @@ const PROVEN_SHIFT: u32 = 49;
 /// so that all else is the same for both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// To higher addresses.
+    /// From lower addresses to higher ones.
     #[default]
     Up,
-    /// To lower ones.
+    /// From higher addresses to lower ones.
     Down,
 }
 
