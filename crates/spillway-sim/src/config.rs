@@ -87,6 +87,8 @@ pub struct Habits {
     pub leave_inline: u64,
     /// Runs of pages in strides, backwards, and in rounds.
     pub stride: u64,
+    /// Streams whose next range changes before they go on.
+    pub change_ahead: u64,
     /// Rests of some milliseconds, in which evictors have their turn.
     pub rest: u64,
 }
@@ -252,6 +254,7 @@ impl Config {
             43 => config.of_lost_pages(),
             47 => config.of_strides(),
             19 | 31 | 49 => config.of_huge_streams(),
+            11 | 39 => config.of_changes_ahead(),
             _ => config,
         }
     }
@@ -371,6 +374,43 @@ impl Config {
             stores: vec![self.ample_ram()],
             machine: Machine { no_page_map: false, ..self.machine },
             habits: Habits { touch: 10, stream: 60, pin: 0, lock: 0, ..self.habits },
+            ..self
+        }
+    }
+
+    /// Streams by huge pages, whose next ranges change while they lie ready: pages of them are discarded,
+    /// written, foreseen, moved, and leave. A store that takes long has that happen while they are read too.
+    fn of_changes_ahead(self) -> Self {
+        let latency_ns = if (self.seed / 50).is_multiple_of(3) { 1_000_000 } else { 1_000 };
+        let store = StoreConfig { latency_ns, ..self.ample_ram() };
+        // What is to have left by the time that the stream goes on stays no longer than the limit says.
+        let habits = Habits {
+            change_ahead: 60,
+            touch: 20,
+            stream: 4,
+            zero: 2,
+            write_percent: 50,
+            remap: 2,
+            unmap: 1,
+            map: 1,
+            protect: 0,
+            pin: 0,
+            lock: 0,
+            ..self.habits
+        };
+        Self {
+            limit_pages: 256,
+            program_pages: 500,
+            threads: self.threads.min(3),
+            operations: 40,
+            native: false,
+            kills_at: Vec::new(),
+            huge_streams: true,
+            block: BlockConfig::Streams,
+            strides: if self.seed % 50 == 11 { Foresight::Rounds } else { Foresight::Off },
+            stores: vec![store],
+            machine: Machine { no_page_map: false, ..self.machine },
+            habits,
             ..self
         }
     }
@@ -556,6 +596,7 @@ fn habits(draws: &mut Draws, inline: bool) -> Habits {
         hold,
         leave_inline,
         stride: 0,
+        change_ahead: 0,
         rest,
     }
 }

@@ -54,6 +54,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("foreseen-unchecked", "pages that are foreseen are mapped without a look at their checksum"),
     mistake("mapped-before-charged", "a page that came while room was made is mapped without any"),
     mistake("posted-read-not-awaited", "a page is taken from its buffer before its posted read is completed"),
+    mistake("posted-in-another-order", "a block that goes down is posted in the order in which it is wanted"),
     mistake("posted-read-forgotten", "a posted read is not completed where no room comes"),
     mistake("room-given-back-early", "room is given back before the frames are"),
     mistake("nothing-kept-back", "far pages are not kept back while handlers take over their faults"),
@@ -78,5 +79,13 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("touched-page-stays-inactive", "a touched inactive page is still written back and freed"),
     mistake("unmapped-page-taken-for-clean", "an unmapped page counts as unchanged because it has a slot"),
     mistake("whole-range-not-queued", "a range that came as a huge page never leaves again"),
+    mistake("stage-slots-not-compared", "what was made ready is taken though a page has another slot by now"),
+    mistake(
+        "stage-contents-not-compared",
+        "what was made ready is taken though a slot holds another page by now",
+    ),
+    mistake("stage-over-local-pages", "what was made ready is mapped over pages that are local by now"),
+    mistake("stage-miscounted", "UFFDIO_MOVE's count is believed of a range"),
+    mistake("stage-room-kept", "what was made ready in vain stays charged"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

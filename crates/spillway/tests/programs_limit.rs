@@ -350,6 +350,25 @@ fn every_block_brings_the_right_pages() {
 }
 
 #[test]
+fn a_stream_that_goes_down_comes_in_blocks_and_ahead_as_one_that_goes_up() {
+    for (mode, store) in [("inline", "ram:"), ("thread", "compressed:"), ("thread", "ram:?fabric=fdr")] {
+        for huge_streams in [false, true] {
+            let launch = Launch::limited(32 * MIB, store);
+            let launch = with_configuration(launch, &format!("[fetch]\nhuge_streams = {huge_streams}\n"));
+            let launch = launch.with_option("--fault-mode").with_option(mode);
+            let said = launch.run_with(c_program("downwards"), &["96", "2"]).success();
+            assert_eq!(said, "whole\n", "{mode} {store}");
+            let stats = launch.stats();
+            let (fetched, ahead) = (stats.count("pages_fetched"), stats.count("pages_fetched_ahead"));
+            assert!(fetched > 10_000 && ahead > fetched * 3 / 4, "{mode} {store}: {}", stats.0);
+            let may_read_ahead = std::thread::available_parallelism().unwrap().get() > 1;
+            let is_read_ahead = stats.count("pages_read_ahead") > 0;
+            assert!(huge_streams || is_read_ahead == may_read_ahead, "{mode} {store}: {}", stats.0);
+        }
+    }
+}
+
+#[test]
 fn streams_come_and_leave_by_huge_pages_and_every_page_is_right() {
     for (mode, store) in
         [("inline", "ram:"), ("thread", "ram:"), ("inline", "compressed:"), ("thread", "ram:?fabric=fdr")]

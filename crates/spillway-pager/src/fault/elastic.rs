@@ -21,6 +21,7 @@ use spillway_core::transitions::re_referenced;
 use spillway_policy::blocks::Blocks;
 
 use crate::fault::followed::Foreseen;
+use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::address_of;
 use crate::pages::table::PageTable;
@@ -29,6 +30,8 @@ use crate::process::worker::Worker;
 /// A block for a fault, which has its own page locked.
 pub(crate) struct HeldBlock {
     pub(crate) pages: Range<u64>,
+    /// Which way they will be used.
+    pub(crate) direction: Direction,
     /// Pages elsewhere that come too.
     pub(crate) foreseen: Foreseen,
     /// The head as it was locked, where it is another page than the fault's and stays as it is.
@@ -40,7 +43,13 @@ pub(crate) struct HeldBlock {
 impl HeldBlock {
     /// Pages that no lock holds together.
     pub(crate) fn of(pages: Range<u64>) -> Self {
-        Self { pages, foreseen: Foreseen::default(), head: None, is_locked: false }
+        let (direction, foreseen) = (Direction::Up, Foreseen::default());
+        Self { pages, direction, foreseen, head: None, is_locked: false }
+    }
+
+    /// Pages of a stream.
+    pub(crate) fn along(direction: Direction, pages: Range<u64>) -> Self {
+        Self { direction, ..Self::of(pages) }
     }
 
     /// A page, and what is expected behind it.
@@ -56,14 +65,18 @@ impl HeldBlock {
     /// Brings followers from the order in which they are wanted into that in which they lie, so that
     /// neighbours are mapped by one call.
     pub(crate) fn sort(&self, followers: &mut [(u64, PageInfo)]) {
-        if !self.foreseen.is_empty() {
+        if !self.foreseen.is_empty() || self.direction == Direction::Down {
             followers.sort_unstable_by_key(|(page_number, _)| *page_number);
         }
     }
 
     /// The pages that come with one of them, the most wanted first.
     pub(crate) fn others(&self, page_number: u64) -> impl Iterator<Item = u64> {
-        let block = (page_number + 1..self.pages.end).chain(self.pages.start..page_number);
+        let before = self.pages.start..page_number;
+        let count = before.end - before.start;
+        let (start, is_down) = (before.start, self.direction == Direction::Down);
+        let before = (0..count).map(move |i| if is_down { page_number - 1 - i } else { start + i });
+        let block = (page_number + 1..self.pages.end).chain(before);
         block.chain(self.foreseen.pages().iter().copied())
     }
 }
@@ -89,10 +102,9 @@ impl<K: Kernel> Worker<K> {
         };
         let locked = self.blocks().lock(page_number, try_lock, unlock);
         locked.map_or(HeldBlock::of(page_number..page_number + 1), |(pages, head)| HeldBlock {
-            pages,
-            foreseen: Foreseen::default(),
             head,
             is_locked: true,
+            ..HeldBlock::of(pages)
         })
     }
 

@@ -53,8 +53,9 @@ impl<K: Kernel> Worker<K> {
         };
         let has_streams = self.at.settings.block == Block::Streams;
         if has_streams {
-            let end = self.note_block(page_number, &block, &followers);
-            self.ask_ahead(page_number, end, (block.pages.end - page_number) as usize, access);
+            let came = self.note_block(page_number, &block, &followers);
+            let pages = (block.pages.end - block.pages.start) as usize;
+            self.ask_ahead(page_number, block.direction, &came, pages, access);
             self.note_foreseen(&block.foreseen, &followers);
         }
         let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());

@@ -13,13 +13,15 @@
 //! frees that table (Linux 6.14). All is looked up in the page map first: where a page is, nothing is
 //! dropped.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::{PageInfo, PageWord};
 
 use crate::evict::write_back::BATCH_PAGES;
-use crate::kernel::Kernel;
+use crate::fault::streams::Direction;
+use crate::kernel::{Kernel, planted};
 use crate::pages::address::{address_of, target};
 use crate::pages::error::Failure;
 use crate::pages::stages::{Found, Source};
@@ -35,14 +37,19 @@ type Locked = Vec<(u64, PageWord<'static>, PageInfo)>;
 
 impl<K: Kernel> Worker<K> {
     /// Asks for the range behind that of a page, which belongs to a stream of the largest blocks.
-    pub(crate) fn want_next_range(&self, page_number: u64, has_cpu: bool) {
+    pub(crate) fn want_next_range(&self, page_number: u64, direction: Direction, has_cpu: bool) {
         let engine = self.engine;
         let stages = &engine.stages;
         if stages.is_off() || engine.is_recorded() || engine.stores_full.load(Ordering::Relaxed) {
             return;
         }
         let pages = K::HUGE_PAGES as u64;
-        let next = stages.range_of(page_number) + pages;
+        let this = stages.range_of(page_number);
+        let next = match direction {
+            Direction::Up => Some(this + pages),
+            Direction::Down => this.checked_sub(pages),
+        };
+        let Some(next) = next else { return };
         if self.is_far(next) && self.is_far(next + pages - 1) && stages.want::<K>(next) && has_cpu {
             self.at.wake_evictor();
         }
@@ -78,11 +85,20 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Where a block that begins at a page has to end, lest it take pages of a range that is made ready.
-    pub(crate) fn end_before_stage(&self, page_number: u64, end: u64) -> u64 {
-        let stages = &self.engine.stages;
-        let next = stages.range_of(page_number) + K::HUGE_PAGES as u64;
-        if end > next && stages.has::<K>(next) { next } else { end }
+    /// What is left of a stream's block that would take pages of a range that is made ready behind its own.
+    pub(crate) fn before_stage(&self, block: Range<u64>, direction: Direction) -> Range<u64> {
+        let (stages, pages) = (&self.engine.stages, K::HUGE_PAGES as u64);
+        let Range { start, end } = block;
+        match direction {
+            Direction::Up => {
+                let next = stages.range_of(start) + pages;
+                if end > next && stages.has::<K>(next) { start..next } else { block }
+            }
+            Direction::Down => {
+                let own = stages.range_of(end.saturating_sub(1));
+                if start < own && stages.has::<K>(own - pages) { own..end } else { block }
+            }
+        }
     }
 
     fn fill_stage(&mut self, index: usize, first_page: u64) {
@@ -95,9 +111,10 @@ impl<K: Kernel> Worker<K> {
                 let (kernel, stages) = (&self.at.kernel, &self.engine.stages);
                 let stage = stages.range(index);
                 // Small pages that lay there have left a page table, below which no huge page comes.
-                let is_filled = kernel.discard_frames(stage).is_ok()
-                    && kernel.populate_reserve(stage).is_ok()
-                    && self.read_range(index, first_page, &mut sources);
+                let before_ns = K::thread_ns();
+                let is_there = kernel.discard_frames(stage).is_ok() && kernel.populate_reserve(stage).is_ok();
+                stages.note_populated(K::thread_ns().saturating_sub(before_ns), K::now_ns());
+                let is_filled = is_there && self.read_range(index, first_page, &mut sources);
                 if !is_filled || !stages.leave_ready::<K>(index, &mut sources) {
                     self.give_up_stage(index, sources, pages);
                 }
@@ -211,7 +228,7 @@ impl<K: Kernel> Worker<K> {
         stages.note_vain();
         // What stays is charged for good.
         if self.at.kernel.discard_frames(stages.range(index)).is_ok() {
-            self.at.release_local(charged);
+            self.at.release_local(if planted!(K, "stage-room-kept") { 0 } else { charged });
         } else {
             stages.turn_off();
         }
@@ -270,11 +287,14 @@ impl<K: Kernel> Worker<K> {
         }
         let next = self.settle_stage(page_number, locked, moved, is_whole);
         if is_whole {
-            self.note_range(first_page, pages);
+            // Its last page is the first to be used where the stream goes down.
+            let is_last = page_number == first_page + pages - 1;
+            let direction = if is_last { Direction::Down } else { Direction::Up };
+            self.note_range(first_page, pages, direction);
             self.last_block_pages = K::HUGE_PAGES;
             let has_cpu = self.engine.read_streams.note_thread(self.faulting_thread);
             self.at.handlers.note_stream();
-            self.want_next_range(page_number, has_cpu);
+            self.want_next_range(page_number, direction, has_cpu);
         }
         Ok(next)
     }
@@ -283,8 +303,10 @@ impl<K: Kernel> Worker<K> {
     fn is_as_staged(&self, locked: &Locked, sources: &[Source]) -> bool {
         let slots = self.at.run.slots();
         let is_same = |((_, _, info), (slot, contents)): (&(u64, PageWord<'_>, PageInfo), &Source)| {
-            let is_there = info.is_far() && info.slot() == Some(*slot);
-            is_there && slots.contents(*slot) == *contents
+            let is_far = info.is_far() || planted!(K, "stage-over-local-pages");
+            let is_there = info.slot() == Some(*slot) || planted!(K, "stage-slots-not-compared");
+            let is_it = slots.contents(*slot) == *contents || planted!(K, "stage-contents-not-compared");
+            is_far && is_there && is_it
         };
         locked.len() == sources.len() && locked.iter().zip(sources).all(is_same)
     }
@@ -293,7 +315,8 @@ impl<K: Kernel> Worker<K> {
     fn move_stage(&self, index: usize, first_page: u64) -> usize {
         let kernel = &self.at.kernel;
         let (from, to) = (self.engine.stages.range(index), target(first_page, K::HUGE_PAGES));
-        let is_empty = kernel.populated(to).is_some_and(|found| found.iter().all(|bits| *bits == 0));
+        let is_empty = kernel.populated(to).is_some_and(|found| found.iter().all(|bits| *bits == 0))
+            || planted!(K, "stage-over-local-pages");
         if !is_empty || kernel.discard(to).is_err() {
             return 0;
         }
@@ -304,7 +327,8 @@ impl<K: Kernel> Worker<K> {
             let entry = kernel.page_map_entry(from.start() + page * PAGE_SIZE);
             entry.is_some_and(|entry| !entry.is_populated())
         };
-        if counted == K::HUGE_PAGES { counted } else { (0..K::HUGE_PAGES).take_while(has_left).count() }
+        let is_believed = counted == K::HUGE_PAGES || planted!(K, "stage-miscounted");
+        if is_believed { counted } else { (0..K::HUGE_PAGES).take_while(has_left).count() }
     }
 
     /// Unlocks the pages of a range of which the first `moved` came. Returns that of the fault, if it came.

@@ -27,6 +27,7 @@ use spillway_core::page_word::PageInfo;
 
 use crate::evict::charge::Origin;
 use crate::fault::elastic::HeldBlock;
+use crate::fault::streams::Direction;
 use crate::kernel::{Kernel, planted};
 use crate::pages::error::Failure;
 use crate::process::in_flight::{Pace, Posted};
@@ -65,8 +66,11 @@ impl<K: Kernel> Worker<K> {
         let ahead = if is_charged { self.charge_ahead(followers.len()) } else { 0 };
         self.leave_far(&mut followers, ahead);
         block.sort(&mut followers);
-        let slots: Vec<u32> =
+        let mut slots: Vec<u32> =
             std::iter::once(slot).chain(followers.iter().filter_map(|(_, info)| info.slot())).collect();
+        if planted!(K, "posted-in-another-order") && block.direction == Direction::Down {
+            slots[1..].reverse();
+        }
         let first_slot = self.at.stores[store].range.start;
         let in_store: Vec<u32> = slots.iter().map(|slot| slot - first_slot).collect();
         self.lanes[store].post_reads(&in_store);

@@ -20,6 +20,7 @@ use spillway_policy::fault_trace::{Block, Cause, Event};
 use crate::fault::access::Access;
 use crate::fault::elastic::HeldBlock;
 use crate::fault::read_streams::{ANYWHERE, Request};
+use crate::fault::streams::Direction;
 use crate::kernel::Kernel;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
@@ -28,23 +29,31 @@ use crate::run::state::Counter;
 const LEAST_PAGES: usize = 32;
 
 impl<K: Kernel> Worker<K> {
-    /// Has the next block of a stream read ahead, whose fault at `page_number` brings `pages` up to
-    /// `block_end`.
-    pub(crate) fn ask_ahead(&self, page_number: u64, block_end: u64, pages: usize, access: Access) {
+    /// Has the next block of a stream read ahead, whose fault at `page_number` asks for `pages` and brings
+    /// `block`.
+    pub(crate) fn ask_ahead(
+        &self,
+        page_number: u64,
+        direction: Direction,
+        block: &Range<u64>,
+        pages: usize,
+        access: Access,
+    ) {
         if pages < LEAST_PAGES.min(self.at.max_block_pages) || pages == 1 {
             return;
         }
         let ahead = &self.engine.read_streams;
         let has_cpu = ahead.note_thread(self.faulting_thread);
         if pages == self.at.max_block_pages {
-            self.want_next_range(page_number, has_cpu);
+            self.want_next_range(page_number, direction, has_cpu);
         }
         if !has_cpu {
             return;
         }
         let stream = ahead.stream_of(page_number);
         stream.node.store(self.node_served().map_or(ANYWHERE, u32::from), Ordering::Relaxed);
-        let used_pages = stream.ask(page_number, block_end, pages as u64, access != Access::Read);
+        let write = access != Access::Read;
+        let used_pages = stream.ask(page_number, direction, block, pages as u64, write);
         self.at.run.count(Counter::PagesAheadUsed, used_pages);
         self.at.handlers.note_stream();
         fence(Ordering::SeqCst);
@@ -65,7 +74,7 @@ impl<K: Kernel> Worker<K> {
             // As much again stays free, or the marker's fault would have to evict.
             self.last_block_pages = 2 * (request.pages.end - request.pages.start) as usize;
             self.make_room_ahead();
-            let came_pages = self.bring_ahead(&self.before_stage(request)).unwrap_or(0);
+            let came_pages = self.bring_ahead(&self.beside_stages(request)).unwrap_or(0);
             stream.came_pages.fetch_add(came_pages as u64, Ordering::Relaxed);
             self.at.run.count(Counter::PagesReadAhead, came_pages as u64);
         }
@@ -73,20 +82,37 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// What is left of a request where a range is made ready as a whole.
-    fn before_stage(&self, request: Request) -> Request {
-        let Range { start, end } = request.pages;
+    fn beside_stages(&self, request: Request) -> Request {
+        let first = match request.direction {
+            Direction::Up => request.pages.start,
+            Direction::Down => request.pages.end.saturating_sub(1),
+        };
         let stages = &self.engine.stages;
-        let end = if stages.has::<K>(stages.range_of(start)) { start } else { end };
-        Request { pages: start..self.end_before_stage(start, end), ..request }
+        if stages.has::<K>(stages.range_of(first)) {
+            return Request { pages: first..first, ..request };
+        }
+        Request { pages: self.before_stage(request.pages, request.direction), ..request }
     }
 
     /// Brings in the far pages of a block but for the first. Returns how many.
     fn bring_ahead(&mut self, request: &Request) -> Option<usize> {
-        let marker = request.pages.clone().find(|&page_number| self.is_far(page_number))?;
+        let Range { start, end } = request.pages;
+        let (marker, pages) = match request.direction {
+            Direction::Up => {
+                let marker = (start..end).find(|&page_number| self.is_far(page_number))?;
+                (marker, marker..end)
+            }
+            Direction::Down => {
+                let marker = (start..end).rfind(|&page_number| self.is_far(page_number))?;
+                (marker, start..marker + 1)
+            }
+        };
+        let block = HeldBlock::along(request.direction, pages);
         let store = self.at.store_of(self.engine.table.find(marker)?.peek().slot()?)?;
-        let mut pages = self.lock_followers(marker, store, &HeldBlock::of(marker..request.pages.end));
+        let mut pages = self.lock_followers(marker, store, &block);
         let room = self.charge_ahead(pages.len());
         self.leave_far(&mut pages, room);
+        block.sort(&mut pages);
         let &(first, info) = pages.first()?;
         let slot = info.slot()?;
         let mut followers = pages.split_off(1);
@@ -98,7 +124,7 @@ impl<K: Kernel> Worker<K> {
         };
         pages.append(&mut followers);
         self.engine.note(|| {
-            let wanted_pages = request.pages.end - marker;
+            let wanted_pages = block.wanted() as u64;
             let came_pages = pages.len() as u64;
             Event::Block(Block { cause: Cause::ReadAhead, page_number: first, wanted_pages, came_pages })
         });

@@ -4,6 +4,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::fault::streams::Direction;
+
 /// Streams that are followed at a time.
 const STREAMS: usize = 4;
 /// Requests that are looked at for who makes them.
@@ -14,12 +16,14 @@ pub(crate) const ANYWHERE: u32 = u32::MAX;
 
 const PAGES_BITS: u32 = 8;
 const WRITE_BIT: u32 = PAGES_BITS;
-const PAGE_NUMBER_SHIFT: u32 = PAGES_BITS + 1;
+const DOWN_BIT: u32 = PAGES_BITS + 1;
+const PAGE_NUMBER_SHIFT: u32 = PAGES_BITS + 2;
 
 /// A block to read ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) pages: Range<u64>,
+    pub(crate) direction: Direction,
     pub(crate) write: bool,
 }
 
@@ -27,12 +31,17 @@ impl Request {
     fn unpack(packed: u64) -> Self {
         let start = packed >> PAGE_NUMBER_SHIFT;
         let count = packed & ((1 << PAGES_BITS) - 1);
-        Self { pages: start..start + count, write: packed >> WRITE_BIT & 1 != 0 }
+        let direction = if packed >> DOWN_BIT & 1 != 0 { Direction::Down } else { Direction::Up };
+        Self { pages: start..start + count, direction, write: packed >> WRITE_BIT & 1 != 0 }
     }
 
     fn pack(&self) -> u64 {
         let count = (self.pages.end - self.pages.start).min((1 << PAGES_BITS) - 1);
-        self.pages.start << PAGE_NUMBER_SHIFT | u64::from(self.write) << WRITE_BIT | count
+        let is_down = u64::from(self.direction == Direction::Down);
+        self.pages.start << PAGE_NUMBER_SHIFT
+            | is_down << DOWN_BIT
+            | u64::from(self.write) << WRITE_BIT
+            | count
     }
 }
 
@@ -56,15 +65,26 @@ impl ReadStream {
         Request::unpack(self.last.load(Ordering::Relaxed)).pages
     }
 
-    /// Asks for the block behind the one that a fault at `page_number` goes on with, which ends at
-    /// `block_end`. Returns how many pages read ahead were used since the last time.
-    pub(crate) fn ask(&self, page_number: u64, block_end: u64, pages: u64, write: bool) -> u64 {
+    /// Asks for the block behind the one that a fault at `page_number` goes on with, which brings `block`.
+    /// Returns how many pages read ahead were used since the last time.
+    pub(crate) fn ask(
+        &self,
+        page_number: u64,
+        direction: Direction,
+        block: &Range<u64>,
+        pages: u64,
+        write: bool,
+    ) -> u64 {
         let last = self.last_pages();
         let goes_on = last.contains(&page_number);
-        let start = if goes_on { last.end } else { block_end };
+        let before = if goes_on { &last } else { block };
+        let next = match direction {
+            Direction::Up => before.end..before.end + pages,
+            Direction::Down => before.start.saturating_sub(pages)..before.start,
+        };
         let came_pages = self.came_pages.swap(0, Ordering::Relaxed);
         let used_pages = self.in_use_pages.swap(if goes_on { came_pages } else { 0 }, Ordering::Relaxed);
-        let packed = Request { pages: start..start + pages, write }.pack();
+        let packed = Request { pages: next, direction, write }.pack();
         self.last.store(packed, Ordering::Relaxed);
         self.open.store(packed, Ordering::Release);
         if goes_on { used_pages } else { 0 }
@@ -135,19 +155,36 @@ mod tests {
     #[test]
     fn each_marker_asks_for_the_block_behind_the_one_that_was_read_ahead() {
         let ahead = ReadStream::default();
-        assert_eq!((ahead.take(), ahead.ask(1000, 1064, 64, false)), (None, 0));
-        assert_eq!(ahead.take(), Some(Request { pages: 1064..1128, write: false }));
+        let up = Direction::Up;
+        let wanted = |pages, write| Some(Request { pages, direction: up, write });
+        assert_eq!((ahead.take(), ahead.ask(1000, up, &(1000..1064), 64, false)), (None, 0));
+        assert_eq!(ahead.take(), wanted(1064..1128, false));
         ahead.came_pages.fetch_add(63, Ordering::Relaxed);
         // The marker's fault finds the rest of its block local, or on its way.
-        assert_eq!(ahead.ask(1064, 1065, 64, true), 0);
+        assert_eq!(ahead.ask(1064, up, &(1064..1065), 64, true), 0);
         ahead.came_pages.fetch_add(60, Ordering::Relaxed);
-        assert_eq!(ahead.take(), Some(Request { pages: 1128..1192, write: true }));
-        assert_eq!(ahead.ask(1131, 1132, 64, false), 63);
-        assert_eq!(ahead.take(), Some(Request { pages: 1192..1256, write: false }));
+        assert_eq!(ahead.take(), wanted(1128..1192, true));
+        assert_eq!(ahead.ask(1131, up, &(1131..1132), 64, false), 63);
+        assert_eq!(ahead.take(), wanted(1192..1256, false));
         // Another stream: what came for the first may not have been used.
-        assert_eq!(ahead.ask(5, 69, 64, false), 0);
-        assert_eq!(ahead.take(), Some(Request { pages: 69..133, write: false }));
+        assert_eq!(ahead.ask(5, up, &(5..69), 64, false), 0);
+        assert_eq!(ahead.take(), wanted(69..133, false));
         assert_eq!(ahead.take(), None);
+    }
+
+    #[test]
+    fn a_stream_that_goes_down_asks_for_what_lies_before_it() {
+        let (ahead, down) = (ReadStream::default(), Direction::Down);
+        let wanted = |pages| Some(Request { pages, direction: down, write: false });
+        assert_eq!(ahead.ask(1063, down, &(1000..1064), 64, false), 0);
+        assert_eq!(ahead.take(), wanted(936..1000));
+        ahead.came_pages.fetch_add(63, Ordering::Relaxed);
+        assert_eq!(ahead.ask(999, down, &(999..1000), 64, false), 0);
+        assert_eq!(ahead.take(), wanted(872..936));
+        assert_eq!(ahead.ask(935, down, &(935..936), 64, false), 63);
+        // Before the first page there is nothing.
+        assert_eq!((ahead.take(), ahead.ask(30, down, &(5..31), 64, false)), (wanted(808..872), 0));
+        assert_eq!(ahead.take(), wanted(0..5));
     }
 
     #[test]
@@ -157,7 +194,8 @@ mod tests {
         for round in 0..4 {
             for base in [one, other] {
                 let page_number = base + 64 * round;
-                ahead.stream_of(page_number).ask(page_number, page_number + 64, 64, false);
+                let block = page_number..page_number + 64;
+                ahead.stream_of(page_number).ask(page_number, Direction::Up, &block, 64, false);
             }
         }
         let open = |base: u64| ahead.stream_of(base + 256).last_pages() == (base + 256..base + 320);

@@ -1,4 +1,6 @@
-//! What is known of a stream of faults: where its last block ended, and how long it was.
+//! What is known of a stream of faults: which way it goes, where its last block ended, and how long it was.
+
+use std::ops::Range;
 
 use spillway_core::page::PAGE_SHIFT;
 
@@ -17,10 +19,50 @@ const AHEAD_SHIFT: u32 = 32;
 const ZEROS_SHIFT: u32 = 48;
 const PROVEN_SHIFT: u32 = 49;
 
+/// Which way a stream goes. One that goes down is seen in a mirror: its leaf's last page is the first there,
+/// so that all else is the same for both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From lower addresses to higher ones.
+    #[default]
+    Up,
+    /// From higher addresses to lower ones.
+    Down,
+}
+
+impl Direction {
+    pub(crate) const BOTH: [Self; 2] = [Self::Up, Self::Down];
+
+    /// Pages from where a page's leaf begins for such a stream.
+    pub(crate) fn within(self, page_number: u64) -> u64 {
+        let within = page_number % LEAF_PAGES;
+        match self {
+            Self::Up => within,
+            Self::Down => LEAF_PAGES - 1 - within,
+        }
+    }
+
+    /// The page that such a stream comes to so many pages sooner.
+    pub(crate) fn sooner(self, page_number: u64, pages: u64) -> Option<u64> {
+        match self {
+            Self::Up => page_number.checked_sub(pages),
+            Self::Down => page_number.checked_add(pages),
+        }
+    }
+
+    /// The block of so many pages of which a page comes first.
+    pub(crate) fn block(self, page_number: u64, pages: u64) -> Range<u64> {
+        match self {
+            Self::Up => page_number..page_number + pages,
+            Self::Down => (page_number + 1).saturating_sub(pages)..page_number + 1,
+        }
+    }
+}
+
 /// Where the last block in a leaf ended, and how long it was: fetched, or mapped for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// Pages from the leaf's start; it may lie in the next leaf.
+    /// Pages from the leaf's start, by [`Direction::within`]; it may lie in the next leaf.
     pub(crate) end: u64,
     /// Length of the last block.
     pub(crate) block_pages: u64,
@@ -90,6 +132,21 @@ mod tests {
         assert_eq!(pages(2048, 1024 + 512), 64);
         assert_eq!(max_block_pages(Block::Streams, 1 << 20), MAX_BLOCK_PAGES);
         assert_eq!((max_block_pages(Block::PAPER, 1 << 20), max_block_pages(Block::PAPER, 128)), (16, 8));
+    }
+
+    #[test]
+    fn a_stream_that_goes_down_is_one_that_goes_up_in_a_mirror() {
+        let (up, down) = (Direction::Up, Direction::Down);
+        assert_eq!((up.within(1024 + 5), down.within(1024 + 5), down.within(1535)), (5, 506, 0));
+        assert_eq!((up.sooner(7, 3), down.sooner(7, 3), up.sooner(2, 3)), (Some(4), Some(10), None));
+        assert_eq!((up.block(70, 4), down.block(70, 4), down.block(1, 4)), (70..74, 67..71, 0..2));
+        // Whichever way it goes, the page behind a block is its end.
+        for direction in Direction::BOTH {
+            let block = direction.block(700, 8);
+            let behind = if direction == up { block.end } else { block.start - 1 };
+            assert_eq!(direction.within(behind), direction.within(700) + 8);
+            assert_eq!(direction.sooner(behind, 8), Some(700));
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ use spillway_policy::fault_trace::{Block as Came, Cause, Event};
 
 use crate::evict::charge::Origin;
 use crate::fault::access::Access;
+use crate::fault::streams::Direction;
 use crate::kernel::Kernel;
 use crate::pages::address::target;
 use crate::pages::error::Failure;
@@ -70,7 +71,7 @@ impl<K: Kernel> Worker<K> {
     fn zero_run_pages(&self, page_number: u64) -> usize {
         let has_streams = self.at.settings.block == Block::Streams;
         if has_streams && !self.engine.stores_full.load(Ordering::Relaxed) {
-            self.stream_pages(page_number)
+            self.stream_pages(page_number, Direction::Up)
         } else {
             1
         }

@@ -5,7 +5,7 @@
 //! socket. What lies in a stage is charged to the local limit.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::Result;
 use spillway_core::page::PAGE_SIZE;
@@ -21,6 +21,15 @@ const MOST_STAGES: usize = 4;
 const LEAST_LIMIT_SHARE: usize = 16;
 /// Ranges in a row that are not made ready, at most.
 const MOST_SKIPS: u32 = 255;
+/// A huge page that is at hand is cleared in less. Where it takes longer the kernel moves other pages out of
+/// its way first, or the machine that this one is a guest of has to give memory for it. Of processor time:
+/// who is made to wait for a CPU meets no such thing.
+const SLOW_NS: u64 = 1_000_000;
+/// One in so many nanoseconds may go to huge pages that took long, and no more of them are asked for until
+/// that is so again,
+const SLOW_ONE_IN: u64 = 4;
+/// but for the first of a time in which there were none.
+const SLOW_AT_FIRST_NS: u64 = 100_000_000;
 /// Times that a range is left ready because one of its pages is busy.
 const MOST_TRIES: u32 = 8;
 
@@ -78,6 +87,8 @@ pub struct Stages {
     /// Ranges that are not made ready, after some that were in vain: how many, and how many are left.
     penalty: AtomicU32,
     skips: AtomicU32,
+    /// No range is made ready before.
+    paused_until_ns: AtomicU64,
 }
 
 impl Stages {
@@ -119,7 +130,18 @@ impl Stages {
             is_off: AtomicBool::new(count == 0),
             penalty: AtomicU32::new(0),
             skips: AtomicU32::new(0),
+            paused_until_ns: AtomicU64::new(0),
         })
+    }
+
+    /// Notes how much processor time a huge page took. What took long is worth it where the page comes and
+    /// goes often; it is kept to a share of the time.
+    pub(crate) fn note_populated(&self, took_ns: u64, now_ns: u64) {
+        if took_ns > SLOW_NS {
+            let since_ns = now_ns.saturating_sub(SLOW_ONE_IN * SLOW_AT_FIRST_NS);
+            let before_ns = self.paused_until_ns.load(Ordering::Relaxed).max(since_ns);
+            self.paused_until_ns.store(before_ns + SLOW_ONE_IN * took_ns, Ordering::Relaxed);
+        }
     }
 
     /// The first page of the range that a page lies in.
@@ -202,7 +224,7 @@ impl Stages {
             return false;
         }
         let Some(stage) = stages.iter_mut().find(|stage| stage.state == State::Empty) else { return false };
-        if self.skips() {
+        if K::now_ns() < self.paused_until_ns.load(Ordering::Relaxed) || self.skips() {
             return false;
         }
         (stage.first_page, stage.tries, stage.is_idle) = (first_page, 0, false);
@@ -334,6 +356,27 @@ mod tests {
         assert_eq!(tries.count(), MOST_TRIES as usize - 1);
         stages.leave_empty::<K>(0, Vec::new());
         assert!(!stages.is_used() && !stages.is_asked() && !stages.has::<K>(16));
+    }
+
+    #[test]
+    fn a_machine_that_is_slow_to_give_huge_pages_is_left_alone_for_a_while() {
+        let stages = stages();
+        let now = K::now_ns();
+        let is_made_ready = || {
+            let is_wanted = stages.want::<K>(16) && stages.take_wanted::<K>().is_some();
+            if is_wanted {
+                stages.leave_empty::<K>(0, Vec::new());
+            }
+            is_wanted
+        };
+        // At first some may take long.
+        (0..9).for_each(|_| stages.note_populated(SLOW_AT_FIRST_NS / 10, now));
+        (0..1_000).for_each(|_| stages.note_populated(SLOW_NS / 2, now));
+        assert!(is_made_ready());
+        stages.note_populated(SLOW_AT_FIRST_NS, now + 3_600_000_000_000);
+        assert!(!is_made_ready());
+        stages.paused_until_ns.store(now, Ordering::Relaxed);
+        assert!(is_made_ready(), "the pause is over");
     }
 
     #[test]

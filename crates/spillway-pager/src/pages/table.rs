@@ -129,10 +129,16 @@ impl PageTable {
         Some(&self.leaf(page_number)?[LEAF_PAGES])
     }
 
-    /// How the pages of this 2 MiB were fetched last; see [`crate::fault::streams`].
+    /// How the pages of this 2 MiB were fetched last, by streams upwards; see [`crate::fault::streams`].
     #[must_use]
     pub fn stream_of(&self, page_number: u64) -> Option<&AtomicU64> {
         Some(&self.leaf(page_number)?[LEAF_PAGES + 1])
+    }
+
+    /// The same of streams downwards.
+    #[must_use]
+    pub fn downward_stream_of(&self, page_number: u64) -> Option<&AtomicU64> {
+        Some(&self.leaf(page_number)?[LEAF_PAGES + 4])
     }
 
     /// How often pages of this 2 MiB were written soon after they were fetched; see [`crate::evict::clean`].

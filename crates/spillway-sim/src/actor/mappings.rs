@@ -14,17 +14,39 @@ impl Actor {
         let claimed = with(|world| {
             let claimed = world.claim_range(self.process, true, |region| !region.is_locked)?;
             world.processes[self.process].shadow.begin_discard(claimed.1.clone());
-            Some(claimed)
+            Some(claimed.1)
         });
-        let Some((_, pages)) = claimed else { return };
-        let done = self.call(Operation::Discard, &pages);
+        if let Some(pages) = claimed {
+            self.discard_claimed(&pages);
+        }
+    }
+
+    /// Discards these pages, if they are all in one region and nobody else works with them.
+    pub(super) fn discard_these(&self, pages: &Pages) {
+        let is_claimed = with(|world| {
+            let process = &mut world.processes[self.process];
+            let region = process.program.region(pages.start);
+            let fits = region.is_some_and(|region| !region.is_locked && pages.end <= region.pages.end);
+            let is_claimed = fits && process.program.claim(pages, true);
+            if is_claimed {
+                process.shadow.begin_discard(pages.clone());
+            }
+            is_claimed
+        });
+        if is_claimed {
+            self.discard_claimed(pages);
+        }
+    }
+
+    fn discard_claimed(&self, pages: &Pages) {
+        let done = self.call(Operation::Discard, pages);
         with(|world| {
             let process = &mut world.processes[self.process];
-            if done != arguments(&pages)[1] {
+            if done != arguments(pages)[1] {
                 let _ = process.space.discard(&mut world.physical, pages.clone());
             }
             process.shadow.forget(pages.clone());
-            world.give_up_claim(self.process, &pages);
+            world.give_up_claim(self.process, pages);
         });
     }
 

@@ -1,6 +1,7 @@
 //! A thread of a program: draws one operation after the other, and does what the preload library does around
 //! each call.
 
+pub mod ahead;
 pub mod devices;
 pub mod life;
 pub mod mappings;
@@ -57,9 +58,10 @@ enum Deed {
     LeaveInline,
     Rest,
     Stride,
+    ChangeAhead,
 }
 
-fn deeds(habits: &Habits) -> [(Deed, u64); 18] {
+fn deeds(habits: &Habits) -> [(Deed, u64); 19] {
     [
         (Deed::Touch, habits.touch),
         (Deed::Stream, habits.stream),
@@ -79,6 +81,7 @@ fn deeds(habits: &Habits) -> [(Deed, u64); 18] {
         (Deed::LeaveInline, habits.leave_inline),
         (Deed::Rest, habits.rest),
         (Deed::Stride, habits.stride),
+        (Deed::ChangeAhead, habits.change_ahead),
     ]
 }
 
@@ -152,6 +155,7 @@ impl Actor {
             Deed::Touch => self.touch(),
             Deed::Stream => self.stream(),
             Deed::Stride => self.stride(),
+            Deed::ChangeAhead => self.change_ahead(),
             Deed::Zero => self.use_some(Use::Zero),
             Deed::Discard => self.discard(),
             Deed::DiscardPastHooks => self.discard_past_hooks(),
