@@ -19,11 +19,11 @@ use crate::run::settings::Block;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Which pages to fetch for a fault on a far page, which is locked.
-    pub(crate) fn block(&self, page_number: u64) -> HeldBlock {
+    /// Which pages to fetch for a fault on a far page of a store, which is locked.
+    pub(crate) fn block(&self, page_number: u64, store: usize) -> HeldBlock {
         match self.at.settings.block {
             Block::Streams => match self.stream_pages(page_number) {
-                1 => HeldBlock::foreseen(page_number, self.foresee(page_number)),
+                1 => HeldBlock::foreseen(page_number, self.foresee(page_number, store)),
                 pages => {
                     let end = page_number + pages as u64;
                     HeldBlock::of(page_number..self.end_before_stage(page_number, end))
