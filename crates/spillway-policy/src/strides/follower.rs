@@ -214,7 +214,10 @@ mod tests {
         for distance in [6, -1, 375, -9] {
             for foresight in [Foresight::Trend, Foresight::Rounds] {
                 let (faults, asked, used) = faults(foresight, walk(1 << 20, &[distance], 1_700));
-                assert!(faults < 120 && asked - used <= 16 + asked / 16, "{distance}: {faults} {asked} {used}");
+                assert!(
+                    faults < 120 && asked - used <= 16 + asked / 16,
+                    "{distance}: {faults} {asked} {used}"
+                );
             }
             assert_eq!(faults(Foresight::Off, walk(1 << 20, &[distance], 500)), (500, 0, 0));
         }
