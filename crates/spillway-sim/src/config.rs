@@ -1,7 +1,7 @@
 //! What a seed means: the machine, the run, the program and everything that goes wrong in one simulated
 //! world.
 
-use spillway_policy::strides::Foresight;
+use spillway_pager::run::settings::Strides;
 
 use crate::draws::Draws;
 pub use crate::store_config::{StoreConfig, StoreFaults, StoreKind};
@@ -133,7 +133,7 @@ pub struct Config {
     /// Reads are posted, and room is made while they are under way.
     pub overlap: bool,
     /// How pages are foreseen that no stream brings.
-    pub strides: Foresight,
+    pub strides: Strides,
     /// Streams go by huge pages.
     pub huge_streams: bool,
     /// What kernel and machine do now and then.
@@ -235,7 +235,7 @@ impl Config {
             victim_window_pages: draws.pick(&[0, 64, 256]),
             reserve_pages: draws.pick(&[0, 128, 1024]),
             overlap: !seed.is_multiple_of(5),
-            strides: foresight(seed),
+            strides: strides(seed),
             huge_streams: false,
             machine,
             habits,
@@ -432,7 +432,7 @@ impl Config {
         let store = |kind, slots, faults| StoreConfig { kind, slots, latency_ns: 50_000, faults };
         let stores = vec![store(StoreKind::Ram, 400, StoreFaults::default()), store(last, 4 * 8_192, faults)];
         let habits = Habits { stride: 60, touch: 10, stream: 2, fork: 1, pin: 0, lock: 0, ..self.habits };
-        let strides = if (self.seed / 50).is_multiple_of(2) { Foresight::Rounds } else { Foresight::Trend };
+        let strides = if (self.seed / 50).is_multiple_of(2) { Strides::Rounds } else { Strides::Trend };
         Self {
             limit_pages: 1_024,
             program_pages: 1_800,
@@ -480,12 +480,13 @@ impl Config {
     }
 }
 
-/// How pages are foreseen with this seed: not at all with half of them.
-fn foresight(seed: u64) -> Foresight {
+/// How pages are foreseen with this seed: as the store is with a quarter of them.
+fn strides(seed: u64) -> Strides {
     match seed / 2 % 4 {
-        1 => Foresight::Trend,
-        2 | 3 if seed % 2 == 1 => Foresight::Rounds,
-        _ => Foresight::Off,
+        0 => Strides::Auto,
+        1 => Strides::Trend,
+        2 | 3 if seed % 2 == 1 => Strides::Rounds,
+        _ => Strides::Off,
     }
 }
 

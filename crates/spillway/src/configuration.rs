@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
     use spillway_core::size::Size;
-    use spillway_policy::strides::Foresight;
+    use spillway_pager::run::settings::Strides;
 
     #[test]
     fn what_is_set_takes_the_place_of_the_usual() {
@@ -135,12 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn strides_are_off_by_trend_or_in_rounds() {
+    fn strides_are_as_the_store_is_off_by_trend_or_in_rounds() {
         let strides = |text: &str| Configuration::parse(text).map(|found| found.fetch.strides);
-        assert_eq!(strides(""), Ok(Foresight::Off));
-        assert_eq!(strides("[fetch]\nstrides = 'off'"), Ok(Foresight::Off));
-        assert_eq!(strides("[fetch]\nstrides = 'trend'"), Ok(Foresight::Trend));
-        assert_eq!(strides("[fetch]\nstrides = 'rounds'"), Ok(Foresight::Rounds));
+        assert_eq!(strides(""), Ok(Strides::Auto));
+        assert_eq!(strides("[fetch]\nstrides = 'auto'"), Ok(Strides::Auto));
+        assert_eq!(strides("[fetch]\nstrides = 'off'"), Ok(Strides::Off));
+        assert_eq!(strides("[fetch]\nstrides = 'trend'"), Ok(Strides::Trend));
+        assert_eq!(strides("[fetch]\nstrides = 'rounds'"), Ok(Strides::Rounds));
         let error = strides("[fetch]\nstrides = 'leap'").unwrap_err();
         assert!(error.contains("line 2: unknown variant `leap`"), "{error}");
     }

@@ -70,7 +70,8 @@ one of what it measures):
   yield_ratio = 1.5               faults so much slower pause it; 0: never
   [fetch]
   overlap = true                  make room while a page is on its way
-  strides = \"off\"                 trend or rounds: fetch where threads step to
+  strides = \"auto\"                off, trend, rounds: fetch where threads step
+                                  to; auto: rounds where a store answers later
   huge_streams = false            streams go by huge pages of 2M
 
 Exit status: the program's own; 125 if Spillway could not start it, 126 if it

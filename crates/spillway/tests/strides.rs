@@ -39,6 +39,15 @@ fn pages_that_are_foreseen_come_with_others_and_are_right() {
 }
 
 #[test]
+fn by_default_pages_are_foreseen_where_the_store_answers_later() {
+    for (store, is_late) in [("ram:", false), ("compressed:", false), ("ram:?fabric=fdr", true)] {
+        let came = walked(store, "thread", "auto", &[]).count("pages_foreseen");
+        assert_eq!(came > 1_000, is_late, "{store}: {came}");
+        assert!(is_late || came == 0, "{store}: {came}");
+    }
+}
+
+#[test]
 fn a_store_that_answers_later_reads_foreseen_pages_with_the_one_that_is_wanted() {
     let on = walked("ram:?fabric=fdr", "thread", "rounds", &[]);
     assert!(on.count("reads_posted") > 0 && on.count("pages_foreseen") > 1_000, "{}", on.0);

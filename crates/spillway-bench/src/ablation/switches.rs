@@ -47,13 +47,16 @@ pub const SWITCHES: &[Switch] = &[
         store: FAR_AWAY,
         ..key("fetch", "overlap", "true", &["false"], "room is made while a page is on its way (dcm 3.3)")
     },
-    key(
-        "fetch",
-        "strides",
-        "\"off\"",
-        &["\"trend\"", "\"rounds\""],
-        "what a thread is expected at next comes along; trend is Leap's",
-    ),
+    Switch {
+        store: FAR_AWAY,
+        ..key(
+            "fetch",
+            "strides",
+            "\"auto\"",
+            &["\"off\"", "\"trend\""],
+            "what a thread is expected at next comes along, where the store answers later; trend is Leap's",
+        )
+    },
     key("fetch", "huge_streams", "false", &["true"], "streams go by huge pages of 2 MiB"),
     Switch {
         name: "block",

@@ -21,14 +21,14 @@ use crate::run::settings::Block;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Which pages to fetch for a fault on a far page, which is locked.
-    pub(crate) fn block(&self, page_number: u64) -> HeldBlock {
+    /// Which pages to fetch for a fault on a far page of a store, which is locked.
+    pub(crate) fn block(&self, page_number: u64, store: usize) -> HeldBlock {
         match self.at.settings.block {
             Block::Streams => {
                 let along = Direction::BOTH.map(|direction| self.stream_pages(page_number, direction));
                 let direction = Direction::BOTH[usize::from(along[1] > along[0])];
                 match along[direction as usize] {
-                    1 => HeldBlock::foreseen(page_number, self.foresee(page_number)),
+                    1 => HeldBlock::foreseen(page_number, self.foresee(page_number, store)),
                     pages => {
                         let pages = direction.block(page_number, pages as u64);
                         HeldBlock::along(direction, self.before_stage(pages, direction))

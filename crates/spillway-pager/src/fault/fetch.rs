@@ -45,7 +45,7 @@ impl<K: Kernel> Worker<K> {
             // wait: an eviction locks pages too.
             self.charge(1, Origin::Stored)?;
         }
-        let mut block = self.block(page_number);
+        let mut block = self.block(page_number, store);
         let wanted = block.wanted();
         let mut followers = match overlaps {
             true => self.post_block(page_number, slot, store, &block),

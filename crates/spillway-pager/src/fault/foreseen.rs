@@ -21,32 +21,31 @@ use crate::kernel::Kernel;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
-/// What a follower was told of pages: they were there, but for the last, which may have been far.
+/// What a follower was told of pages: whether they were far, a bit each. It asks of those that it expected, and
+/// of those that it expects now.
 #[derive(Default)]
 struct Told {
-    pages: u64,
-    is_last_far: bool,
+    pages: u32,
+    far: u64,
 }
 
 impl Told {
     fn note(&mut self, is_far: bool) {
+        self.far |= u64::from(is_far) << (self.pages % u64::BITS);
         self.pages += 1;
-        self.is_last_far = is_far;
     }
 
     fn runs(&self) -> Runs {
-        let far = u64::from(self.is_last_far);
         let mut runs = Runs::default();
-        runs.push_many(0, self.pages - far);
-        runs.push_many(1, far);
+        (0..self.pages).for_each(|page| runs.push((self.far >> page & 1) as u8));
         runs
     }
 }
 
 impl<K: Kernel> Worker<K> {
-    /// The pages to fetch with one that goes on with no stream.
-    pub(crate) fn foresee(&self, page_number: u64) -> Foreseen {
-        let foresight = self.at.settings.fetch.strides;
+    /// The pages to fetch with one of a store that goes on with no stream.
+    pub(crate) fn foresee(&self, page_number: u64, store: usize) -> Foreseen {
+        let foresight = self.at.settings.fetch.strides.over(self.lanes[store].can_post());
         let most = (self.at.max_block_pages - 1).min(MOST_AHEAD_PAGES);
         // A system call's pages are asked for by nobody in particular.
         if foresight == Foresight::Off || self.faulting_thread == 0 || most == 0 {

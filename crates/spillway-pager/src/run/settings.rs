@@ -130,6 +130,35 @@ impl Default for PoolSettings {
     }
 }
 
+/// How the pages are foreseen that no stream brings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Strides {
+    /// In rounds where the store answers later: each page that comes along saves a round trip. Not at all where
+    /// it answers at once, and a page that nobody uses costs as much as the trap that another saves.
+    #[default]
+    Auto,
+    /// Not at all.
+    Off,
+    /// [`Foresight::Trend`], whatever the store.
+    Trend,
+    /// [`Foresight::Rounds`], whatever the store.
+    Rounds,
+}
+
+impl Strides {
+    /// How they are foreseen with a page of a store that `answers_later` than it is asked, or at once.
+    #[must_use]
+    pub fn over(self, answers_later: bool) -> Foresight {
+        match self {
+            Self::Auto if answers_later => Foresight::Rounds,
+            Self::Auto | Self::Off => Foresight::Off,
+            Self::Trend => Foresight::Trend,
+            Self::Rounds => Foresight::Rounds,
+        }
+    }
+}
+
 /// How far pages are fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -139,14 +168,14 @@ pub struct FetchSettings {
     pub overlap: bool,
     /// How the pages are foreseen that no stream brings, of threads that step through memory in strides
     /// (`streams` only).
-    pub strides: Foresight,
+    pub strides: Strides,
     /// Streams go by huge pages, where the machine has any ([`crate::fault::huge_streams`]).
     pub huge_streams: bool,
 }
 
 impl Default for FetchSettings {
     fn default() -> Self {
-        Self { overlap: true, strides: Foresight::Off, huge_streams: false }
+        Self { overlap: true, strides: Strides::Auto, huge_streams: false }
     }
 }
 
@@ -180,6 +209,16 @@ pub const MIN_LOCAL_BYTES: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_followed_by_default_where_a_store_answers_later() {
+        let over = |answers_later| {
+            let auto = FetchSettings::default().strides;
+            [auto, Strides::Off, Strides::Trend, Strides::Rounds].map(|strides| strides.over(answers_later))
+        };
+        assert_eq!(over(true), [Foresight::Rounds, Foresight::Off, Foresight::Trend, Foresight::Rounds]);
+        assert_eq!(over(false), [Foresight::Off, Foresight::Off, Foresight::Trend, Foresight::Rounds]);
+    }
 
     #[test]
     fn blocks_are_streams_elastic_or_powers_of_two_of_pages() {

@@ -5,12 +5,15 @@
 //! comes elsewhere, or past a page that is far still, the window is halved, down to none, where pages are
 //! expected and not fetched (Leap's window goes by the hits of its cache, which a process cannot see). The
 //! distances that raised no fault are remembered as if they had.
+//!
+//! Who uses too little of what is brought is expected and not served: [`super::trust`].
 
 use serde::{Deserialize, Serialize};
 
 use super::history::History;
 use super::rounds;
 use super::trend::trend;
+use super::trust::Trust;
 
 /// Pages that are asked for at a time, at most.
 pub const MOST_AHEAD_PAGES: usize = 16;
@@ -40,9 +43,28 @@ pub struct Follower {
     last_page: u64,
     /// Pages that it is expected at, in their order.
     expected: Expected,
-    /// So many of them were asked for.
-    asked: usize,
+    /// The first of them are asked for.
+    asked: Asked,
     window_halves: usize,
+    trust: Trust,
+}
+
+/// What is asked for: the first of the expected pages, but for one that is held back.
+#[derive(Clone, Debug, Default)]
+struct Asked {
+    pages: [u64; MOST_AHEAD_PAGES],
+    count: usize,
+    /// Expected pages that these are of.
+    guessed: usize,
+    held_back: Option<usize>,
+}
+
+impl Asked {
+    /// Pages that were asked for, of so many that are expected.
+    fn of_first(&self, places: usize) -> usize {
+        let places = places.min(self.guessed);
+        places - usize::from(self.held_back.is_some_and(|held_back| held_back < places))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -74,22 +96,23 @@ impl Follower {
         foresight: Foresight,
         page_number: u64,
         most: usize,
-        is_far: impl FnMut(u64) -> bool,
+        mut is_far: impl FnMut(u64) -> bool,
     ) -> usize {
-        let used = self.learn(page_number, most.min(MOST_AHEAD_PAGES), is_far);
+        let used = self.learn(page_number, most.min(MOST_AHEAD_PAGES), &mut is_far);
         self.last_page = page_number;
         self.expect(foresight, page_number);
-        self.asked = (self.window_halves / 2).min(self.expected.count);
+        self.ask(is_far);
         used
     }
 
     /// The pages that are worth fetching now, in the order in which they will be used.
     #[must_use]
     pub fn asked(&self) -> &[u64] {
-        &self.expected.pages()[..self.asked]
+        &self.asked.pages[..self.asked.count]
     }
 
     fn learn(&mut self, page_number: u64, most: usize, mut is_far: impl FnMut(u64) -> bool) -> usize {
+        self.trust.fault(page_number);
         if self.last_page == 0 {
             self.window_halves = LEAST_WINDOW;
             return 0;
@@ -107,10 +130,26 @@ impl Follower {
             before = page;
         }
         // A page that was asked for and faults all the same did not come, or has left: that says nothing.
-        if place >= self.asked {
+        if place >= self.asked.guessed {
             self.window_halves = (self.window_halves * 2).min((2 * most).max(LEAST_WINDOW));
         }
-        place.min(self.asked)
+        self.asked.of_first(place)
+    }
+
+    fn ask(&mut self, is_far: impl FnMut(u64) -> bool) {
+        let guess = &self.expected.pages()[..(self.window_halves / 2).min(self.expected.count)];
+        let held_back = self.trust.hold_back(guess, is_far);
+        self.asked = Asked::default();
+        if !self.trust.is_served() {
+            return;
+        }
+        let asked = guess.iter().enumerate().filter(|(place, _)| Some(*place) != held_back);
+        for (to, (_, page)) in self.asked.pages.iter_mut().zip(asked) {
+            *to = *page;
+        }
+        let guessed = guess.len();
+        self.asked.count = guessed - usize::from(held_back.is_some());
+        (self.asked.guessed, self.asked.held_back) = (guessed, held_back);
     }
 
     fn expect(&mut self, foresight: Foresight, page_number: u64) {
@@ -175,7 +214,10 @@ mod tests {
         for distance in [6, -1, 375, -9] {
             for foresight in [Foresight::Trend, Foresight::Rounds] {
                 let (faults, asked, used) = faults(foresight, walk(1 << 20, &[distance], 1_700));
-                assert!(faults < 112 && asked - used <= 16, "{distance}: {faults} {asked} {used}");
+                assert!(
+                    faults < 120 && asked - used <= 16 + asked / 16,
+                    "{distance}: {faults} {asked} {used}"
+                );
             }
             assert_eq!(faults(Foresight::Off, walk(1 << 20, &[distance], 500)), (500, 0, 0));
         }
@@ -186,7 +228,7 @@ mod tests {
         let pages = || walk(1 << 20, &[3, 4], 1_700);
         assert_eq!(faults(Foresight::Trend, pages()).0, 1_700);
         let (faults, asked, used) = faults(Foresight::Rounds, pages());
-        assert!(faults < 115 && asked - used <= 16, "{faults} {asked} {used}");
+        assert!(faults < 120 && asked - used <= 16 + asked / 16, "{faults} {asked} {used}");
     }
 
     #[test]
@@ -207,7 +249,7 @@ mod tests {
                 let larger = [4 * multiple];
                 let pages = walk(1 << 20, &[4], 5).chain(walk(2 << 20, &larger, 1_000));
                 let (_, asked, used) = faults(foresight, pages);
-                assert!(asked - used <= 2 * MOST_AHEAD_PAGES, "{multiple}: {asked} {used}");
+                assert!(asked - used <= 2 * MOST_AHEAD_PAGES + asked / 16, "{multiple}: {asked} {used}");
             }
         }
     }

@@ -3,6 +3,7 @@
 //!
 //! - [`trend`]: Leap's majority trend.
 //! - [`rounds`]: distances that come again in the same order.
+//! - [`trust`]: whether a thread uses what is asked for it.
 //! - [`follower`]: one thread's history, what is expected of it, and how much of that is worth a fetch.
 //!
 //! No I/O, no clock, no allocation: a fault may ask.
@@ -11,5 +12,6 @@ pub mod follower;
 pub mod history;
 pub mod rounds;
 pub mod trend;
+pub mod trust;
 
 pub use follower::{Follower, Foresight, MOST_AHEAD_PAGES};
