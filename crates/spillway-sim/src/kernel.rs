@@ -347,6 +347,10 @@ impl Kernel for SimKernel {
         })
     }
 
+    fn pass_over(&self, references: &References, pages: usize) {
+        self.turning(|world, _| world.pass_over(references.place, pages));
+    }
+
     fn let_go(&self, references: References) {
         self.turning(|world, _| world.let_go(references.place));
     }

@@ -79,7 +79,10 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("unmapped-page-taken-for-clean", "an unmapped page counts as unchanged because it has a slot"),
     mistake("whole-range-not-queued", "a range that came as a huge page never leaves again"),
     mistake("referred-before-own", "a page is referred to while a write would still give it another frame"),
-    mistake("referred-under-a-device", "pages are taken by reference from under a device that writes to them"),
+    mistake(
+        "referred-under-a-device",
+        "pages are taken by reference from under a device that writes to them",
+    ),
     mistake("frames-believed-to-stay", "pages leave by reference where the kernel may change their frames"),
     mistake("copied-before-dropped", "what is referred to is copied while threads can still write to it"),
     mistake("half-dropped-taken-for-gone", "pages are taken for dropped where the call stopped half-way"),

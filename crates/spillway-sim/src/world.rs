@@ -14,9 +14,9 @@ use std::time::Duration;
 use generator::{Generator, Gn};
 use spillway_pager::run::state::RunState;
 
-use crate::kernel::references::Referred;
 use crate::config::Config;
 use crate::draws::Draws;
+use crate::kernel::references::Referred;
 use crate::physical::Physical;
 use crate::process::{Message, Process};
 use crate::store_model::StoreModel;

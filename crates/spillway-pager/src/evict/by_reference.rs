@@ -69,7 +69,8 @@ impl<K: Kernel> Worker<K> {
         let pages: Vec<TargetRange> =
             victims.iter().zip(&frames).map(|((page_number, _), _)| target(*page_number, 1)).collect();
         let kernel = &self.at.kernel;
-        let own = if planted!(K, "referred-before-own") { pages.len() } else { kernel.make_own_pages(&pages) };
+        let own =
+            if planted!(K, "referred-before-own") { pages.len() } else { kernel.make_own_pages(&pages) };
         let Some(references) = kernel.refer(&pages[..own]) else {
             self.give_back_empty(&frames);
             return 0;
@@ -77,23 +78,37 @@ impl<K: Kernel> Worker<K> {
         let count = references.pages;
         self.give_back_empty(&frames[count..]);
         let frames = &frames[..count];
+        let victims = &victims[..count];
         if planted!(K, "copied-before-dropped") {
             self.fill(&references, frames);
+            kernel.discard_pages(&pages[..count]);
+            victims
+                .iter()
+                .zip(frames)
+                .for_each(|(&(page, info), &frame)| self.to_inactive(page, info, frame));
+            return count;
         }
         let all_gone = kernel.discard_pages(&pages[..count]) || planted!(K, "half-dropped-taken-for-gone");
-        if !planted!(K, "copied-before-dropped") {
-            self.fill(&references, frames);
-        }
-        kernel.let_go(references);
-        for (&(page_number, info), &frame) in victims.iter().zip(frames) {
-            if all_gone || !self.is_populated(page_number) {
-                self.to_inactive(page_number, info, frame);
+        let is_gone: Vec<bool> =
+            victims.iter().map(|(page_number, _)| all_gone || !self.is_populated(*page_number)).collect();
+        let mut at = 0;
+        for part in is_gone.chunk_by(|a, b| a == b) {
+            let (victims, frames) = (&victims[at..at + part.len()], &frames[at..at + part.len()]);
+            if part[0] {
+                self.fill(&references, frames);
+                victims
+                    .iter()
+                    .zip(frames)
+                    .for_each(|(&(page, info), &frame)| self.to_inactive(page, info, frame));
             } else {
-                // It may have been written to since.
-                self.engine.frames.discard(&self.at.kernel, &mut [frame]);
-                self.keep_mapped(page_number, info);
+                // They may have been written to since.
+                frames.chunks(READ_PAGES).for_each(|part| self.at.kernel.pass_over(&references, part.len()));
+                self.give_back_empty(frames);
+                victims.iter().for_each(|&(page, info)| self.keep_mapped(page, info));
             }
+            at += part.len();
         }
+        self.at.kernel.let_go(references);
         count
     }
 

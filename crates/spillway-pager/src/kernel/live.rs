@@ -269,6 +269,12 @@ impl Kernel for LiveKernel {
         Ok(())
     }
 
+    fn pass_over(&self, references: &References, pages: usize) {
+        let mut pipe = Self::lock(&self.references.pipes[references.place].pipe);
+        let _ = pipe.peek(pages);
+        pipe.pass();
+    }
+
     fn let_go(&self, references: References) {
         let place = &self.references.pipes[references.place];
         Self::lock(&place.pipe).clear();

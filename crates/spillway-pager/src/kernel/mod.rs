@@ -174,6 +174,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     /// Puts what the next pages hold that are referred to, at most [`READ_PAGES`], into as many empty frames.
     /// After an error these are empty, and the same pages are next.
     fn fill_frames(&self, to: FrameRange<'_>, from: &References) -> Result<()>;
+    /// Goes on behind the next pages that are referred to, at most [`READ_PAGES`].
+    fn pass_over(&self, references: &References, pages: usize);
     /// Refers to the rest no more.
     fn let_go(&self, references: References);
 

@@ -55,12 +55,7 @@ impl World {
         Some(References { place, pages })
     }
 
-    pub(super) fn fill_referred(
-        &mut self,
-        process: usize,
-        to: FrameRange<'_>,
-        place: usize,
-    ) -> Result<()> {
+    pub(super) fn fill_referred(&mut self, process: usize, to: FrameRange<'_>, place: usize) -> Result<()> {
         if self.says_again() {
             return Err(Errno::AGAIN);
         }
@@ -83,6 +78,13 @@ impl World {
         Ok(())
     }
 
+    pub(super) fn pass_over(&mut self, place: usize, pages: usize) {
+        for _ in 0..pages {
+            let next = self.references.get_mut(&place).and_then(|referred| referred.frames.pop_front());
+            next.flatten().into_iter().for_each(|id| self.physical.let_go(id));
+        }
+    }
+
     pub(super) fn let_go(&mut self, place: usize) {
         let referred = self.references.remove(&place);
         for id in referred.into_iter().flat_map(|referred| referred.frames).flatten() {
@@ -92,7 +94,8 @@ impl World {
 
     /// A process has ended.
     pub(crate) fn let_all_go(&mut self, process: usize) {
-        let of_process = |(place, referred): (&usize, &Referred)| (referred.process == process).then_some(*place);
+        let of_process =
+            |(place, referred): (&usize, &Referred)| (referred.process == process).then_some(*place);
         let places: Vec<usize> = self.references.iter().filter_map(of_process).collect();
         places.into_iter().for_each(|place| self.let_go(place));
     }
