@@ -414,7 +414,7 @@ impl Config {
 
     /// Threads that write to single pages while these leave, after forks and reads of zeros, and beside devices.
     fn of_references(self) -> Self {
-        let replaces_frames = (self.seed / 50).is_multiple_of(4);
+        let replaces_frames = (self.seed / 50).is_multiple_of(3);
         let machine = Machine {
             no_page_map: false,
             no_discard_pages: false,
@@ -422,8 +422,8 @@ impl Config {
             replaces_frames,
             ..self.machine
         };
-        let pin = if (self.seed / 50) % 4 == 1 { 8 } else { 0 };
-        let habits = Habits { touch: 80, write_percent: 60, stream: 2, pin, lock: 0, fork: 2, ..self.habits };
+        let pin = if (self.seed / 50) % 3 == 1 { 8 } else { 0 };
+        let habits = Habits { touch: 80, write_percent: 80, stream: 0, pin, lock: 0, fork: 2, ..self.habits };
         let stores = vec![self.ample_ram()];
         Self {
             limit_pages: 120,

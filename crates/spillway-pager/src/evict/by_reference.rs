@@ -77,39 +77,49 @@ impl<K: Kernel> Worker<K> {
         };
         let count = references.pages;
         self.give_back_empty(&frames[count..]);
-        let frames = &frames[..count];
-        let victims = &victims[..count];
+        let (victims, frames, pages) = (&victims[..count], &frames[..count], &pages[..count]);
         if planted!(K, "copied-before-dropped") {
-            self.fill(&references, frames);
-            kernel.discard_pages(&pages[..count]);
-            victims
-                .iter()
-                .zip(frames)
-                .for_each(|(&(page, info), &frame)| self.to_inactive(page, info, frame));
-            return count;
-        }
-        let all_gone = kernel.discard_pages(&pages[..count]) || planted!(K, "half-dropped-taken-for-gone");
-        let is_gone: Vec<bool> =
-            victims.iter().map(|(page_number, _)| all_gone || !self.is_populated(*page_number)).collect();
-        let mut at = 0;
-        for part in is_gone.chunk_by(|a, b| a == b) {
-            let (victims, frames) = (&victims[at..at + part.len()], &frames[at..at + part.len()]);
-            if part[0] {
-                self.fill(&references, frames);
-                victims
-                    .iter()
-                    .zip(frames)
-                    .for_each(|(&(page, info), &frame)| self.to_inactive(page, info, frame));
-            } else {
-                // They may have been written to since.
-                frames.chunks(READ_PAGES).for_each(|part| self.at.kernel.pass_over(&references, part.len()));
-                self.give_back_empty(frames);
-                victims.iter().for_each(|&(page, info)| self.keep_mapped(page, info));
-            }
-            at += part.len();
+            self.come_into_frames(victims, frames, &references);
+            kernel.discard_pages(pages);
+        } else {
+            let all_gone = kernel.discard_pages(pages) || planted!(K, "half-dropped-taken-for-gone");
+            self.settle_referred(victims, frames, &references, all_gone);
         }
         self.at.kernel.let_go(references);
         count
+    }
+
+    /// Brings the pages into frames that were dropped. What is still mapped stays: it may have been written to
+    /// since.
+    fn settle_referred(
+        &self,
+        victims: &[(u64, PageInfo)],
+        frames: &[u32],
+        references: &References,
+        all_gone: bool,
+    ) {
+        let is_gone = |page_number| all_gone || !self.is_populated(page_number);
+        let is_gone: Vec<bool> = victims.iter().map(|&(page_number, _)| is_gone(page_number)).collect();
+        let mut at = 0;
+        for alike in is_gone.chunk_by(|a, b| a == b) {
+            let part = at..at + alike.len();
+            let (victims, frames) = (&victims[part.clone()], &frames[part]);
+            if alike[0] {
+                self.come_into_frames(victims, frames, references);
+            } else {
+                frames.chunks(READ_PAGES).for_each(|part| self.at.kernel.pass_over(references, part.len()));
+                self.give_back_empty(frames);
+                victims.iter().for_each(|&(page_number, info)| self.keep_mapped(page_number, info));
+            }
+            at += alike.len();
+        }
+    }
+
+    fn come_into_frames(&self, victims: &[(u64, PageInfo)], frames: &[u32], references: &References) {
+        self.fill(references, frames);
+        for (&(page_number, info), &frame) in victims.iter().zip(frames) {
+            self.to_inactive(page_number, info, frame);
+        }
     }
 
     /// Up to `wanted` frames, neighbours where there are any.
