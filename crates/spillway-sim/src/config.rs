@@ -412,7 +412,8 @@ impl Config {
         }
     }
 
-    /// Threads that write to single pages while these leave, after forks and reads of zeros, and beside devices.
+    /// Threads that write to single pages while these leave, after forks and reads of zeros, and beside
+    /// devices.
     fn of_references(self) -> Self {
         let replaces_frames = (self.seed / 50).is_multiple_of(3);
         let machine = Machine {

@@ -2,7 +2,7 @@
 //! [`Space`](crate::space::Space), with what the kernel may do or leave drawn from the seed.
 
 mod moves;
-pub(crate) mod references;
+mod references;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};

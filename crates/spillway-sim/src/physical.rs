@@ -1,11 +1,22 @@
 //! The simulated machine's memory: frames that page tables name, with how many do.
 
+use std::collections::VecDeque;
+
 use spillway_core::page::{PAGE_SIZE, Page};
 
 use crate::contents::SCRIBBLE;
 
 /// A frame, by its number.
 pub type FrameId = u32;
+
+/// What a process refers to at a time, in order; `None` is the page of zeros.
+#[derive(Debug)]
+pub struct Referred {
+    /// Whose references these are.
+    pub process: usize,
+    /// The frames, the next one first.
+    pub frames: VecDeque<Option<FrameId>>,
+}
 
 #[derive(Debug)]
 struct Frame {

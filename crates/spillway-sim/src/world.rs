@@ -16,8 +16,7 @@ use spillway_pager::run::state::RunState;
 
 use crate::config::Config;
 use crate::draws::Draws;
-use crate::kernel::references::Referred;
-use crate::physical::Physical;
+use crate::physical::{Physical, Referred};
 use crate::process::{Message, Process};
 use crate::store_model::StoreModel;
 use crate::tasks::{TaskId, Tasks, Wait};

@@ -104,8 +104,8 @@ impl PagePipe {
 }
 
 /// Gives the process pages of its own at single places (`MADV_POPULATE_WRITE`, by process_madvise(2)): where
-/// it shares them since a fork, and where the page of zeros is. `process` is this process. Returns how many of
-/// the first are its own now.
+/// it shares them since a fork, and where the page of zeros is. `process` is this process. Returns how many
+/// of the first are its own now.
 pub fn make_own_pages(process: impl AsFd, pages: &[TargetRange]) -> usize {
     memory::advise_pages(process, pages, Advice::LinuxPopulateWrite) / PAGE_SIZE
 }
@@ -151,4 +151,97 @@ impl FrameChanges {
 fn is_on(setting: BorrowedFd<'_>) -> bool {
     let mut text = [0; 1];
     !rustix::io::pread(setting, &mut text, 0).is_ok_and(|bytes| bytes == 1 && text[0] == b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+    use crate::memory::Area;
+
+    const PAGES: usize = MOST_REFERENCES;
+
+    fn pipe() -> PagePipe {
+        let (out, into) = PagePipe::ends().unwrap();
+        PagePipe::new(out, into)
+    }
+
+    /// Every other page of an area, as if it were the program's.
+    fn scattered(area: &Area) -> Vec<TargetRange> {
+        let start = area.address();
+        // SAFETY: of the area only atomics are used.
+        (0..PAGES).map(|page| unsafe { TargetRange::new(start + 2 * page * PAGE_SIZE, PAGE_SIZE) }).collect()
+    }
+
+    #[test]
+    fn all_that_was_written_until_the_drop_is_read_from_the_pipe() {
+        let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let area = Area::new(2 * PAGES * PAGE_SIZE).unwrap();
+        let pages = scattered(&area);
+        let mut pipe = pipe();
+        let (counts, stop) = (area.words(0, 2 * PAGES * PAGE_SIZE / 8), AtomicBool::new(false));
+        let count = |page: usize| &counts[2 * page * PAGE_SIZE / 8];
+        std::thread::scope(|scope| {
+            // Nothing is subtracted and nothing is put back, so every addition is either in what was read or
+            // in what began anew from zero.
+            let writer = scope.spawn(|| {
+                let mut added = [0_u64; PAGES];
+                while !stop.load(Ordering::Relaxed) {
+                    for (page, added) in added.iter_mut().enumerate() {
+                        count(page).fetch_add(1, Ordering::Relaxed);
+                        *added += 1;
+                    }
+                }
+                added
+            });
+            let mut taken = [0_u64; PAGES];
+            for _ in 0..2_000 {
+                assert_eq!(make_own_pages(&own, &pages), PAGES);
+                assert_eq!(pipe.refer(&pages), Ok(PAGES));
+                assert!(memory::discard_pages(&own, &pages));
+                for part in taken.chunks_mut(READ_PAGES) {
+                    let read = pipe.peek(part.len()).unwrap().contents();
+                    for (taken, page) in part.iter_mut().zip(read.chunks(PAGE_SIZE)) {
+                        *taken += u64::from_ne_bytes(page[..8].try_into().unwrap());
+                    }
+                    pipe.pass();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            let added = writer.join().unwrap();
+            for (page, (taken, added)) in taken.into_iter().zip(added).enumerate() {
+                assert_eq!(taken + count(page).load(Ordering::Relaxed), added, "page {page}");
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_left_in_a_pipe_can_be_let_go() {
+        let area = Area::new(2 * PAGES * PAGE_SIZE).unwrap();
+        let pages = scattered(&area);
+        let mut pipe = pipe();
+        area.words(0, 1)[0].store(1, Ordering::Relaxed);
+        assert_eq!(pipe.refer(&pages), Ok(PAGES));
+        assert_eq!(pipe.peek(READ_PAGES).unwrap().contents()[0], 1);
+        pipe.clear();
+        area.words(0, 1)[0].store(2, Ordering::Relaxed);
+        assert_eq!(pipe.refer(&pages[..1]), Ok(1));
+        assert_eq!(pipe.peek(1).unwrap().contents()[0], 2);
+        pipe.pass();
+        assert!(pipe.peek(1).is_err(), "nothing is left");
+    }
+
+    #[test]
+    fn what_cannot_be_read_cannot_be_referred_to() {
+        let area = Area::reserve(2 * PAGES * PAGE_SIZE).unwrap();
+        area.commit(0, 4 * PAGE_SIZE).unwrap();
+        let pages = scattered(&area);
+        assert_eq!(pipe().refer(&pages), Ok(2));
+        assert_eq!(pipe().refer(&pages[2..]), Err(Errno::FAULT));
+        let own = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        assert_eq!(make_own_pages(own, &pages), 2);
+    }
 }

@@ -89,8 +89,8 @@ impl<K: Kernel> Worker<K> {
         count
     }
 
-    /// Brings the pages into frames that were dropped. What is still mapped stays: it may have been written to
-    /// since.
+    /// Brings the pages into frames that were dropped. What is still mapped stays: it may have been written
+    /// to since.
     fn settle_referred(
         &self,
         victims: &[(u64, PageInfo)],

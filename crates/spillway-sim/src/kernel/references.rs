@@ -10,16 +10,9 @@ use spillway_sys::ranges::{FrameRange, TargetRange};
 
 use crate::kernel::{ZEROS, each, pages_of};
 use crate::own_memory;
-use crate::physical::FrameId;
+use crate::physical::Referred;
 use crate::space::{Entry, Own, Protection};
 use crate::world::World;
-
-/// What a process refers to at a time, in order; `None` is the page of zeros.
-#[derive(Debug)]
-pub struct Referred {
-    process: usize,
-    frames: VecDeque<Option<FrameId>>,
-}
 
 impl World {
     pub(super) fn refer(&mut self, process: usize, pages: &[TargetRange]) -> Option<References> {
