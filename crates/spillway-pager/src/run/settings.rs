@@ -113,7 +113,7 @@ pub struct PoolSettings {
     /// order alone.
     pub victim_window_pages: usize,
     /// Scattered pages of a program that serves its own faults come into frames by reference, with one flush
-    /// of the CPUs' translations a batch ([`crate::evict::by_reference`]).
+    /// of the CPUs' translations a batch ([`crate::evict::by_reference`]). For several threads.
     pub by_reference: bool,
     /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while
     /// nothing is evicted.
@@ -127,7 +127,7 @@ impl Default for PoolSettings {
         Self {
             reserve_bytes: Size::from_bytes(4 << 20),
             victim_window_pages: 256,
-            by_reference: true,
+            by_reference: false,
             huge_pages: false,
             background: background::Config::default(),
         }
