@@ -11,6 +11,7 @@ use rustix::thread::futex;
 use spillway_core::page::PAGE_SIZE;
 use spillway_store::{LatencyClass, SharedParts, StoreError, StoreSpec};
 use spillway_sys::memory::{self, PageMap, ProcessStatus};
+use spillway_sys::page_pipe::{FrameChanges, PagePipe};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
 use spillway_sys::uffd::{Features, Uffd};
 use thiserror::Error;
@@ -18,7 +19,7 @@ use thiserror::Error;
 use crate::fault::streams::max_block_pages;
 use crate::inline::descriptors::{RaisedLimit, SharedDescriptors, free_numbers};
 use crate::inline::{Inline, InlineError};
-use crate::kernel::live::LiveKernel;
+use crate::kernel::live::{LiveKernel, ReferencePlaces};
 use crate::kernel::message;
 use crate::process::attachment::{Attachment, OpenStore};
 use crate::process::engine::{Engine, EngineConfig};
@@ -315,6 +316,11 @@ impl Startup {
         let status = ProcessStatus::open().ok().map(|status| shared.share(status));
         let page_map = PageMap::open().ok().map(|map| shared.share(map));
         let own_process = pidfd_open(getpid(), PidfdFlags::empty()).ok().map(|fd| shared.share(fd));
+        let references = if is_inline && welcome.settings.pool.by_reference {
+            reference_places(&mut shared)
+        } else {
+            ReferencePlaces::default()
+        };
         let unnumbered = kernel(UNNUMBERED);
         let at = Box::leak(Box::new(Attachment {
             kernel: LiveKernel {
@@ -324,6 +330,7 @@ impl Startup {
                 status: status.transpose().map_err(&unnumbered)?,
                 page_map: page_map.transpose().map_err(&unnumbered)?,
                 own_process: own_process.transpose().map_err(&unnumbered)?,
+                references,
                 accesses: Mutex::default(),
                 control,
             },
@@ -438,6 +445,21 @@ fn open_stores(
         stores.push(OpenStore { store: spec.open(parts, token)?, range });
     }
     Ok(stores)
+}
+
+/// What pages leave by reference with: as many pipes as threads may evict at a time, or as can be had.
+fn reference_places(shared: &mut SharedDescriptors) -> ReferencePlaces {
+    const MOST_PIPES: usize = 4;
+    let Ok(changes) = FrameChanges::open().and_then(|fd| fd.map(|fd| shared.share(fd)).transpose()) else {
+        return ReferencePlaces::default();
+    };
+    let count = std::thread::available_parallelism().map_or(2, usize::from).min(MOST_PIPES);
+    let pipe = || {
+        let (out, into) = PagePipe::ends().ok()?;
+        Some(PagePipe::new(shared.share(out).ok()?, shared.share(into).ok()?).into())
+    };
+    let pipes = std::iter::repeat_with(pipe).take(count).map_while(|pipe| pipe).collect();
+    ReferencePlaces { pipes, frame_changes: Some(FrameChanges::new(changes)) }
 }
 
 /// Registers the pager's own areas: frames, which UFFDIO_MOVE wants registered, and doorbells.

@@ -44,6 +44,8 @@ pub struct Machine {
     pub no_accesses: bool,
     /// Discarding single pages stops half-way.
     pub discard_pages_fails_one_in: u64,
+    /// A page that somebody refers to may get another frame, as where the kernel swaps.
+    pub replaces_frames: bool,
     /// Sleeps take up to so many times as long as asked.
     pub sleep_stretch: u64,
 }
@@ -212,7 +214,7 @@ impl Config {
         let program_pages = limit_pages * draws.within(5..=25) / 10;
         let stores = stores(draws, inline, limit_pages, program_pages);
         let habits = habits(draws, inline);
-        let machine = machine(draws);
+        let machine = Machine { replaces_frames: seed % 9 == 4, ..machine(draws) };
         // What was there before the pager came is found by the page map alone.
         let adopts = draws.one_in(3) && !machine.no_page_map;
         let kills = if draws.one_in(4) { draws.within(1..=2) } else { 0 };
@@ -247,6 +249,7 @@ impl Config {
         match seed % 50 {
             3 => config.of_change_overs(),
             7 => config.of_first_writes(),
+            11 | 23 => config.of_references(),
             13 => config.of_moves(),
             21 => config.of_native_moves(),
             29 => config.of_readers(),
@@ -449,6 +452,36 @@ impl Config {
         }
     }
 
+    /// Threads that write to single pages while these leave, after forks and reads of zeros, and beside
+    /// devices.
+    fn of_references(self) -> Self {
+        let replaces_frames = (self.seed / 50).is_multiple_of(3);
+        let machine = Machine {
+            no_page_map: false,
+            no_discard_pages: false,
+            no_zero_page: false,
+            replaces_frames,
+            ..self.machine
+        };
+        let pin = if (self.seed / 50) % 3 == 1 { 8 } else { 0 };
+        let habits = Habits { touch: 80, write_percent: 80, stream: 0, pin, lock: 0, fork: 2, ..self.habits };
+        let stores = vec![self.ample_ram()];
+        Self {
+            limit_pages: 120,
+            program_pages: 300,
+            threads: self.threads.max(4),
+            inactive_percent: 0,
+            operations: 200,
+            native: false,
+            kills_at: Vec::new(),
+            inline: true,
+            machine,
+            stores,
+            habits,
+            ..self
+        }
+    }
+
     /// Pages that are lost and then locked, on a kernel that is busy.
     fn of_lost_pages(self) -> Self {
         let machine = Machine { again_one_in: 4, ..self.machine };
@@ -556,6 +589,7 @@ fn machine(draws: &mut Draws) -> Machine {
         no_page_map: draws.one_in(20),
         no_discard_pages: draws.one_in(10),
         no_accesses: draws.one_in(4),
+        replaces_frames: false,
         sleep_stretch: draws.pick(&[10, 100, 1_000]),
     }
 }

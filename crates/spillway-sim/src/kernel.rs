@@ -2,6 +2,7 @@
 //! [`Space`](crate::space::Space), with what the kernel may do or leave drawn from the seed.
 
 mod moves;
+mod references;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE, Page};
-use spillway_pager::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES};
+use spillway_pager::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES, References};
 use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
@@ -318,6 +319,43 @@ impl Kernel for SimKernel {
 
     fn can_discard_pages(&self) -> bool {
         with(|world| !world.config.machine.no_discard_pages)
+    }
+
+    fn frames_stay(&self) -> bool {
+        self.turning(|world, _| !world.config.machine.replaces_frames)
+    }
+
+    fn make_own_pages(&self, pages: &[TargetRange]) -> usize {
+        turn();
+        let is_own = |page: &&TargetRange| self.make_own(**page).is_ok();
+        pages.iter().take_while(is_own).count()
+    }
+
+    fn refer(&self, pages: &[TargetRange]) -> Option<References> {
+        let (references, turns) = self.turning(|world, process| {
+            let references = world.refer(process, pages);
+            world.note(52, pages.len() as u64, || format!("refers to {} pages: {references:?}", pages.len()));
+            // Whoever runs on a busy machine runs long.
+            (references, world.draws.below(20))
+        });
+        (0..turns).for_each(|_| turn());
+        references
+    }
+
+    fn fill_frames(&self, to: FrameRange<'_>, from: &References) -> Result<()> {
+        self.turning(|world, process| {
+            let done = world.fill_referred(process, to, from.place);
+            world.note(53, to.pages() as u64, || format!("fills {} frames: {done:?}", to.pages()));
+            done
+        })
+    }
+
+    fn pass_over(&self, references: &References, pages: usize) {
+        self.turning(|world, _| world.pass_over(references.place, pages));
+    }
+
+    fn let_go(&self, references: References) {
+        self.turning(|world, _| world.let_go(references.place));
     }
 
     fn write_protect(&self, range: TargetRange, on: bool) -> Result<()> {

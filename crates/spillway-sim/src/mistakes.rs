@@ -87,5 +87,13 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("stage-over-local-pages", "what was made ready is mapped over pages that are local by now"),
     mistake("stage-miscounted", "UFFDIO_MOVE's count is believed of a range"),
     mistake("stage-room-kept", "what was made ready in vain stays charged"),
+    mistake("referred-before-own", "a page is referred to while a write would still give it another frame"),
+    mistake(
+        "referred-under-a-device",
+        "pages are taken by reference from under a device that writes to them",
+    ),
+    mistake("frames-believed-to-stay", "pages leave by reference where the kernel may change their frames"),
+    mistake("copied-before-dropped", "what is referred to is copied while threads can still write to it"),
+    mistake("half-dropped-taken-for-gone", "pages are taken for dropped where the call stopped half-way"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

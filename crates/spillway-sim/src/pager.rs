@@ -83,6 +83,7 @@ fn settings(world: &World) -> Settings {
         pool: PoolSettings {
             reserve_bytes: pages(config.reserve_pages),
             victim_window_pages: config.victim_window_pages,
+            by_reference: true,
             ..PoolSettings::default()
         },
         fetch: FetchSettings {

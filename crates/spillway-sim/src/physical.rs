@@ -1,11 +1,22 @@
 //! The simulated machine's memory: frames that page tables name, with how many do.
 
+use std::collections::VecDeque;
+
 use spillway_core::page::{PAGE_SIZE, Page};
 
 use crate::contents::SCRIBBLE;
 
 /// A frame, by its number.
 pub type FrameId = u32;
+
+/// What a process refers to at a time, in order; `None` is the page of zeros.
+#[derive(Debug)]
+pub struct Referred {
+    /// Whose references these are.
+    pub process: usize,
+    /// The frames, the next one first.
+    pub frames: VecDeque<Option<FrameId>>,
+}
 
 #[derive(Debug)]
 struct Frame {
@@ -14,6 +25,8 @@ struct Frame {
     mappings: u32,
     /// How often devices have pinned it.
     pins: u32,
+    /// How often somebody refers to it who neither maps nor pins it.
+    references: u32,
 }
 
 /// All frames. A frame's memory stays where it is while the world lasts.
@@ -32,7 +45,7 @@ impl Physical {
             frame.mappings = 1;
             return id;
         }
-        self.frames.push(Frame { contents: Box::new([0; PAGE_SIZE]), mappings: 1, pins: 0 });
+        self.frames.push(Frame { contents: Box::new([0; PAGE_SIZE]), mappings: 1, pins: 0, references: 0 });
         self.frames.len() as FrameId - 1
     }
 
@@ -90,9 +103,27 @@ impl Physical {
         self.free_if_unused(id);
     }
 
+    /// Somebody refers to the frame.
+    pub fn refer(&mut self, id: FrameId) {
+        self.frames[id as usize].references += 1;
+    }
+
+    /// Somebody lets it go.
+    pub fn let_go(&mut self, id: FrameId) {
+        self.frames[id as usize].references -= 1;
+        self.free_if_unused(id);
+    }
+
+    /// One entry names the frame, and nobody else refers to it.
+    #[must_use]
+    pub fn is_sole(&self, id: FrameId) -> bool {
+        let frame = &self.frames[id as usize];
+        frame.mappings == 1 && frame.references == 0
+    }
+
     fn free_if_unused(&mut self, id: FrameId) {
         let frame = &mut self.frames[id as usize];
-        if frame.mappings == 0 && frame.pins == 0 {
+        if frame.mappings == 0 && frame.pins == 0 && frame.references == 0 {
             // Who still reads it sees that.
             frame.contents.fill(SCRIBBLE);
             self.free.push(id);

@@ -303,6 +303,13 @@ impl Space {
         Ok(taken)
     }
 
+    /// Puts a copy in the place of a page's frame, as the kernel may where it swaps.
+    pub fn replace_frame(&mut self, physical: &mut Physical, page: u64) {
+        if let Some(Mapped { entry: Entry::Frame { id, .. }, .. }) = self.pages.get_mut(&page) {
+            *id = copy_of(physical, *id);
+        }
+    }
+
     /// MADV_DONTNEED. EINVAL where something is locked, ENOMEM where something is not mapped.
     pub fn discard(&mut self, physical: &mut Physical, pages: Pages) -> Result<()> {
         let mut is_whole = true;
@@ -350,7 +357,7 @@ impl Space {
                 mapped.entry = Entry::Frame { id, is_exclusive: true, is_protected: false };
             }
             (Entry::Frame { id, is_exclusive: false, is_protected }, _) if write => {
-                let own = if physical.mappings(id) == 1 { id } else { copy_of(physical, id) };
+                let own = if physical.is_sole(id) { id } else { copy_of(physical, id) };
                 mapped.entry = Entry::Frame { id: own, is_exclusive: true, is_protected };
             }
             _ => {}

@@ -16,7 +16,7 @@ use spillway_pager::run::state::RunState;
 
 use crate::config::Config;
 use crate::draws::Draws;
-use crate::physical::Physical;
+use crate::physical::{Physical, Referred};
 use crate::process::{Message, Process};
 use crate::store_model::StoreModel;
 use crate::tasks::{TaskId, Tasks, Wait};
@@ -87,6 +87,10 @@ pub struct World {
     pub tasks: Tasks,
     /// The frames of the machine's memory.
     pub physical: Physical,
+    /// What processes refer to, by numbers that come once.
+    pub references: BTreeMap<usize, Referred>,
+    /// The next of these numbers.
+    pub next_references: usize,
     /// Processes, also those that have ended.
     pub processes: Vec<Process>,
     /// Stores, as far as they are not processes' own.
@@ -233,6 +237,8 @@ impl World {
             stores: Vec::new(),
             run: None,
             supervisor_is_gone: false,
+            references: BTreeMap::new(),
+            next_references: 0,
             had_pins: false,
             version: 0,
             trace: Trace::new(is_traced),
@@ -452,6 +458,7 @@ impl World {
     /// A process ends: its threads stop where they are.
     pub fn end_process(&mut self, process: usize) {
         self.tasks.end_process(process);
+        self.let_all_go(process);
         let ended = &mut self.processes[process];
         if ended.is_alive {
             ended.is_alive = false;

@@ -24,6 +24,7 @@ pub mod nodes;
 pub mod objects;
 pub mod own_memory;
 pub mod page;
+pub mod page_pipe;
 pub mod page_tables;
 mod perf;
 pub mod process;

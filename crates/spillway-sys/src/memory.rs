@@ -148,19 +148,29 @@ pub fn touch(page: FrameRange<'_>) {
 /// do that (`process_madvise` on oneself, Linux 6.13). `process` is this process. False when pages may be
 /// left.
 pub fn discard_pages(process: impl AsFd, pages: &[TargetRange]) -> bool {
-    const MOST: usize = 64;
-    const CALL: usize = libc::SYS_process_madvise as usize;
-    pages.chunks(MOST).all(|chunk| {
-        let mut ranges = [[0_usize; 2]; MOST];
-        chunk.iter().zip(&mut ranges).for_each(|(page, range)| *range = [page.start(), page.bytes()]);
-        let process = std::os::fd::AsRawFd::as_raw_fd(&process.as_fd()) as usize;
-        let at = ranges.as_ptr().expose_provenance();
-        let dont_need = Advice::LinuxDontNeed as usize;
-        // SAFETY: as for `discard`; the ranges outlive the call.
-        let done = unsafe { crate::raw::syscall(CALL, [process, at, chunk.len(), dont_need, 0, 0]) };
-        done == chunk.iter().map(|page| page.bytes()).sum::<usize>() as isize
+    let process = process.as_fd();
+    pages.chunks(MOST_ADVISED).all(|chunk| {
+        let bytes = chunk.iter().map(|page| page.bytes()).sum::<usize>();
+        advise_pages(process, chunk, Advice::LinuxDontNeed) == bytes
             || chunk.iter().all(|&page| discard(page).is_ok())
     })
+}
+
+/// Places that are advised on in one call.
+const MOST_ADVISED: usize = 64;
+
+/// Gives advice on at most 64 places in one call (process_madvise(2) on oneself, Linux 6.13). Returns the
+/// bytes that were advised on, from the first on. Only advice that a safe function here gives of one place.
+pub(crate) fn advise_pages(process: impl AsFd, pages: &[TargetRange], advice: Advice) -> usize {
+    const CALL: usize = libc::SYS_process_madvise as usize;
+    let mut ranges = [[0_usize; 2]; MOST_ADVISED];
+    let count = pages.len().min(MOST_ADVISED);
+    pages.iter().zip(&mut ranges).for_each(|(page, range)| *range = [page.start(), page.bytes()]);
+    let process = std::os::fd::AsRawFd::as_raw_fd(&process.as_fd()) as usize;
+    let at = ranges.as_ptr().expose_provenance();
+    // SAFETY: as for the advice on one place; the ranges outlive the call.
+    let done = unsafe { crate::raw::syscall(CALL, [process, at, count, advice as usize, 0, 0]) };
+    usize::try_from(done).unwrap_or(0)
 }
 
 /// Gives the process pages of its own where it shares them since a fork (`MADV_POPULATE_WRITE`). Contents

@@ -12,6 +12,7 @@ use rustix::io::{Errno, Result};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
+use crate::memory;
 use crate::page::PAGE_SIZE;
 use crate::ranges::{BounceRange, FrameRange, TargetRange};
 
@@ -369,6 +370,25 @@ impl Uffd {
     pub fn copy_to_frame(&self, to: FrameRange<'_>, from: TargetRange) -> Result<()> {
         assert_eq!(to.bytes(), from.bytes(), "a copy of another length");
         self.copy_at(to.start(), from.start(), to.bytes(), 0).map(|_| ())
+    }
+
+    /// Puts copies into empty frames, of which none is full after an error.
+    ///
+    /// # Errors
+    /// As [`Self::copy`].
+    pub fn fill_frames(&self, to: FrameRange<'_>, from: BounceRange<'_>) -> Result<()> {
+        assert_eq!(to.bytes(), from.bytes(), "a copy of another length");
+        let mut done = 0;
+        while done < to.bytes() {
+            match self.copy_at(to.start() + done, from.start() + done, to.bytes() - done, 0) {
+                Ok(bytes) => done += bytes,
+                Err(error) => {
+                    memory::discard_own(to)?;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn copy_at(&self, to: usize, from: usize, bytes: usize, mode: u64) -> Result<usize> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use support::child::Finished;
-use support::launch::Launch;
+use support::launch::{Launch, Stats};
 use support::tools::{c_program, tool};
 
 const MODE: &str = "SPILLWAY_FAULT_MODE";
@@ -52,6 +52,40 @@ fn a_lone_threads_pages_leave_from_where_they_lie() {
     let launch = Launch::local_mib(8);
     assert_eq!(run_in("thread", &launch, &program, &["24"]).success(), "whole\n");
     assert_eq!(launch.stats().count("pages_evicted_in_place"), 0);
+}
+
+/// Whether the machine lets pages leave by reference: it neither swaps nor merges pages.
+fn frames_stay() -> bool {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap().lines().count() > 1;
+    let merges = std::fs::read_to_string("/sys/kernel/mm/ksm/run").is_ok_and(|run| run.trim() != "0");
+    !swaps && !merges
+}
+
+#[test]
+fn scattered_pages_of_several_threads_leave_by_reference() {
+    let program = c_program("scattered");
+    let run = |mode: &str, store: &str, by_reference: &str| {
+        let launch = Launch::limited(8 << 20, store);
+        let configuration = launch.work().join("run.toml");
+        std::fs::write(&configuration, format!("[pool.local]\nby_reference = {by_reference}")).unwrap();
+        let work = launch.work().display().to_string();
+        let launch = launch.with_option("--config").with_option(configuration.to_str().unwrap());
+        let finished = run_in(mode, &launch, &program, &["32", "4", "9", &work]);
+        assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""), "{store}");
+        launch.stats()
+    };
+    let count = |stats: &Stats| stats.count("pages_unmapped_by_reference");
+    for store in ["ram:", "compressed:"] {
+        let before = frames_stay();
+        let stats = run("inline", store, "true");
+        // Another program may switch swap on or off meanwhile.
+        if before && frames_stay() {
+            assert!(count(&stats) > 1_000, "{store}: {}", stats.0);
+        }
+        assert_eq!(count(&run("inline", store, "false")), 0, "{store}");
+    }
+    // A device may write there in a system call of which nobody knows.
+    assert_eq!(count(&run("thread", "ram:", "true")), 0);
 }
 
 #[test]

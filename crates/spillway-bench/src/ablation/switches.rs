@@ -104,6 +104,13 @@ pub const SWITCHES: &[Switch] = &[
         "pages of zeros lie ready for streams of first writes",
     ),
     key("pool.local", "victim_window_pages", "256", &["0"], "of the oldest pages neighbours leave together"),
+    key(
+        "pool.local",
+        "by_reference",
+        "false",
+        &["true"],
+        "scattered pages leave with one flush of the CPUs' translations a batch",
+    ),
     key("pool.local", "huge_pages", "false", &["true"], "huge pages are asked for, and re-formed"),
     key(
         "pool.local.background",

@@ -7,6 +7,7 @@
 //! - [`blocks`]: elastic blocks leave together;
 //! - [`victim`]: a page on its way;
 //! - [`inactive`]: the queue through which all pass, where it has a length;
+//! - [`by_reference`]: the way into frames that flushes the CPUs' translations once a batch;
 //! - [`in_place`]: the short way, where no thread of the program runs;
 //! - [`whole_ranges`]: what came as one huge page leaves as one;
 //! - [`full_stores`]: what happens when there is nowhere to write;
@@ -22,6 +23,7 @@
 
 pub mod batch;
 pub mod blocks;
+pub mod by_reference;
 pub mod charge;
 pub mod clean;
 pub mod full_stores;

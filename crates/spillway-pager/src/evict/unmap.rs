@@ -14,9 +14,10 @@ use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Moves locked pages, in the order of their numbers, into frames.
+    /// Brings locked pages, in the order of their numbers, into frames.
     pub(crate) fn unmap(&mut self, victims: &mut [(u64, PageInfo)]) {
-        for run in victims.chunk_by_mut(|(a, _), (b, _)| *b == *a + 1) {
+        let settled = self.unmap_by_reference(victims);
+        for run in victims[settled..].chunk_by_mut(|(a, _), (b, _)| *b == *a + 1) {
             self.unmap_run(run);
         }
     }
@@ -113,7 +114,8 @@ impl<K: Kernel> Worker<K> {
         (0..pages).take_while(is_there).count().max(1)
     }
 
-    fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
+    /// The page lies in its frame from now on.
+    pub(crate) fn to_inactive(&self, page_number: u64, info: PageInfo, frame: u32) {
         let Some(word) = self.engine.table.find(page_number) else { return };
         let next = unmapped(info, frame, self.engine.epoch());
         let next = if planted!(K, "unmapped-page-taken-for-clean") { as_clean(next) } else { next };

@@ -11,7 +11,8 @@ use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spillway_sys::process;
 
-/// More than are ever shared: two userfaultfds, three files of /proc, one a store, and the pager's thread.
+/// More than are ever shared: two userfaultfds, three files of /proc, one a store, pipes and
+/// what goes with them, and the pager's thread.
 const MOST: u64 = 64;
 /// Numbers from here on would make each file table large.
 const HIGHEST: u64 = 1 << 16;

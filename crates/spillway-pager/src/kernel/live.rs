@@ -13,12 +13,13 @@ use rustix::thread::{futex, nanosleep, sched_yield};
 use spillway_core::page::Page;
 use spillway_sys::accesses::{self, OwnAccesses};
 use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus};
+use spillway_sys::page_pipe::{self, FrameChanges, PagePipe};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 use spillway_sys::uffd::{RegisterMode, Uffd};
 use spillway_sys::{call_stubs, dispatch};
 
 use crate::kernel::message;
-use crate::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES};
+use crate::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES, References};
 use crate::run::told_uses::Asker;
 
 /// Linux, as one process of a run uses it.
@@ -36,11 +37,34 @@ pub struct LiveKernel {
     pub status: Option<ProcessStatus>,
     /// Which pages of this process are populated; without it nothing is left to the kernel.
     pub page_map: Option<PageMap>,
+    /// What references are taken by, in inline mode.
+    pub references: ReferencePlaces,
     /// Which pages are in use. The evictor's alone: the others do not have its descriptors.
     pub accesses: Mutex<AccessSource>,
     /// The supervisor sees the end of the process by the end of this connection, and answers the evictor; the
     /// pager's threads alone have it.
     pub control: OwnedFd,
+}
+
+/// What references to pages are taken by; nothing where none are.
+#[derive(Default)]
+pub struct ReferencePlaces {
+    /// Each has its references to itself.
+    pub pipes: Vec<ReferencePlace>,
+    /// Without it nobody knows whether frames stay.
+    pub frame_changes: Option<FrameChanges>,
+}
+
+/// A pipe, and whether somebody has it.
+pub struct ReferencePlace {
+    is_taken: AtomicBool,
+    pipe: Mutex<PagePipe>,
+}
+
+impl From<PagePipe> for ReferencePlace {
+    fn from(pipe: PagePipe) -> Self {
+        Self { is_taken: AtomicBool::new(false), pipe: Mutex::new(pipe) }
+    }
 }
 
 /// Where accessed bits come from.
@@ -216,6 +240,45 @@ impl Kernel for LiveKernel {
 
     fn can_discard_pages(&self) -> bool {
         self.own_process.is_some()
+    }
+
+    fn frames_stay(&self) -> bool {
+        self.references.frame_changes.as_ref().is_some_and(|changes| !changes.may_happen())
+    }
+
+    fn make_own_pages(&self, pages: &[TargetRange]) -> usize {
+        self.own_process.as_ref().map_or(0, |process| page_pipe::make_own_pages(process, pages))
+    }
+
+    fn refer(&self, pages: &[TargetRange]) -> Option<References> {
+        let is_free = |place: &ReferencePlace| !place.is_taken.swap(true, Ordering::Acquire);
+        let place = self.references.pipes.iter().position(is_free)?;
+        let taken = Self::lock(&self.references.pipes[place].pipe).refer(pages);
+        let references = References { place, pages: taken.unwrap_or(0) };
+        if references.pages == 0 {
+            self.let_go(references);
+            return None;
+        }
+        Some(references)
+    }
+
+    fn fill_frames(&self, to: FrameRange<'_>, from: &References) -> Result<()> {
+        let mut pipe = Self::lock(&self.references.pipes[from.place].pipe);
+        self.uffd.fill_frames(to, pipe.peek(to.pages())?)?;
+        pipe.pass();
+        Ok(())
+    }
+
+    fn pass_over(&self, references: &References, pages: usize) {
+        let mut pipe = Self::lock(&self.references.pipes[references.place].pipe);
+        let _ = pipe.peek(pages);
+        pipe.pass();
+    }
+
+    fn let_go(&self, references: References) {
+        let place = &self.references.pipes[references.place];
+        Self::lock(&place.pipe).clear();
+        place.is_taken.store(false, Ordering::Release);
     }
 
     fn write_protect(&self, range: TargetRange, on: bool) -> Result<()> {

@@ -29,6 +29,7 @@ use std::time::Duration;
 use rustix::io::Result;
 use spillway_core::page::Page;
 use spillway_sys::memory::{Outsiders, PageMapEntry};
+pub use spillway_sys::page_pipe::{MOST_REFERENCES, READ_PAGES};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 
 /// Pages that [`Kernel::populated`] tells of at once: those of 2 MiB.
@@ -64,6 +65,16 @@ pub enum Look {
     NotNow,
     /// There is no way to know.
     Never,
+}
+
+/// References to what some pages hold, for as long as [`Kernel::let_go`] is not called.
+#[derive(Debug)]
+#[must_use]
+pub struct References {
+    /// Where the kernel's side has them.
+    pub place: usize,
+    /// To how many pages.
+    pub pages: usize,
 }
 
 /// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics,
@@ -149,6 +160,24 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn discard_pages(&self, pages: &[TargetRange]) -> bool;
     /// [`Self::discard_pages`] can be had.
     fn can_discard_pages(&self) -> bool;
+
+    // Pages go out by reference ([`crate::evict::by_reference`]).
+
+    /// The frame of a page that is the process's own, and that somebody refers to, stays the same whatever
+    /// the kernel does by itself. False also where that cannot be known.
+    fn frames_stay(&self) -> bool;
+    /// As [`Self::make_own`], for single pages. Returns how many of the first are the process's own now.
+    fn make_own_pages(&self, pages: &[TargetRange]) -> usize;
+    /// Refers to what the first of some single pages hold, and go on to hold until they are dropped: at most
+    /// [`MOST_REFERENCES`]. `None` where there is no way to at this moment, or not to the first.
+    fn refer(&self, pages: &[TargetRange]) -> Option<References>;
+    /// Puts what the next pages hold that are referred to, at most [`READ_PAGES`], into as many empty frames.
+    /// After an error these are empty, and the same pages are next.
+    fn fill_frames(&self, to: FrameRange<'_>, from: &References) -> Result<()>;
+    /// Goes on behind the next pages that are referred to, at most [`READ_PAGES`].
+    fn pass_over(&self, references: &References, pages: usize);
+    /// Refers to the rest no more.
+    fn let_go(&self, references: References);
 
     // What a page's mapping says.
 

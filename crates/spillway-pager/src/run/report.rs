@@ -86,6 +86,9 @@ pub struct Report {
     /// Pages evicted from where they lay, while their program's only thread served a fault (`--fault-mode
     /// inline`).
     pub pages_evicted_in_place: u64,
+    /// Pages that came into frames by reference, with one flush of the CPUs' translations a batch
+    /// (`--fault-mode inline`).
+    pub pages_unmapped_by_reference: u64,
     /// Places in libc where system calls are made by a jump, of all processes that began a program
     /// (`--fault-mode inline`).
     pub patched_call_sites: u64,
@@ -224,6 +227,7 @@ impl Report {
             pages_foreseen_used: count(Counter::PagesForeseenUsed),
             reads_posted: count(Counter::ReadsPosted),
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
+            pages_unmapped_by_reference: count(Counter::PagesUnmappedByReference),
             patched_call_sites: count(Counter::PatchedSites),
             calls_by_signal: count(Counter::CallsBySignal),
             inline_left: count(Counter::InlineLeft),

@@ -112,6 +112,9 @@ pub struct PoolSettings {
     /// Of so many of the oldest pages those leave first that lie together in a range of 2 MiB; 0 for their
     /// order alone.
     pub victim_window_pages: usize,
+    /// Scattered pages of a program that serves its own faults come into frames by reference, with one flush
+    /// of the CPUs' translations a batch ([`crate::evict::by_reference`]). For several threads.
+    pub by_reference: bool,
     /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while
     /// nothing is evicted.
     pub huge_pages: bool,
@@ -124,6 +127,7 @@ impl Default for PoolSettings {
         Self {
             reserve_bytes: Size::from_bytes(4 << 20),
             victim_window_pages: 256,
+            by_reference: false,
             huge_pages: false,
             background: background::Config::default(),
         }

@@ -53,6 +53,8 @@ pub enum Counter {
     PagesWrittenBack,
     /// Pages evicted from where they lay: see [`crate::evict::in_place`].
     PagesEvictedInPlace,
+    /// Pages that came into frames by reference: see [`crate::evict::by_reference`].
+    PagesUnmappedByReference,
     /// Pages evicted without a write, because a store held the same contents.
     CleanDrops,
     /// Pages of zeros evicted without a write.
