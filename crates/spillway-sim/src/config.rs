@@ -249,7 +249,7 @@ impl Config {
         match seed % 50 {
             3 => config.of_change_overs(),
             7 => config.of_first_writes(),
-            11 | 23 => config.of_references(),
+            23 | 41 => config.of_references(),
             13 => config.of_moves(),
             21 => config.of_native_moves(),
             29 => config.of_readers(),
@@ -410,7 +410,7 @@ impl Config {
             kills_at: Vec::new(),
             huge_streams: true,
             block: BlockConfig::Streams,
-            strides: if self.seed % 50 == 11 { Foresight::Rounds } else { Foresight::Off },
+            strides: if self.seed % 50 == 11 { Strides::Rounds } else { Strides::Off },
             stores: vec![store],
             machine: Machine { no_page_map: false, ..self.machine },
             habits,
