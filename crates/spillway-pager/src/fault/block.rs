@@ -13,7 +13,7 @@ use spillway_core::page_word::PageInfo;
 
 use crate::fault::elastic::HeldBlock;
 use crate::fault::streams::{LEAF_PAGES, Stream};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::settings::Block;
 use crate::run::state::Counter;
@@ -22,13 +22,7 @@ impl<K: Kernel> Worker<K> {
     /// Which pages to fetch for a fault on a far page, which is locked.
     pub(crate) fn block(&self, page_number: u64) -> HeldBlock {
         match self.at.settings.block {
-            Block::Streams => match self.stream_pages(page_number) {
-                1 => HeldBlock::foreseen(page_number, self.foresee(page_number)),
-                pages => {
-                    let end = page_number + pages as u64;
-                    HeldBlock::of(page_number..self.end_before_stage(page_number, end))
-                }
-            },
+            Block::Streams => self.stream_block(page_number),
             Block::Static(_) => {
                 let pages = self.at.max_block_pages as u64;
                 let start = page_number - page_number % pages;
@@ -36,6 +30,21 @@ impl<K: Kernel> Worker<K> {
             }
             Block::Elastic(_) => self.lock_block(page_number),
         }
+    }
+
+    /// What a tape has goes before what a stream has earned: the tape knows where the stream ends.
+    fn stream_block(&self, page_number: u64) -> HeldBlock {
+        let by_tape = self.foresee_by_tape(page_number).filter(|foreseen| !foreseen.is_empty());
+        let block = match (by_tape, self.stream_pages(page_number)) {
+            (Some(foreseen), _) => HeldBlock::foreseen(page_number, foreseen),
+            (None, 1) => HeldBlock::foreseen(page_number, self.foresee(page_number)),
+            (None, pages) => {
+                let end = page_number + pages as u64;
+                HeldBlock::of(page_number..self.end_before_stage(page_number, end))
+            }
+        };
+        self.record_on_tape(page_number, block.pages.end);
+        block
     }
 
     /// How many pages from this one on a fault may ask for at once.
@@ -124,7 +133,10 @@ impl<K: Kernel> Worker<K> {
             if !word.peek().is_far() {
                 continue;
             }
-            let Some(info) = self.try_lock(word) else { continue };
+            let waits = planted!(K, "taped-waited-for") && block.foreseen.is_by_tape;
+            let Some(info) = (if waits { Some(self.lock(word)) } else { self.try_lock(word) }) else {
+                continue;
+            };
             let here = info.slot().is_some_and(|slot| self.at.store_of(slot) == Some(store));
             if info.is_far() && here {
                 followers.push((follower, info));
