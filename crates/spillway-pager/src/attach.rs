@@ -13,6 +13,7 @@ use spillway_store::{LatencyClass, SharedParts, StoreError, StoreSpec};
 use spillway_sys::memory::{self, PageMap, ProcessStatus};
 use spillway_sys::page_pipe::{FrameChanges, PagePipe};
 use spillway_sys::raw_thread::{FileTable, ThreadMemory, TlsLayout, exit_thread};
+use spillway_sys::sealed_memory::SealedMemory;
 use spillway_sys::uffd::{Features, Uffd};
 use thiserror::Error;
 
@@ -22,12 +23,14 @@ use crate::inline::{Inline, InlineError};
 use crate::kernel::live::{LiveKernel, ReferencePlaces};
 use crate::kernel::message;
 use crate::process::attachment::{Attachment, OpenStore};
+use crate::process::deck::Deck;
 use crate::process::engine::{Engine, EngineConfig};
 use crate::process::worker::Worker;
 use crate::run::known_sites::KnownSites;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::{Block, FaultMode};
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
+use crate::run::tape_log::TapeLog;
 use crate::run::trace_ring::{RingSink, TraceRing};
 use crate::threads::calls::Operation;
 use crate::threads::handlers;
@@ -284,6 +287,7 @@ impl Startup {
         let engine = self.engine_for(&welcome, placement.is_some())?;
         if forked.is_some() {
             engine.stop_recording();
+            engine.stop_taping();
         }
         let served_by_handlers = engine.served_by_handlers.clone();
         let is_inline =
@@ -295,8 +299,12 @@ impl Startup {
         let mut shared = SharedDescriptors::new(is_inline, free);
         let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
-        if let Some(fd) = fds.next().filter(|_| welcome.has_trace_ring) {
+        if let Some(fd) = if welcome.has_trace_ring { fds.next() } else { None } {
             begin_trace(engine, &welcome, fd)?;
+        }
+        if let Some(log) = if welcome.has_tape_log { fds.next() } else { None } {
+            let tape = fds.next().filter(|_| welcome.has_tape);
+            engine.tape(deck(log, tape).map_err(kernel("map a tape"))?);
         }
         let features = Features::PAGEFAULT_FLAG_WP | Features::POISON | Features::MOVE | Features::THREAD_ID;
         let uffd = Uffd::open(device.as_ref().map(AsFd::as_fd), features)
@@ -420,6 +428,12 @@ fn begin_trace(engine: &LiveEngine, welcome: &Welcome, fd: OwnedFd) -> Result<()
     let settings = serde_json::to_value(&welcome.settings).unwrap_or_default();
     engine.record(settings, Box::new(RingSink::<LiveKernel>::new(ring)));
     Ok(())
+}
+
+/// What a tape is recorded with, or played.
+fn deck(log: OwnedFd, tape: Option<OwnedFd>) -> rustix::io::Result<Deck> {
+    let tape = tape.map(SealedMemory::map).transpose()?;
+    Ok(Deck::new(TapeLog::map(log)?, tape))
 }
 
 fn missing_fd() -> AttachError {

@@ -11,7 +11,7 @@
 //!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`use_history`], [`scan_clock`]: what scans of accessed bits say of a page, and when one is due
-//! - [`strides`]: which pages a thread will fault on next
+//! - [`strides`]: which pages a thread will fault on next; [`tape`]: which it faulted on in the run before
 //! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
 
@@ -42,6 +42,7 @@ pub mod scale;
 pub mod scan_clock;
 pub mod strides;
 pub mod swap;
+pub mod tape;
 #[cfg(test)]
 mod testing;
 pub mod tpp;
@@ -71,9 +72,8 @@ mod tests {
     fn no_policy_says_what_runs_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
-        let folders =
-            ["spillway-policy/src", "spillway-policy/src/fault_trace", "spillway-policy/src/strides"]
-                .map(|name| crates.join(name));
+        let folders = ["", "/fault_trace", "/strides", "/tape"]
+            .map(|name| crates.join(format!("spillway-policy/src{name}")));
         let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
         for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
             let text = fs::read_to_string(&path).unwrap().to_lowercase();

@@ -5,6 +5,7 @@ use spillway_pager::run::settings::Strides;
 
 use crate::draws::Draws;
 pub use crate::store_config::{StoreConfig, StoreFaults, StoreKind};
+pub use crate::tape_config::TapeConfig;
 
 /// In what order tasks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +139,8 @@ pub struct Config {
     pub strides: Strides,
     /// Streams go by huge pages.
     pub huge_streams: bool,
+    /// What the first process does with a tape.
+    pub tape: TapeConfig,
     /// What kernel and machine do now and then.
     pub machine: Machine,
     /// What the program does.
@@ -239,6 +242,7 @@ impl Config {
             overlap: !seed.is_multiple_of(5),
             strides: strides(seed),
             huge_streams: false,
+            tape: TapeConfig::None,
             machine,
             habits,
             kills_at: (0..kills).map(|_| draws.within(200..=60_000)).collect(),
@@ -256,6 +260,7 @@ impl Config {
             37 => config.of_calls_over_gaps(),
             43 => config.of_lost_pages(),
             47 => config.of_strides(),
+            9 | 27 => config.of_tapes(),
             19 | 31 | 49 => config.of_huge_streams(),
             11 | 39 => config.of_changes_ahead(),
             _ => config,
@@ -480,6 +485,18 @@ impl Config {
             habits,
             ..self
         }
+    }
+
+    /// Walks over far pages that go the same way each time, with a tape of that, with a wrong one, or while
+    /// one is recorded.
+    fn of_tapes(self) -> Self {
+        let tape = match self.seed / 50 % 4 {
+            0 | 2 => TapeConfig::Fitting,
+            1 => TapeConfig::Wrong,
+            _ => TapeConfig::Recorded,
+        };
+        let strides = strides(self.seed / 50);
+        Self { tape, strides, ..self.of_strides() }
     }
 
     /// Pages that are lost and then locked, on a kernel that is busy.

@@ -38,6 +38,8 @@ pub mod store;
 pub mod store_config;
 pub mod store_model;
 pub mod supervisor;
+pub mod tape;
+pub mod tape_config;
 pub mod tasks;
 pub mod trace;
 pub mod world;

@@ -52,6 +52,8 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("followers-not-charged", "pages that come with a block are not charged"),
     mistake("foreseen-not-charged", "pages that a thread is expected to use next are not charged"),
     mistake("foreseen-unchecked", "pages that are foreseen are mapped without a look at their checksum"),
+    mistake("taped-not-charged", "pages that come by a tape are not charged"),
+    mistake("taped-waited-for", "a fault waits for the words of pages that a tape has, and holds others"),
     mistake("mapped-before-charged", "a page that came while room was made is mapped without any"),
     mistake("posted-read-not-awaited", "a page is taken from its buffer before its posted read is completed"),
     mistake("posted-in-another-order", "a block that goes down is posted in the order in which it is wanted"),

@@ -22,6 +22,7 @@ use crate::own_memory;
 use crate::process::{Pager, SimKernel};
 use crate::store;
 use crate::supervisor::pid_of;
+use crate::tape;
 use crate::tasks::Wait;
 use crate::world::{self, World, wait, with};
 
@@ -146,6 +147,10 @@ pub fn spawn(world: &mut World, process: usize, engine: &'static Engine<SimKerne
             Ok(worker) => worker,
             Err(error) => return world::fail(|| format!("no worker: {error}")),
         };
+        match with(|world| if is_forked { Ok(None) } else { tape::deck(&world.config) }) {
+            Ok(deck) => deck.into_iter().for_each(|deck| engine.tape(deck)),
+            Err(error) => return world::fail(|| format!("no tape: {error}")),
+        }
         if is_forked && let Err(error) = worker.adopt_after_fork() {
             return world::fail(|| format!("a child cannot be managed: {error}"));
         }

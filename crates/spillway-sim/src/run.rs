@@ -1,8 +1,9 @@
 //! From a configuration to what its world came to.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use spillway_pager::run::state::{RunState, slot_ranges};
+use spillway_pager::run::state::{Counter, RunState, slot_ranges};
 
 use crate::actor::life;
 use crate::config::Config;
@@ -36,6 +37,10 @@ fn direct() {
     wait(Wait::Sleep, Some(Duration::from_secs(30)));
     with(|world| {
         world.check_end();
+        let by_tape = world.run.map_or(0, |run| run.counter(Counter::PagesByTape).load(Ordering::Relaxed));
+        if by_tape > 0 {
+            world.counts.insert("pages by tape", by_tape);
+        }
         world.is_over = true;
     });
     turn();

@@ -44,6 +44,16 @@ fn one_seed_is_traced() {
     assert!(text.lines().last().is_some_and(|line| line.starts_with("seed 5: ")), "{text}");
 }
 
+/// A tape of what a program does, and one of what it does not.
+#[test]
+fn tapes_bring_pages() {
+    for seed in ["11", "73"] {
+        let output = simulator(&["--seed", seed]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("pages by tape"), "{text}");
+    }
+}
+
 #[test]
 fn a_wrong_command_line_is_refused() {
     assert_eq!(simulator(&["--seed", "x"]).status.code(), Some(2));

@@ -34,6 +34,7 @@ pub mod raw;
 pub mod raw_thread;
 pub mod ring;
 pub mod sampling;
+pub mod sealed_memory;
 pub mod shared_memory;
 pub mod signal;
 pub mod uffd;

@@ -12,6 +12,7 @@ mod explain;
 mod lab;
 mod run;
 mod run_recorder;
+mod tapes;
 mod tier;
 
 use std::process::ExitCode;

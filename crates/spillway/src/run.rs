@@ -30,6 +30,7 @@ use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
 use crate::run_recorder::Recording;
+use crate::tapes::Shelf;
 
 /// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
 const FORWARDED: [i32; 11] = [
@@ -113,6 +114,10 @@ pub struct RunArgs {
     /// writes FILE.2, FILE.3 and so on, forked children none
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+    /// Record where the program faults on a tape in this directory, or fetch by the tape that it has of the
+    /// same program, arguments and --local (with --block streams); a tape that proves useless is dropped
+    #[arg(long, value_name = "DIR")]
+    pub tape: Option<PathBuf>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -213,6 +218,9 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let token = token().map_err(refuse)?;
     let mut supervisor = Supervisor::new(settings, token).map_err(refuse)?;
     let recording = args.record.as_deref().map(|path| begin_recording(path, &mut supervisor)).transpose()?;
+    if let Some(directory) = &args.tape {
+        supervisor.keep_tapes(Box::new(Shelf::new(directory, args.local)));
+    }
     let busy = supervisor.busy_pagers().map_err(refuse)?;
     forward_signals(busy).map_err(refuse)?;
     let mut command = Command::new(&args.program[0]);
@@ -316,6 +324,7 @@ impl Started {
         {
             complain(CORE_DUMP);
         }
+        self.supervisor.end_tape(self.child.id());
         self.report(args, status);
         if let Some(recording) = self.recording.take() {
             recording.end();

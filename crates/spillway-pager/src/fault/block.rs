@@ -15,7 +15,7 @@ use spillway_core::page_word::PageInfo;
 
 use crate::fault::elastic::HeldBlock;
 use crate::fault::streams::{Direction, LEAF_PAGES, Stream};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, planted};
 use crate::process::worker::Worker;
 use crate::run::settings::Block;
 use crate::run::state::Counter;
@@ -24,17 +24,7 @@ impl<K: Kernel> Worker<K> {
     /// Which pages to fetch for a fault on a far page of a store, which is locked.
     pub(crate) fn block(&self, page_number: u64, store: usize) -> HeldBlock {
         match self.at.settings.block {
-            Block::Streams => {
-                let along = Direction::BOTH.map(|direction| self.stream_pages(page_number, direction));
-                let direction = Direction::BOTH[usize::from(along[1] > along[0])];
-                match along[direction as usize] {
-                    1 => HeldBlock::foreseen(page_number, self.foresee(page_number, store)),
-                    pages => {
-                        let pages = direction.block(page_number, pages as u64);
-                        HeldBlock::along(direction, self.before_stage(pages, direction))
-                    }
-                }
-            }
+            Block::Streams => self.stream_block(page_number, store),
             Block::Static(_) => {
                 let pages = self.at.max_block_pages as u64;
                 let start = page_number - page_number % pages;
@@ -42,6 +32,23 @@ impl<K: Kernel> Worker<K> {
             }
             Block::Elastic(_) => self.lock_block(page_number),
         }
+    }
+
+    /// What a tape has goes before what a stream has earned: the tape knows where the stream ends.
+    fn stream_block(&self, page_number: u64, store: usize) -> HeldBlock {
+        let by_tape = self.foresee_by_tape(page_number).filter(|foreseen| !foreseen.is_empty());
+        let along = Direction::BOTH.map(|direction| self.stream_pages(page_number, direction));
+        let direction = Direction::BOTH[usize::from(along[1] > along[0])];
+        let block = match (by_tape, along[direction as usize]) {
+            (Some(foreseen), _) => HeldBlock::foreseen(page_number, foreseen),
+            (None, 1) => HeldBlock::foreseen(page_number, self.foresee(page_number, store)),
+            (None, pages) => {
+                let pages = direction.block(page_number, pages as u64);
+                HeldBlock::along(direction, self.before_stage(pages, direction))
+            }
+        };
+        self.record_on_tape(page_number, &block);
+        block
     }
 
     /// How many pages from this one on a fault may ask for at once.
@@ -160,7 +167,10 @@ impl<K: Kernel> Worker<K> {
             if !word.peek().is_far() {
                 continue;
             }
-            let Some(info) = self.try_lock(word) else { continue };
+            let waits = planted!(K, "taped-waited-for") && block.foreseen.is_by_tape;
+            let Some(info) = (if waits { Some(self.lock(word)) } else { self.try_lock(word) }) else {
+                continue;
+            };
             let here = info.slot().is_some_and(|slot| self.at.store_of(slot) == Some(store));
             if info.is_far() && here {
                 followers.push((follower, info));

@@ -101,7 +101,9 @@ impl<K: Kernel> Worker<K> {
         self.head_comes_along(block, store, &mut followers);
         // What is read ahead has its room made by the evictor.
         self.last_block_pages = 1 + followers.len();
-        let is_free = planted!(K, "foreseen-not-charged") && !block.foreseen.is_empty();
+        let by_tape = block.foreseen.is_by_tape;
+        let is_free = planted!(K, "foreseen-not-charged") && !block.foreseen.is_empty()
+            || planted!(K, "taped-not-charged") && by_tape;
         let ahead = if is_free { followers.len() } else { self.charge_ahead(followers.len()) };
         self.leave_far(&mut followers, ahead);
         block.sort(&mut followers);

@@ -14,12 +14,13 @@ use std::sync::atomic::Ordering;
 
 use spillway_core::page_word::PageInfo;
 use spillway_policy::fault_trace::{Event, Foreseen as Noted, Runs};
-use spillway_policy::strides::{Follower, Foresight, MOST_AHEAD_PAGES};
+use spillway_policy::strides::{Foresight, MOST_AHEAD_PAGES};
 
-use crate::fault::followed::{Followed, Foreseen};
+use crate::fault::followed::Foreseen;
 use crate::kernel::Kernel;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
+use crate::run::tape_log::TapeCounter;
 
 /// What a follower was told of pages: whether they were far, a bit each. It asks of those that it expected, and
 /// of those that it expects now.
@@ -48,16 +49,13 @@ impl<K: Kernel> Worker<K> {
         let foresight = self.at.settings.fetch.strides.over(self.lanes[store].can_post());
         let most = (self.at.max_block_pages - 1).min(MOST_AHEAD_PAGES);
         // A system call's pages are asked for by nobody in particular.
-        if foresight == Foresight::Off || self.faulting_thread == 0 || most == 0 {
+        if foresight == Foresight::Off || self.faulting_thread == 0 || most == 0 || self.engine.is_taping() {
             return Foreseen::default();
         }
         let index = self.engine.followers.place_of(self.faulting_thread);
         let place = &self.engine.followers.places[index];
         let Ok(mut followed) = place.followed.try_lock() else { return Foreseen::default() };
-        let is_new = followed.thread != self.faulting_thread;
-        if is_new {
-            *followed = Followed { thread: self.faulting_thread, follower: Follower::default() };
-        }
+        let is_new = followed.begin(self.faulting_thread);
         let mut told = Told::default();
         let used = followed.follower.fault(foresight, page_number, most, |page| {
             let is_far = self.is_far(page);
@@ -85,7 +83,16 @@ impl<K: Kernel> Worker<K> {
         }
         let comes = |page: &u64| followers.iter().any(|(follower, _)| follower == page);
         let bits = foreseen.pages().iter().enumerate().map(|(i, page)| u64::from(comes(page)) << i);
-        self.engine.followers.places[foreseen.place].came.store(bits.sum(), Ordering::Relaxed);
-        self.at.run.count(Counter::PagesForeseen, followers.len() as u64);
+        let place = &self.engine.followers.places[foreseen.place];
+        let came = if foreseen.is_by_tape { &place.came_by_tape } else { &place.came };
+        came.store(bits.sum(), Ordering::Relaxed);
+        let came_pages = followers.len() as u64;
+        match self.engine.deck().filter(|_| foreseen.is_by_tape) {
+            None => self.at.run.count(Counter::PagesForeseen, came_pages),
+            Some(deck) => {
+                deck.log.count(TapeCounter::PagesBrought, came_pages);
+                self.at.run.count(Counter::PagesByTape, came_pages);
+            }
+        }
     }
 }

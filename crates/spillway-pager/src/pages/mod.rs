@@ -13,6 +13,7 @@ pub mod block_notes;
 pub mod checksum;
 pub mod error;
 pub mod frames;
+pub mod origins;
 pub mod reserve;
 pub mod stages;
 pub mod table;

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use rustix::io::{Errno, Result};
 use spillway_core::fifo::Entry;
@@ -26,6 +26,7 @@ use crate::pages::reserve::Reserve;
 use crate::pages::stages::Stages;
 use crate::pages::table::PageTable;
 use crate::pages::whole_ranges::WholeRanges;
+use crate::process::deck::Deck;
 use crate::process::gate::{Gate, Pass};
 use crate::space::holds::Holds;
 use crate::space::outline::Outline;
@@ -111,6 +112,10 @@ pub struct Engine<K: Kernel> {
     pub read_streams: ReadStreams,
     /// Where threads are expected to fault next.
     pub followers: Followers,
+    /// A tape that is recorded or played.
+    deck: OnceLock<Deck>,
+    /// It is this process's, not its parent's.
+    is_taped: AtomicBool,
     /// Zeros that are ready to be moved.
     pub reserve: Reserve,
     /// Huge pages in which the next ranges of streams are made ready.
@@ -185,6 +190,8 @@ impl<K: Kernel> Engine<K> {
             use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
             read_streams: ReadStreams::new(config.cpus),
             followers: Followers::default(),
+            deck: OnceLock::new(),
+            is_taped: AtomicBool::new(false),
             reserve: Reserve::new(config.reserve_bytes, config.limit_pages)?,
             stages: Stages::new(config.huge_streams, K::HUGE_PAGES, config.limit_pages)?,
             whole: WholeRanges::new(K::HUGE_PAGES, config.limit_pages),
@@ -235,6 +242,8 @@ impl<K: Kernel> Engine<K> {
             use_scan: self.use_scan.for_child(),
             read_streams: ReadStreams::new(self.config.cpus),
             followers: Followers::default(),
+            deck: OnceLock::new(),
+            is_taped: AtomicBool::new(false),
             reserve: self.reserve.for_child()?,
             stages: self.stages.for_child()?,
             whole: self.whole.for_child()?,
@@ -286,6 +295,27 @@ impl<K: Kernel> Engine<K> {
     pub fn stop_recording(&self) {
         self.is_recorded.store(false, Ordering::Relaxed);
         self.replacement().stop_recording();
+    }
+
+    /// Records or plays a tape from now on. Before anything happens.
+    pub fn tape(&self, deck: Deck) {
+        let is_first = self.deck.set(deck).is_ok();
+        self.is_taped.store(is_first, Ordering::Relaxed);
+    }
+
+    /// A forked child is another program by now: it neither writes on its parent's tape nor follows it.
+    pub fn stop_taping(&self) {
+        self.is_taped.store(false, Ordering::Relaxed);
+    }
+
+    /// The tape that is recorded or played.
+    pub(crate) fn deck(&self) -> Option<&Deck> {
+        if self.is_taped.load(Ordering::Relaxed) { self.deck.get() } else { None }
+    }
+
+    /// Whether a tape is recorded.
+    pub(crate) fn is_taping(&self) -> bool {
+        self.deck().is_some_and(Deck::is_recording)
     }
 
     /// Writes an event down, where this process is recorded. The caller does not hold the queues' lock.

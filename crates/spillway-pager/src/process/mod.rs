@@ -3,12 +3,14 @@
 //! - [`engine`]: memory that a forked child inherits as it is;
 //! - [`attachment`]: what a child must make anew, descriptors and its place in the run among it;
 //! - [`worker`]: what one pager thread works with, its own ways to the stores included;
+//! - [`deck`]: a tape that is recorded or played;
 //! - [`in_flight`]: what it notes while a read is under way;
 //! - [`gate`]: stops all of it for the moment of a fork.
 //!
 //! This is the vocabulary of all that comes above: here is what there is, not what is done with it.
 
 pub mod attachment;
+pub mod deck;
 pub mod engine;
 pub mod gate;
 pub(crate) mod in_flight;

@@ -5,6 +5,7 @@
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
 //! - [`told_uses`]: what it tells processes of their own use;
+//! - [`tape_log`]: by which what was faulted on goes to the supervisor, for a tape;
 //! - [`trace_ring`]: by which a process's fault trace goes to the supervisor.
 //!
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
@@ -17,5 +18,6 @@ pub mod report;
 pub mod settings;
 pub mod state;
 pub mod supervisor;
+pub mod tape_log;
 pub mod told_uses;
 pub mod trace_ring;

@@ -35,7 +35,8 @@ pub struct Hello {
 
 /// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
 /// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it, the ring for
-/// a fault trace where the process is to write one.
+/// a fault trace where the process is to write one, the log of its tape, and the tape where it is to play
+/// one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The process's entry in the run's state.
@@ -48,6 +49,10 @@ pub struct Welcome {
     pub has_device: bool,
     /// Whether a descriptor of a [ring](crate::run::trace_ring) comes.
     pub has_trace_ring: bool,
+    /// Whether a descriptor of a [log](crate::run::tape_log) comes.
+    pub has_tape_log: bool,
+    /// Whether a descriptor of a tape comes.
+    pub has_tape: bool,
     /// Why the process cannot be managed, in place of everything else.
     pub refusal: Option<String>,
 }

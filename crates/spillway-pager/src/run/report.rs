@@ -79,6 +79,19 @@ pub struct Report {
     /// Of these, those that were used, for the thread's next fault came behind them where it was expected: a
     /// lower bound.
     pub pages_foreseen_used: u64,
+    /// Faults that fetched a page where a tape had it (`--tape`).
+    pub faults_on_tape: u64,
+    /// Of the pages fetched ahead, those that came because a tape had them.
+    pub pages_by_tape: u64,
+    /// Of these, those that were used, for the thread's next fault came behind them on the tape: a lower
+    /// bound.
+    pub pages_by_tape_used: u64,
+    /// Tapes that were recorded and kept.
+    pub tapes_recorded: u64,
+    /// Tapes that were played.
+    pub tapes_played: u64,
+    /// Of these, those that proved useless and were dropped.
+    pub tapes_dropped: u64,
     /// Reads that were under way while their fault made room.
     pub reads_posted: u64,
     /// Pages written to stores.
@@ -225,6 +238,12 @@ impl Report {
             pages_read_ahead: count(Counter::PagesReadAhead),
             pages_foreseen: count(Counter::PagesForeseen),
             pages_foreseen_used: count(Counter::PagesForeseenUsed),
+            faults_on_tape: count(Counter::FaultsOnTape),
+            pages_by_tape: count(Counter::PagesByTape),
+            pages_by_tape_used: count(Counter::PagesByTapeUsed),
+            tapes_recorded: count(Counter::TapesRecorded),
+            tapes_played: count(Counter::TapesPlayed),
+            tapes_dropped: count(Counter::TapesDropped),
             reads_posted: count(Counter::ReadsPosted),
             pages_evicted_in_place: count(Counter::PagesEvictedInPlace),
             pages_unmapped_by_reference: count(Counter::PagesUnmappedByReference),

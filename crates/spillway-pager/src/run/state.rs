@@ -24,7 +24,7 @@ pub const MAX_PROCESSES: usize = 1024;
 
 const MAGIC: u64 = 0x5350_494C_4C57_4101;
 const HEADER_WORDS: usize = 64;
-const COUNTERS: usize = 64;
+const COUNTERS: usize = 80;
 const PROCESS_WORDS: usize = 16;
 
 /// A counter of the statistics.
@@ -133,6 +133,18 @@ pub enum Counter {
     PagesForeseen,
     /// Of these, those behind which the thread's next fault came, as expected.
     PagesForeseenUsed,
+    /// Faults that fetched a page where a tape had it: see [`crate::fault::taped`].
+    FaultsOnTape,
+    /// Pages fetched ahead of their fault because a tape had them.
+    PagesByTape,
+    /// Of these, those behind which their thread's next fault came.
+    PagesByTapeUsed,
+    /// Tapes that were recorded, for the supervisor to count.
+    TapesRecorded,
+    /// Tapes that were played.
+    TapesPlayed,
+    /// Tapes that proved useless and were dropped.
+    TapesDropped,
     /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
     Blocks,
 }

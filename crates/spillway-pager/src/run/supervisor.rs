@@ -87,6 +87,29 @@ pub trait Recorder: Send {
     fn leave_out(&mut self);
 }
 
+/// What a program needs to record a tape, or to play one.
+pub struct TapeParts {
+    /// Where its recording goes, and its counts.
+    pub log: OwnedFd,
+    /// The tape that it plays: words that are sealed ([`spillway_sys::sealed_memory`]).
+    pub tape: Option<OwnedFd>,
+}
+
+/// Who keeps the tapes of programs.
+pub trait TapeKeeper: Send {
+    /// A program begins in a process of this number. `None` where nothing is to be done with a tape.
+    fn begin(&mut self, pid: u32) -> Option<TapeParts>;
+    /// It has ended, or goes on as another program. What came of its tape is counted in `run`.
+    fn end(&mut self, pid: u32, run: &RunState);
+}
+
+/// What a program gets of its own.
+#[derive(Default)]
+struct Parts {
+    trace_ring: Option<OwnedFd>,
+    tape: Option<TapeParts>,
+}
+
 /// Supervises one run, from its first process to its last.
 pub struct Supervisor {
     listener: OwnedFd,
@@ -107,6 +130,7 @@ pub struct Supervisor {
     orphans: Vec<(usize, Instant)>,
     lanes: Vec<Option<Box<dyn Lane>>>,
     recorder: Option<Box<dyn Recorder>>,
+    tapes: Option<Box<dyn TapeKeeper>>,
     teller: Teller,
 }
 
@@ -167,6 +191,7 @@ impl Supervisor {
             orphans: Vec::new(),
             lanes,
             recorder: None,
+            tapes: None,
             teller: Teller::default(),
         })
     }
@@ -180,6 +205,18 @@ impl Supervisor {
     /// Has programs that begin from now on write their fault traces.
     pub fn record(&mut self, recorder: Box<dyn Recorder>) {
         self.recorder = Some(recorder);
+    }
+
+    /// Has programs that begin from now on record tapes, and play them.
+    pub fn keep_tapes(&mut self, keeper: Box<dyn TapeKeeper>) {
+        self.tapes = Some(keeper);
+    }
+
+    /// Ends the tape of a program whose end may not have been heard of yet.
+    pub fn end_tape(&mut self, pid: u32) {
+        if let Some(tapes) = &mut self.tapes {
+            tapes.end(pid, &self.run);
+        }
     }
 
     /// What the processes share.
@@ -224,6 +261,9 @@ impl Supervisor {
             if ready[index + 2] && !self.hear(index) {
                 let connection = self.connections.swap_remove(index);
                 self.teller.forget(connection.pid);
+                if connection.entry.is_some() {
+                    self.end_tape(connection.pid);
+                }
                 self.dying.extend(connection.uffd.map(|uffd| (Instant::now(), uffd)));
                 if let Some(entry) = connection.entry {
                     self.reap(entry);
@@ -287,17 +327,18 @@ impl Supervisor {
             }
             Some(_) => {
                 let refusal = "its parent ended before it came, and it was given up".to_owned();
-                return self.send_welcome(index, 0, Some(refusal), None);
+                return self.send_welcome(index, 0, Some(refusal), &Parts::default());
             }
             None => self.run.claim_process(pid),
         };
         let Some(entry) = entry else {
             let refusal = "the run has as many processes as it can manage (1024)".to_owned();
-            return self.send_welcome(index, 0, Some(refusal), None);
+            return self.send_welcome(index, 0, Some(refusal), &Parts::default());
         };
         self.connections[index].entry = Some(entry);
-        let ring = self.begin_trace(forked.is_some());
-        self.send_welcome(index, entry, None, ring.as_ref())
+        let trace_ring = self.begin_trace(forked.is_some());
+        let tape = self.tapes.as_mut().filter(|_| forked.is_none()).and_then(|tapes| tapes.begin(pid));
+        self.send_welcome(index, entry, None, &Parts { trace_ring, tape })
     }
 
     /// The ring that a process is to write its fault trace into.
@@ -317,20 +358,24 @@ impl Supervisor {
         index: usize,
         entry: usize,
         refusal: Option<String>,
-        trace_ring: Option<&OwnedFd>,
+        parts: &Parts,
     ) -> Result<(), RendezvousError> {
         let message = Welcome {
             entry,
             settings: self.settings.clone(),
             store_has_fd: self.store_fds.iter().map(Option::is_some).collect(),
             has_device: self.device.is_some(),
-            has_trace_ring: trace_ring.is_some(),
+            has_trace_ring: parts.trace_ring.is_some(),
+            has_tape_log: parts.tape.is_some(),
+            has_tape: parts.tape.as_ref().is_some_and(|tape| tape.tape.is_some()),
             refusal,
         };
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.run_fd.as_fd())
             .chain(self.store_fds.iter().flatten().map(AsFd::as_fd))
             .chain(self.device.as_ref().map(AsFd::as_fd))
-            .chain(trace_ring.map(AsFd::as_fd))
+            .chain(parts.trace_ring.as_ref().map(AsFd::as_fd))
+            .chain(parts.tape.iter().map(|tape| tape.log.as_fd()))
+            .chain(parts.tape.iter().filter_map(|tape| tape.tape.as_ref().map(AsFd::as_fd)))
             .collect();
         rendezvous::send(&self.connections[index].socket, &message, &fds)
     }

@@ -4,7 +4,7 @@
 //!   [`place`] for whose node;
 //! - [`evictor`]: makes room ahead of need and reads ahead; [`ahead_of_need`], [`background`], [`density`]
 //!   and [`use_scan`] are its other work;
-//! - [`calls`], [`serve_calls`]: what hooks ask for, by page faults.
+//! - [`calls`], [`serve_calls`]: what hooks ask for, by page faults; [`births`]: what a tape is told of it.
 //!
 //! Invariants:
 //! - A pager thread takes no signal, uses no libc lock, and allocates from a heap that no hook sees.
@@ -13,6 +13,7 @@
 
 pub mod ahead_of_need;
 pub(crate) mod background;
+pub mod births;
 pub mod calls;
 pub(crate) mod density;
 pub mod evictor;

@@ -39,6 +39,7 @@ impl<K: Kernel> Worker<K> {
             K::sleep(WHILE_A_THREAD_FORKS);
             return TRY_AGAIN;
         };
+        self.note_births(&request);
         match request.operation {
             Operation::Map => usize::from(self.map_or_leave(a..a + b, c != 0)),
             Operation::Forget => self.forget(&(a..a + b), c != 0),

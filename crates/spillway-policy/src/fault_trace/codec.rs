@@ -4,9 +4,11 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 use thiserror::Error;
 
-use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served};
+use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served, Taped};
 use crate::dcm::Step;
 use crate::strides::{Foresight, MOST_AHEAD_PAGES};
+use crate::tape::Met;
+use crate::tape::window::MOST_ASKED_PAGES;
 
 const START: u8 = 0;
 const NEWCOMER: u8 = 1;
@@ -20,6 +22,7 @@ const BLOCK: u8 = 8;
 const LEFT: u8 = 9;
 const SCAN: u8 = 10;
 const FORESEEN: u8 = 16;
+const TAPED: u8 = 17;
 
 const QUEUES: [Queue; 3] = [Queue::Active, Queue::Proactive, Queue::Inactive];
 const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::Protected];
@@ -105,6 +108,20 @@ impl Encoder {
                 put_runs(&foreseen.far, bytes);
                 put(foreseen.asked.len() as u64, bytes);
                 foreseen.asked.iter().for_each(|&page_number| self.page(page_number, bytes));
+            }
+            Event::Taped(taped) => {
+                let (how, numbers) = match taped.met {
+                    Met::Next { used, passed, passed_far } => (0, [used, passed, passed_far]),
+                    Met::Elsewhere => (1, [0; 3]),
+                    Met::Nowhere => (2, [0; 3]),
+                };
+                bytes.extend([TAPED, taped.place, how | u8::from(taped.is_new) << 4]);
+                self.page(taped.page_number, bytes);
+                numbers.into_iter().for_each(|number| put(number, bytes));
+                put(taped.most, bytes);
+                put(taped.wanted, bytes);
+                put(taped.asked.len() as u64, bytes);
+                taped.asked.iter().for_each(|&page_number| self.page(page_number, bytes));
             }
             Event::Block(Block { cause, page_number, wanted_pages, came_pages }) => {
                 bytes.extend([BLOCK, place(&CAUSES, cause)]);
@@ -259,6 +276,7 @@ impl Source<'_> {
                 let asked = (0..count).map(|_| self.page()).collect::<Result<_, _>>()?;
                 Event::Foreseen(Foreseen { place, is_new, foresight, page_number, most, far, used, asked })
             }
+            TAPED => Event::Taped(self.taped()?),
             BLOCK => Event::Block(Block {
                 cause: self.one_of(&CAUSES)?,
                 page_number: self.page()?,
@@ -272,6 +290,17 @@ impl Source<'_> {
             SCAN => Event::Scan { page_number: self.page()?, found: self.runs()? },
             _ => return Err(Stop::Bad),
         })
+    }
+
+    fn taped(&mut self) -> Result<Taped, Stop> {
+        let (place, how) = (self.byte()?, self.byte()?);
+        let (is_new, page_number) = (flag(how >> 4)?, self.page()?);
+        let next = Met::Next { used: self.word()?, passed: self.word()?, passed_far: self.word()? };
+        let met = picked(&[next, Met::Elsewhere, Met::Nowhere], how & 15)?;
+        let (most, wanted) = (self.word()?, self.word()?);
+        let count = self.number(MOST_ASKED_PAGES as u64 + 1)?;
+        let asked = (0..count).map(|_| self.page()).collect::<Result<_, _>>()?;
+        Ok(Taped { place, is_new, page_number, met, most, wanted, asked })
     }
 
     fn byte(&mut self) -> Result<u8, Stop> {
@@ -379,8 +408,23 @@ mod tests {
                 Event::Foreseen(Foreseen { place, is_new, foresight, page_number, most, far, used, asked })
             },
         );
+        let met = prop_oneof![
+            (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(used, passed, passed_far)| Met::Next {
+                used,
+                passed,
+                passed_far
+            }),
+            Just(Met::Elsewhere),
+            Just(Met::Nowhere),
+        ];
+        let asked = prop::collection::vec(0..PAGE_LIMIT, 0..=MOST_ASKED_PAGES);
+        let taped = (any::<u8>(), any::<bool>(), 0..PAGE_LIMIT, met, any::<u64>(), any::<u64>(), asked)
+            .prop_map(|(place, is_new, page_number, met, most, wanted, asked)| {
+                Event::Taped(Taped { place, is_new, page_number, met, most, wanted, asked })
+            });
         prop_oneof![
             foreseen,
+            taped,
             (any::<usize>(), any::<u64>()).prop_map(header),
             queue().prop_map(Event::Newcomer),
             (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {

@@ -6,6 +6,7 @@ use spillway_core::page_word::Queue;
 
 use crate::dcm::{Config, Replacement, Step};
 use crate::strides::Foresight;
+use crate::tape::Met;
 
 /// What a replay needs to begin as the pager did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,6 +154,25 @@ pub struct Foreseen {
     pub asked: Vec<u64>,
 }
 
+/// A fault of a thread while a tape is played, and what comes along: [`crate::tape`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taped {
+    /// Who follows the thread.
+    pub place: u8,
+    /// They follow it from now on.
+    pub is_new: bool,
+    /// The page that faulted.
+    pub page_number: u64,
+    /// How it lies to the tape.
+    pub met: Met,
+    /// Pages that may be asked for.
+    pub most: u64,
+    /// Pages that are worth a fetch.
+    pub wanted: u64,
+    /// The pages that the tape has next and that are far: as many, or fewer.
+    pub asked: Vec<u64>,
+}
+
 /// How a page left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
@@ -206,6 +226,8 @@ pub enum Event {
     Fault(Fault),
     /// [`crate::strides::Follower::fault`] and its answer.
     Foreseen(Foreseen),
+    /// [`crate::tape::Window::fault`] and its answer.
+    Taped(Taped),
     /// Pages came, all for one reason.
     Block(Block),
     /// Pages that lie side by side left.

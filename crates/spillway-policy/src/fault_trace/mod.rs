@@ -13,6 +13,6 @@ mod replay;
 mod traced;
 
 pub use codec::{Decoder, Encoder, Malformed};
-pub use event::{Access, Block, Cause, Event, Fault, Foreseen, Header, Left, Runs, Served};
+pub use event::{Access, Block, Cause, Event, Fault, Foreseen, Header, Left, Runs, Served, Taped};
 pub use replay::{Difference, Replay};
 pub use traced::{Sink, Traced};

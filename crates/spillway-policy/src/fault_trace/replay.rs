@@ -6,9 +6,10 @@ use std::fmt::Debug;
 
 use thiserror::Error;
 
-use super::event::{Event, Foreseen, Runs};
+use super::event::{Event, Foreseen, Runs, Taped};
 use crate::dcm::Replacement;
 use crate::strides::Follower;
+use crate::tape::Window;
 
 /// Where a replay first gives another answer than the pager had.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub struct Difference {
 pub struct Replay {
     replacement: Option<Replacement>,
     followers: HashMap<u8, Follower>,
+    windows: HashMap<u8, Window>,
     events: u64,
     calls: u64,
 }
@@ -100,6 +102,7 @@ impl Replay {
                 self.same("how many entries there are", &kept.len(), &told.asked())?;
             }
             Event::Foreseen(foreseen) => self.foresee(foreseen)?,
+            Event::Taped(taped) => self.follow_tape(taped)?,
             Event::Start(_) | Event::Fault(_) | Event::Block(_) | Event::Left { .. } | Event::Scan { .. } => {
                 return Ok(());
             }
@@ -109,6 +112,9 @@ impl Replay {
     }
 
     fn foresee(&mut self, live: &Foreseen) -> Result<(), Difference> {
+        if live.is_new {
+            self.windows.remove(&live.place);
+        }
         let mut follower = self.followers.remove(&live.place).filter(|_| !live.is_new).unwrap_or_default();
         let most = usize::try_from(live.most).unwrap_or(usize::MAX);
         let told = told(&live.far);
@@ -117,6 +123,20 @@ impl Replay {
         self.same("how many foreseen pages were used", &live.used, &(used as u64))?;
         self.same("the pages that are foreseen", &live.asked.as_slice(), &follower.asked())?;
         self.followers.insert(live.place, follower);
+        Ok(())
+    }
+
+    fn follow_tape(&mut self, live: &Taped) -> Result<(), Difference> {
+        if live.is_new {
+            self.followers.remove(&live.place);
+        }
+        let mut window = self.windows.remove(&live.place).filter(|_| !live.is_new).unwrap_or_default();
+        let most = usize::try_from(live.most).unwrap_or(usize::MAX);
+        let wanted = window.fault(live.met, most);
+        self.same("how many pages of the tape are worth a fetch", &live.wanted, &(wanted as u64))?;
+        self.same("no more than these", &true, &(live.asked.len() <= wanted))?;
+        window.ask(live.asked.len());
+        self.windows.insert(live.place, window);
         Ok(())
     }
 

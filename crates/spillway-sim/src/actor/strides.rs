@@ -1,6 +1,8 @@
 //! Pages in strides: far from each other, backwards, or in rounds of distances.
 
 use super::Actor;
+use crate::config::TapeConfig;
+use crate::tape::{MAPPINGS, mapping_pages, place_at};
 use crate::world::with;
 
 /// Distances between pages, which come again and again.
@@ -9,8 +11,38 @@ const ROUNDS: [&[i64]; 7] = [&[2], &[3], &[-1], &[-5], &[3, 4], &[7, -3, 1], &[9
 const WALK_PAGES: u64 = 150;
 
 impl Actor {
-    /// Walks through memory up to the end of what it may use there.
+    /// Walks through memory, where it has a tape as that has it.
     pub(super) fn stride(&self) {
+        let is_taped = with(|world| world.config.tape != TapeConfig::None && !world.draws.one_in(4));
+        if is_taped { self.walk_as_ever() } else { self.walk_in_strides() }
+    }
+
+    /// Walks over the first mappings, in the order that all such walks have.
+    fn walk_as_ever(&self) {
+        let walk = with(|world| {
+            let pages = mapping_pages(&world.config);
+            let regions = &world.processes[self.process].program.regions;
+            let whole = regions.iter().filter(|region| region.pages.end - region.pages.start == pages);
+            let starts: Vec<u64> = whole.map(|region| region.pages.start).take(MAPPINGS).collect();
+            if starts.len() < MAPPINGS {
+                return None;
+            }
+            let percent = world.config.habits.write_percent;
+            let is_write = world.draws.below(100) < percent;
+            let from = world.draws.below(MAPPINGS as u64 * pages);
+            Some((starts, pages, from, world.draws.within(20..=2 * WALK_PAGES), is_write))
+        });
+        let Some((starts, pages, from, count, is_write)) = walk else { return };
+        for step in from..from + count {
+            let (mapping, within) = place_at(step, pages);
+            let page = starts[mapping] + within;
+            let Some(how) = self.use_of(page, is_write) else { continue };
+            self.use_one(page, how);
+        }
+    }
+
+    /// Walks up to the end of what it may use there.
+    fn walk_in_strides(&self) {
         let (start, round, count, is_write) = with(|world| {
             let percent = world.config.habits.write_percent;
             let is_write = world.draws.below(100) < percent;
