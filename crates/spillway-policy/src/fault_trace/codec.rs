@@ -4,9 +4,10 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 use thiserror::Error;
 
-use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served};
+use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served, ThreadCall};
 use crate::dcm::Step;
 use crate::strides::{Foresight, MOST_AHEAD_PAGES};
+use crate::thread_queues::Flushed;
 
 const START: u8 = 0;
 const NEWCOMER: u8 = 1;
@@ -20,6 +21,19 @@ const BLOCK: u8 = 8;
 const LEFT: u8 = 9;
 const SCAN: u8 = 10;
 const FORESEEN: u8 = 16;
+const THREAD: u8 = 17;
+
+// What a thread was asked.
+const OWN_NEWCOMER: u8 = 0;
+const OWN_RETURNER: u8 = 1;
+const COLLECT: u8 = 2;
+const FLUSH: u8 = 3;
+const ENQUEUE_INACTIVE: u8 = 4;
+const OWN_NEXT_INACTIVE: u8 = 5;
+const OWN_DROP_STALE: u8 = 6;
+const SOURCE: u8 = 7;
+/// Threads are numbered below this.
+const MOST_THREADS: u64 = 1 << 12;
 
 const QUEUES: [Queue; 3] = [Queue::Active, Queue::Proactive, Queue::Inactive];
 const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::Protected];
@@ -92,6 +106,11 @@ impl Encoder {
                 bytes.push(DROP_STALE);
                 put_runs(kept, bytes);
             }
+            Event::Thread { place, call } => {
+                bytes.push(THREAD);
+                put((*place).into(), bytes);
+                self.thread_call(call, bytes);
+            }
             Event::Fault(Fault { page_number, access, served }) => {
                 bytes.extend([FAULT, place(&SERVED, served) | place(&ACCESSES, access) << 4]);
                 self.page(*page_number, bytes);
@@ -121,6 +140,44 @@ impl Encoder {
                 bytes.push(SCAN);
                 self.page(*page_number, bytes);
                 put_runs(found, bytes);
+            }
+        }
+    }
+
+    fn thread_call(&mut self, call: &ThreadCall, bytes: &mut Vec<u8>) {
+        match call {
+            ThreadCall::Newcomer(queue) => bytes.extend([OWN_NEWCOMER, place(&QUEUES, queue)]),
+            ThreadCall::Returner { away_pages, local_pages, queue } => {
+                bytes.extend([OWN_RETURNER, place(&QUEUES, queue)]);
+                put(*away_pages, bytes);
+                put(*local_pages, bytes);
+            }
+            ThreadCall::Collect { queue, entry, is_full } => {
+                bytes.extend([COLLECT, place(&QUEUES, queue) | u8::from(*is_full) << 2]);
+                self.entry(*entry, bytes);
+            }
+            ThreadCall::Flush(Flushed { moved, is_full }) => {
+                bytes.extend([FLUSH, u8::from(*is_full)]);
+                put(*moved, bytes);
+            }
+            ThreadCall::EnqueueInactive { entry, is_full } => {
+                bytes.extend([ENQUEUE_INACTIVE, u8::from(*is_full)]);
+                self.entry(*entry, bytes);
+            }
+            ThreadCall::NextInactive(entry) => {
+                bytes.extend([OWN_NEXT_INACTIVE, u8::from(entry.is_some())]);
+                if let Some(entry) = entry {
+                    self.entry(*entry, bytes);
+                }
+            }
+            ThreadCall::DropStale(kept) => {
+                bytes.push(OWN_DROP_STALE);
+                put_runs(kept, bytes);
+            }
+            ThreadCall::Source { threads, first } => {
+                bytes.push(SOURCE);
+                put((*threads).into(), bytes);
+                put((*first).into(), bytes);
             }
         }
     }
@@ -245,6 +302,7 @@ impl Source<'_> {
                 Event::NextInactive(is_some.then(|| self.entry()).transpose()?)
             }
             DROP_STALE => Event::DropStale(self.runs()?),
+            THREAD => Event::Thread { place: self.thread()?, call: self.thread_call()? },
             FAULT => {
                 let byte = self.byte()?;
                 let (served, access) = (picked(&SERVED, byte & 15)?, picked(&ACCESSES, byte >> 4)?);
@@ -272,6 +330,41 @@ impl Source<'_> {
             SCAN => Event::Scan { page_number: self.page()?, found: self.runs()? },
             _ => return Err(Stop::Bad),
         })
+    }
+
+    fn thread_call(&mut self) -> Result<ThreadCall, Stop> {
+        Ok(match self.byte()? {
+            OWN_NEWCOMER => ThreadCall::Newcomer(self.one_of(&QUEUES)?),
+            OWN_RETURNER => {
+                let queue = self.one_of(&QUEUES)?;
+                ThreadCall::Returner { queue, away_pages: self.word()?, local_pages: self.word()? }
+            }
+            COLLECT => {
+                let byte = self.byte()?;
+                let queue = picked(&QUEUES, byte & 3)?;
+                let is_full = flag(byte >> 2)?;
+                ThreadCall::Collect { queue, is_full, entry: self.entry()? }
+            }
+            FLUSH => {
+                let is_full = flag(self.byte()?)?;
+                ThreadCall::Flush(Flushed { is_full, moved: self.word()? })
+            }
+            ENQUEUE_INACTIVE => {
+                let is_full = flag(self.byte()?)?;
+                ThreadCall::EnqueueInactive { is_full, entry: self.entry()? }
+            }
+            OWN_NEXT_INACTIVE => {
+                let is_some = flag(self.byte()?)?;
+                ThreadCall::NextInactive(is_some.then(|| self.entry()).transpose()?)
+            }
+            OWN_DROP_STALE => ThreadCall::DropStale(self.runs()?),
+            SOURCE => ThreadCall::Source { threads: self.thread()?, first: self.thread()? },
+            _ => return Err(Stop::Bad),
+        })
+    }
+
+    fn thread(&mut self) -> Result<u16, Stop> {
+        Ok(self.number(MOST_THREADS)? as u16)
     }
 
     fn byte(&mut self) -> Result<u8, Stop> {
@@ -379,8 +472,27 @@ mod tests {
                 Event::Foreseen(Foreseen { place, is_new, foresight, page_number, most, far, used, asked })
             },
         );
+        let call = prop_oneof![
+            queue().prop_map(ThreadCall::Newcomer),
+            (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {
+                ThreadCall::Returner { away_pages, local_pages, queue }
+            }),
+            (queue(), entries(), any::<bool>()).prop_map(|(queue, entry, is_full)| ThreadCall::Collect {
+                queue,
+                entry,
+                is_full
+            }),
+            (any::<u64>(), any::<bool>())
+                .prop_map(|(moved, is_full)| ThreadCall::Flush(Flushed { moved, is_full })),
+            (entries(), any::<bool>())
+                .prop_map(|(entry, is_full)| ThreadCall::EnqueueInactive { entry, is_full }),
+            prop::option::of(entries()).prop_map(ThreadCall::NextInactive),
+            runs().prop_map(ThreadCall::DropStale),
+            (0_u16..4096, 0_u16..4096).prop_map(|(threads, first)| ThreadCall::Source { threads, first }),
+        ];
         prop_oneof![
             foreseen,
+            (0_u16..4096, call).prop_map(|(place, call)| Event::Thread { place, call }),
             (any::<usize>(), any::<u64>()).prop_map(header),
             queue().prop_map(Event::Newcomer),
             (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {
