@@ -299,6 +299,15 @@ impl Replacement {
         self.inactive.retain(&mut self.pool, |entry| is_current(entry, Queue::Inactive));
     }
 
+    /// Calls `visit` with every entry and its queue.
+    pub fn for_each(&mut self, mut visit: impl FnMut(Queue, Entry)) {
+        self.for_each_mapped(|entry| visit(Queue::Active, entry));
+        self.inactive.retain(&mut self.pool, |entry| {
+            visit(Queue::Inactive, entry);
+            true
+        });
+    }
+
     /// Calls `visit` with every entry of the mapped pages, oldest first in each queue.
     pub fn for_each_mapped(&mut self, mut visit: impl FnMut(Entry)) {
         self.window.retain(|entry| {

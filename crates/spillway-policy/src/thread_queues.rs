@@ -108,6 +108,11 @@ impl ThreadQueues {
         self.buffer.iter().copied()
     }
 
+    /// Drops what waits in the buffer.
+    pub fn forget_buffered(&mut self) {
+        self.buffer.clear();
+    }
+
     /// Moves what the buffer holds to the tails of the shared queues, in the order in which it came.
     pub fn flush(&mut self, shared: &mut Replacement) -> Flushed {
         let mut moved = 0;

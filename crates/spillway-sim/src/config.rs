@@ -122,6 +122,10 @@ pub struct Config {
     pub block: BlockConfig,
     /// Share of the limit in the inactive queue, in percent.
     pub inactive_percent: u64,
+    /// Pages of each pager thread's buffer before the shared queues.
+    pub thread_buffer_pages: u32,
+    /// Each pager thread has an inactive queue of its own.
+    pub thread_inactive: bool,
     /// Share of the limit within which a page that comes back is proactive, in percent.
     pub return_percent: u64,
     /// Of so many of the oldest pages those leave first that lie together.
@@ -230,6 +234,8 @@ impl Config {
             block: BlockConfig::draw(draws, seed),
             inactive_percent: draws.pick(&[0, 0, 5, 20, 40]),
             return_percent: draws.pick(&[0, 25, 25]),
+            thread_buffer_pages: if seed % 4 == 3 { [4, 16, 64][(seed / 4 % 3) as usize] } else { 0 },
+            thread_inactive: seed % 3 == 1,
             victim_window_pages: draws.pick(&[0, 64, 256]),
             reserve_pages: draws.pick(&[0, 128, 1024]),
             overlap: !seed.is_multiple_of(5),

@@ -78,5 +78,14 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("touched-page-stays-inactive", "a touched inactive page is still written back and freed"),
     mistake("unmapped-page-taken-for-clean", "an unmapped page counts as unchanged because it has a slot"),
     mistake("whole-range-not-queued", "a range that came as a huge page never leaves again"),
+    mistake("buffered-page-queued-too", "a page in a thread's buffer is in a shared queue as well"),
+    mistake("buffers-passed-by", "an eviction that finds the shared queues empty looks into no buffer"),
+    mistake(
+        "buffers-forgotten-after-fork",
+        "what waits in buffers at a fork never leaves the child's memory",
+    ),
+    mistake("inactive-of-others-passed-by", "a thread writes back what it has unmapped itself, and no more"),
+    mistake("cancelled-frame-freed-twice", "the frame of a write-back that was cancelled is freed twice"),
+    mistake("later-write-back-taken-for-own", "a cancelled write-back ends the one that has followed it"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

@@ -160,6 +160,11 @@ impl Traced {
         self.replacement.peek_inactive()
     }
 
+    /// [`Replacement::for_each`], which changes no choice.
+    pub fn for_each(&mut self, visit: impl FnMut(Queue, Entry)) {
+        self.replacement.for_each(visit);
+    }
+
     /// [`Replacement::for_each_mapped`], which changes no choice.
     pub fn for_each_mapped(&mut self, visit: impl FnMut(Entry)) {
         self.replacement.for_each_mapped(visit);
