@@ -299,6 +299,12 @@ impl Replacement {
         self.inactive.retain(&mut self.pool, |entry| is_current(entry, Queue::Inactive));
     }
 
+    /// Entries of mapped pages, stale ones included.
+    #[must_use]
+    pub fn mapped_len(&self) -> usize {
+        self.active.len() + self.proactive.len() + self.window.len()
+    }
+
     /// Calls `visit` with every entry and its queue.
     pub fn for_each(&mut self, mut visit: impl FnMut(Queue, Entry)) {
         self.for_each_mapped(|entry| visit(Queue::Active, entry));

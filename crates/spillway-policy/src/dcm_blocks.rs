@@ -220,22 +220,23 @@ impl Dcm {
         self.queues.drop_stale(|entry, queue| Self::is_current(pages, entry, queue));
     }
 
-    /// Moves a thread's buffer to the shared queues. Returns how many blocks that were.
-    fn flush(&mut self, thread: usize) -> u64 {
-        let flushed = self.threads[thread].flush(&mut self.queues);
-        if !flushed.is_full {
-            return flushed.moved;
+    /// Moves a thread's buffer to the shared queues.
+    fn flush(&mut self, thread: usize) {
+        if self.threads[thread].flush(&mut self.queues).is_full {
+            self.drop_stale();
+            self.threads[thread].flush(&mut self.queues);
         }
-        self.drop_stale();
-        flushed.moved + self.threads[thread].flush(&mut self.queues).moved
     }
 
-    /// The next step down for a mapped block. Where the shared queues are empty all buffers move there.
+    /// The next step down for a mapped block. Where the shared queues are empty all buffers move there, the
+    /// thread's own last: what it has just fetched is to be the last to go.
     fn next_mapped(&mut self) -> Option<Step> {
-        self.queues.next_mapped(|_| use_history::UNKNOWN).or_else(|| {
-            let moved: u64 = (0..self.threads.len()).map(|thread| self.flush(thread)).sum();
-            if moved == 0 { None } else { self.queues.next_mapped(|_| use_history::UNKNOWN) }
-        })
+        if self.queues.mapped_len() == 0 {
+            for thread in (self.thread + 1..self.threads.len()).chain(0..=self.thread) {
+                self.flush(thread);
+            }
+        }
+        self.queues.next_mapped(|_| use_history::UNKNOWN)
     }
 
     /// The next block to write back: of the thread's own sub-queue first.
@@ -302,7 +303,6 @@ impl Dcm {
     /// Moves mapped blocks down until the inactive queue holds as many pages as it should.
     fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
-        self.flush(self.thread);
         while self.inactive_pages <= target {
             match self.next_mapped() {
                 None => return,

@@ -94,7 +94,7 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn take_victims(&mut self, wanted: usize) -> Vec<(u64, PageInfo)> {
         let mut victims = Vec::with_capacity(wanted);
         let mut replacement = self.engine.replacement();
-        self.flush_own(&mut replacement);
+        self.flush_before_draw(&mut replacement, wanted);
         let mut busy = Vec::new();
         let uses_are_told = self.uses_are_told();
         let rank = |page_number| if uses_are_told { self.rank(page_number) } else { use_history::UNKNOWN };

@@ -2,8 +2,8 @@
 //! own of them where `[replacement]` gives it something (section 3.4; [`super::own_queues`]), else straight.
 //!
 //! - *Buffers* move to the shared queues where they are full, and where their thread draws victims anyway.
-//!   Where that finds too little, or what it found did not go, all threads' buffers move: what can leave is
-//!   always found.
+//!   Where there is too little to draw from, or what was drawn did not go, all threads' buffers move: what can
+//!   leave is always found. The thread's own moves last: what it has just brought in is the last to go.
 //! - *Sub-queues*: a thread writes back from its own. Where that has too little it goes round.
 //!
 //! A fault trace tells of each of these in the order in which they happened: while one is written, a thread
@@ -76,12 +76,23 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
+    /// Before victims are drawn: moves what waits in this thread's buffer to the shared queues, and first what
+    /// waits in all others where there is too little in them.
+    pub(crate) fn flush_before_draw(&self, shared: &mut Traced, wanted: usize) {
+        if shared.mapped_len() < wanted {
+            self.flush_all(shared);
+        } else {
+            self.flush_own(shared);
+        }
+    }
+
     /// Moves what waits in all threads' buffers to the shared queues. Returns how many pages that were.
     pub(crate) fn flush_all(&self, shared: &mut Traced) -> u64 {
         if !self.engine.own_queues.has_buffers || planted!(K, "buffers-passed-by") {
             return 0;
         }
-        (0..self.engine.own_queues.count()).map(|place| self.flush(place, shared)).sum()
+        let places = (self.place + 1..self.engine.own_queues.count()).chain(0..=self.place);
+        places.map(|place| self.flush(place, shared)).sum()
     }
 
     fn flush(&self, place: u16, shared: &mut Traced) -> u64 {

@@ -154,6 +154,12 @@ impl Traced {
         self.replacement.inactive_len()
     }
 
+    /// [`Replacement::mapped_len`], which changes no choice.
+    #[must_use]
+    pub fn mapped_len(&self) -> usize {
+        self.replacement.mapped_len()
+    }
+
     /// [`Replacement::peek_inactive`], which changes no choice.
     #[must_use]
     pub fn peek_inactive(&self) -> Option<Entry> {
