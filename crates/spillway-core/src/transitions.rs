@@ -268,4 +268,109 @@ mod races {
             assert_eq!(page.access(None), 1);
         });
     }
+
+    /// A page, and two write-backs with a frame and a slot each.
+    #[derive(Default)]
+    struct TwoWriters {
+        word: AtomicU64,
+        mapped: Mutex<Option<u32>>,
+        frames: [Mutex<Option<u32>>; 2],
+        slots: [Mutex<Option<u32>>; 2],
+    }
+
+    impl TwoWriters {
+        fn lock(&self) -> PageInfo {
+            loop {
+                match PageWord(&self.word).try_lock() {
+                    Some(info) => return info,
+                    None => loom::thread::yield_now(),
+                }
+            }
+        }
+
+        fn unlock(&self, info: PageInfo) {
+            let _ = PageWord(&self.word).unlock(info);
+        }
+
+        /// Maps the page wherever it is, and returns what it holds.
+        fn touch(&self) -> u32 {
+            let info = self.lock();
+            let (contents, next) = match service(info) {
+                Service::Remap(frame) => {
+                    (self.frames[frame as usize].lock().unwrap().take(), re_referenced(info))
+                }
+                Service::CopyBack(frame) => {
+                    (*self.frames[frame as usize].lock().unwrap(), re_referenced(info))
+                }
+                Service::Fetch(slot) => {
+                    (*self.slots[slot as usize].lock().unwrap(), fetched(info, slot, Queue::Active, None))
+                }
+                Service::LetRetry => (*self.mapped.lock().unwrap(), info),
+                other => panic!("{other:?}"),
+            };
+            *self.mapped.lock().unwrap() = contents;
+            self.unlock(next);
+            contents.unwrap()
+        }
+
+        fn unmap(&self, frame: u32) {
+            let info = self.lock();
+            let contents = self.mapped.lock().unwrap().take();
+            *self.frames[frame as usize].lock().unwrap() = contents;
+            self.unlock(unmapped(info.without_slot(), frame, Epoch::MIN));
+        }
+
+        /// From a frame into the slot of that number; not at all if it is cancelled before.
+        fn write_back(&self, frame: u32) {
+            let written = PageWord(&self.word).peek().state == PageState::Writeback { frame };
+            if written {
+                let contents = *self.frames[frame as usize].lock().unwrap();
+                assert!(contents.is_some(), "the frame was taken from under its write-back");
+                *self.slots[frame as usize].lock().unwrap() = contents;
+            }
+            let (info, finish) = finish_writeback(self.lock(), frame, Some(frame), 0);
+            assert!(written || finish == Finish::Cancelled, "a link that was cut is whole again");
+            if finish == Finish::Cancelled {
+                *self.slots[frame as usize].lock().unwrap() = None;
+            }
+            let freed = self.frames[frame as usize].lock().unwrap().take();
+            assert!(freed.is_some(), "freed twice");
+            self.unlock(info);
+        }
+
+        fn begin_write_back(&self, frame: u32) {
+            let info = self.lock();
+            assert!(matches!(info.state, PageState::Inactive { frame: in_frame, .. } if in_frame == frame));
+            self.unlock(PageInfo { state: PageState::Writeback { frame }, ..info });
+        }
+    }
+
+    /// dcm's Fig. 8: one write-back is cancelled by a touch, and the page leaves again, by another thread,
+    /// before the first looks at its descriptor.
+    #[test]
+    fn loom_a_cancelled_write_back_leaves_the_next_alone() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let page = Arc::new(TwoWriters::default());
+            page.unlock(first_touched(page.lock(), Queue::Active));
+            *page.mapped.lock().unwrap() = Some(1);
+            page.unmap(0);
+            page.begin_write_back(0);
+            let first = loom::thread::spawn({
+                let page = Arc::clone(&page);
+                move || page.write_back(0)
+            });
+            assert_eq!(page.touch(), 1);
+            page.unmap(1);
+            page.begin_write_back(1);
+            page.write_back(1);
+            first.join().unwrap();
+            assert_eq!(page.lock().state, PageState::Far { slot: 1, left: 0 });
+            let kept = [*page.slots[0].lock().unwrap(), *page.slots[1].lock().unwrap()];
+            // The first may have been stored before the touch; its slot is the page's no more.
+            assert_eq!(kept[1], Some(1));
+            assert!(page.frames.iter().all(|frame| frame.lock().unwrap().is_none()));
+        });
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Taken from "Disaggregated Cloud Memory with Elastic Block Management", section 3.2 and Fig. 4: the queues,
 //! the random promotion (epsilon = 0.1), promotion on a touch in Inactive or Writeback. The paper does not
-//! give the sizes of the queues; they are in [`Config`]. Its per-vCPU buffers (3.4) are left to a later step.
+//! give the sizes of the queues; they are in [`Config`]. What each thread has of its own of them (3.4) is in
+//! [`crate::thread_queues`].
 
 use std::cell::Cell;
 
@@ -11,6 +12,7 @@ use spillway_core::fifo::{Entry, Fifo, Pool, PoolFull};
 use spillway_core::page_word::Queue;
 use thiserror::Error;
 
+use crate::newcomers::Newcomers;
 use crate::use_history;
 use crate::victims::VictimWindow;
 
@@ -37,7 +39,15 @@ pub struct Config {
     /// What a page counts for that came too lately for scans to tell, on their scale
     /// ([`crate::use_history`]).
     pub newcomer_rank: u8,
+    /// Pages that wait in a buffer of the thread that brought them in, before they move to the shared queues
+    /// together (3.4, [`crate::thread_queues`]); at 0 each goes to the shared queues by itself.
+    pub thread_buffer_pages: u32,
+    /// Each thread has an inactive sub-queue of its own (3.4); otherwise there is one for all.
+    pub thread_inactive: bool,
 }
+
+/// Pages of a thread's buffer at most.
+const MOST_BUFFER_PAGES: u32 = 1024;
 
 /// A setting of the replacement is out of its range.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -61,6 +71,8 @@ impl Config {
             return_share,
             scan_share,
             newcomer_rank,
+            thread_buffer_pages,
+            thread_inactive: _,
         } = *self;
         let settings = [
             ("random_promotion", random_promotion, 1.0),
@@ -69,6 +81,7 @@ impl Config {
             ("return_share", return_share, 1.0),
             ("scan_share", scan_share, 1.0),
             ("newcomer_rank", newcomer_rank.into(), use_history::HIGHEST.into()),
+            ("thread_buffer_pages", thread_buffer_pages.into(), MOST_BUFFER_PAGES.into()),
         ];
         let wrong = settings.into_iter().find(|(_, value, most)| !(0.0..=*most).contains(value));
         wrong.map_or(Ok(()), |(name, value, most)| Err(OutOfRange { name, value, most }))
@@ -90,6 +103,8 @@ impl Default for Config {
             return_share: 0.25,
             scan_share: 0.125,
             newcomer_rank: 3,
+            thread_buffer_pages: 0,
+            thread_inactive: false,
         }
     }
 }
@@ -114,7 +129,7 @@ pub struct Replacement {
     proactive: Fifo,
     inactive: Fifo,
     window: VictimWindow,
-    random: u64,
+    newcomers: Newcomers,
     kept_in_use: u64,
     /// Scans have told of some page whether it is in use.
     knows_uses: bool,
@@ -137,7 +152,7 @@ impl Replacement {
             proactive,
             inactive,
             window,
-            random: seed | 1,
+            newcomers: Newcomers::new(&config, seed),
             kept_in_use: 0,
             knows_uses: false,
             turn: 0,
@@ -150,24 +165,14 @@ impl Replacement {
         Self { window: VictimWindow::new(pages), ..self }
     }
 
-    /// The queue in which a page that was fetched or first touched begins.
+    /// As [`Newcomers::queue_of_newcomer`].
     pub fn queue_of_newcomer(&mut self) -> Queue {
-        // xorshift64*: a few instructions, and good enough for a coin.
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        let draw = (self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64;
-        if draw < self.config.random_promotion { Queue::Proactive } else { Queue::Active }
+        self.newcomers.queue_of_newcomer()
     }
 
-    /// The queue in which a page begins that comes back after `away_pages` others have left, under a limit of
-    /// `local_pages`.
+    /// As [`Newcomers::queue_of_returner`].
     pub fn queue_of_returner(&mut self, away_pages: u64, local_pages: u64) -> Queue {
-        if (away_pages as f64) < local_pages as f64 * self.config.return_share {
-            Queue::Proactive
-        } else {
-            self.queue_of_newcomer()
-        }
+        self.newcomers.queue_of_returner(away_pages, local_pages)
     }
 
     /// Puts a page at the tail of a queue.
@@ -292,6 +297,21 @@ impl Replacement {
         self.active.retain(&mut self.pool, |entry| is_current(entry, Queue::Active));
         self.proactive.retain(&mut self.pool, |entry| is_current(entry, Queue::Proactive));
         self.inactive.retain(&mut self.pool, |entry| is_current(entry, Queue::Inactive));
+    }
+
+    /// Entries of mapped pages, stale ones included.
+    #[must_use]
+    pub fn mapped_len(&self) -> usize {
+        self.active.len() + self.proactive.len() + self.window.len()
+    }
+
+    /// Calls `visit` with every entry and its queue.
+    pub fn for_each(&mut self, mut visit: impl FnMut(Queue, Entry)) {
+        self.for_each_mapped(|entry| visit(Queue::Active, entry));
+        self.inactive.retain(&mut self.pool, |entry| {
+            visit(Queue::Inactive, entry);
+            true
+        });
     }
 
     /// Calls `visit` with every entry of the mapped pages, oldest first in each queue.

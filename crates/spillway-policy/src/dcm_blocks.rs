@@ -6,9 +6,11 @@
 //! eviction to single pages when no more than half were referenced (4.2, Algorithm 2; [`crate::blocks`]);
 //! static blocks of 4 to 64 KiB (4.1).
 //!
-//! Left out: per-vCPU buffers, per-vCPU inactive queues and lockless descriptors (3.4) are about contention
-//! between processors, which a machine of this seam does not show to a policy. A block in Writeback is
-//! NotLocal at once here.
+//! What each thread has of its own of the queues (3.4, [`crate::thread_queues`]) is there where the settings
+//! ask for it. What it is for, contention between processors, a machine of this seam does not show to a
+//! policy; what it does to the order of blocks, it does. Not all calls of the seam say which thread they are
+//! for: a first touch counts as that of the thread that stopped last. Left out: lockless descriptors (3.4). A
+//! block in Writeback is NotLocal at once here.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
@@ -23,6 +25,7 @@ use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{AccessModel, Fault, FaultKind, Policy};
+use crate::thread_queues::ThreadQueues;
 use crate::use_history;
 
 /// The size of blocks.
@@ -73,6 +76,10 @@ pub struct Config {
     pub proactive_share: f64,
     /// Share of local memory that lies in the inactive queue.
     pub inactive_share: f64,
+    /// Blocks that wait in a buffer of the thread that brought them in; 0 for none (3.4).
+    pub thread_buffer_pages: u32,
+    /// Each thread has an inactive sub-queue of its own (3.4).
+    pub thread_inactive: bool,
 }
 
 impl Default for Config {
@@ -83,9 +90,14 @@ impl Default for Config {
             random_promotion: queues.random_promotion,
             proactive_share: queues.proactive_share,
             inactive_share: queues.inactive_share,
+            thread_buffer_pages: queues.thread_buffer_pages,
+            thread_inactive: queues.thread_inactive,
         }
     }
 }
+
+/// More threads share what is the last one's.
+const MOST_THREADS: usize = 1024;
 
 /// A queue's entry keeps so many bits of a generation.
 const GENERATION_MASK: u8 = 0x7F;
@@ -106,6 +118,10 @@ pub struct Dcm {
     blocks: Blocks<Vec<AtomicU8>>,
     pages: Vec<Page>,
     queues: Replacement,
+    /// What each thread has of its own of them.
+    threads: Vec<ThreadQueues>,
+    /// The thread that stopped last, as a place among them.
+    thread: usize,
     /// Pages of the blocks in the inactive queue.
     inactive_pages: usize,
 }
@@ -118,18 +134,31 @@ impl Registered for Dcm {
             seed,
             blocks: Blocks::new(0, 0, 0),
             pages: Vec::new(),
-            queues: Self::queues(config, 0, seed),
+            queues: Replacement::new(Self::shares(config), 0, seed),
+            threads: Vec::new(),
+            thread: 0,
             inactive_pages: 0,
         }
     }
 }
 
 impl Dcm {
-    fn queues(config: Config, local_pages: u32, seed: u64) -> Replacement {
+    fn shares(config: Config) -> dcm::Config {
         let Config { random_promotion, proactive_share, inactive_share, .. } = config;
-        let shares = dcm::Config { return_share: 0.0, scan_share: 0.0, ..dcm::Config::default() };
-        let config = dcm::Config { random_promotion, proactive_share, inactive_share, ..shares };
-        Replacement::new(config, local_pages as usize, seed)
+        let Config { thread_buffer_pages, thread_inactive, .. } = config;
+        let others = dcm::Config { return_share: 0.0, scan_share: 0.0, ..dcm::Config::default() };
+        let shares = dcm::Config { random_promotion, proactive_share, inactive_share, ..others };
+        dcm::Config { thread_buffer_pages, thread_inactive, ..shares }
+    }
+
+    /// From now on a thread is at work.
+    fn work_for(&mut self, task: u32, machine: &dyn TieredMachine) {
+        self.thread = (task as usize).min(MOST_THREADS - 1);
+        let (config, local_pages) = (Self::shares(self.config), machine.capacity_pages(Tier::Local) as usize);
+        while self.threads.len() <= self.thread {
+            let place = self.threads.len();
+            self.threads.push(ThreadQueues::new(&config, local_pages, self.seed, place));
+        }
     }
 
     /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
@@ -168,12 +197,56 @@ impl Dcm {
         let page = &mut self.pages[head as usize];
         page.queue = Some(queue);
         let entry = Entry { page_number: u64::from(head), generation: page.generation };
-        if self.queues.enqueue(queue, entry).is_err() {
-            let pages = &self.pages;
-            self.queues.drop_stale(|entry, queue| Self::is_current(pages, entry, queue));
-            // There is room for every local page once stale entries are gone.
-            let _ = self.queues.enqueue(queue, entry);
+        let own = &mut self.threads[self.thread];
+        if queue == Queue::Inactive && self.config.thread_inactive {
+            if own.enqueue_inactive(entry).is_err() {
+                let pages = &self.pages;
+                own.drop_stale(|entry| Self::is_current(pages, entry, Queue::Inactive));
+                // As below.
+                let _ = own.enqueue_inactive(entry);
+            }
+        } else if queue == Queue::Inactive || own.collect(queue, entry).is_err() {
+            self.flush(self.thread);
+            if self.queues.enqueue(queue, entry).is_err() {
+                self.drop_stale();
+                // There is room for every local page once stale entries are gone.
+                let _ = self.queues.enqueue(queue, entry);
+            }
         }
+    }
+
+    fn drop_stale(&mut self) {
+        let pages = &self.pages;
+        self.queues.drop_stale(|entry, queue| Self::is_current(pages, entry, queue));
+    }
+
+    /// Moves a thread's buffer to the shared queues.
+    fn flush(&mut self, thread: usize) {
+        if self.threads[thread].flush(&mut self.queues).is_full {
+            self.drop_stale();
+            self.threads[thread].flush(&mut self.queues);
+        }
+    }
+
+    /// The next step down for a mapped block. Where the shared queues are empty all buffers move there, the
+    /// thread's own last: what it has just fetched is to be the last to go.
+    fn next_mapped(&mut self) -> Option<Step> {
+        if self.queues.mapped_len() == 0 {
+            for thread in (self.thread + 1..self.threads.len()).chain(0..=self.thread) {
+                self.flush(thread);
+            }
+        }
+        self.queues.next_mapped(|_| use_history::UNKNOWN)
+    }
+
+    /// The next block to write back: of the thread's own sub-queue first.
+    fn next_inactive(&mut self) -> Option<Entry> {
+        if !self.config.thread_inactive {
+            return self.queues.next_inactive();
+        }
+        let count = self.threads.len();
+        let first = self.threads[self.thread].next_source(self.thread, count);
+        (first..count).chain(0..first).find_map(|thread| self.threads[thread].next_inactive())
     }
 
     /// The block's local pages.
@@ -184,7 +257,10 @@ impl Dcm {
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
     fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
         let head = self.head(page);
-        let queue = self.queues.queue_of_newcomer();
+        let queue = match self.config.thread_buffer_pages {
+            0 => self.queues.queue_of_newcomer(),
+            _ => self.threads[self.thread].queue_of_newcomer(),
+        };
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
         let mapped = |queue| matches!(queue, Some(Queue::Active | Queue::Proactive));
         let buddy_mapped = |pages: &[Page], buddy: PageIndex| mapped(pages[buddy as usize].queue);
@@ -228,7 +304,7 @@ impl Dcm {
     fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
-            match self.queues.next_mapped(|_| use_history::UNKNOWN) {
+            match self.next_mapped() {
                 None => return,
                 Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, Queue::Proactive) => {
                     self.enqueue(entry.page_number as u32, Queue::Active);
@@ -245,7 +321,7 @@ impl Dcm {
     fn reclaim(&mut self, machine: &mut dyn TieredMachine, pages: u32) {
         while machine.free_pages(Tier::Local) < pages {
             self.balance(machine);
-            let Some(entry) = self.queues.next_inactive() else { return };
+            let Some(entry) = self.next_inactive() else { return };
             if Self::is_current(&self.pages, entry, Queue::Inactive) {
                 self.evict(machine, entry.page_number as u32);
             }
@@ -290,7 +366,10 @@ impl Policy for Dcm {
         self.blocks = Blocks::new(machine.page_count(), order, max_order);
         let page = Page { queue: None, referenced: false, generation: 0 };
         self.pages = vec![page; machine.page_count() as usize];
-        self.queues = Self::queues(self.config, machine.capacity_pages(Tier::Local), self.seed);
+        let local_pages = machine.capacity_pages(Tier::Local) as usize;
+        self.queues = Replacement::new(Self::shares(self.config), local_pages, self.seed);
+        self.threads.clear();
+        self.work_for(0, machine);
     }
 
     fn place(&mut self, _page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
@@ -305,6 +384,7 @@ impl Policy for Dcm {
     }
 
     fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
+        self.work_for(fault.task, machine);
         if fault.kind != FaultKind::Missing {
             return self.rescue(machine, fault.page);
         }
@@ -353,6 +433,33 @@ mod tests {
                 assert_eq!(machine.tier_of(page), Some(Tier::Local), "{blocks:?}");
                 assert!(machine.pages_in(Tier::Local).len() <= local as usize);
             }
+        }
+    }
+
+    /// Section 3.4: buffers that could hold all of local memory, and inactive blocks of threads that rest.
+    #[test]
+    fn threads_find_what_waits_with_others() {
+        for (blocks, local) in [(BlockSize::Elastic, 64), (BlockSize::Pages1, 12), (BlockSize::Pages4, 25)] {
+            let queues = Config { inactive_share: 0.25, ..Config::default() };
+            let config = Config { blocks, thread_buffer_pages: 16, thread_inactive: true, ..queues };
+            let mut policy = Dcm::build(config, 1, &Knowledge::default());
+            let mut machine = TestMachine::new(256, local);
+            policy.start(&mut machine);
+            machine.touch(&mut policy, 0..256);
+            let mut random = 1_u64;
+            let mut buffered = 0;
+            for turn in 0..4000 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (page, task) = ((random >> 33) as u32 % 256, (random >> 50) as u32 % 4);
+                // One thread works while the others rest, then all do.
+                let task = if turn / 500 % 2 == 0 { turn / 1000 } else { task };
+                machine.run_as(&mut policy, page, task);
+                assert_eq!(machine.tier_of(page), Some(Tier::Local), "{blocks:?}");
+                assert!(machine.pages_in(Tier::Local).len() <= local as usize);
+                buffered = buffered.max(policy.threads.iter().map(ThreadQueues::buffered).sum());
+            }
+            assert!(policy.threads.len() == 4 && buffered > 2, "{buffered} at most were in buffers");
         }
     }
 

@@ -103,6 +103,11 @@ impl TestMachine {
 
     /// The program accesses a page, with the fault that it meets, if any. Whether it met one.
     pub fn run(&mut self, policy: &mut dyn Policy, page: PageIndex) -> bool {
+        self.run_as(policy, page, 0)
+    }
+
+    /// As [`Self::run`], by the thread of number `task`.
+    pub fn run_as(&mut self, policy: &mut dyn Policy, page: PageIndex, task: u32) -> bool {
         let at = page as usize;
         let far = self.tiers[at] == Some(Tier::Far);
         let kind = if std::mem::take(&mut self.marked[at]) {
@@ -115,7 +120,7 @@ impl TestMachine {
             None
         };
         if let Some(kind) = kind {
-            policy.on_fault(Fault { page, kind, write: false, task: 0 }, self);
+            policy.on_fault(Fault { page, kind, write: false, task }, self);
         }
         self.access(page);
         kind.is_some()

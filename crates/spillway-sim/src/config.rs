@@ -127,6 +127,10 @@ pub struct Config {
     pub block: BlockConfig,
     /// Share of the limit in the inactive queue, in percent.
     pub inactive_percent: u64,
+    /// Pages of each pager thread's buffer before the shared queues.
+    pub thread_buffer_pages: u32,
+    /// Each pager thread has an inactive queue of its own.
+    pub thread_inactive: bool,
     /// Share of the limit within which a page that comes back is proactive, in percent.
     pub return_percent: u64,
     /// Of so many of the oldest pages those leave first that lie together.
@@ -237,6 +241,8 @@ impl Config {
             block: BlockConfig::draw(draws, seed),
             inactive_percent: draws.pick(&[0, 0, 5, 20, 40]),
             return_percent: draws.pick(&[0, 25, 25]),
+            thread_buffer_pages: if seed % 4 == 3 { [4, 64, 1024][(seed / 4 % 3) as usize] } else { 0 },
+            thread_inactive: seed % 3 == 1,
             victim_window_pages: draws.pick(&[0, 64, 256]),
             reserve_pages: draws.pick(&[0, 128, 1024]),
             overlap: !seed.is_multiple_of(5),
@@ -254,6 +260,7 @@ impl Config {
             3 => config.of_change_overs(),
             7 => config.of_first_writes(),
             23 | 41 => config.of_references(),
+            33 => config.of_threads_queues(),
             13 => config.of_moves(),
             21 => config.of_native_moves(),
             29 => config.of_readers(),
@@ -419,6 +426,30 @@ impl Config {
             stores: vec![store],
             machine: Machine { no_page_map: false, ..self.machine },
             habits,
+            ..self
+        }
+    }
+
+    /// Buffers that can hold all that is local, and inactive queues of handlers that rest while one thread
+    /// faults now by one of them, now by another.
+    fn of_threads_queues(self) -> Self {
+        let is_far = (self.seed / 50).is_multiple_of(2);
+        let ample = self.ample_ram();
+        let remote = StoreConfig { kind: StoreKind::Remote, latency_ns: 50_000, ..ample.clone() };
+        Self {
+            limit_pages: 120,
+            program_pages: 300,
+            threads: if is_far { 1 } else { self.threads.min(3) },
+            handlers: 4,
+            operations: 200,
+            inline: self.inline && !is_far,
+            native: false,
+            stores: vec![if is_far { remote } else { ample }],
+            inactive_percent: [0, 0, 40][(self.seed / 100 % 3) as usize],
+            thread_buffer_pages: 1024,
+            thread_inactive: true,
+            kills_at: Vec::new(),
+            habits: Habits { touch: 60, pin: 0, lock: 0, ..self.habits },
             ..self
         }
     }

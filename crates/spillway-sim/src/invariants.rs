@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use spillway_core::fifo::Entry;
 use spillway_core::page::PAGE_SHIFT;
-use spillway_core::page_word::PageState;
+use spillway_core::page_word::{PageState, Queue};
+use spillway_core::transitions::{is_queued_inactive, is_queued_mapped};
 use spillway_pager::evict::charge::EXCHANGE_PAGES;
 use spillway_pager::evict::write_back::BATCH_PAGES;
 use spillway_pager::pages::table::PageTable;
@@ -117,6 +119,9 @@ impl World {
                 return Some(format!("slot {slot} is that of {other} and of page {page:#x}"));
             }
         }
+        if let Some(mistake) = queue_mistake(&engine.table, &engine.entries_now()?) {
+            return Some(mistake);
+        }
         if let Some(mistake) = block_mistake(&engine.table, &regions) {
             return Some(mistake);
         }
@@ -177,6 +182,27 @@ impl World {
             self.fail(format!("{frames} frames of the machine belong to nobody"));
         }
     }
+}
+
+/// Each page that can leave is queued once. A range that came as one leaves as one, whatever the queues say.
+fn queue_mistake(table: &PageTable, entries: &[(Queue, Entry)]) -> Option<String> {
+    let mut queued: BTreeMap<u64, u32> = BTreeMap::new();
+    for (queue, entry) in entries {
+        let info = table.find(entry.page_number)?.peek();
+        let speaks_of = match queue {
+            Queue::Inactive => is_queued_inactive(info, entry.generation),
+            Queue::Active | Queue::Proactive => is_queued_mapped(info, entry.generation),
+        };
+        *queued.entry(entry.page_number).or_default() += u32::from(speaks_of);
+    }
+    for (page, word) in table.range(0, 1 << 30).filter(|(page, _)| !table.is_whole(*page)) {
+        let count = queued.get(&page).copied().unwrap_or_default();
+        let wanted = u32::from(word.peek().queue().is_some());
+        if count != wanted {
+            return Some(format!("page {page:#x} is queued {count} times: {:?}", word.peek()));
+        }
+    }
+    None
 }
 
 /// All pages of a block agree on it, and it lies within what is managed.

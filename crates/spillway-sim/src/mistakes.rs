@@ -97,5 +97,14 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("frames-believed-to-stay", "pages leave by reference where the kernel may change their frames"),
     mistake("copied-before-dropped", "what is referred to is copied while threads can still write to it"),
     mistake("half-dropped-taken-for-gone", "pages are taken for dropped where the call stopped half-way"),
+    mistake("buffered-page-queued-too", "a page in a thread's buffer is in a shared queue as well"),
+    mistake("buffers-passed-by", "an eviction that finds the shared queues empty looks into no buffer"),
+    mistake(
+        "buffers-forgotten-after-fork",
+        "what waits in buffers at a fork never leaves the child's memory",
+    ),
+    mistake("inactive-of-others-passed-by", "a thread writes back what it has unmapped itself, and no more"),
+    mistake("cancelled-frame-freed-twice", "the frame of a write-back that was cancelled is freed twice"),
+    mistake("later-write-back-taken-for-own", "a cancelled write-back ends the one that has followed it"),
     mistake("native-moved-in-two-looks", "memory left to the kernel is taken over amid an mremap(2)"),
 ];

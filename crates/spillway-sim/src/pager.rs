@@ -62,6 +62,8 @@ fn replacement(config: &Config) -> dcm::Config {
     dcm::Config {
         inactive_share: config.inactive_percent as f64 / 100.0,
         return_share: config.return_percent as f64 / 100.0,
+        thread_buffer_pages: config.thread_buffer_pages,
+        thread_inactive: config.thread_inactive,
         ..dcm::Config::default()
     }
 }

@@ -1,5 +1,6 @@
-//! The inactive queue where `[replacement] inactive_share` gives it a length: all that leaves waits in it,
-//! and a touch there needs no store.
+//! dcm's queues as `[replacement]` sets them. `inactive_share` gives the inactive queue a length: all that
+//! leaves waits in it, and a touch there needs no store. `thread_buffer_pages` and `thread_inactive` give each
+//! thread a buffer before the queues and an inactive queue of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -11,11 +12,25 @@ use support::tools::c_program;
 
 const MODES: [&str; 2] = ["inline", "thread"];
 
+const INACTIVE: &str = "inactive_share = 0.25";
+
 /// Runs a C program that must write `whole`, with a quarter of what is local inactive.
 fn whole(mode: &str, local_mib: u64, store: &str, program: &str, arguments: &[&str]) -> Stats {
+    whole_with(INACTIVE, mode, local_mib, store, program, arguments)
+}
+
+/// The same with other settings of the queues.
+fn whole_with(
+    settings: &str,
+    mode: &str,
+    local_mib: u64,
+    store: &str,
+    program: &str,
+    arguments: &[&str],
+) -> Stats {
     let launch = Launch::limited(local_mib << 20, store);
     let config = launch.work().join("run.toml");
-    fs::write(&config, "[replacement]\ninactive_share = 0.25\n").unwrap();
+    fs::write(&config, format!("[replacement]\n{settings}\n")).unwrap();
     let launch = launch.with_option("--config").with_option(config.to_str().unwrap());
     let mut command = launch.command(c_program(program));
     let finished = launch.run(command.args(arguments).env("SPILLWAY_FAULT_MODE", mode));
@@ -54,5 +69,20 @@ fn what_is_inactive_may_be_locked_and_its_mode_left() {
         whole(mode, 8, "ram:", "lock_amid", &["32", "4"]);
         whole(mode, 8, "ram:", "seccomp", &["32"]);
         whole(mode, 8, "ram:", "zeros", &["24"]);
+    }
+}
+
+/// Buffers that hold as much as fits in half of the limit, and queues of threads that end.
+#[test]
+fn threads_have_queues_of_their_own() {
+    let own = "thread_buffer_pages = 256\nthread_inactive = true";
+    let both = format!("{INACTIVE}\n{own}");
+    for (mode, settings) in MODES.into_iter().flat_map(|mode| [own, &both].map(|settings| (mode, settings))) {
+        whole_with(settings, mode, 8, "ram:", "lone", &["24"]);
+        let stats = whole_with(settings, mode, 16, "compressed:", "many_threads", &["8", "16384"]);
+        assert!(stats.count("pages_written_back") > 1_000, "{}", stats.0);
+        whole_with(settings, mode, 8, "ram:", "fork_storm", &["24", "20"]);
+        whole_with(settings, mode, 16, "ram:", "families", &["wide", "24"]);
+        whole_with(settings, mode, 8, "ram:", "seccomp", &["32"]);
     }
 }

@@ -36,13 +36,15 @@ fn lines(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// In both fault modes, with an inactive queue and without.
+/// In both fault modes, with an inactive queue and without, and with what each thread has of its own.
 #[test]
 fn a_replay_gives_each_answer_that_the_live_pager_had() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (lines, trace, config) = (lines(folder.path()), path("faults"), path("run.toml"));
-    for (mode, share) in [("thread", "0.0"), ("inline", "0.0"), ("thread", "0.2"), ("inline", "0.2")] {
+    let of_threads = "0.2\nthread_buffer_pages = 16\nthread_inactive = true";
+    let shares = ["0.0", "0.2", of_threads];
+    for (mode, share) in ["thread", "inline"].into_iter().flat_map(|mode| shares.map(|share| (mode, share))) {
         fs::write(&config, format!("[replacement]\ninactive_share = {share}\n")).unwrap();
         let options = ["run", "--local", "8M", "--store", "ram:", "--fault-mode", mode];
         let files = ["--config", &config, "--record", &trace];

@@ -90,6 +90,20 @@ pub const SWITCHES: &[Switch] = &[
     ),
     key(
         "replacement",
+        "thread_buffer_pages",
+        "0",
+        &["64"],
+        "pages wait in a buffer of their thread's before the shared queues (dcm 3.4)",
+    ),
+    key(
+        "replacement",
+        "thread_inactive",
+        "false",
+        &["true"],
+        "each thread has an inactive queue of its own (dcm 3.4)",
+    ),
+    key(
+        "replacement",
         "return_share",
         "0.25",
         &["0.0"],

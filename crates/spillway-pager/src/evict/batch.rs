@@ -41,6 +41,10 @@ impl<K: Kernel> Worker<K> {
         if freed > 0 {
             return freed;
         }
+        // What was drawn may all be such as cannot go, while others wait in buffers.
+        if self.engine.own_queues.has_buffers {
+            self.flush_all(&mut self.engine.replacement());
+        }
         match self.evict_whole_range(true) {
             0 => self.give_up_stages(false),
             freed => freed,
@@ -68,7 +72,7 @@ impl<K: Kernel> Worker<K> {
     /// Evicts what can go at once of the oldest mapped pages, and unmaps the others, which are written next.
     /// Returns how many went at once.
     fn fill_inactive(&mut self) -> usize {
-        let length = self.engine.replacement().inactive_len();
+        let length = self.inactive_len();
         let wanted = BATCH_PAGES.saturating_sub(length).min(self.batch_pages());
         let mut victims = self.take_victims(wanted.min(self.engine.frames.free_count()));
         self.read_uses(&victims);
@@ -90,6 +94,7 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn take_victims(&mut self, wanted: usize) -> Vec<(u64, PageInfo)> {
         let mut victims = Vec::with_capacity(wanted);
         let mut replacement = self.engine.replacement();
+        self.flush_before_draw(&mut replacement, wanted);
         let mut busy = Vec::new();
         let uses_are_told = self.uses_are_told();
         let rank = |page_number| if uses_are_told { self.rank(page_number) } else { use_history::UNKNOWN };
@@ -98,7 +103,11 @@ impl<K: Kernel> Worker<K> {
             if victims.len() >= wanted {
                 break;
             }
-            let Some(step) = replacement.next_mapped(rank) else { break };
+            let step = match replacement.next_mapped(rank) {
+                Some(step) => step,
+                None if self.flush_all(&mut replacement) > 0 => continue,
+                None => break,
+            };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
             // It leaves with its range.
             if self.engine.table.is_whole(entry.page_number) {

@@ -50,8 +50,7 @@ impl<K: Kernel> Worker<K> {
                 if self.evict_batch() > 0 {
                     continue;
                 }
-                all_pinned = self.evictions_refused() > refused_before
-                    && self.engine.replacement().inactive_len() == 0;
+                all_pinned = self.evictions_refused() > refused_before && self.inactive_len() == 0;
             }
             if self.engine.gate.is_frozen() {
                 return Err(Failure::Retry);

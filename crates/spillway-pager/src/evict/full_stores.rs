@@ -79,7 +79,10 @@ impl<K: Kernel> Worker<K> {
     /// Frees the slots that hold copies of local pages. True when there were any.
     fn drop_clean_copies(&mut self) -> bool {
         let mut pages = Vec::new();
-        self.engine.replacement().for_each_mapped(|entry| pages.push(entry.page_number));
+        let mut replacement = self.engine.replacement();
+        self.flush_all(&mut replacement);
+        replacement.for_each_mapped(|entry| pages.push(entry.page_number));
+        drop(replacement);
         let mut any = false;
         for page_number in pages {
             let Some(word) = self.engine.table.find(page_number) else { continue };

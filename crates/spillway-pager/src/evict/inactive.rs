@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, PageState, PageWord, Queue};
 use spillway_core::transitions::{gone, is_queued_inactive};
-use spillway_policy::fault_trace::{Event, Left, Traced};
+use spillway_policy::fault_trace::{Event, Left};
 use spillway_policy::use_history::UseHistory;
 
 use crate::kernel::Kernel;
@@ -74,22 +74,20 @@ impl<K: Kernel> Worker<K> {
     /// Lets those go from the head of the queue that need no write, up to the first that does.
     fn let_clean_go(&mut self) -> usize {
         let (mut freed, most) = (Vec::new(), self.batch_pages());
-        let mut replacement = self.engine.replacement();
+        let first = self.inactive_source();
         while freed.len() < most
-            && let Some(entry) = replacement.peek_inactive().filter(|entry| !self.must_be_looked_at(*entry))
+            && let Some(entry) = self.next_inactive_if(first, |entry| !self.must_be_looked_at(entry))
         {
-            replacement.next_inactive();
             let Some(word) = self.engine.table.find(entry.page_number) else { continue };
             let Some(info) = self.try_lock(word) else {
-                self.engine.put(&mut replacement, Queue::Inactive, entry);
+                self.put(Queue::Inactive, entry);
                 break;
             };
-            match self.let_one_go(entry, word, info, &mut replacement) {
+            match self.let_one_go(entry, word, info) {
                 Ok(frame) => freed.push(frame),
                 Err(info) => self.unlock(entry.page_number, word, info),
             }
         }
-        drop(replacement);
         self.settle_clean(&mut freed)
     }
 
@@ -109,7 +107,6 @@ impl<K: Kernel> Worker<K> {
         entry: Entry,
         word: PageWord<'_>,
         info: PageInfo,
-        replacement: &mut Traced,
     ) -> Result<u32, PageInfo> {
         let PageState::Inactive { frame, slot: Some(slot), is_clean: true } = info.state else {
             return Err(info);
@@ -118,9 +115,7 @@ impl<K: Kernel> Worker<K> {
             return Err(info);
         }
         let page_number = entry.page_number;
-        if replacement.is_recorded() {
-            replacement.note(&Event::Left { how: Left::Clean, page_number, pages: 1 });
-        }
+        self.engine.note(|| Event::Left { how: Left::Clean, page_number, pages: 1 });
         self.note_use(page_number, false);
         self.note_left(page_number);
         self.unlock(page_number, word, gone(info, Some(slot), self.engine.departures.now()));

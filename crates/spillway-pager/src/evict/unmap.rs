@@ -120,7 +120,7 @@ impl<K: Kernel> Worker<K> {
         let next = unmapped(info, frame, self.engine.epoch());
         let next = if planted!(K, "unmapped-page-taken-for-clean") { as_clean(next) } else { next };
         self.unlock(page_number, word, next);
-        self.engine.enqueue(page_number, next);
+        self.enqueue(page_number, next);
     }
 
     /// The page stays. It goes among the proactive ones: at the tail of the active queue pages that cannot go
@@ -130,7 +130,7 @@ impl<K: Kernel> Worker<K> {
         let stays_first = planted!(K, "pinned-tried-for-ever");
         let next = info.moved_to(if stays_first { Queue::Active } else { Queue::Proactive });
         self.unlock(page_number, word, next);
-        self.engine.enqueue(page_number, next);
+        self.enqueue(page_number, next);
     }
 
     /// UFFDIO_MOVE did not take the page: finds out why and what can be done.

@@ -15,6 +15,8 @@ pub(crate) struct Victim {
     pub(crate) kept: Result<Option<u32>, StoreError>,
     pub(crate) checksum: u128,
     pub(crate) must_write: bool,
+    /// The page was touched before its write began.
+    pub(crate) is_cancelled: bool,
 }
 
 /// Where a victim lies.
@@ -28,7 +30,15 @@ pub(crate) enum Place {
 
 impl Victim {
     pub(crate) fn new(page_number: u64, place: Place, old_slot: Option<u32>) -> Self {
-        Self { page_number, place, old_slot, kept: Ok(None), checksum: 0, must_write: false }
+        Self {
+            page_number,
+            place,
+            old_slot,
+            kept: Ok(None),
+            checksum: 0,
+            must_write: false,
+            is_cancelled: false,
+        }
     }
 
     /// Where it lies, for the page map.

@@ -58,7 +58,7 @@ impl<K: Kernel> Worker<K> {
             let next = info.moved_to(Queue::Active);
             self.unlock_page(page_number, next);
             if info.is_mapped() {
-                self.engine.enqueue(page_number, next);
+                self.enqueue(page_number, next);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Write-back: what lies in frames goes to slots, a batch at a time.
 
+use spillway_core::fifo::Entry;
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::page_word::{PageInfo, PageState, PageWord, Queue};
 use spillway_core::transitions::{Finish, finish_writeback, is_queued_inactive};
@@ -45,6 +46,7 @@ impl<K: Kernel> Worker<K> {
     /// Writes pages back that are in Writeback. Returns the frames freed.
     pub(crate) fn write_back(&mut self, mut victims: Vec<Victim>) -> usize {
         for part in victims.chunks_mut(BATCH_PAGES) {
+            part.iter_mut().for_each(|page| self.discard_cancelled(page));
             self.choose_how_kept(part);
             self.write(part);
         }
@@ -65,6 +67,16 @@ impl<K: Kernel> Worker<K> {
             count += self.give_back_frames(&mut freed);
         }
         count
+    }
+
+    /// A page that was touched before its write has begun needs none. Its word is the link to this
+    /// write-back, by its frame; once cut it stays so, for the frame is this write-back's until its end.
+    fn discard_cancelled(&self, page: &mut Victim) {
+        let Place::Frame(frame) = page.place else { return };
+        let word = self.engine.table.find(page.page_number);
+        if word.is_some_and(|word| word.peek().state != (PageState::Writeback { frame })) {
+            (page.is_cancelled, page.kept) = (true, Ok(page.old_slot));
+        }
     }
 
     fn try_lock_victim(&self, page: &Victim) -> Option<(PageWord<'static>, PageInfo)> {
@@ -91,18 +103,38 @@ impl<K: Kernel> Worker<K> {
     /// Takes the oldest inactive pages into Writeback. Those that are as their slots have them are gone at
     /// once: `freed` are their frames.
     fn take_inactive(&mut self, wanted: usize, freed: &mut Vec<u32>) -> Vec<Victim> {
-        let mut victims = Vec::with_capacity(wanted);
+        let (mut victims, mut drawn) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
+        let first = self.inactive_source();
         let mut busy = Vec::new();
-        let mut replacement = self.engine.replacement();
         while victims.len() + freed.len() < wanted {
-            let Some(entry) = replacement.next_inactive() else { break };
+            self.draw_inactive(first, wanted - victims.len() - freed.len(), &mut drawn);
+            if drawn.is_empty() {
+                break;
+            }
+            self.take_drawn(&mut drawn, &mut victims, freed, &mut busy);
+        }
+        for entry in busy {
+            self.put(Queue::Inactive, entry);
+        }
+        victims
+    }
+
+    /// Takes drawn pages into Writeback, or lets them go. Those whose words somebody has are `busy`.
+    fn take_drawn(
+        &mut self,
+        drawn: &mut Vec<Entry>,
+        victims: &mut Vec<Victim>,
+        freed: &mut Vec<u32>,
+        busy: &mut Vec<Entry>,
+    ) {
+        for entry in drawn.drain(..) {
             let page_number = entry.page_number;
             let Some(word) = self.engine.table.find(page_number) else { continue };
             let Some(info) = self.try_lock(word) else {
                 busy.push(entry);
                 continue;
             };
-            let info = match self.let_one_go(entry, word, info, &mut replacement) {
+            let info = match self.let_one_go(entry, word, info) {
                 Ok(frame) => {
                     freed.push(frame);
                     continue;
@@ -121,10 +153,6 @@ impl<K: Kernel> Worker<K> {
             }
             victims.push(Victim::new(page_number, Place::Frame(frame), slot));
         }
-        for entry in busy {
-            self.engine.put(&mut replacement, Queue::Inactive, entry);
-        }
-        victims
     }
 
     /// Decides how each page is kept: not at all when it is zeros, in its slot when it is unchanged.
@@ -138,6 +166,9 @@ impl<K: Kernel> Worker<K> {
     }
 
     fn choose_for_one(&self, page: &mut Victim) {
+        if page.is_cancelled {
+            return;
+        }
         let contents = contents(self.engine, self.at, page);
         if is_zero(contents) || planted!(K, "zeros-by-half") && is_half_zero(contents) {
             self.at.run.count(Counter::ZeroDrops, 1);
@@ -167,7 +198,8 @@ impl<K: Kernel> Worker<K> {
     /// Settles what became of a page after its write-back. Its word is locked, and unlocked here.
     fn finish(&mut self, page: Victim, word: PageWord<'_>, mut info: PageInfo, freed: &mut Vec<u32>) {
         let Place::Frame(frame) = page.place else { return self.unlock(page.page_number, word, info) };
-        if planted!(K, "touch-overlooked") {
+        let is_later = matches!(info.state, PageState::Writeback { .. });
+        if planted!(K, "touch-overlooked") || is_later && planted!(K, "later-write-back-taken-for-own") {
             info.state = PageState::Writeback { frame };
         }
         match page.kept {
@@ -185,6 +217,9 @@ impl<K: Kernel> Worker<K> {
                     self.drop_slot(page.old_slot);
                 }
                 if finish == Finish::Cancelled {
+                    if planted!(K, "cancelled-frame-freed-twice") {
+                        freed.push(frame);
+                    }
                     self.at.run.count(Counter::WritebacksCancelled, 1);
                     self.drop_slot(kept);
                 }
@@ -201,7 +236,7 @@ impl<K: Kernel> Worker<K> {
                     };
                     let next = info.queued_as(state);
                     self.unlock(page.page_number, word, next);
-                    self.engine.enqueue(page.page_number, next);
+                    self.enqueue(page.page_number, next);
                 }
                 self.note_store_error(error);
             }

@@ -225,7 +225,7 @@ impl<K: Kernel> Worker<K> {
             self.unlock(member, word, next);
             if next.is_mapped() {
                 rescued.push((member, next));
-                self.engine.enqueue(member, next);
+                self.enqueue(member, next);
             }
         }
         self.forget_uses(&rescued);

@@ -115,7 +115,7 @@ impl<K: Kernel> Worker<K> {
         let PageState::Far { left, .. } = info.state else { return Queue::Active };
         let away_pages = self.engine.departures.since(left);
         let local_pages = self.at.run.budget().limit_pages.load(Ordering::Relaxed);
-        self.engine.replacement().queue_of_returner(away_pages, local_pages)
+        self.returners_queue(away_pages, local_pages)
     }
 
     /// Fetches the page and its followers, all charged; those that do not come are left far. They are mapped
@@ -203,7 +203,7 @@ impl<K: Kernel> Worker<K> {
             };
             let next = self.settle_fetched(page_number, info, slot, queue, epoch);
             self.unlock(page_number, word, next);
-            self.engine.enqueue(page_number, next);
+            self.enqueue(page_number, next);
         }
     }
 

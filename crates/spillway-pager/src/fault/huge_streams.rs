@@ -351,7 +351,7 @@ impl<K: Kernel> Worker<K> {
             }
             self.unlock(page, word, next.unwrap_or(info));
             if let Some(next) = next.filter(|_| !is_whole) {
-                self.engine.enqueue(page, next);
+                self.enqueue(page, next);
             }
         }
         if moved > 0 {

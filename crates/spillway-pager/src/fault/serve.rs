@@ -71,7 +71,7 @@ impl<K: Kernel> Worker<K> {
                 self.note_used(page_number);
                 self.unlock(page_number, word, next);
                 if next.generation != info.generation && !planted!(K, "served-page-not-queued") {
-                    self.engine.enqueue(page_number, next);
+                    self.enqueue(page_number, next);
                 }
                 service != Service::Refuse
             }

@@ -57,12 +57,12 @@ impl<K: Kernel> Worker<K> {
         });
         // As a block that is fetched: promoted as a whole.
         let grown = self.grow_block(page_number);
-        let queue = grown.unwrap_or_else(|| self.engine.replacement().queue_of_newcomer());
+        let queue = grown.unwrap_or_else(|| self.newcomers_queue());
         for (follower, info) in followers {
             let Some(word) = self.engine.table.find(follower) else { continue };
             let next = first_touched(info, queue);
             self.unlock(follower, word, next);
-            self.engine.enqueue(follower, next);
+            self.enqueue(follower, next);
         }
         Ok(first_touched(info, queue))
     }

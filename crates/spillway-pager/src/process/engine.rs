@@ -28,6 +28,7 @@ use crate::pages::table::PageTable;
 use crate::pages::whole_ranges::WholeRanges;
 use crate::process::deck::Deck;
 use crate::process::gate::{Gate, Pass};
+use crate::process::own_queues::OwnQueues;
 use crate::space::holds::Holds;
 use crate::space::outline::Outline;
 use crate::space::regions::{OnFork, Regions};
@@ -68,6 +69,11 @@ pub struct EngineConfig {
 /// Ranges of 2 MiB among the frames beyond those that the inactive queue fills. They are addresses only.
 const FREE_RANGES: usize = 4;
 
+/// Pager threads: two handlers a CPU and a place to serve faults inline, and the evictor with what few CPUs
+/// have beyond that.
+const THREADS_A_CPU: usize = 3;
+const MORE_THREADS: usize = 2;
+
 /// Slots given up before they are given back.
 pub(crate) const UNNEEDED_SLOTS: usize = 256;
 
@@ -79,6 +85,8 @@ pub struct Engine<K: Kernel> {
     pub frames: Frames,
     config: EngineConfig,
     replacement: Mutex<Traced>,
+    /// What each thread has of its own of the queues: see [`crate::process::queues`].
+    pub(crate) own_queues: OwnQueues,
     /// What happens is written down: see [`Self::note`].
     is_recorded: AtomicBool,
     protection_epoch: AtomicU32,
@@ -172,6 +180,12 @@ impl<K: Kernel> Engine<K> {
             frames: Frames::new(frames.min(MAX_FRAMES / 2))?,
             config,
             replacement: Mutex::new(Traced::new(replacement)),
+            own_queues: OwnQueues::new(
+                &config.replacement,
+                config.limit_pages,
+                config.seed,
+                THREADS_A_CPU * config.cpus + MORE_THREADS,
+            ),
             is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(1),
             departures: Departures::default(),
@@ -224,6 +238,7 @@ impl<K: Kernel> Engine<K> {
             frames: self.frames.for_child()?,
             config: self.config,
             replacement: copy(&self.replacement)?,
+            own_queues: self.own_queues.for_child()?,
             is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(self.protection_epoch.load(Ordering::Relaxed)),
             departures,
@@ -362,6 +377,15 @@ impl<K: Kernel> Engine<K> {
         self.native.try_lock().ok()
     }
 
+    /// Everything that is queued, stale entries too, as [`Self::regions_now`].
+    #[must_use]
+    pub fn entries_now(&self) -> Option<Vec<(Queue, Entry)>> {
+        let mut shared = self.replacement.try_lock().ok()?;
+        let mut entries = self.own_queues.entries_now()?;
+        shared.for_each(|queue, entry| entries.push((queue, entry)));
+        Some(entries)
+    }
+
     /// The slots that nobody needs any more, as [`Self::regions_now`].
     #[must_use]
     pub fn unneeded_slots_now(&self) -> Option<Vec<u32>> {
@@ -413,15 +437,8 @@ impl<K: Kernel> Engine<K> {
         self.native().within(range).into_iter().map(|(part, _)| part).collect()
     }
 
-    /// Puts a page, whose word was just unlocked as `info`, at the tail of its queue, if it belongs in one.
-    pub fn enqueue(&self, page_number: u64, info: PageInfo) {
-        let Some(queue) = info.queue() else { return };
-        let entry = Entry { page_number, generation: info.generation };
-        self.put(&mut self.replacement(), queue, entry);
-    }
-
-    /// Puts an entry at the tail of a queue, of which the caller has the lock.
-    pub fn put(&self, replacement: &mut Traced, queue: Queue, entry: Entry) {
+    /// Puts an entry at the tail of a shared queue, of which the caller has the lock.
+    pub(crate) fn put(&self, replacement: &mut Traced, queue: Queue, entry: Entry) {
         if replacement.enqueue(queue, entry).is_err() {
             replacement.drop_stale(|entry, queue| self.is_queued(entry, queue));
             // The pool holds a quarter more entries than pages can be local, so there is room now.
@@ -430,7 +447,7 @@ impl<K: Kernel> Engine<K> {
     }
 
     /// An entry that was met while its page was busy may be in the other queue of mapped pages.
-    fn is_queued(&self, entry: Entry, queue: Queue) -> bool {
+    pub(crate) fn is_queued(&self, entry: Entry, queue: Queue) -> bool {
         self.table.find(entry.page_number).is_some_and(|word| {
             let info = word.peek();
             let found = match queue {

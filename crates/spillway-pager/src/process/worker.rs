@@ -25,6 +25,8 @@ pub struct Worker<K: Kernel> {
     pub lanes: Vec<Box<dyn Lane>>,
     /// Where fetched pages land before they are mapped, if their store does not have them at hand.
     pub(crate) bounce: Vec<Bounce>,
+    /// What is its own of dcm's queues has this number: see [`crate::process::queues`].
+    pub(crate) place: u16,
     /// The pages that were fetched last.
     pub(crate) fetched: FetchedPages,
     /// While this worker serves a fault, no thread of the program runs: see [`crate::evict::in_place`].
@@ -115,6 +117,7 @@ impl<K: Kernel> Worker<K> {
             at,
             lanes,
             bounce,
+            place: engine.own_queues.take_place(),
             fetched: FetchedPages::with_room_for(at.max_block_pages),
             is_alone: false,
             is_in_program: false,

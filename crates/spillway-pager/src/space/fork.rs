@@ -119,7 +119,7 @@ impl<K: Kernel> Worker<K> {
             let (next, failure) = outcome.map_or_else(|failure| (info, Err(failure)), |next| (next, Ok(())));
             self.unlock(page_number, word, next);
             if next.generation != info.generation {
-                self.engine.enqueue(page_number, next);
+                self.enqueue(page_number, next);
             }
             failure?;
         }
@@ -204,6 +204,9 @@ impl<K: Kernel> Worker<K> {
     pub fn adopt_after_fork(&mut self) -> rustix::io::Result<()> {
         self.engine.calls.reset_all();
         self.engine.holds.reset();
+        if planted!(K, "buffers-forgotten-after-fork") {
+            self.engine.own_queues.forget::<K>();
+        }
         if !planted!(K, "protection-kept-after-fork") {
             self.engine.forget_protection();
         }

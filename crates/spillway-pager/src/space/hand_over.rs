@@ -147,7 +147,7 @@ impl<K: Kernel> Worker<K> {
         let next = if is_stray { first_touched(info, Queue::Active) } else { info };
         self.unlock(page_number, word, next);
         if is_stray {
-            self.engine.enqueue(page_number, next);
+            self.enqueue(page_number, next);
             self.at.add_managed(1);
         }
         is_stray

@@ -211,7 +211,7 @@ impl<K: Kernel> Worker<K> {
         let next = if is_new { first_touched(info, Queue::Active) } else { info };
         self.unlock(page_number, word, next);
         if is_new {
-            self.engine.enqueue(page_number, next);
+            self.enqueue(page_number, next);
         }
         is_new
     }

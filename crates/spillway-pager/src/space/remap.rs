@@ -100,7 +100,7 @@ impl<K: Kernel> Worker<K> {
                 let next = PageInfo { generation: there.generation, ..info }.queued_anew();
                 self.unlock(page_number, word, next);
                 if info.is_local() {
-                    self.engine.enqueue(page_number, next);
+                    self.enqueue(page_number, next);
                 }
             }
             Err(error) => {

@@ -4,11 +4,12 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 use thiserror::Error;
 
-use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served, Taped};
+use super::event::{Access, Block, Cause, Event, Fault, Foreseen, Left, Runs, Served, Taped, ThreadCall};
 use crate::dcm::Step;
 use crate::strides::{Foresight, MOST_AHEAD_PAGES};
 use crate::tape::Met;
 use crate::tape::window::MOST_ASKED_PAGES;
+use crate::thread_queues::Flushed;
 
 const START: u8 = 0;
 const NEWCOMER: u8 = 1;
@@ -23,6 +24,19 @@ const LEFT: u8 = 9;
 const SCAN: u8 = 10;
 const FORESEEN: u8 = 16;
 const TAPED: u8 = 17;
+const THREAD: u8 = 18;
+
+// What a thread was asked.
+const OWN_NEWCOMER: u8 = 0;
+const OWN_RETURNER: u8 = 1;
+const COLLECT: u8 = 2;
+const FLUSH: u8 = 3;
+const ENQUEUE_INACTIVE: u8 = 4;
+const OWN_NEXT_INACTIVE: u8 = 5;
+const OWN_DROP_STALE: u8 = 6;
+const SOURCE: u8 = 7;
+/// Threads are numbered below this.
+const MOST_THREADS: u64 = 1 << 12;
 
 const QUEUES: [Queue; 3] = [Queue::Active, Queue::Proactive, Queue::Inactive];
 const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::Protected];
@@ -95,6 +109,11 @@ impl Encoder {
                 bytes.push(DROP_STALE);
                 put_runs(kept, bytes);
             }
+            Event::Thread { place, call } => {
+                bytes.push(THREAD);
+                put((*place).into(), bytes);
+                self.thread_call(call, bytes);
+            }
             Event::Fault(Fault { page_number, access, served }) => {
                 bytes.extend([FAULT, place(&SERVED, served) | place(&ACCESSES, access) << 4]);
                 self.page(*page_number, bytes);
@@ -138,6 +157,44 @@ impl Encoder {
                 bytes.push(SCAN);
                 self.page(*page_number, bytes);
                 put_runs(found, bytes);
+            }
+        }
+    }
+
+    fn thread_call(&mut self, call: &ThreadCall, bytes: &mut Vec<u8>) {
+        match call {
+            ThreadCall::Newcomer(queue) => bytes.extend([OWN_NEWCOMER, place(&QUEUES, queue)]),
+            ThreadCall::Returner { away_pages, local_pages, queue } => {
+                bytes.extend([OWN_RETURNER, place(&QUEUES, queue)]);
+                put(*away_pages, bytes);
+                put(*local_pages, bytes);
+            }
+            ThreadCall::Collect { queue, entry, is_full } => {
+                bytes.extend([COLLECT, place(&QUEUES, queue) | u8::from(*is_full) << 2]);
+                self.entry(*entry, bytes);
+            }
+            ThreadCall::Flush(Flushed { moved, is_full }) => {
+                bytes.extend([FLUSH, u8::from(*is_full)]);
+                put(*moved, bytes);
+            }
+            ThreadCall::EnqueueInactive { entry, is_full } => {
+                bytes.extend([ENQUEUE_INACTIVE, u8::from(*is_full)]);
+                self.entry(*entry, bytes);
+            }
+            ThreadCall::NextInactive(entry) => {
+                bytes.extend([OWN_NEXT_INACTIVE, u8::from(entry.is_some())]);
+                if let Some(entry) = entry {
+                    self.entry(*entry, bytes);
+                }
+            }
+            ThreadCall::DropStale(kept) => {
+                bytes.push(OWN_DROP_STALE);
+                put_runs(kept, bytes);
+            }
+            ThreadCall::Source { threads, first } => {
+                bytes.push(SOURCE);
+                put((*threads).into(), bytes);
+                put((*first).into(), bytes);
             }
         }
     }
@@ -262,6 +319,7 @@ impl Source<'_> {
                 Event::NextInactive(is_some.then(|| self.entry()).transpose()?)
             }
             DROP_STALE => Event::DropStale(self.runs()?),
+            THREAD => Event::Thread { place: self.thread()?, call: self.thread_call()? },
             FAULT => {
                 let byte = self.byte()?;
                 let (served, access) = (picked(&SERVED, byte & 15)?, picked(&ACCESSES, byte >> 4)?);
@@ -301,6 +359,41 @@ impl Source<'_> {
         let count = self.number(MOST_ASKED_PAGES as u64 + 1)?;
         let asked = (0..count).map(|_| self.page()).collect::<Result<_, _>>()?;
         Ok(Taped { place, is_new, page_number, met, most, wanted, asked })
+    }
+
+    fn thread_call(&mut self) -> Result<ThreadCall, Stop> {
+        Ok(match self.byte()? {
+            OWN_NEWCOMER => ThreadCall::Newcomer(self.one_of(&QUEUES)?),
+            OWN_RETURNER => {
+                let queue = self.one_of(&QUEUES)?;
+                ThreadCall::Returner { queue, away_pages: self.word()?, local_pages: self.word()? }
+            }
+            COLLECT => {
+                let byte = self.byte()?;
+                let queue = picked(&QUEUES, byte & 3)?;
+                let is_full = flag(byte >> 2)?;
+                ThreadCall::Collect { queue, is_full, entry: self.entry()? }
+            }
+            FLUSH => {
+                let is_full = flag(self.byte()?)?;
+                ThreadCall::Flush(Flushed { is_full, moved: self.word()? })
+            }
+            ENQUEUE_INACTIVE => {
+                let is_full = flag(self.byte()?)?;
+                ThreadCall::EnqueueInactive { is_full, entry: self.entry()? }
+            }
+            OWN_NEXT_INACTIVE => {
+                let is_some = flag(self.byte()?)?;
+                ThreadCall::NextInactive(is_some.then(|| self.entry()).transpose()?)
+            }
+            OWN_DROP_STALE => ThreadCall::DropStale(self.runs()?),
+            SOURCE => ThreadCall::Source { threads: self.thread()?, first: self.thread()? },
+            _ => return Err(Stop::Bad),
+        })
+    }
+
+    fn thread(&mut self) -> Result<u16, Stop> {
+        Ok(self.number(MOST_THREADS)? as u16)
     }
 
     fn byte(&mut self) -> Result<u8, Stop> {
@@ -422,9 +515,28 @@ mod tests {
             .prop_map(|(place, is_new, page_number, met, most, wanted, asked)| {
                 Event::Taped(Taped { place, is_new, page_number, met, most, wanted, asked })
             });
+        let call = prop_oneof![
+            queue().prop_map(ThreadCall::Newcomer),
+            (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {
+                ThreadCall::Returner { away_pages, local_pages, queue }
+            }),
+            (queue(), entries(), any::<bool>()).prop_map(|(queue, entry, is_full)| ThreadCall::Collect {
+                queue,
+                entry,
+                is_full
+            }),
+            (any::<u64>(), any::<bool>())
+                .prop_map(|(moved, is_full)| ThreadCall::Flush(Flushed { moved, is_full })),
+            (entries(), any::<bool>())
+                .prop_map(|(entry, is_full)| ThreadCall::EnqueueInactive { entry, is_full }),
+            prop::option::of(entries()).prop_map(ThreadCall::NextInactive),
+            runs().prop_map(ThreadCall::DropStale),
+            (0_u16..4096, 0_u16..4096).prop_map(|(threads, first)| ThreadCall::Source { threads, first }),
+        ];
         prop_oneof![
             foreseen,
             taped,
+            (0_u16..4096, call).prop_map(|(place, call)| Event::Thread { place, call }),
             (any::<usize>(), any::<u64>()).prop_map(header),
             queue().prop_map(Event::Newcomer),
             (any::<u64>(), any::<u64>(), queue()).prop_map(|(away_pages, local_pages, queue)| {

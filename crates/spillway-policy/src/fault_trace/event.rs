@@ -7,6 +7,7 @@ use spillway_core::page_word::Queue;
 use crate::dcm::{Config, Replacement, Step};
 use crate::strides::Foresight;
 use crate::tape::Met;
+use crate::thread_queues::{Flushed, ThreadQueues};
 
 /// What a replay needs to begin as the pager did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,12 @@ impl Header {
     pub fn replacement(&self) -> Replacement {
         Replacement::new(self.replacement, self.local_pages, self.seed)
             .with_victim_window(self.victim_window_pages)
+    }
+
+    /// What the thread of number `place` began with.
+    #[must_use]
+    pub fn thread_queues(&self, place: u16) -> ThreadQueues {
+        ThreadQueues::new(&self.replacement, self.local_pages, self.seed, place.into())
     }
 }
 
@@ -186,6 +193,51 @@ pub enum Left {
     Forgotten,
 }
 
+/// A call to what a thread has of its own ([`ThreadQueues`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ThreadCall {
+    /// [`ThreadQueues::queue_of_newcomer`] and its answer.
+    Newcomer(Queue),
+    /// [`ThreadQueues::queue_of_returner`] and its answer.
+    Returner {
+        /// As it was asked.
+        away_pages: u64,
+        /// As it was asked.
+        local_pages: u64,
+        /// The answer that it had.
+        queue: Queue,
+    },
+    /// [`ThreadQueues::collect`]; `is_full` where the buffer had no room.
+    Collect {
+        /// As it was asked.
+        queue: Queue,
+        /// As it was asked.
+        entry: Entry,
+        /// The answer that it had.
+        is_full: bool,
+    },
+    /// [`ThreadQueues::flush`] into the shared queues, and what became of it.
+    Flush(Flushed),
+    /// [`ThreadQueues::enqueue_inactive`]; `is_full` where there was no room.
+    EnqueueInactive {
+        /// As it was asked.
+        entry: Entry,
+        /// The answer that it had.
+        is_full: bool,
+    },
+    /// [`ThreadQueues::next_inactive`] and its answer.
+    NextInactive(Option<Entry>),
+    /// [`ThreadQueues::drop_stale`]: for each entry, in its order, whether it stayed.
+    DropStale(Runs),
+    /// [`ThreadQueues::next_source`].
+    Source {
+        /// How many threads there are.
+        threads: u16,
+        /// The answer that it had.
+        first: u16,
+    },
+}
+
 /// One line of a fault trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -222,6 +274,13 @@ pub enum Event {
     NextInactive(Option<Entry>),
     /// [`Replacement::drop_stale`]: for each entry, in its order, whether it stayed.
     DropStale(Runs),
+    /// Something was asked of what a thread has of its own.
+    Thread {
+        /// The number of the thread.
+        place: u16,
+        /// What was asked, and the answer.
+        call: ThreadCall,
+    },
     /// A fault, before it is served.
     Fault(Fault),
     /// [`crate::strides::Follower::fault`] and its answer.

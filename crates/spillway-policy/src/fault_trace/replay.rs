@@ -6,10 +6,11 @@ use std::fmt::Debug;
 
 use thiserror::Error;
 
-use super::event::{Event, Foreseen, Runs, Taped};
+use super::event::{Event, Foreseen, Header, Runs, Taped, ThreadCall};
 use crate::dcm::Replacement;
 use crate::strides::Follower;
 use crate::tape::Window;
+use crate::thread_queues::ThreadQueues;
 
 /// Where a replay first gives another answer than the pager had.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -28,7 +29,9 @@ pub struct Difference {
 /// Replays one event after another.
 #[derive(Default)]
 pub struct Replay {
+    header: Option<Header>,
     replacement: Option<Replacement>,
+    threads: HashMap<u16, ThreadQueues>,
     followers: HashMap<u8, Follower>,
     windows: HashMap<u8, Window>,
     events: u64,
@@ -62,6 +65,7 @@ impl Replay {
         if let Event::Start(header) = event {
             self.same("the start", &false, &self.replacement.is_some())?;
             self.replacement = Some(header.replacement());
+            self.header = Some(header.clone());
             self.events += 1;
             return Ok(());
         }
@@ -101,6 +105,7 @@ impl Replay {
                 replacement.drop_stale(|_, _| told.next() != 0);
                 self.same("how many entries there are", &kept.len(), &told.asked())?;
             }
+            Event::Thread { place, call } => self.call_of_thread(replacement, *place, call)?,
             Event::Foreseen(foreseen) => self.foresee(foreseen)?,
             Event::Taped(taped) => self.follow_tape(taped)?,
             Event::Start(_) | Event::Fault(_) | Event::Block(_) | Event::Left { .. } | Event::Scan { .. } => {
@@ -109,6 +114,62 @@ impl Replay {
         }
         self.calls += 1;
         Ok(())
+    }
+
+    fn call_of_thread(
+        &mut self,
+        shared: &mut Replacement,
+        place: u16,
+        call: &ThreadCall,
+    ) -> Result<(), Difference> {
+        let began = || self.header.as_ref().map(|header| header.thread_queues(place));
+        let Some(mut own) = self.threads.remove(&place).or_else(began) else {
+            return self.same("the start", &"none", &"to have come");
+        };
+        let outcome = self.call_own(shared, place, &mut own, call);
+        self.threads.insert(place, own);
+        outcome
+    }
+
+    fn call_own(
+        &self,
+        shared: &mut Replacement,
+        place: u16,
+        own: &mut ThreadQueues,
+        call: &ThreadCall,
+    ) -> Result<(), Difference> {
+        match call {
+            ThreadCall::Newcomer(queue) => {
+                self.same("a newcomer's queue, by a thread's coin", queue, &own.queue_of_newcomer())
+            }
+            ThreadCall::Returner { away_pages, local_pages, queue } => {
+                let replayed = own.queue_of_returner(*away_pages, *local_pages);
+                self.same("a returner's queue, by a thread's coin", queue, &replayed)
+            }
+            ThreadCall::Collect { queue, entry, is_full } => {
+                let replayed = own.collect(*queue, *entry).is_err();
+                self.same("whether a thread's buffer is full", is_full, &replayed)
+            }
+            ThreadCall::Flush(flushed) => {
+                self.same("how much of a buffer moves", flushed, &own.flush(shared))
+            }
+            ThreadCall::EnqueueInactive { entry, is_full } => {
+                let replayed = own.enqueue_inactive(*entry).is_err();
+                self.same("whether a thread's inactive queue is full", is_full, &replayed)
+            }
+            ThreadCall::NextInactive(entry) => {
+                self.same("the next inactive page of a thread", entry, &own.next_inactive())
+            }
+            ThreadCall::DropStale(kept) => {
+                let told = told(kept);
+                own.drop_stale(|_| told.next() != 0);
+                self.same("how many entries a thread has", &kept.len(), &told.asked())
+            }
+            ThreadCall::Source { threads, first } => {
+                let replayed = own.next_source(place.into(), usize::from(*threads));
+                self.same("whose inactive pages leave", &usize::from(*first), &replayed)
+            }
+        }
     }
 
     fn foresee(&mut self, live: &Foreseen) -> Result<(), Difference> {
@@ -179,7 +240,7 @@ fn told(runs: &Runs) -> Told<impl Iterator<Item = u8>> {
 mod tests {
     use super::*;
     use crate::dcm::{Config, Step};
-    use crate::fault_trace::{Decoder, Header, Sink, Traced};
+    use crate::fault_trace::{Decoder, Header, Sink, Traced, TracedThread};
     use proptest::prelude::*;
     use spillway_core::fifo::Entry;
     use spillway_core::page_word::Queue;
@@ -237,7 +298,62 @@ mod tests {
         events(&bytes)
     }
 
+    /// What pagers' threads ask of what is their own, by numbers that are drawn.
+    fn recorded_by_threads(calls: &[(u8, u8, u64)], seed: u64) -> Vec<Event> {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let config = Config { thread_buffer_pages: 5, thread_inactive: true, ..Config::default() };
+        let header = Header { replacement: config, ..header(64, seed) };
+        let mut own: Vec<ThreadQueues> = (0..3).map(|place| header.thread_queues(place)).collect();
+        let mut shared = Traced::new(header.replacement());
+        shared.record(&Event::Start(header), Box::new(Shared(bytes.clone())));
+        for &(thread, call, number) in calls {
+            let place = u16::from(thread % 3);
+            let queues = &mut own[usize::from(place)];
+            let mut thread = TracedThread { place, queues, trace: Some(&mut shared) };
+            let entry = Entry { page_number: number % 700, generation: (number % 128) as u8 };
+            match call % 6 {
+                0 | 1 => {
+                    let queue = match call % 2 {
+                        0 => thread.queue_of_newcomer(),
+                        _ => thread.queue_of_returner(number % 40, 64),
+                    };
+                    if thread.collect(queue, entry).is_err() && shared.flush(place, queues).is_full {
+                        shared.drop_stale(|entry, _| !(entry.page_number ^ number).is_multiple_of(3));
+                        shared.flush(place, queues);
+                    }
+                }
+                2 => {
+                    if thread.enqueue_inactive(entry).is_err() {
+                        thread.drop_stale(|entry| !(entry.page_number ^ number).is_multiple_of(3));
+                    }
+                }
+                3 => {
+                    let first = thread.next_source(3);
+                    let queues = &mut own[usize::from(first)];
+                    TracedThread { place: first, queues, trace: Some(&mut shared) }.next_inactive();
+                }
+                _ => {
+                    shared.next_mapped(|page| ((page ^ number) % 9) as u8);
+                }
+            }
+        }
+        let bytes = bytes.lock().unwrap();
+        events(&bytes)
+    }
+
     proptest! {
+        #[test]
+        fn a_replay_gives_the_answers_that_each_thread_had(
+            calls in prop::collection::vec(any::<(u8, u8, u64)>(), 0..4000), seed in any::<u64>(),
+        ) {
+            let mut replay = Replay::default();
+            let events = recorded_by_threads(&calls, seed);
+            for event in &events {
+                prop_assert_eq!(replay.step(event), Ok(()));
+            }
+            prop_assert_eq!(replay.calls() + 1, events.len() as u64);
+        }
+
         #[test]
         fn a_replay_gives_the_answers_that_the_pager_had(
             calls in prop::collection::vec((any::<u8>(), any::<u64>()), 0..4000), seed in any::<u64>(),

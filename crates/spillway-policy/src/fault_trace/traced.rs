@@ -6,8 +6,9 @@ use spillway_core::fifo::{Entry, PoolFull};
 use spillway_core::page_word::Queue;
 
 use super::codec::Encoder;
-use super::event::{Event, Runs};
+use super::event::{Event, Runs, ThreadCall};
 use crate::dcm::{Replacement, Step};
+use crate::thread_queues::{BufferFull, Flushed, ThreadQueues};
 
 /// Where the bytes of a trace go.
 pub trait Sink: Send {
@@ -133,6 +134,15 @@ impl Traced {
         self.note(&Event::DropStale(kept));
     }
 
+    /// [`ThreadQueues::flush`] of the thread of number `place`, and writes it down.
+    pub fn flush(&mut self, place: u16, own: &mut ThreadQueues) -> Flushed {
+        let flushed = own.flush(&mut self.replacement);
+        if flushed != (Flushed { moved: 0, is_full: false }) {
+            self.note(&Event::Thread { place, call: ThreadCall::Flush(flushed) });
+        }
+        flushed
+    }
+
     /// [`Replacement::take_kept_in_use`], which changes no choice.
     pub fn take_kept_in_use(&mut self) -> u64 {
         self.replacement.take_kept_in_use()
@@ -144,14 +154,103 @@ impl Traced {
         self.replacement.inactive_len()
     }
 
+    /// [`Replacement::mapped_len`], which changes no choice.
+    #[must_use]
+    pub fn mapped_len(&self) -> usize {
+        self.replacement.mapped_len()
+    }
+
     /// [`Replacement::peek_inactive`], which changes no choice.
     #[must_use]
     pub fn peek_inactive(&self) -> Option<Entry> {
         self.replacement.peek_inactive()
     }
 
+    /// [`Replacement::for_each`], which changes no choice.
+    pub fn for_each(&mut self, visit: impl FnMut(Queue, Entry)) {
+        self.replacement.for_each(visit);
+    }
+
     /// [`Replacement::for_each_mapped`], which changes no choice.
     pub fn for_each_mapped(&mut self, visit: impl FnMut(Entry)) {
         self.replacement.for_each_mapped(visit);
+    }
+}
+
+/// What a thread has of its own, and where its calls are written down if they are to be: with the lock of the
+/// shared queues held, so that what a replay repeats has one order.
+pub struct TracedThread<'a> {
+    /// The number of the thread.
+    pub place: u16,
+    /// What is its own.
+    pub queues: &'a mut ThreadQueues,
+    /// Where its calls are written down.
+    pub trace: Option<&'a mut Traced>,
+}
+
+impl TracedThread<'_> {
+    fn note(&mut self, call: impl FnOnce() -> ThreadCall) {
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.is_recorded()) {
+            trace.note(&Event::Thread { place: self.place, call: call() });
+        }
+    }
+
+    /// [`ThreadQueues::queue_of_newcomer`], and writes it down.
+    pub fn queue_of_newcomer(&mut self) -> Queue {
+        let queue = self.queues.queue_of_newcomer();
+        self.note(|| ThreadCall::Newcomer(queue));
+        queue
+    }
+
+    /// [`ThreadQueues::queue_of_returner`], and writes it down.
+    pub fn queue_of_returner(&mut self, away_pages: u64, local_pages: u64) -> Queue {
+        let queue = self.queues.queue_of_returner(away_pages, local_pages);
+        self.note(|| ThreadCall::Returner { away_pages, local_pages, queue });
+        queue
+    }
+
+    /// [`ThreadQueues::collect`], and writes it down.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn collect(&mut self, queue: Queue, entry: Entry) -> Result<(), BufferFull> {
+        let outcome = self.queues.collect(queue, entry);
+        self.note(|| ThreadCall::Collect { queue, entry, is_full: outcome.is_err() });
+        outcome
+    }
+
+    /// [`ThreadQueues::enqueue_inactive`], and writes it down.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn enqueue_inactive(&mut self, entry: Entry) -> Result<(), PoolFull> {
+        let outcome = self.queues.enqueue_inactive(entry);
+        self.note(|| ThreadCall::EnqueueInactive { entry, is_full: outcome.is_err() });
+        outcome
+    }
+
+    /// [`ThreadQueues::next_inactive`], and writes it down.
+    pub fn next_inactive(&mut self) -> Option<Entry> {
+        let entry = self.queues.next_inactive();
+        self.note(|| ThreadCall::NextInactive(entry));
+        entry
+    }
+
+    /// [`ThreadQueues::drop_stale`], and writes it down.
+    pub fn drop_stale(&mut self, mut is_current: impl FnMut(Entry) -> bool) {
+        let mut kept = Runs::default();
+        self.queues.drop_stale(|entry| {
+            let stays = is_current(entry);
+            kept.push(stays.into());
+            stays
+        });
+        self.note(|| ThreadCall::DropStale(kept));
+    }
+
+    /// [`ThreadQueues::next_source`], and writes it down.
+    pub fn next_source(&mut self, threads: u16) -> u16 {
+        let first = self.queues.next_source(self.place.into(), threads.into()) as u16;
+        self.note(|| ThreadCall::Source { threads, first });
+        first
     }
 }
