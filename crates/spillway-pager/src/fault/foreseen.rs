@@ -21,8 +21,8 @@ use crate::kernel::Kernel;
 use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
-/// What a follower was told of pages: whether they were far, a bit each. It asks of those that it expected, and
-/// of those that it expects now.
+/// What a follower was told of pages: whether they were far, a bit each. It asks of those that it expected,
+/// and of those that it expects now.
 #[derive(Default)]
 struct Told {
     pages: u32,
