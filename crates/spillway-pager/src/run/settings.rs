@@ -138,7 +138,7 @@ pub enum Strides {
     /// where it answers at once, and a page that nobody uses costs as much as the trap that another saves.
     #[default]
     Auto,
-    /// Not at all.
+    /// Not at all, whatever the store.
     Off,
     /// [`Foresight::Trend`], whatever the store.
     Trend,
