@@ -22,8 +22,8 @@ use crate::process::worker::Worker;
 use crate::run::state::Counter;
 use crate::run::tape_log::TapeCounter;
 
-/// What a follower was told of pages: whether they were far, a bit each. It asks of those that it expected, and
-/// of those that it expects now.
+/// What a follower was told of pages: whether they were far, a bit each. It asks of those that it expected,
+/// and of those that it expects now.
 #[derive(Default)]
 struct Told {
     pages: u32,

@@ -138,11 +138,11 @@ impl Default for PoolSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strides {
-    /// In rounds where the store answers later: each page that comes along saves a round trip. Not at all where
-    /// it answers at once, and a page that nobody uses costs as much as the trap that another saves.
+    /// In rounds where the store answers later: each page that comes along saves a round trip. Not at all
+    /// where it answers at once, and a page that nobody uses costs as much as the trap that another saves.
     #[default]
     Auto,
-    /// Not at all.
+    /// Not at all, whatever the store.
     Off,
     /// [`Foresight::Trend`], whatever the store.
     Trend,

@@ -1,17 +1,17 @@
-//! Whether a thread uses what is asked for it, by samples: a page of a guess that is held back, so that its use
-//! raises a fault. One that comes soon says that the guess was used where the page stands in it; one that does
-//! not, that it was not.
+//! Whether a thread uses what is asked for it, by samples: a page of a guess that is held back, so that its
+//! use raises a fault. One that comes soon says that the guess was used where the page stands in it; one that
+//! does not, that it was not.
 //!
 //! What the follower is told beside that is no measure: where two runs come by turns, or a run ends with what
 //! was brought, the next fault is elsewhere though all of it was used.
 //!
-//! A thread that uses too little is expected and not served. Its guesses are sampled all the same: it is served
-//! again once they come true.
+//! A thread that uses too little is expected and not served. Its guesses are sampled all the same: it is
+//! served again once they come true.
 
 /// How much a sample counts: the share is a mean of about so many.
 const SAMPLES: u16 = 16;
-/// Faults of the thread within which the page held back must come: a run that takes turns with others does. Who
-/// is served has a page held back once in so many.
+/// Faults of the thread within which the page held back must come: a run that takes turns with others does.
+/// Who is served has a page held back once in so many.
 const SOON_FAULTS: u8 = 16;
 /// The share of used pages, in parts of [`ALL`], below which a thread is served no longer.
 const TOO_LITTLE: u16 = ALL / 4 * 3;
@@ -63,8 +63,8 @@ impl Trust {
         self.is_served = self.share >= if self.is_served { TOO_LITTLE } else { ENOUGH };
     }
 
-    /// The place in a guess of these pages whose page is to be held back now, if one is: the first that is far
-    /// from where its turn is.
+    /// The place in a guess of these pages whose page is to be held back now, if one is: the first that is
+    /// far from where its turn is.
     pub fn hold_back(&mut self, guess: &[u64], mut is_far: impl FnMut(u64) -> bool) -> Option<usize> {
         let is_early = self.is_served && self.faults_left > 0;
         if self.held_back != 0 || is_early || guess.is_empty() {
