@@ -65,7 +65,7 @@ one of what it measures):
   [pool.local]
   reserve_bytes = \"4M\"            zeros kept ready for streams of first writes
   victim_window_pages = 256       oldest pages of which neighbours leave first
-  by_reference = false            scattered pages leave with one flush a batch
+  by_reference = true             scattered pages leave with one flush a batch
   huge_pages = false              ask for huge pages, and re-form them
   [pool.local.background]
   bytes_per_s = \"1G\"              most that is moved ahead of need; 0: no bound

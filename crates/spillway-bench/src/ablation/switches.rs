@@ -121,8 +121,8 @@ pub const SWITCHES: &[Switch] = &[
     key(
         "pool.local",
         "by_reference",
-        "false",
-        &["true"],
+        "true",
+        &["false"],
         "scattered pages leave with one flush of the CPUs' translations a batch",
     ),
     key("pool.local", "huge_pages", "false", &["true"], "huge pages are asked for, and re-formed"),

@@ -127,7 +127,7 @@ impl Default for PoolSettings {
         Self {
             reserve_bytes: Size::from_bytes(4 << 20),
             victim_window_pages: 256,
-            by_reference: false,
+            by_reference: true,
             huge_pages: false,
             background: background::Config::default(),
         }
