@@ -152,7 +152,7 @@ impl Replacement {
             proactive,
             inactive,
             window,
-            newcomers: Newcomers::new(&config, seed),
+            newcomers: Newcomers::new(config.random_promotion, config.return_share, seed),
             kept_in_use: 0,
             knows_uses: false,
             turn: 0,

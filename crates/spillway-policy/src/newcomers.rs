@@ -5,8 +5,6 @@
 
 use spillway_core::page_word::Queue;
 
-use crate::dcm::Config;
-
 /// The coin, and what it is thrown for. One seed, one sequence of choices.
 #[derive(Clone)]
 pub struct Newcomers {
@@ -16,10 +14,10 @@ pub struct Newcomers {
 }
 
 impl Newcomers {
-    /// By the chances of `config`.
+    /// `random_promotion` and `return_share` are dcm's settings of these names
+    /// ([`crate::dcm::Config`]).
     #[must_use]
-    pub fn new(config: &Config, seed: u64) -> Self {
-        let Config { random_promotion, return_share, .. } = *config;
+    pub fn new(random_promotion: f64, return_share: f64, seed: u64) -> Self {
         Self { random_promotion, return_share, random: seed | 1 }
     }
 

@@ -65,7 +65,7 @@ impl ThreadQueues {
         let entries = if config.thread_inactive { inactive_pages + inactive_pages / 4 + 1024 } else { 0 };
         let buffer_pages = config.thread_buffer_pages as usize;
         Self {
-            newcomers: Newcomers::new(config, own_seed),
+            newcomers: Newcomers::new(config.random_promotion, config.return_share, own_seed),
             buffer: VecDeque::with_capacity(buffer_pages),
             buffer_pages,
             pool: Pool::new(entries, 1),

@@ -43,3 +43,4 @@ pub mod tape_config;
 pub mod tasks;
 pub mod trace;
 pub mod world;
+mod worlds;
