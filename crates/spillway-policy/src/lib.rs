@@ -10,8 +10,8 @@
 //! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]:
 //!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
-//! - [`newcomers`], [`thread_queues`]: which queue of dcm's a page begins in, and what a thread has of its own of
-//!   them
+//! - [`newcomers`], [`thread_queues`]: which queue of dcm's a page begins in, and what a thread has of its
+//!   own of them
 //! - [`use_history`], [`scan_clock`]: what scans of accessed bits say of a page, and when one is due
 //! - [`strides`]: which pages a thread will fault on next; [`tape`]: which it faulted on in the run before
 //! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed

@@ -75,12 +75,12 @@ impl ThreadQueues {
         }
     }
 
-    /// As [`Newcomers::queue_of_newcomer`].
+    /// The queue of a page that comes in for the first time: [`Newcomers::queue_of_newcomer`].
     pub fn queue_of_newcomer(&mut self) -> Queue {
         self.newcomers.queue_of_newcomer()
     }
 
-    /// As [`Newcomers::queue_of_returner`].
+    /// The queue of a page that comes back: [`Newcomers::queue_of_returner`].
     pub fn queue_of_returner(&mut self, away_pages: u64, local_pages: u64) -> Queue {
         self.newcomers.queue_of_returner(away_pages, local_pages)
     }

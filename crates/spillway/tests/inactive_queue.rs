@@ -1,6 +1,6 @@
 //! dcm's queues as `[replacement]` sets them. `inactive_share` gives the inactive queue a length: all that
-//! leaves waits in it, and a touch there needs no store. `thread_buffer_pages` and `thread_inactive` give each
-//! thread a buffer before the queues and an inactive queue of its own.
+//! leaves waits in it, and a touch there needs no store. `thread_buffer_pages` and `thread_inactive` give
+//! each thread a buffer before the queues and an inactive queue of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

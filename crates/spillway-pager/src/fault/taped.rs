@@ -38,7 +38,8 @@ const AHEAD_PAGES: usize = 512;
 const PASSED_PAGES: u64 = 128;
 
 impl<K: Kernel> Worker<K> {
-    /// Writes down that a fault brings a page, and the rest of its block in the order in which it will be used.
+    /// Writes down that a fault brings a page, and the rest of its block in the order in which it will be
+    /// used.
     pub(crate) fn record_on_tape(&self, page_number: u64, block: &HeldBlock) {
         let Some(deck) = self.engine.deck().filter(|deck| deck.is_recording()) else { return };
         deck.log.count(TapeCounter::Fetches, 1);
@@ -164,7 +165,8 @@ impl<K: Kernel> Worker<K> {
         while looked < AHEAD_PAGES && player.count < wanted {
             let Some(run) = score.run(spot.position) else { return };
             for (i, page) in rest(deck, run, spot.within).enumerate() {
-                if self.is_far(page) && player.count < wanted && foreseen.push(page) {
+                let is_asked = foreseen.pages().contains(&page);
+                if !is_asked && self.is_far(page) && player.count < wanted && foreseen.push(page) {
                     player.asked[player.count] = Spot { within: spot.within + i as u8, ..spot };
                     player.count += 1;
                 }

@@ -2,8 +2,8 @@
 //! own of them where `[replacement]` gives it something (section 3.4; [`super::own_queues`]), else straight.
 //!
 //! - *Buffers* move to the shared queues where they are full, and where their thread draws victims anyway.
-//!   Where there is too little to draw from, or what was drawn did not go, all threads' buffers move: what can
-//!   leave is always found. The thread's own moves last: what it has just brought in is the last to go.
+//!   Where there is too little to draw from, or what was drawn did not go, all threads' buffers move: what
+//!   can leave is always found. The thread's own moves last: what it has just brought in is the last to go.
 //! - *Sub-queues*: a thread writes back from its own. Where that has too little it goes round.
 //!
 //! A fault trace tells of each of these in the order in which they happened: while one is written, a thread
@@ -76,8 +76,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Before victims are drawn: moves what waits in this thread's buffer to the shared queues, and first what
-    /// waits in all others where there is too little in them.
+    /// Before victims are drawn: moves what waits in this thread's buffer to the shared queues, and first
+    /// what waits in all others where there is too little in them.
     pub(crate) fn flush_before_draw(&self, shared: &mut Traced, wanted: usize) {
         if shared.mapped_len() < wanted {
             self.flush_all(shared);

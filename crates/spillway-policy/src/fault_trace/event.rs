@@ -229,7 +229,7 @@ pub enum ThreadCall {
     NextInactive(Option<Entry>),
     /// [`ThreadQueues::drop_stale`]: for each entry, in its order, whether it stayed.
     DropStale(Runs),
-    /// [`ThreadQueues::next_source`].
+    /// [`ThreadQueues::next_source`] and its answer.
     Source {
         /// How many threads there are.
         threads: u16,

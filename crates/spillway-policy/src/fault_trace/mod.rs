@@ -1,8 +1,8 @@
 //! Fault traces: what enters dcm's replacement in a live pager and what comes out of it, in the order in
 //! which the lock of the queues serialises it, with notes of what led to it.
 //!
-//! - [`Traced`], [`TracedThread`]: the replacement as the pager has it, and what a thread has of its own of it; they write
-//!   down each call if they are to
+//! - [`Traced`], [`TracedThread`]: the replacement as the pager has it, and what a thread has of its own of
+//!   it; they write down each call if they are to
 //! - [`Event`], [`Encoder`], [`Decoder`]: the trace as bytes
 //! - [`Replay`]: the same calls to the same code once more; it says where an answer differs
 //!
