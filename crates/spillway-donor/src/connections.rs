@@ -82,12 +82,7 @@ impl Connections {
     }
 
     /// Enters a connection: its number, and where it counts what it does. `None` where it is turned away.
-    pub fn admit(
-        &self,
-        socket: &Arc<OwnedFd>,
-        peer: Peer,
-        now: Instant,
-    ) -> Option<(u64, Arc<Activity>)> {
+    pub fn admit(&self, socket: &Arc<OwnedFd>, peer: Peer, now: Instant) -> Option<(u64, Arc<Activity>)> {
         let mut events = Vec::new();
         let admitted = self.admit_quietly(socket, peer, now, &mut events);
         for event in &events {
@@ -109,7 +104,8 @@ impl Connections {
         while inner.open(peer) >= self.limits.connections_per_client {
             let Some(oldest) = inner.oldest_handshake(Some(peer)) else {
                 let most = self.limits.connections_per_client;
-                events.push(refused(peer, format!("it has {most} connections, the most one client can have")));
+                events
+                    .push(refused(peer, format!("it has {most} connections, the most one client can have")));
                 return None;
             };
             inner.end_for_another(oldest);
@@ -121,7 +117,8 @@ impl Connections {
                 None => {
                     let Some(resting) = inner.longest_resting(peer, self.limits.idle, now) else {
                         let most = self.limits.connections;
-                        events.push(refused(peer, format!("there are {most} connections (--max-connections)")));
+                        events
+                            .push(refused(peer, format!("there are {most} connections (--max-connections)")));
                         return None;
                     };
                     (resting, "it rested, its client has most, and a newcomer needed the place")
@@ -346,7 +343,10 @@ mod tests {
         assert!(scene.come(3, Stage::Open));
         assert!(scene.has(0) && scene.has(5) && scene.connections.count() == 6);
         assert!(scene.come(3, Stage::Open));
-        assert_eq!(scene.connections.by_client().iter().map(|(_, open)| *open).collect::<Vec<_>>(), [3, 1, 2]);
+        assert_eq!(
+            scene.connections.by_client().iter().map(|(_, open)| *open).collect::<Vec<_>>(),
+            [3, 1, 2]
+        );
     }
 
     #[test]

@@ -225,12 +225,7 @@ impl Handshake<'_> {
     }
 
     /// Answers INFO and GO. An export that does not exist yet is described as it would be.
-    fn describe(
-        &mut self,
-        number: u32,
-        query: &InfoQuery<'_>,
-        size_bytes: u64,
-    ) -> Result<(), StreamError> {
+    fn describe(&mut self, number: u32, query: &InfoQuery<'_>, size_bytes: u64) -> Result<(), StreamError> {
         self.reply(number, &OptionReply::Export { size_bytes, flags: EXPORT_FLAGS })?;
         if query.kinds.contains(&info::NAME) {
             self.reply(number, &OptionReply::Name(query.name))?;
@@ -281,12 +276,7 @@ impl Handshake<'_> {
     }
 
     /// Does what a query of ours asks for; returns the context that says otherwise than yes.
-    fn private_context(
-        &mut self,
-        export: &str,
-        query: PrivateQuery,
-        chosen: &mut Chosen,
-    ) -> Option<String> {
+    fn private_context(&mut self, export: &str, query: PrivateQuery, chosen: &mut Chosen) -> Option<String> {
         match query {
             PrivateQuery::Challenge => self.challenge(),
             PrivateQuery::Claim(claim) => {
@@ -299,9 +289,7 @@ impl Handshake<'_> {
                 chosen.visitor = known;
                 says.map(str::to_owned)
             }
-            PrivateQuery::Drop => {
-                (!self.registry.drop_named(export, self.peer)).then(|| ABSENT.to_owned())
-            }
+            PrivateQuery::Drop => (!self.registry.drop_named(export, self.peer)).then(|| ABSENT.to_owned()),
             PrivateQuery::Unknown => {
                 chosen.visitor = Err(OpenError::OtherVersion);
                 Some(REFUSED.to_owned())

@@ -38,7 +38,9 @@ pub enum OpenError {
         lost_for: Duration,
     },
     /// More than one run may have.
-    #[error("{asked} were asked for, and this donor promises a run {most} at most: ask for less with ?size=SIZE")]
+    #[error(
+        "{asked} were asked for, and this donor promises a run {most} at most: ask for less with ?size=SIZE"
+    )]
     TooLarge {
         /// How much was asked for.
         asked: Size,

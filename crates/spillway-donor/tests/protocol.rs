@@ -579,7 +579,8 @@ fn a_donor_that_is_told_to_end_waits_for_its_runs() {
 
 #[test]
 fn a_second_signal_ends_a_donor_at_once() {
-    let donor = Running::start_with(spillway_donor::Config { drain: Duration::from_secs(600), ..config(MIB) });
+    let donor =
+        Running::start_with(spillway_donor::Config { drain: Duration::from_secs(600), ..config(MIB) });
     let mut client = Raw::opened(donor.tcp, "e", false);
     assert_eq!(client.write(0, b"x"), 0);
     donor.signal();
@@ -617,5 +618,8 @@ fn the_status_tells_who_holds_what() {
     drop(run);
     eventually("the run is lost", || donor.status().exports[1].grace_left_s.is_some());
     let text = donor.status().to_string();
-    assert!(text.contains("run 1 of 127.0.0.1: 8.0 KiB held of 64.0 KiB promised, 0 connections, lost"), "{text}");
+    assert!(
+        text.contains("run 1 of 127.0.0.1: 8.0 KiB held of 64.0 KiB promised, 0 connections, lost"),
+        "{text}"
+    );
 }

@@ -83,7 +83,9 @@ fn clients_that_break_the_rules_hurt_only_themselves() {
     assert!(stream.read(&mut [0]).is_ok_and(|bytes| bytes == 0) || stream.take_error().is_ok());
     drop(connect(&donor));
     let mut stream = connect(&donor);
-    stream.write_all(&encode_hello(&Hello { purpose: Purpose::Lane, size_bytes: 0, token: "x" })[..20]).unwrap();
+    stream
+        .write_all(&encode_hello(&Hello { purpose: Purpose::Lane, size_bytes: 0, token: "x" })[..20])
+        .unwrap();
     drop(stream);
     assert_eq!(meet(&donor, Purpose::Lane, "unknown").1, Welcome::Lost);
 

@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn queries_round_trip_and_others_are_not_ours() {
         let (key, nonce) = (RunKey::derive("run", "nbd://a:1/"), Nonce([3; 16]));
-        for purpose in [Purpose::Run { size_bytes: 0 }, Purpose::Run { size_bytes: u64::MAX }, Purpose::Lane] {
+        for purpose in [Purpose::Run { size_bytes: 0 }, Purpose::Run { size_bytes: u64::MAX }, Purpose::Lane]
+        {
             let claim = Claim::new(&key, nonce, purpose, "e");
             assert!(claim.holds(nonce, "e") && !claim.holds(nonce, "f"));
             let query = PrivateQuery::Claim(claim);

@@ -283,10 +283,8 @@ impl<'a> Uri<'a> {
 
     fn shm(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "shm:NAME, the name that `spillway donor --shm NAME` was given";
-        let [size, timeout, reconnect, fabric] = self.parameters(
-            ["size", "timeout", "reconnect", "fabric"],
-            "size, timeout, reconnect and fabric",
-        )?;
+        let [size, timeout, reconnect, fabric] = self
+            .parameters(["size", "timeout", "reconnect", "fabric"], "size, timeout, reconnect and fabric")?;
         let name = self.text_of("the name", &decode_bytes(self.body), FORM)?;
         if name.is_empty() || name.len() > 200 || name.contains(['/', '\0']) {
             return Err(self.form("the name must have 1 to 200 bytes and no '/'", FORM));

@@ -9,7 +9,7 @@ use spillway_nbd::handshake::{
 };
 use spillway_nbd::private::{Claim, PrivateQuery, parse_challenge};
 use spillway_nbd::proof::{Nonce, Purpose, RunKey};
-use spillway_nbd::transmission::{Command, ReplyHead, Request, RequestFlags};
+use spillway_nbd::transmission::{Command, ReplyHead, Request, RequestFlags, chunk, decode_error};
 
 /// A connection; reads and writes fail after 30 s.
 pub struct Raw(pub TcpStream);
@@ -162,12 +162,19 @@ impl Raw {
         self.simple()
     }
 
-    /// Reads with simple replies.
+    /// Reads; with structured replies only what has no hole in it.
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
         self.request(Command::Read, offset, length, &[]);
-        match self.simple() {
-            0 => Ok(self.bytes(length as usize)),
-            error => Err(error),
+        match self.head() {
+            ReplyHead::Simple { error: 0, .. } => Ok(self.bytes(length as usize)),
+            ReplyHead::Simple { error, .. } => Err(error),
+            ReplyHead::Chunk { kind, payload_bytes, .. } => {
+                let payload = self.bytes(payload_bytes as usize);
+                match kind {
+                    chunk::OFFSET_DATA => Ok(payload[8..].to_vec()),
+                    _ => Err(decode_error(&payload).unwrap().0),
+                }
+            }
         }
     }
 

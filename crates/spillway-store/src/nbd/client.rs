@@ -49,7 +49,8 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
         match Connection::open(&address, export_of(spec), (&key, purpose), deadline, patience.timeout) {
             Ok(connection) => {
                 let capacity_slots = usable(spec, &connection)?;
-                let capacity_slots = asked.map_or(capacity_slots, |asked| slots_of(asked).min(capacity_slots));
+                let capacity_slots =
+                    asked.map_or(capacity_slots, |asked| slots_of(asked).min(capacity_slots));
                 return Ok(SharedParts { capacity_slots, fd: Some(connection.into()) });
             }
             Err(error) => last = error,
@@ -60,8 +61,13 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
 
 /// Ends the run, as [`StoreSpec::end`] says.
 pub fn end(socket: &std::os::fd::OwnedFd) {
-    let request =
-        Request { flags: RequestFlags::empty(), command: Command::Disconnect, cookie: 0, offset: 0, length: 0 };
+    let request = Request {
+        flags: RequestFlags::empty(),
+        command: Command::Disconnect,
+        cookie: 0,
+        offset: 0,
+        length: 0,
+    };
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     // Who does not listen any more holds nothing any more, or notices that the connection is gone.
     let _ = send(socket, &request.encode(), flags);

@@ -346,7 +346,8 @@ impl Greeter {
         }
         if has(REFUSED) {
             return Err(ConnectError::Refused(
-                "the donor does not take this connection for the run's; use one version on both sides".to_owned(),
+                "the donor does not take this connection for the run's; use one version on both sides"
+                    .to_owned(),
             ));
         }
         Ok(has(&query.text()))

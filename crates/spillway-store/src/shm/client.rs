@@ -115,8 +115,7 @@ impl ShmStore {
         })?;
         self.check_owner(&socket)?;
         // Fits into the socket's buffer at once.
-        let hello =
-            Hello { purpose, size_bytes: self.size.map_or(0, Size::bytes), token: &self.token };
+        let hello = Hello { purpose, size_bytes: self.size.map_or(0, Size::bytes), token: &self.token };
         send(&socket, &encode_hello(&hello), SendFlags::NOSIGNAL)
             .map_err(|errno| failed("cannot send", errno))?;
         let (welcome, ring) = receive_welcome(&socket).map_err(|errno| failed("no answer", errno))?;

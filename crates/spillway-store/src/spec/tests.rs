@@ -128,8 +128,9 @@ fn specs() -> impl Strategy<Value = StoreSpec> {
         (host, 1..=u16::MAX, "\\PC{0,20}", prop::option::of(sizes()), patiences()).prop_map(
             |(host, port, export, size, patience)| StoreSpec::Nbd { host, port, export, size, patience }
         ),
-        (paths(), "\\PC{0,20}", prop::option::of(sizes()), patiences())
-            .prop_map(|(socket, export, size, patience)| StoreSpec::NbdUnix { socket, export, size, patience }),
+        (paths(), "\\PC{0,20}", prop::option::of(sizes()), patiences()).prop_map(
+            |(socket, export, size, patience)| StoreSpec::NbdUnix { socket, export, size, patience }
+        ),
         ("[^/\\x00]{1,20}", prop::option::of(sizes()), patiences(), fabrics())
             .prop_map(|(name, size, patience, fabric)| StoreSpec::Shm { name, size, patience, fabric }),
     ]

@@ -58,8 +58,7 @@ fn least_room(mount: &Path, membership: &str) -> Option<GroupRoom> {
 }
 
 fn room_of(directory: &Path, names: &Names) -> Option<GroupRoom> {
-    let number =
-        |name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
+    let number = |name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit_file = directory.join(names.limit);
     // Version 1 writes "no limit" as a number close to 2^63, version 2 as a word.
     let limit_bytes = number(names.limit).filter(|bytes| *bytes < 1 << 60)?;
@@ -101,8 +100,7 @@ mod tests {
             &[("memory.max", "500\n"), ("memory.current", "50\n"), ("memory.stat", "inactive_file 0\n")],
         );
         let room = least_room(mount.path(), "0::/user.slice/donor\n").unwrap();
-        let expected =
-            GroupRoom { limit_file: slice.join("memory.max"), limit_bytes: 1000, room_bytes: 300 };
+        let expected = GroupRoom { limit_file: slice.join("memory.max"), limit_bytes: 1000, room_bytes: 300 };
         assert_eq!(room, expected);
         fs::write(slice.join("memory.max"), "max\n").unwrap();
         assert_eq!(least_room(mount.path(), "0::/user.slice/donor\n").unwrap().room_bytes, 450);
