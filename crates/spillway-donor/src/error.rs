@@ -32,7 +32,8 @@ pub enum DonorError {
     /// More than its control group may have.
     #[error(
         "--memory {memory} is more than the {room} that the control group of this process has left of its \
-         {limit} ({}): lend less, raise that limit, or add --force if it will be raised in time", file.display()
+         {limit} ({}): lend less, raise that limit, or add --force if it will be raised in time",
+        file.display()
     )]
     Group {
         /// What was asked for.

@@ -1,7 +1,7 @@
 //! The memory that is lent, as frames of one page, and who may take how many of them.
 //!
-//! A run is promised frames before it begins ([`FramePool::promise`]); nobody else can have those. What is not
-//! promised to anybody goes to whoever asks first.
+//! A run is promised frames before it begins ([`FramePool::promise`]); nobody else can have those. What is
+//! not promised to anybody goes to whoever asks first.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -14,7 +14,8 @@ pub struct Staged<'a> {
 }
 
 impl<'a> Staged<'a> {
-    /// Begins a write of `bytes` bytes. Fails at once, and changes nothing, where memory is lacking for it now.
+    /// Begins a write of `bytes` bytes. Fails at once, and changes nothing, where memory is lacking for it
+    /// now.
     pub fn begin(export: &'a Export, offset: u64, bytes: u64) -> Result<Self, ExportError> {
         export.has_room(offset, bytes)?;
         Ok(Self { export, pieces: Vec::new() })

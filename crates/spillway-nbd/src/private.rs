@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `spillway:challenge` | what am I to sign? | `spillway:challenge=NONCE` |
 //! | `spillway:run=KEY,BYTES,PROOF` | a run begins: make its private export | the same |
-//! | `spillway:lane=KEY,PROOF` | a further connection of the run | the same; [`LOST`] where its export is gone |
+//! | `spillway:lane=KEY,PROOF` | a further connection of it | the same; [`LOST`] where its export is gone |
 //! | `spillway:drop` | drop the named export with all it holds | the same; [`ABSENT`] where there is none |
 //!
 //! The context that comes back means yes; [`REFUSED`] means that the proof is none ([`crate::proof`]). The GO

@@ -137,8 +137,8 @@ impl Request {
         out
     }
 
-    /// Reads the request at the beginning of `bytes`; `None` while it is not all there. A READ or WRITE may be
-    /// longer than [`MAX_REQUEST_BYTES`]: who serves it says so, after the data of a WRITE.
+    /// Reads the request at the beginning of `bytes`; `None` while it is not all there. A READ or WRITE may
+    /// be longer than [`MAX_REQUEST_BYTES`]: who serves it says so, after the data of a WRITE.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, WireError> {
         let mut fields = Fields::new("a request", bytes);
         if bytes.len() >= 4 {

@@ -12,7 +12,8 @@ use crate::originals::{
     CURRENT_BREAK, HEAP_START, ORIGINAL_CLONE, ORIGINAL_FORK, ORIGINAL_MUTEX_INIT, ORIGINAL_PTHREAD_CREATE,
 };
 use crate::{
-    exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry, thread_hooks,
+    exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry,
+    thread_hooks,
 };
 
 /// Why the hooks cannot be put in.

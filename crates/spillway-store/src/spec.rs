@@ -52,7 +52,8 @@ pub enum StoreSpec {
         /// Bytes of it to use.
         size: Size,
     },
-    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS]`: a donor or NBD server by TCP.
+    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS]`: a donor or NBD server by
+    /// TCP.
     Nbd {
         /// Name or address; an IPv6 address without its brackets.
         host: String,

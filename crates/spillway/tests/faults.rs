@@ -440,33 +440,6 @@ fn without_permission_it_refuses_with_the_words_of_doctor() {
 
 // ---- Spillway or the program is killed.
 
-/// The donor keeps what is lost for 30 s; what has ended it does not keep.
-#[test]
-fn a_donor_serves_run_after_run() {
-    let (donor, scene) = (Donor::start("64M", &[]), Scene::new());
-    for uri in [donor.tcp_uri(""), donor.unix_uri("e"), donor.shm_uri()] {
-        let mut hold = Hold::start(&scene, 48, &[&uri]);
-        hold.goes_on(1);
-        assert_eq!(hold.ends_whole().complaint(), "", "{uri}");
-    }
-}
-
-#[test]
-fn a_run_that_a_donor_cannot_promise_its_memory_does_not_start() {
-    let (donor, scene) = (Donor::start("128M", &[]), Scene::new());
-    let uri = format!("{}?size=96M", donor.tcp_uri(""));
-    let mut first = Hold::start(&scene, 32, &[&uri]);
-    first.goes_on(1);
-    refused_at_the_start(&uri, "32.0 MiB of its 128.0 MiB are left to promise, and 96.0 MiB were asked for");
-    // With less it starts, and neither is in the other's way.
-    let mut second = Hold::start(&scene, 32, &[format!("{}?size=32M", donor.shm_uri())]);
-    second.goes_on(1);
-    refused_at_the_start(&donor.shm_uri(), "0 B of the 128.0 MiB that it gives are left to promise");
-    for hold in [first, second] {
-        assert_eq!(hold.ends_whole().complaint(), "");
-    }
-}
-
 /// A donor that forgets a run one second after its last connection.
 fn forgetful_donor() -> (Donor, u64) {
     let donor = Donor::start("256M", &["--grace", "1"]);

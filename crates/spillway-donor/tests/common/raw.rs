@@ -188,6 +188,11 @@ impl Raw {
     }
 }
 
+/// Whether an option was refused with this error.
+pub fn error_of(replies: &[String], kind: u32) -> bool {
+    replies.len() == 1 && replies[0].starts_with(&format!("Error {{ kind: {kind},"))
+}
+
 /// What the exports of a donor can do.
 pub fn export_flags() -> ExportFlags {
     ExportFlags::HAS_FLAGS

@@ -1,6 +1,6 @@
 //! How a lane and its donor meet: two messages over an abstract Unix socket, the second with the ring's
-//! memory file. Afterwards the socket carries nothing but the goodbye of a run; each side sees by its end that
-//! the other is gone.
+//! memory file. Afterwards the socket carries nothing but the goodbye of a run; each side sees by its end
+//! that the other is gone.
 
 use spillway_nbd::private::{MAX_TOKEN_BYTES, is_valid_token};
 
