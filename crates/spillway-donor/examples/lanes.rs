@@ -40,7 +40,9 @@ fn main() -> Result<(), Failure> {
         if uri.is_empty() {
             break;
         }
-        let spec: StoreSpec = uri.parse()?;
+        // One after the other, and the donor may not have noticed the end of the last.
+        let mark = if uri.contains('?') { '&' } else { '?' };
+        let spec: StoreSpec = format!("{uri}{mark}size=320M").parse()?;
         let parts = spec.prepare("bench")?;
         let store = spec.open(parts, "bench")?;
         let mut lane = store.open_lane()?;

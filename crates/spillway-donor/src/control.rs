@@ -112,20 +112,19 @@ fn tell(mut stream: UnixStream, status: &Status) -> io::Result<()> {
     stream.write_all(b"\n")
 }
 
-/// Asks all donors on this machine that this user may ask.
+/// Asks all donors on this machine that this user may ask; what each answers, or why one does not.
 ///
 /// # Errors
-/// There is none, or one gives no answer.
-pub fn ask_all() -> Result<Vec<Status>, ControlError> {
+/// There is none.
+pub fn ask_all() -> Result<Vec<Result<Status, ControlError>>, ControlError> {
     let table = fs::read_to_string("/proc/net/unix").map_err(ControlError::Sockets)?;
-    let mut statuses = Vec::new();
+    let mut answers = Vec::new();
     for name in names(&table) {
-        // What ended meanwhile, or is somebody else's, is none to ask.
-        if let Some(stream) = connect(&name) {
-            statuses.push(read(stream).map_err(|reason| ControlError::Answer { name, reason })?);
-        }
+        // What is somebody else's, or has ended meanwhile, is none to ask.
+        let answer = connect(&name).and_then(|stream| read(stream).transpose());
+        answers.extend(answer.map(|answer| answer.map_err(|reason| ControlError::Answer { name, reason })));
     }
-    if statuses.is_empty() { Err(ControlError::NoDonor) } else { Ok(statuses) }
+    if answers.is_empty() { Err(ControlError::NoDonor) } else { Ok(answers) }
 }
 
 /// Names of donors' sockets that listen, from `/proc/net/unix`.
@@ -148,11 +147,19 @@ fn connect(name: &str) -> Option<UnixStream> {
     (owner.is_root() || owner == geteuid() || geteuid().is_root()).then_some(stream)
 }
 
-fn read(stream: UnixStream) -> Result<Status, String> {
+/// Its answer; `None` where it has ended before it gave one.
+fn read(stream: UnixStream) -> Result<Option<Status>, String> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
     let mut text = String::new();
-    stream.take(MOST_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    serde_json::from_str(&text).map_err(|error| error.to_string())
+    match stream.take(MOST_BYTES).read_to_string(&mut text) {
+        Ok(0) => Ok(None),
+        Ok(_) => serde_json::from_str(&text).map(Some).map_err(|error| error.to_string()),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionReset => Ok(None),
+            io::ErrorKind::WouldBlock => Err(format!("no answer for {} s", PATIENCE.as_secs())),
+            _ => Err(error.to_string()),
+        },
+    }
 }
 
 #[cfg(test)]

@@ -210,7 +210,17 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
 
 /// Prints how the donors of this machine stand.
 fn status(json: bool) -> Result<(), String> {
-    let statuses = control::ask_all().map_err(|error| error.to_string())?;
+    let (mut statuses, mut failures) = (Vec::new(), Vec::new());
+    for answer in control::ask_all().map_err(|error| error.to_string())? {
+        match answer {
+            Ok(status) => statuses.push(status),
+            Err(failure) => failures.push(failure.to_string()),
+        }
+    }
+    if statuses.is_empty() {
+        return Err(failures.join("; "));
+    }
+    failures.iter().for_each(crate::exit::complain);
     let text = if json {
         serde_json::to_string(&statuses).map_err(|error| error.to_string())? + "\n"
     } else {
