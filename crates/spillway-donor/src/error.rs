@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use spillway_core::size::Size;
 use thiserror::Error;
 
-use crate::listening::Place;
+use crate::place::Place;
 
 /// Why a donor cannot start, or go on.
 #[derive(Debug, Error)]

@@ -15,7 +15,8 @@
 //! | [`transmission`] | NBD requests and replies |
 //! | [`lane`] | the other end of a shared-memory ring |
 //! | [`connections`] | who is let in, and who goes where there are too many |
-//! | [`error`], [`listening`], [`protection`] | where it listens, and how memory is kept safe |
+//! | [`place`], [`error`], [`listening`] | where it listens, and why it cannot |
+//! | [`protection`] | how memory is kept safe on this machine |
 //! | [`control`] | how it is asked how it stands |
 //! | [`server`] | threads, housekeeping, the end |
 //!
@@ -33,6 +34,7 @@ pub mod lane;
 pub mod limits;
 pub mod listening;
 pub mod peer;
+pub mod place;
 pub mod protection;
 pub mod refusal;
 pub mod registry;

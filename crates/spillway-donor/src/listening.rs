@@ -1,6 +1,5 @@
-//! Where a donor listens.
+//! How a donor listens.
 
-use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -11,28 +10,7 @@ use std::path::PathBuf;
 use spillway_store::shm::hello::socket_name;
 
 use crate::error::DonorError;
-
-/// Where a donor listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// NBD by TCP, at an address and port.
-    Tcp(SocketAddr),
-    /// NBD by a Unix socket.
-    Unix(PathBuf),
-    /// Rings in shared memory, by the donor's name.
-    Shm(String),
-}
-
-impl fmt::Display for Place {
-    /// As the URI of a store, so that it can be pasted behind `--store`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "nbd://{address}"),
-            Self::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
-            Self::Shm(name) => write!(f, "shm:{name}"),
-        }
-    }
-}
+use crate::place::Place;
 
 /// A socket that listens; the path of a Unix socket goes with it.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use spillway_core::size::Size;
 use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
-use spillway_donor::listening::Place;
+use spillway_donor::place::Place;
 use spillway_donor::status::Status;
 use spillway_donor::{Config, Donor, DonorError, Summary};
 
