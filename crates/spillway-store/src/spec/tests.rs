@@ -23,11 +23,18 @@ fn every_scheme_is_understood() {
                 port: 7000,
                 export: "a/b c".into(),
                 patience: Patience { timeout: Duration::from_millis(1500), ..patience },
+                claim: Claim::Free,
             },
         ),
         (
-            "nbd://donor",
-            StoreSpec::Nbd { host: "donor".into(), port: 10809, export: String::new(), patience },
+            "nbd://donor?claim=take",
+            StoreSpec::Nbd {
+                host: "donor".into(),
+                port: 10809,
+                export: String::new(),
+                patience,
+                claim: Claim::Take,
+            },
         ),
         (
             "nbd+unix:///x?socket=/run/a%20b&reconnect=0",
@@ -35,6 +42,7 @@ fn every_scheme_is_understood() {
                 socket: "/run/a b".into(),
                 export: "x".into(),
                 patience: Patience { reconnect: Duration::ZERO, ..patience },
+                claim: Claim::Free,
             },
         ),
         ("shm:near", StoreSpec::Shm { name: "near".into(), patience, fabric: None }),
@@ -68,6 +76,7 @@ fn errors_name_uri_reason_and_remedy() {
         ("nbd://host/%ff", "not UTF-8", "nbd://HOST:PORT/EXPORT"),
         ("nbd://host/x?timeout=0", "give up at once", "0.001"),
         ("nbd://host/x?reconnect=soon", "'soon' is not a number of seconds", "from 0 to 86400"),
+        ("nbd://host/x?claim=mine", "'mine' is none", "write free, take or none"),
         ("nbd+unix:///x", "the socket's path is missing", "nbd+unix:///EXPORT?socket=PATH"),
         ("nbd+unix://host/x?socket=/s", "makes no sense", "nbd+unix:///EXPORT?socket=PATH"),
         ("shm:", "1 to 200 bytes", "spillway donor --shm NAME"),
@@ -104,6 +113,10 @@ fn fabrics() -> impl Strategy<Value = Option<Fabric>> {
     prop::option::of(Just(Fabric::Fdr))
 }
 
+fn claims() -> impl Strategy<Value = Claim> {
+    prop_oneof![Just(Claim::Free), Just(Claim::Take), Just(Claim::None)]
+}
+
 fn paths() -> impl Strategy<Value = PathBuf> {
     prop::collection::vec(1..=255u8, 1..40).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
 }
@@ -114,12 +127,11 @@ fn specs() -> impl Strategy<Value = StoreSpec> {
         prop::option::of(sizes()).prop_map(|size| StoreSpec::Compressed { size }),
         (prop::option::of(sizes()), fabrics()).prop_map(|(size, fabric)| StoreSpec::Ram { size, fabric }),
         (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
-        (host, 1..=u16::MAX, "\\PC{0,20}", patiences())
-            .prop_map(|(host, port, export, patience)| StoreSpec::Nbd { host, port, export, patience }),
-        (paths(), "\\PC{0,20}", patiences()).prop_map(|(socket, export, patience)| StoreSpec::NbdUnix {
-            socket,
-            export,
-            patience
+        (host, 1..=u16::MAX, "\\PC{0,20}", patiences(), claims()).prop_map(
+            |(host, port, export, patience, claim)| StoreSpec::Nbd { host, port, export, patience, claim }
+        ),
+        (paths(), "\\PC{0,20}", patiences(), claims()).prop_map(|(socket, export, patience, claim)| {
+            StoreSpec::NbdUnix { socket, export, patience, claim }
         }),
         ("[^/\\x00]{1,20}", patiences(), fabrics()).prop_map(|(name, patience, fabric)| StoreSpec::Shm {
             name,
