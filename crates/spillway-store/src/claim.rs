@@ -1,10 +1,10 @@
-//! The claim of a run on an export that others can open too: a page behind the last slot that says whose the export is,
-//! in text. Two runs that keep their pages in one place would overwrite each other's.
+//! The claim of a run on an export that others can open too: a page behind the last slot that says whose the
+//! export is, in text. Two runs that keep their pages in one place would overwrite each other's.
 //!
-//! Who claims looks first, writes, waits for longer than another may take from its look to its write, and looks
-//! again: of two who come at the same time one finds the other's page and leaves. The claim of a run that ended without giving it
-//! back is taken over where it is of this machine and its process is gone; of another machine nobody can know, and the
-//! user says so by `?claim=take`.
+//! Who claims looks first, writes, waits for longer than another may take from its look to its write, and
+//! looks again: of two who come at the same time one finds the other's page and leaves. The claim of a run
+//! that ended without giving it back is taken over where it is of this machine and its process is gone; of
+//! another machine nobody can know, and the user says so by `?claim=take`.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -199,8 +199,8 @@ pub fn claim(
     ))
 }
 
-/// Looks whether a claim stands, and writes it again where somebody has wiped it. Returns who has the store in the run's
-/// place, if anybody.
+/// Looks whether a claim stands, and writes it again where somebody has wiped it. Returns who has the store
+/// in the run's place, if anybody.
 ///
 /// # Errors
 /// The store's.

@@ -128,7 +128,8 @@ pub trait Store: Send + Sync {
     /// Gives back what rests. Called about once a second.
     fn tend(&self) {}
 
-    /// A slot beyond the last, for the claim of a run on a store that others may use too, where one is needed.
+    /// A slot beyond the last, for the claim of a run on a store that others may use too, where one is
+    /// needed.
     fn claim_slot(&self) -> Option<u32> {
         None
     }
@@ -156,7 +157,8 @@ pub trait Lane: Send {
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
 
-    /// Fetches pages once more whose read failed or came wrong: by another way to the store, where there is one.
+    /// Fetches pages once more whose read failed or came wrong: by another way to the store, where there is
+    /// one.
     fn read_again(&mut self, batch: &mut [ReadRequest<'_>]) {
         self.read(batch);
     }

@@ -52,7 +52,8 @@ pub enum StoreSpec {
         /// Bytes of it to use.
         size: Size,
     },
-    /// `nbd://HOST[:PORT]/EXPORT[?timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: a donor or NBD server by TCP.
+    /// `nbd://HOST[:PORT]/EXPORT[?timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: a donor or NBD server by
+    /// TCP.
     Nbd {
         /// Name or address; an IPv6 address without its brackets.
         host: String,
@@ -65,7 +66,8 @@ pub enum StoreSpec {
         /// What is done about other runs that may use the export.
         claim: Claim,
     },
-    /// `nbd+unix:///EXPORT?socket=PATH[&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: one by a Unix socket.
+    /// `nbd+unix:///EXPORT?socket=PATH[&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: one by a Unix
+    /// socket.
     NbdUnix {
         /// Path of the server's socket.
         socket: PathBuf,
@@ -88,8 +90,8 @@ pub enum StoreSpec {
     },
 }
 
-/// What a run does about others that may use the same export (`?claim=CLAIM`). An export that a Spillway donor makes for
-/// the run is the run's own, and is not claimed.
+/// What a run does about others that may use the same export (`?claim=CLAIM`). An export that a Spillway
+/// donor makes for the run is the run's own, and is not claimed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claim {
     /// `free`: the export is claimed, and one that another run has claimed is refused.

@@ -8,8 +8,8 @@ use rustix::io::{Errno, Result};
 /// `TCP_RTO_MAX_MS` of `linux/tcp.h`, since Linux 6.15.
 const TCP_RTO_MAX_MS: usize = 44;
 
-/// Has TCP send what got no acknowledgement again at least this often: the pause otherwise doubles each time, up to
-/// two minutes, and goes on when the way is open again.
+/// Has TCP send what got no acknowledgement again at least this often: the pause otherwise doubles each time,
+/// up to two minutes, and goes on when the way is open again.
 ///
 /// # Errors
 /// ENOPROTOOPT before Linux 6.15; EINVAL for less than a second or more than two minutes.

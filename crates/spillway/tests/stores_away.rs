@@ -1,6 +1,6 @@
-//! Stores that are away for a while, or for good, and what a run does about it: who waits is told for whom and how long,
-//! ways that are silent are left, connections that cannot be had are done without, exports that are another run's are left
-//! alone.
+//! Stores that are away for a while, or for good, and what a run does about it: who waits is told for whom
+//! and how long, ways that are silent are left, connections that cannot be had are done without, exports that
+//! are another run's are left alone.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;
@@ -100,6 +100,8 @@ fn processes_share_the_connections_that_there_are() {
     hold.goes_on(8);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("is gone"), "{complaint}");
+    let is_named = |line: &&str| line.contains("takes no further connection") && line.contains("at least 9");
+    assert_eq!(complaint.lines().filter(is_named).count(), 1, "{complaint}");
     assert!(server.peak_connections() <= 5);
 }
 

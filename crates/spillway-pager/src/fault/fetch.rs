@@ -261,8 +261,8 @@ impl<K: Kernel> Worker<K> {
         }
     }
 
-    /// Checks pages from the `first` on, which have these `outcomes` in the bounce pages, or lie in the store's
-    /// memory. Returns how many are right, those before included, and what is wrong with the next.
+    /// Checks pages from the `first` on, which have these `outcomes` in the bounce pages, or lie in the
+    /// store's memory. Returns how many are right, those before included, and what is wrong with the next.
     pub(crate) fn check(
         &self,
         store: usize,

@@ -1,5 +1,5 @@
-//! The supervisor's own use of the run's stores: it drops what dead processes held, claims exports that others may open
-//! too, and has stores looked after while nobody needs them.
+//! The supervisor's own use of the run's stores: it drops what dead processes held, claims exports that
+//! others may open too, and has stores looked after while nobody needs them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -112,8 +112,8 @@ impl OwnStores {
         self.watch.pause();
     }
 
-    /// In a copy of this process, which goes on in its place: opens what only one of them may use, and says that
-    /// the stores are claimed by this one now.
+    /// In a copy of this process, which goes on in its place: opens what only one of them may use, and says
+    /// that the stores are claimed by this one now.
     pub(crate) fn go_on_in_copy(&mut self) {
         for opened in &mut self.stores {
             // Their locks may have been held by threads that are not in the copy.

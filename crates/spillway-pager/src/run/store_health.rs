@@ -1,5 +1,6 @@
-//! What the user is told of stores that keep somebody waiting: within a second which one and for how long still, and
-//! when it answers again. One voice for all processes of a run: who tells a line notes it in the run's state.
+//! What the user is told of stores that keep somebody waiting: within a second which one and for how long
+//! still, and when it answers again. One voice for all processes of a run: who tells a line notes it in the
+//! run's state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -81,9 +82,9 @@ impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
                 if notes.crowded.swap(1, Ordering::Relaxed) == 0 {
                     let least = run.processes().count() + 2;
                     (self.tell)(&format!(
-                        "store {store} takes no further connection ({reason}): the run's threads take turns with \
-                         those that they have, which is slower; let the server take at least {least}, better {} \
-                         (spillway donor --max-connections)",
+                        "store {store} takes no further connection ({reason}): the run's threads take turns \
+                         with those that they have, which is slower; let the server take at least {least}, \
+                         better {} (spillway donor --max-connections)",
                         4 * least
                     ));
                 }

@@ -1,5 +1,6 @@
-//! Who looks after a run's NBD stores while nobody needs them: asks each for a page once a second, so that one that is
-//! dead or cut off is told of before a fault finds out, and keeps the run's claims on exports that others may open.
+//! Who looks after a run's NBD stores while nobody needs them: asks each for a page once a second, so that
+//! one that is dead or cut off is told of before a fault finds out, and keeps the run's claims on exports
+//! that others may open.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -75,8 +76,8 @@ fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tel
             Ok(Some(Claimant { host, pid, .. })) if !told => {
                 told = true;
                 tell(&format!(
-                    "store {}: another run has taken the export (process {pid} on {host}), and both lose pages that \
-                     the other overwrites: end one of them",
+                    "store {}: another run has taken the export (process {pid} on {host}), and both lose pages \
+                     that the other overwrites: end one of them",
                     store.uri
                 ));
             }

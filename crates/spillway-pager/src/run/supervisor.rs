@@ -462,7 +462,8 @@ impl Supervisor {
     }
 }
 
-/// Prepares and opens a run's stores, notes in its settings what they offer, and returns what the user should know.
+/// Prepares and opens a run's stores, notes in its settings what they offer, and returns what the user should
+/// know.
 fn open_stores(
     settings: &mut Settings,
     token: &str,

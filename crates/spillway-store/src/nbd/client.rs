@@ -1,10 +1,11 @@
 //! The store of `nbd://` and `nbd+unix://`.
 //!
-//! [`prepare`] opens the export, sees whether the server takes as many connections as a run needs, and keeps the connection in [`SharedParts::fd`]. With a Spillway donor the
-//! export is private to the run, and lives for as long as anybody holds that connection, or a lane, and the
-//! donor's grace time longer. The connection also carries the server's address to the processes of the run,
-//! so that none of them needs to look up a name. With a server that is not ours the named export is used as
-//! it is; if such a server loses its contents, the pager's checksums tell.
+//! [`prepare`] opens the export, sees whether the server takes as many connections as a run needs, and keeps
+//! the connection in [`SharedParts::fd`]. With a Spillway donor the export is private to the run, and lives
+//! for as long as anybody holds that connection, or a lane, and the donor's grace time longer. The connection
+//! also carries the server's address to the processes of the run, so that none of them needs to look up a
+//! name. With a server that is not ours the named export is used as it is; if such a server loses its
+//! contents, the pager's checksums tell.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -63,8 +64,12 @@ fn takes_enough(spec: &StoreSpec, address: &Address, token: &str, until: Instant
                 let has = 1 + further.len();
                 let connections = if has == 1 { "connection" } else { "connections" };
                 return Err(spec.unusable(
-                    format!("the server takes {has} {connections} at a time, and a run needs at least {NEEDED_CONNECTIONS} ({error})"),
-                    "let it take more: 'qemu-nbd --shared=16', nbdkit without 'limit', 'spillway donor --max-connections 1024'",
+                    format!(
+                        "the server takes {has} {connections} at a time, and a run needs at least \
+                         {NEEDED_CONNECTIONS} ({error})"
+                    ),
+                    "let it take more: 'qemu-nbd --shared=16', nbdkit without 'limit', \
+                     'spillway donor --max-connections 1024'",
                 ));
             }
         }
@@ -174,7 +179,7 @@ fn usable(spec: &StoreSpec, connection: &Connection) -> Result<u32, StoreError> 
             "give it more",
         )),
         0 => Err(spec.unusable("the export does not hold a page of 4 KiB", "give it more")),
-        slots => Ok(u32::try_from(slots).unwrap_or(u32::MAX)),
+        slots => Ok(u32::try_from(slots).unwrap_or(u32::MAX - 1)),
     }
 }
 

@@ -29,8 +29,8 @@ use super::pool::seconds;
 /// What a server without block sizes takes best, by the protocol.
 const PREFERRED_BYTES: u32 = 4096;
 
-/// Longest pause before the kernel sends once more what got no acknowledgement: so a way that was cut for a while is
-/// found open soon.
+/// Longest pause before the kernel sends once more what got no acknowledgement: so a way that was cut for a
+/// while is found open soon.
 const RETRANSMISSION_PAUSE: Duration = Duration::from_secs(1);
 
 /// Most replies to one option; a server that sends more is not well.
@@ -119,6 +119,8 @@ impl From<WireError> for ConnectError {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
+    /// Since when the export is open.
+    pub since: Instant,
     /// Size of the export in bytes.
     pub size_bytes: u64,
     /// What the export can do.
@@ -375,7 +377,7 @@ impl Greeter {
         ioctl_fionbio(&self.socket, false)
             .and_then(|()| set_socket_timeout(&self.socket, Timeout::Recv, Some(look)))
             .map_err(|errno| ConnectError::Unreachable(errno.to_string()))?;
-        Ok(Connection { socket: self.socket, size_bytes, flags, blocks, is_private })
+        Ok(Connection { socket: self.socket, since: Instant::now(), size_bytes, flags, blocks, is_private })
     }
 
     /// The old way, for servers without GO.

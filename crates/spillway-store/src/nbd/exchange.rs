@@ -248,8 +248,8 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
         Ok(self.sent)
     }
 
-    /// Sends and receives until every run has its answer. Gives up when nothing moves for `timeout`; each time that
-    /// nothing has moved for another `look`, `on_silence` is told for how long that has been.
+    /// Sends and receives until every run has its answer. Gives up when nothing moves for `timeout`; each
+    /// time that nothing has moved for another `look`, `on_silence` is told for how long that has been.
     pub fn finish(
         mut self,
         timeout: Duration,

@@ -1,5 +1,5 @@
-//! One thread's way to the server: batches, what is posted, and what becomes of requests whose connection is lost or
-//! silent.
+//! One thread's way to the server: batches, what is posted, and what becomes of requests whose connection is
+//! lost or silent.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -277,9 +277,10 @@ impl Silences {
         TELL_AFTER.min(self.timeout)
     }
 
-    /// The connection has been silent for so long: says so, and returns another to ask again by, if that one may be
-    /// left. A read may: it can be made twice at any time. A write may not, for what was sent could come true after a
-    /// later one. Each connection gets twice as long as the one before, or a server that is slow would never answer.
+    /// The connection has been silent for so long: says so, and returns another to ask again by, if that one
+    /// may be left. A read may: it can be made twice at any time. A write may not, for what was sent could
+    /// come true after a later one. Each connection gets twice as long as the one before, or a server that is
+    /// slow would never answer.
     fn hear_silence(&mut self, pool: &Arc<Pool>, silent: Duration, is_read: bool) -> Option<Lent> {
         let waited = self.before + silent;
         let left = self.timeout.saturating_sub(waited);

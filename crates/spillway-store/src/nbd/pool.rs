@@ -30,6 +30,10 @@ pub(super) const TELL_AFTER: Duration = Duration::from_millis(900);
 const SCARCE: Duration = Duration::from_secs(10);
 /// How long to wait for another lane's connection before looking around.
 const TURN: Duration = Duration::from_millis(100);
+/// How long a process keeps a connection while another has none: opening one takes as long as some requests.
+const SLICE: Duration = Duration::from_millis(200);
+/// A server that has turned so many connections away has no room: one that is about to end turns few away.
+const MANY_REFUSALS: u32 = 8;
 /// Connections that nobody has used for so long are closed, but one.
 const REST: Duration = Duration::from_secs(3);
 
@@ -49,6 +53,8 @@ pub(super) struct Pool {
     came_back: Condvar,
     /// Tells each attempt's replies from all others of this process.
     epochs: AtomicU32,
+    /// How often the server has turned this process away that had no connection.
+    refusals: AtomicU32,
     /// One lane at a time tries whether a silent server answers another connection.
     is_probing: AtomicBool,
 }
@@ -117,6 +123,7 @@ impl Pool {
             state: Mutex::default(),
             came_back: Condvar::new(),
             epochs: AtomicU32::new(0),
+            refusals: AtomicU32::new(0),
             is_probing: AtomicBool::new(false),
         }
     }
@@ -197,7 +204,8 @@ impl Pool {
         }
     }
 
-    /// After an attempt that failed while there is no other connection: waits for the next, unless it is over.
+    /// After an attempt that failed while there is no other connection: waits for the next, unless it is
+    /// over.
     fn wait_alone(&self, effort: &Effort, error: &ConnectError, pause: Duration) -> Result<(), StoreError> {
         // A server that is there and has no room for us is waited for as one that is silent.
         let give_up_at = match error {
@@ -210,7 +218,9 @@ impl Pool {
         }
         let waited = effort.since.elapsed();
         self.tell_waiting(&effort.reason(error), waited, left);
-        if *error == ConnectError::TurnedAway && waited >= TELL_AFTER {
+        if *error == ConnectError::TurnedAway
+            && self.refusals.fetch_add(1, Ordering::Relaxed) + 1 == MANY_REFUSALS
+        {
             self.tell_crowded(error);
         }
         sleep(pause.min(left));
@@ -283,7 +293,8 @@ impl Pool {
         connection
     }
 
-    /// An attempt has failed. `None` where this process has no other connection; else how many it has lost so far.
+    /// An attempt has failed. `None` where this process has no other connection; else how many it has lost so
+    /// far.
     fn note_refusal(&self) -> Option<u64> {
         let mut state = self.state();
         if state.open == 0 {
@@ -373,7 +384,7 @@ impl Lent {
     /// Leaves it to the next, once all that it was asked is answered.
     pub fn give_back(self) {
         let Self { connection, mut count } = self;
-        if !count.pool.is_starving() {
+        if !count.pool.is_starving() || connection.since.elapsed() < SLICE {
             count.is_put_back = true;
             count.pool.put_back(connection);
         }
