@@ -82,7 +82,7 @@ fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tel
                 ));
             }
             Err(error @ StoreError::Gone { .. }) => {
-                return tell(&format!("{error}; a program that needs a page of it gets SIGBUS"));
+                return tell(&format!("{error}; what it held is lost"));
             }
             // One answer is as good as another, as far as being there goes.
             Ok(Some(_)) | Err(_) => {}
