@@ -76,8 +76,8 @@ fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tel
             Ok(Some(Claimant { host, pid, .. })) if !told => {
                 told = true;
                 tell(&format!(
-                    "store {}: another run has taken the export (process {pid} on {host}), and both lose pages \
-                     that the other overwrites: end one of them",
+                    "store {}: another run has taken the export (process {pid} on {host}), and both lose \
+                     pages that the other overwrites: end one of them",
                     store.uri
                 ));
             }
