@@ -111,7 +111,7 @@ pub struct Report {
     pub promotions_per_s: f64,
     /// Pages demoted a second.
     pub demotions_per_s: f64,
-    /// Pages migrated, either way, in bytes per second.
+    /// Pages sent, either way, in bytes per second. A page that leaves with a good far copy is not sent.
     pub migration_bytes_per_s: f64,
     /// Promoted pages that were accessed before they were demoted, as a share.
     pub good_put: f64,
@@ -467,7 +467,7 @@ fn report(spec: &RunSpec, working_set_pages: u32, outcome: &Outcome) -> Report {
         demotions: counts.demotions,
         promotions_per_s: per_s(counts.promotions),
         demotions_per_s: per_s(counts.demotions),
-        migration_bytes_per_s: per_s((counts.promotions + counts.demotions) * outcome.page_bytes),
+        migration_bytes_per_s: per_s(counts.traffic.migration_bytes),
         good_put: ratio(counts.promotions_used, counts.promotions),
         prefetch_accuracy: ratio(counts.prefetches_used, counts.prefetches),
         local_pages_in_use: outcome.pages_in_use,
@@ -482,7 +482,7 @@ fn report(spec: &RunSpec, working_set_pages: u32, outcome: &Outcome) -> Report {
         missing_faults: counts.missing_faults,
         minor_faults: counts.minor_faults,
         time: outcome.spent.split(),
-        series: outcome.series.points(outcome.page_bytes),
+        series: outcome.series.points(),
     }
 }
 

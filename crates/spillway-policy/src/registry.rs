@@ -64,6 +64,11 @@ static ENTRIES: &[PolicyEntry] = &[
     entry::<nimble::Nimble>("nimble-huge", "Nimble with huge pages")
         .with(&[("mapping", Preset::Choice("huge"))])
         .mapping_huge(),
+    entry::<nimble::Nimble>("nimble-base-smaller", "Nimble that exchanges hot pages for cold ones only")
+        .with(&[("batch", Preset::Choice("smaller"))]),
+    entry::<nimble::Nimble>("nimble-huge-smaller", "The same with huge pages")
+        .with(&[("batch", Preset::Choice("smaller")), ("mapping", Preset::Choice("huge"))])
+        .mapping_huge(),
     entry::<multi_clock::MultiClock>("multi-clock", "Multi-Clock: a promote list beside the CLOCK lists"),
     entry::<hemem::HeMem>("hemem", "HeMem: sampled accesses, fixed thresholds, cooling").sampling(),
     entry::<memtis::Memtis>("memtis", "MEMTIS: sampled histogram, splits skewed huge pages")

@@ -10,6 +10,7 @@ mod figure;
 mod hotbox;
 mod indigo;
 pub mod lab;
+mod nimble;
 mod statistics;
 
 use spillway_report::claim::Claim;

@@ -151,6 +151,8 @@ pub struct Sampler {
     /// One in so many; 0 for none.
     pub period: u32,
     left: u32,
+    /// How many were taken since the start.
+    pub count: u64,
     /// Those that the policy has not had yet.
     pub taken: Vec<Sample>,
 }
@@ -175,6 +177,7 @@ impl Sampler {
             return false;
         }
         self.left = self.period;
+        self.count += 1;
         if self.taken.len() < MAX_SAMPLES {
             self.taken.push(Sample { page, write });
         }

@@ -17,7 +17,7 @@ use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Examples:
-  spillway lab figure H10
+  spillway lab figure H10 H11
   spillway lab figure all --quick --json
   spillway lab figure all --quick --plots plots --markdown
 
@@ -29,9 +29,9 @@ Exit status:
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct FigureArgs {
-    /// The figure's id, or 'all'
-    #[arg(value_name = "ID")]
-    id: String,
+    /// The figures' ids, or 'all'
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
 
     /// Smaller working sets: minutes instead of an hour
     #[arg(long)]
@@ -57,7 +57,8 @@ struct Figures {
 
 /// Makes the figures and prints them beside the papers'.
 pub fn run(args: &FigureArgs) -> ExitCode {
-    let ids = if args.id == "all" { figures::ids() } else { vec![args.id.as_str()] };
+    let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();
+    let ids = if ids == ["all"] { figures::ids() } else { ids };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut lab = Lab::new(if args.quick { QUICK_BYTES } else { FULL_BYTES }, threads);
     let mut made = Vec::new();
