@@ -4,12 +4,15 @@
 //! their counts; the hot threshold is the lowest class from which on all pages fit local memory together; the
 //! class below is warm and left alone unless frames are wanted; counts are halved periodically; a background
 //! thread promotes hot far pages and demotes cold local ones; where base pages would serve more accesses than
-//! huge ones do, the most skewed huge pages are split; the period of sampling is adapted, so that samples take
-//! no more than a bound (3% of a core) of which an average may be off by half a percentage point. Simplified:
-//! thresholds and cooling by numbers of samples in proportion to the pages; a huge page is skewed by the share
-//! of its accesses that its hottest eighth takes; base pages are not merged again; the cost of a sample is
-//! what the machine says it is, where the paper counts the time of its sampling thread; the period grows and
-//! shrinks by a quarter, where the kernel steps through a list of primes; loads and stores have one period.
+//! huge ones do, the most skewed huge pages are split; the period of sampling is adapted, so that samples
+//! take no more than a bound (3% of a core) of which an average may be off by half a percentage point.
+//! Simplified: thresholds and cooling by numbers of samples in proportion to the pages; a huge page is skewed
+//! by the share of its accesses that its hottest eighth takes; base pages are not merged again; the cost of a
+//! sample is what the machine says it is, where the paper counts the time of its sampling thread; the period
+//! grows and shrinks by a quarter, where the kernel steps through a list of primes; loads and stores have one
+//! period.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -294,6 +297,10 @@ impl Policy for Memtis {
         self.next_cooling = pages * self.config.cooling_samples;
         machine.sample_accesses(self.config.sample_period_accesses);
         machine.set_timer(0, self.config.period_us * 1000);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.counts[pages.start as usize..pages.end as usize].fill(0);
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

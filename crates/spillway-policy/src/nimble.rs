@@ -6,11 +6,13 @@
 //! counts, so that it takes in pages that are not hot, or not cold (6.5). Nimble's kernel isolates hot far
 //! pages, as many cold local ones as it has no free frames for, and puts back what found no partner: the
 //! smaller count; only where its `MPOL_MF_MOVE_ALL` is asked for it takes pages whether they are hot or cold,
-//! up to the size of local memory. Simplified: a page is hot when two scans in a row found it accessed (inactive, referenced, active),
-//! cold when two did not; migration by several threads is off, as in HotBox 6.2. The period is what Nimble's
-//! launcher does by itself (1 s); the scripts of its evaluation set 5 s. HotBox names none, but that it had
-//! to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no more than 0.4 GB could come in a
-//! second with 5. `docs/figures.md` tells what depends on it.
+//! up to the size of local memory. Simplified: a page is hot when two scans in a row found it accessed
+//! (inactive, referenced, active), cold when two did not; migration by several threads is off, as in HotBox
+//! 6.2. The period is what Nimble's launcher does by itself (1 s); the scripts of its evaluation set 5 s.
+//! HotBox names none, but that it had to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no
+//! more than 0.4 GB could come in a second with 5. `docs/figures.md` tells what depends on it.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +131,10 @@ impl Policy for Nimble {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.streaks = vec![0; machine.page_count() as usize];
         machine.set_timer(0, self.config.period_us * 1000);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.streaks[pages.start as usize] = 0;
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

@@ -31,10 +31,11 @@ pub fn nonsense(settings: &Map<String, Value>) -> Option<String> {
 }
 
 /// Scales a configuration to a working set that is `factor` of the one that its values were chosen for. What
-/// is measured in memory or in time - names ending in `_bytes`, `_us`, `_ms` - shrinks with it, so that a scan
-/// covers the same share of memory while the program does the same share of its work; rates of events (`_hz`)
-/// grow. Bandwidths (`_bytes_per_s`), counts and shares stay. So do periods of sampling (`_accesses`): of a
-/// smaller memory in a shorter time one access in as many gives as many samples a page and interval.
+/// is measured in memory or in time - names ending in `_bytes`, `_us`, `_ms` - shrinks with it, so that a
+/// scan covers the same share of memory while the program does the same share of its work; rates of events
+/// (`_hz`) grow. Bandwidths (`_bytes_per_s`), counts and shares stay. So do periods of sampling
+/// (`_accesses`): of a smaller memory in a shorter time one access in as many gives as many samples a page
+/// and interval.
 pub fn scale_config(settings: &mut Map<String, Value>, factor: f64) {
     for (key, value) in settings.iter_mut() {
         let Some(number) = value.as_f64() else { continue };

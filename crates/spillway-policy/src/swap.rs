@@ -4,12 +4,14 @@
 //! The baseline of HotBox (section 6.2, an optimised swap without block layer) and of dcm (section 6). Taken
 //! from Linux: the lists ([`crate::two_list`]) with the second chance that anonymous pages have since 5.9;
 //! watermarks; reclaim in batches of 32; read-ahead of up to 8 pages whose window follows its own hits
-//! (`__swapin_nr_pages`): it grows with the pages of earlier windows that were used, is two pages where a fault
-//! is next to the last one, and shrinks by half at most. What was read ahead waits in the swap cache: it costs
-//! what the kernel does to read a page, nobody waits for it, and its first use is a minor fault. A page that
-//! was not written since it came leaves without being written, since its slot still holds it. Simplified: what
-//! lies together in memory lies together in swap; no refault distance makes a page active at once; the page
-//! that was asked for is read before those of its window.
+//! (`__swapin_nr_pages`): it grows with the pages of earlier windows that were used, is two pages where a
+//! fault is next to the last one, and shrinks by half at most. What was read ahead waits in the swap cache:
+//! it costs what the kernel does to read a page, nobody waits for it, and its first use is a minor fault. A
+//! page that was not written since it came leaves without being written, since its slot still holds it.
+//! Simplified: what lies together in memory lies together in swap; no refault distance makes a page active at
+//! once; the page that was asked for is read before those of its window.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -158,6 +160,11 @@ impl Policy for Swap {
                 self.lists.insert(page, false);
             }
         }
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.lists.remove(pages.start);
+        self.is_ahead[pages.start as usize] = false;
     }
 
     fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {

@@ -98,6 +98,19 @@ impl TestMachine {
         }
     }
 
+    /// The program gives pages back.
+    pub fn release(&mut self, policy: &mut dyn Policy, pages: impl IntoIterator<Item = PageIndex>) {
+        for page in pages {
+            let end = page + self.span(page);
+            for at in page as usize..end as usize {
+                self.tiers[at] = None;
+                (self.accessed[at], self.marked[at], self.unmapped[at]) = (false, false, false);
+            }
+            self.huge[(page / PAGES_PER_HUGE) as usize] = false;
+            policy.on_release(page..end, self);
+        }
+    }
+
     /// The hardware's side of an access.
     pub fn access(&mut self, page: PageIndex) {
         self.accessed[page as usize] = true;
