@@ -1,5 +1,7 @@
 //! The figures of HotBox's paper, by its sections.
 
+use spillway_report::claim::{Asks, Claim};
+
 use super::figure::Figure;
 use super::lab::{Change, Lab};
 use super::nimble;
@@ -64,26 +66,26 @@ pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
         let against = |swap: usize, at: usize| curves[swap][at] / curves[0][at];
         if workload == "ligra-bfs" {
             let worst = least((0..LATENCIES_NS.len()).map(|at| against(1, at)));
-            figure.at_least(
+            figure.claim(Claim::new(
                 "BFS: optimal swap takes longer than direct access at every latency (least ratio)",
                 "direct access first at all latencies",
+                Asks::Larger,
                 worst,
-                1.0,
-            );
+            ));
         } else {
-            figure.at_most(
+            figure.claim(Claim::new(
                 "PageRank: online swap against direct access at 1500 ns",
                 "direct access slower than online swap at high latency",
+                Asks::Smaller,
                 against(2, 4),
-                1.0,
-            );
-            figure.at_most(
+            ));
+            figure.claim(Claim::new(
                 "PageRank: the ratio of online swap to direct access falls as latency grows \
                  (1500 ns over 250 ns)",
                 "direct access loses its benefit",
+                Asks::Smaller,
                 against(2, 4) / against(2, 0),
-                1.0,
-            );
+            ));
         }
     }
     Ok(figure)
@@ -108,15 +110,23 @@ pub(super) fn h5a(lab: &mut Lab) -> Result<Figure, RunError> {
             by_latency[at].push(times[0] / times[1]);
         }
     }
-    figure.at_least("Best speedup at DRAM latency", "up to 1.3", most(by_latency[0].clone()), 1.1);
-    figure.at_most("Best speedup at 750 ns", "at most 1.03", most(by_latency[2].clone()), 1.03);
+    figure.claim(
+        Claim::new("Best gain at DRAM latency", "up to 30%", Asks::Gain, most(by_latency[0].clone()) - 1.0)
+            .sized(0.3),
+    );
+    figure.claim(Claim::new(
+        "Best gain at 750 ns",
+        "a best-case speedup of 3%",
+        Asks::AtMost(0.03),
+        most(by_latency[2].clone()) - 1.0,
+    ));
     let falls = by_latency[0].iter().zip(&by_latency[3]).map(|(near, far)| near - far);
-    figure.at_least(
+    figure.claim(Claim::new(
         "Speedup lost from 70 ns to 1500 ns, least of all",
         "diminishes with latency",
+        Asks::Gain,
         least(falls),
-        0.0,
-    );
+    ));
     Ok(figure)
 }
 
@@ -142,18 +152,18 @@ pub(super) fn h5b(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     }
-    figure.at_most(
+    figure.claim(Claim::new(
         "Speedup at 20% and 40% local, 750 ns and more, best of all",
         "huge pages slower",
+        Asks::Smaller,
         most(worst.clone()),
-        1.0,
-    );
-    figure.at_least(
+    ));
+    figure.claim(Claim::new(
         "Speedup at 250 ns over that at 750 ns and more",
         "worse with latency",
+        Asks::Larger,
         least(near) / least(worst),
-        1.0,
-    );
+    ));
     Ok(figure)
 }
 
@@ -191,9 +201,20 @@ pub(super) fn h5c(lab: &mut Lab) -> Result<Figure, RunError> {
     let at = |fragmentation: f64, ns: f64| {
         found.iter().find(|found| (found.0, found.1) == (fragmentation, ns)).map_or(0.0, |found| found.2)
     };
-    figure.at_most("HF 0.2 at 750 ns", "1.0: the advantage of 2x is gone", at(0.2, 750.0), 1.0);
-    figure.at_most("HF 0.2 at 1000 ns", "0.8", at(0.2, 1000.0), 0.8);
-    figure.at_least("HF 0 at 750 ns", "2", at(0.0, 750.0), 1.2);
+    figure.claim(
+        Claim::new("HF 0.2 at 750 ns", "the 2x speedup disappears", Asks::NoMore(1.0), at(0.2, 750.0))
+            .sized(1.0),
+    );
+    figure.claim(
+        Claim::new(
+            "HF 0.2 at 1000 ns: what huge pages lose",
+            "20% slower",
+            Asks::Gain,
+            1.0 - at(0.2, 1000.0),
+        )
+        .sized(0.2),
+    );
+    figure.claim(Claim::new("HF 0 at 750 ns", "2x", Asks::Larger, at(0.0, 750.0)).sized(2.0));
     Ok(figure)
 }
 
@@ -224,9 +245,17 @@ pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     }
-    figure.at_least("memcached-ETC, static", "0.2", memcached[0], 0.2);
-    figure.at_least("memcached-ETC, dynamic", "0.5", memcached[1], 0.5);
-    figure.at_least("memcached-ETC, dynamic less static", "0.3", memcached[1] - memcached[0], 0.0);
+    figure.claim(Claim::new("memcached-ETC, static", "0.2", Asks::AtLeast(0.2), memcached[0]));
+    figure.claim(Claim::new("memcached-ETC, dynamic", "0.5", Asks::AtLeast(0.5), memcached[1]));
+    figure.claim(
+        Claim::new(
+            "memcached-ETC, dynamic less static",
+            "0.5 less 0.2",
+            Asks::Gain,
+            memcached[1] - memcached[0],
+        )
+        .sized(0.3),
+    );
     Ok(figure)
 }
 
@@ -249,16 +278,21 @@ pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
         runs.push((workload, reports, better));
     }
     for ((workload, _, nimble), (paper, limit)) in runs.iter().zip([("0.27", 0.27), ("0.46", 0.46)]) {
-        figure.at_most(&format!("{workload}: good-put of batches"), paper, nimble.good_put, limit);
+        figure.claim(Claim::new(
+            &format!("{workload}: good-put of batches"),
+            paper,
+            Asks::AtMost(limit),
+            nimble.good_put,
+        ));
     }
     let rates: Vec<f64> = runs.iter().map(|(_, _, nimble)| nimble.promotions_per_s).collect();
     let on_demand: Vec<f64> = runs.iter().map(|(_, reports, _)| reports[2].promotions_per_s).collect();
-    figure.at_least(
+    figure.claim(Claim::new(
         "Pages a second, average of four benchmarks, batches over on-demand",
         "considerably higher",
+        Asks::ClearlyLarger,
         mean(&rates) / mean(&on_demand).max(1.0),
-        1.0,
-    );
+    ));
     figure.panel("good-put of batches", "pages used of pages migrated");
     for (workload, reports, _) in &runs {
         figure.value("Nimble, larger count", *workload, reports[0].good_put);
@@ -281,7 +315,7 @@ pub(super) fn h42(lab: &mut Lab) -> Result<Figure, RunError> {
     figure.value("migrations off over on", "larger count", times[0] / times[2]);
     figure.value("migrations off over on", "smaller count", times[1] / times[2]);
     let speedup = times[0].min(times[1]) / times[2];
-    figure.at_least("Speedup by switching migrations off", "2.1", speedup, 2.1);
+    figure.claim(Claim::new("Speedup by switching migrations off", "2.1", Asks::Larger, speedup).sized(2.1));
     Ok(figure)
 }
 
@@ -307,37 +341,50 @@ pub(super) fn h10(lab: &mut Lab) -> Result<Figure, RunError> {
             for (policy, time) in POLICIES.iter().zip(&times).skip(1) {
                 figure.value(*policy, format!("{workload} {:.0}%", share * 100.0), times[0] / time);
             }
+            let bound_s = lab.bound(&lab.spec(workload, "all-local").local(share))?.run_s;
+            figure.value("bound", format!("{workload} {:.0}%", share * 100.0), times[0] / bound_s);
             let (swap, base, huge) = (times[3], times[4].min(times[5]), times[6].min(times[7]));
             over_best.push(least([swap, base, huge]) / times[1]);
             over_swap.push(swap / times[1]);
             over_unthrottled.push(times[2] / times[1]);
             if workload == "graph500-bfs" {
-                figure.at_least(
-                    &format!("Graph500 at {:.0}%: Nimble-base over Nimble-huge", share * 100.0),
-                    "1.2 to 1.6",
-                    huge / base,
-                    1.0,
+                figure.claim(
+                    Claim::new(
+                        &format!("Graph500 at {:.0}%: Nimble-base over Nimble-huge", share * 100.0),
+                        "1.2 to 1.6",
+                        Asks::Larger,
+                        huge / base,
+                    )
+                    .between(1.2..=1.6),
                 );
             }
             if workload == "tpcc" && share == 0.4 {
-                figure.at_least("TPC-C at 40%: swap over Nimble-base", "2.3", base / swap, 1.0);
+                figure.claim(
+                    Claim::new("TPC-C at 40%: swap over Nimble-base", "2.3", Asks::Larger, base / swap)
+                        .sized(2.3),
+                );
             }
         }
     }
-    figure.at_least(
+    figure.claim(Claim::new(
         "HotBox over the best rival, least of all",
         "first everywhere",
+        Asks::Larger,
         least(over_best.clone()),
-        1.0,
+    ));
+    figure.claim(
+        Claim::new("HotBox over the best rival, most of all", "up to 2.25", Asks::Larger, most(over_best))
+            .sized(2.25),
     );
-    figure.at_least("HotBox over the best rival, most of all", "2.25", most(over_best), 2.25);
-    figure.at_least("HotBox over swap, most of all", "4.5", most(over_swap), 4.5);
-    figure.at_least(
+    figure.claim(
+        Claim::new("HotBox over swap, most of all", "up to 4.5", Asks::Larger, most(over_swap)).sized(4.5),
+    );
+    figure.claim(Claim::new(
         "HotBox over itself without throttling, most of all",
         "noticeably better",
+        Asks::ClearlyLarger,
         most(over_unthrottled),
-        1.02,
-    );
+    ));
     Ok(figure)
 }
 
@@ -370,19 +417,24 @@ pub(super) fn h11(lab: &mut Lab) -> Result<Figure, RunError> {
             figure.value("migration", point, time.migration_s + time.fault_s);
         }
     }
-    figure.at_least("App time, Nimble over HotBox, least of all", "HotBox lower", least(app_ratios), 1.0);
-    figure.at_least(
+    figure.claim(Claim::new(
+        "App time, Nimble over HotBox, least of all",
+        "HotBox lower",
+        Asks::Larger,
+        least(app_ratios),
+    ));
+    figure.claim(Claim::new(
         "Migration time, Nimble over HotBox, least of all",
         "much higher",
+        Asks::MuchLarger,
         least(migration_ratios),
-        2.0,
-    );
-    figure.at_least(
+    ));
+    figure.claim(Claim::new(
         "HotBox's local scans, 20% over 40% local (750 ns)",
         "higher for 20%",
+        Asks::Larger,
         scans[1] / scans[4].max(1e-12),
-        1.0,
-    );
+    ));
     Ok(figure)
 }
 
@@ -405,7 +457,11 @@ pub(super) fn h12(lab: &mut Lab) -> Result<Figure, RunError> {
         slowdowns.push(reports[4].run_s / base);
         runs.push((policy, reports));
     }
-    let mut panel = |title: &str, unit: &str, of: &dyn Fn(&Report) -> f64| {
+    let mut bounds = Vec::new();
+    for share in SHARES {
+        bounds.push(lab.bound(&lab.spec("ligra-pagerank", "all-local").local(share))?.run_s / base);
+    }
+    let panel = |figure: &mut Figure, title: &str, unit: &str, of: &dyn Fn(&Report) -> f64| {
         figure.panel(title, unit);
         for (policy, reports) in &runs {
             for (share, report) in SHARES.iter().zip(reports) {
@@ -413,14 +469,30 @@ pub(super) fn h12(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     };
-    panel("run time", "run time over all local", &|report| report.run_s / base);
-    panel("migration", "bytes a second", &|report| report.migration_bytes_per_s);
+    panel(&mut figure, "run time", "run time over all local", &|report| report.run_s / base);
+    for (share, bound) in SHARES.iter().zip(bounds) {
+        figure.value("bound", format!("{:.0}%", share * 100.0), bound);
+    }
+    panel(&mut figure, "migration", "bytes a second", &|report| report.migration_bytes_per_s);
     let ratio = |at: usize| bandwidths[at].1 / bandwidths[at].0.max(1.0);
     let rate = |at: usize| nimble::better(&runs[1].1[at], &runs[2].1[at]).migration_bytes_per_s;
     let nimbles = rate(4) / rate(0).max(1.0);
-    figure.at_most("HotBox's bandwidth at 80% over that at 10%", "about 0", ratio(0), 0.2);
-    figure.at_least("Nimble's bandwidth at 80% over that at 10%", "almost 5", nimbles, 1.5);
-    figure.at_most("Swap's bandwidth at 80% over that at 10%", "decreases", ratio(3), 1.0);
-    figure.at_most("HotBox at 80% over all local", "on par", slowdowns[0], 1.1);
+    figure.claim(Claim::new(
+        "HotBox's bandwidth at 80% over that at 10%",
+        "close to zero",
+        Asks::NoMore(0.0),
+        ratio(0),
+    ));
+    figure.claim(
+        Claim::new("Nimble's bandwidth at 80% over that at 10%", "almost 5", Asks::Larger, nimbles)
+            .sized(5.0),
+    );
+    figure.claim(Claim::new(
+        "Swap's bandwidth at 80% over that at 10%",
+        "decreases",
+        Asks::Smaller,
+        ratio(3),
+    ));
+    figure.claim(Claim::new("HotBox at 80% over all local", "on par", Asks::NoMore(1.0), slowdowns[0]));
     Ok(figure)
 }

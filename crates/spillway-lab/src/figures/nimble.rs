@@ -1,5 +1,5 @@
-//! Nimble in its two readings, which differ in how large a batch is ([`spillway_policy::nimble`]). Figures show
-//! both and compare with the better: in each cell that of the shorter run.
+//! Nimble in its two readings, which differ in how large a batch is ([`spillway_policy::nimble`]). Figures
+//! show both and compare with the better: in each cell that of the shorter run.
 
 use crate::run::Report;
 

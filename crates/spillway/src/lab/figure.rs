@@ -9,7 +9,7 @@ use std::thread;
 use clap::Args;
 use serde::Serialize;
 use spillway_lab::figures::lab::Lab;
-use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES};
+use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES, Score};
 
 use super::progress::progress_bar;
 use super::run::{ended, print_json};
@@ -22,7 +22,7 @@ Examples:
   spillway lab figure all --quick --plots plots --markdown
 
 Exit status:
-  0  all claims of the figures hold
+  0  all claims of the figures hold, in direction and in size
   1  some differ, or a figure could not be made";
 
 /// Make the papers' figures again, and say which of their claims hold.
@@ -53,6 +53,7 @@ pub struct FigureArgs {
 #[derive(Serialize)]
 struct Figures {
     figures: Vec<Figure>,
+    score: Score,
 }
 
 /// Makes the figures and prints them beside the papers'.
@@ -87,16 +88,15 @@ pub fn run(args: &FigureArgs) -> ExitCode {
         }
     }
     bar.finish_and_clear();
-    let claims = made.iter().flat_map(|figure| &figure.claims);
-    let (all, held) = (claims.clone().count(), claims.filter(|claim| claim.holds).count());
+    let score = Score::of(made.iter().flat_map(|figure| &figure.claims));
     let mut out = io::stdout().lock();
     let printed = match (args.json, args.markdown) {
-        (true, _) => print_json(&mut out, &Figures { figures: made }),
+        (true, _) => print_json(&mut out, &Figures { figures: made, score }),
         (_, true) => write!(out, "{}", figures::markdown(&made)),
-        _ => writeln!(out, "{held} of {all} claims hold"),
+        _ => writeln!(out, "{score}"),
     };
     match ended(printed) {
-        ExitCode::SUCCESS if held < all || !all_made => ExitCode::FAILURE,
+        ExitCode::SUCCESS if !score.is_full() || !all_made => ExitCode::FAILURE,
         status => status,
     }
 }
@@ -131,8 +131,9 @@ fn print(out: &mut impl Write, figure: &Figure) -> io::Result<()> {
         }
     }
     for claim in &figure.claims {
-        let verdict = if claim.holds { "holds  " } else { "differs" };
-        writeln!(out, "  {verdict} {}: {:.3} (paper: {})", claim.text, claim.measured, claim.paper)?;
+        let (direction, size) = (claim.verdict(), claim.size_verdict());
+        writeln!(out, "  {direction:<7} {size:<7} {}: {:.3}", claim.text, claim.value)?;
+        writeln!(out, "                  (paper: {})", claim.paper)?;
     }
     writeln!(out)
 }
