@@ -34,6 +34,8 @@ impl Donor {
             .arg(&socket)
             .stdin(Stdio::null())
             .stdout(file)
+            // It tells of every run.
+            .stderr(Stdio::null())
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let mut donor = Self { tcp: String::new(), ring, socket, _child: Ended(child) };

@@ -6,10 +6,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_core::size::Size;
+use spillway_donor::journal::LineStyle;
+use spillway_donor::limits::Limits;
 use spillway_donor::{Config, Donor};
 use spillway_store::{Lane, ReadRequest, StoreSpec, WriteRequest};
 
@@ -37,7 +40,9 @@ fn main() -> Result<(), Failure> {
         if uri.is_empty() {
             break;
         }
-        let spec: StoreSpec = uri.parse()?;
+        // One after the other, and the donor may not have noticed the end of the last.
+        let mark = if uri.contains('?') { '&' } else { '?' };
+        let spec: StoreSpec = format!("{uri}{mark}size=320M").parse()?;
         let parts = spec.prepare("bench")?;
         let store = spec.open(parts, "bench")?;
         let mut lane = store.open_lane()?;
@@ -110,17 +115,22 @@ fn donor() -> Result<(), Failure> {
     std::fs::create_dir(&directory)?;
     let donor = Donor::bind(&Config {
         memory: Size::from_bytes(1 << 30),
+        per_run: None,
         listen: vec!["127.0.0.1:0".parse()?],
         unix: Some(directory.join("socket")),
         shm: Some(format!("lanes-{}", std::process::id())),
         grace: Duration::ZERO,
-        max_connections: 16,
+        drain: Duration::ZERO,
+        limits: Limits::of(16),
         force: false,
+        protect: false,
+        control: false,
+        log: LineStyle::None,
     })?;
     let places: Vec<String> = donor.places().map(ToString::to_string).collect();
     println!("{}\n", places.join("\n"));
     std::io::stdout().flush()?;
-    let ended = donor.serve(std::io::stdin().as_fd());
+    let ended = donor.serve(std::io::stdin().as_fd(), &AtomicBool::new(false));
     std::fs::remove_dir(&directory)?;
     ended?;
     Ok(())

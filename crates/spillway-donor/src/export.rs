@@ -10,7 +10,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_store::fabric::Link;
 use spillway_sys::shared_memory::SharedMemory;
 
-use crate::frames::{FramePool, Full};
+use crate::frames::{FramePool, Full, Promise};
 
 /// Neighbouring pages that share a shard, so that one request takes few locks.
 const CHUNK_PAGES: u64 = 32;
@@ -21,7 +21,7 @@ const SHARDS: usize = 64;
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportError {
-    /// The donor's budget is spent.
+    /// What the export was promised, or what nobody was promised, is spent.
     Full,
     /// The export was dropped while the client was connected.
     Dropped,
@@ -39,6 +39,8 @@ impl From<Full> for ExportError {
 pub struct Export {
     size_bytes: u64,
     pool: Arc<FramePool>,
+    /// The memory that is the export's own; `None` where it takes what nobody was promised.
+    promise: Option<Promise>,
     shards: Box<[RwLock<Shard>]>,
     /// Made when it is first asked for.
     link: Mutex<Option<OwnedFd>>,
@@ -51,17 +53,17 @@ struct Shard {
     dropped: bool,
 }
 
-/// Frames that a request holds: set aside for a write, so that it succeeds or fails as a whole, or freed by
-/// it. Go back to the pool when dropped.
+/// Frames of an export that are in no page: taken for a write, or freed by it. Go back to the pool when
+/// dropped.
 #[derive(Debug)]
-pub struct Reservation<'a> {
-    pool: &'a FramePool,
-    frames: Vec<u32>,
+pub(crate) struct Frames<'a> {
+    export: &'a Export,
+    pub(crate) list: Vec<u32>,
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Frames<'_> {
     fn drop(&mut self) {
-        self.pool.put(&mut self.frames);
+        self.export.pool.put(&mut self.list, self.export.promise.as_ref());
     }
 }
 
@@ -75,14 +77,15 @@ pub struct Stretch {
 }
 
 /// The part of one page that a request touches.
-struct Part {
-    page: u32,
-    offset: usize,
-    bytes: usize,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub page: u32,
+    pub offset: usize,
+    pub bytes: usize,
 }
 
 /// Cuts a range of bytes at the ends of chunks.
-fn chunks(offset: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn chunks(offset: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset + bytes;
     let mut at = offset;
     std::iter::from_fn(move || {
@@ -93,7 +96,7 @@ fn chunks(offset: u64, bytes: u64) -> impl Iterator<Item = (u64, u64)> {
 }
 
 /// Cuts a range of bytes at the ends of pages.
-fn parts(offset: u64, bytes: u64) -> impl Iterator<Item = Part> {
+pub(crate) fn parts(offset: u64, bytes: u64) -> impl Iterator<Item = Part> {
     let end = offset + bytes;
     let mut at = offset;
     std::iter::from_fn(move || {
@@ -114,11 +117,12 @@ fn is_zero(bytes: &[u8]) -> bool {
 }
 
 impl Export {
-    /// An export of `size_bytes` (a multiple of the page size) without contents.
+    /// An export of `size_bytes` (a multiple of the page size) without contents, which takes its memory from
+    /// what was promised to it, or from what nobody was promised.
     #[must_use]
-    pub fn new(pool: Arc<FramePool>, size_bytes: u64) -> Self {
+    pub fn new(pool: Arc<FramePool>, size_bytes: u64, promise: Option<Promise>) -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        Self { size_bytes, pool, shards, link: Mutex::default() }
+        Self { size_bytes, pool, promise, shards, link: Mutex::default() }
     }
 
     /// Size that clients see.
@@ -158,31 +162,65 @@ impl Export {
         Ok(())
     }
 
-    /// Sets frames aside for a write of `bytes` bytes: as many as pages are not stored yet.
-    pub fn reserve(&self, offset: u64, bytes: u64) -> Result<Reservation<'_>, ExportError> {
+    /// Whether memory is left for all pages of the range that have none yet.
+    pub fn has_room(&self, offset: u64, bytes: u64) -> Result<(), ExportError> {
+        if self.missing_pages(offset, bytes)? <= self.pool.room(self.promise.as_ref()) {
+            Ok(())
+        } else {
+            Err(ExportError::Full)
+        }
+    }
+
+    fn missing_pages(&self, offset: u64, bytes: u64) -> Result<usize, ExportError> {
         let mut missing = 0;
         for (offset, bytes) in chunks(offset, bytes) {
             let shard = self.reading(offset)?;
             missing += parts(offset, bytes).filter(|part| !shard.frames.contains_key(&part.page)).count();
         }
-        let mut reservation = self.no_frames();
+        Ok(missing)
+    }
+
+    fn no_frames(&self) -> Frames<'_> {
+        Frames { export: self, list: Vec::new() }
+    }
+
+    /// Takes frames for all pages of the range that have none yet.
+    fn frames_for(&self, offset: u64, bytes: u64) -> Result<Frames<'_>, ExportError> {
+        let mut frames = self.no_frames();
+        let missing = self.missing_pages(offset, bytes)?;
         if missing > 0 {
-            self.pool.take(missing, &mut reservation.frames)?;
+            self.pool.take(missing, self.promise.as_ref(), &mut frames.list)?;
         }
-        Ok(reservation)
+        Ok(frames)
     }
 
-    fn no_frames(&self) -> Reservation<'_> {
-        Reservation { pool: &self.pool, frames: Vec::new() }
+    /// Writes as a whole, or not at all where memory is lacking. Fails half-way only where somebody trims the
+    /// same pages meanwhile, and the memory goes elsewhere.
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), ExportError> {
+        let mut frames = self.frames_for(offset, from.len() as u64)?;
+        self.write_with(&mut frames, offset, from, |shard, part, frame| {
+            shard.frames.insert(part.page, frame);
+        })
     }
 
-    /// Writes, with frames set aside by [`Self::reserve`]. Fails only where pages were trimmed by somebody
-    /// else meanwhile and their frames are gone.
-    pub fn write(
+    /// Takes memory for what is new in a piece of a write, and hands it over in place of showing it to
+    /// others. What is not new is written where it lies.
+    pub(crate) fn prepare_piece(
         &self,
-        reservation: &mut Reservation<'_>,
         offset: u64,
         from: &[u8],
+        mut keep: impl FnMut(Part, u32),
+    ) -> Result<(), ExportError> {
+        let mut frames = self.frames_for(offset, from.len() as u64)?;
+        self.write_with(&mut frames, offset, from, |_, part, frame| keep(part, frame))
+    }
+
+    fn write_with(
+        &self,
+        frames: &mut Frames<'_>,
+        offset: u64,
+        from: &[u8],
+        mut place: impl FnMut(&mut Shard, Part, u32),
     ) -> Result<(), ExportError> {
         let mut rest = from;
         for (offset, bytes) in chunks(offset, from.len() as u64) {
@@ -190,47 +228,77 @@ impl Export {
             for part in parts(offset, bytes) {
                 let (piece, tail) = rest.split_at(part.bytes);
                 rest = tail;
-                self.write_part(&mut shard, reservation, &part, piece)?;
+                let known = shard.frames.get(&part.page).copied();
+                match known {
+                    None if is_zero(piece) => {}
+                    Some(_) if part.bytes == PAGE_SIZE && is_zero(piece) => {
+                        frames.list.extend(shard.frames.remove(&part.page));
+                    }
+                    Some(frame) => self.pool.write(frame, part.offset, piece),
+                    None => {
+                        let frame = self.next_frame(frames)?;
+                        // The frame's old contents are somebody else's.
+                        self.pool.zero(frame, 0, part.offset);
+                        let end = part.offset + part.bytes;
+                        self.pool.zero(frame, end, PAGE_SIZE - end);
+                        self.pool.write(frame, part.offset, piece);
+                        place(&mut shard, part, frame);
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn write_part(
-        &self,
-        shard: &mut Shard,
-        reservation: &mut Reservation<'_>,
-        part: &Part,
-        piece: &[u8],
-    ) -> Result<(), ExportError> {
-        let known = shard.frames.get(&part.page).copied();
-        if is_zero(piece) {
-            match known {
-                None => {}
-                Some(_) if part.bytes == PAGE_SIZE => {
-                    reservation.frames.extend(shard.frames.remove(&part.page))
-                }
-                Some(frame) => self.pool.zero(frame, part.offset, part.bytes),
-            }
-            return Ok(());
+    /// One of the frames that were taken, or one more where a page was trimmed meanwhile.
+    fn next_frame(&self, frames: &mut Frames<'_>) -> Result<u32, ExportError> {
+        if frames.list.is_empty() {
+            self.pool.take(1, self.promise.as_ref(), &mut frames.list)?;
         }
-        let frame = match known {
-            Some(frame) => frame,
-            None => {
-                if reservation.frames.is_empty() {
-                    self.pool.take(1, &mut reservation.frames)?;
-                }
-                let frame = reservation.frames.pop().ok_or(ExportError::Full)?;
-                // The frame's old contents are somebody else's.
-                self.pool.zero(frame, 0, part.offset);
-                let end = part.offset + part.bytes;
-                self.pool.zero(frame, end, PAGE_SIZE - end);
-                shard.frames.insert(part.page, frame);
-                frame
-            }
+        frames.list.pop().ok_or(ExportError::Full)
+    }
+
+    /// Shows pages to everybody that [`Self::prepare_piece`] handed over. Where another client has stored the
+    /// same page meanwhile, its other bytes stay.
+    pub(crate) fn show(&self, pieces: &mut Vec<(Part, u32)>) -> Result<(), ExportError> {
+        let mut freed = self.no_frames();
+        let page_offset = |part: &Part| u64::from(part.page) * PAGE_SIZE as u64;
+        let same_chunk = |(a, _): &(Part, u32), (b, _): &(Part, u32)| {
+            page_offset(a) / CHUNK_BYTES == page_offset(b) / CHUNK_BYTES
         };
-        self.pool.write(frame, part.offset, piece);
-        Ok(())
+        let mut shown = 0;
+        let outcome = pieces.chunk_by(same_chunk).try_for_each(|run| {
+            let mut shard = self.writing(run.first().map_or(0, |(part, _)| page_offset(part)))?;
+            for (part, frame) in run {
+                match shard.frames.get(&part.page) {
+                    None => {
+                        shard.frames.insert(part.page, *frame);
+                    }
+                    Some(other) => {
+                        self.copy(*frame, *other, part);
+                        freed.list.push(*frame);
+                    }
+                }
+            }
+            shown += run.len();
+            Ok(())
+        });
+        // What is shown, or freed, is no longer the caller's to take back.
+        pieces.drain(..shown);
+        outcome
+    }
+
+    fn copy(&self, from: u32, to: u32, part: &Part) {
+        let mut page = [0; PAGE_SIZE];
+        let piece = &mut page[..part.bytes];
+        self.pool.read(from, part.offset, piece);
+        self.pool.write(to, part.offset, piece);
+    }
+
+    /// Gives frames back that [`Self::prepare_piece`] handed over and nobody has seen.
+    pub(crate) fn take_back(&self, pieces: &mut Vec<(Part, u32)>) {
+        let mut frames = self.no_frames();
+        frames.list.extend(pieces.drain(..).map(|(_, frame)| frame));
     }
 
     /// The memory file of the link that the clients' lanes share where they model a network. Only they use
@@ -259,13 +327,31 @@ impl Export {
             let mut shard = self.writing(offset)?;
             for part in parts(offset, bytes) {
                 if part.bytes == PAGE_SIZE {
-                    freed.frames.extend(shard.frames.remove(&part.page));
+                    freed.list.extend(shard.frames.remove(&part.page));
                 } else if zero_parts && let Some(frame) = shard.frames.get(&part.page) {
                     self.pool.zero(*frame, part.offset, part.bytes);
                 }
             }
             if shard.frames.len() < shard.frames.capacity() / 8 {
                 shard.frames.shrink_to_fit();
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the range read as zeros, and gives every page of it memory, as a whole or not at all.
+    pub fn fill_with_zeros(&self, offset: u64, bytes: u64) -> Result<(), ExportError> {
+        let mut frames = self.frames_for(offset, bytes)?;
+        for (offset, bytes) in chunks(offset, bytes) {
+            let mut shard = self.writing(offset)?;
+            for part in parts(offset, bytes) {
+                if let Some(frame) = shard.frames.get(&part.page) {
+                    self.pool.zero(*frame, part.offset, part.bytes);
+                } else {
+                    let frame = self.next_frame(&mut frames)?;
+                    self.pool.zero(frame, 0, PAGE_SIZE);
+                    shard.frames.insert(part.page, frame);
+                }
             }
         }
         Ok(())
@@ -302,15 +388,25 @@ impl Export {
             .sum()
     }
 
-    /// Gives everything back; whoever still has the export open gets [`ExportError::Dropped`] from now on.
+    /// Bytes that were promised to it; `None` where it takes what nobody was promised.
+    #[must_use]
+    pub fn promised_bytes(&self) -> Option<u64> {
+        self.promise.as_ref().map(|promise| (promise.frames() * PAGE_SIZE) as u64)
+    }
+
+    /// Gives everything back, the promise too: others may have it when this returns, and nothing of the
+    /// contents is left. Whoever still has the export open gets [`ExportError::Dropped`] from now on.
     pub fn drop_contents(&self) {
+        let mut frames = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
             shard.dropped = true;
-            let mut freed = std::mem::take(&mut shard.frames).into_values().collect();
-            drop(shard);
-            self.pool.put(&mut freed);
+            frames.extend(std::mem::take(&mut shard.frames).into_values());
         }
+        if let Some(promise) = &self.promise {
+            promise.give_up();
+        }
+        self.pool.put_cold(&mut frames, self.promise.as_ref());
     }
 }
 
@@ -328,11 +424,11 @@ mod tests {
     const SIZE: u64 = 64 * PAGE_SIZE as u64;
 
     fn export(frames: u32) -> Export {
-        Export::new(Arc::new(FramePool::new(frames).unwrap()), SIZE)
+        Export::new(Arc::new(FramePool::new(frames).unwrap()), SIZE, None)
     }
 
     fn put(export: &Export, offset: u64, bytes: &[u8]) -> Result<(), ExportError> {
-        export.write(&mut export.reserve(offset, bytes.len() as u64)?, offset, bytes)
+        export.write(offset, bytes)
     }
 
     fn get(export: &Export, offset: u64, bytes: usize) -> Vec<u8> {

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
+use rustix::rand::{GetRandomFlags, getrandom};
 use spillway_core::page::PAGE_SIZE;
 use spillway_nbd::handshake::{
     BASE_ALLOCATION, BlockSizes, CLIENT_FLAGS_BYTES, ClientOption, ExportFlags, HandshakeFlags, InfoQuery,
     MetaQuery, OPTION_HEADER_BYTES, OptionReply, decode_client_flags, decode_option, decode_option_header,
     encode_greeting, info, option, put_export_name_reply, put_reply, reply,
 };
-use spillway_nbd::private::{ABSENT, LOST, PrivateQuery};
+use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, challenge_text};
+use spillway_nbd::proof::{Hexadecimal, NONCE_BYTES, Nonce, Purpose};
 use spillway_nbd::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
 
+use crate::journal::Event;
+use crate::peer::Peer;
+use crate::refusal::OpenError;
 use crate::registry::{Attachment, Registry, Visitor};
 use crate::stream::{Stream, StreamError};
 
@@ -52,6 +57,9 @@ pub struct Session {
 struct Handshake<'a> {
     stream: &'a mut Stream,
     registry: &'a Arc<Registry>,
+    peer: Peer,
+    /// What the client was given to sign, until it does.
+    nonce: Option<Nonce>,
     zeroes: bool,
     structured: bool,
     /// From SET_META_CONTEXT: the export that it was for, and what was agreed for it.
@@ -59,7 +67,7 @@ struct Handshake<'a> {
 }
 
 struct Chosen {
-    visitor: Visitor,
+    visitor: Result<Visitor, OpenError>,
     base_allocation: bool,
 }
 
@@ -71,7 +79,11 @@ enum Next {
 }
 
 /// Speaks with a client until it has chosen an export, or `None` where it leaves without.
-pub fn negotiate(stream: &mut Stream, registry: &Arc<Registry>) -> Result<Option<Session>, StreamError> {
+pub fn negotiate(
+    stream: &mut Stream,
+    registry: &Arc<Registry>,
+    peer: Peer,
+) -> Result<Option<Session>, StreamError> {
     stream.put(&encode_greeting(HandshakeFlags::FIXED_NEWSTYLE | HandshakeFlags::NO_ZEROES))?;
     stream.flush()?;
     if !stream.fill(CLIENT_FLAGS_BYTES)? {
@@ -83,7 +95,8 @@ pub fn negotiate(stream: &mut Stream, registry: &Arc<Registry>) -> Result<Option
     let bad_flags = WireError::Magic { what: "a client's flags", found: u32::from_be_bytes(flags).into() };
     let flags = decode_client_flags(flags).ok_or(bad_flags)?;
     let zeroes = !flags.contains(HandshakeFlags::NO_ZEROES);
-    let mut handshake = Handshake { stream, registry, zeroes, structured: false, chosen: None };
+    let mut handshake =
+        Handshake { stream, registry, peer, nonce: None, zeroes, structured: false, chosen: None };
     for _ in 0..MAX_OPTIONS {
         match handshake.option()? {
             Next::Option => handshake.stream.flush()?,
@@ -144,7 +157,7 @@ impl Handshake<'_> {
             }
             ClientOption::StartTls => self.refuse(number, reply::ERR_UNSUP, "this donor does not speak TLS"),
             ClientOption::Info(query) => {
-                self.describe(number, query)?;
+                self.describe(number, query, self.registry.size_bytes())?;
                 self.acknowledge(number)
             }
             ClientOption::Go(query) => self.go(number, query),
@@ -175,19 +188,20 @@ impl Handshake<'_> {
     }
 
     /// Opens `name` as was agreed by SET_META_CONTEXT, if that was for the same export.
-    fn open(&mut self, name: &str) -> Result<Session, crate::registry::OpenError> {
+    fn open(&mut self, name: &str) -> Result<Session, OpenError> {
         let chosen =
             self.chosen.take().filter(|(chosen_name, _)| chosen_name == name).map(|(_, chosen)| chosen);
         let (visitor, base_allocation) =
-            chosen.map_or((Visitor::Anyone, false), |chosen| (chosen.visitor, chosen.base_allocation));
-        let attachment = self.registry.open(name, &visitor)?;
+            chosen.map_or((Ok(Visitor::Anyone), false), |chosen| (chosen.visitor, chosen.base_allocation));
+        let attachment = self.registry.open(name, &visitor?, self.peer)?;
         Ok(Session { attachment, structured: self.structured, base_allocation })
     }
 
     fn export_name(&mut self, name: &str) -> Result<Next, StreamError> {
         let Ok(session) = self.open(name) else { return Ok(Next::Leave) };
         let mut bytes = Vec::new();
-        put_export_name_reply(&mut bytes, self.registry.size_bytes(), EXPORT_FLAGS, self.zeroes);
+        let size_bytes = session.attachment.export.size_bytes();
+        put_export_name_reply(&mut bytes, size_bytes, EXPORT_FLAGS, self.zeroes);
         self.stream.put(&bytes)?;
         Ok(Next::Transmit(session))
     }
@@ -195,17 +209,23 @@ impl Handshake<'_> {
     fn go(&mut self, number: u32, query: &InfoQuery<'_>) -> Result<Next, StreamError> {
         match self.open(query.name) {
             Ok(session) => {
-                self.describe(number, query)?;
+                self.describe(number, query, session.attachment.export.size_bytes())?;
                 self.reply(number, &OptionReply::Ack)?;
                 Ok(Next::Transmit(session))
             }
-            Err(error) => self.refuse(number, reply::ERR_UNKNOWN, &error.to_string()),
+            Err(error) => {
+                let kind = match error {
+                    OpenError::Lost => reply::ERR_UNKNOWN,
+                    OpenError::Ending => reply::ERR_SHUTDOWN,
+                    _ => reply::ERR_POLICY,
+                };
+                self.refuse(number, kind, &error.to_string())
+            }
         }
     }
 
     /// Answers INFO and GO. An export that does not exist yet is described as it would be.
-    fn describe(&mut self, number: u32, query: &InfoQuery<'_>) -> Result<(), StreamError> {
-        let size_bytes = self.registry.size_bytes();
+    fn describe(&mut self, number: u32, query: &InfoQuery<'_>, size_bytes: u64) -> Result<(), StreamError> {
         self.reply(number, &OptionReply::Export { size_bytes, flags: EXPORT_FLAGS })?;
         if query.kinds.contains(&info::NAME) {
             self.reply(number, &OptionReply::Name(query.name))?;
@@ -240,13 +260,14 @@ impl Handshake<'_> {
         if !self.structured {
             return self.refuse(number, reply::ERR_INVALID, "structured replies come first");
         }
-        let mut chosen = Chosen { visitor: Visitor::Anyone, base_allocation: false };
+        let mut chosen = Chosen { visitor: Ok(Visitor::Anyone), base_allocation: false };
         for text in &query.queries {
             if *text == BASE_ALLOCATION && !chosen.base_allocation {
                 chosen.base_allocation = true;
                 self.reply(number, &OptionReply::MetaContext { id: BASE_ALLOCATION_ID, name: text })?;
             } else if let Some(private) = PrivateQuery::parse(text) {
-                let name = self.private_context(query.name, private, &mut chosen, text);
+                let name = self.private_context(query.name, private, &mut chosen);
+                let name = name.as_deref().unwrap_or(text);
                 self.reply(number, &OptionReply::MetaContext { id: PRIVATE_ID, name })?;
             }
         }
@@ -254,28 +275,51 @@ impl Handshake<'_> {
         self.acknowledge(number)
     }
 
-    /// Does what a query of ours asks for; returns the context that says so.
-    fn private_context<'q>(
-        &self,
-        export: &str,
-        query: PrivateQuery<'_>,
-        chosen: &mut Chosen,
-        yes: &'q str,
-    ) -> &'q str {
+    /// Does what a query of ours asks for; returns the context that says otherwise than yes.
+    fn private_context(&mut self, export: &str, query: PrivateQuery, chosen: &mut Chosen) -> Option<String> {
         match query {
-            PrivateQuery::Run(token) => chosen.visitor = Visitor::Run(token.to_owned()),
-            PrivateQuery::Lane(token) => {
-                chosen.visitor = Visitor::Lane(token.to_owned());
-                if !self.registry.has_private(token, export) {
-                    return LOST;
-                }
+            PrivateQuery::Challenge => self.challenge(),
+            PrivateQuery::Claim(claim) => {
+                let known = self.claim(export, &claim);
+                let says = match &known {
+                    Ok(Visitor::Lane(token)) if !self.registry.has_private(token, export) => Some(LOST),
+                    Ok(_) => None,
+                    Err(_) => Some(REFUSED),
+                };
+                chosen.visitor = known;
+                says.map(str::to_owned)
             }
-            PrivateQuery::Drop => {
-                if !self.registry.drop_named(export) {
-                    return ABSENT;
-                }
+            PrivateQuery::Drop => (!self.registry.drop_named(export, self.peer)).then(|| ABSENT.to_owned()),
+            PrivateQuery::Unknown => {
+                chosen.visitor = Err(OpenError::OtherVersion);
+                Some(REFUSED.to_owned())
             }
         }
-        yes
+    }
+
+    /// Something to sign that nobody was given before.
+    fn challenge(&mut self) -> Option<String> {
+        let mut bytes = [0; NONCE_BYTES];
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty());
+        self.nonce = filled.is_ok_and(|filled| filled == NONCE_BYTES).then_some(Nonce(bytes));
+        Some(self.nonce.map_or_else(|| REFUSED.to_owned(), challenge_text))
+    }
+
+    /// Whom the client has shown to belong to. What it was given to sign serves once.
+    fn claim(&mut self, export: &str, claim: &Claim) -> Result<Visitor, OpenError> {
+        match self.nonce.take() {
+            Some(nonce) if claim.holds(nonce, export) => {
+                let token = claim.key.text();
+                Ok(match claim.purpose {
+                    Purpose::Run { size_bytes } => Visitor::Run { token, asked_bytes: size_bytes },
+                    Purpose::Lane => Visitor::Lane(token),
+                })
+            }
+            _ => {
+                let reason = OpenError::Unproved.to_string();
+                self.registry.journal().tell(&Event::Refused { peer: self.peer, reason });
+                Err(OpenError::Unproved)
+            }
+        }
     }
 }

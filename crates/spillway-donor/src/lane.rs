@@ -15,14 +15,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_core::size::Size;
 use spillway_nbd::WireError;
 use spillway_store::shm::doorbell::{self, COUNT_MASK, Watcher};
-use spillway_store::shm::hello::{HELLO_BYTES, Purpose, Welcome, decode_hello, encode_welcome};
+use spillway_store::shm::hello::{
+    GOODBYE, HELLO_BYTES, Hello, Purpose, Welcome, decode_hello, encode_welcome,
+};
 use spillway_store::shm::ring::{ENTRIES, Operation, Ring, Status};
 
 use crate::export::{Export, ExportError};
-use crate::registry::{OpenError, Registry, Visitor};
-use crate::stream::{Stream, StreamError};
+use crate::limits::Limits;
+use crate::peer::Peer;
+use crate::refusal::OpenError;
+use crate::registry::{Attachment, Registry, Visitor};
+use crate::stream::{Buffer, Stream, StreamError};
+use crate::transmission::Activity;
 
 /// Watches the doorbell for this long at most after the last request before sleeping.
 const WATCH: Duration = Duration::from_micros(250);
@@ -31,56 +38,92 @@ const ALIVE_CHECK: Duration = Duration::from_millis(500);
 /// The doorbell is rung after this many requests of a batch, so that the client works while more are served.
 const REQUESTS_A_RING: u32 = 4;
 
+/// A client that has just connected.
+pub struct Caller<'a> {
+    /// Its connection.
+    pub socket: &'a Arc<OwnedFd>,
+    /// Who it is.
+    pub peer: Peer,
+    /// What it does is counted here.
+    pub activity: &'a Activity,
+}
+
 /// Serves a client of the ring until it leaves. `welcomed` is called once its hello was understood.
 pub fn serve(
-    socket: &Arc<OwnedFd>,
+    caller: &Caller<'_>,
     registry: &Arc<Registry>,
-    deadline: Instant,
-    stopping: &AtomicBool,
+    limits: &Limits,
+    is_over: &AtomicBool,
     welcomed: impl FnOnce(),
 ) -> Result<(), StreamError> {
-    let mut stream = Stream::new(Arc::clone(socket), HELLO_BYTES, 1);
-    stream.set_deadline(Some(deadline))?;
+    let socket = caller.socket;
+    let deadline = Some(Instant::now() + limits.handshake);
+    let mut stream = Stream::new(Arc::clone(socket), limits, (HELLO_BYTES, 1), deadline)?;
     let mut hello = [0; HELLO_BYTES];
     if !stream.fill(HELLO_BYTES)? {
         return Ok(());
     }
     hello.copy_from_slice(stream.need(HELLO_BYTES)?);
     stream.consume(HELLO_BYTES);
-    let (purpose, token) = decode_hello(&hello).ok_or(WireError::Text { what: "a hello" })?;
+    let Hello { purpose, size_bytes, token } =
+        decode_hello(&hello).ok_or(WireError::Text { what: "a hello" })?;
+    let token = token.to_owned();
     let visitor = match purpose {
-        Purpose::Run => Visitor::Run(token.to_owned()),
-        Purpose::Lane | Purpose::Link => Visitor::Lane(token.to_owned()),
+        Purpose::Run => Visitor::Run { token, asked_bytes: size_bytes },
+        Purpose::Lane | Purpose::Link => Visitor::Lane(token),
     };
     // The export of rings has no name: the run's token tells them apart.
-    let attachment = match registry.open("", &visitor) {
+    let attachment = match registry.open("", &visitor, caller.peer) {
         Ok(attachment) => attachment,
-        Err(OpenError::Lost) => return welcome(socket, Welcome::Lost, None),
-        Err(OpenError::TooMany) => return welcome(socket, Welcome::Busy, None),
+        Err(error) => return welcome(socket, refusal(&error, registry), None),
     };
     welcomed();
-    let slots = (registry.size_bytes() / PAGE_SIZE as u64) as u32;
-    if purpose == Purpose::Run {
-        welcome(socket, Welcome::Slots(slots), None)?;
-        stream.set_deadline(None)?;
-        // Nothing more is said on this connection: it only holds the export.
-        return match stream.fill(1)? {
-            false => Ok(()),
-            true => Err(WireError::Length { what: "a hello" }.into()),
-        };
-    }
-    if purpose == Purpose::Link {
-        return match attachment.export.link() {
+    let slots = (attachment.export.size_bytes() / PAGE_SIZE as u64) as u32;
+    match purpose {
+        Purpose::Run => {
+            welcome(socket, Welcome::Slots(slots), None)?;
+            hold(&mut stream.after_handshake(1, 1)?, &attachment)
+        }
+        Purpose::Link => match attachment.export.link() {
             Ok(link) => welcome(socket, Welcome::Slots(slots), Some(link)),
             Err(_) => welcome(socket, Welcome::Busy, None),
-        };
+        },
+        Purpose::Lane => {
+            let Ok((file, ring)) = Ring::create() else {
+                return welcome(socket, Welcome::Busy, None);
+            };
+            welcome(socket, Welcome::Slots(slots), Some(file))?;
+            let (watcher, page) = (Watcher::new(WATCH), Buffer::new(PAGE_SIZE));
+            let (export, activity) = (&*attachment.export, caller.activity);
+            RingServer { ring, watcher, export, activity, page, slots, done: 0 }.run(socket, is_over)
+        }
     }
-    let Ok((file, ring)) = Ring::create() else {
-        return welcome(socket, Welcome::Busy, None);
-    };
-    welcome(socket, Welcome::Slots(slots), Some(file))?;
-    let watcher = Watcher::new(WATCH);
-    RingServer { ring, watcher, export: &attachment.export, slots, done: 0 }.run(socket, stopping)
+}
+
+/// How a client is told why it is not let in.
+fn refusal(error: &OpenError, registry: &Registry) -> Welcome {
+    let slots = |size: &Size| (size.bytes() / PAGE_SIZE as u64).min(u32::MAX.into()) as u32;
+    match error {
+        OpenError::Lost => Welcome::Lost,
+        OpenError::NoRoom { free, .. } => {
+            Welcome::NoRoom { free: slots(free), most: slots(&Size::from_bytes(registry.size_bytes())) }
+        }
+        OpenError::TooLarge { most, .. } => Welcome::NoRoom { free: slots(most), most: slots(most) },
+        OpenError::Ending => Welcome::Ending,
+        _ => Welcome::Busy,
+    }
+}
+
+/// The connection that began a run only holds its export, until it says that the run has ended, or is lost.
+fn hold(stream: &mut Stream, attachment: &Attachment) -> Result<(), StreamError> {
+    if !stream.fill(1)? {
+        return Ok(());
+    }
+    if stream.buffered() != [GOODBYE] {
+        return Err(WireError::Length { what: "a hello" }.into());
+    }
+    attachment.end_run();
+    Ok(())
 }
 
 /// Answers a hello, with the memory file that was asked for.
@@ -102,13 +145,16 @@ struct RingServer<'a> {
     ring: Ring,
     watcher: Watcher,
     export: &'a Export,
+    activity: &'a Activity,
+    /// The page of the request under way; nothing of it is left when the lane ends.
+    page: Buffer,
     slots: u32,
     /// Requests completed so far.
     done: u32,
 }
 
 impl RingServer<'_> {
-    fn run(mut self, socket: &OwnedFd, stopping: &AtomicBool) -> Result<(), StreamError> {
+    fn run(mut self, socket: &OwnedFd, is_over: &AtomicBool) -> Result<(), StreamError> {
         loop {
             let submitted = doorbell::count(self.ring.submitted());
             let fresh = submitted.wrapping_sub(self.done) & COUNT_MASK;
@@ -121,7 +167,7 @@ impl RingServer<'_> {
             } else if !self.watcher.watch(self.ring.submitted(), self.done) {
                 doorbell::wait(self.ring.submitted(), self.done, ALIVE_CHECK);
                 let idle = doorbell::count(self.ring.submitted()) == self.done;
-                if stopping.load(Ordering::Relaxed) || (idle && is_over(socket)) {
+                if is_over.load(Ordering::Relaxed) || (idle && has_left(socket)) {
                     return Ok(());
                 }
             }
@@ -146,24 +192,30 @@ impl RingServer<'_> {
     }
 
     /// Does the next request.
-    fn request(&self) -> Result<(), Refusal> {
+    fn request(&mut self) -> Result<(), Refusal> {
         let (operation, slot) = self.ring.request(self.done);
         if slot >= self.slots {
             return Err(Refusal::Invalid);
         }
         let offset = u64::from(slot) * PAGE_SIZE as u64;
-        let mut page: Page = [0; PAGE_SIZE];
+        let page = self.page.memory().ok().and_then(|page| <&mut Page>::try_from(page).ok());
+        let page = page.ok_or(Refusal::Invalid)?;
+        let bytes = PAGE_SIZE as u64;
         match operation.ok_or(Refusal::Invalid)? {
             Operation::Read => {
-                self.export.read(offset, &mut page)?;
-                self.ring.write_page(self.done, &page);
+                self.export.read(offset, page)?;
+                self.ring.write_page(self.done, page);
+                self.activity.count(0, bytes);
             }
             Operation::Write => {
-                self.ring.read_page(self.done, &mut page);
-                let mut reservation = self.export.reserve(offset, PAGE_SIZE as u64)?;
-                self.export.write(&mut reservation, offset, &page)?;
+                self.ring.read_page(self.done, page);
+                self.export.write(offset, page)?;
+                self.activity.count(bytes, 0);
             }
-            Operation::Discard => self.export.discard(offset, PAGE_SIZE as u64)?,
+            Operation::Discard => {
+                self.export.discard(offset, bytes)?;
+                self.activity.count(0, 0);
+            }
         }
         Ok(())
     }
@@ -186,7 +238,7 @@ impl From<ExportError> for Refusal {
 }
 
 /// Whether the client has left. It never sends anything after its hello.
-fn is_over(socket: &OwnedFd) -> bool {
+fn has_left(socket: &OwnedFd) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     !matches!(poll(&mut fds, Some(&at_once)), Ok(0) | Err(Errno::INTR))

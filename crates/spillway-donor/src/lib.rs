@@ -5,28 +5,47 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | [`frames`] | the memory that is lent, as frames that exports take and give back; the one budget |
-//! | [`export`] | an export: a sparse array of pages |
-//! | [`registry`] | which exports exist, who uses them, when a private one goes |
+//! | [`limits`], [`peer`] | what one client may take, and who one client is |
+//! | [`journal`], [`status`] | what happened, and how the donor stands |
+//! | [`frames`] | the memory that is lent, as frames that exports take and give back; who was promised what |
+//! | [`export`], [`staged`] | an export: a sparse array of pages; a write that comes in pieces |
+//! | [`refusal`], [`registry`] | which exports exist, who uses them, when a private one goes |
 //! | [`stream`] | a connection's bounded buffers and deadlines |
 //! | [`handshake`] | NBD until a client has chosen its export |
 //! | [`transmission`] | NBD requests and replies |
 //! | [`lane`] | the other end of a shared-memory ring |
-//! | [`server`] | listening, threads, limits, the end |
+//! | [`connections`] | who is let in, and who goes where there are too many |
+//! | [`place`], [`error`], [`listening`] | where it listens, and why it cannot |
+//! | [`protection`] | how memory is kept safe on this machine |
+//! | [`control`] | how it is asked how it stands |
+//! | [`server`] | threads, housekeeping, the end |
 //!
 //! Every connection has its own thread and its own buffers of fixed size; connections meet only in an
 //! export's sharded page table and, for an instant a request, in the frame pool.
 
+pub mod connections;
+pub mod control;
+pub mod error;
 pub mod export;
 pub mod frames;
 pub mod handshake;
+pub mod journal;
 pub mod lane;
+pub mod limits;
+pub mod listening;
+pub mod peer;
+pub mod place;
+pub mod protection;
+pub mod refusal;
 pub mod registry;
 pub mod server;
+pub mod staged;
+pub mod status;
 pub mod stream;
 pub mod transmission;
 
-pub use server::{Config, Donor, DonorError, Summary};
+pub use error::DonorError;
+pub use server::{Config, Donor, Summary};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,42 +1,62 @@
-//! Which exports exist, who uses them, and when a private one goes.
+//! Which exports exist, who uses them, what they were promised, and when a private one goes.
 //!
-//! A *named* export is made on first use, is seen by everybody, and stays until the donor stops or is told to
-//! drop it. A *private* one belongs to a run: it goes some grace time after the run's last connection.
+//! A *named* export is made on first use, is seen by everybody, takes memory that nobody was promised, and
+//! stays until the donor stops or is told to drop it. A *private* one belongs to a run, which is promised all
+//! of its memory before it begins. It goes when the run says that it has ended, or some grace time after the
+//! run's last connection was lost.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
 
 use crate::export::Export;
 use crate::frames::FramePool;
+use crate::journal::{Event, Journal};
+use crate::limits::Limits;
 use crate::lock;
-
-/// Most exports of either kind. Each costs some KiB without any page.
-pub const MAX_EXPORTS: usize = 1024;
+use crate::peer::Peer;
+use crate::refusal::OpenError;
+use crate::status::ExportStatus;
 
 /// For whom an export is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Visitor {
     /// Anybody, by the export's name alone.
     Anyone,
-    /// A run, by its token, that begins: its private export is made.
-    Run(String),
+    /// A run that begins: its private export is made.
+    Run {
+        /// The run's name here.
+        token: String,
+        /// How much it may need, in bytes; 0 where it takes what there is.
+        asked_bytes: u64,
+    },
     /// A further connection of a run: its private export must still be there, because what the run has
     /// written would be lost otherwise.
     Lane(String),
 }
 
-/// Why an export cannot be opened.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum OpenError {
-    /// The private export is not there (any more).
-    #[error("this donor holds no memory of that run: it was restarted, or the run was away for too long")]
-    Lost,
-    /// There are as many exports as there may be.
-    #[error("this donor has {MAX_EXPORTS} exports, the most it can have: drop one")]
-    TooMany,
+impl Visitor {
+    fn token(&self) -> Option<&str> {
+        match self {
+            Self::Anyone => None,
+            Self::Run { token, .. } | Self::Lane(token) => Some(token),
+        }
+    }
+}
+
+/// What a registry goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// How long a private export outlives its run's last connection, where that was lost.
+    pub grace: Duration,
+    /// Most memory that one run is promised, and what one is promised that does not say what it may need.
+    pub per_run: Option<Size>,
+    /// Limits on exports.
+    pub limits: Limits,
 }
 
 /// All exports of a donor.
@@ -44,7 +64,10 @@ pub enum OpenError {
 pub struct Registry {
     pool: Arc<FramePool>,
     size_bytes: u64,
-    grace: Duration,
+    terms: Terms,
+    journal: Arc<Journal>,
+    /// No new run and no new client of a named export is let in.
+    is_ending: AtomicBool,
     entries: Mutex<Entries>,
 }
 
@@ -53,21 +76,20 @@ struct Entries {
     named: BTreeMap<String, Entry>,
     /// By token and name.
     private: HashMap<(String, String), Entry>,
+    /// Runs so far.
+    runs: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     export: Arc<Export>,
+    /// Who made it.
+    peer: Peer,
+    /// The run's number; 0 for a named export.
+    run: u64,
     connections: usize,
     /// When the last connection went.
     idle_since: Instant,
-}
-
-impl Entry {
-    fn new(registry: &Registry) -> Self {
-        let export = Arc::new(Export::new(Arc::clone(&registry.pool), registry.size_bytes));
-        Self { export, connections: 0, idle_since: Instant::now() }
-    }
 }
 
 /// An export that a connection has open.
@@ -80,14 +102,43 @@ pub struct Attachment {
     pub export: Arc<Export>,
 }
 
-impl Registry {
-    /// No exports yet. Each will show `size_bytes`.
+impl Attachment {
+    /// Whether the connection is the one that began a run, which alone can end it.
     #[must_use]
-    pub fn new(pool: Arc<FramePool>, size_bytes: u64, grace: Duration) -> Arc<Self> {
-        Arc::new(Self { pool, size_bytes, grace, entries: Mutex::default() })
+    pub fn begins_run(&self) -> bool {
+        matches!(self.visitor, Visitor::Run { .. })
     }
 
-    /// Size of every export.
+    /// The run has ended: what it had is given back, and its promise with it, before this returns.
+    pub fn end_run(&self) {
+        let key = (self.visitor.token().unwrap_or_default().to_owned(), self.name.clone());
+        let mut entries = lock(&self.registry.entries);
+        if entries.private.get(&key).is_none_or(|entry| !Arc::ptr_eq(&entry.export, &self.export)) {
+            return;
+        }
+        let entry = entries.private.remove(&key);
+        drop(entries);
+        if let Some(entry) = entry {
+            let (run, peer, held) = (entry.run, entry.peer, held(&entry.export));
+            entry.export.drop_contents();
+            self.registry.journal.tell(&Event::RunEnded { run, peer, held });
+        }
+    }
+}
+
+fn held(export: &Export) -> Size {
+    Size::from_bytes((export.stored_pages() * PAGE_SIZE) as u64)
+}
+
+impl Registry {
+    /// No exports yet. A named one will show `size_bytes`.
+    #[must_use]
+    pub fn new(pool: Arc<FramePool>, size_bytes: u64, terms: Terms, journal: Arc<Journal>) -> Arc<Self> {
+        let is_ending = AtomicBool::new(false);
+        Arc::new(Self { pool, size_bytes, terms, journal, is_ending, entries: Mutex::default() })
+    }
+
+    /// Size of a named export, and most that a private one can have.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -97,6 +148,12 @@ impl Registry {
     #[must_use]
     pub fn pool(&self) -> &FramePool {
         &self.pool
+    }
+
+    /// What is counted and told.
+    #[must_use]
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
     /// Names of the named exports, in order.
@@ -111,30 +168,124 @@ impl Registry {
         lock(&self.entries).private.contains_key(&(token.to_owned(), name.to_owned()))
     }
 
+    /// Lets in nobody new from now on; further connections of runs that are there still come in.
+    pub fn begin_to_end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
     /// Opens an export, making it where the visitor may.
-    pub fn open(self: &Arc<Self>, name: &str, visitor: &Visitor) -> Result<Attachment, OpenError> {
+    pub fn open(
+        self: &Arc<Self>,
+        name: &str,
+        visitor: &Visitor,
+        peer: Peer,
+    ) -> Result<Attachment, OpenError> {
+        let mut events = Vec::new();
+        let opened = self.open_quietly(name, visitor, peer, &mut events);
+        if let Err(error) = &opened {
+            events.push(Event::Refused { peer, reason: error.to_string() });
+        }
+        for event in &events {
+            self.journal.tell(event);
+        }
+        opened
+    }
+
+    fn open_quietly(
+        self: &Arc<Self>,
+        name: &str,
+        visitor: &Visitor,
+        peer: Peer,
+        events: &mut Vec<Event>,
+    ) -> Result<Attachment, OpenError> {
         let mut entries = lock(&self.entries);
+        let is_ending = self.is_ending.load(Ordering::Relaxed);
+        if is_ending && !(entries.exists(name, visitor) && visitor.token().is_some()) {
+            return Err(OpenError::Ending);
+        }
         if !entries.exists(name, visitor) {
             if matches!(visitor, Visitor::Lane(_)) {
                 return Err(OpenError::Lost);
             }
-            entries.make_room()?;
-            entries.insert(name, visitor, Entry::new(self));
+            entries.make_room(&self.terms.limits, peer)?;
+            let entry = self.make(&mut entries, visitor, peer)?;
+            events.push(match visitor {
+                Visitor::Anyone => Event::ExportMade { name: name.to_owned(), peer },
+                _ => Event::RunGranted {
+                    run: entry.run,
+                    peer,
+                    granted: Size::from_bytes(entry.export.size_bytes()),
+                    free: self.unpromised(),
+                },
+            });
+            entries.insert(name, visitor, entry);
         }
         let entry = entries.get_mut(name, visitor).ok_or(OpenError::Lost)?;
+        if entry.connections == 0 && entry.run > 0 && events.is_empty() {
+            events.push(Event::RunFound { run: entry.run, peer });
+        }
         entry.connections += 1;
         let export = Arc::clone(&entry.export);
-        drop(entries);
         Ok(Attachment { registry: Arc::clone(self), visitor: visitor.clone(), name: name.to_owned(), export })
+    }
+
+    fn make(&self, entries: &mut Entries, visitor: &Visitor, peer: Peer) -> Result<Entry, OpenError> {
+        let (export, run) = match visitor {
+            Visitor::Run { asked_bytes, .. } => {
+                let export = self.grant(entries, *asked_bytes)?;
+                entries.runs += 1;
+                (export, entries.runs)
+            }
+            _ => (Export::new(Arc::clone(&self.pool), self.size_bytes, None), 0),
+        };
+        Ok(Entry { export: Arc::new(export), peer, run, connections: 0, idle_since: Instant::now() })
+    }
+
+    /// Promises a run what it asks for, or, where it asks for nothing particular, what there is.
+    fn grant(&self, entries: &Entries, asked_bytes: u64) -> Result<Export, OpenError> {
+        let most_bytes = self.terms.per_run.map_or(self.size_bytes, |most| most.bytes().min(self.size_bytes));
+        if asked_bytes > most_bytes && self.terms.per_run.is_some() {
+            let (asked, most) = (Size::from_bytes(asked_bytes), Size::from_bytes(most_bytes));
+            return Err(OpenError::TooLarge { asked, most });
+        }
+        let free_bytes = self.unpromised().bytes();
+        let bytes = if asked_bytes == 0 { most_bytes.min(free_bytes) } else { asked_bytes };
+        let frames = usize::try_from(bytes.div_ceil(PAGE_SIZE as u64)).unwrap_or(usize::MAX);
+        let promise = if frames == 0 { None } else { self.pool.promise(frames).ok() };
+        let Some(promise) = promise else {
+            let (lost, lost_for) = self.lost(entries);
+            let (asked, free) = (Size::from_bytes(asked_bytes), Size::from_bytes(free_bytes));
+            let offered = Size::from_bytes(self.size_bytes);
+            return Err(OpenError::NoRoom { asked, free, offered, lost, lost_for });
+        };
+        Ok(Export::new(Arc::clone(&self.pool), (frames * PAGE_SIZE) as u64, Some(promise)))
+    }
+
+    fn unpromised(&self) -> Size {
+        Size::from_bytes((self.pool.standing().unpromised * PAGE_SIZE) as u64)
+    }
+
+    /// What is promised to runs that are lost, and how long it is still kept for them.
+    fn lost(&self, entries: &Entries) -> (Size, Duration) {
+        let lost = || entries.private.values().filter(|entry| entry.connections == 0);
+        let bytes = lost().filter_map(|entry| entry.export.promised_bytes()).sum();
+        let left = lost().map(|entry| self.grace_left(entry)).max();
+        (Size::from_bytes(bytes), left.unwrap_or_default())
+    }
+
+    fn grace_left(&self, entry: &Entry) -> Duration {
+        self.terms.grace.saturating_sub(entry.idle_since.elapsed())
     }
 
     /// Drops a named export with all it holds. Whoever has it open gets errors from now on. `false` where
     /// there is none.
-    pub fn drop_named(&self, name: &str) -> bool {
+    pub fn drop_named(&self, name: &str, peer: Peer) -> bool {
         let entry = lock(&self.entries).named.remove(name);
         match entry {
             Some(entry) => {
+                let held = held(&entry.export);
                 entry.export.drop_contents();
+                self.journal.tell(&Event::ExportDropped { name: name.to_owned(), held, peer });
                 true
             }
             None => false,
@@ -143,8 +294,9 @@ impl Registry {
 
     /// Drops the private exports whose grace time is over.
     pub fn drop_expired(&self, now: Instant) {
+        let grace = self.terms.grace;
         let expired = |entry: &Entry| {
-            entry.connections == 0 && now.saturating_duration_since(entry.idle_since) >= self.grace
+            entry.connections == 0 && now.saturating_duration_since(entry.idle_since) >= grace
         };
         let gone: Vec<_> = lock(&self.entries)
             .private
@@ -152,17 +304,60 @@ impl Registry {
             .map(|(_, entry)| entry)
             .collect();
         // Giving many frames back takes a while; nobody waits for it.
-        drop(gone);
+        for entry in gone {
+            let (run, peer, held) = (entry.run, entry.peer, held(&entry.export));
+            entry.export.drop_contents();
+            self.journal.tell(&Event::RunExpired { run, peer, held });
+        }
     }
 
     fn leave(&self, attachment: &Attachment) {
         let mut entries = lock(&self.entries);
         let entry = entries.get_mut(&attachment.name, &attachment.visitor);
         // A named export may have been dropped, and made anew, meanwhile.
-        if let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.export, &attachment.export)) {
-            entry.connections -= 1;
-            entry.idle_since = Instant::now();
+        let Some(entry) = entry.filter(|entry| Arc::ptr_eq(&entry.export, &attachment.export)) else {
+            return;
+        };
+        entry.connections -= 1;
+        entry.idle_since = Instant::now();
+        if entry.connections > 0 || entry.run == 0 {
+            return;
         }
+        let lost = Event::RunLost { run: entry.run, peer: entry.peer, grace: self.terms.grace };
+        drop(entries);
+        self.journal.tell(&lost);
+        if self.terms.grace.is_zero() {
+            self.drop_expired(Instant::now());
+        }
+    }
+
+    /// Runs that are there, with connections or in their grace time.
+    #[must_use]
+    pub fn run_count(&self) -> usize {
+        lock(&self.entries).private.len()
+    }
+
+    /// What each export has, named ones first.
+    #[must_use]
+    pub fn status(&self) -> Vec<ExportStatus> {
+        let entries = lock(&self.entries);
+        let named = entries.named.iter().map(|(name, entry)| (name.clone(), entry));
+        let mut private: Vec<_> = entries.private.iter().collect();
+        private.sort_by_key(|(_, entry)| entry.run);
+        let private = private.into_iter().map(|((_, name), entry)| (name.clone(), entry));
+        named
+            .chain(private)
+            .map(|(name, entry)| ExportStatus {
+                name,
+                run: (entry.run > 0).then_some(entry.run),
+                client: entry.peer.to_string(),
+                connections: entry.connections as u64,
+                promised_bytes: entry.export.promised_bytes(),
+                held_bytes: held(&entry.export).bytes(),
+                grace_left_s: (entry.run > 0 && entry.connections == 0)
+                    .then(|| self.grace_left(entry).as_secs_f64()),
+            })
+            .collect()
     }
 }
 
@@ -178,32 +373,41 @@ impl Entries {
     }
 
     fn get_mut(&mut self, name: &str, visitor: &Visitor) -> Option<&mut Entry> {
-        match visitor {
-            Visitor::Anyone => self.named.get_mut(name),
-            Visitor::Run(token) | Visitor::Lane(token) => {
-                self.private.get_mut(&(token.clone(), name.to_owned()))
-            }
+        match visitor.token() {
+            None => self.named.get_mut(name),
+            Some(token) => self.private.get_mut(&(token.to_owned(), name.to_owned())),
         }
     }
 
     fn insert(&mut self, name: &str, visitor: &Visitor, entry: Entry) {
-        match visitor {
-            Visitor::Anyone => {
+        match visitor.token() {
+            None => {
                 self.named.insert(name.to_owned(), entry);
             }
-            Visitor::Run(token) | Visitor::Lane(token) => {
-                self.private.insert((token.clone(), name.to_owned()), entry);
+            Some(token) => {
+                self.private.insert((token.to_owned(), name.to_owned()), entry);
             }
         }
     }
 
-    /// Makes room for one more export, at the expense of named ones that nobody uses and that hold nothing.
-    fn make_room(&mut self) -> Result<(), OpenError> {
-        if self.named.len() + self.private.len() < MAX_EXPORTS {
-            return Ok(());
+    fn of(&self, peer: Peer) -> usize {
+        self.named.values().chain(self.private.values()).filter(|entry| entry.peer == peer).count()
+    }
+
+    fn count(&self) -> usize {
+        self.named.len() + self.private.len()
+    }
+
+    /// Makes room for one more export of a client, at the expense of named ones that nobody uses and that
+    /// hold nothing.
+    fn make_room(&mut self, limits: &Limits, peer: Peer) -> Result<(), OpenError> {
+        if self.count() >= limits.exports || self.of(peer) >= limits.exports_per_client {
+            self.named.retain(|_, entry| entry.connections > 0 || entry.export.stored_pages() > 0);
         }
-        self.named.retain(|_, entry| entry.connections > 0 || entry.export.stored_pages() > 0);
-        if self.named.len() + self.private.len() < MAX_EXPORTS { Ok(()) } else { Err(OpenError::TooMany) }
+        if self.of(peer) >= limits.exports_per_client {
+            return Err(OpenError::TooManyOfClient(limits.exports_per_client));
+        }
+        if self.count() >= limits.exports { Err(OpenError::TooMany(limits.exports)) } else { Ok(()) }
     }
 }
 
@@ -211,14 +415,28 @@ impl Entries {
 mod tests {
     use super::*;
 
+    const ME: Peer = Peer::User(1);
+
+    fn registry_with(grace: Duration, per_run: Option<Size>) -> Arc<Registry> {
+        let terms = Terms { grace, per_run, limits: Limits::of(64) };
+        let pool = Arc::new(FramePool::new(16).unwrap());
+        Registry::new(pool, 16 * 4096, terms, Arc::new(Journal::new(Default::default())))
+    }
+
     fn registry(grace: Duration) -> Arc<Registry> {
-        Registry::new(Arc::new(FramePool::new(16).unwrap()), 16 * 4096, grace)
+        registry_with(grace, None)
+    }
+
+    fn run(token: &str, pages: u64) -> Visitor {
+        Visitor::Run { token: token.into(), asked_bytes: pages * 4096 }
+    }
+
+    fn lane(token: &str) -> Visitor {
+        Visitor::Lane(token.into())
     }
 
     fn put(attachment: &Attachment, byte: u8) {
-        let page = [byte; 4096];
-        let mut reservation = attachment.export.reserve(0, 4096).unwrap();
-        attachment.export.write(&mut reservation, 0, &page).unwrap();
+        attachment.export.write(0, &[byte; 4096]).unwrap();
     }
 
     fn first_byte(attachment: &Attachment) -> u8 {
@@ -230,14 +448,14 @@ mod tests {
     #[test]
     fn named_exports_persist_until_dropped() {
         let registry = registry(Duration::ZERO);
-        put(&registry.open("", &Visitor::Anyone).unwrap(), 1);
+        put(&registry.open("", &Visitor::Anyone, ME).unwrap(), 1);
         registry.drop_expired(Instant::now());
-        let again = registry.open("", &Visitor::Anyone).unwrap();
+        let again = registry.open("", &Visitor::Anyone, ME).unwrap();
         assert_eq!(first_byte(&again), 1);
         assert_eq!(registry.names(), [""]);
-        assert!(registry.drop_named("") && !registry.drop_named(""));
+        assert!(registry.drop_named("", ME) && !registry.drop_named("", ME));
         assert_eq!(registry.pool().taken(), 0);
-        let fresh = registry.open("", &Visitor::Anyone).unwrap();
+        let fresh = registry.open("", &Visitor::Anyone, ME).unwrap();
         drop(again); // must not count as the fresh one's leaving
         assert_eq!(first_byte(&fresh), 0);
         assert_eq!(lock(&registry.entries).named[""].connections, 1);
@@ -246,13 +464,13 @@ mod tests {
     #[test]
     fn private_exports_are_apart_and_go_after_the_grace_time() {
         let registry = registry(Duration::from_secs(30));
-        let first = registry.open("e", &Visitor::Run("one".into())).unwrap();
-        let second = registry.open("e", &Visitor::Run("two".into())).unwrap();
+        let first = registry.open("e", &run("one", 4), ME).unwrap();
+        let second = registry.open("e", &run("two", 4), ME).unwrap();
         put(&first, 1);
         put(&second, 2);
         assert_eq!((first_byte(&first), first_byte(&second)), (1, 2));
         assert!(registry.names().is_empty());
-        assert_eq!(first_byte(&registry.open("e", &Visitor::Lane("one".into())).unwrap()), 1);
+        assert_eq!(first_byte(&registry.open("e", &lane("one"), ME).unwrap()), 1);
 
         drop(first);
         let now = Instant::now();
@@ -261,16 +479,95 @@ mod tests {
         registry.drop_expired(now + Duration::from_secs(31));
         assert!(!registry.has_private("one", "e") && registry.has_private("two", "e"));
         assert_eq!(registry.pool().taken(), 1);
-        assert_eq!(registry.open("e", &Visitor::Lane("one".into())).unwrap_err(), OpenError::Lost);
+        assert_eq!(registry.open("e", &lane("one"), ME).unwrap_err(), OpenError::Lost);
+        let counts = registry.journal.counts();
+        assert_eq!((counts.granted_runs, counts.lost_runs, counts.expired_runs), (2, 1, 1));
     }
 
     #[test]
-    fn the_number_of_exports_is_limited_and_empty_ones_make_room() {
+    fn a_run_that_ends_gives_everything_back_at_once() {
+        let registry = registry(Duration::from_secs(1000));
+        for _ in 0..3 {
+            let first = registry.open("e", &run("one", 16), ME).unwrap();
+            let further = registry.open("e", &lane("one"), ME).unwrap();
+            put(&further, 1);
+            assert!(first.begins_run() && !further.begins_run());
+            first.end_run();
+            assert_eq!((registry.pool().taken(), registry.pool().standing().unpromised), (0, 16));
+            assert_eq!(registry.open("e", &lane("one"), ME).unwrap_err(), OpenError::Lost);
+            // A connection that is still open can neither hurt nor end the next run of that name.
+            let next = registry.open("e", &run("one", 16), ME).unwrap();
+            further.end_run();
+            drop((first, further));
+            put(&next, 2);
+            next.end_run();
+        }
+        assert_eq!(registry.journal.counts().ended_runs, 6);
+        assert_eq!(registry.journal.counts().lost_runs, 0);
+    }
+
+    #[test]
+    fn memory_is_promised_once() {
+        let registry = registry(Duration::from_secs(30));
+        let first = registry.open("", &run("one", 12), ME).unwrap();
+        let refusal = registry.open("", &run("two", 12), ME).unwrap_err();
+        assert!(matches!(&refusal, OpenError::NoRoom { free, .. } if free.bytes() == 4 * 4096));
+        assert_eq!(
+            refusal.to_string(),
+            "16.0 KiB of its 64.0 KiB are left to promise, and 48.0 KiB were asked for: ask for no more with \
+             ?size=SIZE, or wait until another run ends"
+        );
+        // One that says nothing gets what there is; then there is nothing.
+        let second = registry.open("", &run("two", 0), ME).unwrap();
+        assert_eq!((first.export.size_bytes(), second.export.size_bytes()), (12 * 4096, 4 * 4096));
+        let named = registry.open("", &Visitor::Anyone, ME).unwrap();
+        assert_eq!(named.export.write(0, b"x"), Err(crate::export::ExportError::Full));
+        assert!(registry.open("", &run("three", 0), ME).is_err());
+        drop(first);
+        let text = registry.open("", &run("three", 0), ME).unwrap_err().to_string();
+        assert!(text.contains("48.0 KiB come free within 30 s"), "{text}");
+    }
+
+    #[test]
+    fn one_run_gets_no_more_than_its_owner_says() {
+        let registry = registry_with(Duration::ZERO, Some(Size::from_bytes(4 * 4096)));
+        let first = registry.open("", &run("one", 0), ME).unwrap();
+        assert_eq!(first.export.size_bytes(), 4 * 4096);
+        let text = registry.open("", &run("two", 5), ME).unwrap_err().to_string();
+        assert!(text.contains("promises a run 16.0 KiB at most"), "{text}");
+    }
+
+    #[test]
+    fn a_donor_that_ends_takes_lanes_of_its_runs_and_nobody_else() {
+        let registry = registry(Duration::from_secs(30));
+        let _first = registry.open("", &run("one", 4), ME).unwrap();
+        registry.begin_to_end();
+        assert!(registry.open("", &lane("one"), ME).is_ok());
+        for visitor in [Visitor::Anyone, run("two", 1), lane("two")] {
+            assert_eq!(registry.open("", &visitor, ME).unwrap_err(), OpenError::Ending);
+        }
+    }
+
+    #[test]
+    fn the_number_of_exports_is_limited_for_each_client_and_for_all() {
         let registry = registry(Duration::ZERO);
-        let open: Vec<_> =
-            (0..MAX_EXPORTS).map(|n| registry.open(&n.to_string(), &Visitor::Anyone).unwrap()).collect();
-        assert_eq!(registry.open("more", &Visitor::Anyone).unwrap_err(), OpenError::TooMany);
+        let Limits { exports, exports_per_client, .. } = registry.terms.limits;
+        let mut open = Vec::new();
+        for client in 0..exports / exports_per_client {
+            let peer = Peer::User(client as u32);
+            for number in 0..exports_per_client {
+                open.push(registry.open(&format!("{client}/{number}"), &Visitor::Anyone, peer).unwrap());
+            }
+            let refusal = registry.open("more", &Visitor::Anyone, peer).unwrap_err();
+            assert_eq!(refusal, OpenError::TooManyOfClient(exports_per_client));
+        }
+        let newcomer = Peer::User(9999);
+        assert_eq!(
+            registry.open("more", &Visitor::Anyone, newcomer).unwrap_err(),
+            OpenError::TooMany(exports)
+        );
+        // Empty ones that nobody uses make room.
         drop(open);
-        registry.open("more", &Visitor::Anyone).unwrap();
+        registry.open("more", &Visitor::Anyone, newcomer).unwrap();
     }
 }

@@ -4,14 +4,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use memmap2::MmapMut;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use spillway_nbd::WireError;
 use thiserror::Error;
 
-/// How long a peer may stall in the middle of a message, its own or ours.
-pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::limits::Limits;
+
+/// How long a call on the socket blocks before time limits are looked at, and before a connection counts as
+/// one that rests.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Why a connection ended other than by the peer's leaving between two messages.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -22,8 +27,8 @@ pub enum StreamError {
     /// It left in the middle of a message.
     #[error("connection closed in the middle of a message")]
     Truncated,
-    /// It stalled in the middle of a message, or of the handshake.
-    #[error("no progress for too long")]
+    /// It took too long for a message, or for the handshake.
+    #[error("it took too long for a message")]
     Stalled,
     /// The export went while its contents were being sent.
     #[error("the export was dropped")]
@@ -33,34 +38,79 @@ pub enum StreamError {
     Socket(Errno),
 }
 
-/// A socket with bounded buffers. Never takes more memory than it was made with.
+/// A buffer in a mapping of its own, which is there only while it is used. What was in it goes with the
+/// mapping: nobody else finds it in recycled memory.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: usize,
+    map: Option<MmapMut>,
+}
+
+impl Buffer {
+    /// A buffer of so many bytes, at least 1. It takes no memory yet.
+    #[must_use]
+    pub fn new(bytes: usize) -> Self {
+        Self { bytes, map: None }
+    }
+
+    /// Its memory, in which zeros are at first.
+    pub fn memory(&mut self) -> Result<&mut [u8], StreamError> {
+        let map = match self.map.take() {
+            Some(map) => map,
+            None => MmapMut::map_anon(self.bytes).map_err(|_| StreamError::Socket(Errno::NOMEM))?,
+        };
+        Ok(self.map.insert(map))
+    }
+
+    fn contents(&self) -> &[u8] {
+        self.map.as_deref().unwrap_or_default()
+    }
+}
+
+/// A socket with bounded buffers. Never takes more memory than it was made with, and none for buffers while
+/// it rests.
 #[derive(Debug)]
 pub struct Stream {
     socket: Arc<OwnedFd>,
-    input: Box<[u8]>,
+    limits: Limits,
+    input: Buffer,
     /// What was received and not consumed.
     begin: usize,
     end: usize,
-    output: Box<[u8]>,
+    output: Buffer,
     output_bytes: usize,
     /// The handshake must be over by then.
     deadline: Option<Instant>,
+    /// How long the message under way may take.
+    allowed: Duration,
+    /// When it was first waited for.
+    waited_since: Option<Instant>,
 }
 
 impl Stream {
-    /// Wraps a blocking socket.
-    #[must_use]
-    pub fn new(socket: Arc<OwnedFd>, input_bytes: usize, output_bytes: usize) -> Self {
-        let buffer = |bytes| vec![0; bytes].into_boxed_slice();
-        Self {
+    /// Wraps a blocking socket. Everything must be received and sent by `deadline`; without one each message
+    /// has its time, as [`Limits::request_time`] says, and between messages the peer may rest.
+    pub fn new(
+        socket: Arc<OwnedFd>,
+        limits: &Limits,
+        (input_bytes, output_bytes): (usize, usize),
+        deadline: Option<Instant>,
+    ) -> Result<Self, StreamError> {
+        for way in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&*socket, way, Some(TICK)).map_err(StreamError::Socket)?;
+        }
+        Ok(Self {
             socket,
-            input: buffer(input_bytes),
+            limits: *limits,
+            input: Buffer::new(input_bytes),
             begin: 0,
             end: 0,
-            output: buffer(output_bytes),
+            output: Buffer::new(output_bytes),
             output_bytes: 0,
-            deadline: None,
-        }
+            deadline,
+            allowed: limits.request,
+            waited_since: None,
+        })
     }
 
     /// The socket that it reads and writes.
@@ -69,41 +119,47 @@ impl Stream {
         &self.socket
     }
 
-    /// Takes other buffers, keeping what was received.
-    pub fn resize(self, input_bytes: usize, output_bytes: usize) -> Self {
-        let mut other =
-            Self::new(Arc::clone(&self.socket), input_bytes.max(self.end - self.begin), output_bytes);
-        other.end = self.end - self.begin;
-        other.input[..other.end].copy_from_slice(self.buffered());
-        other
+    /// The handshake is over: takes other buffers, keeping what was received, and has no deadline any more.
+    pub fn after_handshake(self, input_bytes: usize, output_bytes: usize) -> Result<Self, StreamError> {
+        let received = self.end - self.begin;
+        let sizes = (input_bytes.max(received), output_bytes);
+        let mut other = Self::new(Arc::clone(&self.socket), &self.limits, sizes, None)?;
+        other.end = received;
+        other.input.memory()?[..received].copy_from_slice(self.buffered());
+        Ok(other)
     }
 
-    /// Sets the time by which everything must be received and sent; `None` for [`STALL_TIMEOUT`] a message.
-    pub fn set_deadline(&mut self, deadline: Option<Instant>) -> Result<(), StreamError> {
-        self.deadline = deadline;
-        self.apply_timeout(STALL_TIMEOUT)
+    /// A message begins, with so much data in it or in its answer: it has its time from now on.
+    pub fn begin_message(&mut self, data_bytes: u64) {
+        self.allowed = self.limits.request_time(data_bytes);
+        self.waited_since = None;
     }
 
-    fn apply_timeout(&self, timeout: Duration) -> Result<(), StreamError> {
-        for way in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&*self.socket, way, Some(timeout)).map_err(StreamError::Socket)?;
-        }
-        Ok(())
+    /// Called where the peer lets us wait: fails once its time is over.
+    fn check_time(&mut self) -> Result<(), StreamError> {
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(*self.waited_since.get_or_insert(now));
+        let is_over = match self.deadline {
+            Some(deadline) => now >= deadline,
+            None => waited > self.allowed,
+        };
+        if is_over { Err(StreamError::Stalled) } else { Ok(()) }
     }
 
-    /// Before a call that may block: fails once the deadline is over.
-    fn check_deadline(&self) -> Result<(), StreamError> {
-        let Some(deadline) = self.deadline else { return Ok(()) };
-        match deadline.checked_duration_since(Instant::now()) {
-            Some(left) if !left.is_zero() => self.apply_timeout(left.max(Duration::from_millis(1))),
-            _ => Err(StreamError::Stalled),
+    /// Waits until the peer says something, for however long it likes, without memory for buffers.
+    fn rest(&mut self) -> Result<(), StreamError> {
+        (self.input.map, self.output.map) = (None, None);
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(StreamError::Socket(errno)),
         }
     }
 
     /// What was received and not consumed yet.
     #[must_use]
     pub fn buffered(&self) -> &[u8] {
-        &self.input[self.begin..self.end]
+        self.input.contents().get(self.begin..self.end).unwrap_or_default()
     }
 
     /// Marks bytes as dealt with.
@@ -121,18 +177,19 @@ impl Stream {
         self.gather(bytes, false)
     }
 
-    /// As [`Self::fill`], inside a message: leaving is an error, and so is a long silence.
+    /// As [`Self::fill`], inside a message: leaving is an error, and so is taking too long.
     pub fn need(&mut self, bytes: usize) -> Result<&[u8], StreamError> {
         self.gather(bytes, true)?;
-        Ok(&self.input[self.begin..self.begin + bytes])
+        self.input.contents().get(self.begin..self.begin + bytes).ok_or(StreamError::Truncated)
     }
 
     fn gather(&mut self, bytes: usize, in_message: bool) -> Result<bool, StreamError> {
-        debug_assert!(bytes <= self.input.len());
+        debug_assert!(bytes <= self.input.bytes);
         while self.end - self.begin < bytes {
-            if self.begin + bytes > self.input.len() {
-                self.input.copy_within(self.begin..self.end, 0);
-                (self.begin, self.end) = (0, self.end - self.begin);
+            if self.begin + bytes > self.input.bytes {
+                let (begin, end) = (self.begin, self.end);
+                self.input.memory()?.copy_within(begin..end, 0);
+                (self.begin, self.end) = (0, end - begin);
             }
             let between = !in_message && self.begin == self.end;
             match self.receive(between)? {
@@ -140,19 +197,26 @@ impl Stream {
                 0 => return Err(StreamError::Truncated),
                 received => self.end += received,
             }
+            if self.end - self.begin < bytes {
+                // So that a byte now and then does not buy time.
+                self.check_time()?;
+            }
         }
         Ok(true)
     }
 
     /// Receives once; 0 at the end of the stream.
-    fn receive(&mut self, may_idle: bool) -> Result<usize, StreamError> {
+    fn receive(&mut self, may_rest: bool) -> Result<usize, StreamError> {
         loop {
-            self.check_deadline()?;
-            match recv(&*self.socket, &mut self.input[self.end..], RecvFlags::empty()) {
+            if self.deadline.is_some() {
+                self.check_time()?;
+            }
+            let end = self.end;
+            match recv(&*self.socket, &mut self.input.memory()?[end..], RecvFlags::empty()) {
                 Ok((bytes, _)) => return Ok(bytes),
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.deadline.is_none() && may_idle => {}
-                Err(Errno::AGAIN) => return Err(StreamError::Stalled),
+                Err(Errno::AGAIN) if self.deadline.is_none() && may_rest => self.rest()?,
+                Err(Errno::AGAIN) => self.check_time()?,
                 Err(errno) => return Err(StreamError::Socket(errno)),
             }
         }
@@ -163,6 +227,7 @@ impl Stream {
         while bytes > 0 {
             if self.begin == self.end {
                 self.need(1)?;
+                self.check_time()?;
             }
             let step = bytes.min(self.end - self.begin);
             self.consume(step);
@@ -173,19 +238,19 @@ impl Stream {
 
     /// Room for `bytes` of output (at most the buffer's size), sending what is there first if need be.
     pub fn output(&mut self, bytes: usize) -> Result<&mut [u8], StreamError> {
-        debug_assert!(bytes <= self.output.len());
-        if self.output.len() - self.output_bytes < bytes {
+        debug_assert!(bytes <= self.output.bytes);
+        if self.output.bytes - self.output_bytes < bytes {
             self.flush()?;
         }
         let begin = self.output_bytes;
         self.output_bytes += bytes;
-        Ok(&mut self.output[begin..begin + bytes])
+        Ok(&mut self.output.memory()?[begin..begin + bytes])
     }
 
     /// Appends output, sending as the buffer fills.
     pub fn put(&mut self, mut bytes: &[u8]) -> Result<(), StreamError> {
         while !bytes.is_empty() {
-            let step = bytes.len().min(self.output.len());
+            let step = bytes.len().min(self.output.bytes);
             let (now, later) = bytes.split_at(step);
             self.output(step)?.copy_from_slice(now);
             bytes = later;
@@ -197,12 +262,14 @@ impl Stream {
     pub fn flush(&mut self) -> Result<(), StreamError> {
         let mut sent = 0;
         while sent < self.output_bytes {
-            self.check_deadline()?;
-            match send(&*self.socket, &self.output[sent..self.output_bytes], SendFlags::NOSIGNAL) {
+            let unsent = self.output.contents().get(sent..self.output_bytes).unwrap_or_default();
+            match send(&*self.socket, unsent, SendFlags::NOSIGNAL) {
                 Ok(bytes) => sent += bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Err(StreamError::Stalled),
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(StreamError::Socket(errno)),
+            }
+            if sent < self.output_bytes {
+                self.check_time()?;
             }
         }
         self.output_bytes = 0;

@@ -1,5 +1,7 @@
 //! NBD requests and their replies.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use spillway_nbd::transmission::{
     ChunkFlags, Command, Extent, ExtentFlags, REQUEST_BYTES, ReplyHead, Request, RequestFlags, chunk,
     put_error, put_extents,
@@ -8,6 +10,7 @@ use spillway_nbd::{MAX_EXTENTS, MAX_REQUEST_BYTES, errno};
 
 use crate::export::{CHUNK_BYTES, Export, ExportError, Stretch};
 use crate::handshake::{BASE_ALLOCATION_ID, Session};
+use crate::staged::Staged;
 use crate::stream::{Stream, StreamError};
 
 /// Room for what stands before a chunk of pages: requests one way, heads of replies the other.
@@ -23,8 +26,34 @@ const MAX_READ_STRETCHES: usize = 256;
 /// Bytes of which one BLOCK_STATUS tells; clients ask again for the rest.
 const MAX_STATUS_BYTES: u64 = 1 << 30;
 
-/// Answers requests until the client leaves.
-pub fn serve(stream: &mut Stream, session: &Session) -> Result<(), StreamError> {
+/// What a connection has done; whether that changes tells whether it rests.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// Requests answered.
+    pub requests: AtomicU64,
+    /// Bytes written to the export.
+    pub written_bytes: AtomicU64,
+    /// Bytes read from it.
+    pub read_bytes: AtomicU64,
+}
+
+impl Activity {
+    /// Counts a request and its data.
+    pub fn count(&self, written_bytes: u64, read_bytes: u64) {
+        // Only the connection's own thread writes here.
+        for (count, more) in
+            [(&self.requests, 1), (&self.written_bytes, written_bytes), (&self.read_bytes, read_bytes)]
+        {
+            if more > 0 {
+                count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Answers requests until the client leaves. Where it says so on the connection that began its run, the run
+/// has ended.
+pub fn serve(stream: &mut Stream, session: &Session, activity: &Activity) -> Result<(), StreamError> {
     let connection =
         &mut Connection { stream, session, export: &session.attachment.export, scratch: Vec::new() };
     loop {
@@ -34,6 +63,7 @@ pub fn serve(stream: &mut Stream, session: &Session) -> Result<(), StreamError> 
                 // Replies are held back while the next request is already here, so that a batch of requests
                 // gets one batch of replies.
                 connection.stream.flush()?;
+                connection.stream.begin_message(0);
                 if !connection.stream.fill(REQUEST_BYTES)? {
                     return Ok(());
                 }
@@ -42,9 +72,21 @@ pub fn serve(stream: &mut Stream, session: &Session) -> Result<(), StreamError> 
         };
         connection.stream.consume(REQUEST_BYTES);
         if request.command == Command::Disconnect {
-            return connection.stream.flush();
+            let outcome = connection.stream.flush();
+            if session.attachment.begins_run() {
+                session.attachment.end_run();
+            }
+            return outcome;
         }
+        let bytes = u64::from(request.length);
+        let (written_bytes, read_bytes) = match request.command {
+            Command::Write => (bytes, 0),
+            Command::Read => (0, bytes),
+            _ => (0, 0),
+        };
+        connection.stream.begin_message(written_bytes + read_bytes);
         connection.answer(&request)?;
+        activity.count(written_bytes, read_bytes);
     }
 }
 
@@ -93,13 +135,14 @@ impl Connection<'_> {
         if !allowed.contains(request.flags) {
             return Err(errno::EINVAL);
         }
+        let has_data = matches!(request.command, Command::Read | Command::Write);
+        if has_data && request.length > MAX_REQUEST_BYTES {
+            return Err(errno::EINVAL);
+        }
         let end = request.offset.checked_add(request.length.into());
         if end.is_none_or(|end| end > self.export.size_bytes()) {
             let writes = matches!(request.command, Command::Write | Command::WriteZeroes);
             return Err(if writes { errno::ENOSPC } else { errno::EINVAL });
-        }
-        if request.command == Command::Read && request.length > MAX_REQUEST_BYTES {
-            return Err(errno::EOVERFLOW);
         }
         Ok(())
     }
@@ -111,6 +154,9 @@ impl Connection<'_> {
             // All that was answered lies in memory; there is nothing more lasting to flush to.
             Command::Flush | Command::Cache => Ok(()),
             Command::Trim => self.export.discard(offset, bytes).map_err(number),
+            Command::WriteZeroes if request.flags.contains(RequestFlags::NO_HOLE) => {
+                self.export.fill_with_zeros(offset, bytes).map_err(number)
+            }
             Command::WriteZeroes => self.export.zero(offset, bytes).map_err(number),
             Command::BlockStatus if self.session.base_allocation && request.length > 0 => Ok(()),
             _ => Err(errno::EINVAL),
@@ -149,32 +195,34 @@ impl Connection<'_> {
     }
 
     fn write(&mut self, request: &Request) -> Result<(), StreamError> {
-        let mut outcome = self.check(request);
         let export = self.export;
-        let mut reservation = None;
-        if outcome.is_ok() {
-            match export.reserve(request.offset, request.length.into()) {
-                Ok(frames) => reservation = Some(frames),
-                Err(error) => outcome = Err(number(error)),
-            }
-        }
-        let Some(mut reservation) = reservation else {
-            self.stream.skip(request.length as usize)?;
-            return self.simple(request, outcome.err().unwrap_or(errno::EIO));
-        };
         let (mut offset, mut left) = (request.offset, u64::from(request.length));
+        if let Err(error) = self.check(request) {
+            self.stream.skip(request.length as usize)?;
+            return self.simple(request, error);
+        }
+        if left <= CHUNK_BYTES - offset % CHUNK_BYTES {
+            // All of it is here before any memory is taken for it.
+            let outcome = export.write(offset, self.stream.need(left as usize)?).map_err(number);
+            self.stream.consume(left as usize);
+            return self.simple(request, outcome.err().unwrap_or(0));
+        }
+        let mut write = Staged::begin(export, offset, left);
         while left > 0 {
             // Whole chunks, so that pages are written whole however the bytes arrive.
             let step = left.min(CHUNK_BYTES - offset % CHUNK_BYTES);
             let piece = self.stream.need(step as usize)?;
-            if outcome.is_ok() {
-                outcome = export.write(&mut reservation, offset, piece).map_err(number);
+            // Once it has failed it only lets the rest of the data pass, and has given back what it had.
+            if let Ok(begun) = &mut write
+                && let Err(error) = begun.add(offset, piece)
+            {
+                write = Err(error);
             }
             self.stream.consume(step as usize);
             offset += step;
             left -= step;
         }
-        drop(reservation);
+        let outcome = write.and_then(Staged::finish).map_err(number);
         self.simple(request, outcome.err().unwrap_or(0))
     }
 

@@ -14,7 +14,7 @@ use common::Running;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use spillway_store::shm::doorbell;
 use spillway_store::shm::hello::{
-    Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name,
+    GOODBYE, Hello, Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name,
 };
 use spillway_store::shm::ring::{ENTRIES, Operation, Ring, Status};
 use spillway_store::testing::{expect_pages, open_store, pages, write};
@@ -31,8 +31,17 @@ fn connect(donor: &Running) -> UnixStream {
 
 /// Says hello; the answer and the ring's file.
 fn meet(donor: &Running, purpose: Purpose, token: &str) -> (UnixStream, Welcome, Option<OwnedFd>) {
+    ask(donor, purpose, token, MIB)
+}
+
+fn ask(
+    donor: &Running,
+    purpose: Purpose,
+    token: &str,
+    size_bytes: u64,
+) -> (UnixStream, Welcome, Option<OwnedFd>) {
     let mut stream = connect(donor);
-    stream.write_all(&encode_hello(purpose, token)).unwrap();
+    stream.write_all(&encode_hello(&Hello { purpose, size_bytes, token })).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -62,7 +71,7 @@ fn await_completed(ring: &Ring, count: u32) {
 #[test]
 fn clients_that_break_the_rules_hurt_only_themselves() {
     let donor = Running::start(4 * MIB);
-    let (_parts, store) = open_store(&donor.shm_uri());
+    let (_parts, store) = open_store(&format!("{}?size=1M", donor.shm_uri()));
     let mut good = store.open_lane().unwrap();
     let content = pages(64, 5);
     let slots: Vec<u32> = (0..64).collect();
@@ -74,23 +83,25 @@ fn clients_that_break_the_rules_hurt_only_themselves() {
     assert!(stream.read(&mut [0]).is_ok_and(|bytes| bytes == 0) || stream.take_error().is_ok());
     drop(connect(&donor));
     let mut stream = connect(&donor);
-    stream.write_all(&encode_hello(Purpose::Lane, "x")[..20]).unwrap();
+    stream
+        .write_all(&encode_hello(&Hello { purpose: Purpose::Lane, size_bytes: 0, token: "x" })[..20])
+        .unwrap();
     drop(stream);
     assert_eq!(meet(&donor, Purpose::Lane, "unknown").1, Welcome::Lost);
 
     let (mut held, welcome, no_ring) = meet(&donor, Purpose::Run, "bad");
-    assert_eq!((welcome, no_ring.is_none()), (Welcome::Slots(1024), true));
+    assert_eq!((welcome, no_ring.is_none()), (Welcome::Slots(256), true));
 
     // Operations and slots that are none, then one that is.
     let (_stream, _, fd) = meet(&donor, Purpose::Lane, "bad");
     let fd = fd.unwrap();
     let ring = Ring::map(&fd).unwrap();
     let raw = SharedMemory::map(&fd).unwrap();
-    ring.put_request(0, Operation::Write, 1024);
+    ring.put_request(0, Operation::Write, 256);
     ring.put_request(1, Operation::Read, u32::MAX);
     raw.atomics_u32(4096 + 32, 1)[0].store(77, std::sync::atomic::Ordering::Relaxed);
     ring.write_page(3, &content[0]);
-    ring.put_request(3, Operation::Write, 1023);
+    ring.put_request(3, Operation::Write, 255);
     doorbell::ring(ring.submitted(), 4);
     await_completed(&ring, 4);
     let statuses: Vec<_> = (0..4).map(|number| ring.status(number)).collect();
@@ -118,6 +129,21 @@ fn clients_that_break_the_rules_hurt_only_themselves() {
     expect_pages(&mut *good, &slots, &content);
     drop(good);
     assert!(donor.stop().failed_connections >= 6);
+}
+
+#[test]
+fn a_run_over_rings_is_promised_its_memory_and_ends_at_once() {
+    let donor = Running::start(4 * MIB);
+    for _ in 0..3 {
+        let (mut first, welcome, _) = ask(&donor, Purpose::Run, "one", 4 * MIB);
+        assert_eq!(welcome, Welcome::Slots(1024));
+        let no_room = Welcome::NoRoom { free: 0, most: 1024 };
+        assert_eq!(ask(&donor, Purpose::Run, "two", 4096).1, no_room);
+        assert_eq!(ask(&donor, Purpose::Run, "two", 0).1, no_room);
+        first.write_all(&[GOODBYE]).unwrap();
+        assert!(is_hung_up_on(&mut first));
+        assert_eq!(meet(&donor, Purpose::Lane, "one").1, Welcome::Lost);
+    }
 }
 
 #[test]

@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use common::raw::Raw;
 use common::{Running, config, eventually};
+use spillway_nbd::errno;
 use spillway_store::fabric::Fabric;
 use spillway_store::testing::{check_store, expect_pages, open_again, open_store, pages, read, write};
 use spillway_store::{StoreError, StoreSpec};
@@ -32,8 +35,8 @@ fn stores_over_a_ring_do_what_every_store_must() {
 #[test]
 fn a_store_over_a_modelled_network_does_what_every_store_must() {
     let donor = Running::start(16 * MIB);
+    check_store(&format!("{}?fabric=fdr&size=8M", donor.shm_uri()));
     let uri = format!("{}?fabric=fdr", donor.shm_uri());
-    check_store(&uri);
     let (_parts, store) = open_store(&uri);
     let mut lane = store.open_lane().unwrap();
     let content = pages(256, 3);
@@ -48,7 +51,7 @@ fn a_store_over_a_modelled_network_does_what_every_store_must() {
 #[test]
 fn large_batches_go_through() {
     let donor = Running::start(64 * MIB);
-    for uri in [donor.tcp_uri(""), donor.unix_uri("x"), donor.shm_uri()] {
+    for uri in donor.uris("16M") {
         let (_parts, store) = open_store(&uri);
         let mut lane = store.open_lane().unwrap();
         let pages = pages(3000, 7);
@@ -65,7 +68,7 @@ fn large_batches_go_through() {
 #[test]
 fn runs_with_the_same_export_do_not_see_each_other() {
     let donor = Running::start(16 * MIB);
-    for uri in [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()] {
+    for uri in donor.uris("1M") {
         let spec: StoreSpec = uri.parse().unwrap();
         let stores: Vec<_> = ["one", "two"]
             .map(|token| {
@@ -124,7 +127,7 @@ fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
 #[test]
 fn within_the_grace_time_a_run_finds_its_export_again() {
     let donor = Running::start(MIB);
-    for uri in [donor.tcp_uri("e"), donor.shm_uri()] {
+    for uri in donor.uris("64K") {
         let (parts, store) = open_store(&uri);
         let content = pages(4, 3);
         let mut lane = store.open_lane().unwrap();
@@ -135,44 +138,106 @@ fn within_the_grace_time_a_run_finds_its_export_again() {
     }
 }
 
+/// One run is promised what another client has left, is told so before it writes, and can rely on it.
 #[test]
-fn a_full_donor_says_so_and_keeps_what_it_has() {
+fn a_run_is_promised_what_is_left_and_no_other_client_can_take_it() {
     for way in 0..3 {
         let donor = Running::start(MIB);
         let uri = [donor.tcp_uri("a"), donor.unix_uri("a"), donor.shm_uri()][way].clone();
-        let (_parts, store) = open_store(&uri);
-        assert_eq!(store.capacity_slots(), 256);
-        let (_other_parts, other) = open_store(&donor.tcp_uri("b"));
-        let mut other = other.open_lane().unwrap();
-        let theirs = pages(56, 9);
-        let their_slots: Vec<u32> = (0..56).collect();
-        assert!(write(&mut *other, &their_slots, &theirs).iter().all(Result::is_ok));
+        let mut other = Raw::opened(donor.tcp, "b", false);
+        assert_eq!(other.write(0, &[9; 56 * 4096]), 0);
+        let (parts, store) = open_store(&uri);
+        assert_eq!((parts.capacity_slots, store.capacity_slots()), (200, 200), "{uri}");
+        assert_eq!(other.write(56 * 4096, &[9]), errno::ENOSPC);
 
         let mut lane = store.open_lane().unwrap();
-        let mine = pages(256, 1);
-        let slots: Vec<u32> = (0..256).collect();
-        let outcomes = write(&mut *lane, &slots, &mine);
-        let full = StoreError::Full { store: uri.clone() };
-        assert_eq!(outcomes.iter().filter(|outcome| **outcome == Err(full.clone())).count(), 56, "{uri}");
-        let kept: Vec<usize> = (0..256).filter(|at| outcomes[*at].is_ok()).collect();
-        assert_eq!(kept.len(), 200);
-        let (kept_slots, kept_pages): (Vec<_>, Vec<_>) =
-            kept.iter().map(|at| (slots[*at], mine[*at])).unzip();
-        expect_pages(&mut *lane, &kept_slots, &kept_pages);
-        expect_pages(&mut *other, &their_slots, &theirs);
-        // What has its place can be written again, and what is given back can be taken.
-        assert!(write(&mut *lane, &kept_slots, &kept_pages).iter().all(Result::is_ok));
-        other.discard(&their_slots);
-        assert!(write(&mut *lane, &slots, &mine).iter().all(Result::is_ok));
-        expect_pages(&mut *lane, &slots, &mine);
+        let (mine, slots) = (pages(200, 1), (0..200).collect::<Vec<u32>>());
+        for _ in 0..2 {
+            assert!(write(&mut *lane, &slots, &mine).iter().all(Result::is_ok));
+            expect_pages(&mut *lane, &slots, &mine);
+            lane.discard(&slots[..100]);
+            // What a run does not use now is its own all the same.
+            assert_eq!(other.write(56 * 4096, &[9]), errno::ENOSPC);
+        }
+        assert_eq!(other.read(0, 56 * 4096), Ok(vec![9; 56 * 4096]));
+        let memory = donor.status().memory;
+        assert_eq!((memory.promised_bytes, memory.free_bytes), (200 * 4096, 0));
     }
+}
+
+#[test]
+fn two_runs_are_never_promised_the_same_memory() {
+    let donor = Running::start(MIB);
+    for uri in donor.uris("600K") {
+        let spec: StoreSpec = uri.parse().unwrap();
+        let first = spec.prepare("one").unwrap();
+        assert_eq!(first.capacity_slots, 150);
+        let text = spec.prepare("two").unwrap_err().to_string();
+        assert!(text.contains("424.0 KiB of") && text.contains("600.0 KiB were asked for"), "{text}");
+        assert!(text.contains("?size=SIZE") && text.contains("until another run ends"), "{text}");
+        spec.end(&first.fd.unwrap());
+        // Once the end has returned the next run finds the memory.
+        spec.end(&spec.prepare("two").unwrap().fd.unwrap());
+    }
+    let counts = donor.status().counts;
+    assert_eq!((counts.granted_runs, counts.refusals, counts.ended_runs, counts.lost_runs), (6, 3, 6, 0));
+}
+
+/// Many runs ask at once, over all ways: those that are let in never have more than there is, and none of
+/// them is refused a write.
+#[test]
+fn runs_that_ask_at_once_can_rely_on_what_they_are_promised() {
+    const RUN_SLOTS: u32 = 60;
+    let donor = Running::start(MIB);
+    let granted = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for number in 0..12_u32 {
+            let uri = donor.uris("240K")[number as usize % 3].clone();
+            let granted = &granted;
+            scope.spawn(move || {
+                let (spec, token) = (uri.parse::<StoreSpec>().unwrap(), format!("run-{number}"));
+                let Ok(parts) = spec.prepare(&token) else { return };
+                granted.fetch_add(1, Ordering::Relaxed);
+                let fd = parts.fd.as_ref().unwrap().try_clone().unwrap();
+                let store = spec.open(parts, &token).unwrap();
+                let mut lane = store.open_lane().unwrap();
+                let content = pages(RUN_SLOTS as usize, number.into());
+                let slots: Vec<u32> = (0..RUN_SLOTS).collect();
+                for _ in 0..20 {
+                    assert!(write(&mut *lane, &slots, &content).iter().all(Result::is_ok));
+                    expect_pages(&mut *lane, &slots, &content);
+                }
+                spec.end(&fd);
+            });
+        }
+    });
+    // 256 slots hold four of them at a time.
+    assert!(granted.load(Ordering::Relaxed) >= 4);
+    assert_eq!(donor.status().memory.free_bytes, MIB);
+}
+
+#[test]
+fn a_run_that_ends_gives_its_memory_back_at_once() {
+    let donor = Running::start(MIB);
+    for round in 0..3 {
+        for uri in donor.uris("1M") {
+            let (parts, store) = open_store(&uri);
+            let (content, slots) = (pages(256, round), (0..256).collect::<Vec<u32>>());
+            let mut lane = store.open_lane().unwrap();
+            assert!(write(&mut *lane, &slots, &content).iter().all(Result::is_ok), "{uri}");
+            // The supervisor ends the run while lanes may still be open.
+            uri.parse::<StoreSpec>().unwrap().end(&parts.fd.unwrap());
+            assert!(matches!(read(&mut *lane, &[0])[0], Err(StoreError::Gone { .. })));
+        }
+    }
+    assert_eq!(donor.stop().stored_bytes, 0);
 }
 
 #[test]
 fn a_donor_that_ended_is_gone_and_one_that_came_back_has_lost_everything() {
     let donor = Running::start(MIB);
-    let (tcp, port) = (format!("{}?reconnect=0.2", donor.tcp_uri("e")), donor.tcp);
-    let shm = donor.shm_uri();
+    let (tcp, port) = (format!("{}?size=64K&reconnect=0.2", donor.tcp_uri("e")), donor.tcp);
+    let shm = format!("{}?size=64K", donor.shm_uri());
     let opened = [open_store(&tcp), open_store(&shm)];
     let mut lanes: Vec<_> = opened.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
     for lane in &mut lanes {

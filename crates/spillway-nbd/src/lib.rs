@@ -9,16 +9,19 @@
 //! | [`handshake`] | greeting, options and their replies |
 //! | [`transmission`] | requests, replies and chunks |
 //! | [`private`] | our extension: how a run keeps its export to itself |
+//! | [`proof`] | how a connection shows that it is the run's |
 //! | `fields` | reading and writing the fields of one message |
 
 mod fields;
 pub mod handshake;
 pub mod private;
+pub mod proof;
 pub mod transmission;
 
 use thiserror::Error;
 
-/// Longest READ, WRITE and chunk of data in bytes (the protocol's own recommended limit).
+/// Longest READ, WRITE and chunk of data in bytes (the protocol's own recommended limit). A server answers a
+/// longer request with EINVAL.
 pub const MAX_REQUEST_BYTES: u32 = 32 << 20;
 /// Longest data of one option, or of one option's reply, in bytes.
 pub const MAX_OPTION_BYTES: u32 = 64 << 10;

@@ -6,14 +6,20 @@
 //!
 //! | query | meaning | the donor's context |
 //! |---|---|---|
-//! | `spillway:run=TOKEN` | a run begins: make its private export | the same |
-//! | `spillway:lane=TOKEN` | a further connection of the run | the same; [`LOST`] where its export is gone |
+//! | `spillway:challenge` | what am I to sign? | `spillway:challenge=NONCE` |
+//! | `spillway:run=KEY,BYTES,PROOF` | a run begins: make its private export | the same |
+//! | `spillway:lane=KEY,PROOF` | a further connection of it | the same; [`LOST`] where its export is gone |
 //! | `spillway:drop` | drop the named export with all it holds | the same; [`ABSENT`] where there is none |
 //!
-//! The context that comes back means yes, and the GO that follows opens the private export. TOKEN is
-//! [`derived_token`]: a donor learns nothing by which it could pass for a process of the run.
+//! The context that comes back means yes; [`REFUSED`] means that the proof is none ([`crate::proof`]). The GO
+//! that follows opens the private export. For a run it promises the memory: BYTES of it, or where that is 0
+//! as much as the donor gives one run. The export's size is what was promised, and an error says what there
+//! is. DISCONNECT on the connection that began a run ends it: its memory is given back at once. Where
+//! connections end without it the donor keeps the memory for its grace time.
 
-/// Most bytes in a token.
+use crate::proof::{Hexadecimal, Nonce, Proof, PublicKey, Purpose, RunKey};
+
+/// Most bytes in a token, by which a ring's client names its run.
 pub const MAX_TOKEN_BYTES: usize = 128;
 
 /// The donor's answer to a lane whose run it does not know: restarted, or the grace time is over.
@@ -22,45 +28,106 @@ pub const LOST: &str = "spillway:lost";
 /// The donor's answer where there is nothing to drop.
 pub const ABSENT: &str = "spillway:absent";
 
+/// The donor's answer to a proof that is none, or a query of another version.
+pub const REFUSED: &str = "spillway:refused";
+
 const DROP: &str = "spillway:drop";
+const CHALLENGE: &str = "spillway:challenge";
 const RUN: &str = "spillway:run=";
 const LANE: &str = "spillway:lane=";
 
-/// What a client asks a Spillway donor for.
+/// A connection that says to belong to a run, and its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrivateQuery<'a> {
-    /// A run with this token begins.
-    Run(&'a str),
-    /// A further connection of the run with this token.
-    Lane(&'a str),
-    /// Drop the named export.
-    Drop,
+pub struct Claim {
+    /// The run's name.
+    pub key: PublicKey,
+    /// What the connection is for.
+    pub purpose: Purpose,
+    /// The signature that shows it.
+    pub proof: Proof,
 }
 
-impl<'a> PrivateQuery<'a> {
-    /// Reads a query; `None` where it is not one of ours.
+impl Claim {
+    /// The claim of a connection that was given `nonce`.
     #[must_use]
-    pub fn parse(query: &'a str) -> Option<Self> {
-        if query == DROP {
-            return Some(Self::Drop);
+    pub fn new(key: &RunKey, nonce: Nonce, purpose: Purpose, export: &str) -> Self {
+        Self { key: key.public(), purpose, proof: key.prove(nonce, purpose, export) }
+    }
+
+    /// Whether it is the run's, made for this nonce and export.
+    #[must_use]
+    pub fn holds(&self, nonce: Nonce, export: &str) -> bool {
+        self.key.verifies(&self.proof, nonce, self.purpose, export)
+    }
+}
+
+/// What a client asks a Spillway donor for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrivateQuery {
+    /// What to sign.
+    Challenge,
+    /// To belong to a run.
+    Claim(Claim),
+    /// Drop the named export.
+    Drop,
+    /// Of our namespace and not understood: a client of another version.
+    Unknown,
+}
+
+impl PrivateQuery {
+    /// Reads a query; `None` where it is not of our namespace.
+    #[must_use]
+    pub fn parse(query: &str) -> Option<Self> {
+        if !query.starts_with("spillway:") {
+            return None;
         }
-        let run = query.strip_prefix(RUN).map(Self::Run);
-        let parsed = run.or_else(|| query.strip_prefix(LANE).map(Self::Lane))?;
-        match parsed {
-            Self::Run(token) | Self::Lane(token) if !is_valid_token(token) => None,
-            _ => Some(parsed),
-        }
+        let known = match query {
+            DROP => Some(Self::Drop),
+            CHALLENGE => Some(Self::Challenge),
+            _ => parse_claim(query).map(Self::Claim),
+        };
+        Some(known.unwrap_or(Self::Unknown))
     }
 
     /// The query as it is sent.
     #[must_use]
     pub fn text(self) -> String {
         match self {
-            Self::Run(token) => format!("{RUN}{token}"),
-            Self::Lane(token) => format!("{LANE}{token}"),
+            Self::Challenge => CHALLENGE.to_owned(),
             Self::Drop => DROP.to_owned(),
+            Self::Claim(Claim { key, purpose, proof }) => match purpose {
+                Purpose::Run { size_bytes } => format!("{RUN}{},{size_bytes},{}", key.text(), proof.text()),
+                Purpose::Lane => format!("{LANE}{},{}", key.text(), proof.text()),
+            },
+            Self::Unknown => REFUSED.to_owned(),
         }
     }
+}
+
+fn parse_claim(query: &str) -> Option<Claim> {
+    let (key, purpose, proof) = if let Some(rest) = query.strip_prefix(RUN) {
+        let (key, rest) = rest.split_once(',')?;
+        let (size, proof) = rest.split_once(',')?;
+        let size_bytes = size.parse().ok()?;
+        // One number has one text, so that the answer is the question.
+        (size == u64::to_string(&size_bytes)).then_some((key, Purpose::Run { size_bytes }, proof))?
+    } else {
+        let (key, proof) = query.strip_prefix(LANE)?.split_once(',')?;
+        (key, Purpose::Lane, proof)
+    };
+    Some(Claim { key: PublicKey::from_text(key)?, purpose, proof: Proof::from_text(proof)? })
+}
+
+/// The donor's answer to [`PrivateQuery::Challenge`], as text.
+#[must_use]
+pub fn challenge_text(nonce: Nonce) -> String {
+    format!("{CHALLENGE}={}", nonce.text())
+}
+
+/// Reads a donor's answer to [`PrivateQuery::Challenge`]; `None` where it is none.
+#[must_use]
+pub fn parse_challenge(context: &str) -> Option<Nonce> {
+    Nonce::from_text(context.strip_prefix(CHALLENGE)?.strip_prefix('=')?)
 }
 
 /// What a donor is told of a run's token for the store of this URI: different for every store, so that two
@@ -100,13 +167,28 @@ mod tests {
 
     #[test]
     fn queries_round_trip_and_others_are_not_ours() {
-        for query in [PrivateQuery::Run("a-1_B."), PrivateQuery::Lane("x"), PrivateQuery::Drop] {
+        let (key, nonce) = (RunKey::derive("run", "nbd://a:1/"), Nonce([3; 16]));
+        for purpose in [Purpose::Run { size_bytes: 0 }, Purpose::Run { size_bytes: u64::MAX }, Purpose::Lane]
+        {
+            let claim = Claim::new(&key, nonce, purpose, "e");
+            assert!(claim.holds(nonce, "e") && !claim.holds(nonce, "f"));
+            let query = PrivateQuery::Claim(claim);
             assert_eq!(PrivateQuery::parse(&query.text()), Some(query));
         }
-        let long = format!("spillway:run={}", "x".repeat(129));
-        for text in
-            ["base:allocation", "spillway:", "spillway:run=", "spillway:lane=a b", "spillway:dropx", &long]
-        {
+        for query in [PrivateQuery::Challenge, PrivateQuery::Drop] {
+            assert_eq!(PrivateQuery::parse(&query.text()), Some(query));
+        }
+        assert_eq!(parse_challenge(&challenge_text(nonce)), Some(nonce));
+        for text in ["spillway:challenge", "spillway:challenge=", "spillway:lost", "base:allocation"] {
+            assert_eq!(parse_challenge(text), None);
+        }
+        let claim = PrivateQuery::Claim(Claim::new(&key, nonce, Purpose::Run { size_bytes: 7 }, "e")).text();
+        let odd = claim.replace(",7,", ",07,");
+        // A query of ours that is not understood is not taken for somebody else's.
+        for text in ["spillway:", "spillway:run=0123abcd", "spillway:lane=a b", "spillway:dropx", &odd] {
+            assert_eq!(PrivateQuery::parse(text), Some(PrivateQuery::Unknown), "{text}");
+        }
+        for text in ["base:allocation", "spillwax:run=1", ""] {
             assert_eq!(PrivateQuery::parse(text), None, "{text}");
         }
     }

@@ -137,8 +137,8 @@ impl Request {
         out
     }
 
-    /// Reads the request at the beginning of `bytes`; `None` while it is not all there. A WRITE whose data is
-    /// beyond [`MAX_REQUEST_BYTES`] is an error, because nobody can tell where the next request would begin.
+    /// Reads the request at the beginning of `bytes`; `None` while it is not all there. A READ or WRITE may
+    /// be longer than [`MAX_REQUEST_BYTES`]: who serves it says so, after the data of a WRITE.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, WireError> {
         let mut fields = Fields::new("a request", bytes);
         if bytes.len() >= 4 {
@@ -154,9 +154,6 @@ impl Request {
             offset: fields.u64()?,
             length: fields.u32()?,
         };
-        if request.command == Command::Write {
-            limit("length of a write", request.length.into(), MAX_REQUEST_BYTES.into())?;
-        }
         Ok(Some(request))
     }
 }

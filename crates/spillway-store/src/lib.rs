@@ -6,6 +6,7 @@
 //! which then calls [`StoreSpec::open`].
 
 mod compressed;
+mod ending;
 pub mod error;
 pub mod fabric;
 mod file;

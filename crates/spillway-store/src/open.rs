@@ -1,5 +1,6 @@
 //! Which store a URI leads to.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::{SharedParts, Store, StoreError, StoreSpec};
@@ -25,6 +26,18 @@ impl StoreSpec {
             Self::Compressed { .. } => crate::compressed::open(self, parts),
             Self::Ram { .. } => crate::ram::open(self, parts),
             Self::File { .. } => crate::file::open(self, parts),
+        }
+    }
+
+    /// Ends the run whose [`SharedParts::fd`] this is, after its last process: a donor gives the run's memory
+    /// back at once. Returns when it has, or after some time. Without it a donor takes the run for lost, and
+    /// keeps its memory for the grace time.
+    pub fn end(&self, fd: &OwnedFd) {
+        match self {
+            Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::end(fd),
+            Self::Shm { .. } => crate::shm::end(fd),
+            // The memory file or the scratch file goes with its last descriptor.
+            Self::Compressed { .. } | Self::Ram { .. } | Self::File { .. } => {}
         }
     }
 }

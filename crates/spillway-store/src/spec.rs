@@ -52,7 +52,8 @@ pub enum StoreSpec {
         /// Bytes of it to use.
         size: Size,
     },
-    /// `nbd://HOST[:PORT]/EXPORT[?timeout=SECONDS&reconnect=SECONDS]`: a donor or NBD server by TCP.
+    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS]`: a donor or NBD server by
+    /// TCP.
     Nbd {
         /// Name or address; an IPv6 address without its brackets.
         host: String,
@@ -60,23 +61,29 @@ pub enum StoreSpec {
         port: u16,
         /// Name of the export; the empty one is an export like any other.
         export: String,
+        /// How much the run may need, which a donor promises it or refuses; by default what there is.
+        size: Option<Size>,
         /// How long to wait for the server.
         patience: Patience,
     },
-    /// `nbd+unix:///EXPORT?socket=PATH[&timeout=SECONDS&reconnect=SECONDS]`: one by a Unix socket.
+    /// `nbd+unix:///EXPORT?socket=PATH[&size=SIZE&timeout=SECONDS&reconnect=SECONDS]`: one by a Unix socket.
     NbdUnix {
         /// Path of the server's socket.
         socket: PathBuf,
         /// Name of the export; the empty one is an export like any other.
         export: String,
+        /// How much the run may need, which a donor promises it or refuses; by default what there is.
+        size: Option<Size>,
         /// How long to wait for the server.
         patience: Patience,
     },
-    /// `shm:NAME[?timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a shared-memory
-    /// ring.
+    /// `shm:NAME[?size=SIZE&timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a
+    /// shared-memory ring.
     Shm {
         /// The name that the donor was given.
         name: String,
+        /// How much the run may need, which a donor promises it or refuses; by default what there is.
+        size: Option<Size>,
         /// How long to wait for the donor.
         patience: Patience,
         /// Takes at least as long as this network.
@@ -208,13 +215,13 @@ impl<'a> Uri<'a> {
     fn compressed(&self) -> Result<StoreSpec, SpecError> {
         self.no_body("compressed:?size=SIZE")?;
         let [size] = self.parameters(["size"], "size")?;
-        Ok(StoreSpec::Compressed { size: size.map(|size| self.size(&size)).transpose()? })
+        Ok(StoreSpec::Compressed { size: self.any_size(size)? })
     }
 
     fn ram(&self) -> Result<StoreSpec, SpecError> {
         self.no_body("ram:?size=SIZE")?;
         let [size, fabric] = self.parameters(["size", "fabric"], "size and fabric")?;
-        let size = size.map(|size| self.size(&size)).transpose()?;
+        let size = self.any_size(size)?;
         Ok(StoreSpec::Ram { size, fabric: self.fabric(fabric)? })
     }
 
@@ -236,7 +243,8 @@ impl<'a> Uri<'a> {
     fn nbd(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "nbd://HOST:PORT/EXPORT";
         let (authority, export) = self.authority_and_export(FORM)?;
-        let [timeout, reconnect] = self.parameters(["timeout", "reconnect"], "timeout and reconnect")?;
+        let [size, timeout, reconnect] =
+            self.parameters(["size", "timeout", "reconnect"], "size, timeout and reconnect")?;
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
@@ -257,7 +265,8 @@ impl<'a> Uri<'a> {
                 .ok_or_else(|| self.form(format!("'{port}' is not a port from 1 to 65535"), FORM))?,
         };
         let patience = self.patience(timeout, reconnect)?;
-        Ok(StoreSpec::Nbd { host: host.to_owned(), port, export, patience })
+        let size = self.any_size(size)?;
+        Ok(StoreSpec::Nbd { host: host.to_owned(), port, export, size, patience })
     }
 
     fn nbd_unix(&self) -> Result<StoreSpec, SpecError> {
@@ -266,22 +275,24 @@ impl<'a> Uri<'a> {
         if !authority.is_empty() {
             return Err(self.form(format!("a host ('{authority}') makes no sense with a Unix socket"), FORM));
         }
-        let [socket, timeout, reconnect] =
-            self.parameters(["socket", "timeout", "reconnect"], "socket, timeout and reconnect")?;
+        let [socket, size, timeout, reconnect] = self
+            .parameters(["socket", "size", "timeout", "reconnect"], "socket, size, timeout and reconnect")?;
         let socket = self.path("the socket's path", &socket.unwrap_or_default(), FORM)?;
-        Ok(StoreSpec::NbdUnix { socket, export, patience: self.patience(timeout, reconnect)? })
+        let size = self.any_size(size)?;
+        Ok(StoreSpec::NbdUnix { socket, export, size, patience: self.patience(timeout, reconnect)? })
     }
 
     fn shm(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "shm:NAME, the name that `spillway donor --shm NAME` was given";
-        let [timeout, reconnect, fabric] =
-            self.parameters(["timeout", "reconnect", "fabric"], "timeout, reconnect and fabric")?;
+        let [size, timeout, reconnect, fabric] = self
+            .parameters(["size", "timeout", "reconnect", "fabric"], "size, timeout, reconnect and fabric")?;
         let name = self.text_of("the name", &decode_bytes(self.body), FORM)?;
         if name.is_empty() || name.len() > 200 || name.contains(['/', '\0']) {
             return Err(self.form("the name must have 1 to 200 bytes and no '/'", FORM));
         }
         let patience = self.patience(timeout, reconnect)?;
-        Ok(StoreSpec::Shm { name, patience, fabric: self.fabric(fabric)? })
+        let (size, fabric) = (self.any_size(size)?, self.fabric(fabric)?);
+        Ok(StoreSpec::Shm { name, size, patience, fabric })
     }
 
     /// `//AUTHORITY/EXPORT`; where there is no `/` after the authority, the export's name is empty.
@@ -318,6 +329,10 @@ impl<'a> Uri<'a> {
             }
         }
         Ok(values)
+    }
+
+    fn any_size(&self, text: Option<Vec<u8>>) -> Result<Option<Size>, SpecError> {
+        text.map(|text| self.size(&text)).transpose()
     }
 
     fn size(&self, text: &[u8]) -> Result<Size, SpecError> {
@@ -424,20 +439,24 @@ impl fmt::Display for StoreSpec {
                 write!(f, "file:{}", encode_path(path))?;
                 Query::default().size(f, Some(*size))
             }
-            Self::Nbd { host, port, export, patience } => {
+            Self::Nbd { host, port, export, size, patience } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
                 write!(f, "nbd://{open}{host}{close}:{port}/{}", encode(export))?;
-                Query::default().patience(f, patience)
+                let mut query = Query::default();
+                query.size(f, *size)?;
+                query.patience(f, patience)
             }
-            Self::NbdUnix { socket, export, patience } => {
+            Self::NbdUnix { socket, export, size, patience } => {
                 write!(f, "nbd+unix:///{}", encode(export))?;
                 let mut query = Query::default();
                 query.put(f, "socket", encode_path(socket))?;
+                query.size(f, *size)?;
                 query.patience(f, patience)
             }
-            Self::Shm { name, patience, fabric } => {
+            Self::Shm { name, size, patience, fabric } => {
                 write!(f, "shm:{}", encode(name))?;
                 let mut query = Query::default();
+                query.size(f, *size)?;
                 query.patience(f, patience)?;
                 query.fabric(f, *fabric)
             }

@@ -1,9 +1,12 @@
 //! A large private reservation of pages: memory is taken page by page as it is written, and given back.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{Errno, Result};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MlockFlags, ProtFlags, madvise, mlock_with, mmap_anonymous, munlock, munmap,
+};
 
 use crate::page::PAGE_SIZE;
 
@@ -16,6 +19,8 @@ use crate::page::PAGE_SIZE;
 pub struct Arena {
     base: NonNull<u8>,
     pages: u32,
+    /// What is written is never swapped.
+    is_locked: AtomicBool,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; access is by raw copies.
@@ -34,13 +39,31 @@ impl Arena {
         // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags)? };
         let base = NonNull::new(base.cast()).ok_or(Errno::FAULT)?;
-        let arena = Self { base, pages };
+        let arena = Self { base, pages, is_locked: AtomicBool::new(false) };
         for advice in [Advice::LinuxNoHugepage, Advice::LinuxDontDump] {
             // SAFETY: the range is the mapping made above; neither advice changes contents. A kernel without
             // transparent huge pages refuses the first, and needs it not.
             let _ = unsafe { madvise(base.as_ptr().cast(), bytes, advice) };
         }
         Ok(arena)
+    }
+
+    /// Has the kernel keep in memory what is written from now on: it is not swapped. Memory is still taken
+    /// page by page. Fails where the limit of locked memory is less than the arena, or where the kernel
+    /// cannot give locked memory back (before Linux 5.18).
+    pub fn lock(&self) -> Result<()> {
+        let (base, bytes) = (self.base.as_ptr().cast(), self.pages as usize * PAGE_SIZE);
+        // SAFETY: the range is the mapping made by `reserve`; locking changes no contents.
+        unsafe { mlock_with(base, bytes, MlockFlags::ONFAULT)? };
+        // SAFETY: as in `give_back`, of which this is a trial: nobody has a page yet, or its contents stay
+        // what they are, since no byte is given up.
+        if let Err(errno) = unsafe { madvise(base, 0, Advice::LinuxDontneedLocked) } {
+            // SAFETY: as above.
+            let _ = unsafe { munlock(base, bytes) };
+            return Err(errno);
+        }
+        self.is_locked.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// How many pages the arena has.
@@ -85,11 +108,13 @@ impl Arena {
     /// Panics when out of range.
     pub fn give_back(&self, first: u32, count: u32) -> Result<()> {
         assert!(first.checked_add(count).is_some_and(|end| end <= self.pages), "pages beyond the arena");
+        let is_locked = self.is_locked.load(Ordering::Relaxed);
+        let advice = if is_locked { Advice::LinuxDontneedLocked } else { Advice::LinuxDontNeed };
         // SAFETY: in range by the assertion; who may use which page is agreed by the arena's user, and no
         // reference into it exists.
         unsafe {
             let start = self.base.as_ptr().add(first as usize * PAGE_SIZE);
-            madvise(start.cast(), count as usize * PAGE_SIZE, Advice::LinuxDontNeed)
+            madvise(start.cast(), count as usize * PAGE_SIZE, advice)
         }
     }
 }
@@ -118,6 +143,18 @@ mod tests {
         arena.give_back(1, 2).unwrap();
         arena.read(2, 4090, &mut back);
         assert_eq!(back, [0; 6]);
+    }
+
+    #[test]
+    fn locked_pages_are_given_back_too() {
+        let arena = Arena::reserve(4).unwrap();
+        // 16 KiB are within every limit of locked memory that is set.
+        arena.lock().unwrap();
+        arena.write(1, 0, b"x");
+        arena.give_back(0, 4).unwrap();
+        let mut back = [1];
+        arena.read(1, 0, &mut back);
+        assert_eq!(back, [0]);
     }
 
     #[test]

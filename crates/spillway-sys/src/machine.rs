@@ -9,10 +9,12 @@
 mod check;
 mod devices;
 mod faults;
+mod group_room;
 mod memory;
 
 pub use check::{Check, Status};
 pub use devices::preload_library;
+pub use group_room::{GroupRoom, group_room};
 
 /// Every check, in the order in which a reader wants them. Takes a few milliseconds and changes nothing.
 #[must_use]

@@ -6,36 +6,51 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spillway_core::size::Size;
-use spillway_donor::{Config, Donor, Summary};
+use spillway_donor::journal::LineStyle;
+use spillway_donor::limits::Limits;
+use spillway_donor::{Config, Donor, Summary, control};
 use spillway_store::StoreSpec;
 
 const EXAMPLE: &str = "\
 Examples:
   spillway donor --memory 4G --listen 0.0.0.0:10809
   spillway donor --memory 4G --shm idle
+  spillway donor status
   spillway donor drop nbd://localhost:10809/disk
 
 Then, elsewhere:
-  spillway run --local 512M --store nbd://HOST:10809/ -- PROGRAM
+  spillway run --local 512M --store 'nbd://HOST:10809/?size=2G' -- PROGRAM
   nbdcopy disk.img nbd://HOST:10809/disk
 
-Whoever can connect can use the memory, and read and drop named exports:
-listen only where you trust everybody.";
+A run is promised its memory before it starts: size of it, or without size
+what there is (--per-run at most). What is not promised is anybody's who names
+an export. Beside --memory it takes 0.5% of it for tables, and 0.3M for each
+connection at work.
+
+Events are written to stderr, a line each. On SIGTERM or SIGINT it lets in
+nobody new and waits for its connections (--drain); a second signal ends it at
+once. SIGHUP changes nothing.
+
+Whoever can connect can use the memory, and read and drop named exports; what
+travels is not encrypted: listen only where you trust everybody.";
 
 /// Lend this machine's idle memory to others.
 ///
 /// Speaks the NBD protocol, and shared-memory rings on the same machine. Memory is taken when it is written
-/// and given back when it is trimmed. Ends cleanly on SIGTERM and SIGINT.
+/// and given back when it is trimmed, and when the run that wrote it ends.
 #[derive(Args, Debug)]
 #[command(
     after_help = EXAMPLE,
     override_usage = "spillway donor [OPTIONS] --memory <SIZE> --listen|--unix|--shm <WHERE>\n       \
+                      spillway donor status [--json]\n       \
                       spillway donor drop <URI>",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
@@ -47,6 +62,9 @@ pub struct DonorArgs {
     /// Most memory to lend, such as 4G
     #[arg(long, value_name = "SIZE", required = true)]
     memory: Option<Size>,
+    /// Most memory promised to one run, and what one gets that asks for none in particular [default: all]
+    #[arg(long, value_name = "SIZE")]
+    per_run: Option<Size>,
     /// Listen for NBD by TCP there; port 0 chooses one and prints it
     #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
     listen: Vec<SocketAddr>,
@@ -56,13 +74,19 @@ pub struct DonorArgs {
     /// Offer shared-memory rings by this name to programs on this machine
     #[arg(long, value_name = "NAME", value_parser = parse_shm_name)]
     shm: Option<String>,
-    /// How long to keep what a run has stored after its last connection was lost
+    /// How long to keep what a run has stored when its last connection is lost before it has ended
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_seconds)]
     grace: Duration,
     /// Most connections at once
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = parse_connections)]
     max_connections: usize,
-    /// Lend more than the machine has available now
+    /// Most connections of one address or user at once [default: half of all]
+    #[arg(long, value_name = "N", value_parser = parse_connections)]
+    max_connections_per_client: Option<usize>,
+    /// How long to wait for connections to end on SIGTERM or SIGINT
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    drain: Duration,
+    /// Lend more than the machine has available now, or its control group allows
     #[arg(long)]
     force: bool,
     /// Print lines as JSON
@@ -72,6 +96,13 @@ pub struct DonorArgs {
 
 #[derive(Debug, Subcommand)]
 enum DonorCommand {
+    /// Say how the donors on this machine stand: memory, clients, exports, counts
+    #[command(after_help = "Example:\n  spillway donor status --json | jq '.[0].memory'")]
+    Status {
+        /// Print a JSON array, with an object for each donor
+        #[arg(long)]
+        json: bool,
+    },
     /// Drop an export that was opened by name, with all it holds
     #[command(after_help = "Example:\n  spillway donor drop nbd://localhost:10809/disk")]
     Drop {
@@ -129,6 +160,7 @@ pub fn run(args: DonorArgs) -> ExitCode {
         Some(DonorCommand::Drop { uri }) => {
             spillway_store::nbd::drop_export(uri).map_err(|error| error.to_string())
         }
+        Some(DonorCommand::Status { json }) => status(*json),
         None => serve(&args),
     };
     match outcome {
@@ -142,23 +174,30 @@ pub fn run(args: DonorArgs) -> ExitCode {
 
 fn serve(args: &DonorArgs) -> Result<(), String> {
     let memory = args.memory.unwrap_or_default();
+    let limits = Limits::of(args.max_connections);
+    let connections_per_client = args.max_connections_per_client.unwrap_or(limits.connections_per_client);
     let config = Config {
         memory,
+        per_run: args.per_run,
         listen: args.listen.clone(),
         unix: args.unix.clone(),
         shm: args.shm.clone(),
         grace: args.grace,
-        max_connections: args.max_connections,
+        drain: args.drain,
+        limits: Limits { connections_per_client, ..limits },
         force: args.force,
+        protect: true,
+        control: true,
+        log: if args.json { LineStyle::Json } else { LineStyle::Text },
     };
     // Before the ready line, so that whoever waits for it may stop the donor.
-    let stop = stop_signal()
+    let (stop, hung_up) = signals()
         .map_err(|error| format!("signals: {error}; free file descriptors, and start the donor again"))?;
     let donor = Donor::bind(&config).map_err(|error| error.to_string())?;
     let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
-    let summary = donor.serve(stop.as_fd()).map_err(|error| error.to_string())?;
+    let summary = donor.serve(stop.as_fd(), &hung_up).map_err(|error| error.to_string())?;
     let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;
     let text = format!(
         "ended: {connections} connections, of which {failed_connections} failed; {refused_connections} \
@@ -169,13 +208,38 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     Ok(())
 }
 
-/// A socket that becomes readable on SIGTERM or SIGINT.
-fn stop_signal() -> io::Result<UnixStream> {
+/// Prints how the donors of this machine stand.
+fn status(json: bool) -> Result<(), String> {
+    let (mut statuses, mut failures) = (Vec::new(), Vec::new());
+    for answer in control::ask_all().map_err(|error| error.to_string())? {
+        match answer {
+            Ok(status) => statuses.push(status),
+            Err(failure) => failures.push(failure.to_string()),
+        }
+    }
+    if statuses.is_empty() {
+        return Err(failures.join("; "));
+    }
+    failures.iter().for_each(crate::exit::complain);
+    let text = if json {
+        serde_json::to_string(&statuses).map_err(|error| error.to_string())? + "\n"
+    } else {
+        let text: Vec<String> = statuses.iter().map(ToString::to_string).collect();
+        // Another user's donor says what it likes, and a terminal obeys some of it.
+        text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect()
+    };
+    io::stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("donor status: {error}"))
+}
+
+/// A socket that has a byte for each SIGTERM and SIGINT, and what is set by SIGHUP.
+fn signals() -> io::Result<(UnixStream, Arc<AtomicBool>)> {
     let (stop, signalled) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
     }
-    Ok(stop)
+    let hung_up = Arc::default();
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up))?;
+    Ok((stop, hung_up))
 }
 
 /// Prints one line at once.

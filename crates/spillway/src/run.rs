@@ -58,6 +58,8 @@ Stores, filled in the order given:
   nbd://HOST:PORT/EXPORT             a donor, or any NBD server
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   shm:NAME                           a donor on this machine
+A donor takes size=SIZE, what the program may need of it: the run is promised
+that, or does not start; without it the run is promised what the donor gives.
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
 
 Configuration file, with what is so without it ('bench physical --pool' makes

@@ -22,10 +22,19 @@ fn fails(arguments: &[&str]) -> String {
     text
 }
 
+/// A store of a run that asks for so much, by each of the three ways.
+fn uris(donor: &Donor, size: &str) -> [String; 3] {
+    [
+        format!("{}?size={size}", donor.tcp_uri("e")),
+        format!("{}&size={size}", donor.unix_uri("e")),
+        format!("{}?size={size}", donor.shm_uri()),
+    ]
+}
+
 #[test]
 fn ends_cleanly_on_sigterm_and_sigint() {
     for signal in [Signal::TERM, Signal::INT] {
-        let donor = Donor::start("16M", &[]);
+        let donor = Donor::start("16M", &["--drain", "0.1"]);
         let socket = donor.socket.clone();
         assert!(donor.ready.starts_with("listening on nbd://127.0.0.1:"), "{}", donor.ready);
         assert!(
@@ -34,7 +43,7 @@ fn ends_cleanly_on_sigterm_and_sigint() {
             donor.ready
         );
         // One export by three ways would still be three: each store of a run has its own.
-        let stores = [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()].map(|uri| open_store(&uri));
+        let stores = uris(&donor, "4M").map(|uri| open_store(&uri));
         let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
         for lane in &mut lanes {
             assert!(write(&mut **lane, &[1], &pages(1, 1))[0].is_ok());
@@ -152,9 +161,9 @@ fn memory_is_taken_when_written_and_given_back_when_trimmed() {
 fn a_killed_donor_is_reported_and_nobody_hangs() {
     let donor = Donor::start("16M", &[]);
     let uris = [
-        format!("{}?reconnect=0.3", donor.tcp_uri("e")),
-        format!("{}&reconnect=0.3", donor.unix_uri("e")),
-        donor.shm_uri(),
+        format!("{}?size=4M&reconnect=0.3", donor.tcp_uri("e")),
+        format!("{}&size=4M&reconnect=0.3", donor.unix_uri("e")),
+        format!("{}?size=4M", donor.shm_uri()),
     ];
     let stores = uris.clone().map(|uri| open_store(&uri));
     let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
@@ -193,7 +202,7 @@ fn a_killed_donor_is_reported_and_nobody_hangs() {
 fn a_stopped_donor_is_waited_for() {
     const STOPPED: Duration = Duration::from_secs(10);
     let donor = Donor::start("16M", &[]);
-    let stores = [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()].map(|uri| open_store(&uri));
+    let stores = uris(&donor, "4M").map(|uri| open_store(&uri));
     let mut lanes: Vec<_> = stores.iter().map(|(_, store)| store.open_lane().unwrap()).collect();
     let content = pages(1024, 1);
     let slots: Vec<u32> = (0..1024).collect();
@@ -234,4 +243,167 @@ fn a_restarted_donor_has_lost_what_it_held_and_clients_are_told() {
         Err(StoreError::Gone { reason, .. }) => assert!(reason.contains("it was restarted"), "{reason}"),
         other => panic!("{:?}", other.is_ok()),
     }
+}
+
+#[test]
+fn a_hangup_changes_nothing_and_is_told() {
+    let donor = Donor::start("1M", &[]);
+    let (_parts, store) = open_store(&donor.tcp_uri("e"));
+    let mut lane = store.open_lane().unwrap();
+    assert!(write(&mut *lane, &[0], &pages(1, 1))[0].is_ok());
+    donor.signal(Signal::HUP);
+    eventually("it is told", || donor.log().contains("SIGHUP: there is nothing to read again"));
+    expect_pages(&mut *lane, &[0], &pages(1, 1));
+    assert!(open_store_now(&donor.tcp_uri("e")).is_ok());
+}
+
+/// Whether an export of that URI can be opened for the run that has it open already.
+fn open_store_now(uri: &str) -> Result<(), StoreError> {
+    uri.parse::<spillway_store::StoreSpec>().unwrap().prepare("test").map(|_| ())
+}
+
+#[test]
+fn the_first_signal_waits_for_runs_with_a_line_and_the_second_ends_at_once() {
+    let donor = Donor::start("1M", &["--drain", "600"]);
+    let (_parts, store) = open_store(&format!("{}?size=64K", donor.tcp_uri("e")));
+    let mut lane = store.open_lane().unwrap();
+    donor.signal(Signal::TERM);
+    let line = "waits up to 600 s for 1 runs and 2 connections to end; a second signal ends it at once";
+    eventually("it says for whom it waits", || donor.log().contains(line));
+    assert!(write(&mut *lane, &[0], &pages(1, 1))[0].is_ok());
+    let spec: spillway_store::StoreSpec = donor.tcp_uri("other").parse().unwrap();
+    let text = spec.prepare("other").unwrap_err().to_string();
+    assert!(text.contains("this donor is ending"), "{text}");
+    let begin = Instant::now();
+    donor.signal(Signal::TERM);
+    assert!(donor.end().0.success() && begin.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn what_happens_is_written_down_and_the_status_can_be_asked_for() {
+    let donor = Donor::start("16M", &["--per-run", "8M"]);
+    let spec: spillway_store::StoreSpec = donor.tcp_uri("e").parse().unwrap();
+    let (parts, store) = open_store(&donor.tcp_uri("e"));
+    assert_eq!(store.capacity_slots(), 2048);
+    assert!(write(&mut *store.open_lane().unwrap(), &[0, 1, 2], &pages(3, 1)).iter().all(Result::is_ok));
+    let too_much: spillway_store::StoreSpec = format!("{}&size=9M", donor.unix_uri("e")).parse().unwrap();
+    assert!(too_much.prepare("two").is_err());
+
+    let output = command(&["status", "--json"]).output().unwrap();
+    assert!(output.status.success());
+    // Other tests' donors are on this machine too.
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let status = all.as_array().unwrap().iter().find(|status| status["pid"] == donor.pid()).unwrap();
+    assert_eq!(status["listening_on"].as_array().unwrap().len(), 3);
+    assert_eq!(status["memory"]["offered_bytes"], 16 * MIB);
+    assert_eq!(status["memory"]["promised_bytes"], 8 * MIB);
+    assert_eq!(status["memory"]["used_bytes"], 3 * 4096);
+    assert_eq!(status["memory"]["free_bytes"], 8 * MIB);
+    assert_eq!(status["exports"][0]["run"], 1);
+    assert_eq!(status["exports"][0]["held_bytes"], 3 * 4096);
+    assert_eq!(status["clients"][0]["client"], "127.0.0.1");
+    assert_eq!((&status["counts"]["granted_runs"], &status["counts"]["refusals"]), (&1.into(), &1.into()));
+    let output = command(&["status"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let wanted = format!("donor {} (version", donor.pid());
+    let own = text.split("\n\n").find(|one| one.starts_with(&wanted)).unwrap();
+    let memory = "memory: 16.0 MiB offered, 12.0 KiB used, 8.0 MiB promised, 8.0 MiB free";
+    assert!(
+        own.contains(memory) && own.contains("run 1 of 127.0.0.1: 12.0 KiB held of 8.0 MiB promised"),
+        "{own}"
+    );
+
+    spec.end(&parts.fd.unwrap());
+    let log = donor.log();
+    for line in [
+        "spillway donor: 127.0.0.1 has come\n",
+        "spillway donor: run 1 of 127.0.0.1 begins: 8.0 MiB promised, 8.0 MiB left to promise\n",
+        "was refused: 9.0 MiB were asked for, and this donor promises a run 8.0 MiB at most",
+        "spillway donor: run 1 of 127.0.0.1 has ended: 12.0 KiB given back\n",
+    ] {
+        assert!(log.contains(line), "'{line}' is not in:\n{log}");
+    }
+}
+
+/// Memory is kept from being swapped, and the donor from being ended for others' sake, or it says why not.
+#[test]
+fn what_protects_the_memory_is_done_or_told() {
+    let donor = Donor::start("64M", &[]);
+    let log = donor.log();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", donor.pid())).unwrap();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    let locked_kib: u64 = locked.trim().trim_end_matches(" kB").parse().unwrap();
+    if log.contains("its memory is locked: pages that it holds are never swapped") {
+        assert!(locked_kib >= 64 << 10, "{locked}");
+    } else {
+        assert!(log.contains("its memory is not locked") && log.contains("raise 'ulimit -l'"), "{log}");
+    }
+    let score = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", donor.pid())).unwrap();
+    if log.contains("the kernel ends other processes first") {
+        assert!(score.trim().parse::<i32>().unwrap() <= -500, "{score}");
+    } else {
+        assert!(log.contains("the kernel may end this donor") && log.contains("CAP_SYS_RESOURCE"), "{log}");
+    }
+}
+
+/// The donor's own memory, searched for what a run stored.
+#[test]
+fn nothing_of_a_run_is_left_when_it_has_ended() {
+    const MARK: &[u8; 16] = b"only-of-this-run";
+    let donor = Donor::start("16M", &[]);
+    let mut page = [0; 4096];
+    page.as_chunks_mut::<16>().0.fill(*MARK);
+    let (content, slots) = (vec![page; 512], (0..512).collect::<Vec<u32>>());
+    let stores: Vec<_> = uris(&donor, "2M").map(|uri| (open_store(&uri), uri)).into();
+    for ((_, store), _) in &stores {
+        let mut lane = store.open_lane().unwrap();
+        assert!(write(&mut *lane, &slots, &content).iter().all(Result::is_ok));
+        expect_pages(&mut *lane, &slots, &content);
+    }
+    assert!(marks(donor.pid(), MARK) >= 3 * 512 * 256);
+    for ((parts, store), uri) in stores {
+        drop(store);
+        uri.parse::<spillway_store::StoreSpec>().unwrap().end(&parts.fd.unwrap());
+    }
+    eventually("nothing is left", || marks(donor.pid(), MARK) == 0);
+}
+
+/// How often a process has these bytes in its memory.
+fn marks(pid: u32, mark: &[u8; 16]) -> usize {
+    use std::os::unix::fs::FileExt;
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut found = 0;
+    for line in
+        maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|rights| rights.starts_with("rw")))
+    {
+        let (begin, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+        let [begin, end] = [begin, end].map(|address| u64::from_str_radix(address, 16).unwrap());
+        let mut bytes = vec![0; (end - begin) as usize];
+        // Not all mappings can be read.
+        if memory.read_exact_at(&mut bytes, begin).is_ok() {
+            let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == mark[0]);
+            found += starts.filter(|(at, _)| bytes[*at..].starts_with(mark)).count();
+        }
+    }
+    found
+}
+
+/// Buffers are there while a connection works.
+#[test]
+fn connections_that_rest_take_little_memory() {
+    const LANES: u64 = 150;
+    let donor = Donor::start("16M", &[]);
+    let (_parts, store) = open_store(&donor.tcp_uri("e"));
+    let at_rest = donor.resident_bytes();
+    let content = pages(256, 1);
+    let slots: Vec<u32> = (0..256).collect();
+    let mut lanes: Vec<_> = (0..LANES).map(|_| store.open_lane().unwrap()).collect();
+    for lane in &mut lanes {
+        assert!(write(&mut **lane, &slots, &content).iter().all(Result::is_ok));
+        expect_pages(&mut **lane, &slots, &content);
+    }
+    let most = at_rest + MIB + LANES * (40 << 10);
+    eventually("buffers are given back", || donor.resident_bytes() < most);
+    expect_pages(&mut *lanes[0], &slots, &content);
 }

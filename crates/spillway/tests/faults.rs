@@ -89,7 +89,11 @@ fn a_program_that_catches_sigbus_keeps_what_is_local() {
 fn a_stopped_donor_is_waited_for() {
     const STOPPED: Duration = Duration::from_secs(10);
     let (donor, scene) = (Donor::start("256M", &[]), Scene::new());
-    let uris = [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()];
+    let uris = [
+        format!("{}?size=64M", donor.tcp_uri("e")),
+        format!("{}&size=64M", donor.unix_uri("e")),
+        format!("{}?size=64M", donor.shm_uri()),
+    ];
     let mut holds: Vec<Hold> = uris.iter().map(|uri| Hold::start(&scene, 24, &[uri])).collect();
     holds.iter_mut().for_each(|hold| hold.goes_on(1));
     donor.signal(Signal::STOP);

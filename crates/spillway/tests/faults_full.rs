@@ -8,8 +8,9 @@ mod support;
 
 use donor_common::Donor;
 use fault_common::disks::{FailingDevice, SmallDisk};
-use fault_common::{Hold, Scene};
+use fault_common::{Hold, SOON, Scene};
 use support::MIB;
+use support::child::Running;
 use support::tools::c_program;
 
 #[test]
@@ -82,4 +83,44 @@ fn stores_are_filled_in_the_order_given() {
     assert!(second.resident_bytes() > at_rest + 10 * MIB, "{} {at_rest}", second.resident_bytes());
     assert_eq!(hold.ends_whole().complaint(), "");
     assert_eq!(scene.stats().count("faults.refused"), 0);
+}
+
+/// The donor keeps what is lost for 30 s; what has ended it does not keep.
+#[test]
+fn a_donor_serves_run_after_run() {
+    let (donor, scene) = (Donor::start("64M", &[]), Scene::new());
+    for uri in [donor.tcp_uri(""), donor.unix_uri("e"), donor.shm_uri()] {
+        let mut hold = Hold::start(&scene, 48, &[&uri]);
+        hold.goes_on(1);
+        assert_eq!(hold.ends_whole().complaint(), "", "{uri}");
+    }
+}
+
+#[test]
+fn a_run_that_a_donor_cannot_promise_its_memory_does_not_start() {
+    let (donor, scene) = (Donor::start("128M", &[]), Scene::new());
+    let uri = format!("{}?size=96M", donor.tcp_uri(""));
+    let mut first = Hold::start(&scene, 32, &[&uri]);
+    first.goes_on(1);
+    is_not_started(
+        &scene,
+        &uri,
+        "32.0 MiB of its 128.0 MiB are left to promise, and 96.0 MiB were asked for",
+    );
+    // With less it starts, and neither is in the other's way.
+    let mut second = Hold::start(&scene, 32, &[format!("{}?size=32M", donor.shm_uri())]);
+    second.goes_on(1);
+    is_not_started(&scene, &donor.shm_uri(), "0 B of the 128.0 MiB that it gives are left to promise");
+    for hold in [first, second] {
+        assert_eq!(hold.ends_whole().complaint(), "");
+    }
+}
+
+/// A run that would use this store does not start its program, and says why.
+fn is_not_started(scene: &Scene, uri: &str, reason: &str) {
+    let mut running = Running::start(scene.run("8M", &[uri], "/bin/echo").arg("started"));
+    let finished = running.finish(SOON);
+    let complaint = finished.complaint();
+    assert_eq!((finished.code(), finished.text().as_str()), (125, ""), "{uri}: {complaint}");
+    assert!(complaint.contains(uri) && complaint.contains(reason), "not '{reason}': {complaint}");
 }

@@ -38,9 +38,9 @@ fn moment(seed: u64) -> Duration {
 
 fn ways_to(donor: &Donor, patience: &str) -> [String; 3] {
     [
-        format!("{}?{patience}", donor.tcp_uri("e")),
-        format!("{}&{patience}", donor.unix_uri("e")),
-        format!("{}?{patience}", donor.shm_uri()),
+        format!("{}?size=64M&{patience}", donor.tcp_uri("e")),
+        format!("{}&size=64M&{patience}", donor.unix_uri("e")),
+        format!("{}?size=64M&{patience}", donor.shm_uri()),
     ]
 }
 
@@ -101,7 +101,7 @@ fn a_program_may_be_killed_at_any_moment() {
 #[test]
 fn a_donor_that_is_gone_for_good_is_given_up_after_ten_seconds() {
     let (donor, scene) = (Donor::start("256M", &[]), Scene::new());
-    let uris = [donor.tcp_uri("e"), donor.unix_uri("e"), donor.shm_uri()];
+    let uris = ways_to(&donor, "timeout=50");
     let holds: Vec<Hold> = uris.iter().map(|uri| Hold::start(&scene, 24, &[uri])).collect();
     donor.signal(Signal::KILL);
     let begin = Instant::now();

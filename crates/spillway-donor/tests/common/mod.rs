@@ -3,16 +3,20 @@
 
 pub mod raw;
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use spillway_core::size::Size;
-use spillway_donor::server::Place;
+use spillway_donor::journal::LineStyle;
+use spillway_donor::limits::Limits;
+use spillway_donor::place::Place;
+use spillway_donor::status::Status;
 use spillway_donor::{Config, Donor, DonorError, Summary};
 
 /// A donor that ends with the value.
@@ -21,6 +25,7 @@ pub struct Running {
     pub socket: std::path::PathBuf,
     pub shm: String,
     rounds: Arc<AtomicU64>,
+    status: Box<dyn Fn() -> Status + Send>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<Result<Summary, DonorError>>>,
     _directory: tempfile::TempDir,
@@ -30,12 +35,17 @@ pub struct Running {
 pub fn config(memory_bytes: u64) -> Config {
     Config {
         memory: Size::from_bytes(memory_bytes),
+        per_run: None,
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         unix: None,
         shm: None,
         grace: Duration::from_secs(30),
-        max_connections: 64,
+        drain: Duration::ZERO,
+        limits: Limits::of(128),
         force: false,
+        protect: false,
+        control: false,
+        log: LineStyle::None,
     }
 }
 
@@ -59,13 +69,15 @@ impl Running {
             _ => None,
         });
         let rounds = donor.housekeeping_rounds();
+        let status = Box::new(donor.status());
         let (stop, stopped) = UnixStream::pair().unwrap();
-        let thread = std::thread::spawn(move || donor.serve(stopped.as_fd()));
+        let thread = std::thread::spawn(move || donor.serve(stopped.as_fd(), &AtomicBool::new(false)));
         Self {
             tcp: tcp.unwrap(),
             socket,
             shm,
             rounds,
+            status,
             stop: Some(stop),
             thread: Some(thread),
             _directory: directory,
@@ -84,11 +96,35 @@ impl Running {
         format!("shm:{}", self.shm)
     }
 
+    /// A store of a run that asks for so much, by each of the three ways.
+    pub fn uris(&self, size: &str) -> [String; 3] {
+        [
+            format!("{}?size={size}", self.tcp_uri("e")),
+            format!("{}&size={size}", self.unix_uri("e")),
+            format!("{}?size={size}", self.shm_uri()),
+        ]
+    }
+
     /// Waits until the donor has looked after grace times three times more: once after a ring's donor has
     /// noticed its end, which takes as long as a round.
     pub fn keeps_house(&self) {
         let enough = self.rounds.load(Ordering::Relaxed) + 3;
         eventually("three rounds of housekeeping", || self.rounds.load(Ordering::Relaxed) >= enough);
+    }
+
+    /// How it stands now.
+    pub fn status(&self) -> Status {
+        (self.status)()
+    }
+
+    /// Tells it to end as a signal does.
+    pub fn signal(&self) {
+        (&mut self.stop.as_ref().unwrap()).write_all(b"X").unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> Summary {
+        self.thread.take().unwrap().join().unwrap().unwrap()
     }
 
     pub fn stop(mut self) -> Summary {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use spillway_nbd::handshake::{
     self as hs, ClientOption, ExportFlags, InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES,
 };
-use spillway_nbd::transmission::{Command, ReplyHead, Request, RequestFlags};
+use spillway_nbd::private::{Claim, PrivateQuery, parse_challenge};
+use spillway_nbd::proof::{Nonce, Purpose, RunKey};
+use spillway_nbd::transmission::{Command, ReplyHead, Request, RequestFlags, chunk, decode_error};
 
 /// A connection; reads and writes fail after 30 s.
 pub struct Raw(pub TcpStream);
@@ -39,6 +41,44 @@ impl Raw {
         }
         raw.option(&ClientOption::Go(InfoQuery { name: export, kinds: vec![] }));
         raw
+    }
+
+    /// Connects, and asks for what a run of this key may do, with a proof of `signer`'s; its answer.
+    pub fn claimed(address: SocketAddr, export: &str, purpose: Purpose, signer: &RunKey) -> (Self, String) {
+        let mut raw = Self::greeted(address);
+        raw.option(&ClientOption::StructuredReply);
+        let nonce = raw.challenge(export);
+        let claim = PrivateQuery::Claim(Claim::new(signer, nonce, purpose, export)).text();
+        let context = raw.context(export, &claim);
+        (raw, if context == claim { "yes".to_owned() } else { context })
+    }
+
+    /// What the donor gives to sign.
+    pub fn challenge(&mut self, export: &str) -> Nonce {
+        parse_challenge(&self.context(export, "spillway:challenge")).unwrap()
+    }
+
+    /// The one context that a query is answered with.
+    pub fn context(&mut self, export: &str, query: &str) -> String {
+        let meta = MetaQuery { name: export, queries: vec![query] };
+        let mut bytes = Vec::new();
+        hs::put_option(&mut bytes, &ClientOption::SetMetaContext(meta));
+        self.say(&bytes);
+        let mut context = None;
+        loop {
+            let header = hs::decode_reply_header(&self.array::<REPLY_HEADER_BYTES>()).unwrap();
+            let data = self.bytes(header.data_bytes as usize);
+            match hs::decode_reply(header, &data).unwrap() {
+                OptionReply::MetaContext { name, .. } => context = Some(name.to_owned()),
+                OptionReply::Ack => return context.unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Opens the export that was agreed on; the replies.
+    pub fn go(&mut self, export: &str) -> Vec<String> {
+        self.option(&ClientOption::Go(InfoQuery { name: export, kinds: vec![] }))
     }
 
     pub fn array<const N: usize>(&mut self) -> [u8; N] {
@@ -122,12 +162,19 @@ impl Raw {
         self.simple()
     }
 
-    /// Reads with simple replies.
+    /// Reads; with structured replies only what has no hole in it.
     pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>, u32> {
         self.request(Command::Read, offset, length, &[]);
-        match self.simple() {
-            0 => Ok(self.bytes(length as usize)),
-            error => Err(error),
+        match self.head() {
+            ReplyHead::Simple { error: 0, .. } => Ok(self.bytes(length as usize)),
+            ReplyHead::Simple { error, .. } => Err(error),
+            ReplyHead::Chunk { kind, payload_bytes, .. } => {
+                let payload = self.bytes(payload_bytes as usize);
+                match kind {
+                    chunk::OFFSET_DATA => Ok(payload[8..].to_vec()),
+                    _ => Err(decode_error(&payload).unwrap().0),
+                }
+            }
         }
     }
 
@@ -139,6 +186,11 @@ impl Raw {
             Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
         }
     }
+}
+
+/// Whether an option was refused with this error.
+pub fn error_of(replies: &[String], kind: u32) -> bool {
+    replies.len() == 1 && replies[0].starts_with(&format!("Error {{ kind: {kind},"))
 }
 
 /// What the exports of a donor can do.

@@ -2,11 +2,14 @@
 //! Shared by the property tests (`wire.rs`) and the fuzz target (`fuzz/fuzz_targets/nbd_wire.rs`).
 
 use spillway_nbd::handshake as hs;
+use spillway_nbd::private::{PrivateQuery, challenge_text, parse_challenge};
+use spillway_nbd::proof::Nonce;
 use spillway_nbd::transmission as tx;
 
 /// Feeds `data` to every decoder.
 pub fn exercise(data: &[u8]) {
     handshake(data);
+    private(data);
     requests(data);
     replies(data);
 }
@@ -64,6 +67,26 @@ fn option_reply(header: hs::ReplyHeader, data: &[u8]) {
     let (header, data) = encoded.split_first_chunk().expect("a reply has a header");
     let header = hs::decode_reply_header(header).expect("what was encoded decodes");
     assert_eq!(hs::decode_reply(header, data), Ok(decoded));
+}
+
+/// Queries of our own namespace, and the donor's answers: as they are, and behind each beginning of ours.
+fn private(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    for prefix in ["", "spillway:", "spillway:run=", "spillway:lane=", "spillway:challenge="] {
+        let query = format!("{prefix}{text}");
+        if let Some(parsed) = PrivateQuery::parse(&query)
+            && parsed != PrivateQuery::Unknown
+        {
+            assert_eq!(parsed.text(), query);
+            if let PrivateQuery::Claim(claim) = parsed {
+                // No claim that was made up holds.
+                assert!(!claim.holds(Nonce([0; 16]), "e"));
+            }
+        }
+        if let Some(nonce) = parse_challenge(&query) {
+            assert_eq!(challenge_text(nonce), query);
+        }
+    }
 }
 
 fn requests(data: &[u8]) {

@@ -134,6 +134,24 @@ pub struct Supervisor {
     teller: Teller,
 }
 
+impl Drop for Supervisor {
+    /// The run is over, and donors are told: else they would keep its memory for a run that was lost.
+    fn drop(&mut self) {
+        self.lanes.clear();
+        let specs: Vec<StoreSpec> = self.settings.stores.iter().flat_map(|uri| uri.parse()).collect();
+        end_stores(&specs, &self.store_fds);
+    }
+}
+
+/// Tells stores that nobody of the run uses them any more.
+fn end_stores(specs: &[StoreSpec], fds: &[Option<OwnedFd>]) {
+    for (spec, fd) in specs.iter().zip(fds) {
+        if let Some(fd) = fd {
+            spec.end(fd);
+        }
+    }
+}
+
 impl Supervisor {
     /// Makes a run. `token` is unique to it and known to its processes only.
     ///
@@ -149,7 +167,7 @@ impl Supervisor {
             if specs.contains(&spec) {
                 return Err(SupervisorError::Twice(uri.clone()));
             }
-            let parts = spec.prepare(&token)?;
+            let parts = spec.prepare(&token).inspect_err(|_| end_stores(&specs, &store_fds))?;
             settings.store_slots.push(parts.capacity_slots);
             store_fds.push(parts.fd);
             specs.push(spec);

@@ -10,11 +10,13 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::net::getpeername;
+use rustix::net::{SendFlags, getpeername, send};
 use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
 use spillway_nbd::errno;
 use spillway_nbd::handshake::ExportFlags;
-use spillway_nbd::private::{PrivateQuery, derived_token};
+use spillway_nbd::proof::{Purpose, RunKey};
+use spillway_nbd::transmission::{Command, Request, RequestFlags};
 
 use super::connection::{Address, ConnectError, Connection};
 use super::exchange::{Exchange, INPUT_BYTES, Interruption, Pages, Run, Sent, plan};
@@ -35,20 +37,45 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
     let (_, patience) = target(spec)?;
     let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
-    let token = derived_token(run_token, &spec.to_string());
-    let query = PrivateQuery::Run(&token);
+    let key = RunKey::derive(run_token, &spec.to_string());
+    let asked = match spec {
+        StoreSpec::Nbd { size, .. } | StoreSpec::NbdUnix { size, .. } => *size,
+        _ => None,
+    };
+    let purpose = Purpose::Run { size_bytes: asked.map_or(0, Size::bytes) };
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
     for address in resolve(spec)? {
         let deadline = Instant::now() + patience.timeout;
-        match Connection::open(&address, export_of(spec), Some(query), deadline, patience.timeout) {
+        match Connection::open(&address, export_of(spec), (&key, purpose), deadline, patience.timeout) {
             Ok(connection) => {
                 let capacity_slots = usable(spec, &connection)?;
+                let capacity_slots =
+                    asked.map_or(capacity_slots, |asked| slots_of(asked).min(capacity_slots));
                 return Ok(SharedParts { capacity_slots, fd: Some(connection.into()) });
             }
             Err(error) => last = error,
         }
     }
     Err(spec.unusable(last, remedy))
+}
+
+/// Ends the run, as [`StoreSpec::end`] says.
+pub fn end(socket: &std::os::fd::OwnedFd) {
+    let request = Request {
+        flags: RequestFlags::empty(),
+        command: Command::Disconnect,
+        cookie: 0,
+        offset: 0,
+        length: 0,
+    };
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // Who does not listen any more holds nothing any more, or notices that the connection is gone.
+    let _ = send(socket, &request.encode(), flags);
+    crate::ending::await_end(socket);
+}
+
+fn slots_of(size: Size) -> u32 {
+    u32::try_from(size.bytes().div_ceil(PAGE_SIZE as u64)).unwrap_or(u32::MAX)
 }
 
 /// Opens the export in one process, as [`StoreSpec::open`] says.
@@ -77,7 +104,7 @@ pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc
             uri: spec.to_string(),
             address,
             export: export.to_owned(),
-            token: derived_token(run_token, &spec.to_string()),
+            key: RunKey::derive(run_token, &spec.to_string()),
             patience,
             given_up: OnceLock::new(),
         }),
@@ -163,7 +190,8 @@ struct Target {
     capacity_slots: u32,
     address: Address,
     export: String,
-    token: String,
+    /// By which the donor knows that a lane is the run's.
+    key: RunKey,
     patience: Patience,
     /// Why one of the lanes has given the server up: the others need not find out by waiting once more.
     given_up: OnceLock<StoreError>,
@@ -171,8 +199,8 @@ struct Target {
 
 impl Target {
     fn connect(&self, deadline: Instant) -> Result<Connection, ConnectError> {
-        let query = Some(PrivateQuery::Lane(&self.token));
-        Connection::open(&self.address, &self.export, query, deadline, self.patience.timeout)
+        let claim = (&self.key, Purpose::Lane);
+        Connection::open(&self.address, &self.export, claim, deadline, self.patience.timeout)
     }
 
     fn gone(&self, reason: impl Into<String>) -> StoreError {

@@ -19,7 +19,8 @@ use spillway_nbd::handshake::{
     InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES, decode_export_name_reply, decode_greeting,
     decode_reply, decode_reply_header, info, put_option, reply,
 };
-use spillway_nbd::private::{ABSENT, LOST, PrivateQuery};
+use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, parse_challenge};
+use spillway_nbd::proof::{Purpose, RunKey};
 use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
 use thiserror::Error;
 
@@ -100,15 +101,16 @@ pub enum Progress {
 }
 
 impl Connection {
-    /// Connects until `deadline` and opens `export`; every answer of the server may take `timeout`.
+    /// Connects until `deadline` and opens `export`, on a donor for a run and purpose; every answer of the
+    /// server may take `timeout`.
     pub fn open(
         address: &Address,
         export: &str,
-        query: Option<PrivateQuery<'_>>,
+        claim: (&RunKey, Purpose),
         deadline: Instant,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        Greeter::connect(address, deadline, timeout)?.open(export, query)
+        Greeter::connect(address, deadline, timeout)?.open(export, claim)
     }
 
     /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is
@@ -262,17 +264,14 @@ impl Greeter {
         Err(ConnectError::Refused("the server's answer has no end".to_owned()))
     }
 
-    fn open(self, export: &str, query: Option<PrivateQuery<'_>>) -> Result<Connection, ConnectError> {
+    fn open(self, export: &str, claim: (&RunKey, Purpose)) -> Result<Connection, ConnectError> {
         let offered = decode_greeting(&self.array::<GREETING_BYTES>()?)?;
         if !offered.contains(HandshakeFlags::FIXED_NEWSTYLE) {
             return Err(ConnectError::Refused("the server speaks only an NBD of before 2012".to_owned()));
         }
         self.send(&offered.bits().to_be_bytes())?;
         let structured = self.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
-        let is_private = match query {
-            Some(query) if structured => self.ask_private(export, query)?,
-            _ => false,
-        };
+        let is_private = structured && self.claim(export, claim)?;
         let mut size_and_flags = None;
         let mut blocks = BlockSizes {
             minimum_bytes: 1,
@@ -323,26 +322,49 @@ impl Greeter {
         Ok(answer)
     }
 
+    /// Shows a Spillway donor that the connection is the run's; `false` where the server is none.
+    fn claim(&self, export: &str, (key, purpose): (&RunKey, Purpose)) -> Result<bool, ConnectError> {
+        let contexts = self.contexts(export, PrivateQuery::Challenge)?;
+        match contexts.iter().find_map(|context| parse_challenge(context)) {
+            Some(nonce) => {
+                let claim = Claim::new(key, nonce, purpose, export);
+                self.ask_private(export, PrivateQuery::Claim(claim))
+            }
+            None => Ok(false),
+        }
+    }
+
     /// Whether the server is a Spillway donor and does what the query asks for.
-    fn ask_private(&self, export: &str, query: PrivateQuery<'_>) -> Result<bool, ConnectError> {
+    fn ask_private(&self, export: &str, query: PrivateQuery) -> Result<bool, ConnectError> {
+        let contexts = self.contexts(export, query)?;
+        let has = |wanted: &str| contexts.iter().any(|context| context == wanted);
+        if has(LOST) {
+            return Err(ConnectError::Lost);
+        }
+        if has(ABSENT) {
+            return Err(ConnectError::Absent);
+        }
+        if has(REFUSED) {
+            return Err(ConnectError::Refused(
+                "the donor does not take this connection for the run's; use one version on both sides"
+                    .to_owned(),
+            ));
+        }
+        Ok(has(&query.text()))
+    }
+
+    /// The metadata contexts that the server gives for a query of ours; none where it refuses the option as a
+    /// whole.
+    fn contexts(&self, export: &str, query: PrivateQuery) -> Result<Vec<String>, ConnectError> {
         let text = query.text();
-        let (mut granted, mut lost, mut absent) = (false, false, false);
+        let mut contexts = Vec::new();
         let option = ClientOption::SetMetaContext(MetaQuery { name: export, queries: vec![&text] });
         let outcome = self.ask(&option, |reply| {
             if let OptionReply::MetaContext { name, .. } = reply {
-                granted |= *name == text;
-                lost |= *name == LOST;
-                absent |= *name == ABSENT;
+                contexts.push((*name).to_owned());
             }
         })?;
-        if lost {
-            return Err(ConnectError::Lost);
-        }
-        if absent {
-            return Err(ConnectError::Absent);
-        }
-        // A server that is not ours may refuse the option as a whole.
-        Ok(granted && outcome.is_ok())
+        Ok(if outcome.is_ok() { contexts } else { Vec::new() })
     }
 }
 

@@ -10,4 +10,4 @@ pub mod client;
 pub mod connection;
 pub mod exchange;
 
-pub use client::{drop_export, open, prepare};
+pub use client::{drop_export, end, open, prepare};

@@ -1,7 +1,8 @@
 //! The store of `shm:NAME`.
 //!
 //! [`prepare`] makes the run's private export and keeps the connection that did in [`SharedParts::fd`]: the
-//! export lives for as long as anybody holds that connection, or a lane, and the donor's grace time longer.
+//! export lives for as long as anybody holds that connection, or a lane, and the donor's grace time longer;
+//! [`end`] ends it at once.
 //! A lane that finds its donor dead stays dead, because what the donor held died with it.
 
 use std::io::IoSliceMut;
@@ -18,11 +19,15 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recvmsg, send, socket_with,
 };
 use rustix::process::geteuid;
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
 use spillway_nbd::private::derived_token;
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::doorbell::{self, COUNT_MASK, Watcher};
-use super::hello::{Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name};
+use super::hello::{
+    GOODBYE, Hello, Purpose, WELCOME_BYTES, Welcome, decode_welcome, encode_hello, socket_name,
+};
 use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
 use crate::posted::{Kept, are_of};
@@ -48,6 +53,13 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
     Ok(SharedParts { capacity_slots, fd: Some(socket) })
 }
 
+/// Ends the run, as [`StoreSpec::end`] says.
+pub fn end(socket: &OwnedFd) {
+    // Who does not listen any more holds nothing any more, or notices that the connection is gone.
+    let _ = send(socket, &[GOODBYE], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    crate::ending::await_end(socket);
+}
+
 /// Opens the way to the donor in one process, as [`StoreSpec::open`] says.
 pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
     Ok(Arc::new(ShmStore::new(spec, parts.capacity_slots, run_token)?))
@@ -59,13 +71,15 @@ struct ShmStore {
     name: String,
     capacity_slots: u32,
     token: String,
+    /// How much the run may need; `None` where it takes what there is.
+    size: Option<Size>,
     patience: Patience,
     fabric: Option<Fabric>,
 }
 
 impl ShmStore {
     fn new(spec: &StoreSpec, capacity_slots: u32, run_token: &str) -> Result<Self, StoreError> {
-        let StoreSpec::Shm { name, patience, fabric } = spec else {
+        let StoreSpec::Shm { name, size, patience, fabric } = spec else {
             return Err(spec.unusable("it is no shm: store", "name it as shm:NAME"));
         };
         let uri = spec.to_string();
@@ -74,6 +88,7 @@ impl ShmStore {
             uri,
             name: name.clone(),
             capacity_slots,
+            size: *size,
             patience: *patience,
             fabric: *fabric,
         })
@@ -100,7 +115,8 @@ impl ShmStore {
         })?;
         self.check_owner(&socket)?;
         // Fits into the socket's buffer at once.
-        send(&socket, &encode_hello(purpose, &self.token), SendFlags::NOSIGNAL)
+        let hello = Hello { purpose, size_bytes: self.size.map_or(0, Size::bytes), token: &self.token };
+        send(&socket, &encode_hello(&hello), SendFlags::NOSIGNAL)
             .map_err(|errno| failed("cannot send", errno))?;
         let (welcome, ring) = receive_welcome(&socket).map_err(|errno| failed("no answer", errno))?;
         match welcome {
@@ -109,7 +125,19 @@ impl ShmStore {
                 "the donor holds no memory of this run: it was restarted, or the run was away for too long",
             )),
             Some(Welcome::Busy) => Err(self.gone("the donor has no room for another lane or export")),
+            Some(Welcome::NoRoom { free, most }) => Err(self.no_room(free, most)),
+            Some(Welcome::Ending) => Err(self.gone("the donor is ending")),
             None => Err(self.gone("the other side is no Spillway donor, or closed the connection")),
+        }
+    }
+
+    fn no_room(&self, free: u32, most: u32) -> StoreError {
+        let size = |slots: u32| Size::from_bytes(u64::from(slots) * PAGE_SIZE as u64);
+        let asked = self.size.map_or(String::new(), |asked| format!(", and {asked} were asked for"));
+        StoreError::Unusable {
+            store: self.uri.clone(),
+            reason: format!("{} of the {} that it gives are left to promise{asked}", size(free), size(most)),
+            remedy: "ask for no more with ?size=SIZE, or wait until another run ends".to_owned(),
         }
     }
 

@@ -1,15 +1,22 @@
 //! How a lane and its donor meet: two messages over an abstract Unix socket, the second with the ring's
-//! memory file. Afterwards the socket carries nothing; each side sees by its end that the other is gone.
+//! memory file. Afterwards the socket carries nothing but the goodbye of a run; each side sees by its end
+//! that the other is gone.
 
 use spillway_nbd::private::{MAX_TOKEN_BYTES, is_valid_token};
 
-const MAGIC: [u8; 8] = *b"SPLRING1";
+const MAGIC: [u8; 8] = *b"SPLRING2";
+
+/// Most bytes of a run's token here.
+const TOKEN_BYTES: usize = MAX_TOKEN_BYTES - 8;
 
 /// Length of the client's message.
-pub const HELLO_BYTES: usize = 8 + 2 + MAX_TOKEN_BYTES;
+pub const HELLO_BYTES: usize = 8 + 2 + 8 + TOKEN_BYTES;
 
 /// Length of the donor's answer.
-pub const WELCOME_BYTES: usize = 8 + 4 + 4;
+pub const WELCOME_BYTES: usize = 8 + 4 + 4 + 4;
+
+/// What the connection that began a run says when the run has ended: its memory is given back at once.
+pub const GOODBYE: u8 = b'E';
 
 /// Name of the abstract Unix socket of the donor `spillway donor --shm NAME`.
 #[must_use]
@@ -39,29 +46,42 @@ pub enum Purpose {
     Link,
 }
 
+/// The client's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// What it comes for.
+    pub purpose: Purpose,
+    /// How much a run that begins may need, in bytes; 0 where it takes what there is.
+    pub size_bytes: u64,
+    /// By which the donor knows the run.
+    pub token: &'a str,
+}
+
 /// The client's message in bytes, as it is sent.
 #[must_use]
-pub fn encode_hello(purpose: Purpose, token: &str) -> [u8; HELLO_BYTES] {
+pub fn encode_hello(hello: &Hello<'_>) -> [u8; HELLO_BYTES] {
     let mut out = [0; HELLO_BYTES];
     out[..8].copy_from_slice(&MAGIC);
-    out[8] = purpose as u8;
-    let token = &token.as_bytes()[..token.len().min(MAX_TOKEN_BYTES)];
+    out[8] = hello.purpose as u8;
+    let token = &hello.token.as_bytes()[..hello.token.len().min(TOKEN_BYTES)];
     out[9] = token.len() as u8;
-    out[10..10 + token.len()].copy_from_slice(token);
+    out[10..18].copy_from_slice(&hello.size_bytes.to_le_bytes());
+    out[18..18 + token.len()].copy_from_slice(token);
     out
 }
 
 /// Reads the client's message; `None` where it is not one.
 #[must_use]
-pub fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Option<(Purpose, &str)> {
+pub fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Option<Hello<'_>> {
     let purpose = match bytes[8] {
         0 => Purpose::Run,
         1 => Purpose::Lane,
         2 => Purpose::Link,
         _ => return None,
     };
-    let token = std::str::from_utf8(bytes.get(10..10 + usize::from(bytes[9]))?).ok()?;
-    (bytes[..8] == MAGIC && is_valid_token(token)).then_some((purpose, token))
+    let size_bytes = u64::from_le_bytes(*bytes[10..].first_chunk()?);
+    let token = std::str::from_utf8(bytes.get(18..18 + usize::from(bytes[9]))?).ok()?;
+    (bytes[..8] == MAGIC && is_valid_token(token)).then_some(Hello { purpose, size_bytes, token })
 }
 
 /// The donor's answer to a hello.
@@ -73,20 +93,32 @@ pub enum Welcome {
     Lost,
     /// The donor has no room for another export or lane.
     Busy,
+    /// The memory that was asked for is not left; in slots, what is, and the most that there could be.
+    NoRoom {
+        /// Left to promise now.
+        free: u32,
+        /// What a run could have of this donor at best.
+        most: u32,
+    },
+    /// The donor is about to end.
+    Ending,
 }
 
 /// The donor's message in bytes, as it is sent.
 #[must_use]
 pub fn encode_welcome(welcome: Welcome) -> [u8; WELCOME_BYTES] {
-    let (status, slots) = match welcome {
-        Welcome::Slots(slots) => (0u32, slots),
-        Welcome::Lost => (1, 0),
-        Welcome::Busy => (2, 0),
+    let (status, slots, most) = match welcome {
+        Welcome::Slots(slots) => (0u32, slots, 0),
+        Welcome::Lost => (1, 0, 0),
+        Welcome::Busy => (2, 0, 0),
+        Welcome::NoRoom { free, most } => (3, free, most),
+        Welcome::Ending => (4, 0, 0),
     };
     let mut out = [0; WELCOME_BYTES];
     out[..8].copy_from_slice(&MAGIC);
     out[8..12].copy_from_slice(&status.to_le_bytes());
-    out[12..].copy_from_slice(&slots.to_le_bytes());
+    out[12..16].copy_from_slice(&slots.to_le_bytes());
+    out[16..].copy_from_slice(&most.to_le_bytes());
     out
 }
 
@@ -98,6 +130,8 @@ pub fn decode_welcome(bytes: &[u8; WELCOME_BYTES]) -> Option<Welcome> {
         0 => Some(Welcome::Slots(word(12)?)),
         1 => Some(Welcome::Lost),
         2 => Some(Welcome::Busy),
+        3 => Some(Welcome::NoRoom { free: word(12)?, most: word(16)? }),
+        4 => Some(Welcome::Ending),
         _ => None,
     }
 }
@@ -109,12 +143,14 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        for purpose in [Purpose::Run, Purpose::Lane] {
-            for token in ["a", &"x".repeat(MAX_TOKEN_BYTES)] {
-                assert_eq!(decode_hello(&encode_hello(purpose, token)), Some((purpose, token)));
+        for purpose in [Purpose::Run, Purpose::Lane, Purpose::Link] {
+            for (token, size_bytes) in [("a", 0), (&*"x".repeat(TOKEN_BYTES), u64::MAX)] {
+                let hello = Hello { purpose, size_bytes, token };
+                assert_eq!(decode_hello(&encode_hello(&hello)), Some(hello));
             }
         }
-        for welcome in [Welcome::Slots(u32::MAX), Welcome::Lost, Welcome::Busy] {
+        let no_room = Welcome::NoRoom { free: 1, most: u32::MAX };
+        for welcome in [Welcome::Slots(u32::MAX), Welcome::Lost, Welcome::Busy, no_room, Welcome::Ending] {
             assert_eq!(decode_welcome(&encode_welcome(welcome)), Some(welcome));
         }
         assert_eq!(decode_hello(&[0; HELLO_BYTES]), None);

@@ -12,4 +12,4 @@ pub mod doorbell;
 pub mod hello;
 pub mod ring;
 
-pub use client::{open, prepare};
+pub use client::{end, open, prepare};

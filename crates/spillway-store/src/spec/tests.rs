@@ -22,23 +22,34 @@ fn every_scheme_is_understood() {
                 host: "::1".into(),
                 port: 7000,
                 export: "a/b c".into(),
+                size: None,
                 patience: Patience { timeout: Duration::from_millis(1500), ..patience },
             },
         ),
         (
-            "nbd://donor",
-            StoreSpec::Nbd { host: "donor".into(), port: 10809, export: String::new(), patience },
+            "nbd://donor?size=1G",
+            StoreSpec::Nbd {
+                host: "donor".into(),
+                port: 10809,
+                export: String::new(),
+                size: Some(gib),
+                patience,
+            },
         ),
         (
             "nbd+unix:///x?socket=/run/a%20b&reconnect=0",
             StoreSpec::NbdUnix {
                 socket: "/run/a b".into(),
                 export: "x".into(),
+                size: None,
                 patience: Patience { reconnect: Duration::ZERO, ..patience },
             },
         ),
-        ("shm:near", StoreSpec::Shm { name: "near".into(), patience, fabric: None }),
-        ("shm:near?fabric=fdr", StoreSpec::Shm { name: "near".into(), patience, fabric: Some(Fabric::Fdr) }),
+        ("shm:near", StoreSpec::Shm { name: "near".into(), size: None, patience, fabric: None }),
+        (
+            "shm:near?fabric=fdr&size=1G",
+            StoreSpec::Shm { name: "near".into(), size: Some(gib), patience, fabric: Some(Fabric::Fdr) },
+        ),
     ] {
         assert_eq!(parse(uri), Ok(spec), "{uri}");
     }
@@ -114,18 +125,14 @@ fn specs() -> impl Strategy<Value = StoreSpec> {
         prop::option::of(sizes()).prop_map(|size| StoreSpec::Compressed { size }),
         (prop::option::of(sizes()), fabrics()).prop_map(|(size, fabric)| StoreSpec::Ram { size, fabric }),
         (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
-        (host, 1..=u16::MAX, "\\PC{0,20}", patiences())
-            .prop_map(|(host, port, export, patience)| StoreSpec::Nbd { host, port, export, patience }),
-        (paths(), "\\PC{0,20}", patiences()).prop_map(|(socket, export, patience)| StoreSpec::NbdUnix {
-            socket,
-            export,
-            patience
-        }),
-        ("[^/\\x00]{1,20}", patiences(), fabrics()).prop_map(|(name, patience, fabric)| StoreSpec::Shm {
-            name,
-            patience,
-            fabric
-        }),
+        (host, 1..=u16::MAX, "\\PC{0,20}", prop::option::of(sizes()), patiences()).prop_map(
+            |(host, port, export, size, patience)| StoreSpec::Nbd { host, port, export, size, patience }
+        ),
+        (paths(), "\\PC{0,20}", prop::option::of(sizes()), patiences()).prop_map(
+            |(socket, export, size, patience)| StoreSpec::NbdUnix { socket, export, size, patience }
+        ),
+        ("[^/\\x00]{1,20}", prop::option::of(sizes()), patiences(), fabrics())
+            .prop_map(|(name, size, patience, fabric)| StoreSpec::Shm { name, size, patience, fabric }),
     ]
 }
 

@@ -213,7 +213,7 @@ fn control_group() -> Check {
 }
 
 /// Version of the memory control group, and this process's path in it, from `/proc/self/cgroup`.
-fn memory_group(membership: &str) -> Option<(u32, &str)> {
+pub(super) fn memory_group(membership: &str) -> Option<(u32, &str)> {
     let entries = || membership.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let first = entries().find(|(names, _)| names.split(',').any(|name| name == "memory"));
     let unified = || entries().find(|(names, _)| names.is_empty());

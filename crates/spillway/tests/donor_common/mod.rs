@@ -16,6 +16,7 @@ pub struct Donor {
     pub ready: String,
     pub socket: PathBuf,
     pub shm: String,
+    log: PathBuf,
     _directory: tempfile::TempDir,
 }
 
@@ -36,12 +37,15 @@ impl Donor {
         let places = ["--memory", memory, "--unix", socket.to_str().unwrap(), "--shm", &shm];
         let listen = if arguments.contains(&"--listen") { &[][..] } else { &["--listen", "127.0.0.1:0"] };
         let all = [&places[..], listen, arguments].concat();
-        let mut child = command(&all).stdout(Stdio::piped()).spawn().unwrap();
+        let log = directory.path().join("log");
+        let stderr = std::fs::File::create(&log).unwrap();
+        let mut child = command(&all).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
-        assert!(ready.contains("listening"), "no ready line but '{ready}'");
-        Self { child, stdout, ready, socket, shm, _directory: directory }
+        let said = || std::fs::read_to_string(&log).unwrap();
+        assert!(ready.contains("listening"), "no ready line but '{ready}{}'", said());
+        Self { child, stdout, ready, socket, shm, log, _directory: directory }
     }
 
     /// `127.0.0.1:PORT`, from the ready line.
@@ -60,6 +64,15 @@ impl Donor {
 
     pub fn shm_uri(&self) -> String {
         format!("shm:{}", self.shm)
+    }
+
+    /// What it has written to stderr.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -1,0 +1,82 @@
+//! How the memory of others is kept safe on this machine: that it is there, that it is not swapped, and that
+//! the kernel does not end the donor for it.
+
+use std::fs;
+
+use rustix::io::Errno;
+use spillway_core::size::Size;
+use spillway_sys::machine::group_room;
+
+use crate::error::DonorError;
+use crate::frames::FramePool;
+
+/// What the kernel is asked to think of this process when it looks for one to end: far less likely than
+/// others of its size, and still before none at all.
+const OOM_SCORE_ADJ: i32 = -500;
+const OOM_FILE: &str = "/proc/self/oom_score_adj";
+
+/// Checks that this machine, and the control group of this process, have so much memory.
+pub fn check_available(memory: Size) -> Result<(), DonorError> {
+    if let Some(available) = available_memory().filter(|available| *available < memory) {
+        return Err(DonorError::Unavailable { memory, available });
+    }
+    let needed_bytes = memory.bytes().saturating_add(overhead_bytes(memory));
+    match group_room().filter(|group| group.room_bytes < needed_bytes) {
+        Some(group) => Err(DonorError::Group {
+            memory,
+            room: Size::from_bytes(group.room_bytes.saturating_sub(overhead_bytes(memory))),
+            limit: Size::from_bytes(group.limit_bytes),
+            file: group.limit_file,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// What a donor takes beside the pages that it lends: which frame holds which page, and its own code and
+/// threads. Not the buffers of connections that are at work.
+fn overhead_bytes(memory: Size) -> u64 {
+    memory.bytes() / 128 + (4 << 20)
+}
+
+/// Memory that the machine can spare now; `None` where the kernel does not say.
+fn available_memory() -> Option<Size> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(Size::from_bytes(kib.saturating_mul(1024)))
+}
+
+/// Keeps pages from being swapped, where this process may; whether it did, and a sentence that says so.
+pub fn lock_memory(pool: &FramePool) -> (bool, String) {
+    match pool.lock_memory() {
+        Ok(()) => (true, "its memory is locked: pages that it holds are never swapped".to_owned()),
+        Err(errno) => {
+            let remedy = match errno {
+                Errno::PERM | Errno::NOMEM | Errno::AGAIN => "raise 'ulimit -l', or give it CAP_IPC_LOCK",
+                _ => "use Linux 5.18 or later",
+            };
+            let text = format!(
+                "its memory is not locked ({errno}): where this machine swaps, pages that it holds may be \
+                 swapped too, and come back slowly; {remedy}"
+            );
+            (false, text)
+        }
+    }
+}
+
+/// Asks the kernel to end others first when memory runs out; a sentence that says what came of it.
+pub fn ask_to_be_spared() -> String {
+    let now = fs::read_to_string(OOM_FILE).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if now.is_some_and(|now| now <= OOM_SCORE_ADJ) {
+        return "when memory runs out, the kernel ends other processes first".to_owned();
+    }
+    match fs::write(OOM_FILE, OOM_SCORE_ADJ.to_string()) {
+        Ok(()) => format!(
+            "when memory runs out, the kernel ends other processes first (oom_score_adj {OOM_SCORE_ADJ})"
+        ),
+        Err(error) => format!(
+            "when memory runs out, the kernel may end this donor, and what it holds is lost \
+             (oom_score_adj: {error}); give it CAP_SYS_RESOURCE, or OOMScoreAdjust= in its unit"
+        ),
+    }
+}
