@@ -411,7 +411,7 @@ mod tests {
     use crate::access::Access;
     use crate::trace::TraceWriter;
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use parquet::record::RowAccessor;
+    use parquet::record::{Field, Row, RowAccessor};
 
     fn grid() -> Grid {
         Grid {
@@ -460,10 +460,18 @@ mod tests {
         let traces = vec![trace("a.trace", 600), trace("b.trace", 900)];
         let grid = Grid { workloads: Vec::new(), traces: traces.clone(), ..grid() };
         sweep(&grid, folder.path(), 2, &|_, _| {}).unwrap();
-        let runs = crate::report::table::read(&folder.path().join(TABLE)).unwrap();
+        let reader = SerializedFileReader::new(File::open(folder.path().join(TABLE)).unwrap()).unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
         let pages = |name: &str| {
-            let of = runs.iter().filter(|run| run.workload == name);
-            of.map(|run| run.number("working_set_pages").unwrap()).collect::<Vec<_>>()
+            let of = rows.iter().filter(|row| row.get_string(0).unwrap() == name);
+            let column = |row: &Row| {
+                let found = row.get_column_iter().find(|(column, _)| *column == "working_set_pages");
+                match found.unwrap().1 {
+                    Field::Double(pages) => *pages,
+                    other => panic!("{other}"),
+                }
+            };
+            of.map(column).collect::<Vec<_>>()
         };
         assert_eq!([pages(&traces[0]), pages(&traces[1])], [vec![600.0; 4], vec![900.0; 4]]);
         let missing = Grid { traces: vec!["/nowhere.trace".into()], ..grid };

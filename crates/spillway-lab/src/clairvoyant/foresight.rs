@@ -7,13 +7,18 @@ use spillway_policy::machine::PageIndex;
 use spillway_policy::registry;
 
 use super::problem::{Life, Problem, Use};
-use super::{CLAIRVOYANT, EPOCHS};
 use crate::run::{self, NO_PROGRAM, Report, RunError, RunSpec};
 use crate::simulator::heat::Happening;
 use crate::simulator::link::{Link, PS_PER_NS};
 use crate::simulator::node::Costs;
 use crate::simulator::platform::{DaemonCore, Platform};
 use crate::simulator::{Simulation, Tenant};
+
+/// The name that asks for a bound in place of a policy's.
+pub const CLAIRVOYANT: &str = "clairvoyant";
+
+/// Epochs that a run is divided into.
+pub const EPOCHS: u32 = 256;
 
 /// The policy under which it is looked at.
 const ALL_LOCAL: &str = "all-local";

@@ -21,14 +21,8 @@ pub mod schedule;
 use serde::Serialize;
 
 use crate::run::{Report, RunError, RunSpec};
-pub use foresight::{Foresight, foresee};
+pub use foresight::{CLAIRVOYANT, EPOCHS, Foresight, foresee};
 use prices::bound;
-
-/// The name that asks for it in place of a policy's.
-pub const CLAIRVOYANT: &str = "clairvoyant";
-
-/// Epochs that a run is divided into.
-pub const EPOCHS: u32 = 256;
 
 /// What no choice of residency can beat, and a choice that comes near to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
