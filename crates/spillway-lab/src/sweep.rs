@@ -411,7 +411,7 @@ mod tests {
     use crate::access::Access;
     use crate::trace::TraceWriter;
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use parquet::record::{Field, Row, RowAccessor};
+    use parquet::record::{Field, RowAccessor};
 
     fn grid() -> Grid {
         Grid {
@@ -464,7 +464,7 @@ mod tests {
         let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
         let pages = |name: &str| {
             let of = rows.iter().filter(|row| row.get_string(0).unwrap() == name);
-            let column = |row: &Row| {
+            let column = |row: &parquet::record::Row| {
                 let found = row.get_column_iter().find(|(column, _)| *column == "working_set_pages");
                 match found.unwrap().1 {
                     Field::Double(pages) => *pages,
