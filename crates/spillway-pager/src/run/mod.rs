@@ -1,6 +1,7 @@
 //! One run: what its processes share, and the supervisor beside them.
 //!
-//! - [`state`]: the memory file of atomics that all processes map;
+//! - [`state`]: the memory file of atomics that all processes map, with each process's [`process_entry`], and what is
+//!   counted: [`counter`], [`store_counts`];
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
@@ -11,12 +12,15 @@
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
 //! nobody, and the supervisor can give back whatever the dead process held.
 
+pub mod counter;
 pub mod known_sites;
+pub mod process_entry;
 pub mod program;
 pub mod rendezvous;
 pub mod report;
 pub mod settings;
 pub mod state;
+pub mod store_counts;
 pub mod supervisor;
 pub mod tape_log;
 pub mod told_uses;

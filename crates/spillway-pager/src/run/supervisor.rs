@@ -12,12 +12,13 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
 use rustix::process::{PidfdFlags, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
-use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
+use spillway_store::{Lane, SharedParts, Store, StoreError, StoreSpec};
 use thiserror::Error;
 
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
+use crate::run::store_counts::MAX_STORES;
 use crate::run::told_uses::Teller;
 use crate::run::trace_ring::TraceRing;
 
@@ -30,6 +31,9 @@ pub enum SupervisorError {
     /// It would hold two pages in one place, or count one room twice.
     #[error("--store {0} is given twice; name each store once, with all of its size")]
     Twice(String),
+    /// More than are counted apart.
+    #[error("{0} stores are more than a run can have; name at most {MAX_STORES}")]
+    TooMany(usize),
     /// A store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -77,6 +81,16 @@ impl BusyPagers {
     pub fn is_busy(&self) -> bool {
         self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
     }
+}
+
+/// A view of a run for another thread: what is counted, and the stores as the supervisor has them open.
+pub struct RunView {
+    /// What the processes share.
+    pub run: RunState,
+    /// The settings, with the capacities that the stores have offered.
+    pub settings: Settings,
+    /// The stores in the order of the settings; none where the supervisor could not open it.
+    pub stores: Vec<Option<Arc<dyn Store>>>,
 }
 
 /// Who writes down what the processes' pagers do.
@@ -128,6 +142,7 @@ pub struct Supervisor {
     dying: Vec<(Instant, OwnedFd)>,
     /// Entries claimed for children whose parent is gone, and since when that is known.
     orphans: Vec<(usize, Instant)>,
+    stores: Vec<Option<Arc<dyn Store>>>,
     lanes: Vec<Option<Box<dyn Lane>>>,
     recorder: Option<Box<dyn Recorder>>,
     tapes: Option<Box<dyn TapeKeeper>>,
@@ -141,6 +156,9 @@ impl Supervisor {
     /// What is wrong with a store, or what the kernel refused: see [`SupervisorError`].
     pub fn new(mut settings: Settings, token: String) -> Result<Self, SupervisorError> {
         let kernel = |what| move |error| SupervisorError::Kernel(what, error);
+        if settings.stores.len() > MAX_STORES {
+            return Err(SupervisorError::TooMany(settings.stores.len()));
+        }
         let mut store_fds = Vec::new();
         let mut specs = Vec::new();
         settings.store_slots.clear();
@@ -158,16 +176,16 @@ impl Supervisor {
         let limit_pages = settings.local_bytes.bytes() / PAGE_SIZE as u64;
         let (run_fd, run) =
             RunState::create(limit_pages, slots).map_err(kernel("give memory for the run's state"))?;
-        let lanes = specs
+        let stores: Vec<_> = specs
             .iter()
             .zip(&store_fds)
             .zip(&settings.store_slots)
             .map(|((spec, fd), &capacity_slots)| {
                 let fd = fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
-                let store = spec.open(SharedParts { capacity_slots, fd }, &token).ok()?;
-                store.open_lane().ok()
+                spec.open(SharedParts { capacity_slots, fd }, &token).ok()
             })
             .collect();
+        let lanes = stores.iter().map(|store| store.as_ref()?.open_lane().ok()).collect();
         let name = rendezvous::name(&token);
         let listener =
             socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -189,6 +207,7 @@ impl Supervisor {
             known: Vec::new(),
             dying: Vec::new(),
             orphans: Vec::new(),
+            stores,
             lanes,
             recorder: None,
             tapes: None,
@@ -230,6 +249,16 @@ impl Supervisor {
         let run = RunState::map(&self.run_fd);
         let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
         Ok(BusyPagers(Arc::new(run)))
+    }
+
+    /// A view of the run for a thread that tells others of it.
+    ///
+    /// # Errors
+    /// The kernel does not map the run's state a second time.
+    pub fn view(&self) -> Result<RunView, SupervisorError> {
+        let run = RunState::map(&self.run_fd);
+        let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
+        Ok(RunView { run, settings: self.settings.clone(), stores: self.stores.clone() })
     }
 
     /// The settings, with the capacities that the stores have offered.
