@@ -381,6 +381,31 @@ mod tests {
     }
 
     #[test]
+    fn a_process_counts_for_itself_too_and_the_next_one_begins_anew() {
+        let (_fd, state) = RunState::create(1000, 2000).unwrap();
+        let (one, other) = (state.claim_process(11).unwrap(), state.claim_process(12).unwrap());
+        state.count_of(one, Counter::FaultsFetch, 2);
+        state.count_of(other, Counter::FaultsFetch, 3);
+        state.count_of(one, Counter::BytesIn, 7);
+        state.note_fault(one, 5_000);
+        state.note_fault(other, 900_000);
+        state.process(one).native_pages().store(4, Ordering::Relaxed);
+        assert_eq!(state.counter(Counter::FaultsFetch).load(Ordering::Relaxed), 5);
+        assert_eq!(state.process(one).counted(Counter::FaultsFetch), 2);
+        assert_eq!(state.process(one).counted(Counter::BytesIn), 0, "of the run alone");
+        assert_eq!(state.fault_latency_of(one).counts().map(|(_, count)| count).collect::<Vec<_>>(), [1]);
+        assert_eq!(state.fault_latency_of(one).quantile_ns(1.0), 5_000);
+        assert_eq!((state.fault_latency().counts().count(), state.fault_ns()), (2, 905_000));
+        state.reap(one, |_| {});
+        assert_eq!(state.claim_process(13), Some(one));
+        let process = state.process(one);
+        let words = [process.counted(Counter::FaultsFetch), process.fault_ns().load(Ordering::Relaxed)];
+        assert_eq!((words, process.native_pages().load(Ordering::Relaxed)), ([0, 0], 0));
+        assert_eq!((state.fault_latency_of(one).counts().count(), state.fault_ns()), (0, 905_000));
+        assert_eq!(state.process(other).counted(Counter::FaultsFetch), 3);
+    }
+
+    #[test]
     fn a_child_that_has_come_and_gone_leaves_the_next_one_alone() {
         let (_fd, state) = RunState::create(1000, 2000).unwrap();
         let parent = state.claim_process(11).unwrap();
