@@ -51,7 +51,8 @@ pub fn seconds(seconds: f64) -> String {
         0..60 => format!("{whole}s"),
         60..3600 => format!("{}m{:02}", whole / 60, whole % 60),
         3600..86_400 => format!("{}h{:02}", whole / 3600, whole / 60 % 60),
-        _ => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+        86_400..8_640_000 => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+        _ => format!("{}d", whole / 86_400),
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
         for us in [0.0, 9.94, 9.96, 999.4, 999.6, 9_951.0, 999_499.0, 1e6, 99e6] {
             assert!(micros(us).len() <= 5, "{us}: {}", micros(us));
         }
-        for s in [0.0, 59.9, 60.0, 3599.0, 3600.0, 86_399.0, 86_400.0, 8e6] {
+        for s in [0.0, 59.9, 60.0, 3599.0, 3600.0, 86_399.0, 86_400.0, 8e6, 1e9] {
             assert!(seconds(s).len() <= 6, "{s}: {}", seconds(s));
         }
         assert_eq!((percent(0.001), percent(1.5)), ("0.1%".to_owned(), "150%".to_owned()));

@@ -262,7 +262,7 @@ fn buckets(latency: &Latency) -> Vec<(f64, u64)> {
         sum
     };
     let bounded: Vec<_> = BOUNDS_NS.iter().map(|&ns| (ns as f64 / 1e9, counts_up_to(ns))).collect();
-    bounded.into_iter().chain([(f64::MAX, counts_up_to(u64::MAX))]).collect()
+    bounded.into_iter().chain([(f64::INFINITY, counts_up_to(u64::MAX))]).collect()
 }
 
 #[cfg(test)]
@@ -353,7 +353,7 @@ pub(crate) mod tests {
         };
         let buckets = buckets(&latency);
         assert_eq!(buckets[..3], [(1e-6, 3), (2e-6, 0), (5e-6, 4)]);
-        assert_eq!(buckets.last(), Some(&(f64::MAX, 8)));
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 8)));
         assert_eq!(BOUNDS_NS[21], 10_000_000_000);
     }
 }
