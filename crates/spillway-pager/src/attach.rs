@@ -97,6 +97,8 @@ const READY: u32 = 1;
 const FAILED: u32 = 2;
 /// The program's thread is asked to change libc's code.
 const PATCHING: u32 = 3;
+/// The program's thread can have its faults served.
+const SERVED: u32 = 4;
 
 const MAX_HANDLERS: usize = 16;
 
@@ -251,6 +253,13 @@ impl Startup {
             return Ok(());
         }
         Err(self.reason.lock().map_or_else(|_| "unknown".to_owned(), |reason| reason.clone()))
+    }
+
+    /// The program's thread can serve its own faults from now on. In inline mode nothing leaves before that
+    /// but what it asks for: a forked child waits for its pager on a stack that may be managed memory, and a
+    /// fault of it there would come again for ever.
+    pub fn note_served(&self) {
+        self.settle(SERVED);
     }
 
     fn wait_while(&self, outcome: u32) {
@@ -521,6 +530,9 @@ fn pager_main(startup: &'static Startup) -> ! {
         Ok(mut worker) => {
             worker.engine.gate.thaw();
             startup.settle(READY);
+            if worker.at.kernel.signalling.is_some() {
+                startup.wait_while(READY);
+            }
             worker.evict_forever()
         }
         Err(error) => {

@@ -17,6 +17,7 @@ use crate::lock_hooks;
 use crate::originals::{ORIGINAL_CLONE, ORIGINAL_FORK};
 use crate::process::{STARTUP, call, complain, set_errno, stop};
 use crate::reach::{BadAddress, Reader};
+use crate::thread_hooks;
 
 /// Does what belongs to a fork with signals blocked: a handler that touches far memory would wait for the
 /// fork's end. In inline mode two cannot be blocked, since libc's own fork raises them; those that somebody
@@ -258,6 +259,7 @@ fn attach_child(child: usize) {
     if !presence::enter_child() {
         leave();
     }
+    startup.note_served();
 }
 
 struct CloneStart {
@@ -305,6 +307,9 @@ pub unsafe extern "C" fn clone(
     // SAFETY: the moved beginning of `clone`, which has this signature.
     let original: Clone = unsafe { std::mem::transmute(original) };
     if flags & libc::CLONE_VM != 0 {
+        if flags & libc::CLONE_CHILD_CLEARTID != 0 && presence::pager().is_none() {
+            thread_hooks::keep_thread_number(child_tid);
+        }
         // SAFETY: the program's own call.
         return unsafe { original(function, stack, flags, argument, parent_tid, tls, child_tid) };
     }

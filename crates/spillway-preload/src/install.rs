@@ -8,8 +8,12 @@ use spillway_sys::code_patch::{self, JUMP_BYTES};
 use spillway_sys::maps;
 use thiserror::Error;
 
-use crate::originals::{CURRENT_BREAK, HEAP_START, ORIGINAL_CLONE, ORIGINAL_FORK};
-use crate::{exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry};
+use crate::originals::{
+    CURRENT_BREAK, HEAP_START, ORIGINAL_CLONE, ORIGINAL_FORK, ORIGINAL_MUTEX_INIT, ORIGINAL_PTHREAD_CREATE,
+};
+use crate::{
+    exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry, thread_hooks,
+};
 
 /// Why the hooks cannot be put in.
 #[derive(Debug, Error)]
@@ -42,11 +46,17 @@ pub fn install() -> Result<(), InstallError> {
     CURRENT_BREAK.get_or_init(|| find(c"__curbrk").unwrap_or(0));
     let heap_start = maps::heap_start().map_err(InstallError::NoHeapStart)?;
     HEAP_START.get_or_init(|| heap_start);
-    let fork = move_beginning(c"_Fork")?;
-    ORIGINAL_FORK.get_or_init(|| fork);
-    let clone = move_beginning(c"clone")?;
-    ORIGINAL_CLONE.get_or_init(|| clone);
-    let hooks: [(&CStr, usize); 19] = [
+    let moved = [
+        (c"_Fork", &ORIGINAL_FORK),
+        (c"clone", &ORIGINAL_CLONE),
+        (c"pthread_create", &ORIGINAL_PTHREAD_CREATE),
+        (c"pthread_mutex_init", &ORIGINAL_MUTEX_INIT),
+    ];
+    for (name, original) in moved {
+        let beginning = move_beginning(name)?;
+        original.get_or_init(|| beginning);
+    }
+    let hooks: [(&CStr, usize); 21] = [
         (c"mmap", memory_hooks::mmap as *const () as usize),
         (c"munmap", memory_hooks::munmap as *const () as usize),
         (c"mremap", memory_hooks::mremap as *const () as usize),
@@ -63,6 +73,8 @@ pub fn install() -> Result<(), InstallError> {
         (c"process_vm_writev", number_hooks::process_vm_writev as *const () as usize),
         (c"_Fork", fork_hooks::fork as *const () as usize),
         (c"clone", fork_hooks::clone as *const () as usize),
+        (c"pthread_create", thread_hooks::pthread_create as *const () as usize),
+        (c"pthread_mutex_init", thread_hooks::pthread_mutex_init as *const () as usize),
         (c"execve", exec_hooks::execve as *const () as usize),
         (c"execveat", exec_hooks::execveat as *const () as usize),
         (c"fexecve", exec_hooks::fexecve as *const () as usize),

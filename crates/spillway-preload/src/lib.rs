@@ -35,6 +35,7 @@ mod program_memory;
 mod reach;
 mod remote;
 mod syscall_entry;
+mod thread_hooks;
 mod vectors;
 
 use spillway_pager::attach::Startup;
@@ -62,6 +63,7 @@ extern "C" fn start() {
         startup.attach(&inline::sites::patch)?;
         install::install().map_err(|error| error.to_string())?;
         inline::enter();
+        startup.note_served();
         adopt::adopt_existing();
         Ok(())
     });

@@ -14,7 +14,7 @@ use crate::inline::presence::is_single_threaded;
 use crate::originals::{CURRENT_BREAK, HEAP_START};
 use crate::process::{STARTUP, call, failed, set_errno, stop, to_libc, up};
 use crate::reach::Reader;
-use crate::{fork_hooks, lock_hooks, process_hooks, remote};
+use crate::{fork_hooks, lock_hooks, process_hooks, remote, thread_hooks};
 
 const SYS_MSEAL: c_long = 462;
 /// More vectors are refused (`UIO_MAXIOV`).
@@ -404,6 +404,10 @@ pub fn pass_on(number: usize, arguments: [usize; 6]) -> isize {
             fork_hooks::by_system_call(number, arguments)
         }
         libc::SYS_mincore => tell_residency(arguments, kernel(number, arguments)),
+        libc::SYS_set_tid_address | libc::SYS_set_robust_list => {
+            thread_hooks::keep_thread_words(number, arguments);
+            kernel(number, arguments)
+        }
         libc::SYS_process_vm_readv | libc::SYS_process_vm_writev => {
             remote::transfer(number, arguments, &mut kernel)
         }

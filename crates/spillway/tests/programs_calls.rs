@@ -88,6 +88,26 @@ fn processes_are_made_with_every_flag() {
     assert_was_far(&answers_are_the_same("raw_clone", &["6"]));
 }
 
+/// Where pthread_join(3) waits the kernel writes as the thread ends, when it has no fault served any more.
+#[test]
+fn threads_on_stacks_of_the_programs_own_end() {
+    for (mode, inline_left) in [("thread", 0), ("inline", 0)] {
+        let launch = Launch::local_mib(8);
+        let mut command = launch.command(c_program("own_stacks"));
+        let finished = launch.run(command.args(["24", "4"]).env("SPILLWAY_FAULT_MODE", mode));
+        assert_eq!((finished.success().as_str(), finished.complaint().as_str()), ("whole\n", ""), "{mode}");
+        let stats = launch.stats();
+        assert_eq!(stats.count("inline_left"), inline_left, "{mode}");
+        let kept_bytes = 2 * 4 * 4096;
+        assert!(stats.count("unmanaged_bytes") >= kept_bytes, "{mode}: {}", stats.0);
+    }
+}
+
+#[test]
+fn a_robust_mutex_is_released_by_its_owners_death() {
+    assert_was_far(&answers_are_the_same("robust", &["6"]));
+}
+
 #[test]
 fn programs_that_cannot_be_executed_are_refused_as_by_the_kernel() {
     assert_was_far(&answers_are_the_same("exec_errors", &["6", "DIRECTORY"]));
