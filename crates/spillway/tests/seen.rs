@@ -211,14 +211,10 @@ fn another_user_sees_nothing_of_a_run_and_root_sees_all() {
     let pid = watched.running.pid().as_raw_nonzero().to_string();
     let runtime = support::launch::open_directory();
     chown(runtime.path(), Some(65_534), None).unwrap();
-    let as_nobody = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
-        command.args(arguments).env("XDG_RUNTIME_DIR", runtime.path()).uid(65_534);
-        command.stdin(Stdio::null());
-        command
-    };
-    // The command of the build's may lie where others cannot go.
-    let Ok(other) = as_nobody(&["status", &pid]).output() else { return end(watched) };
+    let installed = support::launch::Installation::new();
+    let mut as_nobody = Command::new(installed.command());
+    as_nobody.args(["status", &pid]).env("XDG_RUNTIME_DIR", runtime.path()).uid(65_534).stdin(Stdio::null());
+    let other = as_nobody.output().unwrap();
     assert_eq!(other.status.code(), Some(1), "{}", text(&other.stdout));
     end(watched);
 }
