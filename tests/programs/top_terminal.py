@@ -67,10 +67,18 @@ for columns, lines in [(80, 24), (40, 12)]:
     terminal.expect("faults")
     terminal.type("q")
     terminal.expect("LOCAL")
-    terminal.type("s")
-    terminal.expect("FLT/s")
+    terminal.type("sss")
+    if columns == 80:
+        terminal.expect("P99")
     terminal.type("q")
     terminal.end(0)
+
+terminal = Terminal(80, 24)
+terminal.expect("LOCAL")
+os.close(terminal.fd)  # the window is closed
+os.close(terminal.other)
+_, ended = os.waitpid(terminal.pid, 0)
+assert ended in (0, signal.SIGHUP), ended
 
 terminal = Terminal(80, 24)
 terminal.expect("LOCAL")

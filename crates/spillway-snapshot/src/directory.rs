@@ -112,13 +112,13 @@ impl Directory {
         found
     }
 
-    /// Whose it is.
+    /// The user whose it is, by number.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Where it lies.
+    /// Where the directory lies.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

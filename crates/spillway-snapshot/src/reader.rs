@@ -19,7 +19,7 @@ use crate::state_socket::{try_connect, uid_of_peer};
 const PATIENCE: Duration = Duration::from_millis(700);
 /// No answer is longer.
 const MOST_ANSWER_BYTES: usize = 8 << 20;
-/// Threads that ask.
+/// Threads that ask beside each other.
 const ASKED_AT_ONCE: usize = 64;
 /// So long until it is tried again to connect to one that many ask.
 const RETRY: Duration = Duration::from_millis(5);
@@ -52,9 +52,9 @@ pub enum ReadError {
 pub struct Seen {
     /// The name of its socket, with its directory.
     pub socket: String,
-    /// Whose it is.
+    /// The user whose it is, by number.
     pub uid: u32,
-    /// What it says.
+    /// What it says of itself.
     pub answer: Result<Snapshot, ReadError>,
 }
 

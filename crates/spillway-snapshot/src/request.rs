@@ -13,7 +13,7 @@ pub enum Request {
     Snapshot,
 }
 
-/// What comes back.
+/// What comes back over the socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer<T> {

@@ -38,7 +38,7 @@ impl Default for Bounds {
 /// A socket that readers connect to, which does not block.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
+    /// The socket, which listens already.
     pub socket: OwnedFd,
     /// A Unix socket that answers this user and root only.
     pub is_private: bool,

@@ -77,7 +77,7 @@ impl Faults {
 pub struct Run {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The program's process.
+    /// The program's process, by number.
     pub program_pid: u32,
     /// `thread` or `inline`: who serves faults.
     pub fault_mode: String,
@@ -110,7 +110,7 @@ pub struct Run {
     pub stores: Vec<Store>,
     /// The processes with most memory, local and far, at most [`MOST_PROCESSES`].
     pub processes: Vec<Process>,
-    /// Processes beyond these.
+    /// How many processes there are beyond these.
     pub processes_unlisted: u64,
     /// Processes that ran managed since the start.
     pub processes_started: u64,
@@ -122,7 +122,7 @@ pub const MOST_PROCESSES: usize = 256;
 /// Pages fetched before a fault asked for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prefetch {
-    /// How many.
+    /// How many pages these are.
     pub fetched_ahead_pages: u64,
     /// The share of them that was used, 0 to 1: a lower bound. None where it cannot be known.
     pub accuracy: Option<f64>,
@@ -187,7 +187,7 @@ pub struct Store {
     pub failed_writes: u64,
     /// Pages that it had no room for.
     pub full_refusals: u64,
-    /// How it is.
+    /// How it is at this moment.
     pub health: Health,
 }
 
@@ -206,7 +206,7 @@ pub struct Process {
     pub native_bytes: u64,
     /// Memory that is far.
     pub far_bytes: u64,
-    /// Its faults.
+    /// Its faults since its start.
     pub faults: Faults,
     /// How long they took.
     pub fault_latency: Latency,

@@ -52,7 +52,7 @@ impl StateSocket {
         }
     }
 
-    /// Where it lies.
+    /// Where the socket lies.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(&self.name)

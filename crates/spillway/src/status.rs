@@ -49,7 +49,7 @@ pub fn run(args: &StatusArgs) -> ExitCode {
     })
 }
 
-/// What `--json` prints.
+/// What `--json` prints of all.
 #[derive(Serialize)]
 struct Alive<'a> {
     version: u32,
@@ -129,10 +129,9 @@ fn table(alive: &[&Snapshot], silent: &[Silent<'_>], is_detailed: bool) -> Strin
 }
 
 fn line(cells: [&str; 10]) -> String {
-    let [pid, name, up, processes, local, of, far, faults, p99, lost] = cells;
-    format!(
-        "{pid:>7} {name:<16} {up:>6} {processes:>6} {local:>6} {of:>6} {far:>6} {faults:>6} {p99:>6} {lost:>6}\n"
-    )
+    let [pid, name, numbers @ ..] = cells;
+    let numbers: String = numbers.iter().map(|number| format!(" {number:>6}")).collect();
+    format!("{pid:>7} {name:<16}{numbers}\n")
 }
 
 /// The share of the time that threads waited for faults.
@@ -243,7 +242,8 @@ fn causes(run: &Run) -> String {
     let (faults, evictions) = (run.faults, run.evictions);
     let used = run.prefetch.accuracy.map_or_else(String::new, |share| format!(", {} used", percent(share)));
     format!(
-        "        faults: {} fetched, {} first touch, {} others, {} refused\n        fetched ahead: {} pages{used}\n\
+        "        faults: {} fetched, {} first touch, {} others, {} refused\n\
+         \x20       fetched ahead: {} pages{used}\n\
          \x20       evicted: {} written, {} clean, {} zero; kept in use {}, refused {}\n",
         count(faults.fetch),
         count(faults.first_touch),

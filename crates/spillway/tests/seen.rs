@@ -223,7 +223,8 @@ fn another_user_sees_nothing_of_a_run_and_root_sees_all() {
 fn a_daemon_that_outlives_its_program_is_still_seen() {
     let launch = Launch::local_mib(8);
     let said = launch.work().join("pid");
-    launch.run_with(c_program("families"), &["daemon", "32", said.to_str().unwrap()]).success();
+    let script = format!("{} 32 100 >/dev/null & echo $! >{}", c_program("hold").display(), said.display());
+    launch.run_with(tool("sh", "dash"), &["-c", &script]).success();
     let pid = until(PATIENCE, "the daemon's file", || {
         fs::read_to_string(&said).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw)
     });

@@ -1,7 +1,7 @@
 //! One run: what its processes share, and the supervisor beside them.
 //!
-//! - [`state`]: the memory file of atomics that all processes map, with each process's [`process_entry`], and what is
-//!   counted: [`counter`], [`store_counts`];
+//! - [`state`]: the memory file of atomics that all processes map, with each process's [`process_entry`];
+//! - [`counter`], [`store_counts`]: what is counted there;
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;

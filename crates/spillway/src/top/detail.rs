@@ -13,7 +13,7 @@ use crate::top::list::store_text;
 use crate::top::palette::Palette;
 use crate::top::rates::{Kind, Rates, Row};
 
-/// Draws it.
+/// Draws one in detail.
 pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palette, interval_s: f64) {
     let area = frame.area();
     let facts = facts(row, palette, area.width.into());

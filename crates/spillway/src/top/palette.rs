@@ -40,7 +40,7 @@ impl Palette {
         self.far().add_modifier(Modifier::BOLD)
     }
 
-    /// Headings.
+    /// Headings, in whatever colour.
     pub fn heading(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }

@@ -14,7 +14,7 @@ use crate::status::{lost_share, name_of};
 /// Who a row is about: whose run, its supervisor, and one of its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Key {
-    /// The user.
+    /// The user whose it is.
     pub uid: u32,
     /// The supervisor's or the daemon's process.
     pub supervisor_pid: u32,
@@ -136,7 +136,7 @@ impl Looks {
         self.before = next;
     }
 
-    /// What runs.
+    /// What runs at present.
     pub fn seen(&self) -> &Rows {
         &self.rows
     }

@@ -10,11 +10,11 @@ pub enum Sort {
     /// Local and far memory together.
     #[default]
     Memory,
-    /// Faults a second.
+    /// Faults of every kind a second.
     Faults,
     /// The time lost to paging.
     Lost,
-    /// The slowest faults.
+    /// How long the slowest faults took.
     Slowest,
     /// By number of the process, the least first.
     Pid,

@@ -2,21 +2,22 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::signal as signals;
+use signal_hook::iterator::Signals;
 use spillway_snapshot::reader::{self, Seen};
 use spillway_sys::process;
 
 use crate::top::app::App;
 use crate::top::palette::Palette;
 
-/// A signal or a look is noticed within this time.
+/// A look is noticed within this time.
 const NOTICE: Duration = Duration::from_millis(100);
 
 /// Watches until a key or a signal ends it. The terminal is as it was then.
@@ -24,21 +25,38 @@ const NOTICE: Duration = Duration::from_millis(100);
 /// # Errors
 /// The terminal cannot be had, or is gone.
 pub fn watch(interval: Duration) -> io::Result<ExitCode> {
-    let signal = Arc::new(AtomicUsize::new(0));
-    for ending in [signals::SIGTERM, signals::SIGINT, signals::SIGHUP, signals::SIGQUIT] {
-        signal_hook::flag::register_usize(ending, signal.clone(), ending as usize)?;
-    }
+    end_on_signals()?;
     let (looks, _end) = begin_to_look(interval);
     // On a panic the terminal is restored before the message is printed.
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-    let watched = show(&mut terminal, &looks, &signal, interval);
-    ratatui::restore();
-    watched?;
-    match signal.load(Ordering::Acquire) {
-        0 => {}
-        ending => process::end_by_signal(ending as i32),
+    let watched = show(&mut terminal, &looks, interval);
+    let _ = ratatui::try_restore();
+    watched.map(|()| ExitCode::SUCCESS)
+}
+
+/// Ends by a signal that comes, from a thread of its own: the other one may be waiting for the terminal.
+fn end_on_signals() -> io::Result<()> {
+    let mut received = Signals::new([signals::SIGTERM, signals::SIGINT, signals::SIGHUP, signals::SIGQUIT])?;
+    std::thread::spawn(move || {
+        if let Some(signal) = received.forever().next() {
+            let _ = ratatui::try_restore();
+            process::end_by_signal(signal);
+        }
+    });
+    Ok(())
+}
+
+/// Waits for a key; false where the terminal is gone. Who reads from such a terminal reads nothing for ever.
+fn wait_for_key() -> io::Result<bool> {
+    let stdin = std::io::stdin();
+    let mut polled = [PollFd::new(&stdin, PollFlags::IN)];
+    let notice = Timespec { tv_sec: 0, tv_nsec: NOTICE.subsec_nanos().into() };
+    match poll(&mut polled, Some(&notice)) {
+        Ok(_) | Err(Errno::INTR) => {
+            Ok(!polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+        }
+        Err(error) => Err(error.into()),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Looks from a thread of its own, so that one that does not answer keeps no key waiting. Looking ends when
@@ -56,21 +74,16 @@ fn begin_to_look(interval: Duration) -> (Receiver<Vec<Seen>>, SyncSender<()>) {
     (receiver, end)
 }
 
-fn show(
-    terminal: &mut DefaultTerminal,
-    looks: &Receiver<Vec<Seen>>,
-    signal: &AtomicUsize,
-    interval: Duration,
-) -> io::Result<()> {
+fn show(terminal: &mut DefaultTerminal, looks: &Receiver<Vec<Seen>>, interval: Duration) -> io::Result<()> {
     let mut app = App::new(Palette::of_environment(), interval.as_secs_f64());
     // The first look takes some milliseconds.
     if let Ok(seen) = looks.recv_timeout(NOTICE) {
         app.take(seen);
     }
     terminal.draw(|frame| app.draw(frame))?;
-    while signal.load(Ordering::Acquire) == 0 {
+    while wait_for_key()? {
         let mut has_changed = false;
-        if event::poll(NOTICE)? {
+        while event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) if !app.press(key) => return Ok(()),
                 _ => has_changed = true,

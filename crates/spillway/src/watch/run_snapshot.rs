@@ -23,7 +23,7 @@ const RECENT_NS: u64 = 10_000_000_000;
 pub struct Program {
     /// It and its arguments.
     pub command: Vec<String>,
-    /// Its process.
+    /// Its process, by number.
     pub pid: u32,
     /// When it was started.
     pub began: Instant,

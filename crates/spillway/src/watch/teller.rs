@@ -23,11 +23,11 @@ const FRESH: Duration = Duration::from_millis(50);
 
 /// What is told, and on which sockets.
 pub struct Telling {
-    /// The run.
+    /// The run that it is about.
     pub view: RunView,
-    /// Its program.
+    /// The program of the run.
     pub program: Program,
-    /// Where Prometheus asks.
+    /// Where Prometheus asks, if anywhere.
     pub metrics: Option<Endpoint>,
 }
 
