@@ -12,6 +12,7 @@ import time
 
 PATIENCE_S = 60
 ALTERNATE, MAIN = "\x1b[?1049h", "\x1b[?1049l"
+CURSOR = "\x1b[?25h"
 
 
 class Terminal:
@@ -46,6 +47,7 @@ class Terminal:
     def end(self, status):
         """It has ended so, and the terminal is as it was."""
         self.expect(MAIN)
+        self.expect(CURSOR)
         _, ended = os.waitpid(self.pid, 0)
         assert ended == status, (ended, self.written)
         assert termios.tcgetattr(self.other) == self.before, "the terminal's modes"
@@ -78,7 +80,7 @@ terminal.expect("LOCAL")
 os.close(terminal.fd)  # the window is closed
 os.close(terminal.other)
 _, ended = os.waitpid(terminal.pid, 0)
-assert ended in (0, signal.SIGHUP), ended
+assert ended in (0, 1 << 8, signal.SIGHUP), ended
 
 terminal = Terminal(80, 24)
 terminal.expect("LOCAL")

@@ -89,11 +89,12 @@ fn a_run_tells_of_itself_while_it_goes_on() {
     assert!(number(&second, "/run/local_bytes") <= 8 * MIB);
     let far_bytes = number(&second, "/run/far_bytes");
     assert!((20 * MIB..=33 * MIB).contains(&far_bytes), "{far_bytes}");
-    // One process, one store: their figures are the run's.
+    // One process, one store: their figures are the run's, but for what came while they were read.
     for key in ["fetched_pages", "written_pages"] {
         let of = |place: &str| number(&second, &format!("/run{place}/{key}"));
-        assert!(of("") >= of("/stores/0") && of("/stores/0") > 0, "{key}: {second}");
-        assert!(of("").abs_diff(of("/processes/0")) <= of("") / 10, "{key}: {second}");
+        for place in ["/stores/0", "/processes/0"] {
+            assert!(of(place) > 0 && of("").abs_diff(of(place)) <= of("") / 5, "{key} of {place}: {second}");
+        }
     }
     assert_eq!(second["run"]["processes"].as_array().unwrap().len(), 1);
     assert_eq!(number(&second, "/run/processes/0/far_bytes"), far_bytes);
@@ -196,7 +197,7 @@ fn a_killed_runs_socket_is_removed_by_who_looks_next() {
     let socket = socket_of(pid);
     watched.running.signal(Signal::KILL);
     watched.finish();
-    assert!(socket.exists());
+    // Whoever looks, another test too, removes it.
     assert!(snapshot(pid).is_none());
     assert!(!socket.exists());
 }
@@ -223,8 +224,13 @@ fn another_user_sees_nothing_of_a_run_and_root_sees_all() {
 fn a_daemon_that_outlives_its_program_is_still_seen() {
     let launch = Launch::local_mib(8);
     let said = launch.work().join("pid");
-    let script = format!("{} 32 100 >/dev/null & echo $! >{}", c_program("hold").display(), said.display());
-    launch.run_with(tool("sh", "dash"), &["-c", &script]).success();
+    // In a session of its own, or it would be killed with what the test has started.
+    let script = format!(
+        "setsid {} 32 100 >out & echo $! >{}; until grep -q ready out; do sleep 0.02; done",
+        c_program("hold").display(),
+        said.display()
+    );
+    launch.run(launch.command(tool("sh", "dash")).args(["-c", &script]).current_dir(launch.work())).success();
     let pid = until(PATIENCE, "the daemon's file", || {
         fs::read_to_string(&said).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw)
     });

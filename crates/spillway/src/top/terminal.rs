@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
+use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::crossterm::execute;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::signal as signals;
@@ -30,7 +32,11 @@ pub fn watch(interval: Duration) -> io::Result<ExitCode> {
     // On a panic the terminal is restored before the message is printed.
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
     let watched = show(&mut terminal, &looks, interval);
-    let _ = ratatui::try_restore();
+    give_back();
+    if terminal.show_cursor().is_err() {
+        // Nobody is there any more. Its end would say so on a terminal that is gone, and panic for it.
+        std::mem::forget(terminal);
+    }
     watched.map(|()| ExitCode::SUCCESS)
 }
 
@@ -39,11 +45,17 @@ fn end_on_signals() -> io::Result<()> {
     let mut received = Signals::new([signals::SIGTERM, signals::SIGINT, signals::SIGHUP, signals::SIGQUIT])?;
     std::thread::spawn(move || {
         if let Some(signal) = received.forever().next() {
-            let _ = ratatui::try_restore();
+            give_back();
             process::end_by_signal(signal);
         }
     });
     Ok(())
+}
+
+/// Makes the terminal what it was, if it is there.
+fn give_back() {
+    let _ = ratatui::try_restore();
+    let _ = execute!(io::stdout(), Show);
 }
 
 /// Waits for a key; false where the terminal is gone. Who reads from such a terminal reads nothing for ever.
