@@ -30,7 +30,10 @@ pub enum ReadError {
     /// It takes too long: it is stopped, or the machine is busy.
     #[error("it does not answer; it is stopped, or the machine is busy")]
     Silent,
-    /// It has ended, or was killed.
+    /// It was killed: nobody listens any more.
+    #[error("it was killed")]
+    Dead,
+    /// It has ended while it was asked, or many ask at a time.
     #[error("it has ended")]
     Ended,
     /// It belongs to somebody else than its directory says.
@@ -73,7 +76,7 @@ fn look_into(directories: &[Directory]) -> Vec<Seen> {
         [(directory, name)] => vec![see(directory, name)],
         _ => sockets.chunks(ASKED_AT_ONCE).flat_map(see_each).collect(),
     };
-    seen.retain(|seen| !matches!(seen.answer, Err(ReadError::Ended)));
+    seen.retain(|seen| !matches!(seen.answer, Err(ReadError::Dead | ReadError::Ended)));
     seen.sort_by_key(|seen| seen.answer.as_ref().map_or(u32::MAX, |snapshot| snapshot.pid));
     seen
 }
@@ -88,8 +91,10 @@ fn see_each(sockets: &[(&Directory, String)]) -> Vec<Seen> {
 }
 
 fn see(directory: &Directory, name: &str) -> Seen {
-    let answer = ask(directory, name);
-    if matches!(answer, Err(ReadError::Ended)) && directory.uid() == geteuid().as_raw() {
+    // Where many ask at a time a connection may be the one that makes way.
+    let again = |answer| if matches!(answer, Err(ReadError::Ended)) { ask(directory, name) } else { answer };
+    let answer = again(again(ask(directory, name)));
+    if matches!(answer, Err(ReadError::Dead)) && directory.uid() == geteuid().as_raw() {
         directory.remove(name);
     }
     let socket = directory.path().join(name).display().to_string();
@@ -123,7 +128,8 @@ fn ask(directory: &Directory, name: &str) -> Result<Snapshot, ReadError> {
 
 fn ended(error: Errno) -> ReadError {
     match error {
-        Errno::CONNREFUSED | Errno::NOENT | Errno::PIPE | Errno::CONNRESET => ReadError::Ended,
+        Errno::CONNREFUSED => ReadError::Dead,
+        Errno::NOENT | Errno::PIPE | Errno::CONNRESET => ReadError::Ended,
         error => ReadError::Kernel(error),
     }
 }

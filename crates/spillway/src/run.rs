@@ -384,6 +384,7 @@ impl Started {
         let telling = self.teller.take().and_then(Teller::stop);
         if self.supervisor.has_processes() {
             if process::split_off() {
+                self.supervisor.go_on_as_copy();
                 self.stay_for_children(telling);
                 return ExitCode::SUCCESS;
             }
