@@ -40,7 +40,16 @@ impl LatencyHistogram<'_> {
     /// Counts one latency, in nanoseconds, in its bucket.
     pub fn record(&self, latency_ns: u64) {
         self.buckets[bucket_of(latency_ns)].fetch_add(1, Ordering::Relaxed);
-        self.max_ns.fetch_max(latency_ns, Ordering::Relaxed);
+        // Mostly a load: the largest seldom changes.
+        if latency_ns > self.max_ns.load(Ordering::Relaxed) {
+            self.max_ns.fetch_max(latency_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Each bucket that is not empty, in ascending order: its upper bound in nanoseconds, and its count.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).enumerate();
+        counts.filter(|(_, count)| *count > 0).map(|(bucket, count)| (upper_bound_ns(bucket), count))
     }
 
     /// The latency that `share` (0 to 1) of all do not exceed, in nanoseconds; 0 when there are none.

@@ -371,6 +371,7 @@ impl Startup {
             worker.adopt_after_fork().map_err(kernel("register memory after a fork"))?;
         }
         run.count(Counter::Processes, 1);
+        at.process().serves_inline().store(is_inline.into(), Ordering::Relaxed);
         self.pager_thread
             .store(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned(), Ordering::Relaxed);
         if let Ok(mut attachment) = self.attachment.lock() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use spillway_core::page::PAGE_BYTES;
 use spillway_policy::machine::{Tier, TieredMachine};
+use spillway_snapshot::snapshot::{self, Body, Snapshot};
 use spillway_sys::mark_events::Marked;
 use thiserror::Error;
 
@@ -319,6 +320,7 @@ impl Daemon {
     pub fn answer(&self, request: Request) -> Answer {
         let value = match request {
             Request::Status => serde_json::to_value(self.status()),
+            Request::Snapshot => self.snapshot().and_then(serde_json::to_value),
             Request::Explain { process, address } => match self.explain(process, address) {
                 Some(explanation) => serde_json::to_value(explanation),
                 None => {
@@ -357,6 +359,19 @@ impl Daemon {
             cpu_pct_per_10_gib: (managed_bytes > 0).then(|| cpu_pct * TEN_GIB / managed_bytes as f64),
             groups,
         }
+    }
+
+    fn snapshot(&self) -> serde_json::Result<Snapshot> {
+        let status = self.status();
+        Ok(Snapshot {
+            version: snapshot::VERSION,
+            spillway_version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: status.pid,
+            uid: rustix::process::geteuid().as_raw(),
+            name: "tier".to_owned(),
+            uptime_s: status.uptime_s,
+            body: Body::Tier { tier: serde_json::to_value(status)? },
+        })
     }
 
     /// Scans of the first group so far, and CPU time of this process, in seconds: cheap to ask for at every

@@ -2,12 +2,13 @@
 //! a daemon runs: there is one a machine, as two would move each other's pages.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spillway_snapshot::server::{Bounds, Listener, Reply, Server};
 use thiserror::Error;
 
 use crate::status::{Answer, Request};
@@ -19,10 +20,6 @@ pub const STATE_DIRECTORY: &str = "/run/spillway";
 pub const JOURNAL: &str = "tier-settings.json";
 
 const SOCKET: &str = "tier.sock";
-/// A client that is slower than this is not served.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// No request is longer.
-const MOST_REQUEST_BYTES: u64 = 4096;
 
 /// Why a daemon cannot be asked, or cannot begin to answer.
 #[derive(Debug, Error)]
@@ -45,9 +42,8 @@ pub enum ServiceError {
 }
 
 /// The daemon's end of the socket, which answers requests.
-#[derive(Debug)]
 pub struct Service {
-    listener: UnixListener,
+    server: Server,
     path: PathBuf,
 }
 
@@ -70,34 +66,39 @@ impl Service {
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { listener, path })
+        let listener = Listener { socket: listener.into(), is_private: true };
+        Ok(Self { server: Server::new(vec![listener], Bounds::default()), path })
     }
 
-    /// Waits for requests, at most `wait`, and answers those that have come.
-    pub fn serve(&self, wait: Duration, answer: &mut dyn FnMut(Request) -> Answer) {
-        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
-        // A signal ends the wait early, and its sender wants that.
-        let _ = poll(&mut [PollFd::new(&self.listener, PollFlags::IN)], Some(&timeout));
-        while let Ok((stream, _)) = self.listener.accept() {
-            // Who asks and goes away has lost the answer.
-            let _ = serve_one(&stream, answer);
+    /// Answers requests for the time of `wait`. No reader holds the daemon up, however slow.
+    pub fn serve(&mut self, wait: Duration, answer: &mut dyn FnMut(Request) -> Answer) {
+        let end = Instant::now() + wait;
+        let mut answering = |_: usize, received: &[u8], _: bool| match received.iter().position(is_end) {
+            Some(at) => Reply::Answer(Arc::new(answer_line(&received[..at], answer))),
+            None => Reply::More,
+        };
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            // A signal ends the wait early, and its sender wants that.
+            if self.server.turn(None, Some(left), &mut answering).is_err() || left.is_zero() {
+                return;
+            }
         }
     }
 }
 
-fn serve_one(stream: &UnixStream, answer: &mut dyn FnMut(Request) -> Answer) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new(stream.take(MOST_REQUEST_BYTES)).read_line(&mut line)?;
-    let answer = match serde_json::from_str(&line) {
+fn is_end(byte: &u8) -> bool {
+    *byte == b'\n'
+}
+
+fn answer_line(request: &[u8], answer: &mut dyn FnMut(Request) -> Answer) -> Vec<u8> {
+    let answer = match serde_json::from_slice(request) {
         Ok(request) => answer(request),
         Err(error) => Answer::Error(format!("request: {error}")),
     };
-    let mut stream = stream;
-    serde_json::to_writer(stream, &answer)?;
-    stream.write_all(b"\n")
+    let mut line = serde_json::to_vec(&answer).unwrap_or_default();
+    line.push(b'\n');
+    line
 }
 
 impl Drop for Service {
@@ -126,11 +127,12 @@ pub fn ask(state: &Path, request: &Request) -> Result<serde_json::Value, Service
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
-    fn serve_until(service: &Service, asked: &std::thread::ScopedJoinHandle<'_, impl Send>) {
+    fn serve_until(service: &mut Service, asked: &std::thread::ScopedJoinHandle<'_, impl Send>) {
         while !asked.is_finished() {
             service.serve(Duration::from_millis(10), &mut |request| match request {
-                Request::Status => Answer::Ok(serde_json::json!({ "pid": 5 })),
+                Request::Status | Request::Snapshot => Answer::Ok(serde_json::json!({ "pid": 5 })),
                 Request::Explain { process, .. } => Answer::Error(format!("process {process}: unknown")),
             });
         }
@@ -139,7 +141,7 @@ mod tests {
     #[test]
     fn requests_are_answered_and_refused() {
         let state = tempfile::tempdir().unwrap();
-        let service = Service::open(&state.path().join("below")).unwrap();
+        let mut service = Service::open(&state.path().join("below")).unwrap();
         let state = state.path().join("below");
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| {
@@ -153,7 +155,7 @@ mod tests {
                 stream.read_to_string(&mut answer).unwrap();
                 assert!(answer.contains("request:"), "{answer}");
             });
-            serve_until(&service, &asked);
+            serve_until(&mut service, &asked);
         });
     }
 

@@ -131,6 +131,8 @@ pub struct PageExplanation {
 pub enum Request {
     /// Asks the daemon for its [`Status`].
     Status,
+    /// Asks for the same in the form that runs have too: [`spillway_snapshot::snapshot::Snapshot`].
+    Snapshot,
     /// Asks for an [`Explanation`] of where a page lies.
     Explain {
         /// The process that is asked about,

@@ -12,8 +12,12 @@ mod explain;
 mod lab;
 mod run;
 mod run_recorder;
+mod short;
+mod status;
 mod tapes;
 mod tier;
+mod top;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -48,6 +52,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Status(status::StatusArgs),
+    Top(top::TopArgs),
     Tier(tier::TierArgs),
     Explain(explain::ExplainArgs),
     Donor(donor::DonorArgs),
@@ -59,6 +65,8 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::try_parse() {
         Ok(Cli { command: Command::Run(args) }) => run::run(args),
+        Ok(Cli { command: Command::Status(args) }) => status::run(&args),
+        Ok(Cli { command: Command::Top(args) }) => top::run(&args),
         Ok(Cli { command: Command::Tier(args) }) => tier::run(args),
         Ok(Cli { command: Command::Explain(args) }) => explain::run(&args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),

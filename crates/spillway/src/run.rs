@@ -31,6 +31,9 @@ use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
 use crate::run_recorder::Recording;
 use crate::tapes::Shelf;
+use crate::watch::endpoint::{Endpoint, Place};
+use crate::watch::run_snapshot;
+use crate::watch::teller::{Teller, Telling};
 
 /// Signals that end, stop or inform a program and that others send to it by its pid, which is ours.
 const FORWARDED: [i32; 11] = [
@@ -118,6 +121,10 @@ pub struct RunArgs {
     /// Write a JSON summary to this file when the program ends
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+    /// Tell metrics to Prometheus there, as OpenMetrics text: ADDR:PORT, :PORT (of this machine alone) or
+    /// unix:PATH
+    #[arg(long, value_name = "WHERE")]
+    pub metrics: Option<Place>,
     /// Print the summary to stderr as JSON
     #[arg(long)]
     pub json: bool,
@@ -185,6 +192,7 @@ struct Started {
     child: Child,
     at: Instant,
     recording: Option<Recording>,
+    teller: Option<Teller>,
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
@@ -226,6 +234,12 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         pool: configuration.pool.local,
         fetch: configuration.fetch,
     };
+    let metrics = args
+        .metrics
+        .as_ref()
+        .map(Endpoint::bind)
+        .transpose()
+        .map_err(|error| refuse(format!("--metrics {error}")))?;
     let token = token().map_err(refuse)?;
     let mut supervisor =
         Supervisor::with_stores(settings, token, args.allow_missing_stores).map_err(refuse)?;
@@ -250,7 +264,45 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         (status, format!("run: {}: {error}", args.program[0].display()))
     })?;
     CHILD_PID.store(child.id() as i32, Ordering::Release);
-    Ok(Started { supervisor, child, at, recording })
+    let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);
+    Ok(Started { supervisor, child, at, recording, teller })
+}
+
+/// The run goes on where nobody can look at it.
+fn begin_to_tell(
+    args: &RunArgs,
+    supervisor: &Supervisor,
+    pid: u32,
+    began: Instant,
+    metrics: Option<Endpoint>,
+) -> Option<Teller> {
+    if let (Some(endpoint), true) = (&metrics, std::io::stderr().is_terminal()) {
+        complain(format!("run: metrics are told at {endpoint}"));
+    }
+    let view =
+        supervisor.view().map_err(|error| complain(format!("run: 'spillway top' cannot see it: {error}")));
+    let program = run_snapshot::Program { command: command_of(args), pid, began };
+    start_teller(Telling { view: view.ok()?, program, metrics })
+}
+
+fn start_teller(telling: Telling) -> Option<Teller> {
+    let unseen =
+        |reason: &dyn std::fmt::Display| complain(format!("run: 'spillway top' cannot see it: {reason}"));
+    match Teller::start(telling) {
+        Ok((teller, failure)) => {
+            failure.iter().for_each(|failure| unseen(failure));
+            Some(teller)
+        }
+        Err(error) => {
+            unseen(&error);
+            None
+        }
+    }
+}
+
+/// The program and its arguments, for reports.
+fn command_of(args: &RunArgs) -> Vec<String> {
+    args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 fn begin_recording(path: &Path, supervisor: &mut Supervisor) -> Result<Recording, Refusal> {
@@ -345,17 +397,19 @@ impl Started {
         if let Some(recording) = self.recording.take() {
             recording.end();
         }
+        let telling = self.teller.take().and_then(Teller::stop);
         if self.supervisor.has_processes() {
             self.supervisor.pause_watch();
             if process::split_off() {
-                self.supervisor.go_on_in_copy();
-                self.stay_for_children();
+                self.supervisor.go_on_as_copy();
+                self.stay_for_children(telling);
                 return ExitCode::SUCCESS;
             }
+            std::mem::forget(telling);
             // The copy goes on with what the supervisor holds open.
             std::mem::forget(self.supervisor);
         } else {
-            drop(self.supervisor);
+            drop((self.supervisor, telling));
         }
         if let Some(signal) = status.signal() {
             process::end_by_signal(signal);
@@ -379,10 +433,9 @@ impl Started {
 
     fn report(&self, args: &RunArgs, status: ExitStatus) {
         let exit_status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        let command = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let wall_s = self.at.elapsed().as_secs_f64();
-        let report =
-            Report::new(self.supervisor.run(), self.supervisor.settings(), command, wall_s, exit_status);
+        let (run, settings) = (self.supervisor.run(), self.supervisor.settings());
+        let report = Report::new(run, settings, command_of(args), wall_s, exit_status);
         let json = serde_json::to_string(&report).unwrap_or_default();
         if let Some(path) = &args.stats
             && let Err(error) = fs::write(path, format!("{json}\n"))
@@ -397,7 +450,7 @@ impl Started {
     }
 
     /// The program has left processes behind (a daemon, say), whose memory is still managed.
-    fn stay_for_children(&mut self) {
+    fn stay_for_children(&mut self, telling: Option<Telling>) {
         let Ok(null) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
         else {
             return;
@@ -409,6 +462,7 @@ impl Started {
             Ok(ends) => ends,
             Err(_) => return,
         };
+        let _teller = telling.and_then(start_teller);
         while self.supervisor.has_processes() {
             self.supervisor.serve(reader.as_fd());
         }

@@ -228,7 +228,7 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
         return Err(refuse("no group has pids or cgroups; nothing would ever be managed"));
     }
     config.check().map_err(refuse)?;
-    let service = Service::open(&args.state).map_err(refuse)?;
+    let mut service = Service::open(&args.state).map_err(refuse)?;
     let mut settings = settle_kernel(args, &config)?;
     Daemon::check(&config).map_err(refuse)?;
     let signal = ending_signal()?;
@@ -239,7 +239,7 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
     let started = Daemon::start(config, program.as_ref().map(Child::id), &mut settings).map_err(refuse);
     let managed = started.and_then(|mut daemon| {
         announce(&daemon);
-        let managed = serve(&mut daemon, &service, &signal, program.as_mut());
+        let managed = serve(&mut daemon, &mut service, &signal, program.as_mut());
         write_stats(args, &daemon);
         managed
     });
@@ -264,7 +264,7 @@ fn settle_kernel(args: &TierArgs, config: &Config) -> Result<KernelSettings, Ref
 /// Takes turns until all has ended or a signal came.
 fn serve(
     daemon: &mut Daemon,
-    service: &Service,
+    service: &mut Service,
     signal: &AtomicUsize,
     mut program: Option<&mut Child>,
 ) -> Result<(), Refusal> {

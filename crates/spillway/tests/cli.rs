@@ -11,9 +11,11 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 21] = [
     &[],
     &["run"],
+    &["status"],
+    &["top"],
     &["tier"],
     &["tier", "status"],
     &["explain"],

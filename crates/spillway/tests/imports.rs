@@ -44,6 +44,7 @@ crates_without_circles!(
     spillway_pager,
     spillway_sim,
     spillway_preload,
+    spillway_snapshot,
     spillway_tier,
     spillway_report,
     spillway_lab,

@@ -50,6 +50,7 @@ tidy_crates!(
     spillway_pager,
     spillway_sim,
     spillway_preload,
+    spillway_snapshot,
     spillway_tier,
     spillway_report,
     spillway_lab,

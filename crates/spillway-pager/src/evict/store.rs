@@ -118,12 +118,14 @@ impl<K: Kernel> Worker<K> {
                 Ok(()) => {
                     let (checksum, page_number) = (page.checksum, Some(page.page_number));
                     run.slots().set_contents(slot, Contents { checksum, page_number });
-                    run.count(Counter::PagesWrittenBack, 1);
+                    run.count_of(self.at.entry, Counter::PagesWrittenBack, 1);
+                    run.store(index).count_written(1);
                     run.count(Counter::BytesOut, PAGE_SIZE as u64);
                     page.must_write = false;
                 }
                 Err(error) => {
                     run.count(Counter::WritebacksFailed, 1);
+                    run.store(index).count_refused(&error, K::now_ns());
                     page.kept = Err(error);
                     // A slot that was overwritten in part holds neither the old page nor the new.
                     if page.old_slot == Some(slot) && !planted!(K, "half-written-slot-kept") {

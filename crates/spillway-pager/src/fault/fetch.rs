@@ -196,7 +196,7 @@ impl<K: Kernel> Worker<K> {
         queue: Queue,
         epoch: Option<Epoch>,
     ) {
-        self.at.run.count(Counter::PagesFetchedAhead, followers.len() as u64);
+        self.at.run.count_of(self.at.entry, Counter::PagesFetchedAhead, followers.len() as u64);
         for &(page_number, info) in followers {
             let (Some(slot), Some(word)) = (info.slot(), self.engine.table.find(page_number)) else {
                 continue;
@@ -248,7 +248,11 @@ impl<K: Kernel> Worker<K> {
                 self.fetched.push(page);
             }
         }
-        at.run.count(Counter::PagesFetched, good as u64);
+        at.run.count_of(at.entry, Counter::PagesFetched, good as u64);
+        at.run.store(store).count_fetched(good as u64);
+        if lost.is_some() {
+            at.run.store(store).count_failed_read(K::now_ns());
+        }
         at.run.count(Counter::BytesIn, (good * PAGE_SIZE) as u64);
         (good, lost)
     }

@@ -356,7 +356,11 @@ impl<K: Kernel> Worker<K> {
         }
         if moved > 0 {
             run.count_block(moved);
-            run.count(Counter::PagesFetchedAhead, (moved - usize::from(own.is_some())) as u64);
+            run.count_of(
+                self.at.entry,
+                Counter::PagesFetchedAhead,
+                (moved - usize::from(own.is_some())) as u64,
+            );
         }
         own
     }

@@ -48,7 +48,7 @@ impl<K: Kernel> Worker<K> {
             }
         };
         let answered_ns = self.answered_ns.take().unwrap_or_else(K::now_ns);
-        self.at.run.fault_latency().record(answered_ns - started_ns);
+        self.at.run.note_fault(self.at.entry, answered_ns - started_ns);
         served
     }
 
@@ -84,7 +84,7 @@ impl<K: Kernel> Worker<K> {
                 true
             }
             Err(Failure::Refused(error)) => {
-                self.at.run.count(Counter::FaultsRefused, 1);
+                self.at.run.count_of(self.at.entry, Counter::FaultsRefused, 1);
                 self.refuse(page_number, &error);
                 // A page that lies in its frame, or is stored but finds no room, is not lost with this
                 // access.
@@ -107,18 +107,18 @@ impl<K: Kernel> Worker<K> {
         service: Service,
         access: Access,
     ) -> Result<PageInfo, Failure> {
-        let run = self.at.run;
+        let (run, entry) = (self.at.run, self.at.entry);
         match service {
             Service::MapZeros => {
-                run.count(Counter::FaultsFirstTouch, 1);
+                run.count_of(entry, Counter::FaultsFirstTouch, 1);
                 self.first_touch(page_number, info, access)
             }
             Service::Fetch(slot) => {
-                run.count(Counter::FaultsFetch, 1);
+                run.count_of(entry, Counter::FaultsFetch, 1);
                 self.fetch_block(page_number, info, slot, access)
             }
             Service::Remap(frame) => {
-                run.count(Counter::FaultsInactive, 1);
+                run.count_of(entry, Counter::FaultsInactive, 1);
                 self.remap(page_number, frame)?;
                 if planted!(K, "touched-page-stays-inactive") {
                     return Ok(info);
@@ -128,7 +128,7 @@ impl<K: Kernel> Worker<K> {
                 Ok(re_referenced(info))
             }
             Service::CopyBack(frame) => {
-                run.count(Counter::FaultsWriteback, 1);
+                run.count_of(entry, Counter::FaultsWriteback, 1);
                 // The write-back may wait for this page, so this page must not wait for memory.
                 if !self.try_charge(1) {
                     K::sleep(Duration::from_micros(100));
@@ -141,11 +141,11 @@ impl<K: Kernel> Worker<K> {
                 Ok(re_referenced(info))
             }
             Service::LetRetry => {
-                run.count(Counter::FaultsOther, 1);
+                run.count_of(entry, Counter::FaultsOther, 1);
                 Ok(self.let_retry(page_number, info, access))
             }
             Service::Refuse => {
-                run.count(Counter::FaultsRefused, 1);
+                run.count_of(entry, Counter::FaultsRefused, 1);
                 self.poison(page_number);
                 Ok(info)
             }

@@ -1,6 +1,7 @@
 //! One run: what its processes share, and the supervisor beside them.
 //!
-//! - [`state`]: the memory file of atomics that all processes map;
+//! - [`state`]: the memory file of atomics that all processes map, with each process's [`process_entry`];
+//! - [`counter`], [`store_counts`]: what is counted there;
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
@@ -14,8 +15,10 @@
 //! Invariant: the shared state holds atomics and no lock, so that a process killed at any moment blocks
 //! nobody, and the supervisor can give back whatever the dead process held.
 
+pub mod counter;
 pub mod known_sites;
 mod own_stores;
+pub mod process_entry;
 pub mod program;
 pub mod rendezvous;
 pub mod report;
@@ -23,6 +26,7 @@ pub mod settings;
 pub mod state;
 pub mod store_health;
 mod store_watch;
+pub mod store_counts;
 pub mod supervisor;
 pub mod tape_log;
 pub mod told_uses;

@@ -64,6 +64,11 @@ impl OwnStores {
         Self { token, stores, watch: StoreWatch::default() }
     }
 
+    /// The stores in the order of the settings; none where one could not be opened.
+    pub(crate) fn opened(&self) -> Vec<Option<Arc<dyn Store>>> {
+        self.stores.iter().map(|opened| opened.store.clone()).collect()
+    }
+
     /// What the run's processes get, store by store.
     pub(crate) fn fds(&self) -> impl Iterator<Item = Option<&OwnedFd>> {
         self.stores.iter().map(|opened| opened.fd.as_ref())

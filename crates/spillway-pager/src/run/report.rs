@@ -176,7 +176,9 @@ fn blocks(run: &RunState) -> BTreeMap<u64, u64> {
     sizes.zip(run.blocks()).filter(|(_, count)| *count > 0).collect()
 }
 
-fn prefetch_accuracy(run: &RunState, settings: &Settings) -> Option<f64> {
+/// Of the pages fetched ahead the share that was used: see [`Report::prefetch_accuracy`].
+#[must_use]
+pub fn prefetch_accuracy(run: &RunState, settings: &Settings) -> Option<f64> {
     let count = |counter| run.counter(counter).load(Ordering::Relaxed);
     let (ahead, is_seen) = match settings.block {
         Block::Streams => (count(Counter::PagesFetchedAhead), true),

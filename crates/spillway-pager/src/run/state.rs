@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::{Errno, Result};
-use serde::{Deserialize, Serialize};
 use spillway_core::budget::Budget;
 use spillway_core::latency::{self, LatencyHistogram};
 use spillway_core::page::PAGE_SIZE;
@@ -17,142 +16,17 @@ use spillway_core::page_word::MAX_SLOTS;
 use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
+pub use crate::run::counter::{BLOCK_SIZES, Counter};
 use crate::run::known_sites::{self, KnownSites};
+use crate::run::process_entry::{CHILD_LIMIT, EVICTOR_AT, PROCESS_WORDS};
+pub use crate::run::process_entry::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, Process};
+use crate::run::store_counts::{MAX_STORES, STORE_WORDS, StoreCounts};
 
-/// Processes that one run may have at a time.
-pub const MAX_PROCESSES: usize = 1024;
-
-const MAGIC: u64 = 0x5350_494C_4C57_4101;
+const MAGIC: u64 = 0x5350_494C_4C57_4102;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 80;
-const PROCESS_WORDS: usize = 16;
-
-/// A counter of the statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Counter {
-    /// Faults on pages that were never written.
-    FaultsFirstTouch,
-    /// Faults that fetched a page from a store.
-    FaultsFetch,
-    /// Faults on inactive pages: local still, mapped again.
-    FaultsInactive,
-    /// Faults on pages under write-back.
-    FaultsWriteback,
-    /// Faults that needed no page: served meanwhile, or write protection lifted.
-    FaultsOther,
-    /// Faults refused with SIGBUS.
-    FaultsRefused,
-    /// Pages read from stores.
-    PagesFetched,
-    /// Pages read ahead by an evictor: see [`crate::fault::read_ahead`].
-    PagesReadAhead,
-    /// Reads that were under way while their fault made room.
-    ReadsPosted,
-    /// Pages written to stores.
-    PagesWrittenBack,
-    /// Pages evicted from where they lay: see [`crate::evict::in_place`].
-    PagesEvictedInPlace,
-    /// Pages that came into frames by reference: see [`crate::evict::by_reference`].
-    PagesUnmappedByReference,
-    /// Pages evicted without a write, because a store held the same contents.
-    CleanDrops,
-    /// Pages of zeros evicted without a write.
-    ZeroDrops,
-    /// Bytes read from stores.
-    BytesIn,
-    /// Bytes written to stores.
-    BytesOut,
-    /// Pages in use under management, local and far.
-    ManagedPages,
-    /// The most of those at a time.
-    PeakManagedPages,
-    /// Pages that were to be evicted but could not be, counted each time.
-    EvictionsRefused,
-    /// Write-backs that a touch made useless.
-    WritebacksCancelled,
-    /// Forks of managed processes.
-    Forks,
-    /// Processes that ran managed.
-    Processes,
-    /// Bytes mapped that cannot be managed (shared, file-backed, locked, stacks), counted when mapped.
-    UnmanagedBytes,
-    /// Write-backs that a store refused.
-    WritebacksFailed,
-    /// Of the pages fetched, those that no fault had asked for yet.
-    PagesFetchedAhead,
-    /// Pages that were found gone where they should have been mapped: discarded by a system call that no hook
-    /// saw.
-    PagesFoundGone,
-    /// System calls of libc that are made by a jump: see [`crate::attach::Startup::attach`]. Of all processes
-    /// that began a program.
-    PatchedSites,
-    /// System calls that came as a signal (`--fault-mode inline`).
-    CallsBySignal,
-    /// Processes that left inline mode, for a call that it cannot serve.
-    InlineLeft,
-    /// Bytes left to the kernel because they fitted under the limit, counted when mapped.
-    NativeBytes,
-    /// Of the pages fetched ahead, those that were used: in streams, those of blocks behind whose end the
-    /// next fault came; else, of [`Self::PagesAheadLeft`], those that were seen to be used.
-    PagesAheadUsed,
-    /// Of the pages fetched ahead in elastic or static blocks, those that have left again.
-    PagesAheadLeft,
-    /// Elastic blocks taken apart as they left.
-    BlocksReduced,
-    /// Pages of zeros made, by copying or for the reserve.
-    ZeroedPages,
-    /// Pages mapped from the shared page of zeros, by their first read.
-    ZeroPageMaps,
-    /// Of these, those that nobody had written when they left.
-    ZeroPagesUnwritten,
-    /// Of the pages mapped ahead of their first touch, those of runs behind whose end the next fault of their
-    /// stream came.
-    ZerosAheadUsed,
-    /// Times that background work made way for faults.
-    BackgroundPauses,
-    /// Pages that came out of the reserve of zeros.
-    ReservePagesUsed,
-    /// Ranges that were made huge pages again.
-    HugePagesFormed,
-    /// Ranges that came as huge pages: see [`crate::fault::huge_streams`].
-    HugeRangesIn,
-    /// Ranges that left as they had come so.
-    HugeRangesOut,
-    /// Local pages, summed over the scans of them.
-    LocalPagesSeen,
-    /// Of these, those in ranges of 2 MiB that were local as a whole.
-    WholePagesSeen,
-    /// Scans of accessed bits: see [`crate::threads::use_scan`].
-    UseScans,
-    /// What they took, in microseconds.
-    UseScanUs,
-    /// Times that a page whose turn to leave had come stayed because it was in use.
-    PagesKeptInUse,
-    /// Pages fetched since a thread was expected to fault on them: see [`crate::fault::foreseen`].
-    PagesForeseen,
-    /// Of these, those behind which the thread's next fault came, as expected.
-    PagesForeseenUsed,
-    /// Faults that fetched a page where a tape had it: see [`crate::fault::taped`].
-    FaultsOnTape,
-    /// Pages fetched ahead of their fault because a tape had them.
-    PagesByTape,
-    /// Of these, those behind which their thread's next fault came.
-    PagesByTapeUsed,
-    /// Tapes that were recorded, for the supervisor to count.
-    TapesRecorded,
-    /// Tapes that were played.
-    TapesPlayed,
-    /// Tapes that proved useless and were dropped.
-    TapesDropped,
-    /// Pages whose read failed or came wrong and was made again: see [`crate::fault::read_again`].
-    PagesReadAgain,
-    /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
-    Blocks,
-}
-
-/// Sizes of blocks that are told apart: powers of two of pages, up to 2 MiB.
-pub const BLOCK_SIZES: usize = 10;
+/// A histogram of one process, and its largest latency.
+const LATENCY_WORDS: usize = latency::BUCKETS + 1;
 
 const _: () = assert!(Counter::Blocks as usize + BLOCK_SIZES <= COUNTERS);
 
@@ -166,7 +40,9 @@ pub struct RunState {
 struct Layout {
     slots: usize,
     known_sites: usize,
+    stores: usize,
     processes: usize,
+    latencies: usize,
     slab_used: usize,
     references: usize,
     contents: usize,
@@ -180,14 +56,28 @@ impl Layout {
         let slots = slots as usize;
         let pages = |bytes: usize| bytes.next_multiple_of(PAGE_SIZE);
         let known_sites = pages((HEADER_WORDS + COUNTERS + latency::BUCKETS) * 8);
-        let processes = known_sites + pages(known_sites::WORDS * 8);
-        let slab_used = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
+        let stores = known_sites + pages(known_sites::WORDS * 8);
+        let processes = stores + pages(MAX_STORES * STORE_WORDS * 8);
+        let latencies = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
+        let slab_used = latencies + pages(MAX_PROCESSES * LATENCY_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
         let held = contents + pages(slots * 16);
         let held_bytes = pages(slots.div_ceil(64) * 8);
         let total = held + held_bytes * MAX_PROCESSES;
-        Self { slots, known_sites, processes, slab_used, references, contents, held, held_bytes, total }
+        Self {
+            slots,
+            known_sites,
+            stores,
+            processes,
+            latencies,
+            slab_used,
+            references,
+            contents,
+            held,
+            held_bytes,
+            total,
+        }
     }
 }
 
@@ -213,6 +103,7 @@ const MAX_LATENCY_AT: usize = 5;
 const WARNINGS_AT: usize = 6;
 const LIVE_AT: usize = 7;
 const CLAIMS_AT: usize = 8;
+const FAULT_NS_AT: usize = 9;
 /// The notes on stores: see [`StoreNotes`].
 const STORES_AT: usize = 16;
 const NOTED_STORES: usize = 12;
@@ -308,6 +199,12 @@ impl RunState {
         self.counter(counter).fetch_add(by, Ordering::Relaxed);
     }
 
+    /// Adds to a counter of which process `entry` has its own share: see [`crate::run::counter::OF_PROCESS`].
+    pub fn count_of(&self, entry: usize, counter: Counter, by: u64) {
+        self.count(counter, by);
+        self.process(entry).count(counter, by);
+    }
+
     /// Counts a block of `pages` pages, among those of the next lower power of two.
     pub fn count_block(&self, pages: usize) {
         let size = (pages.max(1).ilog2() as usize).min(BLOCK_SIZES - 1);
@@ -344,6 +241,37 @@ impl RunState {
         }
     }
 
+    /// The same of one process's faults alone.
+    #[must_use]
+    pub fn fault_latency_of(&self, entry: usize) -> LatencyHistogram<'_> {
+        assert!(entry < MAX_PROCESSES, "no such process entry");
+        let start = self.layout.latencies + entry * LATENCY_WORDS * 8;
+        let (buckets, max_ns) = self.memory.atomics_u64(start, LATENCY_WORDS).split_at(latency::BUCKETS);
+        LatencyHistogram { buckets, max_ns: &max_ns[0] }
+    }
+
+    /// Notes that a fault of process `entry` was answered, in the run's histogram and in its own.
+    pub fn note_fault(&self, entry: usize, latency_ns: u64) {
+        self.fault_latency().record(latency_ns);
+        self.fault_latency_of(entry).record(latency_ns);
+        self.process(entry).fault_ns().fetch_add(latency_ns, Ordering::Relaxed);
+        self.header(FAULT_NS_AT).fetch_add(latency_ns, Ordering::Relaxed);
+    }
+
+    /// What all faults of the run took, in nanoseconds: the sum over its threads.
+    #[must_use]
+    pub fn fault_ns(&self) -> u64 {
+        self.header(FAULT_NS_AT).load(Ordering::Relaxed)
+    }
+
+    /// What came from one store, and what it took; the stores are counted in the order of the settings.
+    #[must_use]
+    pub fn store(&self, index: usize) -> StoreCounts<'_> {
+        assert!(index < MAX_STORES, "no such store");
+        let start = self.layout.stores + index * STORE_WORDS * 8;
+        StoreCounts::new(self.memory.atomics_u64(start, STORE_WORDS))
+    }
+
     /// What the run's programs have found in libc's code.
     #[must_use]
     pub fn known_sites(&self) -> KnownSites<'_> {
@@ -361,7 +289,7 @@ impl RunState {
     pub fn process(&self, entry: usize) -> Process<'_> {
         assert!(entry < MAX_PROCESSES, "no such process entry");
         let start = self.layout.processes + entry * PROCESS_WORDS * 8;
-        Process { words: self.memory.atomics_u64(start, PROCESS_WORDS) }
+        Process::new(self.memory.atomics_u64(start, PROCESS_WORDS))
     }
 
     /// The futex on which process `entry`'s evictor sleeps.
@@ -385,18 +313,10 @@ impl RunState {
     }
 
     fn claim(&self, pid: u32, parent: u64) -> Option<Child> {
-        let number = self.header(CLAIMS_AT).fetch_add(1, Ordering::Relaxed) % u64::from(u32::MAX) + 1;
+        let number = self.header(CLAIMS_AT).fetch_add(1, Ordering::Relaxed) % CHILD_LIMIT + 1;
         let entry = (0..MAX_PROCESSES).find(|&entry| {
-            let process = self.process(entry);
-            let claimed = process.words[USE_AT]
-                .compare_exchange(FREE, number, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok();
+            let claimed = self.process(entry).claim_for(number, pid, parent, || self.forget_faults(entry));
             if claimed {
-                process.words[PARENT_AT].store(parent, Ordering::Relaxed);
-                process.words[BUSY_AT].store(0, Ordering::Relaxed);
-                process.words[WANTED_AT].store(0, Ordering::Relaxed);
-                process.words[UNUSED_ASKED_AT].store(0, Ordering::Relaxed);
-                process.words[PID_AT].store(pid_word(number, pid), Ordering::Release);
                 self.header(LIVE_AT).fetch_add(1, Ordering::Relaxed);
             }
             claimed
@@ -404,9 +324,15 @@ impl RunState {
         Some(Child { entry, claim: number as u32 })
     }
 
+    /// The entry's histogram is another process's.
+    fn forget_faults(&self, entry: usize) {
+        let histogram = self.fault_latency_of(entry);
+        histogram.buckets.iter().chain([histogram.max_ns]).for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+
     /// The entries in use.
     pub fn processes(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..MAX_PROCESSES).filter(|&entry| self.process(entry).words[USE_AT].load(Ordering::Acquire) != FREE)
+        (0..MAX_PROCESSES).filter(|&entry| self.process(entry).claim() != 0)
     }
 
     /// Gives back everything that a process held which no longer runs: its slots (`discard` drops the
@@ -427,10 +353,9 @@ impl RunState {
             // The other holder may have let go meanwhile.
             shared.into_iter().for_each(|slot| slots.release(held, slot, |slot| discard(&[slot])));
         }
-        self.budget().release(process.words[LOCAL_AT_PROCESS].swap(0, Ordering::AcqRel));
-        self.uncount_managed(process.words[MANAGED_AT_PROCESS].swap(0, Ordering::AcqRel));
-        process.words[PID_AT].store(0, Ordering::Relaxed);
-        process.words[USE_AT].store(FREE, Ordering::Release);
+        self.budget().release(process.local_pages().swap(0, Ordering::AcqRel));
+        self.uncount_managed(process.managed_pages().swap(0, Ordering::AcqRel));
+        process.free();
         self.header(LIVE_AT).fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -442,131 +367,6 @@ impl RunState {
 }
 
 const SLOTS_REAPED_AT_ONCE: usize = 4096;
-
-const FREE: u64 = 0;
-
-/// A child that is about to be forked, or was: its entry, and which of those that have it one after the
-/// other. A process number would not do, since it is another in each namespace (pid_namespaces(7)) and is
-/// used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Child {
-    /// Which entry of the run is the child's.
-    pub entry: usize,
-    /// Which claim of that entry: from 1, and used again only after 2^32 others.
-    pub claim: u32,
-}
-
-impl Child {
-    /// As one word, which is never 0.
-    #[must_use]
-    pub const fn to_word(self) -> usize {
-        (self.claim as usize) << ENTRY_BITS | self.entry
-    }
-
-    /// The child of which [`Self::to_word`] made the word.
-    #[must_use]
-    pub const fn from_word(word: usize) -> Self {
-        Self { entry: word & (MAX_PROCESSES - 1), claim: (word >> ENTRY_BITS) as u32 }
-    }
-}
-
-const ENTRY_BITS: u32 = MAX_PROCESSES.ilog2();
-const _: () = assert!(MAX_PROCESSES.is_power_of_two());
-
-/// A child was born whose number its parent does not know as the supervisor does.
-pub const PID_OF_ANOTHER_NAMESPACE: u32 = u32::MAX - 1;
-
-/// A process's number and the claim that it belongs to, so that nobody writes it into another's entry.
-const fn pid_word(claim: u64, pid: u32) -> u64 {
-    claim << 32 | pid as u64
-}
-
-/// Words of a process entry.
-const USE_AT: usize = 0;
-const PID_AT: usize = 1;
-const LOCAL_AT_PROCESS: usize = 2;
-const MANAGED_AT_PROCESS: usize = 3;
-const EVICTOR_AT: usize = 4;
-const REQUESTED_AT: usize = 5;
-const PARENT_AT: usize = 6;
-const WANTED_AT: usize = 7;
-const BUSY_AT: usize = 8;
-const UNUSED_ASKED_AT: usize = 9;
-
-/// One process of the run.
-#[derive(Clone, Copy)]
-pub struct Process<'a> {
-    words: &'a [AtomicU64],
-}
-
-impl Process<'_> {
-    /// Its pid; 0 between a fork and the child's arrival.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.words[PID_AT].load(Ordering::Acquire) as u32
-    }
-
-    /// Which claim of the entry is in force; 0 while it is free.
-    #[must_use]
-    pub fn claim(&self) -> u32 {
-        self.words[USE_AT].load(Ordering::Acquire) as u32
-    }
-
-    /// The entry of the process that claimed it for a child.
-    #[must_use]
-    pub fn parent(&self) -> Option<usize> {
-        (self.words[PARENT_AT].load(Ordering::Relaxed) as usize).checked_sub(1)
-    }
-
-    /// Notes its pid, as the supervisor knows it.
-    pub fn set_pid(&self, pid: u32) {
-        let claim = self.words[USE_AT].load(Ordering::Acquire);
-        self.words[PID_AT].store(pid_word(claim, pid), Ordering::Release);
-    }
-
-    /// Notes the pid of `child`, if the entry is still its own and nobody has noted one.
-    pub fn set_pid_of(&self, child: Child, pid: u32) {
-        let claim = u64::from(child.claim);
-        let (none, own) = (pid_word(claim, 0), pid_word(claim, pid));
-        let _ = self.words[PID_AT].compare_exchange(none, own, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// Pages that it holds local.
-    #[must_use]
-    pub fn local_pages(&self) -> &AtomicU64 {
-        &self.words[LOCAL_AT_PROCESS]
-    }
-
-    /// Pages of its own under management, local and far.
-    #[must_use]
-    pub fn managed_pages(&self) -> &AtomicU64 {
-        &self.words[MANAGED_AT_PROCESS]
-    }
-
-    /// Its handlers that serve a fault or a request now.
-    #[must_use]
-    pub fn busy_handlers(&self) -> &AtomicU64 {
-        &self.words[BUSY_AT]
-    }
-
-    /// What another process asks it to bring in: see [`crate::foreign`]. 0 for nothing.
-    #[must_use]
-    pub fn wanted_memory(&self) -> &AtomicU64 {
-        &self.words[WANTED_AT]
-    }
-
-    /// Pages that it is asked to evict: by others, or by what its evictor found unused.
-    #[must_use]
-    pub fn requested_pages(&self) -> &AtomicU64 {
-        &self.words[REQUESTED_AT]
-    }
-
-    /// Whether another process, which must evict, asks it for pages that it does not use: 1, else 0.
-    #[must_use]
-    pub fn unused_asked(&self) -> &AtomicU64 {
-        &self.words[UNUSED_ASKED_AT]
-    }
-}
 
 /// The slots of each store, in the order in which they are filled.
 #[must_use]
@@ -604,6 +404,31 @@ mod tests {
         assert_eq!(discarded, [slot, own]);
         assert_eq!((slots.used(0..2000), other.budget().headroom_pages()), (0, 1000));
         assert_eq!(state.processes().count(), 0);
+    }
+
+    #[test]
+    fn a_process_counts_for_itself_too_and_the_next_one_begins_anew() {
+        let (_fd, state) = RunState::create(1000, 2000).unwrap();
+        let (one, other) = (state.claim_process(11).unwrap(), state.claim_process(12).unwrap());
+        state.count_of(one, Counter::FaultsFetch, 2);
+        state.count_of(other, Counter::FaultsFetch, 3);
+        state.count_of(one, Counter::BytesIn, 7);
+        state.note_fault(one, 5_000);
+        state.note_fault(other, 900_000);
+        state.process(one).native_pages().store(4, Ordering::Relaxed);
+        assert_eq!(state.counter(Counter::FaultsFetch).load(Ordering::Relaxed), 5);
+        assert_eq!(state.process(one).counted(Counter::FaultsFetch), 2);
+        assert_eq!(state.process(one).counted(Counter::BytesIn), 0, "of the run alone");
+        assert_eq!(state.fault_latency_of(one).counts().map(|(_, count)| count).collect::<Vec<_>>(), [1]);
+        assert_eq!(state.fault_latency_of(one).quantile_ns(1.0), 5_000);
+        assert_eq!((state.fault_latency().counts().count(), state.fault_ns()), (2, 905_000));
+        state.reap(one, |_| {});
+        assert_eq!(state.claim_process(13), Some(one));
+        let process = state.process(one);
+        let words = [process.counted(Counter::FaultsFetch), process.fault_ns().load(Ordering::Relaxed)];
+        assert_eq!((words, process.native_pages().load(Ordering::Relaxed)), ([0, 0], 0));
+        assert_eq!((state.fault_latency_of(one).counts().count(), state.fault_ns()), (0, 905_000));
+        assert_eq!(state.process(other).counted(Counter::FaultsFetch), 3);
     }
 
     #[test]

@@ -12,13 +12,14 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
 use rustix::process::{PidfdFlags, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
-use spillway_store::{SharedParts, StoreError, StoreSpec};
+use spillway_store::{SharedParts, Store, StoreError, StoreSpec};
 use thiserror::Error;
 
 use crate::run::own_stores::{self, OwnStores};
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
+use crate::run::store_counts::MAX_STORES;
 use crate::run::told_uses::Teller;
 use crate::run::trace_ring::TraceRing;
 
@@ -31,6 +32,9 @@ pub enum SupervisorError {
     /// It would hold two pages in one place, or count one room twice.
     #[error("--store {0} is given twice; name each store once, with all of its size")]
     Twice(String),
+    /// More than are counted apart.
+    #[error("{0} stores are more than a run can have; name at most {MAX_STORES}")]
+    TooMany(usize),
     /// A store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -81,6 +85,16 @@ impl BusyPagers {
     pub fn is_busy(&self) -> bool {
         self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
     }
+}
+
+/// A view of a run for another thread: what is counted, and the stores as the supervisor has them open.
+pub struct RunView {
+    /// What the processes share.
+    pub run: RunState,
+    /// The settings, with the capacities that the stores have offered.
+    pub settings: Settings,
+    /// The stores in the order of the settings; none where the supervisor could not open it.
+    pub stores: Vec<Option<Arc<dyn Store>>>,
 }
 
 /// Who writes down what the processes' pagers do.
@@ -157,6 +171,9 @@ impl Supervisor {
         may_miss_stores: bool,
     ) -> Result<Self, SupervisorError> {
         let kernel = |what| move |error| SupervisorError::Kernel(what, error);
+        if settings.stores.len() > MAX_STORES {
+            return Err(SupervisorError::TooMany(settings.stores.len()));
+        }
         let (mut stores, mut notices) = open_stores(&mut settings, &token, may_miss_stores)?;
         notices.extend(stores.claim()?);
         let slots = slot_ranges(&settings.store_slots).last().map_or(0, |range| range.end);
@@ -213,11 +230,6 @@ impl Supervisor {
         self.stores.pause_watch();
     }
 
-    /// In a copy of this process, which goes on in its place.
-    pub fn go_on_in_copy(&mut self) {
-        self.stores.go_on_in_copy();
-    }
-
     /// The value of [`crate::run::settings::RUN_VARIABLE`] for this run's programs.
     #[must_use]
     pub fn run_variable(&self) -> String {
@@ -241,6 +253,14 @@ impl Supervisor {
         }
     }
 
+    /// This process is a copy of the supervisor that was, and goes on in its place. The kernel has not copied
+    /// the mappings over which accessed bits are read, so they are opened anew.
+    pub fn go_on_as_copy(&mut self) {
+        // Its end would look into them.
+        std::mem::forget(std::mem::take(&mut self.teller));
+        self.stores.go_on_in_copy();
+    }
+
     /// What the processes share.
     #[must_use]
     pub fn run(&self) -> &RunState {
@@ -252,6 +272,16 @@ impl Supervisor {
         let run = RunState::map(&self.run_fd);
         let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
         Ok(BusyPagers(Arc::new(run)))
+    }
+
+    /// A view of the run for a thread that tells others of it.
+    ///
+    /// # Errors
+    /// The kernel does not map the run's state a second time.
+    pub fn view(&self) -> Result<RunView, SupervisorError> {
+        let run = RunState::map(&self.run_fd);
+        let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
+        Ok(RunView { run, settings: self.settings.clone(), stores: self.stores.opened() })
     }
 
     /// The settings, with the capacities that the stores have offered.

@@ -11,6 +11,7 @@
 //! leaves. System calls under way use only what is held, which is there and stays.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -46,6 +47,7 @@ impl<K: Kernel> Worker<K> {
         let strays: Vec<u64> = regions.iter().flat_map(|range| self.hand_over(range)).collect();
         self.at.kernel.leave_inline();
         self.at.run.count(Counter::InlineLeft, 1);
+        self.at.process().serves_inline().store(0, Ordering::Relaxed);
         self.thaw();
         self.count_strays(&strays);
         0

@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::Queue;
@@ -42,6 +43,7 @@ impl<K: Kernel> Worker<K> {
             return false;
         }
         self.engine.native().insert(range.clone(), OnFork::default());
+        self.at.process().native_pages().fetch_add(pages, Ordering::Relaxed);
         if self.at.settings.pool.huge_pages {
             // It is charged whole, so that a page that the program never touches costs nothing more.
             let _ = self.at.kernel.ask_for_huge_pages(target_of(range.clone()));
@@ -59,6 +61,7 @@ impl<K: Kernel> Worker<K> {
             // What is locked stays until it is unmapped.
             let _ = self.at.kernel.discard(target_of(part));
         }
+        self.at.process().native_pages().fetch_sub(pages, Ordering::Relaxed);
         if !planted!(K, "native-room-kept") {
             self.at.release_local(pages);
         }
@@ -98,6 +101,7 @@ impl<K: Kernel> Worker<K> {
         let is_whole = native_bytes == range.len();
         if is_whole {
             native.remove(range);
+            self.at.process().native_pages().fetch_sub(page_count(range), Ordering::Relaxed);
         }
         is_whole
     }
@@ -108,6 +112,7 @@ impl<K: Kernel> Worker<K> {
         if pages <= charged || self.try_charge(pages - charged) {
             self.at.release_local(charged.saturating_sub(pages));
             self.engine.native().insert(range, OnFork::default());
+            self.at.process().native_pages().fetch_add(pages, Ordering::Relaxed);
         } else {
             let native = self.engine.native();
             self.take_over(&native, &range, charged);
@@ -118,6 +123,7 @@ impl<K: Kernel> Worker<K> {
     pub(crate) fn manage_native(&self, range: &Range<usize>) {
         let mut native = self.engine.native();
         for (part, _) in native.take(range) {
+            self.at.process().native_pages().fetch_sub(page_count(&part), Ordering::Relaxed);
             self.take_over(&native, &part, page_count(&part));
         }
     }
@@ -129,6 +135,7 @@ impl<K: Kernel> Worker<K> {
         let (first, _) = native.iter().next()?;
         let piece = first.start..first.end.min(first.start + PIECE_BYTES);
         native.remove(&piece);
+        self.at.process().native_pages().fetch_sub(page_count(&piece), Ordering::Relaxed);
         Some(self.take_over(&native, &piece, page_count(&piece)))
     }
 

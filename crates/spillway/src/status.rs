@@ -1,0 +1,305 @@
+//! `spillway status`: what runs on this machine, in one table.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use spillway_snapshot::reader::{self, Seen};
+use spillway_snapshot::snapshot::{Body, Health, Process, Run, Snapshot, Store, VERSION};
+
+use crate::exit::{Refusal, complain};
+use crate::short::{bytes, count, micros, percent, printable, seconds};
+use crate::tier::print;
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway status
+  spillway status redis-server
+  spillway status --json
+
+LOCAL is memory that is local, OF the limit of it, P99 how long the slowest
+hundredth of faults took at least, LOST the time that threads waited for faults
+since the start, in percent of the time that passed: 200% where two threads
+waited all the time.
+
+Exit status: 0, or 1 if nothing runs, or nothing of that number or name. A user
+sees what is its own; root sees everything.";
+
+/// Said where nothing runs.
+pub const NOTHING: &str = "nothing runs; start a program: spillway run --local 512M -- PROGRAM";
+
+/// Say what runs on this machine: programs on far memory, and daemons.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct StatusArgs {
+    /// One of them alone, with its processes and stores: by the number of a process, or by name
+    #[arg(value_name = "PID|NAME")]
+    what: Option<String>,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks once, and prints what is there.
+pub fn run(args: &StatusArgs) -> ExitCode {
+    report(args).unwrap_or_else(|(status, text)| {
+        complain(text);
+        ExitCode::from(status)
+    })
+}
+
+/// What `--json` prints of all.
+#[derive(Serialize)]
+struct Alive<'a> {
+    version: u32,
+    alive: Vec<&'a Snapshot>,
+    silent: Vec<Silent<'a>>,
+}
+
+/// One that does not tell of itself.
+#[derive(Serialize)]
+struct Silent<'a> {
+    socket: &'a str,
+    uid: u32,
+    reason: String,
+}
+
+fn report(args: &StatusArgs) -> Result<ExitCode, Refusal> {
+    let seen = reader::look();
+    let is_meant = |snapshot: &&Snapshot| args.what.as_ref().is_none_or(|what| is_called(snapshot, what));
+    let alive: Vec<&Snapshot> =
+        seen.iter().filter_map(|seen| seen.answer.as_ref().ok()).filter(is_meant).collect();
+    let silent: Vec<Silent<'_>> = match args.what {
+        Some(_) => Vec::new(),
+        None => seen.iter().filter_map(silent).collect(),
+    };
+    let is_empty = alive.is_empty() && silent.is_empty();
+    if args.json {
+        let found = Alive { version: VERSION, alive, silent };
+        let text = serde_json::to_string_pretty(&found).map_err(|error| (1, format!("status: {error}")))?;
+        print(&format!("{text}\n"))?;
+        return Ok(ExitCode::from(u8::from(is_empty)));
+    }
+    if is_empty {
+        let nothing = match &args.what {
+            Some(what) => format!("nothing that runs is called '{what}'; 'spillway status' lists what does"),
+            None => NOTHING.to_owned(),
+        };
+        return Err((1, format!("status: {nothing}")));
+    }
+    print(&table(&alive, &silent, args.what.is_some()))
+}
+
+fn silent(seen: &Seen) -> Option<Silent<'_>> {
+    let reason = seen.answer.as_ref().err()?.to_string();
+    Some(Silent { socket: &seen.socket, uid: seen.uid, reason })
+}
+
+fn is_called(snapshot: &Snapshot, what: &str) -> bool {
+    let Ok(pid) = what.parse::<u32>() else { return snapshot.name == what };
+    let is_of_run = match &snapshot.body {
+        Body::Run { run } => {
+            run.program_pid == pid || run.processes.iter().any(|process| process.pid == Some(pid))
+        }
+        Body::Tier { .. } => false,
+    };
+    snapshot.pid == pid || is_of_run
+}
+
+fn table(alive: &[&Snapshot], silent: &[Silent<'_>], is_detailed: bool) -> String {
+    let mut text = line(["PID", "PROGRAM", "UP", "PROCS", "LOCAL", "OF", "FAR", "FAULTS", "P99", "LOST"]);
+    for snapshot in alive {
+        match &snapshot.body {
+            Body::Run { run } => {
+                text += &of_run(snapshot, run);
+                text += &stores(run, is_detailed);
+                if is_detailed {
+                    text += &processes(run, snapshot.uptime_s);
+                    text += &causes(run);
+                }
+            }
+            Body::Tier { tier } => text += &of_tier(snapshot, tier),
+        }
+    }
+    for Silent { socket, reason, .. } in silent {
+        let _ = writeln!(text, "{}: {reason}", printable(socket, 200));
+    }
+    text
+}
+
+fn line(cells: [&str; 10]) -> String {
+    let [pid, name, numbers @ ..] = cells;
+    let numbers: String = numbers.iter().map(|number| format!(" {number:>6}")).collect();
+    format!("{pid:>7} {name:<16}{numbers}\n")
+}
+
+/// The share of the time that threads waited for faults.
+pub fn lost_share(total_us: f64, passed_s: f64) -> f64 {
+    if passed_s > 0.0 { total_us / 1e6 / passed_s } else { 0.0 }
+}
+
+/// The name of what is another user's says whose it is.
+pub fn name_of(snapshot: &Snapshot) -> String {
+    match snapshot.uid == rustix::process::geteuid().as_raw() {
+        true => snapshot.name.clone(),
+        false => format!("{}@{}", snapshot.name, snapshot.uid),
+    }
+}
+
+fn of_run(snapshot: &Snapshot, run: &Run) -> String {
+    line([
+        &run.program_pid.to_string(),
+        &printable(&name_of(snapshot), 16),
+        &seconds(snapshot.uptime_s),
+        &(run.processes.len() as u64 + run.processes_unlisted).to_string(),
+        &bytes(run.local_bytes as f64),
+        &bytes(run.local_limit_bytes as f64),
+        &bytes(run.far_bytes as f64),
+        &count(run.faults.all() as f64),
+        &micros(run.fault_latency.p99_us),
+        &percent(lost_share(run.fault_latency.total_us, snapshot.uptime_s)),
+    ])
+}
+
+/// The daemon's groups, together.
+fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> String {
+    let groups = || tier["groups"].as_array().into_iter().flatten();
+    let sum = |key: &str| groups().filter_map(|group| group[key].as_f64()).sum::<f64>();
+    let processes: usize = groups().filter_map(|group| Some(group["processes"].as_array()?.len())).sum();
+    line([
+        &snapshot.pid.to_string(),
+        &printable(&name_of(snapshot), 16),
+        &seconds(snapshot.uptime_s),
+        &processes.to_string(),
+        &bytes(sum("local_bytes")),
+        &bytes(sum("local_limit_bytes")),
+        &bytes(sum("far_bytes")),
+        "-",
+        "-",
+        "-",
+    ])
+}
+
+fn processes(run: &Run, uptime_s: f64) -> String {
+    let row = |process: &Process| {
+        let pid = process.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
+        line([
+            &pid,
+            &format!("  {}", printable(process.name.as_deref().unwrap_or("-"), 14)),
+            "",
+            &process.fault_mode,
+            &bytes(process.local_bytes as f64),
+            "",
+            &bytes(process.far_bytes as f64),
+            &count(process.faults.all() as f64),
+            &micros(process.fault_latency.p99_us),
+            &percent(lost_share(process.fault_latency.total_us, uptime_s)),
+        ])
+    };
+    let rows: String = run.processes.iter().map(row).collect();
+    match run.processes_unlisted {
+        0 => rows,
+        more => format!("{rows}        and {more} processes more\n"),
+    }
+}
+
+/// Stores that something is wrong with, or all.
+fn stores(run: &Run, all: bool) -> String {
+    run.stores.iter().filter(|store| all || store.health != Health::Ok).map(of_store).collect()
+}
+
+/// How a store is, in words.
+pub fn health(store: &Store) -> &'static str {
+    match store.health {
+        Health::Ok => "ok",
+        Health::Full => "full",
+        Health::Failing => "failing",
+        Health::Unknown => "cannot be looked at",
+    }
+}
+
+fn of_store(store: &Store) -> String {
+    let mut text = format!("        {}  {}", printable(&store.uri, 40), health(store));
+    let _ = write!(text, "; holds {}", bytes(store.used_bytes as f64));
+    if let Some(stored_bytes) = store.stored_bytes.filter(|_| store.compression_ratio.is_some()) {
+        let _ = write!(text, " in {}", bytes(stored_bytes as f64));
+    }
+    let _ = writeln!(
+        text,
+        "\n          fetched {} pages, written {}; failed {}, refused for want of room {}",
+        count(store.fetched_pages as f64),
+        count(store.written_pages as f64),
+        count((store.failed_reads + store.failed_writes) as f64),
+        count(store.full_refusals as f64),
+    );
+    text
+}
+
+/// Why there were faults, and what left.
+fn causes(run: &Run) -> String {
+    let count = |number: u64| count(number as f64);
+    let (faults, evictions) = (run.faults, run.evictions);
+    let used = run.prefetch.accuracy.map_or_else(String::new, |share| format!(", {} used", percent(share)));
+    format!(
+        "        faults: {} fetched, {} first touch, {} others, {} refused\n\
+         \x20       fetched ahead: {} pages{used}\n\
+         \x20       evicted: {} written, {} clean, {} zero; kept in use {}, refused {}\n",
+        count(faults.fetch),
+        count(faults.first_touch),
+        count(faults.inactive + faults.writeback + faults.other),
+        count(faults.refused),
+        count(run.prefetch.fetched_ahead_pages),
+        count(evictions.written_pages),
+        count(evictions.clean_dropped_pages),
+        count(evictions.zero_dropped_pages),
+        count(evictions.kept_in_use_pages),
+        count(evictions.refused_pages),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::metrics::tests::whole_snapshot;
+
+    #[test]
+    fn a_table_fits_80_columns_whatever_the_names() {
+        let mut snapshot = whole_snapshot();
+        snapshot.name = "\u{1b}[31m a program of a very long name".to_owned();
+        snapshot.uptime_s = 1e7;
+        let Body::Run { run } = &mut snapshot.body else { panic!("no run") };
+        run.processes_unlisted = 5000;
+        run.stores[0].uri =
+            "nbd://a-host-of-a-very-long-name.example:10809/an-export-of-a-long-name".to_owned();
+        run.processes.push(Process {
+            pid: Some(4_194_303),
+            name: Some("a name".repeat(9)),
+            fault_mode: "inline".to_owned(),
+            local_bytes: u64::MAX,
+            native_bytes: 0,
+            far_bytes: u64::MAX,
+            faults: run.faults,
+            fault_latency: run.fault_latency.clone(),
+            fetched_pages: 0,
+            fetched_ahead_pages: 0,
+            written_pages: 0,
+        });
+        let text = table(&[&snapshot], &[], true);
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+            assert!(!line.contains('\u{1b}'));
+        }
+        assert!(text.contains("full") && text.contains("and 5000 processes more"), "{text}");
+    }
+
+    #[test]
+    fn a_run_is_found_by_its_name_and_by_any_of_its_processes() {
+        let mut snapshot = whole_snapshot();
+        let Body::Run { run } = &mut snapshot.body else { panic!("no run") };
+        run.program_pid = 11;
+        for (what, expected) in [("x", true), ("7", true), ("11", true), ("12", false), ("y", false)] {
+            assert_eq!(is_called(&snapshot, what), expected, "{what}");
+        }
+    }
+}

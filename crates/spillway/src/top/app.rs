@@ -1,0 +1,274 @@
+//! What is shown, and what keys do to it.
+
+use std::cmp::Reverse;
+
+use ratatui::Frame;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use spillway_snapshot::reader::Seen;
+
+use crate::top::history::History;
+use crate::top::palette::Palette;
+use crate::top::rates::{Key, Kind, Looks, Row};
+use crate::top::sort::Sort;
+use crate::top::{detail, help, list};
+
+/// Which screen is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Screen {
+    List,
+    Detail,
+}
+
+/// What is shown, and how.
+pub struct App {
+    looks: Looks,
+    rows: Vec<Row>,
+    history: History,
+    sort: Sort,
+    /// The row that is chosen; the first where it is none of those that are there.
+    chosen: Option<Key>,
+    screen: Screen,
+    helps: bool,
+    has_looked: bool,
+    palette: Palette,
+    /// Time between looks, in seconds.
+    interval_s: f64,
+    /// What is above the list's first line.
+    offset: usize,
+}
+
+impl App {
+    /// Nothing has been seen yet.
+    pub fn new(palette: Palette, interval_s: f64) -> Self {
+        Self {
+            looks: Looks::default(),
+            rows: Vec::new(),
+            history: History::default(),
+            sort: Sort::default(),
+            chosen: None,
+            screen: Screen::List,
+            helps: false,
+            has_looked: false,
+            palette,
+            interval_s,
+            offset: 0,
+        }
+    }
+
+    /// Takes a further look.
+    pub fn take(&mut self, seen: Vec<Seen>) {
+        self.looks.take(seen);
+        self.has_looked = true;
+        self.history.note(&self.looks.seen().rows);
+        self.sort_rows();
+    }
+
+    /// Runs in their order, each followed by its processes in theirs.
+    fn sort_rows(&mut self) {
+        let mut rows = self.looks.seen().rows.clone();
+        let sort = self.sort;
+        let of_runs: Vec<(Key, Reverse<u64>)> = rows
+            .iter()
+            .filter(|row| row.kind != Kind::Process)
+            .map(|row| (row.key, sort.rank(row)))
+            .collect();
+        let rank_of_run = |row: &Row| {
+            let run = Key { process_pid: None, ..row.key };
+            of_runs.iter().find(|(key, _)| *key == run).map(|(_, rank)| *rank)
+        };
+        rows.sort_by_cached_key(|row| {
+            let run = Key { process_pid: None, ..row.key };
+            (rank_of_run(row), run, row.kind == Kind::Process, sort.rank(row), row.key)
+        });
+        self.rows = rows;
+    }
+
+    /// Where the chosen row is.
+    fn chosen_at(&self) -> usize {
+        self.rows.iter().position(|row| Some(row.key) == self.chosen).unwrap_or(0)
+    }
+
+    fn choose(&mut self, at: usize) {
+        self.chosen = self.rows.get(at.min(self.rows.len().saturating_sub(1))).map(|row| row.key);
+    }
+
+    /// Does what a key asks for; false where it ends all.
+    pub fn press(&mut self, key: KeyEvent) -> bool {
+        if key.kind == KeyEventKind::Release {
+            return true;
+        }
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c' | 'd') if is_control => return false,
+            _ if self.helps => self.helps = false,
+            KeyCode::Char('q') if self.screen == Screen::List => return false,
+            KeyCode::Char('?' | 'h') => self.helps = true,
+            KeyCode::Char('q') | KeyCode::Esc | KeyCode::Backspace => self.screen = Screen::List,
+            KeyCode::Enter if !self.rows.is_empty() => {
+                self.choose(self.chosen_at());
+                self.screen = Screen::Detail;
+            }
+            KeyCode::Up | KeyCode::Char('k') => self.choose(self.chosen_at().saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.choose(self.chosen_at() + 1),
+            KeyCode::PageUp => self.choose(self.chosen_at().saturating_sub(10)),
+            KeyCode::PageDown => self.choose(self.chosen_at() + 10),
+            KeyCode::Home => self.choose(0),
+            KeyCode::End => self.choose(usize::MAX),
+            KeyCode::Char('s') => {
+                self.sort = self.sort.next();
+                self.sort_rows();
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Draws the screen that is to be seen.
+    pub fn draw(&mut self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        if area.width < 10 || area.height < 3 {
+            return;
+        }
+        if self.helps {
+            return help::draw(frame, self.palette);
+        }
+        let chosen_at = self.chosen_at();
+        match (self.screen, self.rows.get(chosen_at)) {
+            (Screen::Detail, Some(row)) if Some(row.key) == self.chosen => {
+                detail::draw(frame, row, &self.history, self.palette, self.interval_s);
+            }
+            (Screen::Detail, _) => detail::draw_gone(frame, self.palette),
+            (Screen::List, _) => {
+                let view = list::View {
+                    rows: &self.rows,
+                    silent: &self.looks.seen().silent,
+                    chosen_at,
+                    sort: self.sort,
+                    has_looked: self.has_looked,
+                    palette: self.palette,
+                };
+                list::draw(frame, &view, &mut self.offset);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::rates::tests::seen_twice;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::style::{Color, Modifier};
+
+    fn app(looks: Looks) -> App {
+        let mut app = App::new(Palette::new(true), 1.0);
+        app.looks = looks;
+        app.has_looked = true;
+        app.history.note(&app.looks.seen().rows);
+        app.sort_rows();
+        app
+    }
+
+    fn screen(app: &mut App, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| app.draw(frame)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    fn press(app: &mut App, code: KeyCode) -> bool {
+        app.press(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn a_run_its_processes_and_its_stores_are_on_one_screen() {
+        let mut app = app(seen_twice());
+        let shown = screen(&mut app, 80, 24);
+        for text in
+            ["PID", "LOCAL", "FLT/s", "P99", "LOST", "parent", "child", "1.0k", "50%", "compressed:", "full"]
+        {
+            assert!(shown.contains(text), "no {text} in\n{shown}");
+        }
+        let at = |text: &str| shown.find(text).unwrap();
+        assert!(at("child") < at("parent"), "the one with more memory first\n{shown}");
+    }
+
+    #[test]
+    fn keys_choose_sort_show_and_end() {
+        let mut app = app(seen_twice());
+        assert!(press(&mut app, KeyCode::Down));
+        assert_eq!(app.rows[app.chosen_at()].name, "child");
+        assert!(press(&mut app, KeyCode::Enter));
+        let shown = screen(&mut app, 80, 24);
+        assert!(shown.contains("child") && shown.contains("faults a second"), "{shown}");
+        assert!(press(&mut app, KeyCode::Char('?')));
+        assert!(screen(&mut app, 80, 24).contains("Enter"));
+        assert!(press(&mut app, KeyCode::Char('x')), "any key ends the help");
+        assert!(press(&mut app, KeyCode::Char('q')), "back to the list");
+        for _ in 0..9 {
+            assert!(press(&mut app, KeyCode::Char('s')) && press(&mut app, KeyCode::Down));
+        }
+        assert_eq!(app.sort, Sort::Pid);
+        assert_eq!(app.rows.iter().map(|row| row.pid).collect::<Vec<_>>(), [8, 8, 9]);
+        assert_eq!(app.chosen_at(), 2);
+        press(&mut app, KeyCode::End);
+        press(&mut app, KeyCode::Enter);
+        // It ends while it is looked at.
+        app.looks = Looks::default();
+        app.sort_rows();
+        assert!(screen(&mut app, 80, 24).contains("has ended"));
+        press(&mut app, KeyCode::Esc);
+        assert!(!app.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!press(&mut app, KeyCode::Char('q')));
+    }
+
+    #[test]
+    fn every_screen_fits_whatever_the_terminal() {
+        let mut app = app(seen_twice());
+        for (width, height) in [(80, 24), (40, 24), (40, 10), (200, 60), (20, 5), (10, 3), (1, 1), (79, 4)] {
+            for keys in ["", "\n", "?"] {
+                for key in keys.chars() {
+                    press(&mut app, if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) });
+                }
+                screen(&mut app, width, height);
+                press(&mut app, KeyCode::Esc);
+            }
+        }
+        let narrow = screen(&mut app, 40, 12);
+        assert!(narrow.contains("LOCAL") && narrow.contains("child"), "{narrow}");
+    }
+
+    #[test]
+    fn where_nothing_runs_it_says_how_to_start_something() {
+        let mut app = app(Looks::default());
+        for width in [80, 40] {
+            // In as many lines as it takes.
+            let shown = screen(&mut app, width, 24).replace("\"\n\"", "");
+            assert!(shown.contains("spillway run --local 512M"), "{shown}");
+        }
+        app.take(vec![Seen {
+            socket: "/run/x".to_owned(),
+            uid: 0,
+            answer: Err(spillway_snapshot::reader::ReadError::Silent),
+        }]);
+        assert!(screen(&mut app, 80, 24).contains("does not answer"));
+    }
+
+    #[test]
+    fn without_colours_there_are_none_and_with_them_neither_red_nor_green() {
+        for (has_colours, allowed) in
+            [(false, vec![Color::Reset]), (true, vec![Color::Reset, Color::LightBlue, Color::Yellow])]
+        {
+            let mut app = app(seen_twice());
+            app.palette = Palette::new(has_colours);
+            for key in [KeyCode::Esc, KeyCode::Enter, KeyCode::Char('?')] {
+                press(&mut app, key);
+                let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+                terminal.draw(|frame| app.draw(frame)).unwrap();
+                let cells = &terminal.backend().buffer().content;
+                assert!(cells.iter().all(|cell| allowed.contains(&cell.fg) && cell.bg == Color::Reset));
+                assert!(cells.iter().any(|cell| cell.modifier.contains(Modifier::BOLD)));
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! One run or process: where its memory is, why it faults, what it waits for, the last minutes.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Sparkline, Wrap};
+use spillway_snapshot::snapshot::Run;
+
+use crate::short::{bytes, count, micros, percent, printable, seconds};
+use crate::status::lost_share;
+use crate::top::history::History;
+use crate::top::list::store_text;
+use crate::top::palette::Palette;
+use crate::top::rates::{Kind, Rates, Row};
+
+/// Draws one in detail.
+pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palette, interval_s: f64) {
+    let area = frame.area();
+    let facts = facts(row, palette, area.width.into());
+    let graph_lines = if area.height >= 20 { 4 } else { 2 };
+    let [facts_area, faults, fetched, latency, foot] = Layout::vertical([
+        Constraint::Length(facts.len() as u16),
+        Constraint::Length(graph_lines),
+        Constraint::Length(graph_lines),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(Paragraph::new(facts), facts_area);
+    let graphs: [(Rect, &str, fn(&Rates) -> f64, fn(f64) -> String); 2] = [
+        (faults, "faults a second", |rates| rates.faults_per_s, count),
+        (fetched, "fetched a second", |rates| rates.fetched_bytes_per_s, bytes),
+    ];
+    for (area, what, number, shown) in graphs {
+        draw_graph(frame, area, row, history, (what, number, shown), palette, interval_s);
+    }
+    frame.render_widget(Paragraph::new(histogram(row, latency, palette)), latency);
+    frame.render_widget(Paragraph::new("q back  ? help"), foot);
+}
+
+/// Says that there is nothing to draw any more.
+pub fn draw_gone(frame: &mut Frame<'_>, palette: Palette) {
+    let text = Line::styled("It has ended. Press q for the list.", palette.heading());
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), frame.area());
+}
+
+fn facts(row: &Row, palette: Palette, width: usize) -> Vec<Line<'static>> {
+    let mode = row.fault_mode.as_deref().unwrap_or("-");
+    let title =
+        format!("{} ({})  up {}  faults by {mode}", printable(&row.name, 30), row.pid, seconds(row.uptime_s));
+    let mut lines = vec![Line::styled(title, palette.heading()), memory(row, palette, width)];
+    if row.kind == Kind::Tier {
+        lines.push(Line::raw("'spillway tier status' tells more"));
+        return lines;
+    }
+    let rates = row.rates.unwrap_or_default();
+    lines.push(Line::raw(format!(
+        "lost to paging: {} now, {} since the start; fetched {}/s, written {}/s",
+        percent(rates.lost_share),
+        percent(lost_share(row.latency.total_us, row.uptime_s)),
+        bytes(rates.fetched_bytes_per_s),
+        bytes(rates.written_bytes_per_s),
+    )));
+    let faults = row.faults;
+    lines.push(Line::raw(format!(
+        "faults: {} fetched, {} first touch, {} others, {} refused",
+        count(faults.fetch as f64),
+        count(faults.first_touch as f64),
+        count((faults.inactive + faults.writeback + faults.other) as f64),
+        count(faults.refused as f64),
+    )));
+    if let (Kind::Run, Some(run)) = (row.kind, &row.run) {
+        lines.extend(of_run(run));
+        lines.extend(row.stores.iter().map(|store| Line::raw(store_text(store, width))));
+    }
+    lines
+}
+
+fn of_run(run: &Run) -> [Line<'static>; 2] {
+    let used =
+        run.prefetch.accuracy.map_or_else(String::new, |share| format!(", {} of them used", percent(share)));
+    let evictions = run.evictions;
+    [
+        Line::raw(format!("fetched ahead: {} pages{used}", count(run.prefetch.fetched_ahead_pages as f64))),
+        Line::raw(format!(
+            "evicted: {} written, {} clean, {} zero; kept in use {}, refused {}",
+            count(evictions.written_pages as f64),
+            count(evictions.clean_dropped_pages as f64),
+            count(evictions.zero_dropped_pages as f64),
+            count(evictions.kept_in_use_pages as f64),
+            count(evictions.refused_pages as f64),
+        )),
+    ]
+}
+
+/// A bar of local and far memory, each in proportion.
+fn memory(row: &Row, palette: Palette, width: usize) -> Line<'static> {
+    let limit =
+        row.local_limit_bytes.map_or_else(String::new, |limit| format!(" of {}", bytes(limit as f64)));
+    let text =
+        format!("local {}{limit}, far {} ", bytes(row.local_bytes as f64), bytes(row.far_bytes as f64));
+    let room = width.saturating_sub(text.len() + 2).min(40);
+    let whole = (row.local_bytes as f64 + row.far_bytes as f64).max(1.0);
+    let local = (row.local_bytes as f64 / whole * room as f64).round() as usize;
+    Line::from(vec![
+        Span::raw(text),
+        Span::styled("#".repeat(local), palette.local()),
+        Span::styled("-".repeat(room.saturating_sub(local)), palette.far()),
+    ])
+}
+
+type Graph<'a> = (&'a str, fn(&Rates) -> f64, fn(f64) -> String);
+
+fn draw_graph(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    row: &Row,
+    history: &History,
+    (what, number, shown): Graph<'_>,
+    palette: Palette,
+    interval_s: f64,
+) {
+    let points = history.last(row.key, area.width.into(), number);
+    let most = points.iter().copied().max().unwrap_or(0);
+    let last = points.last().copied().unwrap_or(0);
+    let title = format!(
+        "{what}: {} now, at most {} in the last {}",
+        shown(last as f64),
+        shown(most as f64),
+        seconds(points.len() as f64 * interval_s),
+    );
+    let [head, graph] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    frame.render_widget(Paragraph::new(title), head);
+    frame.render_widget(Sparkline::default().data(points).max(most.max(1)).style(palette.far()), graph);
+}
+
+/// Faults since the start by how long they took, in powers of two, or of more where the lines do not do.
+fn histogram(row: &Row, area: Rect, palette: Palette) -> Vec<Line<'static>> {
+    let lines = usize::from(area.height).saturating_sub(1);
+    let buckets = &row.latency.buckets;
+    let (Some((first, _)), Some((last, _)), true) = (buckets.first(), buckets.last(), lines > 0) else {
+        return Vec::new();
+    };
+    let octaves = last.ilog2() - first.max(&1).ilog2() + 1;
+    let step = octaves.div_ceil(lines as u32).max(1);
+    let mut groups = vec![0_u64; octaves.div_ceil(step) as usize];
+    let lowest = first.max(&1).ilog2();
+    for (bound_ns, number) in buckets {
+        let group = (bound_ns.max(&1).ilog2().saturating_sub(lowest) / step) as usize;
+        if let Some(sum) = groups.get_mut(group) {
+            *sum += number;
+        }
+    }
+    let most = groups.iter().copied().max().unwrap_or(1).max(1);
+    let heading = format!(
+        "how long {} faults took since the start; p50 {}, p99 {}, longest {}",
+        count(row.latency.count as f64),
+        micros(row.latency.p50_us),
+        micros(row.latency.p99_us),
+        micros(row.latency.max_us),
+    );
+    let bar = |(group, number): (usize, &u64)| {
+        let end_ns = 2_f64.powi((lowest + step * (group as u32 + 1)) as i32);
+        let text = format!("  below {:>5} {:>5} ", micros(end_ns / 1e3), count(*number as f64));
+        let room = usize::from(area.width).saturating_sub(text.len()).min(60);
+        // Not in proportion but by powers of ten, so that the few that are slow are seen.
+        let share = ((*number as f64 + 1.0).ln() / (most as f64 + 1.0).ln()).clamp(0.0, 1.0);
+        Line::from(vec![
+            Span::raw(text),
+            Span::styled("\u{2588}".repeat((share * room as f64).round() as usize), palette.local()),
+        ])
+    };
+    std::iter::once(Line::raw(heading)).chain(groups.iter().enumerate().map(bar)).collect()
+}

@@ -1,0 +1,348 @@
+//! Two looks at what runs make rates.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde::Serialize;
+use spillway_core::page::PAGE_BYTES;
+use spillway_snapshot::histogram::{Latency, quantile_us};
+use spillway_snapshot::reader::Seen;
+use spillway_snapshot::snapshot::{Body, Faults, Process, Run, Snapshot, Store, VERSION};
+
+use crate::status::{lost_share, name_of};
+
+/// Who a row is about: whose run, its supervisor, and one of its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Key {
+    /// The user whose it is.
+    pub uid: u32,
+    /// The supervisor's or the daemon's process.
+    pub supervisor_pid: u32,
+    /// A process of the run; none for the run as a whole.
+    pub process_pid: Option<u32>,
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A run, all its processes together.
+    Run,
+    /// A process of a run.
+    Process,
+    /// The daemon `spillway tier`.
+    Tier,
+}
+
+/// One run, process or daemon, as it was between two looks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Who it is about.
+    #[serde(flatten)]
+    pub key: Key,
+    /// What it is about.
+    pub kind: Kind,
+    /// What it is called.
+    pub name: String,
+    /// The process that a user would look for: the program's, of a run.
+    pub pid: u32,
+    /// `thread` or `inline`; none of a daemon.
+    pub fault_mode: Option<String>,
+    /// Memory that is local.
+    pub local_bytes: u64,
+    /// Most of that; none of a process, which shares its run's limit.
+    pub local_limit_bytes: Option<u64>,
+    /// Memory that is far.
+    pub far_bytes: u64,
+    /// What happened between the looks; none at the first one, and of a daemon.
+    pub rates: Option<Rates>,
+    /// The stores of a run.
+    pub stores: Vec<StoreRow>,
+    /// Faults since the start.
+    pub faults: Faults,
+    /// How long they took since the start.
+    #[serde(skip)]
+    pub latency: Latency,
+    /// The run that it belongs to, or is.
+    #[serde(skip)]
+    pub run: Option<Rc<Run>>,
+    /// Time since the start of the run, in seconds.
+    #[serde(skip)]
+    pub uptime_s: f64,
+}
+
+/// What happened between two looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Faults of every kind, a second.
+    pub faults_per_s: f64,
+    /// The median fault, in microseconds; none where there was none.
+    pub fault_p50_us: Option<f64>,
+    /// The 99th percentile, in microseconds.
+    pub fault_p99_us: Option<f64>,
+    /// The time that threads waited for faults, as a share of the time that passed.
+    pub lost_share: f64,
+    /// Bytes fetched from stores, a second.
+    pub fetched_bytes_per_s: f64,
+    /// Bytes written to stores, a second.
+    pub written_bytes_per_s: f64,
+}
+
+/// A store of a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoreRow {
+    /// As it is told.
+    #[serde(flatten)]
+    pub store: Store,
+    /// Bytes fetched from it, a second; none at the first look.
+    pub fetched_bytes_per_s: Option<f64>,
+    /// Bytes written to it, a second.
+    pub written_bytes_per_s: Option<f64>,
+}
+
+/// What is alive, as of the last two looks.
+#[derive(Debug, Default, Serialize)]
+pub struct Rows {
+    /// The version of this form.
+    pub version: u32,
+    /// Runs, each before its processes, and daemons.
+    pub rows: Vec<Row>,
+    /// Those that do not tell of themselves: socket and reason.
+    pub silent: Vec<(String, String)>,
+}
+
+/// What was seen, last and before.
+#[derive(Default)]
+pub struct Looks {
+    before: BTreeMap<(u32, u32), Snapshot>,
+    rows: Rows,
+}
+
+impl Looks {
+    /// Takes a further look.
+    pub fn take(&mut self, seen: Vec<Seen>) {
+        let mut next = BTreeMap::new();
+        self.rows = Rows { version: VERSION, ..Rows::default() };
+        for Seen { socket, answer, .. } in seen {
+            match answer {
+                Ok(snapshot) => {
+                    let key = (snapshot.uid, snapshot.pid);
+                    self.rows.rows.extend(rows(self.before.get(&key), &snapshot));
+                    next.insert(key, snapshot);
+                }
+                Err(error) => self.rows.silent.push((socket, error.to_string())),
+            }
+        }
+        self.before = next;
+    }
+
+    /// What runs at present.
+    pub fn seen(&self) -> &Rows {
+        &self.rows
+    }
+}
+
+/// A row for what a snapshot is of, and one for each process of a run that has several.
+fn rows(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Row> {
+    match &now.body {
+        Body::Tier { tier } => vec![of_tier(now, tier)],
+        Body::Run { run } => {
+            // A supervisor of the same number that began later is another.
+            let before = before.filter(|before| before.uptime_s < now.uptime_s);
+            let passed_s = before.map_or(0.0, |before| now.uptime_s - before.uptime_s);
+            let before = before.and_then(|before| match &before.body {
+                Body::Run { run } => Some(&**run),
+                Body::Tier { .. } => None,
+            });
+            let run = Rc::new((**run).clone());
+            let mut rows = vec![of_run(now, &run, before, passed_s)];
+            if run.processes.len() > 1 {
+                rows.extend(
+                    run.processes
+                        .iter()
+                        .filter_map(|process| of_process(now, &run, process, before, passed_s)),
+                );
+            }
+            rows
+        }
+    }
+}
+
+fn key(snapshot: &Snapshot, process_pid: Option<u32>) -> Key {
+    Key { uid: snapshot.uid, supervisor_pid: snapshot.pid, process_pid }
+}
+
+fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
+    let groups = || tier["groups"].as_array().into_iter().flatten();
+    let sum = |key: &str| groups().filter_map(|group| group[key].as_u64()).fold(0, u64::saturating_add);
+    Row {
+        key: key(snapshot, None),
+        kind: Kind::Tier,
+        name: name_of(snapshot),
+        pid: snapshot.pid,
+        fault_mode: None,
+        local_bytes: sum("local_bytes"),
+        local_limit_bytes: Some(sum("local_limit_bytes")),
+        far_bytes: sum("far_bytes"),
+        rates: None,
+        stores: Vec::new(),
+        faults: Faults::default(),
+        latency: Latency::default(),
+        run: None,
+        uptime_s: snapshot.uptime_s,
+    }
+}
+
+fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f64) -> Row {
+    let rates = before.map(|before| {
+        let pages = [(before.fetched_pages, run.fetched_pages), (before.written_pages, run.written_pages)];
+        rates([&before.faults, &run.faults], [&before.fault_latency, &run.fault_latency], pages, passed_s)
+    });
+    Row {
+        key: key(snapshot, None),
+        kind: Kind::Run,
+        name: name_of(snapshot),
+        pid: run.program_pid,
+        fault_mode: Some(run.fault_mode.clone()),
+        local_bytes: run.local_bytes,
+        local_limit_bytes: Some(run.local_limit_bytes),
+        far_bytes: run.far_bytes,
+        rates,
+        stores: run.stores.iter().map(|store| of_store(store, before, passed_s)).collect(),
+        faults: run.faults,
+        latency: run.fault_latency.clone(),
+        run: Some(run.clone()),
+        uptime_s: snapshot.uptime_s,
+    }
+}
+
+fn of_process(
+    snapshot: &Snapshot,
+    run: &Rc<Run>,
+    process: &Process,
+    before: Option<&Run>,
+    passed_s: f64,
+) -> Option<Row> {
+    let pid = process.pid?;
+    let before = before.and_then(|run| run.processes.iter().find(|before| before.pid == process.pid));
+    let rates = before.map(|before| {
+        let pages =
+            [(before.fetched_pages, process.fetched_pages), (before.written_pages, process.written_pages)];
+        rates(
+            [&before.faults, &process.faults],
+            [&before.fault_latency, &process.fault_latency],
+            pages,
+            passed_s,
+        )
+    });
+    Some(Row {
+        key: key(snapshot, Some(pid)),
+        kind: Kind::Process,
+        name: process.name.clone().unwrap_or_else(|| "-".to_owned()),
+        pid,
+        fault_mode: Some(process.fault_mode.clone()),
+        local_bytes: process.local_bytes,
+        local_limit_bytes: None,
+        far_bytes: process.far_bytes,
+        rates,
+        stores: Vec::new(),
+        faults: process.faults,
+        latency: process.fault_latency.clone(),
+        run: Some(run.clone()),
+        uptime_s: snapshot.uptime_s,
+    })
+}
+
+fn per_s((before, now): (u64, u64), passed_s: f64) -> f64 {
+    if passed_s > 0.0 { now.saturating_sub(before) as f64 / passed_s } else { 0.0 }
+}
+
+fn rates(faults: [&Faults; 2], latency: [&Latency; 2], pages: [(u64, u64); 2], passed_s: f64) -> Rates {
+    let new = latency[1].since(latency[0]);
+    let [fetched, written] = pages.map(|pages| per_s(pages, passed_s) * PAGE_BYTES as f64);
+    Rates {
+        faults_per_s: per_s((faults[0].all(), faults[1].all()), passed_s),
+        fault_p50_us: quantile_us(&new, 0.5),
+        fault_p99_us: quantile_us(&new, 0.99),
+        lost_share: lost_share((latency[1].total_us - latency[0].total_us).max(0.0), passed_s),
+        fetched_bytes_per_s: fetched,
+        written_bytes_per_s: written,
+    }
+}
+
+fn of_store(store: &Store, before: Option<&Run>, passed_s: f64) -> StoreRow {
+    let before = before.and_then(|run| run.stores.iter().find(|before| before.uri == store.uri));
+    let rate = |pages: fn(&Store) -> u64| {
+        before.map(|before| per_s((pages(before), pages(store)), passed_s) * PAGE_BYTES as f64)
+    };
+    StoreRow {
+        store: store.clone(),
+        fetched_bytes_per_s: rate(|store| store.fetched_pages),
+        written_bytes_per_s: rate(|store| store.written_pages),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::watch::metrics::tests::whole_snapshot;
+
+    fn seen(snapshot: Snapshot) -> Vec<Seen> {
+        vec![Seen { socket: "run-7.sock".to_owned(), uid: snapshot.uid, answer: Ok(snapshot) }]
+    }
+
+    /// A run of two processes, seen twice, two seconds apart: 2,000 faults more, 3,000 pages fetched.
+    pub(crate) fn seen_twice() -> Looks {
+        let process = |pid, name: &str, far_bytes| Process {
+            pid: Some(pid),
+            name: Some(name.to_owned()),
+            fault_mode: "inline".to_owned(),
+            local_bytes: 30 << 20,
+            native_bytes: 0,
+            far_bytes,
+            faults: Faults::default(),
+            fault_latency: Latency::default(),
+            fetched_pages: 0,
+            fetched_ahead_pages: 0,
+            written_pages: 0,
+        };
+        let mut first = whole_snapshot();
+        first.uid = rustix::process::geteuid().as_raw();
+        let Body::Run { run } = &mut first.body else { panic!("no run") };
+        run.processes = vec![process(8, "parent", 1 << 20), process(9, "child", 2 << 20)];
+        let mut second = first.clone();
+        second.uptime_s += 2.0;
+        let Body::Run { run } = &mut second.body else { panic!("no run") };
+        run.faults.fetch += 2_000;
+        run.fetched_pages += 3_000;
+        run.stores[0].fetched_pages += 3_000;
+        run.fault_latency.buckets = vec![(1_500, 2), (2_000, 1_980), (90_000, 20), (5_000_001, 1)];
+        run.fault_latency.total_us += 1e6;
+        run.processes[1].faults.fetch += 2_000;
+        let mut looks = Looks::default();
+        looks.take(seen(first));
+        looks.take(seen(second));
+        looks
+    }
+
+    #[test]
+    fn two_looks_make_rates_of_what_came_between_them() {
+        let looks = seen_twice();
+        let [run, parent, child] = &looks.seen().rows[..] else { panic!("{:?}", looks.seen()) };
+        let rates = run.rates.unwrap();
+        assert_eq!((rates.faults_per_s, rates.lost_share), (1_000.0, 0.5));
+        assert_eq!((rates.fault_p50_us, rates.fault_p99_us), (Some(2.0), Some(2.0)));
+        assert_eq!(rates.fetched_bytes_per_s, 1_500.0 * 4096.0);
+        assert_eq!(run.stores[0].fetched_bytes_per_s, Some(1_500.0 * 4096.0));
+        assert_eq!(parent.rates.unwrap().faults_per_s, 0.0);
+        assert_eq!(child.rates.unwrap().faults_per_s, 1_000.0);
+        assert_eq!((child.kind, child.key.process_pid), (Kind::Process, Some(9)));
+    }
+
+    #[test]
+    fn a_run_of_the_same_number_that_began_later_is_another() {
+        let mut looks = seen_twice();
+        looks.take(seen(Snapshot { uptime_s: 0.1, ..whole_snapshot() }));
+        assert!(looks.seen().rows[0].rates.is_none());
+    }
+}

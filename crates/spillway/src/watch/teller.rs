@@ -1,0 +1,130 @@
+//! The thread that answers whoever looks at a run: readers of its state socket, and of its metrics.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use spillway_pager::run::supervisor::RunView;
+use spillway_snapshot::request::{Answer, Request};
+use spillway_snapshot::server::{Bounds, Listener, Reply, Server};
+use spillway_snapshot::snapshot::Snapshot;
+use spillway_snapshot::state_socket::{StateSocket, StateSocketError};
+
+use crate::watch::endpoint::Endpoint;
+use crate::watch::http;
+use crate::watch::metrics;
+use crate::watch::run_snapshot::{self, Program};
+
+/// A look is shared by all who ask within this time.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// What is told, and on which sockets.
+pub struct Telling {
+    /// The run that it is about.
+    pub view: RunView,
+    /// The program of the run.
+    pub program: Program,
+    /// Where Prometheus asks, if anywhere.
+    pub metrics: Option<Endpoint>,
+}
+
+/// The thread at work. It ends, and the run's socket goes, when the value is dropped.
+pub struct Teller {
+    stop: UnixStream,
+    thread: Option<JoinHandle<Telling>>,
+}
+
+impl Teller {
+    /// Begins to answer. Where the run can have no socket of its own, the reason is returned beside it: the
+    /// metrics are told all the same.
+    ///
+    /// # Errors
+    /// The kernel makes no thread, or no descriptor for it.
+    pub fn start(telling: Telling) -> io::Result<(Self, Option<StateSocketError>)> {
+        let (state, failure) = match StateSocket::open(std::process::id()) {
+            Ok(opened) => (Some(opened), None),
+            Err(error) => (None, Some(error)),
+        };
+        let (stop, stopped) = UnixStream::pair()?;
+        let thread = std::thread::Builder::new().name("spillway-state".to_owned());
+        let thread = thread.spawn(move || tell(telling, state, &stopped))?;
+        Ok((Self { stop, thread: Some(thread) }, failure))
+    }
+
+    /// Ends the thread, as must be before a fork; gives back what it takes to begin anew.
+    pub fn stop(mut self) -> Option<Telling> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Option<Telling> {
+        let _ = self.stop.shutdown(std::net::Shutdown::Both);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What was seen last.
+struct Looks<'a> {
+    telling: &'a Telling,
+    at: Option<Instant>,
+    snapshot: Option<Arc<Snapshot>>,
+    line: Option<Arc<Vec<u8>>>,
+}
+
+impl Looks<'_> {
+    fn snapshot(&mut self) -> Arc<Snapshot> {
+        if self.at.is_none_or(|at| at.elapsed() > FRESH) {
+            (self.snapshot, self.line, self.at) = (None, None, Some(Instant::now()));
+        }
+        let Telling { view, program, .. } = self.telling;
+        self.snapshot.get_or_insert_with(|| Arc::new(run_snapshot::snapshot(view, program))).clone()
+    }
+
+    /// The answer to a line.
+    fn line(&mut self, request: &[u8]) -> Arc<Vec<u8>> {
+        match serde_json::from_slice::<Request>(request) {
+            Ok(Request::Snapshot) => {
+                let snapshot = self.snapshot();
+                self.line.get_or_insert_with(|| Arc::new(Answer::Ok(&*snapshot).line())).clone()
+            }
+            Err(error) => Arc::new(Answer::<()>::Error(format!("request: {error}")).line()),
+        }
+    }
+}
+
+fn tell(telling: Telling, state: Option<(StateSocket, Listener)>, stopped: &UnixStream) -> Telling {
+    let (socket, listener) = state.unzip();
+    let metrics = telling.metrics.as_ref().and_then(|endpoint| endpoint.listener().ok());
+    let is_state = |index: usize| index == 0 && socket.is_some();
+    let mut server = Server::new(listener.into_iter().chain(metrics).collect(), Bounds::default());
+    let mut looks = Looks { telling: &telling, at: None, snapshot: None, line: None };
+    let mut answering = |index: usize, received: &[u8], is_full: bool| {
+        if is_state(index) {
+            return match received.iter().position(|&byte| byte == b'\n') {
+                Some(end) => Reply::Answer(looks.line(&received[..end])),
+                None => Reply::More,
+            };
+        }
+        let hosts = telling.metrics.as_ref().map_or(&[][..], Endpoint::host_names);
+        http::answer(received, is_full, hosts, || metrics::text(&looks.snapshot()))
+    };
+    loop {
+        match server.turn(Some(stopped.as_fd()), None, &mut answering) {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The kernel has no memory to wait with: readers can wait, and the run goes on.
+            Err(_) => std::thread::sleep(Duration::from_secs(1)),
+        }
+    }
+    drop(server);
+    telling
+}
