@@ -107,6 +107,7 @@ fn simulate(workload: Box<dyn Workload>, bytes: u64) -> Result<(u64, f64), Box<d
         interleave: Interleave::Clock,
         series_ns: (1e9 * factor) as u64,
         profile: false,
+        epoch_ps: None,
         tenants: vec![Tenant { workload, policy, local_pages: (used as f64 * LOCAL_SHARE) as u32 }],
     };
     let simulation = Simulation::new(setup)?;

@@ -13,14 +13,16 @@ const SHARES: [f64; 8] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.95];
 const LOSSES: [f64; 3] = [0.05, 0.10, 0.20];
 
 /// Policies that are advised among: all that can run live, once each.
-const POLICIES: [&str; 12] = [
+const POLICIES: [&str; 14] = [
     "hotbox",
     "indigo",
     "tpp",
     "autonuma",
     "autotiering",
     "nimble-base",
+    "nimble-base-smaller",
     "nimble-huge",
+    "nimble-huge-smaller",
     "multi-clock",
     "hemem",
     "memtis",

@@ -11,7 +11,7 @@ use spillway_core::page::PAGE_SHIFT;
 
 use crate::access::Action;
 use crate::replay::{Clock, Lru, PageTrace, ReplayError, Replayed, replay, replay_belady};
-use crate::trace::{TraceError, TraceReader};
+use crate::trace::{TraceError, TraceReader, TraceSummary};
 
 /// Pages that each would fetch: those that come a second time and later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,37 +28,43 @@ pub struct Bounds {
 ///
 /// # Errors
 /// `source` cannot be read, or holds no whole trace.
-fn page_trace(source: impl Read) -> Result<Vec<u64>, TraceError> {
+pub(crate) fn page_trace(source: impl Read) -> Result<(PageTrace, TraceSummary), TraceError> {
     // A page that was given back has another number when it comes again.
     let mut lives: HashMap<u64, u64> = HashMap::new();
     let mut requests = Vec::new();
     let mut last = None;
     let mut next = 0;
-    TraceReader::new(source)?.for_each(|_, access| match (access.address(), access.action()) {
-        (Some(address), _) => {
-            let page_number = address >> PAGE_SHIFT;
-            if last == Some(page_number) {
-                return;
+    let summary =
+        TraceReader::new(source)?.for_each(|_, access| match (access.address(), access.action()) {
+            (Some(address), _) => {
+                let page_number = address >> PAGE_SHIFT;
+                if last == Some(page_number) {
+                    return;
+                }
+                last = Some(page_number);
+                let life = *lives.entry(page_number).or_insert_with(|| {
+                    next += 1;
+                    next
+                });
+                requests.push(life);
             }
-            last = Some(page_number);
-            let life = *lives.entry(page_number).or_insert_with(|| {
-                next += 1;
-                next
-            });
-            requests.push(life);
-        }
-        (None, Action::Release(page_number, pages)) => {
-            let released = page_number..page_number + pages;
-            if pages < lives.len() as u64 {
-                released.for_each(|page_number| _ = lives.remove(&page_number));
-            } else {
-                lives.retain(|known, _| !released.contains(known));
+            (None, Action::Release(page_number, pages)) => {
+                let released = page_number..page_number + pages;
+                if pages < lives.len() as u64 {
+                    released.for_each(|page_number| _ = lives.remove(&page_number));
+                } else {
+                    lives.retain(|known, _| !released.contains(known));
+                }
+                last = None;
             }
-            last = None;
-        }
-        _ => {}
-    })?;
-    Ok(requests)
+            _ => {}
+        })?;
+    Ok((PageTrace::new(requests).map_err(refused)?, summary))
+}
+
+/// A replay that was refused, as what is wrong with the trace.
+pub(crate) fn refused(error: ReplayError) -> TraceError {
+    TraceError::Io(std::io::Error::other(error.to_string()))
 }
 
 /// Runs a memory trace through each, with so many pages local.
@@ -66,8 +72,7 @@ fn page_trace(source: impl Read) -> Result<Vec<u64>, TraceError> {
 /// # Errors
 /// `source` cannot be read, or holds no whole trace or one that is too long.
 pub fn bounds(source: impl Read, local_pages: usize) -> Result<Bounds, TraceError> {
-    let refused = |error: ReplayError| TraceError::Io(std::io::Error::other(error.to_string()));
-    let trace = PageTrace::new(page_trace(source)?).map_err(refused)?;
+    let (trace, _) = page_trace(source)?;
     let frames = u32::try_from(local_pages).unwrap_or(u32::MAX);
     let fetched = |replayed: Result<Replayed, ReplayError>| {
         replayed.map(|replayed| replayed.misses - u64::from(trace.pages())).map_err(refused)

@@ -3,6 +3,7 @@
 //! - [`access`]: what a workload does to memory, as a stream that a simulator or a trace takes in
 //! - [`advise`], [`sweep`]: many runs, for an answer or for a table
 //! - [`figures`]: the papers' figures and their claims
+//! - [`clairvoyant`]: what no choice of residency can beat
 //! - [`chart`], [`report`]: results to look at
 //! - [`run`]: a workload under a policy on a platform, and what came of it
 //! - [`simulator`]: tiered memory in simulated time
@@ -13,14 +14,17 @@
 //! - [`predict`]: how often the pager would fetch, by a memory trace; [`bounds`]: how seldom any could;
 //!   [`calibration`]: what a fetch takes on a machine
 //! - [`replay_faults`]: what a live pager did, step by step once more
-//! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK and SIEVE
+//! - [`replay`]: hits and misses of a page trace under LRU, FIFO, CLOCK, SIEVE and Belady's optimum;
+//!   [`misses`]: the same of a memory trace
 
 pub mod access;
 pub mod advise;
 pub mod bounds;
 pub mod calibration;
+pub mod clairvoyant;
 pub mod figures;
 pub mod memory;
+pub mod misses;
 pub mod predict;
 pub mod replay;
 pub mod replay_faults;

@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
 use spillway_core::size::Size;
 use spillway_policy::entry::{PolicyEntry, PolicyError, PolicySettings};
-use spillway_policy::knowledge::{Foreknowledge, Knowledge};
+use spillway_policy::knowledge::{Foreknowledge, GIVEN_BACK, Knowledge};
 use spillway_policy::machine::PageIndex;
 use spillway_policy::policy::{AccessModel, Policy};
 use spillway_policy::registry;
 use thiserror::Error;
 
-use crate::access::Accesses;
+use crate::access::{Accesses, Action};
 use crate::simulator::metrics::{Point, TimeSplit, ratio};
 use crate::simulator::pages::AddressMap;
 use crate::simulator::platform::{self, Platform, PlatformError};
@@ -82,6 +82,15 @@ impl Default for RunSpec {
     }
 }
 
+impl RunSpec {
+    /// What its workload is called: of a trace, its file.
+    #[must_use]
+    pub fn workload_name(&self) -> &str {
+        let file = self.workload_settings.get("file").filter(|_| self.workload == workloads::TRACE);
+        file.and_then(Value::as_str).unwrap_or(&self.workload)
+    }
+}
+
 /// What came of a run. Rates are a second of the run's time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -111,7 +120,7 @@ pub struct Report {
     pub promotions_per_s: f64,
     /// Pages demoted a second.
     pub demotions_per_s: f64,
-    /// Pages migrated, either way, in bytes per second.
+    /// Pages sent, either way, in bytes per second. A page that leaves with a good far copy is not sent.
     pub migration_bytes_per_s: f64,
     /// Promoted pages that were accessed before they were demoted, as a share.
     pub good_put: f64,
@@ -250,12 +259,19 @@ pub fn execute_with(spec: &RunSpec, make: impl FnOnce(f64) -> Box<dyn Policy>) -
 pub(crate) const NO_PROGRAM: RunError =
     RunError::Range { what: "the number of programs", value: 0.0, range: "at least 1" };
 
-fn setup(platform: Platform, factor: f64, contention: f64, lockstep: bool, tenants: Vec<Tenant>) -> Setup {
+pub(crate) fn setup(
+    platform: Platform,
+    factor: f64,
+    contention: f64,
+    lockstep: bool,
+    tenants: Vec<Tenant>,
+) -> Setup {
     Setup {
         contention,
         interleave: if lockstep { Interleave::Lockstep } else { Interleave::Clock },
         series_ns: ((COUNT_INTERVAL_NS * factor) as u64).max(1000),
         profile: false,
+        epoch_ps: None,
         platform,
         tenants,
     }
@@ -313,6 +329,9 @@ pub fn check(spec: &RunSpec) -> Result<(), RunError> {
         return Err(RunError::TooLarge { asked, most });
     }
     workloads::find(&spec.workload)?;
+    if spec.workload == workloads::TRACE {
+        workload(spec)?;
+    }
     let (_, factor) = platform(spec, None)?;
     let entry = registry::find(&spec.policy)?;
     entry.build(factor, &spec.policy_settings, spec.seed, &Knowledge::default())?;
@@ -330,7 +349,7 @@ fn within(
 }
 
 /// The platform at the size of this run, and what the run is of the real one. A trace brings its own size.
-fn platform(spec: &RunSpec, working_set_bytes: Option<u64>) -> Result<(Platform, f64), RunError> {
+pub(crate) fn platform(spec: &RunSpec, working_set_bytes: Option<u64>) -> Result<(Platform, f64), RunError> {
     let preset = Platform::named(&spec.platform)?;
     let wrong = |reason: String| RunError::PlatformSetting { name: spec.platform.clone(), reason };
     let mut value = serde_json::to_value(&preset).map_err(|error| wrong(error.to_string()))?;
@@ -355,12 +374,12 @@ fn platform(spec: &RunSpec, working_set_bytes: Option<u64>) -> Result<(Platform,
     Ok((platform.scaled(factor), factor))
 }
 
-fn workload(spec: &RunSpec) -> Result<Box<dyn Workload>, WorkloadError> {
+pub(crate) fn workload(spec: &RunSpec) -> Result<Box<dyn Workload>, WorkloadError> {
     workloads::build(&spec.workload, spec.bytes, spec.seed, &spec.workload_settings)
 }
 
 /// Pages that the workload uses: not all of the whole huge pages that its regions are rounded up to.
-fn used_pages(platform: &Platform, workload: &dyn Workload) -> u32 {
+pub(crate) fn used_pages(platform: &Platform, workload: &dyn Workload) -> u32 {
     let of_regions =
         || workload.regions().iter().map(|region| region.bytes.div_ceil(platform.page_bytes)).sum();
     let pages =
@@ -368,7 +387,7 @@ fn used_pages(platform: &Platform, workload: &dyn Workload) -> u32 {
     u32::try_from(pages).unwrap_or(u32::MAX)
 }
 
-fn local_pages(spec: &RunSpec, platform: &Platform, used_pages: u32) -> u32 {
+pub(crate) fn local_pages(spec: &RunSpec, platform: &Platform, used_pages: u32) -> u32 {
     let pages = match spec.local {
         LocalSize::Bytes(bytes) => bytes / platform.page_bytes,
         LocalSize::Share(share) => (f64::from(used_pages) * share).round() as u64,
@@ -399,6 +418,7 @@ fn profile(spec: &RunSpec, platform: &Platform, map: &AddressMap) -> Result<Know
         interleave: Interleave::Clock,
         series_ns: 1_000_000_000,
         profile: true,
+        epoch_ps: None,
         tenants: vec![Tenant { workload: workload(spec)?, policy, local_pages: map.page_count() }],
     };
     let outcome = Simulation::new(setup)?.run()?.pop();
@@ -436,12 +456,13 @@ fn future(spec: &RunSpec, map: &AddressMap) -> Result<Knowledge, RunError> {
             };
             *next += 1;
             left -= 1;
+            if let Action::Release(first, pages) = access.action() {
+                future.extend(map.pages_within(first, pages).map(|page| page | GIVEN_BACK));
+            }
             let page = access.address().and_then(|address| map.page_of(address));
-            if let Some(page) = page.filter(|&page| future.last() != Some(&page)) {
-                if future.len() == MAX_FUTURE {
-                    return Err(RunError::Future { policy: spec.policy.clone(), limit: MAX_FUTURE });
-                }
-                future.push(page);
+            future.extend(page.filter(|&page| future.last() != Some(&page)));
+            if future.len() > MAX_FUTURE {
+                return Err(RunError::Future { policy: spec.policy.clone(), limit: MAX_FUTURE });
             }
         }
     }
@@ -467,7 +488,7 @@ fn report(spec: &RunSpec, working_set_pages: u32, outcome: &Outcome) -> Report {
         demotions: counts.demotions,
         promotions_per_s: per_s(counts.promotions),
         demotions_per_s: per_s(counts.demotions),
-        migration_bytes_per_s: per_s((counts.promotions + counts.demotions) * outcome.page_bytes),
+        migration_bytes_per_s: per_s(counts.traffic.migration_bytes),
         good_put: ratio(counts.promotions_used, counts.promotions),
         prefetch_accuracy: ratio(counts.prefetches_used, counts.prefetches),
         local_pages_in_use: outcome.pages_in_use,
@@ -482,7 +503,7 @@ fn report(spec: &RunSpec, working_set_pages: u32, outcome: &Outcome) -> Report {
         missing_faults: counts.missing_faults,
         minor_faults: counts.minor_faults,
         time: outcome.spent.split(),
-        series: outcome.series.points(outcome.page_bytes),
+        series: outcome.series.points(),
     }
 }
 

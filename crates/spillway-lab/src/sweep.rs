@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::run::{LocalSize, Report, RunError, RunSpec, check, execute};
+use crate::workloads::TRACE;
 
 /// The table of runs, in the directory of the results.
 pub const TABLE: &str = "runs.parquet";
@@ -33,7 +34,11 @@ pub const TABLE: &str = "runs.parquet";
 #[serde(deny_unknown_fields)]
 pub struct Grid {
     /// The workloads to run, by name.
+    #[serde(default)]
     pub workloads: Vec<String>,
+    /// The traces to repeat beside them, by their files. A trace brings its own size.
+    #[serde(default)]
+    pub traces: Vec<String>,
     /// The policies to run, by name.
     pub policies: Vec<String>,
     /// Local memory, as shares of the working set.
@@ -83,7 +88,7 @@ fn default_platform() -> String {
 }
 
 impl Grid {
-    /// All runs, in order: workloads, policies, local memory, latencies, contention, seeds.
+    /// All runs, in order: workloads, then traces, policies, local memory, latencies, contention, seeds.
     #[must_use]
     pub fn runs(&self) -> Vec<RunSpec> {
         let far: Vec<Option<f64>> = match self.far_ns.as_slice() {
@@ -91,7 +96,8 @@ impl Grid {
             list => list.iter().copied().map(Some).collect(),
         };
         let mut runs = Vec::new();
-        for workload in &self.workloads {
+        let traces = self.traces.iter().map(|file| (TRACE, Some(file)));
+        for workload in self.workloads.iter().map(|name| (name.as_str(), None)).chain(traces) {
             for policy in &self.policies {
                 for &share in &self.local {
                     for &far_ns in &far {
@@ -110,14 +116,16 @@ impl Grid {
     /// What can be told to be wrong with it before the first run: better now than after hours of others.
     fn check(&self, runs: &[RunSpec]) -> Result<(), SweepError> {
         let lists = [
-            ("workloads", self.workloads.is_empty()),
+            ("workloads", self.workloads.is_empty() && self.traces.is_empty()),
             ("policies", self.policies.is_empty()),
             ("local", self.local.is_empty()),
             ("contention", self.contention.is_empty()),
             ("seeds", self.seeds.is_empty()),
         ];
         if let Some((list, _)) = lists.into_iter().find(|(_, is_empty)| *is_empty) {
-            return Err(SweepError::Grid { what: format!("'{list}' is empty"), remedy: "name at least one" });
+            let remedy =
+                if list == "workloads" { "name one, or one of 'traces'" } else { "name at least one" };
+            return Err(SweepError::Grid { what: format!("'{list}' is empty"), remedy });
         }
         let of = |list: &'static str, names: &[String], settings: &BTreeMap<String, Map<String, Value>>| {
             let stray = settings.keys().find(|name| !names.contains(name))?;
@@ -134,17 +142,19 @@ impl Grid {
 
     fn run(
         &self,
-        workload: &str,
+        (workload, trace): (&str, Option<&String>),
         policy: &str,
         share: f64,
         far_ns: Option<f64>,
         contention: f64,
         seed: u64,
     ) -> RunSpec {
+        let settings = self.workload_settings.get(workload).cloned().unwrap_or_default();
+        let file = trace.map(|file| ("file".to_owned(), Value::from(file.as_str())));
         RunSpec {
             workload: workload.to_owned(),
             bytes: self.bytes,
-            workload_settings: self.workload_settings.get(workload).cloned().unwrap_or_default(),
+            workload_settings: settings.into_iter().chain(file).collect(),
             policy: policy.to_owned(),
             policy_settings: self.policy_settings.get(policy).cloned().unwrap_or_default(),
             local: LocalSize::Share(share),
@@ -214,7 +224,11 @@ fn file_error(path: &Path) -> impl Fn(std::io::Error) -> SweepError {
 }
 
 fn run_error(spec: &RunSpec) -> impl Fn(RunError) -> SweepError {
-    move |source| SweepError::Run { workload: spec.workload.clone(), policy: spec.policy.clone(), source }
+    move |source| SweepError::Run {
+        workload: spec.workload_name().to_owned(),
+        policy: spec.policy.clone(),
+        source,
+    }
 }
 
 /// Makes the runs of `grid` that `out` does not hold yet, and writes the table. Tells `progress` how many of
@@ -336,7 +350,7 @@ fn read_lines(path: &Path) -> Result<BTreeMap<String, Row>, SweepError> {
 const TEXT_COLUMNS: [&str; 3] = ["workload", "policy", "platform"];
 
 fn texts(row: &Row) -> [&str; 3] {
-    [&row.spec.workload, &row.spec.policy, &row.spec.platform]
+    [row.spec.workload_name(), &row.spec.policy, &row.spec.platform]
 }
 
 /// Parameters of a run as numbers; measures follow.
@@ -394,12 +408,15 @@ fn write_table<'a>(path: &Path, rows: impl Iterator<Item = &'a Row>) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Access;
+    use crate::trace::TraceWriter;
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    use parquet::record::RowAccessor;
+    use parquet::record::{Field, RowAccessor};
 
     fn grid() -> Grid {
         Grid {
             workloads: vec!["uniform-kv".into()],
+            traces: Vec::new(),
             policies: vec!["all-remote".into(), "hotbox".into()],
             local: vec![0.2, 0.5],
             far_ns: vec![750.0],
@@ -426,6 +443,40 @@ mod tests {
         assert!(
             ["run_s", "app_s", "param_local_share"].iter().all(|name| columns.contains(&(*name).to_owned()))
         );
+    }
+
+    #[test]
+    fn traces_stand_beside_workloads_each_by_the_name_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = |name: &str, pages: u64| {
+            let path = folder.path().join(name);
+            let mut writer = TraceWriter::new(File::create(&path).unwrap()).unwrap();
+            for round in 0..4 * pages {
+                writer.append(0, Access::read(round % pages * 4096)).unwrap();
+            }
+            writer.finish().unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let traces = vec![trace("a.trace", 600), trace("b.trace", 900)];
+        let grid = Grid { workloads: Vec::new(), traces: traces.clone(), ..grid() };
+        sweep(&grid, folder.path(), 2, &|_, _| {}).unwrap();
+        let reader = SerializedFileReader::new(File::open(folder.path().join(TABLE)).unwrap()).unwrap();
+        let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
+        let pages = |name: &str| {
+            let of = rows.iter().filter(|row| row.get_string(0).unwrap() == name);
+            let column = |row: &parquet::record::Row| {
+                let found = row.get_column_iter().find(|(column, _)| *column == "working_set_pages");
+                match found.unwrap().1 {
+                    Field::Double(pages) => *pages,
+                    other => panic!("{other}"),
+                }
+            };
+            of.map(column).collect::<Vec<_>>()
+        };
+        assert_eq!([pages(&traces[0]), pages(&traces[1])], [vec![600.0; 4], vec![900.0; 4]]);
+        let missing = Grid { traces: vec!["/nowhere.trace".into()], ..grid };
+        let error = missing.check(&missing.runs()).unwrap_err().to_string();
+        assert!(error.contains("/nowhere.trace"), "{error}");
     }
 
     #[test]

@@ -72,6 +72,7 @@ fn bytes_per_page(entry: &PolicyEntry) -> f64 {
         interleave: Interleave::Clock,
         series_ns: (1e9 * factor) as u64,
         profile: false,
+        epoch_ps: None,
         tenants: vec![Tenant { workload, policy, local_pages: PAGES / 5 }],
     };
     Simulation::new(setup).unwrap().run().unwrap();

@@ -4,12 +4,14 @@
 //! faults, one for all threads of a process (`task_numa_work`); the second hint fault at a page from the same
 //! task migrates it; there is no demotion. Simplified: tasks are not moved.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
-use crate::machine::{Call, Tier, TieredMachine};
+use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{Fault, FaultKind, Policy};
 
 /// What a run may set; the defaults are the paper's, or chosen as the file's head says.
@@ -91,6 +93,10 @@ impl Policy for AutoNuma {
         if again {
             machine.migrate(&[fault.page], Tier::Local, Call::Kernel);
         }
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.last_task[pages.start as usize] = NOBODY;
     }
 
     fn on_timer(&mut self, _timer: u32, machine: &mut dyn TieredMachine) {

@@ -6,6 +6,8 @@
 //! pages first. Simplified: one local and one far node; pages are ordered by the number of bits in their
 //! history.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
@@ -148,6 +150,11 @@ impl Policy for AutoTiering {
             self.file(page);
         }
         self.wake_demotion(machine);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.by_accesses.remove(pages.start);
+        self.history[pages.start as usize] = 0;
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
-use crate::knowledge::Knowledge;
+use crate::knowledge::{GIVEN_BACK, Knowledge};
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{AccessModel, Fault, Policy};
 
@@ -31,13 +31,22 @@ pub fn plan(future: &[PageIndex], page_count: u32, capacity: u32) -> VecDeque<Pa
     let mut next_use = vec![NEVER; future.len()];
     let mut seen_at = vec![NEVER; page_count as usize];
     for (at, &page) in future.iter().enumerate().rev() {
-        next_use[at] = std::mem::replace(&mut seen_at[page as usize], at as u32);
+        let is_given_back = page & GIVEN_BACK != 0;
+        let here = if is_given_back { NEVER } else { at as u32 };
+        next_use[at] = std::mem::replace(&mut seen_at[(page & !GIVEN_BACK) as usize], here);
     }
     // Resident pages by when they are needed next. `due` is what each one is filed under.
     let mut resident = BTreeSet::new();
     let mut due: Vec<Option<u32>> = vec![None; page_count as usize];
     let mut victims = VecDeque::new();
     for (&page, &next) in future.iter().zip(&next_use) {
+        if page & GIVEN_BACK != 0 {
+            let page = page & !GIVEN_BACK;
+            if let Some(filed) = due[page as usize].take() {
+                resident.remove(&(filed, page));
+            }
+            continue;
+        }
         match due[page as usize] {
             Some(filed) => drop(resident.remove(&(filed, page))),
             None if resident.len() >= capacity as usize => {
@@ -104,6 +113,7 @@ mod tests {
     fn the_page_that_is_needed_last_goes() {
         assert_eq!(plan(&[0, 1, 2, 0, 1, 3, 0, 2], 4, 3), [1]);
         assert_eq!(plan(&[0, 1, 2, 0, 1, 2], 3, 2), [1, 0]);
+        assert_eq!(plan(&[0, 1, GIVEN_BACK | 1, 2, 0, 1, 2], 3, 2), [0], "1 made room for 2");
     }
 
     #[test]

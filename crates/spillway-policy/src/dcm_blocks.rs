@@ -76,6 +76,9 @@ pub struct Config {
     pub proactive_share: f64,
     /// Share of local memory that lies in the inactive queue.
     pub inactive_share: f64,
+    /// A block that comes back before this share of local memory has left behind it begins as one with a
+    /// history, as in the live pager ([`dcm::Config::return_share`]); 0 switches it off.
+    pub return_share: f64,
     /// Blocks that wait in a buffer of the thread that brought them in; 0 for none (3.4).
     pub thread_buffer_pages: u32,
     /// Each thread has an inactive sub-queue of its own (3.4).
@@ -90,6 +93,7 @@ impl Default for Config {
             random_promotion: queues.random_promotion,
             proactive_share: queues.proactive_share,
             inactive_share: queues.inactive_share,
+            return_share: queues.return_share,
             thread_buffer_pages: queues.thread_buffer_pages,
             thread_inactive: queues.thread_inactive,
         }
@@ -107,6 +111,8 @@ const GENERATION_MASK: u8 = 0x7F;
 struct Page {
     queue: Option<Queue>,
     referenced: bool,
+    /// What [`Dcm::left_pages`] was when it left.
+    left_at: u32,
     /// Changes with every move between queues, so that entries that were left behind are known.
     generation: u8,
 }
@@ -124,6 +130,8 @@ pub struct Dcm {
     thread: usize,
     /// Pages of the blocks in the inactive queue.
     inactive_pages: usize,
+    /// Pages that have left local memory so far; wraps.
+    left_pages: u32,
 }
 
 impl Registered for Dcm {
@@ -138,17 +146,18 @@ impl Registered for Dcm {
             threads: Vec::new(),
             thread: 0,
             inactive_pages: 0,
+            left_pages: 0,
         }
     }
 }
 
 impl Dcm {
     fn shares(config: Config) -> dcm::Config {
-        let Config { random_promotion, proactive_share, inactive_share, .. } = config;
+        let Config { random_promotion, proactive_share, inactive_share, return_share, .. } = config;
         let Config { thread_buffer_pages, thread_inactive, .. } = config;
-        let others = dcm::Config { return_share: 0.0, scan_share: 0.0, ..dcm::Config::default() };
+        let others = dcm::Config { scan_share: 0.0, ..dcm::Config::default() };
         let shares = dcm::Config { random_promotion, proactive_share, inactive_share, ..others };
-        dcm::Config { thread_buffer_pages, thread_inactive, ..shares }
+        dcm::Config { return_share, thread_buffer_pages, thread_inactive, ..shares }
     }
 
     /// From now on a thread is at work.
@@ -257,9 +266,14 @@ impl Dcm {
     /// A block came in, or a page was first touched: queues its block, stretched by one step if it may.
     fn arrive(&mut self, machine: &dyn TieredMachine, page: PageIndex, fetched: bool) {
         let head = self.head(page);
-        let queue = match self.config.thread_buffer_pages {
-            0 => self.queues.queue_of_newcomer(),
-            _ => self.threads[self.thread].queue_of_newcomer(),
+        let away_pages = self.left_pages.wrapping_sub(self.pages[page as usize].left_at).into();
+        let local_pages = machine.capacity_pages(Tier::Local).into();
+        let own = &mut self.threads[self.thread];
+        let queue = match (self.config.thread_buffer_pages, fetched) {
+            (0, false) => self.queues.queue_of_newcomer(),
+            (0, true) => self.queues.queue_of_returner(away_pages, local_pages),
+            (_, false) => own.queue_of_newcomer(),
+            (_, true) => own.queue_of_returner(away_pages, local_pages),
         };
         let whole_and_local = |head: PageIndex| machine.tier_of(head) == Some(Tier::Local);
         let mapped = |queue| matches!(queue, Some(Queue::Active | Queue::Proactive));
@@ -331,6 +345,8 @@ impl Dcm {
     fn evict(&mut self, machine: &mut dyn TieredMachine, head: PageIndex) {
         for page in self.local_pages(machine, head) {
             machine.write_back(page);
+            self.left_pages = self.left_pages.wrapping_add(1);
+            self.pages[page as usize].left_at = self.left_pages;
         }
         self.leave(head);
         let pages = &self.pages;
@@ -364,7 +380,7 @@ impl Policy for Dcm {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
         let (order, max_order) = self.orders(machine);
         self.blocks = Blocks::new(machine.page_count(), order, max_order);
-        let page = Page { queue: None, referenced: false, generation: 0 };
+        let page = Page { queue: None, referenced: false, left_at: 0, generation: 0 };
         self.pages = vec![page; machine.page_count() as usize];
         let local_pages = machine.capacity_pages(Tier::Local) as usize;
         self.queues = Replacement::new(Self::shares(self.config), local_pages, self.seed);
@@ -381,6 +397,21 @@ impl Policy for Dcm {
     fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn TieredMachine) {
         self.pages[page as usize].referenced = true;
         self.arrive(machine, page, false);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, machine: &mut dyn TieredMachine) {
+        let page = pages.start;
+        self.pages[page as usize].referenced = false;
+        let head = self.head(page);
+        if !self.local_pages(machine, head).is_empty() {
+            return;
+        }
+        // Nothing of the block is local any more: it is as if it had been evicted.
+        self.leave(head);
+        let pages = &self.pages;
+        if self.config.blocks == BlockSize::Elastic {
+            self.blocks.reduce(head.into(), |page| pages[page as usize].referenced);
+        }
     }
 
     fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
@@ -406,7 +437,8 @@ mod tests {
     use crate::testing::TestMachine;
 
     fn dcm(blocks: BlockSize, pages: u32, local: u32) -> (Dcm, TestMachine) {
-        let config = Config { blocks, random_promotion: 0.0, inactive_share: 0.25, ..Config::default() };
+        let papers = Config { return_share: 0.0, ..Config::default() };
+        let config = Config { blocks, random_promotion: 0.0, inactive_share: 0.25, ..papers };
         let mut policy = Dcm::build(config, 1, &Knowledge::default());
         let mut machine = TestMachine::new(pages, local);
         policy.start(&mut machine);

@@ -7,6 +7,7 @@
 //! the caches, as loads are.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -185,6 +186,13 @@ impl Policy for HeMem {
         if tier == Tier::Local {
             self.lists.push_head(LOCAL_COLD, page);
         }
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.lists.remove(pages.start);
+        let counts = &mut self.counts[pages.start as usize];
+        // It may stand in a queue still, which finds that it is not hot.
+        *counts = Counts { queued: counts.queued, cooled_at: self.coolings, ..Counts::default() };
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

@@ -17,6 +17,8 @@
 //! when the scanner has passed often enough since the start for a page to become hot: before that there is no
 //! use of migrations to be judged.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
@@ -193,6 +195,11 @@ impl Policy for HotBox {
             self.lists.insert(fault.page, true);
         }
         self.wake_eviction(machine);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.lists.remove(pages.start);
+        self.heat[pages.start as usize] = COLD;
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

@@ -20,6 +20,8 @@
 //! is a moving average over the rates of demoted pages, as they were at their demotion: stale, as the paper
 //! says (5.1).
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
@@ -315,6 +317,11 @@ impl Policy for Indigo {
             self.lists.insert(fault.page, true);
         }
         self.wake_demotion(machine);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.lists.remove(pages.start);
+        self.telemetry.forget(pages.start);
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

@@ -43,6 +43,12 @@ impl Telemetry {
         unpack_rate(self.rates[page as usize])
     }
 
+    /// Forgets a page that is no more.
+    pub fn forget(&mut self, page: PageIndex) {
+        let (Progress::Bursts(kept) | Progress::PaidMarks(kept)) = &mut self.progress;
+        (self.rates[page as usize], kept[page as usize]) = (0, 0);
+    }
+
     /// Notes a page's rate; what is not close to the rate before begins a burst anew (Algorithm 1).
     pub fn note_rate(&mut self, page: PageIndex, rate_hz: f64, closeness: f64) {
         let rate = &mut self.rates[page as usize];

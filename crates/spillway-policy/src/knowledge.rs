@@ -20,6 +20,10 @@ pub enum Foreknowledge {
 pub struct Knowledge {
     /// Accesses of each page that miss the caches.
     pub profile: Arc<Vec<u32>>,
-    /// The pages accessed, in order; one that is accessed many times in a row stands there once.
+    /// The pages accessed, in order; one that is accessed many times in a row stands there once. A page that
+    /// is given back stands there with [`GIVEN_BACK`].
     pub future: Arc<Vec<PageIndex>>,
 }
+
+/// The bit of a page in [`Knowledge::future`] that says that it is given back, not accessed.
+pub const GIVEN_BACK: PageIndex = 1 << 31;

@@ -126,6 +126,14 @@ pub trait TieredMachine {
     /// moved.
     fn migrate(&mut self, pages: &[PageIndex], to: Tier, call: Call) -> u32;
 
+    /// Reads far pages ahead of their use, as the kernel's swap path does: each comes to lie local and
+    /// unmapped, nobody waits for it to arrive, and the next access to it is a minor fault. Those for which
+    /// there is no free frame are passed over. Returns how many came. A machine that has no such way brings
+    /// them as ever.
+    fn read_ahead(&mut self, pages: &[PageIndex]) -> u32 {
+        self.migrate(pages, Tier::Local, Call::Locked)
+    }
+
     /// Swaps far pages with as many local ones, without a free frame. Returns how many pairs were swapped.
     fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], call: Call) -> u32;
 
@@ -144,6 +152,11 @@ pub trait TieredMachine {
 
     /// Hands over the samples taken since the last call.
     fn take_samples(&mut self, samples: &mut Vec<Sample>);
+
+    /// What taking samples has cost so far, on all cores together, in nanoseconds; 0 where nobody knows.
+    fn sampling_ns(&self) -> u64 {
+        0
+    }
 
     /// Reports local and far accesses every `window_ns` from now on; 0 ends it.
     fn count_accesses(&mut self, window_ns: u64);

@@ -4,9 +4,15 @@
 //! their counts; the hot threshold is the lowest class from which on all pages fit local memory together; the
 //! class below is warm and left alone unless frames are wanted; counts are halved periodically; a background
 //! thread promotes hot far pages and demotes cold local ones; where base pages would serve more accesses than
-//! huge ones do, the most skewed huge pages are split. Simplified: thresholds and cooling by numbers of
-//! samples in proportion to the pages; a huge page is skewed by the share of its accesses that its hottest
-//! eighth takes; base pages are not merged again.
+//! huge ones do, the most skewed huge pages are split; the period of sampling is adapted, so that samples
+//! take no more than a bound (3% of a core) of which an average may be off by half a percentage point.
+//! Simplified: thresholds and cooling by numbers of samples in proportion to the pages; a huge page is skewed
+//! by the share of its accesses that its hottest eighth takes; base pages are not merged again; the cost of a
+//! sample is what the machine says it is, where the paper counts the time of its sampling thread; the period
+//! grows and shrinks by a quarter, where the kernel steps through a list of primes; loads and stores have one
+//! period.
+
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +27,14 @@ use crate::policy::{Mapping, Policy};
 pub struct Config {
     /// How memory is mapped at first; huge pages are split when they are skewed.
     pub mapping: Mapping,
-    /// One access in so many is sampled (the paper adapts it from 200 on).
+    /// One access in so many is sampled at first, and never one in fewer.
     pub sample_period_accesses: u32,
+    /// What of a core samples may take, on average; 0 leaves the period as it is.
+    pub sampling_share: f64,
+    /// How far from that the average may be before the period is adapted.
+    pub sampling_slack_share: f64,
+    /// Time between two adaptations of the period.
+    pub sampling_window_us: u64,
     /// Time between two rounds of the migration thread.
     pub period_us: u64,
     /// Samples a page after which thresholds are adapted.
@@ -42,6 +54,9 @@ impl Default for Config {
         Self {
             mapping: Mapping::Huge,
             sample_period_accesses: 200,
+            sampling_share: 0.03,
+            sampling_slack_share: 0.005,
+            sampling_window_us: 15_000_000,
             period_us: 500_000,
             adaptation_samples: 0.25,
             cooling_samples: 4.0,
@@ -49,6 +64,51 @@ impl Default for Config {
             split_benefit: 0.05,
             splits: 16,
         }
+    }
+}
+
+/// What a new measurement counts for in the average of the cost of samples.
+const NEW_WEIGHT: f64 = 0.8;
+
+/// By how much the period of sampling is adapted at a time.
+const PERIOD_STEP: f64 = 1.25;
+
+/// No period is longer.
+const LONGEST_PERIOD: u32 = 20_000;
+
+/// How often to sample, by what it costs.
+struct SamplingPeriod {
+    accesses: u32,
+    /// Average share of a core, once one was measured.
+    cost_share: Option<f64>,
+    /// When the window began, and what samples had cost until then.
+    since_ns: u64,
+    spent_ns: u64,
+}
+
+impl SamplingPeriod {
+    /// Ends the window if it is over. Whether the period has changed.
+    fn adapt(&mut self, config: &Config, machine: &dyn TieredMachine) -> bool {
+        let (now_ns, spent_ns) = (machine.now_ns(), machine.sampling_ns());
+        let window_ns = now_ns - self.since_ns;
+        if config.sampling_share == 0.0 || window_ns < config.sampling_window_us * 1000 {
+            return false;
+        }
+        let measured = (spent_ns - self.spent_ns) as f64 / window_ns as f64;
+        (self.since_ns, self.spent_ns) = (now_ns, spent_ns);
+        let before = self.cost_share.unwrap_or(measured);
+        let average = NEW_WEIGHT * measured + (1.0 - NEW_WEIGHT) * before;
+        self.cost_share = Some(average);
+        let factor = if average > config.sampling_share + config.sampling_slack_share {
+            PERIOD_STEP
+        } else if average < config.sampling_share - config.sampling_slack_share {
+            1.0 / PERIOD_STEP
+        } else {
+            return false;
+        };
+        let wanted = (f64::from(self.accesses) * factor).round() as u32;
+        let wanted = wanted.min(LONGEST_PERIOD).max(config.sample_period_accesses);
+        std::mem::replace(&mut self.accesses, wanted) != wanted
     }
 }
 
@@ -74,6 +134,7 @@ fn hot_class(histogram: &[u64; CLASSES], capacity: u64) -> usize {
 /// How often each page was sampled, and the class from which on pages are hot.
 pub struct Memtis {
     config: Config,
+    period: SamplingPeriod,
     /// Count of each base page.
     counts: Vec<u16>,
     hot_class: usize,
@@ -90,6 +151,12 @@ impl Registered for Memtis {
     fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
         Self {
             config,
+            period: SamplingPeriod {
+                accesses: config.sample_period_accesses,
+                cost_share: None,
+                since_ns: 0,
+                spent_ns: 0,
+            },
             counts: Vec::new(),
             hot_class: CLASSES,
             samples: Vec::new(),
@@ -232,6 +299,10 @@ impl Policy for Memtis {
         machine.set_timer(0, self.config.period_us * 1000);
     }
 
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.counts[pages.start as usize..pages.end as usize].fill(0);
+    }
+
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         let mut samples = std::mem::take(&mut self.samples);
         machine.take_samples(&mut samples);
@@ -254,6 +325,9 @@ impl Policy for Memtis {
             self.adapt(machine);
         }
         self.migrate(machine);
+        if self.period.adapt(&self.config, machine) {
+            machine.sample_accesses(self.period.accesses);
+        }
         machine.set_timer(timer, self.config.period_us * 1000);
     }
 }
@@ -307,6 +381,28 @@ mod tests {
         sample(&mut machine, 9, 4);
         machine.pass_ns(&mut policy, PERIOD_NS);
         assert!(machine.moves.is_empty(), "9 is as warm as 1");
+    }
+
+    #[test]
+    fn the_period_follows_the_bound_on_what_samples_cost() {
+        let (mut policy, mut machine) = memtis(Mapping::Base, 16, 2);
+        let window_ns = 30 * PERIOD_NS;
+        // A tenth of a core: four windows later the period has grown four times.
+        for expected in [250, 313, 391, 489] {
+            machine.sampling_ns += window_ns / 10;
+            machine.pass_ns(&mut policy, window_ns);
+            assert_eq!(machine.sample_period, expected);
+        }
+        // As much as may be: it stays. The average forgets four fifths a window.
+        for _ in 0..3 {
+            machine.sampling_ns += window_ns * 3 / 100;
+            machine.pass_ns(&mut policy, window_ns);
+        }
+        assert_eq!(machine.sample_period, 611, "one step more until the average had come down");
+        for _ in 0..20 {
+            machine.pass_ns(&mut policy, window_ns);
+        }
+        assert_eq!(machine.sample_period, 200, "never shorter than it began");
     }
 
     #[test]

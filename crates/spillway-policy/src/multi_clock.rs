@@ -5,6 +5,8 @@
 //! second, and migrates the far promote list; where local memory is short, pages at the inactive tail that
 //! were not referenced are demoted. Simplified: anonymous pages only.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
@@ -137,6 +139,11 @@ impl Policy for MultiClock {
 
     fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         self.put(tier, INACTIVE, page);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.lists.remove(pages.start);
+        self.referenced[pages.start as usize] = false;
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

@@ -1,6 +1,8 @@
 //! The policy: which pages stay local. It sees events, acts on a [`TieredMachine`], and knows of nothing
 //! else.
 
+use std::ops::Range;
+
 use crate::machine::{PageIndex, Tier, TieredMachine};
 
 /// What a program may do with a far page.
@@ -90,6 +92,10 @@ pub trait Policy: Send {
 
     /// A page was touched for the first time and lies in `tier`.
     fn on_first_touch(&mut self, _page: PageIndex, _tier: Tier, _machine: &mut dyn TieredMachine) {}
+
+    /// The program gave back pages that were mapped as one, or a single one: what they held is gone, and they
+    /// lie nowhere until they are touched anew.
+    fn on_release(&mut self, _pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {}
 
     /// An access stopped at a page.
     fn on_fault(&mut self, _fault: Fault, _machine: &mut dyn TieredMachine) {}

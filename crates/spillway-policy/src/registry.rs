@@ -64,6 +64,11 @@ static ENTRIES: &[PolicyEntry] = &[
     entry::<nimble::Nimble>("nimble-huge", "Nimble with huge pages")
         .with(&[("mapping", Preset::Choice("huge"))])
         .mapping_huge(),
+    entry::<nimble::Nimble>("nimble-base-smaller", "Nimble that exchanges hot pages for cold ones only")
+        .with(&[("batch", Preset::Choice("smaller"))]),
+    entry::<nimble::Nimble>("nimble-huge-smaller", "The same with huge pages")
+        .with(&[("batch", Preset::Choice("smaller")), ("mapping", Preset::Choice("huge"))])
+        .mapping_huge(),
     entry::<multi_clock::MultiClock>("multi-clock", "Multi-Clock: a promote list beside the CLOCK lists"),
     entry::<hemem::HeMem>("hemem", "HeMem: sampled accesses, fixed thresholds, cooling").sampling(),
     entry::<memtis::Memtis>("memtis", "MEMTIS: sampled histogram, splits skewed huge pages")
@@ -96,8 +101,8 @@ mod tests {
 
     use super::*;
     use crate::entry::{Needs, PolicySettings};
-    use crate::knowledge::Knowledge;
-    use crate::machine::TieredMachine;
+    use crate::knowledge::{GIVEN_BACK, Knowledge};
+    use crate::machine::{Tier, TieredMachine};
     use crate::policy::{AccessModel, Mapping};
     use crate::testing::{PAGES_PER_HUGE, TestMachine};
 
@@ -136,6 +141,47 @@ mod tests {
         }
         let all = |uses: fn(&Needs) -> bool| entries().iter().filter(|entry| uses(&entry.needs)).count();
         assert!(all(|needs| needs.samples) > 1 && all(|needs| needs.huge_mappings) > 1);
+    }
+
+    /// A program gives half of its memory back and goes on with the rest; later it takes it again.
+    #[test]
+    fn every_policy_forgets_what_a_program_gives_back() {
+        const PAGES: u32 = 8 * PAGES_PER_HUGE;
+        let half = (0..PAGES / 2).map(|page| page | GIVEN_BACK);
+        let once: Vec<u32> = (0..PAGES).chain(half).chain(PAGES / 2..PAGES).collect();
+        let future: Vec<u32> = once.iter().copied().chain(0..PAGES / 2).chain(0..PAGES).collect();
+        for entry in entries() {
+            let knowledge =
+                Knowledge { profile: Arc::new(vec![1; PAGES as usize]), future: Arc::new(future.clone()) };
+            let given = PolicySettings::new();
+            let mut policy = entry.build(1e-3, &given, 1, &knowledge).unwrap();
+            let mut machine = TestMachine::new(PAGES, PAGES / 2);
+            policy.start(&mut machine);
+            let step = if policy.mapping() == Mapping::Huge { PAGES_PER_HUGE } else { 1 };
+            let heads = |pages: std::ops::Range<u32>| pages.step_by(step as usize);
+            let local = |machine: &TestMachine| machine.pages_in(Tier::Local).len() as u32;
+            machine.touch(policy.as_mut(), heads(0..PAGES));
+            machine.release(policy.as_mut(), heads(0..PAGES / 2));
+            machine.moves.clear();
+            for page in heads(PAGES / 2..PAGES) {
+                let head = page - page % machine.span(page);
+                machine.run(policy.as_mut(), head);
+                machine.pass_ns(policy.as_mut(), 10_000_000);
+            }
+            let came_back = machine.moves.iter().find(|(page, _)| *page < PAGES / 2);
+            assert_eq!(came_back, None, "{}", entry.name);
+            assert!((0..PAGES / 2).all(|page| machine.tier_of(page).is_none()), "{}", entry.name);
+            machine.touch(policy.as_mut(), heads(0..PAGES / 2));
+            for page in heads(0..PAGES) {
+                let head = page - page % machine.span(page);
+                machine.run(policy.as_mut(), head);
+                let there = machine.tier_of(head);
+                let is_fetched = policy.access_model() == AccessModel::Hybrid || there == Some(Tier::Local);
+                assert!(is_fetched, "{}: page {head} is {there:?}", entry.name);
+                machine.pass_ns(policy.as_mut(), 10_000_000);
+            }
+            assert!(local(&machine) <= PAGES / 2, "{}", entry.name);
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct TestMachine {
     pub sample_period: u32,
     /// Whether samples were ever asked for.
     pub samples_asked_for: bool,
+    /// What samples have cost.
+    pub sampling_ns: u64,
     pub counter_window_ns: u64,
     pub link: LinkTelemetry,
     pub splits: Vec<PageIndex>,
@@ -65,6 +67,7 @@ impl TestMachine {
             samples: Vec::new(),
             sample_period: 0,
             samples_asked_for: false,
+            sampling_ns: 0,
             counter_window_ns: 0,
             link: LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 1000.0, traffic_bytes: 0 },
             splits: Vec::new(),
@@ -92,6 +95,19 @@ impl TestMachine {
                 self.tiers[at as usize] = Some(tier);
             }
             policy.on_first_touch(page, tier, self);
+        }
+    }
+
+    /// The program gives pages back.
+    pub fn release(&mut self, policy: &mut dyn Policy, pages: impl IntoIterator<Item = PageIndex>) {
+        for page in pages {
+            let end = page + self.span(page);
+            for at in page as usize..end as usize {
+                self.tiers[at] = None;
+                (self.accessed[at], self.marked[at], self.unmapped[at]) = (false, false, false);
+            }
+            self.huge[(page / PAGES_PER_HUGE) as usize] = false;
+            policy.on_release(page..end, self);
         }
     }
 
@@ -246,6 +262,14 @@ impl TieredMachine for TestMachine {
         moved
     }
 
+    fn read_ahead(&mut self, pages: &[PageIndex]) -> u32 {
+        let far = |page: &PageIndex| self.tiers[*page as usize] == Some(Tier::Far);
+        let pages: Vec<_> = pages.iter().copied().filter(far).collect();
+        let came = self.migrate(&pages, Tier::Local, Call::Locked);
+        pages.iter().for_each(|&page| self.unmapped[page as usize] = true);
+        came
+    }
+
     fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], _call: Call) -> u32 {
         self.calls.push(pairs.len());
         for &(far, local) in pairs {
@@ -278,6 +302,10 @@ impl TieredMachine for TestMachine {
     fn take_samples(&mut self, samples: &mut Vec<Sample>) {
         self.samples_asked_for = true;
         samples.append(&mut self.samples);
+    }
+
+    fn sampling_ns(&self) -> u64 {
+        self.sampling_ns
     }
 
     fn count_accesses(&mut self, window_ns: u64) {

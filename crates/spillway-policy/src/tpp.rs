@@ -11,6 +11,8 @@
 //! Simplified: the far tier's lists are one bit a page, which demotion clears; the kernel scans at the most
 //! that it allows a process (`MAX_SCAN_WINDOW`, 2,560 MiB a second), however many its threads.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
@@ -129,6 +131,11 @@ impl Policy for Tpp {
             self.lists.insert(fault.page, true);
         }
         self.wake_demotion(machine);
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
+        self.lists.remove(pages.start);
+        self.far_active[pages.start as usize] = false;
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {

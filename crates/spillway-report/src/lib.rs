@@ -6,7 +6,7 @@
 //! | [`chart`] | lines, bars and stacked bars as SVG |
 //! | [`violin`] | distributions as SVG |
 //! | [`distribution`] | where many values of one kind lie |
-//! | [`claim`] | what a paper claims, and whether it holds here |
+//! | [`claim`] | what a paper claims, and whether it holds here: in direction, and in size |
 //! | [`document`] | pages of HTML |
 //! | [`markdown`] | pages of Markdown with pictures |
 //! | `drawing` | colours, fonts and the error that all pictures share |

@@ -96,11 +96,11 @@ fn began(pid: u32) -> Option<u64> {
 /// Whose a store is by its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Nobody's.
+    /// No run has claimed it.
     Nobody,
-    /// This run's.
+    /// It is this run's already.
     Own,
-    /// Another run's.
+    /// This other run has claimed it.
     Another(Claimant),
 }
 

@@ -93,7 +93,7 @@ pub enum Event<'a> {
     Answering,
     /// The store takes no further connection, so lanes wait for each other.
     Crowded {
-        /// What it said.
+        /// What became of the last attempt.
         reason: &'a str,
     },
     /// This process has no connection to the store, and gets none.

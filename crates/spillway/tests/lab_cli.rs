@@ -47,11 +47,28 @@ fn help_fits_80_columns_and_has_an_example() {
 
 #[test]
 fn what_is_printed_fits_80_columns() {
-    for output in [lab(&["list"]), run(&[])] {
+    let bound = lab(&["run", "--workload", "scan", "--policy", "clairvoyant", "--size", "4M"]);
+    for output in [lab(&["list"]), run(&[]), bound] {
         assert!(output.status.success() && stderr(&output).is_empty(), "{}", stderr(&output));
         let text = stdout(&output);
         assert!(text.lines().count() > 5 && text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
+}
+
+#[test]
+fn what_no_policy_could_beat_is_told_with_how_near_a_choice_comes() {
+    let arguments = ["run", "--workload", "memcached-etc", "--size", "4M", "--json", "--policy"];
+    let result = |policy: &str| -> Value {
+        let output = lab(&[arguments.as_slice(), &[policy]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (bound, hotbox) = (result("clairvoyant"), result("hotbox"));
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert!(number(&bound["run_s"]) < number(&hotbox["run_s"]));
+    assert!(number(&bound["all_local_s"]) < number(&bound["run_s"]));
+    assert!(number(&bound["least_cost_s"]) <= number(&bound["schedule_cost_s"]));
+    assert!((0.0..0.1).contains(&number(&bound["gap"])), "{bound}");
 }
 
 /// One line that names what is wrong; 2 where the command line itself is, 1 where what it asks for is.

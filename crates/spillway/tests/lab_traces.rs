@@ -37,7 +37,7 @@ fn import(folder: &Path) -> String {
 
 #[test]
 fn help_fits_80_columns_and_has_an_example() {
-    for command in ["record", "import", "replay"] {
+    for command in ["record", "import", "replay", "misses"] {
         let help = String::from_utf8(lab(&[command, "--help"]).stdout).unwrap();
         assert!(help.contains(&format!("spillway lab {command} ")), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
@@ -54,6 +54,47 @@ fn an_imported_trace_runs_under_a_policy() {
     assert_eq!(report["accesses"], 4096);
     assert_eq!(report["pages"], 512);
     assert_eq!(report["local_pages"], 128);
+}
+
+#[test]
+fn a_trace_is_replayed_under_the_policies_of_the_caching_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = import(folder.path());
+    let output = lab(&["misses", &trace, "--local", "50%,2M", "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let misses = |policy: &str, local_pages: u64| {
+        let rows = found.as_array().unwrap().iter();
+        let mut row = rows.filter(|row| row["policy"] == policy && row["local_pages"] == local_pages);
+        row.next().unwrap()["misses"].as_u64().unwrap()
+    };
+    // Eight rounds over 512 pages: of half of them LRU finds none again, the optimum 255 a round.
+    assert_eq!([misses("lru", 256), misses("lru", 512)], [4096, 512]);
+    assert!(misses("belady", 256) < misses("sieve", 256).min(misses("clock", 256)));
+    let output = lab(&["misses", &trace, "--policy", "sieve,fifo"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 2 + 6, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let output = lab(&["misses", &trace, "--policy", "mru"]);
+    assert!(!output.status.success() && stderr(&output).contains("belady"), "{}", stderr(&output));
+}
+
+#[test]
+fn hashes_are_imported_with_their_pages_numbered_anew_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, trace) = (folder.path().join("hashes.txt"), folder.path().join("hashes.trace"));
+    let hash = |id: u64| id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8;
+    let lines: String = (1..=1000).flat_map(|id| [id, id]).map(|id| format!("{},r\n", hash(id))).collect();
+    fs::write(&text, lines).unwrap();
+    let (text, written) = (text.to_str().unwrap(), trace.to_str().unwrap());
+    let output = lab(&["import", "-f", "plain", "-o", written, text]);
+    assert!(!output.status.success() && stderr(&output).contains("--renumber"), "{}", stderr(&output));
+    assert!(!trace.exists());
+    let output = lab(&["import", "-f", "plain", "--renumber", "-o", written, text]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = lab(&["run", "--trace", written, "--policy", "tpp", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["accesses"], &report["working_set_pages"]), (&2000.into(), &1000.into()));
 }
 
 #[test]

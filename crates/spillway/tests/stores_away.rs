@@ -100,7 +100,7 @@ fn processes_share_the_connections_that_there_are() {
     hold.goes_on(8);
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("is gone"), "{complaint}");
-    let is_named = |line: &&str| line.contains("takes no further connection") && line.contains("at least 9");
+    let is_named = |line: &&str| line.contains("takes no further connection") && line.contains("two more");
     assert_eq!(complaint.lines().filter(is_named).count(), 1, "{complaint}");
     assert!(server.peak_connections() <= 5);
 }

@@ -108,11 +108,11 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     page.text.push('\n');
     for claim in &report.claims {
         let verdict = claim.verdict();
-        let mark = if claim.holds { verdict.to_owned() } else { format!("**{verdict}**") };
+        let mark = if claim.direction { verdict.to_owned() } else { format!("**{verdict}**") };
         let _ = writeln!(
             page.text,
             "- {mark}: {} (the paper: {}); here {:.2}",
-            claim.text, claim.paper, claim.measured
+            claim.text, claim.paper, claim.value
         );
     }
     report.notes.iter().for_each(|note| {

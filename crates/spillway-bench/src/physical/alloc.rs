@@ -172,12 +172,12 @@ mod tests {
         panel.value(ALONE, "2 MiB", &[], 100_000.0);
         let mut report = ExperimentReport { panels: vec![panel], ..ExperimentReport::default() };
         claim(&mut report, "t");
-        assert!(report.claims.len() == 2 && report.claims.iter().all(|claim| claim.holds), "{report:?}");
+        assert!(report.claims.len() == 2 && report.claims.iter().all(|claim| claim.direction), "{report:?}");
         // What was not measured stands nowhere.
         assert_eq!(report.beside.len(), 2);
         report.panels[0].rows[1].value = 300_000.0;
         report.claims.clear();
         claim(&mut report, "t");
-        assert!(!report.claims[1].holds, "{report:?}");
+        assert!(!report.claims[1].direction, "{report:?}");
     }
 }

@@ -49,7 +49,7 @@ pub fn experiment(report: &ExperimentReport) -> String {
     }
     for claim in &report.claims {
         let mark = claim.verdict();
-        text.push_str(&wrapped(&format!("{mark}: {}; here {:.2}", claim.text, claim.measured), "  "));
+        text.push_str(&wrapped(&format!("{mark}: {}; here {:.2}", claim.text, claim.value), "  "));
     }
     report.notes.iter().for_each(|note| text.push_str(&wrapped(note, "  ")));
     report.left_out.iter().for_each(|left| text.push_str(&left_out(left)));

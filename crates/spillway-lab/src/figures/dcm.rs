@@ -1,5 +1,7 @@
 //! The figures of dcm's paper, but those over threads.
 
+use spillway_report::claim::{Asks, Claim};
+
 use super::figure::Figure;
 use super::lab::{Change, Lab};
 use super::statistics::{least, mean, most};
@@ -31,10 +33,16 @@ pub(super) fn d9(lab: &mut Lab) -> Result<Figure, RunError> {
     for (policy, value) in STATIC.iter().zip(&performance) {
         figure.value("dcm", *policy, *value);
     }
-    figure.at_least("64 KiB blocks", "0.97", performance[4], 0.92);
-    figure.at_most("4 KiB blocks", "0.72", performance[0], 0.9);
+    figure.claim(Claim::new("What 64 KiB blocks lose", "3%", Asks::AtMost(0.03), 1.0 - performance[4]));
+    figure
+        .claim(Claim::new("What 4 KiB blocks lose", "27.8%", Asks::Gain, 1.0 - performance[0]).sized(0.278));
     let steps = performance.windows(2).map(|pair| pair[1] - pair[0]);
-    figure.at_least("Gain with each doubling of the block, least of all", "always faster", least(steps), 0.0);
+    figure.claim(Claim::new(
+        "Gain with each doubling of the block, least of all",
+        "always faster",
+        Asks::Gain,
+        least(steps),
+    ));
     Ok(figure)
 }
 
@@ -69,9 +77,22 @@ pub(super) fn d13(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     }
-    figure.at_most("Elastic behind the best static size, most of all", "0.05", most(gaps), 0.05);
-    figure.at_most("Mean loss at 50% local", "0.06", mean(&losses), 0.06);
-    figure.at_least("Best less worst static size at 25% local, most of all", "up to 0.5", most(spreads), 0.1);
+    figure.claim(Claim::new(
+        "Elastic behind the best static size, most of all",
+        "within 5 points",
+        Asks::AtMost(0.05),
+        most(gaps),
+    ));
+    figure.claim(Claim::new("Mean loss at 50% local", "6%", Asks::AtMost(0.06), mean(&losses)));
+    figure.claim(
+        Claim::new(
+            "Best less worst static size at 25% local, most of all",
+            "up to 0.5",
+            Asks::Gain,
+            most(spreads),
+        )
+        .sized(0.5),
+    );
     Ok(figure)
 }
 
@@ -93,13 +114,16 @@ pub(super) fn d14(lab: &mut Lab) -> Result<Figure, RunError> {
         accuracy.push(mean(&all));
     }
     let steps = accuracy[..4].windows(2).map(|pair| pair[0] - pair[1]);
-    figure.at_least(
+    figure.claim(Claim::new(
         "Accuracy lost with each doubling of the block, least",
         "0.94, 0.86, 0.80, 0.75",
+        Asks::Gain,
         least(steps),
-        0.0,
+    ));
+    figure.claim(
+        Claim::new("Elastic less 64 KiB", "0.93 less 0.75", Asks::Gain, accuracy[4] - accuracy[3])
+            .sized(0.18),
     );
-    figure.at_least("Elastic less 64 KiB", "0.18", accuracy[4] - accuracy[3], 0.0);
-    figure.at_least("Elastic", "0.93", accuracy[4], 0.85);
+    figure.claim(Claim::new("Elastic", "0.93", Asks::AtLeast(0.93), accuracy[4]));
     Ok(figure)
 }

@@ -1,5 +1,7 @@
 //! dcm's Fig. 16: more processors, under dcm and under swap on a RAM disk.
 
+use spillway_report::claim::{Asks, Claim};
+
 use super::figure::Figure;
 use super::lab::{Change, Lab};
 use super::statistics::most;
@@ -50,15 +52,20 @@ pub(super) fn d16(lab: &mut Lab) -> Result<Figure, RunError> {
         times.push((curve(&format!("dcm {name}"), &dcm[at])?, curve(&format!("swap {name}"), &swap[at])?));
     }
     let steps = times.iter().flat_map(|(dcm, _)| dcm.windows(2).map(|pair| pair[1] / pair[0]));
-    figure.at_most(
+    figure.claim(Claim::new(
         "dcm: a step up in processors over the step before, most of all",
         "falls at every local size",
+        Asks::Smaller,
         most(steps),
-        1.0,
-    );
+    ));
     let least_local = LOCAL.len() - 1;
     let (dcm, swap) = &times[least_local];
-    figure.at_least("Swap at L8: 24 processors over 8", "rises", swap[2] / swap[0], 1.0);
-    figure.at_least("At L8 on 24 processors: swap over dcm", "dcm far ahead", swap[2] / dcm[2], 1.0);
+    figure.claim(Claim::new("Swap at L8: 24 processors over 8", "rises", Asks::Larger, swap[2] / swap[0]));
+    figure.claim(Claim::new(
+        "At L8 on 24 processors: swap over dcm",
+        "dcm far ahead",
+        Asks::MuchLarger,
+        swap[2] / dcm[2],
+    ));
     Ok(figure)
 }

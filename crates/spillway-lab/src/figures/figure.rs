@@ -97,26 +97,8 @@ impl Figure {
         self.panels.iter().map(chart).collect()
     }
 
-    /// States that `measured` is at least `least`.
-    pub(super) fn at_least(&mut self, text: &str, paper: &str, measured: f64, least: f64) {
-        self.claims.push(Claim::at_least(text, paper, measured, least));
-    }
-
-    /// States that `measured` is at most `most`.
-    pub(super) fn at_most(&mut self, text: &str, paper: &str, measured: f64, most: f64) {
-        self.claims.push(Claim::at_most(text, paper, measured, most));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_claim_holds_or_not_by_what_was_measured() {
-        let mut figure = Figure::new("X", "", "", "");
-        figure.at_least("a", "2", 1.0, 2.0);
-        figure.at_most("b", "2", 1.0, 2.0);
-        assert_eq!(figure.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>(), [false, true]);
+    /// States what the paper claims.
+    pub(super) fn claim(&mut self, claim: Claim) {
+        self.claims.push(claim);
     }
 }

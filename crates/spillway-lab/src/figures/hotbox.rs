@@ -1,7 +1,10 @@
 //! The figures of HotBox's paper, by its sections.
 
+use spillway_report::claim::{Asks, Claim};
+
 use super::figure::Figure;
 use super::lab::{Change, Lab};
+use super::nimble;
 use super::statistics::{least, mean, most};
 use crate::run::{Report, RunError, RunSpec};
 
@@ -63,26 +66,26 @@ pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
         let against = |swap: usize, at: usize| curves[swap][at] / curves[0][at];
         if workload == "ligra-bfs" {
             let worst = least((0..LATENCIES_NS.len()).map(|at| against(1, at)));
-            figure.at_least(
+            figure.claim(Claim::new(
                 "BFS: optimal swap takes longer than direct access at every latency (least ratio)",
                 "direct access first at all latencies",
+                Asks::Larger,
                 worst,
-                1.0,
-            );
+            ));
         } else {
-            figure.at_most(
+            figure.claim(Claim::new(
                 "PageRank: online swap against direct access at 1500 ns",
                 "direct access slower than online swap at high latency",
+                Asks::Smaller,
                 against(2, 4),
-                1.0,
-            );
-            figure.at_most(
+            ));
+            figure.claim(Claim::new(
                 "PageRank: the ratio of online swap to direct access falls as latency grows \
                  (1500 ns over 250 ns)",
                 "direct access loses its benefit",
+                Asks::Smaller,
                 against(2, 4) / against(2, 0),
-                1.0,
-            );
+            ));
         }
     }
     Ok(figure)
@@ -107,15 +110,23 @@ pub(super) fn h5a(lab: &mut Lab) -> Result<Figure, RunError> {
             by_latency[at].push(times[0] / times[1]);
         }
     }
-    figure.at_least("Best speedup at DRAM latency", "up to 1.3", most(by_latency[0].clone()), 1.1);
-    figure.at_most("Best speedup at 750 ns", "at most 1.03", most(by_latency[2].clone()), 1.03);
+    figure.claim(
+        Claim::new("Best gain at DRAM latency", "up to 30%", Asks::Gain, most(by_latency[0].clone()) - 1.0)
+            .sized(0.3),
+    );
+    figure.claim(Claim::new(
+        "Best gain at 750 ns",
+        "a best-case speedup of 3%",
+        Asks::AtMost(0.03),
+        most(by_latency[2].clone()) - 1.0,
+    ));
     let falls = by_latency[0].iter().zip(&by_latency[3]).map(|(near, far)| near - far);
-    figure.at_least(
+    figure.claim(Claim::new(
         "Speedup lost from 70 ns to 1500 ns, least of all",
         "diminishes with latency",
+        Asks::Gain,
         least(falls),
-        0.0,
-    );
+    ));
     Ok(figure)
 }
 
@@ -141,18 +152,18 @@ pub(super) fn h5b(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     }
-    figure.at_most(
+    figure.claim(Claim::new(
         "Speedup at 20% and 40% local, 750 ns and more, best of all",
         "huge pages slower",
+        Asks::Smaller,
         most(worst.clone()),
-        1.0,
-    );
-    figure.at_least(
+    ));
+    figure.claim(Claim::new(
         "Speedup at 250 ns over that at 750 ns and more",
         "worse with latency",
+        Asks::Larger,
         least(near) / least(worst),
-        1.0,
-    );
+    ));
     Ok(figure)
 }
 
@@ -190,9 +201,20 @@ pub(super) fn h5c(lab: &mut Lab) -> Result<Figure, RunError> {
     let at = |fragmentation: f64, ns: f64| {
         found.iter().find(|found| (found.0, found.1) == (fragmentation, ns)).map_or(0.0, |found| found.2)
     };
-    figure.at_most("HF 0.2 at 750 ns", "1.0: the advantage of 2x is gone", at(0.2, 750.0), 1.0);
-    figure.at_most("HF 0.2 at 1000 ns", "0.8", at(0.2, 1000.0), 0.8);
-    figure.at_least("HF 0 at 750 ns", "2", at(0.0, 750.0), 1.2);
+    figure.claim(
+        Claim::new("HF 0.2 at 750 ns", "the 2x speedup disappears", Asks::NoMore(1.0), at(0.2, 750.0))
+            .sized(1.0),
+    );
+    figure.claim(
+        Claim::new(
+            "HF 0.2 at 1000 ns: what huge pages lose",
+            "20% slower",
+            Asks::Gain,
+            1.0 - at(0.2, 1000.0),
+        )
+        .sized(0.2),
+    );
+    figure.claim(Claim::new("HF 0 at 750 ns", "2x", Asks::Larger, at(0.0, 750.0)).sized(2.0));
     Ok(figure)
 }
 
@@ -206,25 +228,34 @@ pub(super) fn h6(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut memcached = Vec::new();
     for workload in ["memcached-etc", "graph500-bfs", "ligra-bfs", "ligra-pagerank"] {
         for (placement, base, huge) in
-            [("static", "oracle", "oracle-huge"), ("dynamic", "nimble-base", "nimble-huge")]
+            [("static", ["oracle"; 2], ["oracle-huge"; 2]), ("dynamic", nimble::BASE, nimble::HUGE)]
         {
             // Of fewer huge pages one or two would be local.
             let spec = |policy| {
                 let spec = lab.spec(workload, policy);
                 RunSpec { bytes: spec.bytes.max(64 << 20), ..spec }
             };
-            let specs = [spec(base), spec(huge)];
-            let reports = lab.all(&specs)?;
-            let fragmentation = 1.0 - reports[1].local_pages_in_use / reports[0].local_pages_in_use.max(1.0);
+            let reports = lab.all(&[base[0], base[1], huge[0], huge[1]].map(spec))?;
+            let base = nimble::better(&reports[0], &reports[1]);
+            let huge = nimble::better(&reports[2], &reports[3]);
+            let fragmentation = 1.0 - huge.local_pages_in_use / base.local_pages_in_use.max(1.0);
             figure.value(placement, workload, fragmentation);
             if workload == "memcached-etc" {
                 memcached.push(fragmentation);
             }
         }
     }
-    figure.at_least("memcached-ETC, static", "0.2", memcached[0], 0.2);
-    figure.at_least("memcached-ETC, dynamic", "0.5", memcached[1], 0.5);
-    figure.at_least("memcached-ETC, dynamic less static", "0.3", memcached[1] - memcached[0], 0.0);
+    figure.claim(Claim::new("memcached-ETC, static", "0.2", Asks::AtLeast(0.2), memcached[0]));
+    figure.claim(Claim::new("memcached-ETC, dynamic", "0.5", Asks::AtLeast(0.5), memcached[1]));
+    figure.claim(
+        Claim::new(
+            "memcached-ETC, dynamic less static",
+            "0.5 less 0.2",
+            Asks::Gain,
+            memcached[1] - memcached[0],
+        )
+        .sized(0.3),
+    );
     Ok(figure)
 }
 
@@ -240,27 +271,38 @@ pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
     );
     let mut runs = Vec::new();
     for workload in ["tpcc", "ligra-bfs", "ligra-pagerank", "memcached-etc"] {
-        runs.push((workload, lab.all(&[lab.spec(workload, "nimble-base"), lab.spec(workload, "swap")])?));
+        let spec = |policy| lab.spec(workload, policy);
+        let specs = [nimble::BASE[0], nimble::BASE[1], "swap"].map(spec);
+        let reports = lab.all(&specs)?;
+        let better = nimble::better(&reports[0], &reports[1]).clone();
+        runs.push((workload, reports, better));
     }
-    for ((workload, reports), (paper, limit)) in runs.iter().zip([("0.27", 0.27), ("0.46", 0.46)]) {
-        figure.at_most(&format!("{workload}: good-put of batches"), paper, reports[0].good_put, limit);
+    for ((workload, _, nimble), (paper, limit)) in runs.iter().zip([("0.27", 0.27), ("0.46", 0.46)]) {
+        figure.claim(Claim::new(
+            &format!("{workload}: good-put of batches"),
+            paper,
+            Asks::AtMost(limit),
+            nimble.good_put,
+        ));
     }
-    let average =
-        |at: usize| mean(&runs.iter().map(|(_, reports)| reports[at].promotions_per_s).collect::<Vec<_>>());
-    figure.at_least(
+    let rates: Vec<f64> = runs.iter().map(|(_, _, nimble)| nimble.promotions_per_s).collect();
+    let on_demand: Vec<f64> = runs.iter().map(|(_, reports, _)| reports[2].promotions_per_s).collect();
+    figure.claim(Claim::new(
         "Pages a second, average of four benchmarks, batches over on-demand",
         "considerably higher",
-        average(0) / average(1).max(1.0),
-        1.0,
-    );
+        Asks::ClearlyLarger,
+        mean(&rates) / mean(&on_demand).max(1.0),
+    ));
     figure.panel("good-put of batches", "pages used of pages migrated");
-    for (workload, reports) in &runs {
-        figure.value("Nimble", *workload, reports[0].good_put);
+    for (workload, reports, _) in &runs {
+        figure.value("Nimble, larger count", *workload, reports[0].good_put);
+        figure.value("Nimble, smaller count", *workload, reports[1].good_put);
     }
     figure.panel("pages migrated a second", "pages a second");
-    for (workload, reports) in &runs {
-        figure.value("Nimble", *workload, reports[0].promotions_per_s);
-        figure.value("on demand", *workload, reports[1].promotions_per_s);
+    for (workload, reports, _) in &runs {
+        figure.value("Nimble, larger count", *workload, reports[0].promotions_per_s);
+        figure.value("Nimble, smaller count", *workload, reports[1].promotions_per_s);
+        figure.value("on demand", *workload, reports[2].promotions_per_s);
     }
     Ok(figure)
 }
@@ -268,57 +310,81 @@ pub(super) fn h8(lab: &mut Lab) -> Result<Figure, RunError> {
 pub(super) fn h42(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure =
         Figure::new("H42", "Uniform key-value requests with and without migration", "HotBox, 4.2", "speedup");
-    let times = lab.times(&[lab.spec("uniform-kv", "nimble-base"), lab.spec("uniform-kv", "first-touch")])?;
-    figure.value("migrations off over on", "uniform-kv", times[0] / times[1]);
-    figure.at_least("Speedup by switching migrations off", "2.1", times[0] / times[1], 2.1);
+    let spec = |policy| lab.spec("uniform-kv", policy);
+    let times = lab.times(&[nimble::BASE[0], nimble::BASE[1], "first-touch"].map(spec))?;
+    figure.value("migrations off over on", "larger count", times[0] / times[2]);
+    figure.value("migrations off over on", "smaller count", times[1] / times[2]);
+    let speedup = times[0].min(times[1]) / times[2];
+    figure.claim(Claim::new("Speedup by switching migrations off", "2.1", Asks::Larger, speedup).sized(2.1));
     Ok(figure)
 }
 
 pub(super) fn h10(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut figure =
         Figure::new("H10", "Speedup over all remote, 750 ns", "HotBox, Fig. 10", "speedup over all remote");
-    const RIVALS: [&str; 3] = ["swap", "nimble-base", "nimble-huge"];
+    const POLICIES: [&str; 9] = [
+        "all-remote",
+        "hotbox",
+        "hotbox-unthrottled",
+        "swap",
+        nimble::BASE[0],
+        nimble::BASE[1],
+        nimble::HUGE[0],
+        nimble::HUGE[1],
+        "all-local",
+    ];
     let (mut over_best, mut over_swap, mut over_unthrottled) = (Vec::new(), Vec::new(), Vec::new());
     for workload in BENCHMARKS {
         for share in [0.2, 0.4] {
             let spec = |policy: &str| lab.spec(workload, policy).local(share);
-            let policies =
-                ["all-remote", "hotbox", "hotbox-unthrottled", RIVALS[0], RIVALS[1], RIVALS[2], "all-local"];
-            let specs = policies.map(spec);
-            let times = lab.times(&specs)?;
-            for (policy, time) in policies.iter().zip(&times).skip(1) {
+            let times = lab.times(&POLICIES.map(spec))?;
+            for (policy, time) in POLICIES.iter().zip(&times).skip(1) {
                 figure.value(*policy, format!("{workload} {:.0}%", share * 100.0), times[0] / time);
             }
-            over_best.push(least(times[3..6].iter().copied()) / times[1]);
-            over_swap.push(times[3] / times[1]);
+            let bound_s = lab.bound(&lab.spec(workload, "all-local").local(share))?.run_s;
+            figure.value("bound", format!("{workload} {:.0}%", share * 100.0), times[0] / bound_s);
+            let (swap, base, huge) = (times[3], times[4].min(times[5]), times[6].min(times[7]));
+            over_best.push(least([swap, base, huge]) / times[1]);
+            over_swap.push(swap / times[1]);
             over_unthrottled.push(times[2] / times[1]);
             if workload == "graph500-bfs" {
-                figure.at_least(
-                    &format!("Graph500 at {:.0}%: Nimble-base over Nimble-huge", share * 100.0),
-                    "1.2 to 1.6",
-                    times[5] / times[4],
-                    1.0,
+                figure.claim(
+                    Claim::new(
+                        &format!("Graph500 at {:.0}%: Nimble-base over Nimble-huge", share * 100.0),
+                        "1.2 to 1.6",
+                        Asks::Larger,
+                        huge / base,
+                    )
+                    .between(1.2..=1.6),
                 );
             }
             if workload == "tpcc" && share == 0.4 {
-                figure.at_least("TPC-C at 40%: swap over Nimble-base", "2.3", times[4] / times[3], 1.0);
+                figure.claim(
+                    Claim::new("TPC-C at 40%: swap over Nimble-base", "2.3", Asks::Larger, base / swap)
+                        .sized(2.3),
+                );
             }
         }
     }
-    figure.at_least(
+    figure.claim(Claim::new(
         "HotBox over the best rival, least of all",
         "first everywhere",
+        Asks::Larger,
         least(over_best.clone()),
-        1.0,
+    ));
+    figure.claim(
+        Claim::new("HotBox over the best rival, most of all", "up to 2.25", Asks::Larger, most(over_best))
+            .sized(2.25),
     );
-    figure.at_least("HotBox over the best rival, most of all", "2.25", most(over_best), 2.25);
-    figure.at_least("HotBox over swap, most of all", "4.5", most(over_swap), 4.5);
-    figure.at_least(
+    figure.claim(
+        Claim::new("HotBox over swap, most of all", "up to 4.5", Asks::Larger, most(over_swap)).sized(4.5),
+    );
+    figure.claim(Claim::new(
         "HotBox over itself without throttling, most of all",
         "noticeably better",
+        Asks::ClearlyLarger,
         most(over_unthrottled),
-        1.02,
-    );
+    ));
     Ok(figure)
 }
 
@@ -333,8 +399,8 @@ pub(super) fn h11(lab: &mut Lab) -> Result<Figure, RunError> {
     for share in [0.2, 0.4] {
         for ns in [250.0, 750.0, 1500.0] {
             let spec = |policy| lab.spec("tpcc", policy).local(share).far_ns(ns);
-            let reports = lab.all(&[spec("hotbox"), spec("nimble-base")])?;
-            let [hotbox, nimble] = [reports[0].time, reports[1].time];
+            let reports = lab.all(&["hotbox", nimble::BASE[0], nimble::BASE[1]].map(spec))?;
+            let [hotbox, nimble] = [reports[0].time, nimble::better(&reports[1], &reports[2]).time];
             runs.push((format!("{:.0}%, {ns} ns", share * 100.0), [hotbox, nimble]));
             app_ratios.push(nimble.app_s / hotbox.app_s);
             migration_ratios.push(nimble.migration_s / (hotbox.migration_s + hotbox.fault_s).max(1e-9));
@@ -351,19 +417,24 @@ pub(super) fn h11(lab: &mut Lab) -> Result<Figure, RunError> {
             figure.value("migration", point, time.migration_s + time.fault_s);
         }
     }
-    figure.at_least("App time, Nimble over HotBox, least of all", "HotBox lower", least(app_ratios), 1.0);
-    figure.at_least(
+    figure.claim(Claim::new(
+        "App time, Nimble over HotBox, least of all",
+        "HotBox lower",
+        Asks::Larger,
+        least(app_ratios),
+    ));
+    figure.claim(Claim::new(
         "Migration time, Nimble over HotBox, least of all",
         "much higher",
+        Asks::MuchLarger,
         least(migration_ratios),
-        2.0,
-    );
-    figure.at_least(
+    ));
+    figure.claim(Claim::new(
         "HotBox's local scans, 20% over 40% local (750 ns)",
         "higher for 20%",
+        Asks::Larger,
         scans[1] / scans[4].max(1e-12),
-        1.0,
-    );
+    ));
     Ok(figure)
 }
 
@@ -379,14 +450,18 @@ pub(super) fn h12(lab: &mut Lab) -> Result<Figure, RunError> {
     let mut runs = Vec::new();
     let mut bandwidths = Vec::new();
     let mut slowdowns = Vec::new();
-    for policy in ["hotbox", "nimble-base", "swap"] {
+    for policy in ["hotbox", nimble::BASE[0], nimble::BASE[1], "swap"] {
         let specs = SHARES.map(|share| lab.spec("ligra-pagerank", policy).local(share));
         let reports = lab.all(&specs)?;
         bandwidths.push((reports[0].migration_bytes_per_s, reports[4].migration_bytes_per_s));
         slowdowns.push(reports[4].run_s / base);
         runs.push((policy, reports));
     }
-    let mut panel = |title: &str, unit: &str, of: &dyn Fn(&Report) -> f64| {
+    let mut bounds = Vec::new();
+    for share in SHARES {
+        bounds.push(lab.bound(&lab.spec("ligra-pagerank", "all-local").local(share))?.run_s / base);
+    }
+    let panel = |figure: &mut Figure, title: &str, unit: &str, of: &dyn Fn(&Report) -> f64| {
         figure.panel(title, unit);
         for (policy, reports) in &runs {
             for (share, report) in SHARES.iter().zip(reports) {
@@ -394,12 +469,30 @@ pub(super) fn h12(lab: &mut Lab) -> Result<Figure, RunError> {
             }
         }
     };
-    panel("run time", "run time over all local", &|report| report.run_s / base);
-    panel("migration", "bytes a second", &|report| report.migration_bytes_per_s);
+    panel(&mut figure, "run time", "run time over all local", &|report| report.run_s / base);
+    for (share, bound) in SHARES.iter().zip(bounds) {
+        figure.value("bound", format!("{:.0}%", share * 100.0), bound);
+    }
+    panel(&mut figure, "migration", "bytes a second", &|report| report.migration_bytes_per_s);
     let ratio = |at: usize| bandwidths[at].1 / bandwidths[at].0.max(1.0);
-    figure.at_most("HotBox's bandwidth at 80% over that at 10%", "about 0", ratio(0), 0.2);
-    figure.at_least("Nimble's bandwidth at 80% over that at 10%", "almost 5", ratio(1), 1.5);
-    figure.at_most("Swap's bandwidth at 80% over that at 10%", "decreases", ratio(2), 1.0);
-    figure.at_most("HotBox at 80% over all local", "on par", slowdowns[0], 1.1);
+    let rate = |at: usize| nimble::better(&runs[1].1[at], &runs[2].1[at]).migration_bytes_per_s;
+    let nimbles = rate(4) / rate(0).max(1.0);
+    figure.claim(Claim::new(
+        "HotBox's bandwidth at 80% over that at 10%",
+        "close to zero",
+        Asks::NoMore(0.0),
+        ratio(0),
+    ));
+    figure.claim(
+        Claim::new("Nimble's bandwidth at 80% over that at 10%", "almost 5", Asks::Larger, nimbles)
+            .sized(5.0),
+    );
+    figure.claim(Claim::new(
+        "Swap's bandwidth at 80% over that at 10%",
+        "decreases",
+        Asks::Smaller,
+        ratio(3),
+    ));
+    figure.claim(Claim::new("HotBox at 80% over all local", "on par", Asks::NoMore(1.0), slowdowns[0]));
     Ok(figure)
 }

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use crate::clairvoyant::{CLAIRVOYANT, Clairvoyant, EPOCHS, Foresight, foresee};
 use crate::run::{LocalSize, Report, RunError, RunSpec, execute};
 
 /// Where figures get their runs from.
@@ -12,13 +13,17 @@ pub struct Lab {
     bytes: u64,
     threads: usize,
     reports: BTreeMap<String, Report>,
+    /// What was foreseen last, and of which run.
+    foresight: Option<(String, Foresight)>,
+    bounds: BTreeMap<String, Clairvoyant>,
 }
 
 impl Lab {
     /// Runs with working sets of `bytes`, on `threads` threads. The number of threads changes no result.
     #[must_use]
     pub fn new(bytes: u64, threads: usize) -> Self {
-        Self { bytes, threads: threads.max(1), reports: BTreeMap::new() }
+        let (reports, bounds) = (BTreeMap::new(), BTreeMap::new());
+        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds }
     }
 
     /// A run at this lab's working set, on HotBox's platform with 20% local memory unless changed.
@@ -50,6 +55,26 @@ impl Lab {
             self.reports.insert(key(spec), report);
         }
         Ok(specs.iter().filter_map(|spec| self.reports.get(&key(spec)).cloned()).collect())
+    }
+
+    /// What no choice of residency can beat in this run, whatever its policy.
+    ///
+    /// # Errors
+    /// The run cannot be made.
+    pub fn bound(&mut self, spec: &RunSpec) -> Result<&Clairvoyant, RunError> {
+        let spec =
+            RunSpec { policy: CLAIRVOYANT.into(), policy_settings: Default::default(), ..spec.clone() };
+        let key_of_bound = key(&spec);
+        if !self.bounds.contains_key(&key_of_bound) {
+            let of = key(&RunSpec { local: LocalSize::Share(1.0), ..spec.clone() });
+            let foresight = match self.foresight.take().filter(|(key, _)| *key == of) {
+                Some((_, foresight)) => foresight,
+                None => foresee(&spec, EPOCHS)?,
+            };
+            self.bounds.insert(key_of_bound.clone(), foresight.judge(&spec));
+            self.foresight = Some((of, foresight));
+        }
+        Ok(&self.bounds[&key_of_bound])
     }
 
     /// Run times of one run after the other.

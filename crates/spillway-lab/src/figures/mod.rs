@@ -1,8 +1,8 @@
 //! The papers' figures, from runs of our own: their numbers beside ours, and for each claim whether it holds.
 //!
-//! A claim is an inequality that the paper's text or figure states; what is measured for it is computed from
-//! the runs and printed whether it holds or not. Working sets are smaller than the papers', so it is order,
-//! direction and crossing points that are claimed, not digits.
+//! A claim is what the paper's text or figure states; what is measured for it is computed from the runs and
+//! printed whether it holds or not, in direction and in size ([`spillway_report::claim`] has the rule).
+//! Working sets are smaller than the papers'.
 
 mod dcm;
 mod dcm_threads;
@@ -10,6 +10,7 @@ mod figure;
 mod hotbox;
 mod indigo;
 pub mod lab;
+mod nimble;
 mod statistics;
 
 use spillway_report::claim::Claim;
@@ -18,19 +19,22 @@ use thiserror::Error;
 use crate::run::RunError;
 pub use figure::{Figure, Panel, Value};
 use lab::Lab;
+pub use spillway_report::claim::Score;
 
-/// The claims of some figures as a table in Markdown, as `docs/figures.md` has it.
+/// The claims of some figures as a table in Markdown, as `docs/figures.md` has it, and how many hold.
 #[must_use]
 pub fn markdown(figures: &[Figure]) -> String {
-    let mut table = String::from("| figure | claim | paper | here | |\n|---|---|---|---|---|\n");
+    let mut table =
+        String::from("| figure | claim | paper | here | direction | size |\n|---|---|---|---|---|---|\n");
     for figure in figures {
         for claim in &figure.claims {
-            let Claim { text, paper, measured, .. } = claim;
-            let verdict = claim.verdict();
-            table += &format!("| {} | {text} | {paper} | {measured:.3} | {verdict} |\n", figure.id);
+            let Claim { text, paper, value, .. } = claim;
+            let (direction, size) = (claim.verdict(), claim.size_verdict());
+            let row = format!("{} | {text} | {paper} | {value:.3} | {direction} | {size}", figure.id);
+            table += &format!("| {} |\n", row.trim_end());
         }
     }
-    table
+    table + &format!("\n{}.\n", Score::of(figures.iter().flat_map(|figure| &figure.claims)))
 }
 
 /// Working set of a figure, in bytes.
@@ -102,6 +106,8 @@ pub fn make(id: &str, lab: &mut Lab) -> Result<Figure, FigureError> {
 
 #[cfg(test)]
 mod tests {
+    use spillway_report::claim::Asks;
+
     use super::*;
 
     #[test]
@@ -117,13 +123,18 @@ mod tests {
     #[test]
     fn a_table_has_a_row_for_each_claim() {
         let mut figure = Figure::new("X", "", "", "");
-        figure.at_least("a", "up to 2", 1.0, 2.0);
-        figure.at_most("b", "2", 1.0 / 3.0, 2.0);
+        figure.claim(Claim::new("a", "up to 2", Asks::Larger, 1.0).sized(2.0));
+        figure.claim(Claim::new("b", "faster", Asks::Smaller, 1.0 / 3.0));
         let table = markdown(&[figure]);
         let rows: Vec<_> = table.lines().skip(2).collect();
         assert_eq!(
             rows,
-            ["| X | a: at least 2 | up to 2 | 1.000 | differs |", "| X | b: at most 2 | 2 | 0.333 | holds |"]
+            [
+                "| X | a: above 1 | up to 2 | 1.000 | differs | differs |",
+                "| X | b: below 1 | faster | 0.333 | holds | |",
+                "",
+                "1 of 2 claims hold in direction, 0 of 1 in size."
+            ]
         );
     }
 

@@ -28,7 +28,10 @@ pub use sieve::Sieve;
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ReplayError {
     /// No replacement policy has this name.
-    #[error("replacement policy '{0}': there is none of this name; take one of lru, fifo, clock, sieve")]
+    #[error(
+        "replacement policy '{0}': there is none of this name; take one of {known}",
+        known = POLICIES.join(", ")
+    )]
     UnknownPolicy(String),
     /// There must be a frame at least.
     #[error("local memory: it has no room for a page; give it one page at least")]
@@ -103,7 +106,10 @@ pub fn replay<R: Replacement>(trace: &PageTrace, frames: u32) -> Result<Replayed
     Ok(Replayed { requests, misses: requests - hits })
 }
 
-/// Replays a trace under a policy named `lru`, `fifo`, `clock` or `sieve`.
+/// The policies of a replay, by name.
+pub const POLICIES: [&str; 5] = ["lru", "fifo", "clock", "sieve", "belady"];
+
+/// Replays a trace under one of [`POLICIES`].
 ///
 /// # Errors
 /// An unknown policy, or a local memory without room for a page.
@@ -113,6 +119,7 @@ pub fn replay_named(policy: &str, trace: &PageTrace, frames: u32) -> Result<Repl
         "fifo" => replay::<Fifo>(trace, frames),
         "clock" => replay::<Clock>(trace, frames),
         "sieve" => replay::<Sieve>(trace, frames),
+        "belady" => replay_belady(trace, frames),
         _ => Err(ReplayError::UnknownPolicy(policy.to_owned())),
     }
 }

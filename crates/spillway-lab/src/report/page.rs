@@ -2,7 +2,7 @@
 
 use maud::{Markup, PreEscaped, html};
 use spillway_report::chart::{Chart, short};
-use spillway_report::claim::claims_table;
+use spillway_report::claim::{Score, claims_table};
 use spillway_report::document::document;
 
 use super::compare::{Group, breakdown, by_latency, by_local_memory, groups, policies};
@@ -166,14 +166,16 @@ fn breakdowns(groups: &[Group]) -> Result<Markup, ReportError> {
 }
 
 fn papers(figures: &[Figure]) -> Result<Markup, ReportError> {
-    let claims = figures.iter().flat_map(|figure| &figure.claims);
-    let (all, held) = (claims.clone().count(), claims.filter(|claim| claim.holds).count());
+    let score = Score::of(figures.iter().flat_map(|figure| &figure.claims));
     let shown = figures.iter().map(paper).collect::<Result<Vec<_>, _>>()?;
     Ok(html! {
         section #figures {
             h2 { "Figures of the papers" }
-            p.note { "Their claims are inequalities, computed from runs on smaller working sets." }
-            div.scores { div.score { b { (held) " of " (all) } "claims hold" } }
+            p.note { "Claims hold in direction, and in size where the paper has a number: within 25% of it." }
+            div.scores {
+                div.score { b { (score.directions) " of " (score.claims) } "claims hold in direction" }
+                div.score { b { (score.sizes) " of " (score.sized) } "hold in size" }
+            }
             @for figure in &shown { (figure) }
         }
     })

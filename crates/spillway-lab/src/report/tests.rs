@@ -10,6 +10,7 @@ fn swept() -> tempfile::TempDir {
     let out = tempfile::tempdir().unwrap();
     let grid = Grid {
         workloads: vec!["uniform-kv".into(), "scan".into()],
+        traces: Vec::new(),
         policies: vec!["all-local".into(), "hotbox".into(), "swap".into()],
         local: vec![0.2, 0.5],
         far_ns: vec![750.0, 1500.0],

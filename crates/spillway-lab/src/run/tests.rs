@@ -130,3 +130,51 @@ fn what_makes_no_sense_is_refused() {
         assert!(execute(&spec).is_err(), "{spec:?}");
     }
 }
+
+/// A trace that fills 200 pages, gives them back, and fills 200 others, ten times.
+fn giving_back(folder: &std::path::Path, gives_back: bool) -> RunSpec {
+    use crate::access::Access;
+    let path = folder.join(format!("{gives_back}.trace"));
+    let mut writer = crate::trace::TraceWriter::new(std::fs::File::create(&path).unwrap()).unwrap();
+    for round in 0..10_u64 {
+        for pass in 0..3 {
+            for page in 0..200 {
+                let address = ((round % 2) * 200 + page) * PAGE_BYTES + pass * 64;
+                writer.append(0, Access::write(address)).unwrap();
+            }
+        }
+        if gives_back {
+            writer.append_release(0, (round % 2) * 200, 200).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    let mut spec = spec(workloads::TRACE, "");
+    spec.workload_settings.insert("file".into(), path.to_str().unwrap().into());
+    RunSpec { local: LocalSize::Bytes(256 * PAGE_BYTES), ..spec }
+}
+
+#[test]
+fn what_a_program_gives_back_makes_room() {
+    let folder = tempfile::tempdir().unwrap();
+    for policy in ["swap", "dcm", "belady", "hotbox", "tpp", "memtis"] {
+        let run = |gives_back| {
+            execute(&RunSpec { policy: policy.into(), ..giving_back(folder.path(), gives_back) }).unwrap()
+        };
+        let (kept, given_back) = (run(false), run(true));
+        assert_eq!((kept.working_set_pages, given_back.working_set_pages), (400, 200), "{policy}");
+        // A few pages are kept free; nothing else has to leave where all that is held fits.
+        let demotions = [kept.demotions, given_back.demotions];
+        assert!(demotions[1] <= demotions[0] / 2 || demotions == [0, 0], "{policy}: {demotions:?}");
+        assert!(given_back.local_hit_ratio > kept.local_hit_ratio - 0.01, "{policy}");
+    }
+}
+
+#[test]
+fn what_was_not_written_is_not_sent() {
+    // Read round and round, of which half fits: each page comes many times, and none has changed.
+    let read = execute(&RunSpec { policy: "swap".into(), ..spec("scan", "swap") }).unwrap();
+    let bytes_each_way = read.promotions * PAGE_BYTES;
+    assert!(read.demotions > 1000 && read.missing_faults > 0, "{read:?}");
+    assert!(read.migration_bytes < bytes_each_way * 3 / 2, "{} for {bytes_each_way}", read.migration_bytes);
+    assert!(read.migration_bytes >= bytes_each_way);
+}

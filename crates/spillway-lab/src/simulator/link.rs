@@ -172,6 +172,18 @@ impl Link {
         wait_ps
     }
 
+    /// The least that a cache line takes, latency included, in picoseconds.
+    #[must_use]
+    pub fn least_line_ps(&self) -> u64 {
+        self.latency_ps + self.neighbour_wait_ps + work_ps(LINE_MESSAGE_BYTES, self.ps_per_kib)
+    }
+
+    /// The least that pages of `bytes` take as one message, without the latency, in picoseconds.
+    #[must_use]
+    pub fn page_ps(&self, bytes: u64) -> u64 {
+        self.neighbour_wait_ps + work_ps(bytes, self.ps_per_kib)
+    }
+
     /// Latency of the idle link, in picoseconds.
     #[must_use]
     pub fn latency_ps(&self) -> u64 {
@@ -202,8 +214,10 @@ mod tests {
     #[test]
     fn an_idle_link_costs_its_latency_and_its_work() {
         let mut link = Link::new(GB_PER_S, 1000.0, 0.0);
-        assert_eq!(link.line(Direction::In, 0), 1_000_000 + LINE_MESSAGE_BYTES * 1000);
-        assert_eq!(link.pages(Direction::Out, 0, 4096), 4096 * 1000);
+        let least_ps = (link.least_line_ps(), link.page_ps(4096));
+        assert_eq!(least_ps, (1_000_000 + LINE_MESSAGE_BYTES * 1000, 4096 * 1000));
+        assert_eq!(link.line(Direction::In, 0), least_ps.0);
+        assert_eq!(link.pages(Direction::Out, 0, 4096), least_ps.1);
     }
 
     #[test]

@@ -179,7 +179,7 @@ pub struct Point {
     pub promotions_per_s: f64,
     /// Pages demoted a second.
     pub demotions_per_s: f64,
-    /// Pages migrated, either way, in bytes per second.
+    /// Pages sent, either way, in bytes per second.
     pub migration_bytes_per_s: f64,
     /// Cache lines on the link, in bytes per second.
     pub access_bytes_per_s: f64,
@@ -240,9 +240,9 @@ impl Series {
         self.next_ps = time_ps + self.interval_ps;
     }
 
-    /// The points, each the difference to the one before; `page_bytes` turns pages into bytes.
+    /// The points, each the difference to the one before.
     #[must_use]
-    pub fn points(&self, page_bytes: u64) -> Vec<Point> {
+    pub fn points(&self) -> Vec<Point> {
         let zero = Mark {
             time_ps: self.start_ps,
             counts: Counts::default(),
@@ -253,13 +253,13 @@ impl Series {
         let before = std::iter::once(&zero).chain(&self.marks);
         let points = before.zip(&self.marks).map(|(before, mark)| Point {
             time_s: (mark.time_ps - self.start_ps) as f64 / 1e12,
-            ..point(before, mark, page_bytes)
+            ..point(before, mark)
         });
         points.collect()
     }
 }
 
-fn point(before: &Mark, mark: &Mark, page_bytes: u64) -> Point {
+fn point(before: &Mark, mark: &Mark) -> Point {
     let window = mark.counts.since(&before.counts);
     let seconds = ratio(mark.time_ps - before.time_ps, 1_000_000_000_000);
     let misses = window.local_misses + window.far_misses;
@@ -270,7 +270,7 @@ fn point(before: &Mark, mark: &Mark, page_bytes: u64) -> Point {
         amat_ns: ratio(window.memory_ps, window.accesses) / 1e3,
         promotions_per_s: per_s(window.promotions),
         demotions_per_s: per_s(window.demotions),
-        migration_bytes_per_s: per_s((window.promotions + window.demotions) * page_bytes),
+        migration_bytes_per_s: per_s(window.traffic.migration_bytes),
         access_bytes_per_s: per_s(window.traffic.access_bytes),
         good_put: ratio(mark.counts.promotions_used, mark.counts.promotions),
         local_pages_in_use: mark.in_use,
@@ -298,7 +298,7 @@ mod tests {
             let counts = Counts { promotions: step, ..Counts::default() };
             series.push(time, counts, Spent::default(), 1, 2);
         }
-        let points = series.points(4096);
+        let points = series.points();
         assert!(points.len() < MAX_POINTS);
         let mut before_s = 0.0;
         let promoted: f64 = points

@@ -4,12 +4,14 @@
 //! - [`pages`], [`cache`], [`tlb`], [`link`]: the parts of the machine
 //! - [`node`]: a program's cores and the path of an access
 //! - [`view`]: the machine that a policy acts on
-//! - [`timers`], [`metrics`]: when things happen, and what is counted
+//! - [`timers`], [`metrics`]: when things happen, and what is counted; [`heat`]: what far accesses would cost
+//! - `release`: pages that the program gives back
 //!
 //! Deterministic: no thread, no clock, no order that depends on addresses. Several tenants are several nodes,
 //! each with its own policy and local memory, that share the link.
 
 pub mod cache;
+pub mod heat;
 pub mod link;
 mod lock;
 mod lru;
@@ -17,6 +19,7 @@ pub mod metrics;
 pub mod node;
 pub mod pages;
 pub mod platform;
+mod release;
 pub mod timers;
 pub mod tlb;
 pub mod view;
@@ -27,6 +30,7 @@ use thiserror::Error;
 
 use crate::access::Access;
 use crate::workload::Workload;
+use heat::Heat;
 use link::{Link, PS_PER_NS};
 use metrics::{Bill, Counts, Series, Spent, Work};
 use node::{Node, Stop};
@@ -107,6 +111,8 @@ pub struct Setup {
     pub series_ns: u64,
     /// Whether to count misses of each page.
     pub profile: bool,
+    /// Whether to note what far accesses would cost, in epochs of so many picoseconds.
+    pub epoch_ps: Option<u64>,
     /// The programs, each on a node of its own.
     pub tenants: Vec<Tenant>,
 }
@@ -135,6 +141,8 @@ pub struct Outcome {
     pub series: Series,
     /// Misses of each page, where asked for.
     pub profile: Vec<u32>,
+    /// What far accesses would cost, where asked for.
+    pub heat: Option<Box<Heat>>,
 }
 
 struct Running {
@@ -187,6 +195,8 @@ impl Simulation {
             if setup.profile {
                 node.profile = vec![0; node.pages.flags.len()];
             }
+            let pages = node.pages.flags.len() as u32;
+            node.heat = setup.epoch_ps.map(|epoch_ps| Box::new(Heat::new(pages, epoch_ps)));
             let series_ps = setup.series_ns * PS_PER_NS;
             let mut running = Running {
                 workload,
@@ -289,6 +299,12 @@ impl Simulation {
                 }
                 Stop::FirstTouch(page) => running.first_touch(&mut self.link, core, page),
                 Stop::Fault(page, kind, write) => running.fault(&mut self.link, core, page, kind, write)?,
+                Stop::Release(page_number, pages) => {
+                    running.release(&mut self.link, core, page_number, pages);
+                    // Unlike an access that stopped it does not come again.
+                    running.node.cores[core].next += 1;
+                    accesses -= 1;
+                }
                 Stop::BadAddress(address) => {
                     return Err(SimulationError::BadAddress(running.workload.name(), address));
                 }
@@ -336,6 +352,10 @@ impl Running {
         self.start = Some(Start { time_ps, spent: self.spent(), counts: self.node.counts });
         self.node.pages.count_in_use();
         self.node.profile.fill(0);
+        let Node { heat, pages, .. } = &mut self.node;
+        if let Some(heat) = heat {
+            heat.begin(time_ps, (0..pages.flags.len() as u32).filter(|&page| pages.tier_of(page).is_some()));
+        }
         self.series = Series::new(time_ps, self.series_ps);
         self.in_use = (0, 0, 0);
     }
@@ -373,6 +393,9 @@ impl Running {
             tier = policy.place(head, view);
         }));
         let tier = self.node.install(head, tier);
+        if let Some(heat) = &mut self.node.heat {
+            (head..head + self.node.pages.span(head)).for_each(|page| heat.born(page, now_ps));
+        }
         let at_ps = now_ps + placed.total_ps();
         placed.add_all(self.with_policy(link, at_ps, Some(core), Some(head), |policy, view| {
             policy.on_first_touch(head, tier, view);
@@ -481,6 +504,7 @@ impl Running {
             page_bytes: self.node.page_bytes,
             series: self.series,
             profile: self.node.profile,
+            heat: self.node.heat,
         })
     }
 }

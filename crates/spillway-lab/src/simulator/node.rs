@@ -7,6 +7,7 @@ use spillway_policy::machine::{PageIndex, Sample, Tier};
 use spillway_policy::policy::{AccessModel, FaultKind, Mapping};
 
 use super::cache::{Cache, LineFilter, MAX_LINES};
+use super::heat::Heat;
 use super::link::PS_PER_NS;
 use super::lock::SwapLock;
 use super::metrics::{Bill, Counts};
@@ -141,6 +142,8 @@ pub enum Stop {
     FirstTouch(PageIndex),
     /// It met a page that needs a fault.
     Fault(PageIndex, FaultKind, bool),
+    /// It gave back so many pages of 4 KiB from this one on.
+    Release(u64, u64),
     /// It used an address that the workload did not name.
     BadAddress(u64),
 }
@@ -151,6 +154,8 @@ pub struct Sampler {
     /// One in so many; 0 for none.
     pub period: u32,
     left: u32,
+    /// How many were taken since the start.
+    pub count: u64,
     /// Those that the policy has not had yet.
     pub taken: Vec<Sample>,
 }
@@ -175,6 +180,7 @@ impl Sampler {
             return false;
         }
         self.left = self.period;
+        self.count += 1;
         if self.taken.len() < MAX_SAMPLES {
             self.taken.push(Sample { page, write });
         }
@@ -200,6 +206,8 @@ pub struct Node {
     pub sampler: Sampler,
     /// Misses of each page, where they are counted.
     pub profile: Vec<u32>,
+    /// What far accesses would cost, where that is noted.
+    pub heat: Option<Box<Heat>>,
     /// Bytes in a page.
     pub page_bytes: u64,
     /// Latency of local memory, in nanoseconds.
@@ -209,7 +217,7 @@ pub struct Node {
     /// Where its daemons run.
     pub daemon_core: DaemonCore,
     mapping: Mapping,
-    addresses: AddressMap,
+    pub(super) addresses: AddressMap,
     cache: Cache,
     lines_per_page_shift: u32,
     first_table_line: u64,
@@ -252,6 +260,7 @@ impl Node {
             swap_lock: SwapLock::default(),
             sampler: Sampler::default(),
             profile: Vec::new(),
+            heat: None,
             page_bytes,
             local_ns: platform.local_ns,
             daemon_core: platform.daemon_core,

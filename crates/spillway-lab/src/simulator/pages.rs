@@ -3,7 +3,7 @@
 use spillway_policy::machine::{PageIndex, Tier};
 
 use crate::workload::Region;
-use spillway_core::page::HUGE_BYTES;
+use spillway_core::page::{HUGE_BYTES, PAGE_SHIFT};
 
 /// Bits of a page.
 pub mod bit {
@@ -102,6 +102,13 @@ impl AddressMap {
         let first = *self.pages.get(chunk as usize + huge as usize % CHUNK)?;
         let within = (address & (HUGE_BYTES - 1)) >> self.page_shift;
         (first != NOT_MAPPED).then(|| first + within as u32)
+    }
+
+    /// The pages that lie whole within so many pages of 4 KiB from this one on.
+    pub fn pages_within(&self, page_number: u64, pages: u64) -> impl Iterator<Item = PageIndex> {
+        let (start, end) = (page_number << PAGE_SHIFT, (page_number + pages) << PAGE_SHIFT);
+        let [first, end] = [start.div_ceil(1 << self.page_shift), end >> self.page_shift];
+        (first..end.max(first)).filter_map(|number| self.page_of(number << self.page_shift))
     }
 }
 
@@ -237,6 +244,17 @@ mod tests {
         assert_eq!(map.page_of(2 << 30), None);
         assert_eq!(map.page_of(0), None);
         assert!(AddressMap::new(&[], 4096).is_none());
+    }
+
+    #[test]
+    fn of_larger_pages_those_are_within_that_lie_there_whole() {
+        let within = |page_bytes, first, pages| {
+            let map = AddressMap::new(&[region(2 << 20, 2 << 20)], page_bytes).unwrap();
+            map.pages_within(first, pages).collect::<Vec<_>>()
+        };
+        assert_eq!(within(4096, 511, 3), [0, 1], "no page lies below the region");
+        assert_eq!(within(64 << 10, 512 + 15, 33), [1, 2]);
+        assert!(within(64 << 10, 512 + 1, 15).is_empty());
     }
 
     #[test]

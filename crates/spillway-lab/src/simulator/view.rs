@@ -86,6 +86,24 @@ impl View<'_> {
         there.is_some_and(|tier| tier != to) && self.node.pages.free(to) >= self.node.pages.span(head)
     }
 
+    /// Whether a local page's far copy is as good as itself, so that it need not be written: where pages are
+    /// fetched, one that was not written since it came, or never. Where far pages are accessed in place there
+    /// is one copy of each.
+    fn is_clean(&self, head: PageIndex) -> bool {
+        let pages = &self.node.pages;
+        let mapping = head as usize..(head + pages.span(head)) as usize;
+        self.node.model == AccessModel::PageFetch
+            && pages.flags[mapping].iter().all(|flags| flags & (bit::DIRTY | bit::LOCAL) == bit::LOCAL)
+    }
+
+    /// A clean page's frame is given back: nothing is sent.
+    fn drop_clean(&mut self, head: PageIndex) {
+        self.relocate(head, Tier::Far);
+        self.node.counts.traffic.migration_bytes -= self.bytes_of(head);
+        self.charge(Work::Migration, self.node.costs.mark_page + self.node.costs.shootdown);
+        self.shoot_down();
+    }
+
     /// Moves a page's frame and its bits, and counts it; costs nothing by itself.
     fn relocate(&mut self, head: PageIndex, to: Tier) {
         let span = self.node.pages.span(head);
@@ -166,6 +184,9 @@ impl View<'_> {
 
     /// One page of a migration: unmap, copy, map.
     fn move_page(&mut self, head: PageIndex, to: Tier) {
+        if to == Tier::Far && self.is_clean(head) {
+            return self.drop_clean(head);
+        }
         let bytes = self.bytes_of(head);
         self.relocate(head, to);
         self.copy_page(bytes, to);
@@ -363,6 +384,28 @@ impl TieredMachine for View<'_> {
         moved
     }
 
+    fn read_ahead(&mut self, pages: &[PageIndex]) -> u32 {
+        let (start_ps, copied_ps) = (self.now_ps(), self.copied_ps);
+        let mut came = 0;
+        for &page in pages {
+            if !self.can_move(page, Tier::Local) {
+                continue;
+            }
+            let bytes = self.bytes_of(page);
+            self.relocate(page, Tier::Local);
+            self.set_mapped(page, false, false);
+            self.charge(Work::Migration, self.node.costs.fetch);
+            let transfer_ps = self.transfer_ps(bytes, Tier::Local);
+            if self.node.costs.core_copies() {
+                // Nobody would wait for a device, but this core is the one that copies.
+                self.copy(transfer_ps);
+            }
+            came += 1;
+        }
+        self.end_call(Call::Locked, start_ps, copied_ps);
+        came
+    }
+
     fn exchange(&mut self, pairs: &[(PageIndex, PageIndex)], call: Call) -> u32 {
         self.begin_call(call);
         let mut swapped = 0;
@@ -387,6 +430,11 @@ impl TieredMachine for View<'_> {
             return;
         }
         let bytes = self.bytes_of(page);
+        if self.is_clean(page) {
+            self.relocate(page, Tier::Far);
+            self.node.counts.traffic.migration_bytes -= bytes;
+            return self.charge(Work::Migration, self.node.costs.mark_page);
+        }
         self.relocate(page, Tier::Far);
         self.send_pages(Direction::Out, bytes);
         // Nobody waits for the link, but a core that copies is busy.
@@ -424,6 +472,10 @@ impl TieredMachine for View<'_> {
 
     fn take_samples(&mut self, samples: &mut Vec<Sample>) {
         samples.append(&mut self.node.sampler.taken);
+    }
+
+    fn sampling_ns(&self) -> u64 {
+        self.node.sampler.count * self.node.costs.sample / PS_PER_NS
     }
 
     fn count_accesses(&mut self, window_ns: u64) {

@@ -1,15 +1,22 @@
 //! Traces from text: what Valgrind's lackey prints, and plain `address,rw` lines.
 
+use std::collections::HashMap;
 use std::io::{BufRead, Read, Write};
+
+use spillway_core::page::PAGE_BYTES;
 
 use super::{INSTRUCTIONS_PER_NS, TraceError, TraceSummary, TraceWriter, VALUE_LIMIT};
 use crate::access::Access;
 use crate::memory::LINE_BYTES;
+use crate::simulator::pages::AddressMap;
+use crate::workload::Region;
 
 /// Bytes of a line at most; what is longer is not one of ours.
 const LINE_LIMIT: u64 = 4096;
 /// Bytes of an access at most, as Lackey writes it.
 const ACCESS_LIMIT: u64 = 4096;
+/// Most memory of a trace that can be repeated: 128 GiB.
+const MOST_BYTES: u64 = 128 << 30;
 /// How much of a bad line is shown.
 const SHOWN_CHARS: usize = 40;
 
@@ -27,16 +34,37 @@ pub enum TextFormat {
     Plain,
 }
 
-/// Turns a text trace of one task into a trace.
+/// What becomes of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addresses {
+    /// They stay as they are.
+    Kept,
+    /// Pages of 4 KiB are numbered in the order in which they first come, whatever their addresses are:
+    /// hashes, say. What lay side by side does so no more.
+    Renumbered,
+}
+
+/// Turns a text trace of one task into a trace, addresses as they are.
 ///
 /// # Errors
-/// A line that is not understood, no access in any line, or `source` or `out` fail.
-pub fn import(
+/// A line that is not understood, no access in any line, addresses that lie too far apart for any memory, or
+/// `source` or `out` fail.
+pub fn import(format: TextFormat, source: impl BufRead, out: impl Write) -> Result<TraceSummary, TraceError> {
+    import_with(format, Addresses::Kept, source, out)
+}
+
+/// The same, with a choice of what becomes of addresses.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_with(
     format: TextFormat,
+    addresses: Addresses,
     mut source: impl BufRead,
     out: impl Write,
 ) -> Result<TraceSummary, TraceError> {
-    let mut importer = Importer { writer: TraceWriter::new(out)?, instructions: 0 };
+    let numbers = (addresses == Addresses::Renumbered).then(HashMap::new);
+    let mut importer = Importer { writer: TraceWriter::new(out)?, instructions: 0, numbers };
     let mut text = Vec::new();
     for line in 1.. {
         text.clear();
@@ -52,16 +80,35 @@ pub fn import(
     }
     importer.work()?;
     let summary = importer.writer.finish()?;
-    if summary.touched_pages == 0 { Err(TraceError::Empty) } else { Ok(summary) }
+    if summary.touched_pages == 0 {
+        return Err(TraceError::Empty);
+    }
+    let regions = summary.regions.iter().map(|&(start, bytes)| Region { name: "trace", start, bytes });
+    let held_bytes: u64 = summary.regions.iter().map(|(_, bytes)| bytes).sum();
+    let is_too_wide = AddressMap::new(&regions.collect::<Vec<_>>(), PAGE_BYTES).is_none();
+    match is_too_wide || held_bytes > MOST_BYTES {
+        true => Err(TraceError::Sparse { touched_pages: summary.touched_pages }),
+        false => Ok(summary),
+    }
 }
 
 struct Importer<W: Write> {
     writer: TraceWriter<W>,
     /// Instructions since the last access.
     instructions: u64,
+    /// The number of each page, where they are renumbered.
+    numbers: Option<HashMap<u64, u64>>,
 }
 
 impl<W: Write> Importer<W> {
+    /// Where the trace has an address; none where it is too large.
+    fn address(&mut self, address: u64) -> Option<u64> {
+        let Some(numbers) = &mut self.numbers else { return Some(address).filter(|&it| it < VALUE_LIMIT) };
+        let next = numbers.len() as u64;
+        let number = *numbers.entry(address / PAGE_BYTES).or_insert(next);
+        Some(number * PAGE_BYTES + address % PAGE_BYTES)
+    }
+
     /// Takes in a line; None when it is not understood.
     fn lackey(&mut self, line: &[u8]) -> Result<Option<()>, TraceError> {
         let line = line.trim_ascii_end();
@@ -78,6 +125,7 @@ impl<W: Write> Importer<W> {
         for (index, line) in lines.enumerate() {
             // An access over the end of a line touches the next one too.
             let address = if index == 0 { address } else { line * LINE_BYTES };
+            let Some(address) = self.address(address) else { return Ok(None) };
             if kind != b'S' {
                 self.writer.append(0, Access::read(address))?;
             }
@@ -100,11 +148,13 @@ impl<W: Write> Importer<W> {
             Some(digits) => u64::from_str_radix(digits, 16),
             None => address.parse(),
         };
-        let Some(address) = address.ok().filter(|&address| address < VALUE_LIMIT) else { return Ok(None) };
-        let access = match kind.trim() {
-            "r" | "R" => Access::read(address),
-            "w" | "W" => Access::write(address),
+        let make = match kind.trim() {
+            "r" | "R" => Access::read,
+            "w" | "W" => Access::write,
             _ => return Ok(None),
+        };
+        let Some(access) = address.ok().and_then(|address| self.address(address)).map(make) else {
+            return Ok(None);
         };
         self.writer.append(0, access)?;
         Ok(Some(()))

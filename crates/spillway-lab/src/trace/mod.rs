@@ -3,12 +3,13 @@
 //!
 //! - [`TraceWriter`], [`TraceReader`]: the file, written and read from end to end
 //! - [`TraceWorkload`]: a workload that repeats a trace
-//! - [`import`]: from Valgrind's lackey and from plain text
+//! - [`mod@import`]: from Valgrind's lackey and from plain text
 //! - [`record`]: from a running program
 //! - [`faults`]: what a pager did, in parts of the same kind
 
 mod codec;
 pub mod faults;
+mod held;
 pub mod import;
 mod part;
 mod reader;
@@ -25,9 +26,9 @@ pub use replayed::TraceWorkload;
 pub use writer::{TraceSummary, TraceWriter};
 
 /// First bytes of a trace: a name and the version of the format.
-const MAGIC: [u8; 8] = *b"SPWTRC\0\x02";
-/// Of the version before, which has no releases.
-const MAGIC_BEFORE: [u8; 8] = *b"SPWTRC\0\x01";
+const MAGIC: [u8; 8] = *b"SPWTRC\0\x03";
+/// The same of versions before: the first has no releases, and neither tells how much is held at most.
+const MAGICS_BEFORE: [[u8; 8]; 2] = [*b"SPWTRC\0\x01", *b"SPWTRC\0\x02"];
 /// Tag of a chunk of accesses.
 const TAG_CHUNK: u8 = b'C';
 /// Tag of the index, the last part of the file but the trailer.
@@ -52,7 +53,7 @@ pub const INSTRUCTIONS_PER_NS: u64 = 3;
 
 /// Whether a trace may begin with this.
 fn is_magic(magic: [u8; MAGIC.len()]) -> bool {
-    magic == MAGIC || magic == MAGIC_BEFORE
+    magic == MAGIC || MAGICS_BEFORE.contains(&magic)
 }
 
 /// What is wrong with a trace, or what kept it from being written.
@@ -63,7 +64,7 @@ pub enum TraceError {
     Io(#[from] io::Error),
     /// The file does not begin as a trace does.
     #[error(
-        "trace: it does not begin with the mark of a trace of version 1 or 2; record it anew with this \
+        "trace: it does not begin with the mark of a trace of version 1 to 3; record it anew with this \
          Spillway"
     )]
     NotATrace,
@@ -119,6 +120,15 @@ pub enum TraceError {
     /// What is in a part is no event.
     #[error("fault trace: {0}; it was written by another version of Spillway")]
     Event(#[from] spillway_policy::fault_trace::Malformed),
+    /// Addresses are no memory's.
+    #[error(
+        "trace: its {touched_pages} pages lie too far apart for any memory, as hashes of pages do; \
+         number them anew (lab import --renumber)"
+    )]
+    Sparse {
+        /// Pages of 4 KiB that it touches.
+        touched_pages: u64,
+    },
     /// Nothing to make a trace of.
     #[error("trace: there is no access in what was given; give it at least one")]
     Empty,

@@ -137,10 +137,10 @@ impl<S: Read + Seek + Send> Workload for TraceWorkload<S> {
         &self.regions
     }
 
-    /// The pages that it touches; its regions are whole huge pages.
+    /// The most that it holds at once: what it gave back takes no room. Its regions are whole huge pages.
     fn working_set_bytes(&self) -> Option<u64> {
         let held = self.regions.iter().map(|region| region.bytes).sum();
-        Some(self.summary.touched_pages.saturating_mul(PAGE_BYTES).min(held))
+        Some(self.summary.most_held_pages.saturating_mul(PAGE_BYTES).min(held))
     }
 
     fn tasks(&self) -> usize {

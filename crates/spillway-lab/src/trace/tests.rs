@@ -2,11 +2,11 @@ use std::io::Cursor;
 
 use proptest::prelude::*;
 
-use super::import::{TextFormat, import};
+use super::import::{Addresses, TextFormat, import, import_with};
 use super::*;
 use crate::access::{Access, Accesses};
 use crate::workload::Workload;
-use spillway_core::page::PAGE_BYTES;
+use spillway_core::page::{HUGE_BYTES, PAGE_BYTES};
 
 fn write(tasks: &[Accesses]) -> (Vec<u8>, TraceSummary) {
     let mut bytes = Vec::new();
@@ -100,7 +100,9 @@ fn a_trace_of_the_version_before_is_read() {
     (bytes[7], bytes[end - 1]) = (1, 1);
     assert_eq!(read(&bytes).unwrap(), [sequential(300)]);
     assert_eq!(TraceWorkload::new(Cursor::new(&bytes)).unwrap().summary(), &summary);
-    bytes[end - 1] = 2;
+    (bytes[7], bytes[end - 1]) = (2, 2);
+    assert_eq!(read(&bytes).unwrap(), [sequential(300)]);
+    bytes[end - 1] = 1;
     assert!(read(&bytes).is_err() && TraceWorkload::new(Cursor::new(&bytes)).is_err(), "one of each");
 }
 
@@ -219,4 +221,40 @@ proptest! {
         };
         prop_assert!(pages.into_iter().all(held));
     }
+}
+
+#[test]
+fn hashes_are_refused_unless_their_pages_are_numbered_anew() {
+    let text: String = (1..=3000_u64)
+        .flat_map(|id| [id, id])
+        .map(|id| format!("{},r\n", id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 9))
+        .collect();
+    let mut out = Vec::new();
+    let error = import(TextFormat::Plain, text.as_bytes(), &mut out).unwrap_err().to_string();
+    assert!(error.contains("3000 pages") && error.contains("--renumber"), "{error}");
+    let mut out = Vec::new();
+    let summary = import_with(TextFormat::Plain, Addresses::Renumbered, text.as_bytes(), &mut out).unwrap();
+    assert_eq!((summary.records, summary.touched_pages), (6000, 3000));
+    assert_eq!(summary.regions, [(0, 6 * HUGE_BYTES)]);
+    // A whole 64 bits are as good.
+    let mut out = Vec::new();
+    let text = "0xffffffffffffffff,w\n";
+    import_with(TextFormat::Plain, Addresses::Renumbered, text.as_bytes(), &mut out).unwrap();
+    assert_eq!(read(&out).unwrap(), [[Access::write(4095)]]);
+}
+
+#[test]
+fn what_is_held_at_most_is_what_a_workload_is_as_large_as() {
+    let mut bytes = Vec::new();
+    let mut writer = TraceWriter::new(&mut bytes).unwrap();
+    for round in 0..10 {
+        for page in 0..100 {
+            writer.append(0, Access::write((round * 100 + page) * PAGE_BYTES)).unwrap();
+        }
+        writer.append_release(0, round * 100, 90).unwrap();
+    }
+    let summary = writer.finish().unwrap();
+    assert_eq!((summary.touched_pages, summary.most_held_pages), (1000, 190));
+    let workload = TraceWorkload::new(Cursor::new(&bytes)).unwrap();
+    assert_eq!(workload.working_set_bytes(), Some(190 * PAGE_BYTES));
 }

@@ -6,12 +6,13 @@ use std::io::Write;
 use spillway_core::page::{HUGE_BYTES, PAGE_BYTES, PAGE_SHIFT};
 
 use super::codec::Encoder;
+use super::held::HeldPages;
 use super::part::write_raw_part;
 use super::{
     CHUNK_RECORDS, INDEX_RAW_BYTES, MAGIC, TAG_CHUNK, TAG_INDEX, TASKS, TRAILER_BYTES, TraceError,
     VALUE_LIMIT,
 };
-use crate::access::Access;
+use crate::access::{Access, Action};
 
 const PAGES_PER_HUGE: usize = (HUGE_BYTES / PAGE_BYTES) as usize;
 const WORD_BITS: usize = 64;
@@ -28,6 +29,9 @@ pub struct TraceSummary {
     pub records: u64,
     /// Pages of 4 KiB that are touched.
     pub touched_pages: u64,
+    /// The most pages of 4 KiB that are held at once: touched, and not given back. Where a trace does not
+    /// tell, all that are touched.
+    pub most_held_pages: u64,
     /// Huge pages that are touched, in runs: where each starts, and its bytes.
     pub regions: Vec<(u64, u64)>,
     /// For each chunk its task and where in the file it starts.
@@ -41,6 +45,7 @@ pub struct TraceWriter<W: Write> {
     tasks: Vec<Pending>,
     touched: BTreeMap<u64, Touched>,
     last_huge: (u64, Touched),
+    held: HeldPages,
     summary: TraceSummary,
 }
 
@@ -65,6 +70,7 @@ impl<W: Write> TraceWriter<W> {
             tasks: Vec::new(),
             touched: BTreeMap::new(),
             last_huge: (u64::MAX, Touched::default()),
+            held: HeldPages::default(),
             summary: TraceSummary::default(),
         })
     }
@@ -86,8 +92,13 @@ impl<W: Write> TraceWriter<W> {
         if pending.records == CHUNK_RECORDS {
             self.write_chunk(task)?;
         }
-        if let Some(address) = access.address() {
-            self.touch(address);
+        match access.action() {
+            Action::Read(address) | Action::Write(address) => {
+                self.held.touch(address >> PAGE_SHIFT);
+                self.touch(address);
+            }
+            Action::Release(page_number, pages) => self.held.release(page_number, pages),
+            Action::ComputeNs(_) => {}
         }
         Ok(())
     }
@@ -120,6 +131,7 @@ impl<W: Write> TraceWriter<W> {
         self.summary.tasks = self.tasks.len() as u32;
         self.summary.touched_pages =
             self.touched.values().flatten().map(|word| u64::from(word.count_ones())).sum();
+        self.summary.most_held_pages = self.held.most();
         self.summary.regions = regions(self.touched.keys().copied());
         let index = self.summary.encode();
         if index.len() > INDEX_RAW_BYTES {
@@ -201,6 +213,7 @@ impl TraceSummary {
             bytes.extend(u64::from(task).to_le_bytes());
             bytes.extend(at.to_le_bytes());
         }
+        bytes.extend(self.most_held_pages.to_le_bytes());
         bytes
     }
 
@@ -212,7 +225,10 @@ impl TraceSummary {
         let (regions, chunks) = (regions?, chunks?);
         // What the counts claim must be there before anything is made for it.
         let words = regions.checked_add(chunks)?.checked_mul(2)?.checked_add(5)?;
-        if words.checked_mul(8)? != bytes.len() as u64 {
+        // The version before ends with the chunks.
+        let [bytes_before, bytes_now] = [words.checked_mul(8)?, words.checked_add(1)?.checked_mul(8)?];
+        let tells_held = bytes.len() as u64 == bytes_now;
+        if !tells_held && bytes.len() as u64 != bytes_before {
             return None;
         }
         let mut pair = || Some((numbers.next()?, numbers.next()?));
@@ -223,9 +239,12 @@ impl TraceSummary {
             tasks: u32::try_from(tasks?).ok().filter(|&tasks| tasks <= TASKS)?,
             records: records?,
             touched_pages: touched_pages?,
+            most_held_pages: 0,
             regions: regions?,
             chunks: chunks?,
         };
+        let most_held_pages = if tells_held { numbers.next()? } else { touched_pages? };
+        let summary = Self { most_held_pages, ..summary };
         summary.is_sound().then_some(summary)
     }
 
@@ -236,6 +255,7 @@ impl TraceSummary {
                 && start.checked_add(bytes).is_some_and(|end| end <= super::VALUE_LIMIT)
         };
         self.regions.iter().all(aligned)
+            && self.most_held_pages <= self.touched_pages
             && self.regions.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0)
             && self.chunks.iter().all(|&(task, _)| task < self.tasks)
             && self.chunks.is_sorted_by(|one, next| one.1 < next.1)

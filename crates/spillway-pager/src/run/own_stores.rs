@@ -18,7 +18,7 @@ pub(crate) struct OwnStores {
     watch: StoreWatch,
 }
 
-/// One of them.
+/// A store, as the supervisor has it open.
 struct Opened {
     spec: StoreSpec,
     capacity_slots: u32,

@@ -18,7 +18,6 @@ use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::run::known_sites::{self, KnownSites};
-use crate::run::store_health::StoreNotes;
 
 /// Processes that one run may have at a time.
 pub const MAX_PROCESSES: usize = 1024;
@@ -190,6 +189,18 @@ impl Layout {
         let total = held + held_bytes * MAX_PROCESSES;
         Self { slots, known_sites, processes, slab_used, references, contents, held, held_bytes, total }
     }
+}
+
+/// Where the run's processes note what was told of one store.
+pub(crate) struct StoreNotes<'a> {
+    /// When it was last told that the store is waited for, in milliseconds of the monotonic clock.
+    pub(crate) told_ms: &'a AtomicU64,
+    /// 1 from then on until the store answers.
+    pub(crate) silent: &'a AtomicU64,
+    /// When a process last had no connection to it.
+    pub(crate) starving_ms: &'a AtomicU64,
+    /// It was told that the store takes no further connection.
+    pub(crate) crowded: &'a AtomicU64,
 }
 
 /// Words of the header, by index.

@@ -15,18 +15,6 @@ const AGAIN_MS: u64 = 10_000;
 /// How long the other processes leave their connections to one that has none.
 const STARVING_MS: u64 = 3_000;
 
-/// Where the run's processes note what was told of one store.
-pub(crate) struct StoreNotes<'a> {
-    /// When it was last told that the store is waited for, in milliseconds of the monotonic clock.
-    pub(crate) told_ms: &'a AtomicU64,
-    /// 1 from then on until the store answers.
-    pub(crate) silent: &'a AtomicU64,
-    /// When a process last had no connection to it.
-    pub(crate) starving_ms: &'a AtomicU64,
-    /// It was told that the store takes no further connection.
-    pub(crate) crowded: &'a AtomicU64,
-}
-
 /// Who tells it in one process.
 struct Teller<R> {
     run: R,
@@ -80,12 +68,11 @@ impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
             }
             Event::Crowded { reason } => {
                 if notes.crowded.swap(1, Ordering::Relaxed) == 0 {
-                    let least = run.processes().count() + 2;
                     (self.tell)(&format!(
                         "store {store} takes no further connection ({reason}): the run's threads take turns \
-                         with those that they have, which is slower; let the server take at least {least}, \
-                         better {} (spillway donor --max-connections)",
-                        4 * least
+                         with those that they have, which is slower; let the server take one for each \
+                         process of the run and two more, better four times as many \
+                         (spillway donor --max-connections)",
                     ));
                 }
             }

@@ -76,13 +76,13 @@ fn look_after(mut store: Watched, is_over: &AtomicBool, at_work: &Mutex<()>, tel
             Ok(Some(Claimant { host, pid, .. })) if !told => {
                 told = true;
                 tell(&format!(
-                    "store {}: another run has taken the export (process {pid} on {host}), and both lose pages \
-                     that the other overwrites: end one of them",
+                    "store {}: another run has taken the export (process {pid} on {host}), and both lose \
+                     pages that the other overwrites: end one of them",
                     store.uri
                 ));
             }
             Err(error @ StoreError::Gone { .. }) => {
-                return tell(&format!("{error}; a program that needs a page of it gets SIGBUS"));
+                return tell(&format!("{error}; what it held is lost"));
             }
             // One answer is as good as another, as far as being there goes.
             Ok(Some(_)) | Err(_) => {}

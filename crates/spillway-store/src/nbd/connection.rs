@@ -25,8 +25,6 @@ use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
 use spillway_sys::socket::limit_retransmission_pause;
 use thiserror::Error;
 
-use super::pool::seconds;
-
 /// What a server without block sizes takes best, by the protocol.
 const PREFERRED_BYTES: u32 = 4096;
 
@@ -90,6 +88,16 @@ impl ConnectError {
             self,
             Self::Unreachable(_) | Self::TurnedAway | Self::NoWay(_) | Self::Silent(_) | Self::Mute(_)
         )
+    }
+}
+
+/// A duration for a message, in seconds: never 0 of something that took time.
+#[must_use]
+pub fn seconds(duration: Duration) -> f64 {
+    match duration.as_secs_f64() {
+        short if short < 1.0 => (short * 100.0).round().max(1.0) / 100.0,
+        long if long < 10.0 => (long * 10.0).round() / 10.0,
+        long => long.round(),
     }
 }
 

@@ -144,9 +144,9 @@ pub enum Interruption {
 /// What to do about a server that says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// Wait on.
+    /// Go on waiting for its answer.
     Wait,
-    /// Leave this connection.
+    /// Ask no more by this connection.
     Leave,
 }
 

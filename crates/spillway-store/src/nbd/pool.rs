@@ -13,7 +13,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_nbd::handshake::ExportFlags;
 use spillway_nbd::proof::{Purpose, RunKey};
 
-use super::connection::{Address, Attempt, ConnectError, Connection};
+use super::connection::{Address, Attempt, ConnectError, Connection, seconds};
 use crate::{Event, Listener, Patience, StoreError};
 
 /// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
@@ -426,15 +426,6 @@ impl Effort {
             true => format!("{first}{error}"),
             false => format!("{first}no connection for {seconds} s: {error}"),
         }
-    }
-}
-
-/// A duration for a message: never 0 of something that took time.
-pub(super) fn seconds(duration: Duration) -> f64 {
-    match duration.as_secs_f64() {
-        short if short < 1.0 => (short * 100.0).round().max(1.0) / 100.0,
-        long if long < 10.0 => (long * 10.0).round() / 10.0,
-        long => long.round(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use clap::Args;
 use serde::Serialize;
 use spillway_lab::figures::lab::Lab;
-use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES};
+use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES, Score};
 
 use super::progress::progress_bar;
 use super::run::{ended, print_json};
@@ -17,21 +17,21 @@ use crate::exit::complain;
 
 const EXAMPLE: &str = "\
 Examples:
-  spillway lab figure H10
+  spillway lab figure H10 H11
   spillway lab figure all --quick --json
   spillway lab figure all --quick --plots plots --markdown
 
 Exit status:
-  0  all claims of the figures hold
+  0  all claims of the figures hold, in direction and in size
   1  some differ, or a figure could not be made";
 
 /// Make the papers' figures again, and say which of their claims hold.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct FigureArgs {
-    /// The figure's id, or 'all'
-    #[arg(value_name = "ID")]
-    id: String,
+    /// The figures' ids, or 'all'
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
 
     /// Smaller working sets: minutes instead of an hour
     #[arg(long)]
@@ -53,11 +53,13 @@ pub struct FigureArgs {
 #[derive(Serialize)]
 struct Figures {
     figures: Vec<Figure>,
+    score: Score,
 }
 
 /// Makes the figures and prints them beside the papers'.
 pub fn run(args: &FigureArgs) -> ExitCode {
-    let ids = if args.id == "all" { figures::ids() } else { vec![args.id.as_str()] };
+    let ids: Vec<&str> = args.ids.iter().map(String::as_str).collect();
+    let ids = if ids == ["all"] { figures::ids() } else { ids };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut lab = Lab::new(if args.quick { QUICK_BYTES } else { FULL_BYTES }, threads);
     let mut made = Vec::new();
@@ -86,16 +88,15 @@ pub fn run(args: &FigureArgs) -> ExitCode {
         }
     }
     bar.finish_and_clear();
-    let claims = made.iter().flat_map(|figure| &figure.claims);
-    let (all, held) = (claims.clone().count(), claims.filter(|claim| claim.holds).count());
+    let score = Score::of(made.iter().flat_map(|figure| &figure.claims));
     let mut out = io::stdout().lock();
     let printed = match (args.json, args.markdown) {
-        (true, _) => print_json(&mut out, &Figures { figures: made }),
+        (true, _) => print_json(&mut out, &Figures { figures: made, score }),
         (_, true) => write!(out, "{}", figures::markdown(&made)),
-        _ => writeln!(out, "{held} of {all} claims hold"),
+        _ => writeln!(out, "{score}"),
     };
     match ended(printed) {
-        ExitCode::SUCCESS if held < all || !all_made => ExitCode::FAILURE,
+        ExitCode::SUCCESS if !score.is_full() || !all_made => ExitCode::FAILURE,
         status => status,
     }
 }
@@ -130,8 +131,9 @@ fn print(out: &mut impl Write, figure: &Figure) -> io::Result<()> {
         }
     }
     for claim in &figure.claims {
-        let verdict = if claim.holds { "holds  " } else { "differs" };
-        writeln!(out, "  {verdict} {}: {:.3} (paper: {})", claim.text, claim.measured, claim.paper)?;
+        let (direction, size) = (claim.verdict(), claim.size_verdict());
+        writeln!(out, "  {direction:<7} {size:<7} {}: {:.3}", claim.text, claim.value)?;
+        writeln!(out, "                  (paper: {})", claim.paper)?;
     }
     writeln!(out)
 }

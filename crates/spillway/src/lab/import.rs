@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use spillway_lab::trace::TraceSummary;
-use spillway_lab::trace::import::{TextFormat, import};
+use spillway_lab::trace::import::{Addresses, TextFormat, import_with};
 
 use super::record::{tell, write_trace};
 use crate::exit::complain;
@@ -25,6 +25,11 @@ pub struct ImportArgs {
     /// How the accesses are written
     #[arg(short, long, value_name = "FORMAT")]
     format: Format,
+
+    /// Number pages of 4 KiB in the order in which they first come, whatever their addresses are: for those
+    /// that are hashes, or too far apart for any memory
+    #[arg(long)]
+    renumber: bool,
 
     /// Where the trace goes
     #[arg(short, long, value_name = "FILE")]
@@ -62,9 +67,11 @@ fn import_file(args: &ImportArgs) -> Result<TraceSummary, String> {
         Format::Lackey => TextFormat::Lackey,
         Format::Plain => TextFormat::Plain,
     };
+    let addresses = if args.renumber { Addresses::Renumbered } else { Addresses::Kept };
     let Some(input) = args.input.as_ref().filter(|input| *input != Path::new("-")) else {
-        return write_trace(&args.output, |out| import(format, io::stdin().lock(), out));
+        return write_trace(&args.output, |out| import_with(format, addresses, io::stdin().lock(), out));
     };
     let file = File::open(input).map_err(|error| format!("{}: {error}; check its path", input.display()))?;
-    write_trace(&args.output, |out| import(format, BufReader::with_capacity(1 << 20, file), out))
+    let text = BufReader::with_capacity(1 << 20, file);
+    write_trace(&args.output, |out| import_with(format, addresses, text, out))
 }

@@ -6,6 +6,7 @@ mod arguments;
 mod calibrate;
 mod figure;
 mod import;
+mod misses;
 mod progress;
 mod record;
 mod replay;
@@ -42,6 +43,7 @@ enum Command {
     Record(record::RecordArgs),
     Import(import::ImportArgs),
     Replay(replay::ReplayArgs),
+    Misses(misses::MissesArgs),
     Calibrate(calibrate::CalibrateArgs),
 }
 
@@ -57,6 +59,7 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::Record(args) => record::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Misses(args) => misses::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
     }
 }

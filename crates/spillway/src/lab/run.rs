@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_lab::clairvoyant::{CLAIRVOYANT, Clairvoyant, clairvoyant};
 use spillway_lab::run::{Report, RunSpec, execute};
 use spillway_lab::simulator::platform::Platform;
 use spillway_lab::workloads;
@@ -57,6 +58,9 @@ pub struct ListArgs {
 /// Simulates one run and prints what came of it.
 pub fn run(args: &RunArgs) -> ExitCode {
     let spec = args.simulated.spec(&args.policy, args.local.0);
+    if args.policy == CLAIRVOYANT {
+        return run_clairvoyant(&spec, args.json);
+    }
     let report = match execute(&spec) {
         Ok(report) => report,
         Err(error) => {
@@ -67,6 +71,47 @@ pub fn run(args: &RunArgs) -> ExitCode {
     let mut out = io::stdout().lock();
     let printed = if args.json { print_json(&mut out, &report) } else { print_report(&mut out, &report) };
     ended(printed)
+}
+
+/// Prints what no policy could beat.
+fn run_clairvoyant(spec: &RunSpec, json: bool) -> ExitCode {
+    match clairvoyant(spec) {
+        Ok(found) => {
+            let mut out = io::stdout().lock();
+            ended(if json { print_json(&mut out, &found) } else { print_clairvoyant(&mut out, &found) })
+        }
+        Err(error) => {
+            complain(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_clairvoyant(out: &mut impl Write, found: &Clairvoyant) -> io::Result<()> {
+    let RunSpec { platform, seed, .. } = &found.spec;
+    let page_bytes = Platform::named(platform).map_or(PAGE_SIZE as u64, |platform| platform.page_bytes);
+    let size = |pages: u32| Size::from_bytes(u64::from(pages) * page_bytes);
+    let (used, local) = (found.working_set_pages, found.local_pages.min(found.working_set_pages));
+    writeln!(out, "{} with foreknowledge on {platform}, seed {seed}", found.spec.workload_name())?;
+    writeln!(out, "  memory            {}, {} of it local", size(used), size(local))?;
+    writeln!(out, "  run time          {:.6} s at least; {:.6} s all local", found.run_s, found.all_local_s)?;
+    writeln!(
+        out,
+        "  far and moves     {:.6} s of the cores at least, {:.6} s all far",
+        found.least_cost_s, found.all_far_cost_s
+    )?;
+    writeln!(
+        out,
+        "  found             {:.6} s with {} moves, {:.2}% above the least",
+        found.schedule_cost_s,
+        found.moves,
+        found.gap * 100.0
+    )?;
+    writeln!(
+        out,
+        "  in                {} epochs, {} rounds; a move takes {:.0} ns",
+        found.epochs, found.rounds, found.move_ns
+    )
 }
 
 /// A reader that went away has seen what it wanted.
@@ -89,7 +134,8 @@ pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()
 }
 
 fn print_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    let RunSpec { workload, policy, platform, seed, .. } = &report.spec;
+    let RunSpec { policy, platform, seed, .. } = &report.spec;
+    let workload = report.spec.workload_name();
     let page_bytes = Platform::named(platform).map_or(PAGE_SIZE as u64, |platform| platform.page_bytes);
     let size = |pages: u32| Size::from_bytes(u64::from(pages) * page_bytes);
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
@@ -158,7 +204,14 @@ struct Listing {
 /// Prints what workloads, policies and platforms there are.
 pub fn list(args: &ListArgs) -> ExitCode {
     let listing = Listing {
-        policies: registry::entries().iter().map(|e| Named { name: e.name, about: e.about }).collect(),
+        policies: registry::entries()
+            .iter()
+            .map(|e| Named { name: e.name, about: e.about })
+            .chain([Named {
+                name: CLAIRVOYANT,
+                about: "What no choice of residency can beat; a bound, lab run only",
+            }])
+            .collect(),
         workloads: workloads::entries().iter().map(|e| Named { name: e.name, about: e.about }).collect(),
         platforms: &spillway_lab::simulator::platform::NAMES,
     };

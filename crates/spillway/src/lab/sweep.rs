@@ -16,6 +16,7 @@ Example:
 
 A grid:
   workloads = [\"memcached-etc\", \"tpcc\"]
+  traces = [\"node.trace\", \"sort.trace\"]
   policies = [\"hotbox\", \"tpp\", \"swap\"]
   local = [0.1, 0.2, 0.4]
   far_ns = [750, 1500]

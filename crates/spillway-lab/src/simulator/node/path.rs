@@ -8,6 +8,7 @@ use super::{Core, Costs, Node, Sampler, Stop, Streams};
 use crate::access::{Access, Action};
 use crate::memory::LINE_BYTES;
 use crate::simulator::cache::{Cache, LineFilter, Lookup};
+use crate::simulator::heat::Heat;
 use crate::simulator::link::{Direction, Link, PS_PER_NS};
 use crate::simulator::metrics::Counts;
 use crate::simulator::pages::{AddressMap, Pages, bit, region_bit};
@@ -31,6 +32,7 @@ struct Path<'a> {
     counts: &'a mut Counts,
     sampler: &'a mut Sampler,
     profile: &'a mut [u32],
+    heat: Option<&'a mut Heat>,
     model: AccessModel,
     lines_per_page_shift: u32,
     first_table_line: u64,
@@ -56,6 +58,7 @@ impl Node {
             counts: &mut self.counts,
             sampler: &mut self.sampler,
             profile: &mut self.profile,
+            heat: self.heat.as_deref_mut(),
             model: self.model,
             lines_per_page_shift: self.lines_per_page_shift,
             first_table_line: self.first_table_line,
@@ -89,8 +92,7 @@ impl Path<'_> {
                 self.clock_ps = self.clock_ps.saturating_add(ns.saturating_mul(PS_PER_NS));
                 return None;
             }
-            // No policy here is told: the pages stay where they are until they are touched anew.
-            Action::Release(..) => return None,
+            Action::Release(page_number, pages) => return Some(Stop::Release(page_number, pages)),
         };
         let line_address = address / LINE_BYTES;
         let mut time_ps = self.costs.l1;
@@ -193,7 +195,12 @@ impl Path<'_> {
             self.link.line(Direction::In, self.clock_ps)
         };
         let follows = self.streams.follows(line);
-        let waited_ps = if follows { memory_ps * 256 / self.costs.stream_overlap } else { memory_ps };
+        let waited = |ps: u64| if follows { ps * 256 / self.costs.stream_overlap } else { ps };
+        let waited_ps = waited(memory_ps);
+        if let Some(heat) = &mut self.heat {
+            let longer_ps = waited(self.link.least_line_ps()).saturating_sub(waited_ps);
+            heat.used(page, self.clock_ps, longer_ps);
+        }
         self.costs.llc + waited_ps + if sampled { self.costs.sample } else { 0 }
     }
 
