@@ -297,8 +297,8 @@ impl<'a> Uri<'a> {
     fn nbd(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "nbd://HOST:PORT/EXPORT";
         let (authority, export) = self.authority_and_export(FORM)?;
-        let [size, timeout, reconnect, claim] = self
-            .parameters(["size", "timeout", "reconnect", "claim"], "size, timeout, reconnect and claim")?;
+        let [size, timeout, reconnect, claim] =
+            self.parameters(["size", "timeout", "reconnect", "claim"], "size, timeout, reconnect and claim")?;
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),

@@ -51,7 +51,11 @@ fn ends_cleanly_on_sigterm_and_sigint() {
         donor.signal(signal);
         let (status, rest) = donor.end();
         assert!(status.success(), "{status}");
-        assert_eq!(rest, "ended: 6 connections, of which 0 failed; 0 refused; 12.0 KiB were stored\n");
+        let (connections, outcome) =
+            rest.strip_prefix("ended: ").unwrap().split_once(" connections").unwrap();
+        // Each store has one that begins its run and a lane, and may have tried whether it gets more.
+        assert!(connections.parse::<u32>().unwrap() >= 6, "{rest}");
+        assert_eq!(outcome, ", of which 0 failed; 0 refused; 12.0 KiB were stored\n");
         assert!(!socket.exists());
     }
 }
@@ -268,8 +272,10 @@ fn the_first_signal_waits_for_runs_with_a_line_and_the_second_ends_at_once() {
     let (_parts, store) = open_store(&format!("{}?size=64K", donor.tcp_uri("e")));
     let mut lane = store.open_lane().unwrap();
     donor.signal(Signal::TERM);
-    let line = "waits up to 600 s for 1 runs and 2 connections to end; a second signal ends it at once";
-    eventually("it says for whom it waits", || donor.log().contains(line));
+    eventually("it says for whom it waits", || {
+        let log = donor.log();
+        log.contains("waits up to 600 s for 1 runs and ") && log.contains("a second signal ends it at once")
+    });
     assert!(write(&mut *lane, &[0], &pages(1, 1))[0].is_ok());
     let spec: spillway_store::StoreSpec = donor.tcp_uri("other").parse().unwrap();
     let text = spec.prepare("other").unwrap_err().to_string();

@@ -47,10 +47,16 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
         let attempt = Attempt { connect: FURTHER_PATIENCE, until };
         match Connection::open(&address, export_of(spec), (&key, purpose), attempt, patience.timeout) {
             Ok(connection) => {
-                let capacity_slots = usable(spec, &connection)?;
-                takes_enough(spec, &address, &key, until)?;
-                let capacity_slots =
-                    asked.map_or(capacity_slots, |asked| slots_of(asked).min(capacity_slots));
+                let usable = usable(spec, &connection)
+                    .and_then(|slots| takes_enough(spec, &address, &key, until).map(|()| slots));
+                let capacity_slots = match usable {
+                    Ok(slots) => asked.map_or(slots, |asked| slots_of(asked).min(slots)),
+                    Err(error) => {
+                        // A donor would keep what it has promised for a run that was lost.
+                        end(&connection.into());
+                        return Err(error);
+                    }
+                };
                 return Ok(SharedParts { capacity_slots, fd: Some(connection.into()) });
             }
             Err(error) => last = error,
