@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A batch job with a limit: sort wants a buffer of 256 MiB for these lines and gets 16 MiB of local memory; the rest
-# lies in compressed memory. What it writes is the same.
+# A batch job with a limit: sort may use a buffer of 256 MiB for these lines, and gets 16 MiB of it locally;
+# the rest lies in compressed memory. What it writes is the same.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

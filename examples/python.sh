@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Python with more data than local memory: 64 MiB of numbers, a quarter of it local. A share, such as --local 25%,
-# would be of the machine's memory.
+# Python with more data than local memory: 64 MiB of numbers, a quarter of it local. A share, such as
+# --local 25%, would be of the machine's memory.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -18,6 +18,7 @@ mod run_recorder;
 mod tapes;
 mod tier;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
@@ -71,7 +72,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Check(args) }) => check::run(&args),
         Ok(Cli { command: Command::Lab(args) }) => lab::run(args),
         Ok(Cli { command: Command::Bench(args) }) => bench::run(args),
-        Ok(Cli { command: Command::Generate(args) }) => generate::run(&args),
+        Ok(Cli { command: Command::Generate(args) }) => generate::run(&args, Cli::command()),
         Err(error) => usage(&error),
     }
 }
@@ -139,8 +140,10 @@ fn advice(error: &Error, command: Option<&clap::Command>) -> Option<String> {
             Some(format!("tip: put '--' before the program: spillway {name} ... -- {word} ..."))
         }
         ErrorKind::MissingRequiredArgument if program.is_trailing_var_arg_set() => {
-            let is_option = |word: &String| word == "--local" || word.starts_with("--local=");
-            std::env::args().find(is_option)?;
+            let is_option = |word: OsString| {
+                word.to_str().is_some_and(|word| word == "--local" || word.starts_with("--local="))
+            };
+            std::env::args_os().any(is_option).then_some(())?;
             Some("tip: options of Spillway's go before the program".to_owned())
         }
         _ => None,

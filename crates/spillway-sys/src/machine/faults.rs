@@ -168,7 +168,7 @@ fn permission() -> Check {
 /// What an ordinary user sees of [`DEVICE`].
 #[derive(Debug, PartialEq, Eq)]
 enum Device {
-    /// There is none.
+    /// There is no such device.
     None,
     /// There is one, with these owner, group and mode.
     Guarded { user: u32, group: u32, mode: u32 },

@@ -44,7 +44,7 @@ impl<'a> Examined<'a> {
         self.table.iter().flat_map(|table| table.get_ref().keys()).map(|key| &**key.get_ref()).collect()
     }
 
-    /// Nothing was found.
+    /// Whether nothing was found so far.
     pub fn is_well(&self) -> bool {
         self.findings.is_empty()
     }

@@ -5,8 +5,7 @@ use std::process::{Command, ExitCode};
 
 use spillway_sys::machine::{Check, Remedy};
 
-use super::words::{self, answer, is_fixable};
-use super::{all_checks, code};
+use super::words::{self, answer, code, is_fixable};
 use crate::exit::complain;
 
 /// How a person, or `--yes`, answers.
@@ -17,8 +16,9 @@ enum Answer {
     Gone,
 }
 
-/// Mends what can be mended. The exit status says whether programs can run, and every command went well.
-pub fn run(checks: &[Check], is_yes_to_all: bool) -> ExitCode {
+/// Mends what can be mended, and looks `again`. The exit status says whether programs can run, and every
+/// command went well.
+pub fn run(checks: &[Check], is_yes_to_all: bool, again: impl Fn() -> Vec<Check>) -> ExitCode {
     if !is_yes_to_all && !io::stdin().is_terminal() {
         complain(
             "doctor --fix: standard input is no terminal, so that nobody can be asked; look at what \
@@ -27,8 +27,8 @@ pub fn run(checks: &[Check], is_yes_to_all: bool) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut ask = |remedy: &Remedy| if is_yes_to_all { Answer::Yes } else { ask_terminal(remedy) };
-    let mended = mend(&mut io::stdout(), checks, &mut ask, &run_command);
-    let checks = all_checks();
+    let mended = mend(&mut anstream::AutoStream::auto(io::stdout()), checks, &mut ask, &run_command);
+    let checks = again();
     // A reader that went away has seen what it wanted.
     let _ = writeln!(io::stdout(), "\n{}", answer(&checks).trim_end_matches(':'));
     match mended {
@@ -139,7 +139,8 @@ mod tests {
             if command == fails { Err("no".to_owned()) } else { Ok(()) }
         };
         let is_well = mend(&mut out, &checks(), &mut ask, &run).unwrap();
-        (String::from_utf8(out).unwrap(), ran.into_inner(), is_well)
+        let text = String::from_utf8(out).unwrap();
+        (anstream::adapter::strip_str(&text).to_string(), ran.into_inner(), is_well)
     }
 
     #[test]

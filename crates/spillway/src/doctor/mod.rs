@@ -98,7 +98,7 @@ fn all_checks() -> Vec<Check> {
 pub fn run(args: DoctorArgs) -> ExitCode {
     let checks = all_checks();
     if args.fix {
-        return fix::run(&checks, args.yes);
+        return fix::run(&checks, args.yes, all_checks);
     }
     let mut out = anstream::AutoStream::auto(io::stdout().lock());
     let printed = match (args.json, args.all) {
@@ -112,13 +112,8 @@ pub fn run(args: DoctorArgs) -> ExitCode {
             crate::exit::complain(format_args!("standard output: {error}; the checks could not be printed"));
             ExitCode::FAILURE
         }
-        _ => code(&checks),
+        _ => words::code(&checks),
     }
-}
-
-/// 1 where programs cannot run.
-fn code(checks: &[Check]) -> ExitCode {
-    if checks.iter().any(Check::prevents_running) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn print_json(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Checks as a person reads them: the answer first, then what could be better.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use spillway_sys::machine::{Check, Purpose, Status};
@@ -54,6 +55,11 @@ pub fn answer(checks: &[Check]) -> String {
             format!("This machine cannot run programs on far memory: {things} {are} missing.")
         }
     }
+}
+
+/// The exit status that says whether programs can run here.
+pub fn code(checks: &[Check]) -> ExitCode {
+    if checks.iter().any(Check::prevents_running) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// So many things, at the start of a sentence.
@@ -147,7 +153,7 @@ mod tests {
     fn printed(checks: &[Check]) -> String {
         let mut out = Vec::new();
         print(&mut out, checks).unwrap();
-        String::from_utf8(out).unwrap()
+        anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string()
     }
 
     #[test]

@@ -10,10 +10,9 @@ mod reference;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Command, CommandFactory, Subcommand};
+use clap::{Args, Command, Subcommand};
 use clap_complete::Shell;
 
-use crate::Cli;
 use crate::exit::complain;
 use crate::tier::print;
 
@@ -52,26 +51,28 @@ enum What {
     Reference,
 }
 
-/// The whole command line, with the names that its commands are called by.
-fn described() -> Command {
+/// The command line with the names that its commands are called by.
+fn described(command: Command) -> Command {
     // As wide as on a terminal of 80 columns, whatever this one is.
-    let mut command = Cli::command().term_width(80).disable_help_subcommand(true);
+    let mut command = command.term_width(80).disable_help_subcommand(true);
     command.build();
     command
 }
 
-/// Makes what was asked for.
-pub fn run(args: &GenerateArgs) -> ExitCode {
+/// Makes what was asked for, of this command line.
+pub fn run(args: &GenerateArgs, mut command: Command) -> ExitCode {
     let made = match &args.what {
-        What::Man { to } => man::write(&described(), to).map(|()| ExitCode::SUCCESS).map_err(|error| {
-            (1, format!("generate: {}: {error}; name a directory to write to", to.display()))
-        }),
+        What::Man { to } => {
+            man::write(&described(command), to).map(|()| ExitCode::SUCCESS).map_err(|error| {
+                (1, format!("generate: {}: {error}; name a directory to write to", to.display()))
+            })
+        }
         What::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "spillway", &mut text);
+            clap_complete::generate(*shell, &mut command, "spillway", &mut text);
             print(&String::from_utf8_lossy(&text))
         }
-        What::Reference => print(&reference::page(&described())),
+        What::Reference => print(&reference::page(&described(command))),
     };
     made.unwrap_or_else(|(status, text)| {
         complain(text);
