@@ -30,6 +30,7 @@ use crate::run::known_sites::KnownSites;
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::{Block, FaultMode};
 use crate::run::state::{Child, Counter, RunState, slot_ranges};
+use crate::run::store_health;
 use crate::run::tape_log::TapeLog;
 use crate::run::trace_ring::{RingSink, TraceRing};
 use crate::threads::calls::Operation;
@@ -306,7 +307,7 @@ impl Startup {
             self.wait_while(PATCHING);
         }
         let mut shared = SharedDescriptors::new(is_inline, free);
-        let stores = open_stores(&welcome, &self.token, &mut fds, &mut shared)?;
+        let stores = open_stores(&welcome, &self.token, run, &mut fds, &mut shared)?;
         let device = if welcome.has_device { fds.next() } else { None };
         if let Some(fd) = if welcome.has_trace_ring { fds.next() } else { None } {
             begin_trace(engine, &welcome, fd)?;
@@ -445,6 +446,15 @@ fn deck(log: OwnedFd, tape: Option<OwnedFd>) -> rustix::io::Result<Deck> {
     Ok(Deck::new(TapeLog::map(log)?, tape))
 }
 
+/// The run's state, which is mapped as long as the process lives.
+struct RunOfProcess(&'static RunState);
+
+impl AsRef<RunState> for RunOfProcess {
+    fn as_ref(&self) -> &RunState {
+        self.0
+    }
+}
+
 fn missing_fd() -> AttachError {
     AttachError::Rendezvous(RendezvousError::Message("a descriptor is missing".to_owned()))
 }
@@ -452,6 +462,7 @@ fn missing_fd() -> AttachError {
 fn open_stores(
     welcome: &Welcome,
     token: &str,
+    run: &'static RunState,
     fds: &mut impl Iterator<Item = OwnedFd>,
     shared: &mut SharedDescriptors,
 ) -> Result<Vec<OpenStore>, AttachError> {
@@ -465,7 +476,9 @@ fn open_stores(
         let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
         let fd = fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))?;
         let parts = SharedParts { capacity_slots: range.end - range.start, fd };
-        stores.push(OpenStore { store: spec.open(parts, token)?, range });
+        let store = spec.open(parts, token)?;
+        store.listen(store_health::listener(RunOfProcess(run), index, message::to_program));
+        stores.push(OpenStore { store, range });
     }
     Ok(stores)
 }

@@ -299,13 +299,15 @@ fn faults(draws: &mut Draws, kind: StoreKind, far_pages: u64) -> StoreFaults {
     let mut faults = StoreFaults { stalls_one_in: draws.pick(&[0, 50, 500]), ..StoreFaults::default() };
     for _ in 0..draws.within(1..=2) {
         let request = draws.within(20..=1_500);
-        match draws.below(8) {
+        match draws.below(10) {
             0 => (faults.fails_at_request, faults.fails_for_requests) = (request, draws.within(1..=200)),
             1 => faults.dies_at_request = request,
             2 => faults.emptied_at_request = request,
             3 => faults.damages_one_in = draws.within(20..=400),
             4 => faults.forgets_one_in = draws.within(20..=400),
             5 => faults.misplaces_one_in = draws.within(20..=400),
+            8 => faults.fails_once_one_in = draws.within(2..=200),
+            9 => faults.garbles_once_one_in = draws.within(2..=200),
             6 => match draws.within(5..=200) {
                 share if kind == StoreKind::Remote && share % 2 == 1 => {
                     faults.room_pages = 16 + far_pages * share / 300;

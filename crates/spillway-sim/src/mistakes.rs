@@ -32,6 +32,8 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("half-written-slot-kept", "a slot that could not be written is given up twice"),
     mistake("full-frame-given-back", "a frame that was copied from is free although it is full"),
     mistake("frame-of-gone-page-lost", "the frame taken for a page that was gone is never free again"),
+    mistake("failed-read-not-repeated", "a page whose read failed or came wrong once counts as lost"),
+    mistake("repeated-read-unchecked", "a page that is read again is mapped without a look at its checksum"),
     mistake("fork-amid-work", "a fork does not wait for the pager's threads at work, which hold locks"),
     mistake("slots-not-shared", "a child holds no slots of its parent's"),
     mistake("unneeded-slots-forked", "parent and child both give the same slots back"),

@@ -53,7 +53,7 @@ impl World {
         if let Some(clash) = clash {
             self.fail(clash);
         }
-        self.fate(number, is_write)
+        self.fate(number, request)
     }
 
     fn end_request(&mut self, number: usize, slot: u32, is_write: bool) {
@@ -64,7 +64,8 @@ impl World {
         }
     }
 
-    fn fate(&mut self, number: usize, is_write: bool) -> Fate {
+    fn fate(&mut self, number: usize, request: UnderWay) -> Fate {
+        let UnderWay { process, slot, is_write } = request;
         let model = &mut self.stores[number];
         let (faults, request) = (&model.config.faults, model.requests);
         let fails = faults.fails_at_request..faults.fails_at_request + faults.fails_for_requests;
@@ -81,7 +82,7 @@ impl World {
             self.empty(number);
         }
         if !is_write {
-            return Fate::Done;
+            return self.fate_of_read(number, (process, slot));
         }
         let model = &mut self.stores[number];
         let faults = &model.config.faults;
@@ -102,6 +103,26 @@ impl World {
         if fate != Fate::Done {
             self.stores[number].has_spoilt = true;
             self.note(20, number as u64, || format!("the store spoils a page: {fate:?}"));
+        }
+        fate
+    }
+
+    /// What becomes of a read that no lasting failure concerns.
+    fn fate_of_read(&mut self, number: usize, read: (Option<usize>, u32)) -> Fate {
+        let model = &mut self.stores[number];
+        let faults = &model.config.faults;
+        let fate = if model.owed.remove(&read) {
+            Fate::Done
+        } else if self.draws.one_in(faults.fails_once_one_in) {
+            Fate::FailsOnce
+        } else if self.draws.one_in(faults.garbles_once_one_in) {
+            Fate::GarbledOnce
+        } else {
+            Fate::Done
+        };
+        if fate != Fate::Done {
+            model.owed.insert(read);
+            self.note(22, u64::from(read.1), || format!("a read goes wrong: {fate:?}"));
         }
         fate
     }
@@ -257,7 +278,9 @@ impl SimLane {
             }
             Fate::Forgotten => Ok(()),
             Fate::Misplaced => self.store((slot + 1) % self.capacity_slots, page),
-            Fate::Full | Fate::Fails | Fate::Dead => Err(with(|world| world.stores[self.number].error(fate))),
+            Fate::Full | Fate::Fails | Fate::FailsOnce | Fate::GarbledOnce | Fate::Dead => {
+                Err(with(|world| world.stores[self.number].error(fate)))
+            }
         }
     }
 }
@@ -365,6 +388,11 @@ impl SimLane {
             let request = &mut batch[index];
             request.outcome = match fates[index] {
                 Fate::Done if request.slot < self.capacity_slots => self.load(request.slot, request.page),
+                Fate::GarbledOnce if request.slot < self.capacity_slots => {
+                    let outcome = self.load(request.slot, request.page);
+                    request.page[with(|world| world.draws.index(PAGE_SIZE))] ^= 0x04;
+                    outcome
+                }
                 fate => Err(with(|world| world.stores[number].error(fate))),
             };
             world::turn();
@@ -457,6 +485,18 @@ mod tests {
             assert!(matches!(read(lane, 1), Err(StoreError::Io { .. })));
             assert_eq!(read(lane, 1), Ok(PAGE));
             assert!(with(|world| world.stores[0].has_failed && !world.stores[0].has_spoilt));
+        });
+        let passing = StoreFaults { fails_once_one_in: 1, ..StoreFaults::default() };
+        in_world(StoreKind::Remote, passing, |lane| {
+            assert_eq!(write(lane, &[1]), [true]);
+            assert!(matches!(read(lane, 1), Err(StoreError::Io { .. })) && read(lane, 1) == Ok(PAGE));
+            assert!(with(|world| !world.stores[0].has_failed && !world.stores[0].has_spoilt));
+        });
+        let garbling = StoreFaults { garbles_once_one_in: 1, ..StoreFaults::default() };
+        in_world(StoreKind::Compressed, garbling, |lane| {
+            assert_eq!(write(lane, &[1]), [true]);
+            assert!(read(lane, 1).is_ok_and(|page| page != PAGE) && read(lane, 1) == Ok(PAGE));
+            assert!(with(|world| !world.stores[0].has_spoilt));
         });
         let damages = StoreFaults { damages_one_in: 1, ..StoreFaults::default() };
         in_world(StoreKind::Ram, damages, |lane| {

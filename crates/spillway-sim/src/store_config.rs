@@ -29,6 +29,10 @@ pub struct StoreConfig {
 pub struct StoreFaults {
     /// A request takes a thousand times as long.
     pub stalls_one_in: u64,
+    /// A read fails, and succeeds when it is made again.
+    pub fails_once_one_in: u64,
+    /// A page is damaged on its way back, and comes right when it is asked for again.
+    pub garbles_once_one_in: u64,
     /// From this request on, all fail for a while.
     pub fails_at_request: u64,
     /// For so many requests.

@@ -1,6 +1,6 @@
 //! What the world knows of a store: what it holds, what is under way, and what has gone wrong there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use spillway_core::page::{PAGE_SIZE, Page};
@@ -21,6 +21,8 @@ pub struct StoreModel {
     pub(crate) pages: BTreeMap<u32, Box<Page>>,
     pub(crate) requests: u64,
     pub(crate) under_way: Vec<UnderWay>,
+    /// Reads, by process and slot, whose last answer was of no use: the next is good.
+    pub(crate) owed: BTreeSet<(Option<usize>, u32)>,
     /// It has returned, or will return, what was not stored there.
     pub has_spoilt: bool,
     /// Some of its requests have failed.
@@ -42,6 +44,8 @@ pub(crate) struct UnderWay {
 pub(crate) enum Fate {
     Done,
     Fails,
+    FailsOnce,
+    GarbledOnce,
     Dead,
     Full,
     Damaged,
@@ -74,6 +78,7 @@ impl StoreModel {
             pages: BTreeMap::new(),
             requests: 0,
             under_way: Vec::new(),
+            owed: BTreeSet::new(),
             has_spoilt: false,
             has_failed: false,
             has_been_full: false,

@@ -19,6 +19,7 @@ impl Config {
             29 => self.of_readers(),
             37 => self.of_calls_over_gaps(),
             43 => self.of_lost_pages(),
+            17 => self.of_passing_failures(),
             47 => self.of_strides(),
             9 | 27 => self.of_tapes(),
             19 | 31 | 49 => self.of_huge_streams(),
@@ -293,6 +294,18 @@ impl Config {
             faults,
         }];
         Self { limit_pages: 128, program_pages: 300, kills_at: Vec::new(), machine, habits, stores, ..self }
+    }
+
+    /// Reads that fail or come wrong and are right when they are made again.
+    fn of_passing_failures(self) -> Self {
+        let faults = StoreFaults { fails_once_one_in: 20, garbles_once_one_in: 20, ..StoreFaults::default() };
+        let stores = vec![StoreConfig {
+            kind: StoreKind::Remote,
+            slots: 8 * (self.program_pages + self.limit_pages) as u32,
+            latency_ns: 50_000,
+            faults,
+        }];
+        Self { limit_pages: 128, program_pages: 400, inline: false, stores, ..self }
     }
 
     /// Devices that read what the program reads too.

@@ -5,6 +5,7 @@
 //! they must share (a memory file, an open file) is made once by [`StoreSpec::prepare`] and handed to each,
 //! which then calls [`StoreSpec::open`].
 
+pub mod claim;
 mod compressed;
 mod ending;
 pub mod error;
@@ -21,7 +22,10 @@ pub mod spec;
 pub mod testing;
 
 pub use error::StoreError;
-pub use spec::{Patience, SharedParts, SpecError, StoreSpec};
+pub use spec::{Claim, Patience, SharedParts, SpecError, StoreSpec};
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use spillway_core::page::Page;
 
@@ -75,6 +79,39 @@ impl LatencyClass {
     }
 }
 
+/// What happens to a store's lanes while somebody waits for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A request has no answer yet, or the store cannot be reached: told about once a second.
+    Waiting {
+        /// What is the matter.
+        reason: &'a str,
+        /// When the store is given up.
+        left: Duration,
+    },
+    /// A request has its answer.
+    Answering,
+    /// The store takes no further connection, so lanes wait for each other.
+    Crowded {
+        /// What it said.
+        reason: &'a str,
+    },
+    /// This process has no connection to the store, and gets none.
+    Starving,
+}
+
+/// Who hears of a store's lanes. Called by whoever works with them, and often: it must be quick.
+pub trait Hear: Send + Sync {
+    /// Something has happened to the store of this URI.
+    fn hear(&self, store: &str, event: Event<'_>);
+
+    /// Some process of the run has no connection to the store, and others should leave it theirs.
+    fn is_starving(&self) -> bool;
+}
+
+/// Somebody who hears of a store's lanes.
+pub type Listener = Arc<dyn Hear>;
+
 /// A far-memory store, as one process sees it.
 pub trait Store: Send + Sync {
     /// What answers its requests.
@@ -85,6 +122,18 @@ pub trait Store: Send + Sync {
 
     /// How many slots the store has.
     fn capacity_slots(&self) -> u32;
+
+    /// Has what its lanes go through told to somebody. At most once, before the first lane.
+    fn listen(&self, _listener: Listener) {}
+
+    /// Gives back what rests. Called about once a second.
+    fn tend(&self) {}
+
+    /// A slot beyond the last, for the claim of a run on a store that others may use too, where one is
+    /// needed.
+    fn claim_slot(&self) -> Option<u32> {
+        None
+    }
 
     /// A way to the store for one thread. Lanes work side by side without waiting for each other.
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError>;
@@ -108,6 +157,12 @@ pub trait Lane: Send {
 
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);
+
+    /// Fetches pages once more whose read failed or came wrong: by another way to the store, where there is
+    /// one.
+    fn read_again(&mut self, batch: &mut [ReadRequest<'_>]) {
+        self.read(batch);
+    }
 
     /// Whether reads can be under way while their caller does something else.
     fn can_post(&self) -> bool {

@@ -52,8 +52,8 @@ pub enum StoreSpec {
         /// Bytes of it to use.
         size: Size,
     },
-    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS]`: a donor or NBD server by
-    /// TCP.
+    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: a donor or NBD
+    /// server by TCP.
     Nbd {
         /// Name or address; an IPv6 address without its brackets.
         host: String,
@@ -65,8 +65,11 @@ pub enum StoreSpec {
         size: Option<Size>,
         /// How long to wait for the server.
         patience: Patience,
+        /// What is done about other runs that may use the export.
+        claim: Claim,
     },
-    /// `nbd+unix:///EXPORT?socket=PATH[&size=SIZE&timeout=SECONDS&reconnect=SECONDS]`: one by a Unix socket.
+    /// `nbd+unix:///EXPORT?socket=PATH[&size=SIZE&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: one by a
+    /// Unix socket.
     NbdUnix {
         /// Path of the server's socket.
         socket: PathBuf,
@@ -76,6 +79,8 @@ pub enum StoreSpec {
         size: Option<Size>,
         /// How long to wait for the server.
         patience: Patience,
+        /// What is done about other runs that may use the export.
+        claim: Claim,
     },
     /// `shm:NAME[?size=SIZE&timeout=SECONDS&reconnect=SECONDS&fabric=fdr]`: a donor on this machine by a
     /// shared-memory ring.
@@ -89,6 +94,35 @@ pub enum StoreSpec {
         /// Takes at least as long as this network.
         fabric: Option<Fabric>,
     },
+}
+
+/// What a run does about others that may use the same export (`?claim=CLAIM`). An export that a Spillway
+/// donor makes for the run is the run's own, and is not claimed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    /// `free`: the export is claimed, and one that another run has claimed is refused.
+    #[default]
+    Free,
+    /// `take`: the export is claimed, whoever had it before.
+    Take,
+    /// `none`: nothing is written or looked at. Whoever uses the export beside the run destroys its pages.
+    None,
+}
+
+impl Claim {
+    const NAMES: [(&'static str, Self); 3] =
+        [("free", Self::Free), ("take", Self::Take), ("none", Self::None)];
+
+    fn named(name: &[u8]) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| known.as_bytes() == name).map(|(_, claim)| *claim)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::NAMES.iter().find(|(_, claim)| claim == self).map_or("free", |(name, _)| name);
+        f.write_str(name)
+    }
 }
 
 /// How long a client waits for its server before it gives the store up. Counted in whole milliseconds.
@@ -175,6 +209,26 @@ impl StoreSpec {
         }
     }
 
+    /// The same store, for what is done at the end and must not take long.
+    #[must_use]
+    pub fn in_a_hurry(&self) -> Self {
+        let hurry = Patience { timeout: Duration::from_secs(1), reconnect: Duration::ZERO };
+        let mut spec = self.clone();
+        if let Self::Nbd { patience, .. } | Self::NbdUnix { patience, .. } = &mut spec {
+            *patience = hurry;
+        }
+        spec
+    }
+
+    /// What the run does about others that may use the store.
+    #[must_use]
+    pub fn claim(&self) -> Claim {
+        match self {
+            Self::Nbd { claim, .. } | Self::NbdUnix { claim, .. } => *claim,
+            _ => Claim::None,
+        }
+    }
+
     /// The error for a store that cannot be used as it was asked for.
     pub(crate) fn unusable(&self, reason: impl fmt::Display, remedy: impl fmt::Display) -> StoreError {
         StoreError::Unusable {
@@ -243,8 +297,8 @@ impl<'a> Uri<'a> {
     fn nbd(&self) -> Result<StoreSpec, SpecError> {
         const FORM: &str = "nbd://HOST:PORT/EXPORT";
         let (authority, export) = self.authority_and_export(FORM)?;
-        let [size, timeout, reconnect] =
-            self.parameters(["size", "timeout", "reconnect"], "size, timeout and reconnect")?;
+        let [size, timeout, reconnect, claim] = self
+            .parameters(["size", "timeout", "reconnect", "claim"], "size, timeout, reconnect and claim")?;
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
@@ -265,8 +319,8 @@ impl<'a> Uri<'a> {
                 .ok_or_else(|| self.form(format!("'{port}' is not a port from 1 to 65535"), FORM))?,
         };
         let patience = self.patience(timeout, reconnect)?;
-        let size = self.any_size(size)?;
-        Ok(StoreSpec::Nbd { host: host.to_owned(), port, export, size, patience })
+        let (size, claim) = (self.any_size(size)?, self.claim(claim)?);
+        Ok(StoreSpec::Nbd { host: host.to_owned(), port, export, size, patience, claim })
     }
 
     fn nbd_unix(&self) -> Result<StoreSpec, SpecError> {
@@ -275,11 +329,13 @@ impl<'a> Uri<'a> {
         if !authority.is_empty() {
             return Err(self.form(format!("a host ('{authority}') makes no sense with a Unix socket"), FORM));
         }
-        let [socket, size, timeout, reconnect] = self
-            .parameters(["socket", "size", "timeout", "reconnect"], "socket, size, timeout and reconnect")?;
+        let [socket, size, timeout, reconnect, claim] = self.parameters(
+            ["socket", "size", "timeout", "reconnect", "claim"],
+            "socket, size, timeout, reconnect and claim",
+        )?;
         let socket = self.path("the socket's path", &socket.unwrap_or_default(), FORM)?;
-        let size = self.any_size(size)?;
-        Ok(StoreSpec::NbdUnix { socket, export, size, patience: self.patience(timeout, reconnect)? })
+        let (size, patience) = (self.any_size(size)?, self.patience(timeout, reconnect)?);
+        Ok(StoreSpec::NbdUnix { socket, export, size, patience, claim: self.claim(claim)? })
     }
 
     fn shm(&self) -> Result<StoreSpec, SpecError> {
@@ -371,6 +427,14 @@ impl<'a> Uri<'a> {
         Ok(Some(fabric))
     }
 
+    fn claim(&self, name: Option<Vec<u8>>) -> Result<Claim, SpecError> {
+        let Some(name) = name else { return Ok(Claim::default()) };
+        Claim::named(&name).ok_or_else(|| {
+            let name = String::from_utf8_lossy(&name);
+            self.parameter("claim", format!("'{name}' is none; write free, take or none"))
+        })
+    }
+
     fn seconds(&self, name: &str, text: Option<Vec<u8>>, usual: Duration) -> Result<Duration, SpecError> {
         const DAY_S: f64 = 86_400.0;
         let Some(text) = text else { return Ok(usual) };
@@ -439,19 +503,21 @@ impl fmt::Display for StoreSpec {
                 write!(f, "file:{}", encode_path(path))?;
                 Query::default().size(f, Some(*size))
             }
-            Self::Nbd { host, port, export, size, patience } => {
+            Self::Nbd { host, port, export, size, patience, claim } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
                 write!(f, "nbd://{open}{host}{close}:{port}/{}", encode(export))?;
                 let mut query = Query::default();
                 query.size(f, *size)?;
-                query.patience(f, patience)
+                query.patience(f, patience)?;
+                query.claim(f, *claim)
             }
-            Self::NbdUnix { socket, export, size, patience } => {
+            Self::NbdUnix { socket, export, size, patience, claim } => {
                 write!(f, "nbd+unix:///{}", encode(export))?;
                 let mut query = Query::default();
                 query.put(f, "socket", encode_path(socket))?;
                 query.size(f, *size)?;
-                query.patience(f, patience)
+                query.patience(f, patience)?;
+                query.claim(f, *claim)
             }
             Self::Shm { name, size, patience, fabric } => {
                 write!(f, "shm:{}", encode(name))?;
@@ -498,6 +564,10 @@ impl Query {
 
     fn fabric(&mut self, f: &mut fmt::Formatter<'_>, fabric: Option<Fabric>) -> fmt::Result {
         fabric.map_or(Ok(()), |fabric| self.put(f, "fabric", fabric))
+    }
+
+    fn claim(&mut self, f: &mut fmt::Formatter<'_>, claim: Claim) -> fmt::Result {
+        if claim == Claim::default() { Ok(()) } else { self.put(f, "claim", claim) }
     }
 
     fn patience(&mut self, f: &mut fmt::Formatter<'_>, patience: &Patience) -> fmt::Result {

@@ -37,4 +37,5 @@ pub mod sampling;
 pub mod sealed_memory;
 pub mod shared_memory;
 pub mod signal;
+pub mod socket;
 pub mod uffd;

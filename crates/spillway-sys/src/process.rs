@@ -91,7 +91,8 @@ pub fn stop_by_terminal_signal() {
 /// there can be no copy.
 #[must_use]
 pub fn split_off() -> bool {
-    // SAFETY: the only other thread waits for signals and holds no lock.
+    // SAFETY: one other thread waits for signals and holds no lock; those that look after stores were paused
+    // before, and what they could hold is not used in the copy.
     let in_copy = unsafe { libc::fork() } == 0;
     if in_copy {
         let _ = rustix::process::setsid();

@@ -62,6 +62,12 @@ Stores, filled in the order given:
 A donor takes size=SIZE, what the program may need of it: the run is promised
 that, or does not start; without it the run is promised what the donor gives.
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
+nbd:, nbd+unix: and shm: take, as ?NAME=VALUE&NAME=VALUE at the end:
+  timeout=SECONDS                    give up a server silent for so long (60)
+  reconnect=SECONDS                  give up one that is away for so long (10)
+nbd: and nbd+unix: also, where the server is no donor of Spillway's:
+  claim=free|take|none               refuse an export that another run uses
+                                     (free), take it, or do not look
 
 Configuration file, with what is so without it ('bench physical --pool' makes
 one of what it measures):
@@ -96,6 +102,9 @@ pub struct RunArgs {
     /// Where the rest is kept; several are filled in the order given
     #[arg(long, value_name = "URI", default_value = "compressed:")]
     pub store: Vec<String>,
+    /// Start without those of several stores that cannot be used now
+    #[arg(long)]
+    pub allow_missing_stores: bool,
     /// How much is fetched at once: streams follows the program's faults, elastic is dcm's blocks of up to
     /// 64K (elastic:2M: of up to 2M), or a size from 4K to 2M
     #[arg(long, value_name = "BLOCK", default_value = "streams")]
@@ -221,7 +230,12 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         fetch: configuration.fetch,
     };
     let token = token().map_err(refuse)?;
-    let mut supervisor = Supervisor::new(settings, token).map_err(refuse)?;
+    let mut supervisor =
+        Supervisor::with_stores(settings, token, args.allow_missing_stores).map_err(refuse)?;
+    for notice in supervisor.notices() {
+        complain(format!("run: {notice}"));
+    }
+    supervisor.watch_stores(|line| complain(line)).map_err(refuse)?;
     let recording = args.record.as_deref().map(|path| begin_recording(path, &mut supervisor)).transpose()?;
     if let Some(directory) = &args.tape {
         supervisor.keep_tapes(Box::new(Shelf::new(directory, local_bytes)));
@@ -335,7 +349,9 @@ impl Started {
             recording.end();
         }
         if self.supervisor.has_processes() {
+            self.supervisor.pause_watch();
             if process::split_off() {
+                self.supervisor.go_on_in_copy();
                 self.stay_for_children();
                 return ExitCode::SUCCESS;
             }

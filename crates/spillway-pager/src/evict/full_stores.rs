@@ -24,7 +24,12 @@ impl<K: Kernel> Worker<K> {
             self.tell_crowded();
         }
         if self.at.run.first_time(WARNED_STORE_FAILED) {
-            K::tell(&format!("{error}; what cannot be stored stays local, and nothing stored is lost"));
+            let stored = match &error {
+                StoreError::Full { .. } => "nothing stored is lost",
+                StoreError::Io { .. } => "what was stored before is asked for when it is needed",
+                StoreError::Gone { .. } | StoreError::Unusable { .. } => "what it held is lost",
+            };
+            K::tell(&format!("{error}; what cannot be stored stays local, and {stored}"));
         }
         *self.engine.last_store_error() = Some(error);
     }

@@ -228,47 +228,68 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Fetches pages from their slots of one store and checks them; `fetched` says where they lie. Returns
-    /// how many came right, from the first on, and what is wrong with the next.
+    /// how many came right, from the first on, and what is wrong with the next. What failed or came wrong was
+    /// read again by then ([`crate::fault::read_again`]).
     pub(crate) fn read(&mut self, store: usize, pages: &[(u64, u32)]) -> (usize, Option<PageError>) {
         let at = self.at;
-        let open = &at.stores[store];
         self.fetched.clear();
-        let in_place =
-            pages.first().is_some_and(|(_, slot)| self.lanes[store].page(slot - open.range.start).is_some());
-        let outcomes = if in_place {
-            Vec::new()
-        } else {
-            self.read_to_bounce(store, pages.iter().map(|&(_, slot)| slot))
+        let in_place = pages.first().is_some_and(|&(_, slot)| self.fetched_page(store, slot, None).is_some());
+        let (good, lost) = match in_place {
+            true => self.check(store, pages, 0, None),
+            false => {
+                let outcomes = self.read_to_bounce(store, pages.iter().map(|&(_, slot)| slot));
+                let checked = self.check(store, pages, 0, Some(outcomes));
+                self.read_again(store, pages, checked)
+            }
         };
-        let mut outcomes = outcomes.into_iter();
-        let mut lost = None;
-        for (i, &(page_number, slot)) in pages.iter().enumerate() {
-            if let Some(Err(error)) = outcomes.next() {
-                lost = Some(error.into());
-                break;
+        for (i, &(_, slot)) in pages[..good].iter().enumerate() {
+            if let Some(page) = self.fetched_page(store, slot, Some(i).filter(|_| !in_place)) {
+                let page: *const Page = page;
+                self.fetched.push(page);
             }
-            // The slot is this page's while its word is locked, so nobody writes there.
-            let page = match in_place {
-                true => self.lanes[store].page(slot - open.range.start),
-                false => self.bounce.get(i).map(|bounce| &bounce.0),
-            };
-            let contents = at.run.slots().contents(slot);
-            let goes_unchecked = planted!(K, "foreseen-unchecked") && page_number != pages[0].0 + i as u64;
-            let is_right = |page: &&Page| goes_unchecked || checksum(page) == contents.checksum;
-            let Some(page) = page.filter(is_right) else {
-                lost = Some(PageError::Checksum { store: open.store.uri().to_owned() });
-                break;
-            };
-            if !contents.is_of(page_number) {
-                lost = Some(PageError::ForeignSlot);
-                break;
-            }
-            self.fetched.push(page);
         }
-        let good = self.fetched.len();
         at.run.count(Counter::PagesFetched, good as u64);
         at.run.count(Counter::BytesIn, (good * PAGE_SIZE) as u64);
         (good, lost)
+    }
+
+    /// Where a page lies that was fetched: in this bounce page, or in the memory of its store.
+    fn fetched_page(&self, store: usize, slot: u32, bounce: Option<usize>) -> Option<&Page> {
+        match bounce {
+            Some(index) => self.bounce.get(index).map(|bounce| &bounce.0),
+            None => self.lanes[store].page(slot - self.at.stores[store].range.start),
+        }
+    }
+
+    /// Checks pages from the `first` on, which have these `outcomes` in the bounce pages, or lie in the
+    /// store's memory. Returns how many are right, those before included, and what is wrong with the next.
+    pub(crate) fn check(
+        &self,
+        store: usize,
+        pages: &[(u64, u32)],
+        first: usize,
+        outcomes: Option<Vec<Result<(), StoreError>>>,
+    ) -> (usize, Option<PageError>) {
+        let in_place = outcomes.is_none();
+        let mut outcomes = outcomes.into_iter().flatten();
+        for (i, &(page_number, slot)) in pages.iter().enumerate().skip(first) {
+            if let Some(Err(error)) = outcomes.next() {
+                return (i, Some(error.into()));
+            }
+            // The slot is this page's while its word is locked, so nobody writes there.
+            let page = self.fetched_page(store, slot, Some(i).filter(|_| !in_place));
+            let contents = self.at.run.slots().contents(slot);
+            let goes_unchecked = planted!(K, "foreseen-unchecked") && page_number != pages[0].0 + i as u64;
+            let is_right = |page: &Page| goes_unchecked || checksum(page) == contents.checksum;
+            if !page.is_some_and(is_right) {
+                let store = self.at.stores[store].store.uri().to_owned();
+                return (i, Some(PageError::Checksum { store }));
+            }
+            if !contents.is_of(page_number) {
+                return (i, Some(PageError::ForeignSlot));
+            }
+        }
+        (pages.len(), None)
     }
 
     /// Fetches pages, whose read may be posted, into the bounce pages. Nothing is posted any more then.

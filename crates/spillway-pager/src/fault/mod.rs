@@ -7,6 +7,7 @@
 //! - [`followed`], [`foreseen`]: pages elsewhere that come along, where a thread steps through memory;
 //! - [`player`], [`taped`]: pages elsewhere that come along, where a tape has them;
 //! - [`overlap`]: making room while a page is on its way;
+//! - [`read_again`]: what failed or came wrong is read once more;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
 //! - [`huge_streams`]: streams by ranges of 2 MiB;
 //! - [`reserved`]: zeros that lie ready.
@@ -30,6 +31,7 @@ pub mod huge_streams;
 pub mod map;
 pub mod overlap;
 pub(crate) mod player;
+mod read_again;
 pub mod read_ahead;
 pub mod read_streams;
 pub mod reserved;

@@ -84,10 +84,6 @@ impl FetchedPages {
         self.0.push(page);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Whether page `index` lies right behind the one before it.
     pub(crate) fn goes_on_at(&self, index: usize) -> bool {
         self.0[index].addr() == self.0[index - 1].addr() + PAGE_SIZE

@@ -4,6 +4,9 @@
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
+//! - [`own_stores`]: the supervisor's own use of the stores;
+//! - [`store_health`]: what the user is told of stores that keep somebody waiting;
+//! - [`store_watch`]: who looks after stores while nobody needs them;
 //! - [`told_uses`]: what it tells processes of their own use;
 //! - [`tape_log`]: by which what was faulted on goes to the supervisor, for a tape;
 //! - [`trace_ring`]: by which a process's fault trace goes to the supervisor.
@@ -12,11 +15,14 @@
 //! nobody, and the supervisor can give back whatever the dead process held.
 
 pub mod known_sites;
+mod own_stores;
 pub mod program;
 pub mod rendezvous;
 pub mod report;
 pub mod settings;
 pub mod state;
+pub mod store_health;
+mod store_watch;
 pub mod supervisor;
 pub mod tape_log;
 pub mod told_uses;

@@ -73,6 +73,8 @@ pub struct Report {
     pub pages_found_gone: u64,
     /// Of the pages fetched ahead, those that came while the program used the block before.
     pub pages_read_ahead: u64,
+    /// Pages whose read failed or came wrong and was made again.
+    pub pages_read_again: u64,
     /// Of the pages fetched ahead, those that came since a thread was expected to step there (`[fetch]
     /// strides`).
     pub pages_foreseen: u64,
@@ -236,6 +238,7 @@ impl Report {
             pages_found_gone: count(Counter::PagesFoundGone),
             pages_written_back: count(Counter::PagesWrittenBack),
             pages_read_ahead: count(Counter::PagesReadAhead),
+            pages_read_again: count(Counter::PagesReadAgain),
             pages_foreseen: count(Counter::PagesForeseen),
             pages_foreseen_used: count(Counter::PagesForeseenUsed),
             faults_on_tape: count(Counter::FaultsOnTape),

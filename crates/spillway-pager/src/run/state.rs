@@ -18,6 +18,7 @@ use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::run::known_sites::{self, KnownSites};
+use crate::run::store_health::StoreNotes;
 
 /// Processes that one run may have at a time.
 pub const MAX_PROCESSES: usize = 1024;
@@ -145,6 +146,8 @@ pub enum Counter {
     TapesPlayed,
     /// Tapes that proved useless and were dropped.
     TapesDropped,
+    /// Pages whose read failed or came wrong and was made again: see [`crate::fault::read_again`].
+    PagesReadAgain,
     /// Blocks fetched, by size: the first of [`BLOCK_SIZES`] counters, of 1, 2, 4 ... 512 pages.
     Blocks,
 }
@@ -199,6 +202,9 @@ const MAX_LATENCY_AT: usize = 5;
 const WARNINGS_AT: usize = 6;
 const LIVE_AT: usize = 7;
 const CLAIMS_AT: usize = 8;
+/// The notes on stores: see [`StoreNotes`].
+const STORES_AT: usize = 16;
+const NOTED_STORES: usize = 12;
 
 impl RunState {
     /// Makes the state of a run with a local limit of `limit_pages` and `slots` slots of far memory.
@@ -238,6 +244,17 @@ impl RunState {
 
     fn header(&self, at: usize) -> &AtomicU64 {
         &self.memory.atomics_u64(0, HEADER_WORDS)[at]
+    }
+
+    /// What was told of a store. From the 13th on they share their notes.
+    pub(crate) fn store_notes(&self, store: usize) -> StoreNotes<'_> {
+        let at = STORES_AT + store % NOTED_STORES * 4;
+        StoreNotes {
+            told_ms: self.header(at),
+            silent: self.header(at + 1),
+            starving_ms: self.header(at + 2),
+            crowded: self.header(at + 3),
+        }
     }
 
     /// The local limit, and what is charged to it.

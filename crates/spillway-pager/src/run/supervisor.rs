@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
 use rustix::process::{PidfdFlags, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
-use spillway_store::{Lane, SharedParts, StoreError, StoreSpec};
+use spillway_store::{SharedParts, StoreError, StoreSpec};
 use thiserror::Error;
 
+use crate::run::own_stores::{self, OwnStores};
 use crate::run::rendezvous::{self, FromProcess, Hello, RendezvousError, Welcome};
 use crate::run::settings::Settings;
 use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState, slot_ranges};
@@ -33,6 +34,9 @@ pub enum SupervisorError {
     /// A store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// One of several stores cannot be used.
+    #[error("{0}; or start without it: --allow-missing-stores")]
+    Missing(StoreError),
     /// The kernel refuses something.
     #[error("the kernel refused to {0}: {1}")]
     Kernel(&'static str, Errno),
@@ -118,7 +122,8 @@ pub struct Supervisor {
     settings: Settings,
     run: RunState,
     run_fd: OwnedFd,
-    store_fds: Vec<Option<OwnedFd>>,
+    stores: OwnStores,
+    notices: Vec<String>,
     device: Option<OwnedFd>,
     connections: Vec<Connection>,
     /// Every process that was ever connected and still lives. Between two programs of one process (exec) it
@@ -128,28 +133,9 @@ pub struct Supervisor {
     dying: Vec<(Instant, OwnedFd)>,
     /// Entries claimed for children whose parent is gone, and since when that is known.
     orphans: Vec<(usize, Instant)>,
-    lanes: Vec<Option<Box<dyn Lane>>>,
     recorder: Option<Box<dyn Recorder>>,
     tapes: Option<Box<dyn TapeKeeper>>,
     teller: Teller,
-}
-
-impl Drop for Supervisor {
-    /// The run is over, and donors are told: else they would keep its memory for a run that was lost.
-    fn drop(&mut self) {
-        self.lanes.clear();
-        let specs: Vec<StoreSpec> = self.settings.stores.iter().flat_map(|uri| uri.parse()).collect();
-        end_stores(&specs, &self.store_fds);
-    }
-}
-
-/// Tells stores that nobody of the run uses them any more.
-fn end_stores(specs: &[StoreSpec], fds: &[Option<OwnedFd>]) {
-    for (spec, fd) in specs.iter().zip(fds) {
-        if let Some(fd) = fd {
-            spec.end(fd);
-        }
-    }
 }
 
 impl Supervisor {
@@ -157,35 +143,26 @@ impl Supervisor {
     ///
     /// # Errors
     /// What is wrong with a store, or what the kernel refused: see [`SupervisorError`].
-    pub fn new(mut settings: Settings, token: String) -> Result<Self, SupervisorError> {
+    pub fn new(settings: Settings, token: String) -> Result<Self, SupervisorError> {
+        Self::with_stores(settings, token, false)
+    }
+
+    /// The same; with `may_miss_stores` it goes without those that cannot be used, as long as there is one.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_stores(
+        mut settings: Settings,
+        token: String,
+        may_miss_stores: bool,
+    ) -> Result<Self, SupervisorError> {
         let kernel = |what| move |error| SupervisorError::Kernel(what, error);
-        let mut store_fds = Vec::new();
-        let mut specs = Vec::new();
-        settings.store_slots.clear();
-        for uri in &settings.stores {
-            let spec: StoreSpec = uri.parse().map_err(|error| SupervisorError::Uri(format!("{error}")))?;
-            if specs.contains(&spec) {
-                return Err(SupervisorError::Twice(uri.clone()));
-            }
-            let parts = spec.prepare(&token).inspect_err(|_| end_stores(&specs, &store_fds))?;
-            settings.store_slots.push(parts.capacity_slots);
-            store_fds.push(parts.fd);
-            specs.push(spec);
-        }
+        let (mut stores, mut notices) = open_stores(&mut settings, &token, may_miss_stores)?;
+        notices.extend(stores.claim()?);
         let slots = slot_ranges(&settings.store_slots).last().map_or(0, |range| range.end);
         let limit_pages = settings.local_bytes.bytes() / PAGE_SIZE as u64;
         let (run_fd, run) =
             RunState::create(limit_pages, slots).map_err(kernel("give memory for the run's state"))?;
-        let lanes = specs
-            .iter()
-            .zip(&store_fds)
-            .zip(&settings.store_slots)
-            .map(|((spec, fd), &capacity_slots)| {
-                let fd = fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
-                let store = spec.open(SharedParts { capacity_slots, fd }, &token).ok()?;
-                store.open_lane().ok()
-            })
-            .collect();
         let name = rendezvous::name(&token);
         let listener =
             socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -201,17 +178,44 @@ impl Supervisor {
             settings,
             run,
             run_fd,
-            store_fds,
+            stores,
+            notices,
             device,
             connections: Vec::new(),
             known: Vec::new(),
             dying: Vec::new(),
             orphans: Vec::new(),
-            lanes,
             recorder: None,
             tapes: None,
             teller: Teller::default(),
         })
+    }
+
+    /// What the user should know of how the run begins.
+    #[must_use]
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Looks after the stores from now on, and has what happens to them told.
+    ///
+    /// # Errors
+    /// Where the kernel gives no second view of the run's state.
+    pub fn watch_stores(&mut self, tell: fn(&str)) -> Result<(), SupervisorError> {
+        let run = RunState::map(&self.run_fd);
+        let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
+        self.stores.watch(run, tell);
+        Ok(())
+    }
+
+    /// Before this process is copied: no other thread of it is to be amid something.
+    pub fn pause_watch(&self) {
+        self.stores.pause_watch();
+    }
+
+    /// In a copy of this process, which goes on in its place.
+    pub fn go_on_in_copy(&mut self) {
+        self.stores.go_on_in_copy();
     }
 
     /// The value of [`crate::run::settings::RUN_VARIABLE`] for this run's programs.
@@ -292,6 +296,7 @@ impl Supervisor {
             self.accept();
         }
         self.reap_unborn();
+        self.stores.tend();
         self.dying.retain(|(since, _)| since.elapsed() < DYING);
     }
 
@@ -381,7 +386,7 @@ impl Supervisor {
         let message = Welcome {
             entry,
             settings: self.settings.clone(),
-            store_has_fd: self.store_fds.iter().map(Option::is_some).collect(),
+            store_has_fd: self.stores.fds().map(|fd| fd.is_some()).collect(),
             has_device: self.device.is_some(),
             has_trace_ring: parts.trace_ring.is_some(),
             has_tape_log: parts.tape.is_some(),
@@ -389,7 +394,7 @@ impl Supervisor {
             refusal,
         };
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.run_fd.as_fd())
-            .chain(self.store_fds.iter().flatten().map(AsFd::as_fd))
+            .chain(self.stores.fds().flatten().map(AsFd::as_fd))
             .chain(self.device.as_ref().map(AsFd::as_fd))
             .chain(parts.trace_ring.as_ref().map(AsFd::as_fd))
             .chain(parts.tape.iter().map(|tape| tape.log.as_fd()))
@@ -400,20 +405,12 @@ impl Supervisor {
 
     fn reap(&mut self, entry: usize) {
         let is_last = self.run.processes().all(|other| other == entry) && self.nobody_comes_back();
-        let ranges = slot_ranges(&self.settings.store_slots);
-        let lanes = &mut self.lanes;
+        let stores = &mut self.stores;
         self.run.reap(entry, |slots| {
             // After the last process the stores go as a whole, and none of them can keep the command from
             // ending.
-            if is_last {
-                return;
-            }
-            for (range, lane) in ranges.iter().zip(lanes.iter_mut()) {
-                let own = slots.iter().filter(|slot| range.contains(slot)).map(|slot| slot - range.start);
-                let own: Vec<u32> = own.collect();
-                if let (Some(lane), false) = (lane, own.is_empty()) {
-                    lane.discard(&own);
-                }
+            if !is_last {
+                stores.discard(slots);
             }
         });
     }
@@ -462,6 +459,56 @@ impl Supervisor {
                 _ => self.reap(entry),
             }
         }
+    }
+}
+
+/// Prepares and opens a run's stores, notes in its settings what they offer, and returns what the user should
+/// know.
+fn open_stores(
+    settings: &mut Settings,
+    token: &str,
+    may_miss_stores: bool,
+) -> Result<(OwnStores, Vec<String>), SupervisorError> {
+    let (mut prepared, mut notices) = (Vec::new(), Vec::new());
+    match prepare_stores(settings, token, may_miss_stores, &mut prepared, &mut notices) {
+        Ok(()) => Ok((OwnStores::open(token.to_owned(), prepared), notices)),
+        Err(error) => {
+            own_stores::end(&prepared);
+            Err(error)
+        }
+    }
+}
+
+fn prepare_stores(
+    settings: &mut Settings,
+    token: &str,
+    may_miss_stores: bool,
+    prepared: &mut Vec<(StoreSpec, SharedParts)>,
+    notices: &mut Vec<String>,
+) -> Result<(), SupervisorError> {
+    let mut missing = None;
+    settings.store_slots.clear();
+    for uri in std::mem::take(&mut settings.stores) {
+        let spec: StoreSpec = uri.parse().map_err(|error| SupervisorError::Uri(format!("{error}")))?;
+        if prepared.iter().any(|(other, _)| *other == spec) {
+            return Err(SupervisorError::Twice(uri));
+        }
+        match spec.prepare(token) {
+            Ok(parts) => {
+                settings.store_slots.push(parts.capacity_slots);
+                settings.stores.push(uri);
+                prepared.push((spec, parts));
+            }
+            Err(error) => {
+                notices.push(format!("starts without a store: {error}"));
+                missing.get_or_insert(error);
+            }
+        }
+    }
+    match missing {
+        Some(error) if prepared.is_empty() => Err(error.into()),
+        Some(error) if !may_miss_stores => Err(SupervisorError::Missing(error)),
+        _ => Ok(()),
     }
 }
 

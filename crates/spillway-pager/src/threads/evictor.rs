@@ -27,6 +27,7 @@ impl<K: Kernel> Worker<K> {
         loop {
             if K::now_ns() - supervised_ns > SUPERVISION_NS {
                 self.stop_without_supervisor();
+                self.at.stores.iter().for_each(|open| open.store.tend());
                 self.review_in_background(&mut background, &mut density);
                 supervised_ns = K::now_ns();
             }

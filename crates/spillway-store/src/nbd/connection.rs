@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::sockopt::{Timeout, set_socket_timeout, set_tcp_nodelay, socket_error};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout, set_tcp_nodelay, socket_error};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     connect, recv, sendmsg, socket_with,
@@ -22,10 +22,17 @@ use spillway_nbd::handshake::{
 use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, parse_challenge};
 use spillway_nbd::proof::{Purpose, RunKey};
 use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
+use spillway_sys::socket::limit_retransmission_pause;
 use thiserror::Error;
+
+use super::pool::seconds;
 
 /// What a server without block sizes takes best, by the protocol.
 const PREFERRED_BYTES: u32 = 4096;
+
+/// Longest pause before the kernel sends once more what got no acknowledgement: so a way that was cut for a
+/// while is found open soon.
+const RETRANSMISSION_PAUSE: Duration = Duration::from_secs(1);
 
 /// Most replies to one option; a server that sends more is not well.
 const MAX_REPLIES: usize = 1000;
@@ -45,9 +52,25 @@ pub enum ConnectError {
     /// The server cannot be reached, or hung up: trying again may help.
     #[error("{0}")]
     Unreachable(String),
+    /// The server hung up before the export was open: it has no room, or ends.
+    #[error("the server closed the connection")]
+    TurnedAway,
+    /// The server cannot be reached in this time.
+    #[error("cannot connect: no answer within {} s", seconds(*.0))]
+    NoWay(Duration),
     /// The server did not answer in time.
-    #[error("the server has not answered for {} s", .0.as_secs_f64())]
+    #[error("the server has not answered for {} s", seconds(*.0))]
     Silent(Duration),
+    /// It took the connection, and did not even greet.
+    #[error(
+        "the server has not answered for {} s, though an NBD server greets first: it is of another kind, is \
+         stopped, or serves no further connection",
+        seconds(*.0)
+    )]
+    Mute(Duration),
+    /// The export was private to the run, and is not any more.
+    #[error("another server listens there now, and what the donor held is lost")]
+    AnotherServer,
     /// The server said no, or speaks another protocol: trying again does not help.
     #[error("{0}")]
     Refused(String),
@@ -57,6 +80,34 @@ pub enum ConnectError {
     /// There is no export of that name to drop.
     #[error("the donor has no export of that name")]
     Absent,
+}
+
+impl ConnectError {
+    /// Trying again does not help.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unreachable(_) | Self::TurnedAway | Self::NoWay(_) | Self::Silent(_) | Self::Mute(_)
+        )
+    }
+}
+
+/// How long one attempt to connect may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    /// Until the server takes the connection.
+    pub connect: Duration,
+    /// When the export must be open.
+    pub until: Instant,
+}
+
+impl Attempt {
+    /// One that may take so long in all.
+    #[must_use]
+    pub fn of(most: Duration) -> Self {
+        Self { connect: most, until: Instant::now() + most }
+    }
 }
 
 impl From<WireError> for ConnectError {
@@ -69,6 +120,8 @@ impl From<WireError> for ConnectError {
 #[derive(Debug)]
 pub struct Connection {
     socket: OwnedFd,
+    /// Since when the export is open.
+    pub since: Instant,
     /// Size of the export in bytes.
     pub size_bytes: u64,
     /// What the export can do.
@@ -101,16 +154,21 @@ pub enum Progress {
 }
 
 impl Connection {
-    /// Connects until `deadline` and opens `export`, on a donor for a run and purpose; every answer of the
-    /// server may take `timeout`.
+    /// Connects and opens `export`, on a donor for a run and purpose. Later, a call that waits for an answer
+    /// waits for at most `look`.
     pub fn open(
         address: &Address,
         export: &str,
         claim: (&RunKey, Purpose),
-        deadline: Instant,
-        timeout: Duration,
+        attempt: Attempt,
+        look: Duration,
     ) -> Result<Self, ConnectError> {
-        Greeter::connect(address, deadline, timeout)?.open(export, claim)
+        Greeter::connect(address, attempt)?.open(export, claim, look)
+    }
+
+    /// From now on closing it throws away what is on its way to the server.
+    pub fn reset_when_closed(&self) {
+        let _ = set_socket_linger(&self.socket, Some(Duration::ZERO));
     }
 
     /// Waits until the socket can be read from, or written to if `and_writable`. `false` when `timeout` is
@@ -158,11 +216,13 @@ fn wait_for(socket: &OwnedFd, events: PollFlags, timeout: Duration) -> Result<bo
 /// A connection whose handshake is under way.
 struct Greeter {
     socket: OwnedFd,
-    timeout: Duration,
+    begun: Instant,
+    until: Instant,
 }
 
 impl Greeter {
-    fn connect(address: &Address, deadline: Instant, timeout: Duration) -> Result<Self, ConnectError> {
+    fn connect(address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
+        let begun = Instant::now();
         let unreachable = |errno: Errno| ConnectError::Unreachable(format!("cannot connect: {errno}"));
         let family = match address {
             Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
@@ -180,9 +240,9 @@ impl Greeter {
         match outcome {
             Ok(()) => {}
             Err(Errno::INPROGRESS | Errno::INTR) => {
-                let left = deadline.saturating_duration_since(Instant::now()).min(timeout);
+                let left = attempt.until.saturating_duration_since(begun).min(attempt.connect);
                 if !wait_for(&socket, PollFlags::OUT, left).map_err(unreachable)? {
-                    return Err(ConnectError::Silent(left));
+                    return Err(ConnectError::NoWay(begun.elapsed()));
                 }
                 socket_error(&socket).map_err(unreachable)?.map_err(unreachable)?;
             }
@@ -191,14 +251,16 @@ impl Greeter {
         }
         if matches!(address, Address::Tcp(_)) {
             set_tcp_nodelay(&socket, true).map_err(unreachable)?;
+            // Kernels before Linux 6.15 wait twice as long each time.
+            let _ = limit_retransmission_pause(&socket, RETRANSMISSION_PAUSE);
         }
-        Ok(Self { socket, timeout })
+        Ok(Self { socket, begun, until: attempt.until })
     }
 
     fn await_ready(&self, events: PollFlags) -> Result<(), ConnectError> {
-        match wait_for(&self.socket, events, self.timeout) {
+        match wait_for(&self.socket, events, self.until.saturating_duration_since(Instant::now())) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(ConnectError::Silent(self.timeout)),
+            Ok(false) => Err(ConnectError::Silent(self.begun.elapsed())),
             Err(errno) => Err(ConnectError::Unreachable(errno.to_string())),
         }
     }
@@ -220,9 +282,7 @@ impl Greeter {
         while filled < bytes.len() {
             let received = recv(&self.socket, &mut bytes[filled..], RecvFlags::DONTWAIT);
             match progress(received.map(|(bytes, _)| bytes)) {
-                Ok(Progress::Bytes(0)) => {
-                    return Err(ConnectError::Unreachable("the server closed the connection".to_owned()));
-                }
+                Ok(Progress::Bytes(0)) => return Err(ConnectError::TurnedAway),
                 Ok(Progress::Bytes(received)) => filled += received,
                 Ok(Progress::None) => self.await_ready(PollFlags::IN)?,
                 Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
@@ -264,8 +324,21 @@ impl Greeter {
         Err(ConnectError::Refused("the server's answer has no end".to_owned()))
     }
 
-    fn open(self, export: &str, claim: (&RunKey, Purpose)) -> Result<Connection, ConnectError> {
-        let offered = decode_greeting(&self.array::<GREETING_BYTES>()?)?;
+    fn greeting(&self) -> Result<HandshakeFlags, ConnectError> {
+        let bytes = self.array::<GREETING_BYTES>().map_err(|error| match error {
+            ConnectError::Silent(time) => ConnectError::Mute(time),
+            other => other,
+        })?;
+        Ok(decode_greeting(&bytes)?)
+    }
+
+    fn open(
+        self,
+        export: &str,
+        claim: (&RunKey, Purpose),
+        look: Duration,
+    ) -> Result<Connection, ConnectError> {
+        let offered = self.greeting()?;
         if !offered.contains(HandshakeFlags::FIXED_NEWSTYLE) {
             return Err(ConnectError::Refused("the server speaks only an NBD of before 2012".to_owned()));
         }
@@ -301,9 +374,9 @@ impl Greeter {
         };
         // From now on only calls that say so do not block: one that waits is cheaper than two.
         ioctl_fionbio(&self.socket, false)
-            .and_then(|()| set_socket_timeout(&self.socket, Timeout::Recv, Some(self.timeout)))
+            .and_then(|()| set_socket_timeout(&self.socket, Timeout::Recv, Some(look)))
             .map_err(|errno| ConnectError::Unreachable(errno.to_string()))?;
-        Ok(Connection { socket: self.socket, size_bytes, flags, blocks, is_private })
+        Ok(Connection { socket: self.socket, since: Instant::now(), size_bytes, flags, blocks, is_private })
     }
 
     /// The old way, for servers without GO.
@@ -376,8 +449,8 @@ struct Refusal {
 
 /// Tells the donor at `address` to drop a named export with all it holds.
 pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result<(), ConnectError> {
-    let greeter = Greeter::connect(address, Instant::now() + timeout, timeout)?;
-    let offered = decode_greeting(&greeter.array::<GREETING_BYTES>()?)?;
+    let greeter = Greeter::connect(address, Attempt::of(timeout))?;
+    let offered = greeter.greeting()?;
     greeter.send(&offered.bits().to_be_bytes())?;
     let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
     let dropped = structured && greeter.ask_private(export, PrivateQuery::Drop)?;

@@ -137,6 +137,17 @@ pub enum Interruption {
     Lost(String),
     /// The server has not answered for too long.
     Silent,
+    /// The caller has found a better way than to wait here.
+    Left,
+}
+
+/// What to do about a server that says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// Wait on.
+    Wait,
+    /// Leave this connection.
+    Leave,
 }
 
 impl From<Errno> for Interruption {
@@ -161,8 +172,6 @@ pub struct Exchange<'a, 'p, 'b> {
     pages: &'a mut Pages<'p, 'b>,
     order: &'a [usize],
     runs: &'a mut [Run],
-    /// Tells the replies to this attempt from those to an earlier one.
-    epoch: u32,
     sent: Sent,
     unanswered: usize,
     input: &'a mut [u8],
@@ -177,6 +186,8 @@ pub struct Exchange<'a, 'p, 'b> {
 pub struct Sent {
     /// Heads of the requests, by run.
     heads: Vec<[u8; REQUEST_BYTES]>,
+    /// Tells the replies to this attempt from those to all others.
+    pub epoch: u32,
     /// The run that is being sent, and how much of it is.
     sending: usize,
     bytes: usize,
@@ -219,20 +230,9 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
             };
             heads.push(request.encode());
         }
-        let sent = Sent { heads, sending: 0, bytes: 0 };
-        let mut exchange = Self {
-            connection,
-            pages,
-            order,
-            runs,
-            epoch,
-            sent,
-            unanswered,
-            input,
-            begin: 0,
-            end: 0,
-            data: None,
-        };
+        let sent = Sent { heads, epoch, sending: 0, bytes: 0 };
+        let mut exchange =
+            Self { connection, pages, order, runs, sent, unanswered, input, begin: 0, end: 0, data: None };
         exchange.skip_answered();
         exchange
     }
@@ -248,22 +248,33 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
         Ok(self.sent)
     }
 
-    /// Sends and receives until every run has its answer. Gives up when nothing moves for `timeout`.
-    pub fn finish(mut self, timeout: Duration) -> Result<(), Interruption> {
+    /// Sends and receives until every run has its answer. Gives up when nothing moves for `timeout`; each
+    /// time that nothing has moved for another `look`, `on_silence` is told for how long that has been.
+    pub fn finish(
+        mut self,
+        timeout: Duration,
+        look: Duration,
+        on_silence: &mut dyn FnMut(Duration) -> Silence,
+    ) -> Result<(), Interruption> {
         let mut idle_since = Instant::now();
+        let mut next_look = look;
         while self.unanswered > 0 {
-            if self.send()? {
-                idle_since = Instant::now();
-            }
-            // Waits by itself, for at most the timeout.
-            if self.receive()? {
-                idle_since = Instant::now();
+            // Receiving waits by itself, for at most one look.
+            if self.send()? | self.receive()? {
+                (idle_since, next_look) = (Instant::now(), look);
                 continue;
             }
-            let left = timeout.saturating_sub(idle_since.elapsed());
-            if left.is_zero() {
+            let idle = idle_since.elapsed();
+            if idle >= timeout {
                 return Err(Interruption::Silent);
             }
+            if idle >= next_look {
+                if on_silence(idle) == Silence::Leave {
+                    return Err(Interruption::Left);
+                }
+                next_look = idle_since.elapsed() + look;
+            }
+            let left = timeout.min(next_look).saturating_sub(idle_since.elapsed());
             self.connection.wait(self.sent.sending < self.runs.len(), left)?;
         }
         if self.begin == self.end && self.data.is_none() {
@@ -416,7 +427,7 @@ impl<'a, 'p, 'b> Exchange<'a, 'p, 'b> {
         let open = self.runs.get(index).is_some_and(|run| run.answer.is_none());
         let Sent { sending, bytes, .. } = self.sent;
         let begun = index < sending || (index == sending && bytes >= REQUEST_BYTES);
-        if cookie >> 32 == u64::from(self.epoch) && open && begun {
+        if cookie >> 32 == u64::from(self.sent.epoch) && open && begun {
             Ok(index)
         } else {
             Err(broken("a reply to a request that was never made"))

@@ -4,10 +4,14 @@
 //! |---|---|
 //! | [`connection`] | connecting and the client's handshake |
 //! | [`exchange`] | a batch of requests and replies on one connection |
-//! | [`client`] | the store: planning, reconnecting, outcomes |
+//! | [`pool`] | the connections of a process, which its lanes borrow |
+//! | [`lane`] | batches, what is posted, reconnecting, outcomes |
+//! | [`client`] | the store: what a run's start checks, and what its processes open |
 
 pub mod client;
 pub mod connection;
 pub mod exchange;
+mod lane;
+mod pool;
 
 pub use client::{drop_export, end, open, prepare};

@@ -8,7 +8,7 @@
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,7 +32,8 @@ use super::ring::{ENTRIES, Operation, Ring, Status};
 use crate::fabric::{self, Fabric, Link};
 use crate::posted::{Kept, are_of};
 use crate::{
-    Lane, LatencyClass, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec, WriteRequest,
+    Event, Lane, LatencyClass, Listener, Patience, ReadRequest, SharedParts, Store, StoreError, StoreSpec,
+    WriteRequest,
 };
 
 /// Watches the doorbell for this long at most before sleeping.
@@ -41,6 +42,9 @@ const WATCH: Duration = Duration::from_micros(60);
 const REQUESTS_A_RING: usize = 4;
 /// How often a sleeping lane looks whether its donor is alive.
 const ALIVE_CHECK: Duration = Duration::from_millis(50);
+
+/// How soon somebody who waits is told so, and how often.
+const TELL_EVERY: Duration = Duration::from_millis(900);
 
 /// Checks that the donor is there, as [`StoreSpec::prepare`] says.
 pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
@@ -75,6 +79,7 @@ struct ShmStore {
     size: Option<Size>,
     patience: Patience,
     fabric: Option<Fabric>,
+    listener: OnceLock<Listener>,
 }
 
 impl ShmStore {
@@ -91,6 +96,7 @@ impl ShmStore {
             size: *size,
             patience: *patience,
             fabric: *fabric,
+            listener: OnceLock::new(),
         })
     }
 
@@ -207,6 +213,10 @@ impl Store for ShmStore {
         self.capacity_slots
     }
 
+    fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
         let (socket, _, ring) = self.meet(Purpose::Lane)?;
         let ring = ring.ok_or_else(|| self.gone("the donor sent no ring"))?;
@@ -215,6 +225,7 @@ impl Store for ShmStore {
         let lane = ShmLane {
             uri: self.uri.clone(),
             timeout: self.patience.timeout,
+            listener: self.listener.get().cloned(),
             socket,
             ring,
             watcher: Watcher::new(WATCH),
@@ -230,6 +241,7 @@ impl Store for ShmStore {
 struct ShmLane {
     uri: String,
     timeout: Duration,
+    listener: Option<Listener>,
     socket: OwnedFd,
     ring: Ring,
     watcher: Watcher,
@@ -332,12 +344,18 @@ impl ShmLane {
     /// Waits until more than `seen` requests are completed; how many more, of the `under_way` ones.
     fn await_completion(&mut self, seen: u32, under_way: usize) -> Result<usize, StoreError> {
         let mut begin = None;
+        let mut next_tell = TELL_EVERY;
         self.watcher.watch(self.ring.completed(), seen);
         loop {
             let fresh = doorbell::count(self.ring.completed()).wrapping_sub(seen) & COUNT_MASK;
             match fresh as usize {
                 0 => {}
-                fresh if fresh <= under_way => return Ok(fresh),
+                fresh if fresh <= under_way => {
+                    if next_tell > TELL_EVERY {
+                        self.hear(Event::Answering);
+                    }
+                    return Ok(fresh);
+                }
                 _ => return Err(self.fail("the donor completed requests that were never submitted")),
             }
             let begin = *begin.get_or_insert_with(Instant::now);
@@ -348,11 +366,23 @@ impl ShmLane {
             if self.donor_is_gone() {
                 return Err(self.fail("the donor ended"));
             }
-            if begin.elapsed() >= self.timeout {
+            let waited = begin.elapsed();
+            if waited >= next_tell {
+                next_tell = waited + TELL_EVERY;
+                let reason = format!("the donor has not answered for {:.1} s", waited.as_secs_f64());
+                self.hear(Event::Waiting { reason: &reason, left: self.timeout.saturating_sub(waited) });
+            }
+            if waited >= self.timeout {
                 return Err(
                     self.fail(format!("the donor has not answered for {} s", self.timeout.as_secs_f64()))
                 );
             }
+        }
+    }
+
+    fn hear(&self, event: Event<'_>) {
+        if let Some(listener) = &self.listener {
+            listener.hear(&self.uri, event);
         }
     }
 

@@ -24,16 +24,18 @@ fn every_scheme_is_understood() {
                 export: "a/b c".into(),
                 size: None,
                 patience: Patience { timeout: Duration::from_millis(1500), ..patience },
+                claim: Claim::Free,
             },
         ),
         (
-            "nbd://donor?size=1G",
+            "nbd://donor?size=1G&claim=take",
             StoreSpec::Nbd {
                 host: "donor".into(),
                 port: 10809,
                 export: String::new(),
                 size: Some(gib),
                 patience,
+                claim: Claim::Take,
             },
         ),
         (
@@ -43,6 +45,7 @@ fn every_scheme_is_understood() {
                 export: "x".into(),
                 size: None,
                 patience: Patience { reconnect: Duration::ZERO, ..patience },
+                claim: Claim::Free,
             },
         ),
         ("shm:near", StoreSpec::Shm { name: "near".into(), size: None, patience, fabric: None }),
@@ -79,6 +82,7 @@ fn errors_name_uri_reason_and_remedy() {
         ("nbd://host/%ff", "not UTF-8", "nbd://HOST:PORT/EXPORT"),
         ("nbd://host/x?timeout=0", "give up at once", "0.001"),
         ("nbd://host/x?reconnect=soon", "'soon' is not a number of seconds", "from 0 to 86400"),
+        ("nbd://host/x?claim=mine", "'mine' is none", "write free, take or none"),
         ("nbd+unix:///x", "the socket's path is missing", "nbd+unix:///EXPORT?socket=PATH"),
         ("nbd+unix://host/x?socket=/s", "makes no sense", "nbd+unix:///EXPORT?socket=PATH"),
         ("shm:", "1 to 200 bytes", "spillway donor --shm NAME"),
@@ -115,6 +119,10 @@ fn fabrics() -> impl Strategy<Value = Option<Fabric>> {
     prop::option::of(Just(Fabric::Fdr))
 }
 
+fn claims() -> impl Strategy<Value = Claim> {
+    prop_oneof![Just(Claim::Free), Just(Claim::Take), Just(Claim::None)]
+}
+
 fn paths() -> impl Strategy<Value = PathBuf> {
     prop::collection::vec(1..=255u8, 1..40).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
 }
@@ -125,11 +133,24 @@ fn specs() -> impl Strategy<Value = StoreSpec> {
         prop::option::of(sizes()).prop_map(|size| StoreSpec::Compressed { size }),
         (prop::option::of(sizes()), fabrics()).prop_map(|(size, fabric)| StoreSpec::Ram { size, fabric }),
         (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
-        (host, 1..=u16::MAX, "\\PC{0,20}", prop::option::of(sizes()), patiences()).prop_map(
-            |(host, port, export, size, patience)| StoreSpec::Nbd { host, port, export, size, patience }
+        (host, 1..=u16::MAX, "\\PC{0,20}", prop::option::of(sizes()), patiences(), claims()).prop_map(
+            |(host, port, export, size, patience, claim)| StoreSpec::Nbd {
+                host,
+                port,
+                export,
+                size,
+                patience,
+                claim
+            }
         ),
-        (paths(), "\\PC{0,20}", prop::option::of(sizes()), patiences()).prop_map(
-            |(socket, export, size, patience)| StoreSpec::NbdUnix { socket, export, size, patience }
+        (paths(), "\\PC{0,20}", prop::option::of(sizes()), patiences(), claims()).prop_map(
+            |(socket, export, size, patience, claim)| StoreSpec::NbdUnix {
+                socket,
+                export,
+                size,
+                patience,
+                claim
+            }
         ),
         ("[^/\\x00]{1,20}", prop::option::of(sizes()), patiences(), fabrics())
             .prop_map(|(name, size, patience, fabric)| StoreSpec::Shm { name, size, patience, fabric }),

@@ -34,6 +34,8 @@ pub enum Manner {
     Honest,
     /// One bit is wrong in every page of these reads.
     FlipsABit,
+    /// One bit is always wrong in every 32nd page.
+    FlipsABitOfSome,
     /// Reads give what the page held before it was written last.
     Outdated,
     /// Reads give the page next door.
@@ -50,6 +52,8 @@ pub enum Manner {
     CutsWrites,
     /// Requests get no answer until the manner changes.
     Silent,
+    /// Reads by connections that were there before get no answer, those by later ones do.
+    SilentOnOldConnections,
     /// Answers begin with a wrong magic number.
     Babbles,
     /// Answers are for requests that nobody made.
@@ -63,6 +67,12 @@ struct Shared {
     export: Export,
     pages: Mutex<HashMap<u64, Versions>>,
     manner: Mutex<(Manner, u64)>,
+    /// How often the manner has changed.
+    changes: AtomicU64,
+    /// Connections that are served at a time: further ones are closed at once.
+    most_connections: AtomicU64,
+    connections: AtomicU64,
+    peak_connections: AtomicU64,
     requests: AtomicU64,
     misdeeds: AtomicU64,
     is_open: AtomicBool,
@@ -88,6 +98,10 @@ impl Hostile {
             export,
             pages: Mutex::default(),
             manner: Mutex::new((Manner::Honest, 1)),
+            changes: AtomicU64::new(0),
+            most_connections: AtomicU64::new(u64::MAX),
+            connections: AtomicU64::new(0),
+            peak_connections: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             misdeeds: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
@@ -113,6 +127,17 @@ impl Hostile {
     /// Changes its manner towards every `nth` request that it concerns.
     pub fn behave_every(&self, nth: u64, manner: Manner) {
         *self.shared.manner.lock().unwrap() = (manner, nth);
+        self.shared.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Serves at most so many connections at a time from now on.
+    pub fn limit_connections(&self, most: u64) {
+        self.shared.most_connections.store(most, Ordering::SeqCst);
+    }
+
+    /// The most connections that there were at a time.
+    pub fn peak_connections(&self) -> u64 {
+        self.shared.peak_connections.load(Ordering::SeqCst)
     }
 
     /// How often it has misbehaved.
@@ -177,18 +202,31 @@ impl Shared {
         let shared = Arc::clone(self);
         spawn(move || {
             let mut stream = stream;
-            let _ = shared.serve(&mut stream);
+            let connections = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
+            if connections <= shared.most_connections.load(Ordering::SeqCst) {
+                shared.peak_connections.fetch_max(connections, Ordering::SeqCst);
+                let _ = shared.serve(&mut stream);
+            }
+            shared.connections.fetch_sub(1, Ordering::SeqCst);
             let _ = stream.shutdown(Shutdown::Both);
         });
     }
 
     /// Serves a connection to its end.
     fn serve(&self, stream: &mut TcpStream) -> Result<()> {
+        let changes = self.changes.load(Ordering::SeqCst);
         handshake(stream, &self.export)?;
         loop {
             let request = Request::receive(stream)?;
             self.requests.fetch_add(1, Ordering::SeqCst);
             match request.kind {
+                kind::READ if self.is_deaf_to(changes) => {
+                    self.misdeeds.fetch_add(1, Ordering::SeqCst);
+                    while self.is_deaf_to(changes) {
+                        sleep(POLL);
+                    }
+                    return Err(Error::other("too late"));
+                }
                 kind::READ => self.read(stream, &request)?,
                 kind::WRITE => self.write(stream, &request)?,
                 kind::DISCONNECT => return Ok(()),
@@ -196,6 +234,13 @@ impl Shared {
                 _ => request.answer(stream, 0, &[])?,
             }
         }
+    }
+
+    /// Whether reads get no answer by a connection that began after so many changes.
+    fn is_deaf_to(&self, changes: u64) -> bool {
+        let (manner, _) = *self.manner.lock().unwrap();
+        let is_old = changes < self.changes.load(Ordering::SeqCst);
+        self.is_open() && manner == Manner::SilentOnOldConnections && is_old
     }
 
     /// Whether the server now behaves in a manner that `concerns` the request, and this one is to suffer it.
@@ -209,8 +254,15 @@ impl Shared {
     }
 
     fn read(&self, stream: &mut TcpStream, request: &Request) -> Result<()> {
-        let of_reads =
-            |manner| !matches!(manner, Manner::Honest | Manner::RefusesWrites(_) | Manner::CutsWrites);
+        let of_reads = |manner| {
+            !matches!(
+                manner,
+                Manner::Honest
+                    | Manner::RefusesWrites(_)
+                    | Manner::CutsWrites
+                    | Manner::SilentOnOldConnections
+            )
+        };
         let manner = self.misbehaves(of_reads).unwrap_or(Manner::Honest);
         let data = self.contents(request, manner);
         match manner {
@@ -291,7 +343,7 @@ impl Shared {
             if let Some([newest, before]) = pages.get(&page).filter(|_| manner != Manner::Zeros) {
                 chunk.copy_from_slice(&if manner == Manner::Outdated { before } else { newest }[..]);
             }
-            if manner == Manner::FlipsABit {
+            if manner == Manner::FlipsABit || manner == Manner::FlipsABitOfSome && page % 32 == 7 {
                 chunk[page as usize % PAGE_BYTES] ^= 1 << (page % 8);
             }
         }

@@ -1,0 +1,181 @@
+//! The supervisor's own use of the run's stores: it drops what dead processes held, claims exports that
+//! others may open too, and has stores looked after while nobody needs them.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use spillway_store::claim::{self, Claimant, Claimed};
+use spillway_store::{Claim, Lane, SharedParts, Store, StoreError, StoreSpec};
+
+use crate::run::state::{RunState, slot_ranges};
+use crate::run::store_health;
+use crate::run::store_watch::{StoreWatch, Watched};
+
+/// The stores of a run, in the order of its settings.
+pub(crate) struct OwnStores {
+    token: String,
+    stores: Vec<Opened>,
+    watch: StoreWatch,
+}
+
+/// One of them.
+struct Opened {
+    spec: StoreSpec,
+    capacity_slots: u32,
+    /// What the run's processes get of it.
+    fd: Option<OwnedFd>,
+    store: Option<Arc<dyn Store>>,
+    lane: Option<Box<dyn Lane>>,
+    /// The claim on it: its slot, and whose it is.
+    claim: Option<(u32, Claimant)>,
+}
+
+impl Opened {
+    fn parts(&self) -> Option<SharedParts> {
+        let fd = self.fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
+        Some(SharedParts { capacity_slots: self.capacity_slots, fd })
+    }
+
+    fn open(&mut self, token: &str) {
+        self.store = self.parts().and_then(|parts| self.spec.open(parts, token).ok());
+        self.lane = self.store.as_ref().and_then(|store| store.open_lane().ok());
+    }
+}
+
+/// The run's state, for those who tell of stores.
+struct SharedRun(Arc<RunState>);
+
+impl AsRef<RunState> for SharedRun {
+    fn as_ref(&self) -> &RunState {
+        &self.0
+    }
+}
+
+impl OwnStores {
+    /// Opens stores that were prepared. One that cannot be opened by now is told of by who needs it.
+    pub(crate) fn open(token: String, prepared: Vec<(StoreSpec, SharedParts)>) -> Self {
+        let opened = |(spec, parts): (StoreSpec, SharedParts)| {
+            let SharedParts { capacity_slots, fd } = parts;
+            let mut opened = Opened { spec, capacity_slots, fd, store: None, lane: None, claim: None };
+            opened.open(&token);
+            opened
+        };
+        let stores = prepared.into_iter().map(opened).collect();
+        Self { token, stores, watch: StoreWatch::default() }
+    }
+
+    /// What the run's processes get, store by store.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = Option<&OwnedFd>> {
+        self.stores.iter().map(|opened| opened.fd.as_ref())
+    }
+
+    /// Claims the exports that others may open too. Returns what the user should know.
+    pub(crate) fn claim(&mut self) -> Result<Vec<String>, StoreError> {
+        let mut notices = Vec::new();
+        let mut claimant = None;
+        for Opened { spec, store, lane, claim, .. } in &mut self.stores {
+            let (Some(store), Some(lane)) = (store, lane) else { continue };
+            let Some(slot) = store.claim_slot().filter(|_| spec.claim() != Claim::None) else { continue };
+            // Not the run's token, which is for its processes alone.
+            let own = claimant.get_or_insert_with(|| Claimant::this_process(&run_number()));
+            let claimed = claim::claim(&mut **lane, store.uri(), slot, own, spec.claim())?;
+            if let Claimed::TakenFrom(Claimant { host, pid, .. }) = claimed {
+                let uri = store.uri();
+                notices.push(format!(
+                    "store {uri} is taken over from a run that is gone (process {pid} on {host})"
+                ));
+            }
+            *claim = Some((slot, own.clone()));
+        }
+        Ok(notices)
+    }
+
+    /// Looks after them from now on, and has what happens to them told.
+    pub(crate) fn watch(&mut self, run: RunState, tell: fn(&str)) {
+        let run = Arc::new(run);
+        let mut watched = Vec::new();
+        for (index, Opened { spec, store, claim, .. }) in self.stores.iter().enumerate() {
+            let Some(store) = store else { continue };
+            store.listen(store_health::listener(SharedRun(Arc::clone(&run)), index, tell));
+            if !matches!(spec, StoreSpec::Nbd { .. } | StoreSpec::NbdUnix { .. }) {
+                continue;
+            }
+            if let Ok(lane) = store.open_lane() {
+                watched.push(Watched { uri: store.uri().to_owned(), lane, claim: claim.clone() });
+            }
+        }
+        self.watch = StoreWatch::start(watched, tell);
+    }
+
+    /// Before this process is copied: no other thread of it is to be amid something.
+    pub(crate) fn pause_watch(&self) {
+        self.watch.pause();
+    }
+
+    /// In a copy of this process, which goes on in its place: opens what only one of them may use, and says
+    /// that the stores are claimed by this one now.
+    pub(crate) fn go_on_in_copy(&mut self) {
+        for opened in &mut self.stores {
+            // Their locks may have been held by threads that are not in the copy.
+            std::mem::forget((opened.store.take(), opened.lane.take()));
+            opened.open(&self.token);
+            if let (Some(lane), Some((slot, claimant))) = (&mut opened.lane, &mut opened.claim) {
+                *claimant = Claimant::this_process(&claimant.run);
+                let _ = claim::put(&mut **lane, *slot, claimant);
+            }
+        }
+    }
+
+    /// Gives back what rests.
+    pub(crate) fn tend(&self) {
+        self.stores.iter().filter_map(|opened| opened.store.as_ref()).for_each(|store| store.tend());
+    }
+
+    /// Drops what these slots of the run hold.
+    pub(crate) fn discard(&mut self, slots: &[u32]) {
+        let capacities: Vec<u32> = self.stores.iter().map(|opened| opened.capacity_slots).collect();
+        for (range, Opened { lane, .. }) in slot_ranges(&capacities).into_iter().zip(&mut self.stores) {
+            let own = slots.iter().filter(|slot| range.contains(slot)).map(|slot| slot - range.start);
+            let own: Vec<u32> = own.collect();
+            if let (Some(lane), false) = (lane, own.is_empty()) {
+                lane.discard(&own);
+            }
+        }
+    }
+}
+
+impl Drop for OwnStores {
+    /// The run is over. Gives the claims back, and tells donors, which else would keep its memory for a run that
+    /// was lost. A server that does not answer at once keeps no command from ending.
+    fn drop(&mut self) {
+        self.watch = StoreWatch::default();
+        for opened in &mut self.stores {
+            (opened.lane, opened.store) = (None, None);
+            if let (Some((slot, own)), Some(parts)) = (&opened.claim, opened.parts()) {
+                let store = opened.spec.in_a_hurry().open(parts, &self.token);
+                if let Ok(mut lane) = store.and_then(|store| store.open_lane()) {
+                    let _ = claim::give_back(&mut *lane, *slot, own);
+                }
+            }
+            if let Some(fd) = &opened.fd {
+                opened.spec.end(fd);
+            }
+        }
+    }
+}
+
+/// Tells stores that were prepared that nobody of the run will use them.
+pub(crate) fn end(prepared: &[(StoreSpec, SharedParts)]) {
+    for (spec, parts) in prepared {
+        if let Some(fd) = &parts.fd {
+            spec.end(fd);
+        }
+    }
+}
+
+/// A number that no other run has.
+fn run_number() -> String {
+    let mut bytes = [0_u8; 16];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    format!("{:032x}", u128::from_ne_bytes(bytes))
+}

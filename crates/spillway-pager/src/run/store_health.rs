@@ -1,0 +1,148 @@
+//! What the user is told of stores that keep somebody waiting: within a second which one and for how long
+//! still, and when it answers again. One voice for all processes of a run: who tells a line notes it in the
+//! run's state.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use spillway_store::{Event, Hear, Listener};
+
+use crate::run::state::RunState;
+
+/// A store that stays silent is told of again after so long.
+const AGAIN_MS: u64 = 10_000;
+/// How long the other processes leave their connections to one that has none.
+const STARVING_MS: u64 = 3_000;
+
+/// Where the run's processes note what was told of one store.
+pub(crate) struct StoreNotes<'a> {
+    /// When it was last told that the store is waited for, in milliseconds of the monotonic clock.
+    pub(crate) told_ms: &'a AtomicU64,
+    /// 1 from then on until the store answers.
+    pub(crate) silent: &'a AtomicU64,
+    /// When a process last had no connection to it.
+    pub(crate) starving_ms: &'a AtomicU64,
+    /// It was told that the store takes no further connection.
+    pub(crate) crowded: &'a AtomicU64,
+}
+
+/// Who tells it in one process.
+struct Teller<R> {
+    run: R,
+    store: usize,
+    tell: fn(&str),
+}
+
+/// Has a process tell what happens to the store of this index, by `tell`.
+pub fn listener<R: AsRef<RunState> + Send + Sync + 'static>(
+    run: R,
+    store: usize,
+    tell: fn(&str),
+) -> Listener {
+    Arc::new(Teller { run, store, tell })
+}
+
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    1 + now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+}
+
+/// True for one of those who ask within `every_ms`.
+fn is_first(told_ms: &AtomicU64, now_ms: u64, every_ms: u64) -> bool {
+    let before = told_ms.load(Ordering::Relaxed);
+    (before == 0 || now_ms.saturating_sub(before) >= every_ms)
+        && told_ms.compare_exchange(before, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs_f64().ceil() as u64
+}
+
+impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
+    fn hear(&self, store: &str, event: Event<'_>) {
+        let run = self.run.as_ref();
+        let notes = run.store_notes(self.store);
+        match event {
+            Event::Answering => {
+                if notes.silent.load(Ordering::Relaxed) != 0 && notes.silent.swap(0, Ordering::Relaxed) != 0 {
+                    (self.tell)(&format!("store {store} answers again"));
+                }
+            }
+            Event::Waiting { reason, left } => {
+                if is_first(notes.told_ms, now_ms(), AGAIN_MS) {
+                    notes.silent.store(1, Ordering::Relaxed);
+                    let left_s = whole_seconds(left);
+                    (self.tell)(&format!(
+                        "store {store}: {reason}; who needs its pages waits, and it is given up in {left_s} s"
+                    ));
+                }
+            }
+            Event::Crowded { reason } => {
+                if notes.crowded.swap(1, Ordering::Relaxed) == 0 {
+                    let least = run.processes().count() + 2;
+                    (self.tell)(&format!(
+                        "store {store} takes no further connection ({reason}): the run's threads take turns \
+                         with those that they have, which is slower; let the server take at least {least}, \
+                         better {} (spillway donor --max-connections)",
+                        4 * least
+                    ));
+                }
+            }
+            Event::Starving => {
+                let now_ms = now_ms();
+                notes.starving_ms.store(now_ms, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_starving(&self) -> bool {
+        let since_ms = self.run.as_ref().store_notes(self.store).starving_ms.load(Ordering::Relaxed);
+        since_ms != 0 && now_ms().saturating_sub(since_ms) < STARVING_MS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    fn tell(line: &str) {
+        TOLD.lock().unwrap().push(line.to_owned());
+    }
+
+    struct Shared(RunState);
+
+    impl AsRef<RunState> for Shared {
+        fn as_ref(&self) -> &RunState {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn one_process_tells_for_all_and_tells_the_end() {
+        let (fd, first) = RunState::create(64, 64).unwrap();
+        let second = RunState::map(&fd).unwrap();
+        let processes = [listener(Shared(first), 0, tell), listener(Shared(second), 0, tell)];
+        let left = Duration::from_millis(58_100);
+        for process in &processes {
+            process.hear("nbd://a", Event::Answering);
+            process.hear("nbd://a", Event::Waiting { reason: "no answer", left });
+        }
+        assert!(!processes[1].is_starving());
+        processes[0].hear("nbd://a", Event::Starving);
+        assert!(processes[1].is_starving(), "others hear of it");
+        processes[1].hear("nbd://a", Event::Answering);
+        processes[0].hear("nbd://a", Event::Answering);
+        for process in &processes {
+            process.hear("nbd://a", Event::Crowded { reason: "closed" });
+        }
+        let told = std::mem::take(&mut *TOLD.lock().unwrap());
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains("no answer") && told[0].contains("given up in 59 s"), "{told:?}");
+        assert_eq!(told[1], "store nbd://a answers again");
+        assert!(told[2].contains("takes no further connection (closed)"), "{told:?}");
+    }
+}

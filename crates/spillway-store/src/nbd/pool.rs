@@ -1,0 +1,449 @@
+//! The connections of one process to one server. Lanes borrow them for a batch at a time, so a process has as
+//! many as its threads need at once, not one for each thread. Where the server takes no further connection,
+//! lanes wait for each other.
+//!
+//! The lock is held for moments, never while anything is sent, received or waited for.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use spillway_core::page::PAGE_SIZE;
+use spillway_nbd::handshake::ExportFlags;
+use spillway_nbd::proof::{Purpose, RunKey};
+
+use super::connection::{Address, Attempt, ConnectError, Connection};
+use crate::{Event, Listener, Patience, StoreError};
+
+/// Most pages in one READ or WRITE: larger ones are no faster, and occupy both sides' buffers for longer.
+const MAX_RUN_PAGES: usize = 256;
+/// Pauses between attempts to connect again.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// An attempt to connect is given up after this, and made anew: the kernel's own second attempt comes later
+/// and later.
+pub(super) const ATTEMPT: Duration = Duration::from_secs(1);
+/// How soon somebody who waits is told so: less than a second.
+pub(super) const TELL_AFTER: Duration = Duration::from_millis(900);
+/// How long a server that has refused a connection is not asked for another while there are some.
+const SCARCE: Duration = Duration::from_secs(10);
+/// How long to wait for another lane's connection before looking around.
+const TURN: Duration = Duration::from_millis(100);
+/// How long a process keeps a connection while another has none: opening one takes as long as some requests.
+const SLICE: Duration = Duration::from_millis(200);
+/// A server that has turned so many connections away has no room: one that is about to end turns few away.
+const MANY_REFUSALS: u32 = 8;
+/// Connections that nobody has used for so long are closed, but one.
+const REST: Duration = Duration::from_secs(3);
+
+/// What it takes to connect, and what was found out about the server.
+pub(super) struct Pool {
+    pub uri: String,
+    pub capacity_slots: u32,
+    pub address: Address,
+    pub export: String,
+    /// By which the donor knows that a connection is the run's.
+    pub key: RunKey,
+    pub patience: Patience,
+    /// Why one of the lanes has given the server up: the others need not find out by waiting once more.
+    given_up: OnceLock<StoreError>,
+    features: OnceLock<Features>,
+    listener: OnceLock<Listener>,
+    state: Mutex<State>,
+    came_back: Condvar,
+    /// Tells each attempt's replies from all others of this process.
+    epochs: AtomicU32,
+    /// How often the server has turned this process away that had no connection.
+    refusals: AtomicU32,
+    /// One lane at a time tries whether a silent server answers another connection.
+    is_probing: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<(Connection, Instant)>,
+    /// Idle ones and borrowed ones.
+    open: usize,
+    /// How many borrowed ones were lost.
+    losses: u64,
+    /// The server has refused a further one: until then it is not asked again.
+    scarce_until: Option<Instant>,
+}
+
+/// What a server's first connection says of it.
+#[derive(Clone, Copy)]
+pub(super) struct Features {
+    pub flags: ExportFlags,
+    pub max_run_pages: usize,
+    /// The export is the run's own, and must be found so again.
+    pub is_private: bool,
+}
+
+/// Since when a connection is wanted, how long it is tried for, and what became of the one before.
+pub(super) struct Effort {
+    pub since: Instant,
+    pub give_up_at: Instant,
+    pub lost: Option<String>,
+}
+
+impl Effort {
+    /// To be given up after so long.
+    pub fn of(patience: Duration, lost: Option<String>) -> Self {
+        let since = Instant::now();
+        Self { since, give_up_at: since + patience, lost }
+    }
+}
+
+enum Place {
+    Idle(Lent),
+    ToOpen,
+    Wait,
+}
+
+impl Pool {
+    /// Without a connection yet.
+    pub fn new(
+        uri: String,
+        capacity_slots: u32,
+        address: Address,
+        export: String,
+        key: RunKey,
+        patience: Patience,
+    ) -> Self {
+        Self {
+            uri,
+            capacity_slots,
+            address,
+            export,
+            key,
+            patience,
+            given_up: OnceLock::new(),
+            features: OnceLock::new(),
+            listener: OnceLock::new(),
+            state: Mutex::default(),
+            came_back: Condvar::new(),
+            epochs: AtomicU32::new(0),
+            refusals: AtomicU32::new(0),
+            is_probing: AtomicBool::new(false),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
+    pub fn features(&self) -> Option<Features> {
+        self.features.get().copied()
+    }
+
+    pub fn next_epoch(&self) -> u32 {
+        self.epochs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn gone(&self, reason: impl Into<String>) -> StoreError {
+        StoreError::Gone { store: self.uri.clone(), reason: reason.into() }
+    }
+
+    /// Gives the server up for all lanes.
+    pub fn fail(&self, reason: impl Into<String>) -> StoreError {
+        let error = self.given_up.get_or_init(|| self.gone(reason)).clone();
+        self.came_back.notify_all();
+        error
+    }
+
+    pub fn given_up(&self) -> Option<&StoreError> {
+        self.given_up.get()
+    }
+
+    /// Slots that requests may name: one more of an export that is not private, for the claim on it.
+    pub fn limit_slots(&self) -> u32 {
+        let is_foreign = self.features().is_some_and(|features| !features.is_private);
+        self.capacity_slots.saturating_add(is_foreign.into())
+    }
+
+    /// Nobody has a connection of this process.
+    pub fn is_without_connection(&self) -> bool {
+        self.state().open == 0
+    }
+
+    /// Borrows a connection that lies idle, or opens one, again and again; or waits for another lane's where
+    /// the server takes no more.
+    pub fn take(self: &Arc<Self>, effort: &Effort) -> Result<Lent, StoreError> {
+        let mut pause = FIRST_PAUSE;
+        let mut refusal = None;
+        loop {
+            if let Some(error) = self.given_up() {
+                return Err(error.clone());
+            }
+            match self.place() {
+                Place::Idle(connection) => {
+                    // One that works, while another is refused: the server has no room for more.
+                    if let Some((error, losses)) = refusal
+                        && losses == self.state().losses
+                    {
+                        self.tell_crowded(&error);
+                    }
+                    return Ok(connection);
+                }
+                Place::Wait => self.wait_for_another(),
+                Place::ToOpen => match self.connect(effort.since.elapsed(), effort.give_up_at) {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => {
+                        refusal = self.note_refusal().map(|losses| (error.clone(), losses));
+                        if refusal.is_none() {
+                            self.wait_alone(effort, &error, pause)?;
+                            pause = (pause * 2).min(LONGEST_PAUSE);
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// After an attempt that failed while there is no other connection: waits for the next, unless it is
+    /// over.
+    fn wait_alone(&self, effort: &Effort, error: &ConnectError, pause: Duration) -> Result<(), StoreError> {
+        // A server that is there and has no room for us is waited for as one that is silent.
+        let give_up_at = match error {
+            ConnectError::TurnedAway => effort.give_up_at.max(effort.since + self.patience.timeout),
+            _ => effort.give_up_at,
+        };
+        let left = give_up_at.saturating_duration_since(Instant::now());
+        if error.is_final() || left.is_zero() {
+            return Err(self.fail(effort.reason(error)));
+        }
+        let waited = effort.since.elapsed();
+        self.tell_waiting(&effort.reason(error), waited, left);
+        if *error == ConnectError::TurnedAway
+            && self.refusals.fetch_add(1, Ordering::Relaxed) + 1 == MANY_REFUSALS
+        {
+            self.tell_crowded(error);
+        }
+        sleep(pause.min(left));
+        Ok(())
+    }
+
+    /// A connection that lies idle, for what need not be done now.
+    pub fn take_idle(self: &Arc<Self>) -> Option<Lent> {
+        let mut state = self.state();
+        if state.is_scarce() {
+            // Who holds one and waits for something else would keep it from others.
+            return None;
+        }
+        state.idle.pop().map(|(connection, _)| Lent::new(self, connection))
+    }
+
+    fn place(self: &Arc<Self>) -> Place {
+        let mut state = self.state();
+        if let Some((connection, _)) = state.idle.pop() {
+            return Place::Idle(Lent::new(self, connection));
+        }
+        if state.open > 0 && state.is_scarce() { Place::Wait } else { Place::ToOpen }
+    }
+
+    fn wait_for_another(&self) {
+        let state = self.state();
+        if state.idle.is_empty() && state.open > 0 {
+            drop(self.came_back.wait_timeout(state, TURN));
+        }
+    }
+
+    /// One attempt, for a lane that has waited for so long.
+    fn connect(self: &Arc<Self>, waited: Duration, give_up_at: Instant) -> Result<Lent, ConnectError> {
+        // A server that is slow to greet gets longer and longer; one that does not even take the connection
+        // is asked anew each second.
+        let greeting = ATTEMPT.max(waited / 2);
+        let least = Instant::now() + ATTEMPT.min(self.patience.timeout);
+        let attempt =
+            Attempt { connect: ATTEMPT, until: (Instant::now() + greeting).min(give_up_at.max(least)) };
+        let connection = Connection::open(
+            &self.address,
+            &self.export,
+            (&self.key, Purpose::Lane),
+            attempt,
+            TELL_AFTER.min(self.patience.timeout),
+        )?;
+        let features = self.features.get_or_init(|| Features {
+            flags: connection.flags,
+            max_run_pages: (connection.blocks.maximum_bytes as usize / PAGE_SIZE).clamp(1, MAX_RUN_PAGES),
+            is_private: connection.is_private,
+        });
+        if features.is_private && !connection.is_private {
+            return Err(ConnectError::AnotherServer);
+        }
+        let mut state = self.state();
+        state.open += 1;
+        state.scarce_until = None;
+        drop(state);
+        Ok(Lent::new(self, connection))
+    }
+
+    /// Opens one beside a connection that is silent, unless somebody else of the process is at it.
+    pub fn probe(self: &Arc<Self>, silent: Duration, give_up_at: Instant) -> Option<Lent> {
+        if self.state().is_scarce() || self.is_probing.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        let connection = self.connect(silent, give_up_at).ok();
+        self.is_probing.store(false, Ordering::Release);
+        connection
+    }
+
+    /// An attempt has failed. `None` where this process has no other connection; else how many it has lost so
+    /// far.
+    fn note_refusal(&self) -> Option<u64> {
+        let mut state = self.state();
+        if state.open == 0 {
+            return None;
+        }
+        state.scarce_until = Some(Instant::now() + SCARCE);
+        Some(state.losses)
+    }
+
+    /// A borrowed connection is of no more use.
+    fn forget_one(&self) {
+        let mut state = self.state();
+        state.open = state.open.saturating_sub(1);
+        state.losses += 1;
+        drop(state);
+        self.came_back.notify_one();
+    }
+
+    /// Puts a borrowed connection back, which has answered all that it was asked.
+    fn put_back(&self, connection: Connection) {
+        self.state().idle.push((connection, Instant::now()));
+        self.came_back.notify_one();
+    }
+
+    /// Closes connections that nobody uses.
+    pub fn tend(&self) {
+        let kept = usize::from(!self.is_starving());
+        let mut closed = Vec::new();
+        let mut state = self.state();
+        // The first has rested longest.
+        while state.idle.len() > kept
+            && state.idle.first().is_some_and(|(_, since)| kept == 0 || since.elapsed() > REST)
+        {
+            closed.push(state.idle.remove(0));
+            state.open -= 1;
+        }
+    }
+
+    /// Another process of the run has no connection.
+    fn is_starving(&self) -> bool {
+        self.listener.get().is_some_and(|listener| listener.is_starving())
+    }
+
+    fn hear(&self, event: Event<'_>) {
+        if let Some(listener) = self.listener.get() {
+            listener.hear(&self.uri, event);
+        }
+    }
+
+    /// Somebody waits, for this reason.
+    pub fn tell_waiting(&self, reason: &str, waited: Duration, left: Duration) {
+        if waited + LONGEST_PAUSE >= TELL_AFTER {
+            self.hear(Event::Waiting { reason, left });
+        }
+        if self.is_without_connection() {
+            self.hear(Event::Starving);
+        }
+    }
+
+    /// The server has answered.
+    pub fn tell_answer(&self) {
+        self.hear(Event::Answering);
+    }
+
+    fn tell_crowded(&self, error: &ConnectError) {
+        self.hear(Event::Crowded { reason: &error.to_string() });
+    }
+}
+
+/// A connection that a lane has borrowed. Dropped, it is closed and counted no more.
+pub(super) struct Lent {
+    connection: Connection,
+    count: Count,
+}
+
+/// Counts a connection as open for as long as it lives.
+struct Count {
+    pool: Arc<Pool>,
+    is_put_back: bool,
+}
+
+impl Lent {
+    fn new(pool: &Arc<Pool>, connection: Connection) -> Self {
+        Self { connection, count: Count { pool: Arc::clone(pool), is_put_back: false } }
+    }
+
+    /// Leaves it to the next, once all that it was asked is answered.
+    pub fn give_back(self) {
+        let Self { connection, mut count } = self;
+        if !count.pool.is_starving() || connection.since.elapsed() < SLICE {
+            count.is_put_back = true;
+            count.pool.put_back(connection);
+        }
+    }
+
+    /// Closes it so that nothing more of what was sent reaches the server.
+    pub fn abandon(self) {
+        self.connection.reset_when_closed();
+    }
+}
+
+impl Deref for Lent {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        if !self.is_put_back {
+            self.pool.forget_one();
+        }
+    }
+}
+
+impl State {
+    fn is_scarce(&self) -> bool {
+        self.scarce_until.is_some_and(|until| until > Instant::now())
+    }
+}
+
+impl Effort {
+    fn reason(&self, error: &ConnectError) -> String {
+        let seconds = seconds(self.since.elapsed());
+        let first = self.lost.as_ref().map_or_else(String::new, |lost| format!("{lost}; then "));
+        match error.is_final() {
+            true => format!("{first}{error}"),
+            false => format!("{first}no connection for {seconds} s: {error}"),
+        }
+    }
+}
+
+/// A duration for a message: never 0 of something that took time.
+pub(super) fn seconds(duration: Duration) -> f64 {
+    match duration.as_secs_f64() {
+        short if short < 1.0 => (short * 100.0).round().max(1.0) / 100.0,
+        long if long < 10.0 => (long * 10.0).round() / 10.0,
+        long => long.round(),
+    }
+}
+
+/// A system call of our own, because the process that this runs in may have replaced libc's.
+pub(super) fn sleep(duration: Duration) {
+    let request = rustix::time::Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    };
+    // Woken early by a signal: the caller's clock decides.
+    let _ = rustix::thread::nanosleep(&request);
+}
