@@ -2,12 +2,30 @@
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: run rig programs test test-full sim build lint loom fuzz deny setup test-tools
+.PHONY: run install uninstall package rig programs test test-full sim build lint loom fuzz deny setup test-tools
 
 # Builds, and runs a real program on far memory.
 run: setup
 	cargo build --locked --release --workspace
 	scripts/main-job "$(CARGO_TARGET_DIR)/release/spillway"
+
+# The command, its library, manual pages and completions, for all users: make && sudo make install. PREFIX=~/.local for
+# one user; DESTDIR for those who make packages.
+PREFIX = /usr/local
+install: $(CARGO_TARGET_DIR)/release/libspillway_preload.so
+	scripts/install "$(CARGO_TARGET_DIR)/release" "$(DESTDIR)$(PREFIX)"
+
+uninstall:
+	scripts/uninstall "$(DESTDIR)$(PREFIX)"
+
+# A release build, where there is none yet.
+$(CARGO_TARGET_DIR)/release/libspillway_preload.so: | setup
+	cargo build --locked --release -p spillway -p spillway-preload
+
+# The same and more as a package for Debian: target/debian/spillway_*.deb.
+package: setup
+	cargo build --locked --release -p spillway -p spillway-preload
+	scripts/package
 
 # Guests with a fast and a slow memory node run workloads under each policy; results in target/rig/results.json. RIG="--quick" for
 # less of it.

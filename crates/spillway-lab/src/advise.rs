@@ -30,6 +30,9 @@ const POLICIES: [&str; 14] = [
     "dcm",
 ];
 
+/// Changes of the platform that are asked about.
+const VARIANTS: usize = 3;
+
 /// How one policy does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyAdvice {
@@ -76,8 +79,14 @@ fn least_local(slowdowns: &[(f64, f64)], loss: f64) -> Option<f64> {
     least
 }
 
-/// Advice for the workload and platform of `spec`, whose local memory is the one asked about. Tells
-/// `progress` how many of how many policies are through.
+/// How many runs [`advise`] makes about this share of local memory, at most: each only once.
+#[must_use]
+pub fn most_runs(local: f64) -> usize {
+    let here = if SHARES.contains(&local) { 0 } else { POLICIES.len() };
+    1 + SHARES.len() * POLICIES.len() + here + VARIANTS
+}
+
+/// Advice for the workload and platform of `spec`, whose local memory is the one asked about.
 ///
 /// # Errors
 /// A run failed.
@@ -87,13 +96,11 @@ pub fn advise(
     local: f64,
     far_ns: f64,
     link_bytes_per_s: f64,
-    progress: &dyn Fn(usize, usize),
 ) -> Result<Advice, RunError> {
     let with = |policy: &str, share: f64| RunSpec { policy: policy.into(), ..spec.clone() }.local(share);
     let base_s = lab.times(&[with("all-local", 1.0)])?[0];
     let mut policies = Vec::new();
-    for (done, policy) in POLICIES.into_iter().enumerate() {
-        progress(done, POLICIES.len());
+    for policy in POLICIES {
         let specs = SHARES.map(|share| with(policy, share));
         let times = lab.times(&specs)?;
         let slowdowns: Vec<_> =
@@ -101,13 +108,12 @@ pub fn advise(
         let least_local = LOSSES.map(|loss| (loss, least_local(&slowdowns, loss))).to_vec();
         policies.push(PolicyAdvice { policy, slowdowns, least_local });
     }
-    progress(POLICIES.len(), POLICIES.len());
     let here = POLICIES.map(|policy| with(policy, local));
     let times = lab.times(&here)?;
     let mut order: Vec<usize> = (0..POLICIES.len()).collect();
     order.sort_by(|&a, &b| times[a].total_cmp(&times[b]));
     let best = POLICIES[order[0]];
-    let variants = [
+    let variants: [RunSpec; VARIANTS] = [
         with(best, (local + 0.1).min(1.0)),
         with(best, local).far_ns(far_ns / 2.0),
         with(best, local).at("link_bytes_per_s", link_bytes_per_s * 2.0),
@@ -125,6 +131,9 @@ pub fn advise(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use spillway_policy::knowledge::Foreknowledge;
     use spillway_policy::registry;
 
@@ -141,9 +150,15 @@ mod tests {
 
     #[test]
     fn advice_orders_policies_by_run_time() {
-        let mut lab = Lab::new(2 << 20, 2);
+        let ended = Arc::new(AtomicUsize::new(0));
+        let told = Arc::clone(&ended);
+        let mut lab = Lab::new(2 << 20, 2).telling(move || {
+            told.fetch_add(1, Ordering::Relaxed);
+        });
         let spec = lab.spec("uniform-kv", "");
-        let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9, &|_, _| {}).unwrap();
+        let advice = advise(&mut lab, &spec, 0.2, 750.0, 14.4e9).unwrap();
+        let ended = ended.load(Ordering::Relaxed);
+        assert!(ended == lab.runs() && (most_runs(0.2) - 1..=most_runs(0.2)).contains(&ended), "{ended}");
         assert_eq!(advice.policies.len(), POLICIES.len());
         let live = |name: &&str| {
             registry::find(name)

@@ -1,4 +1,4 @@
-//! What the kernel writes to as a thread ends, where faults are served by the pager's threads: it stays local.
+//! What the kernel writes to as a thread ends stays local, where the pager's threads serve faults.
 //!
 //! The kernel tells a thread's end by clearing its number in memory (`CLONE_CHILD_CLEARTID`), for which
 //! pthread_join(3) waits. A thread that ends has no fault served any more (`handle_userfault`, `PF_EXITING`):

@@ -12,9 +12,10 @@ mod faults;
 mod group_room;
 mod memory;
 
-pub use check::{Check, Status};
+pub use check::{Check, Purpose, Remedy, Status, as_root};
 pub use devices::preload_library;
 pub use group_room::{GroupRoom, group_room};
+pub use memory::usable_memory_bytes;
 
 /// Every check, in the order in which a reader wants them. Takes a few milliseconds and changes nothing.
 #[must_use]

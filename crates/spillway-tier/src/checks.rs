@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use spillway_core::size::Size;
-use spillway_sys::machine::{Check, Status};
+use spillway_sys::machine::{Check, Purpose, Status, as_root};
 
 use crate::nodes::{Node, Nodes, NodesError, Tiers};
 use crate::settings;
 use crate::source::{self, SourceError};
 
 fn check(name: &'static str, status: Status, found: String, meaning: &'static str) -> Check {
-    Check { name, status, essential: false, found, meaning, remedy: None }
+    Check::new(name, status, found, meaning).for_purpose(Purpose::Tier)
 }
 
 /// Tiers, telemetry and what stands in the way. Takes some milliseconds and changes nothing.
@@ -26,7 +26,7 @@ fn tiers(root: &Path) -> Check {
     const NAME: &str = "memory-tiers";
     let nodes = match Nodes::read(root) {
         Ok(nodes) => nodes,
-        Err(error) => return check(NAME, Status::Missing, error.to_string(), "'tier' needs memory nodes"),
+        Err(error) => return check(NAME, Status::Absent, error.to_string(), "'tier' needs memory nodes"),
     };
     match nodes.tiers(None, None) {
         Ok(tiers) => check(
@@ -39,12 +39,12 @@ fn tiers(root: &Path) -> Check {
             let all = nodes.all.iter().map(describe_node).collect::<Vec<_>>().join(", ");
             check(
                 NAME,
-                Status::Missing,
+                Status::Absent,
                 format!("all fast: {all}"),
                 "'tier' needs a slow node beside the fast",
             )
         }
-        Err(error) => check(NAME, Status::Missing, error.to_string(), "'tier' needs a slow node"),
+        Err(error) => check(NAME, Status::Absent, error.to_string(), "'tier' needs a slow node"),
     }
 }
 
@@ -81,7 +81,7 @@ fn telemetry() -> Check {
         }
     }
     if works.is_empty() {
-        return check(NAME, Status::Missing, fails.join("; "), "'tier' cannot know which pages are used");
+        return check(NAME, Status::Absent, fails.join("; "), "'tier' cannot know which pages are used");
     }
     let mut found = works.join(", ");
     if !fails.is_empty() {
@@ -103,14 +103,18 @@ fn conflicts(root: &Path) -> Check {
         };
         format!("{name} is {}", conflict.value)
     });
-    let mut check = check(
+    let check = check(
         NAME,
         Status::Warn,
         all.collect::<Vec<_>>().join("; "),
         "'tier' starts only with --beside-kernel while the kernel does the same",
     );
-    check.remedy = Some(first.remedy.clone());
-    check
+    let command = as_root(&format!("sh -c '{}'", first.remedy));
+    match first.off {
+        Some(_) => check.mended_by(command, "until the next boot"),
+        // Who turned it on may want it.
+        None => check.mended_by_hand(command, "if nobody wants that scheme"),
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +126,7 @@ mod tests {
     fn nodes_are_shown_with_all_that_is_known_of_them() {
         let tree = Tree::new();
         tree.node(0, "0-3", 2048, 100);
-        assert_eq!(tiers(tree.root()).status, Status::Missing);
+        assert_eq!(tiers(tree.root()).status, Status::Absent);
         assert_eq!(tiers(tree.root()).found, "all fast: node 0 (2.0 GiB)");
         tree.node(1, "", 4096, 100);
         tree.write("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0-1");
@@ -133,7 +137,7 @@ mod tests {
             found.found,
             "fast: node 0 (2.0 GiB, tier 4); slow: node 1 (4.0 GiB, tier 4, 350 ns, no CPUs)"
         );
-        assert_eq!(tiers(Tree::new().root()).status, Status::Missing);
+        assert_eq!(tiers(Tree::new().root()).status, Status::Absent);
     }
 
     #[test]
@@ -144,6 +148,7 @@ mod tests {
         let found = conflicts(tree.root());
         assert_eq!(found.status, Status::Warn);
         assert_eq!(found.found, "numa_balancing is 1");
-        assert_eq!(found.remedy.as_deref(), Some("sysctl kernel.numa_balancing=0"));
+        let remedy = found.first_remedy().unwrap();
+        assert!(remedy.ends_with("sh -c 'sysctl kernel.numa_balancing=0'"), "{remedy}");
     }
 }

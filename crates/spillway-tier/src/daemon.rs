@@ -63,8 +63,8 @@ pub enum DaemonError {
     Process(#[from] ProcessError),
     /// The kernel does the same by itself.
     #[error(
-        "{}: {} ({}); turn it off: {}; or start with --pause-kernel or --beside-kernel",
-        .0.setting, .0.value, .0.meaning, .0.remedy
+        "{}: {} ({}); turn it off: {}; or start with {}",
+        .0.setting, .0.value, .0.meaning, .0.remedy, .0.flags()
     )]
     Conflict(Conflict),
     /// The kernel does not say which node a frame is of.

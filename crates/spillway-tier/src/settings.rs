@@ -28,6 +28,17 @@ pub struct Conflict {
     pub off: Option<&'static str>,
 }
 
+impl Conflict {
+    /// With which flags `tier` starts although this is so.
+    #[must_use]
+    pub fn flags(&self) -> &'static str {
+        match self.off {
+            Some(_) => "--pause-kernel or --beside-kernel",
+            None => "--beside-kernel",
+        }
+    }
+}
+
 const NUMA_BALANCING: &str = "proc/sys/kernel/numa_balancing";
 const DEMOTION: &str = "sys/kernel/mm/numa/demotion_enabled";
 const DAMON: &str = "sys/kernel/mm/damon/admin/kdamonds";
@@ -311,6 +322,8 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].value, "pageout");
         assert!(found[0].remedy.contains("echo off"), "{}", found[0].remedy);
+        // A pause would leave it as it is.
+        assert_eq!(found[0].flags(), "--beside-kernel");
     }
 
     #[test]

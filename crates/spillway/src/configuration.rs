@@ -3,14 +3,14 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use spillway_pager::run::settings::{FetchSettings, PoolSettings};
 use spillway_policy::dcm;
 
 /// A configuration file, in TOML. What it does not name is as without a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Configuration {
     /// `[pool]`: the frames of each tier.
@@ -22,7 +22,7 @@ pub struct Configuration {
 }
 
 /// The frames of each tier. Those of stores are their servers', or the kernel's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Pools {
     /// `[pool.local]`: how local memory is kept.
@@ -40,7 +40,7 @@ pub enum ConfigurationError {
     #[error("configuration file {0}: {1}; name one that can be read with --config")]
     Unreadable(PathBuf, std::io::Error),
     /// It says what makes no sense.
-    #[error("configuration file {0}: {1}")]
+    #[error("configuration file {0}: {1}; 'spillway check {0}' tells all that is wrong")]
     Nonsense(PathBuf, String),
 }
 
@@ -74,12 +74,18 @@ impl Configuration {
             let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
             format!("line {line}: {}", error.message().replace('\n', " "))
         })?;
-        configuration.replacement.check().map_err(|error| error.to_string())?;
-        let yield_ratio = configuration.pool.local.background.yield_ratio;
+        configuration.check()?;
+        Ok(configuration)
+    }
+
+    /// Whether every value makes sense; else the key of the first that does not, and what would.
+    pub fn check(&self) -> Result<(), String> {
+        self.replacement.check().map_err(|error| error.to_string())?;
+        let yield_ratio = self.pool.local.background.yield_ratio;
         if yield_ratio != 0.0 && !(1.0..=1000.0).contains(&yield_ratio) {
             return Err(format!("yield_ratio is {yield_ratio}; set it to 1 to 1000, or to 0 for never"));
         }
-        Ok(configuration)
+        Ok(())
     }
 }
 
@@ -106,6 +112,31 @@ mod tests {
         assert_eq!((local.victim_window_pages, local.huge_pages), (0, true));
         let (rate, ratio) = (local.background.bytes_per_s, local.background.yield_ratio);
         assert_eq!((rate, ratio), (Size::from_bytes(3 << 29), 0.0));
+    }
+
+    #[test]
+    fn the_example_shows_every_setting_as_it_is_without_it() {
+        let example = include_str!("../../../packaging/examples/run.toml");
+        assert_eq!(Configuration::parse(example), Ok(Configuration::default()));
+        let is_setting = |line: &&str| line.starts_with('#') && !line.starts_with("# ") && line.len() > 1;
+        let settings: String =
+            example.lines().filter(is_setting).map(|line| format!("{}\n", &line[1..])).collect();
+        assert_eq!(Configuration::parse(&settings), Ok(Configuration::default()));
+        // Every setting there is: with one more or less they would differ.
+        let shown: toml::Table = toml::from_str(&settings).unwrap();
+        let all = toml::Table::try_from(Configuration::default()).unwrap();
+        fn keys(table: &toml::Table, above: &str, found: &mut Vec<String>) {
+            for (key, value) in table {
+                match value {
+                    toml::Value::Table(table) => keys(table, &format!("{above}{key}."), found),
+                    _ => found.push(format!("{above}{key}")),
+                }
+            }
+        }
+        let (mut shown_keys, mut all_keys) = (Vec::new(), Vec::new());
+        keys(&shown, "", &mut shown_keys);
+        keys(&all, "", &mut all_keys);
+        assert_eq!(shown_keys, all_keys);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! crates below.
 
 mod bench;
+mod check;
 mod configuration;
 mod continuing;
 mod doctor;
@@ -9,7 +10,9 @@ mod donor;
 mod ending;
 mod exit;
 mod explain;
+mod generate;
 mod lab;
+mod local_limit;
 mod run;
 mod run_recorder;
 mod short;
@@ -19,9 +22,10 @@ mod tier;
 mod top;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::error::{Error, ErrorKind};
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use exit::complain;
@@ -58,8 +62,10 @@ enum Command {
     Explain(explain::ExplainArgs),
     Donor(donor::DonorArgs),
     Doctor(doctor::DoctorArgs),
+    Check(check::CheckArgs),
     Lab(lab::LabArgs),
     Bench(bench::BenchArgs),
+    Generate(generate::GenerateArgs),
 }
 
 fn main() -> ExitCode {
@@ -71,8 +77,10 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Explain(args) }) => explain::run(&args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
+        Ok(Cli { command: Command::Check(args) }) => check::run(&args),
         Ok(Cli { command: Command::Lab(args) }) => lab::run(args),
         Ok(Cli { command: Command::Bench(args) }) => bench::run(args),
+        Ok(Cli { command: Command::Generate(args) }) => generate::run(&args, Cli::command()),
         Err(error) => usage(&error),
     }
 }
@@ -90,7 +98,13 @@ fn usage(error: &Error) -> ExitCode {
             ExitCode::from(exit::USAGE)
         }
         _ => {
-            complain(one_line(&error.render().to_string(), named_command().as_deref()));
+            let named = named_command();
+            let mut wrong = error.render().to_string();
+            if let Some(advice) = advice(error, named.as_ref()) {
+                wrong.push_str("\n\n");
+                wrong.push_str(&advice);
+            }
+            complain(one_line(&wrong, named.as_ref().map(clap::Command::get_name)));
             ExitCode::from(exit::USAGE)
         }
     }
@@ -112,9 +126,36 @@ fn one_line(rendered: &str, command: Option<&str>) -> String {
 }
 
 /// The subcommand that the command line names, if it is one of ours.
-fn named_command() -> Option<String> {
+fn named_command() -> Option<clap::Command> {
     let first = std::env::args_os().nth(1)?.into_string().ok()?;
-    Cli::command().find_subcommand(&first).map(|command| command.get_name().to_owned())
+    Cli::command().find_subcommand(&first).cloned()
+}
+
+/// What to do about a program among the options of a command that runs one, or options behind the program.
+fn advice(error: &Error, command: Option<&clap::Command>) -> Option<String> {
+    let command = command?;
+    let name = command.get_name();
+    let program = command
+        .get_positionals()
+        .find(|positional| positional.is_last_set() || positional.is_trailing_var_arg_set())?;
+    let invalid = || match error.get(ContextKind::InvalidArg).or(error.get(ContextKind::InvalidSubcommand)) {
+        Some(ContextValue::String(word)) if !word.starts_with('-') => Some(word.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if program.is_last_set() => {
+            let word = invalid()?;
+            Some(format!("tip: put '--' before the program: spillway {name} ... -- {word} ..."))
+        }
+        ErrorKind::MissingRequiredArgument if program.is_trailing_var_arg_set() => {
+            let is_option = |word: OsString| {
+                word.to_str().is_some_and(|word| word == "--local" || word.starts_with("--local="))
+            };
+            std::env::args_os().any(is_option).then_some(())?;
+            Some("tip: options of Spillway's go before the program".to_owned())
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

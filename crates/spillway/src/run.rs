@@ -29,6 +29,7 @@ use crate::configuration::Configuration;
 use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
+use crate::local_limit::LocalLimit;
 use crate::run_recorder::Recording;
 use crate::tapes::Shelf;
 use crate::watch::endpoint::{Endpoint, Place};
@@ -97,9 +98,10 @@ and hangs, waiting for memory that does not come, is killed within a second.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct RunArgs {
-    /// Most memory that the program and its children keep local, such as 512M
-    #[arg(long, value_name = "SIZE")]
-    pub local: Size,
+    /// Most memory that the program and its children keep local, such as 512M; or a share, such as 25%, of
+    /// the memory that they could use: the machine's, or their control group's if that is less
+    #[arg(long, value_name = "SIZE|PCT")]
+    pub local: LocalLimit,
     /// Where the rest is kept; several are filled in the order given
     #[arg(long, value_name = "URI", default_value = "compressed:")]
     pub store: Vec<String>,
@@ -136,8 +138,8 @@ pub struct RunArgs {
     /// same program, arguments and --local (with --block streams); a tape that proves useless is dropped
     #[arg(long, value_name = "DIR")]
     pub tape: Option<PathBuf>,
-    /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    /// The program and its arguments; options of Spillway's go before it
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
 }
 
@@ -200,7 +202,8 @@ fn refuse(error: impl std::fmt::Display) -> Refusal {
 }
 
 fn start(args: &RunArgs) -> Result<Started, Refusal> {
-    if args.local.bytes() < MIN_LOCAL_BYTES {
+    let local_bytes = args.local.of_this_machine().map_err(refuse)?;
+    if local_bytes.bytes() < MIN_LOCAL_BYTES {
         let least = Size::from_bytes(MIN_LOCAL_BYTES);
         return Err(refuse(format!(
             "--local {} is less than a program needs to make progress; give at least {least}",
@@ -224,7 +227,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         complain(format!("--fault-mode inline: faults are served by threads, for {fault_mode_reason}"));
     }
     let settings = Settings {
-        local_bytes: args.local,
+        local_bytes,
         stores: args.store.clone(),
         store_slots: Vec::new(),
         block: args.block,
@@ -249,7 +252,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     supervisor.watch_stores(|line| complain(line)).map_err(refuse)?;
     let recording = args.record.as_deref().map(|path| begin_recording(path, &mut supervisor)).transpose()?;
     if let Some(directory) = &args.tape {
-        supervisor.keep_tapes(Box::new(Shelf::new(directory, args.local)));
+        supervisor.keep_tapes(Box::new(Shelf::new(directory, local_bytes)));
     }
     let busy = supervisor.busy_pagers().map_err(refuse)?;
     forward_signals(busy).map_err(refuse)?;

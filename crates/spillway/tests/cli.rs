@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 26] = [
     &[],
     &["run"],
     &["status"],
@@ -22,6 +22,11 @@ const COMMANDS: [&[&str]; 21] = [
     &["donor"],
     &["donor", "drop"],
     &["doctor"],
+    &["check"],
+    &["generate"],
+    &["generate", "man"],
+    &["generate", "completions"],
+    &["generate", "reference"],
     &["lab"],
     &["lab", "run"],
     &["lab", "figure"],
@@ -160,6 +165,80 @@ fn usage_errors_are_one_line_that_says_where_to_read_on() {
 }
 
 #[test]
+fn a_program_needs_no_dashes_before_it_and_keeps_its_own_options() {
+    let (_directory, command) = installation(true);
+    let run = |arguments: &[&str]| Command::new(&command).args(arguments).output().unwrap();
+    // Its options are its own, dashes or not; those of Spillway's go before it.
+    for arguments in [
+        &["run", "--local", "64M", "no-such", "--stats", "--local"][..],
+        &["run", "--local", "64M", "--", "no-such", "-x"],
+    ] {
+        let output = run(arguments);
+        let error = stderr(&output);
+        let reached = [126, 127].contains(&code(&output)) && error.contains("no-such");
+        assert!(reached || error.contains("uffd-permission"), "{arguments:?}: {error}");
+    }
+    // A misspelled option is no program.
+    let output = run(&["run", "--locl", "64M", "true"]);
+    assert!(code(&output) == 2 && stderr(&output).contains("'--locl'"), "{}", stderr(&output));
+    let output = run(&["run", "true", "--local", "64M"]);
+    let error = stderr(&output);
+    assert!(code(&output) == 2 && error.contains("options of Spillway's go before the program"), "{error}");
+    // Where there are subcommands, a program's name could be one misspelled.
+    for arguments in [&["tier", "--local", "20%", "redis-server"][..], &["tier", "redis-server"]] {
+        let output = run(arguments);
+        let (error, tip) =
+            (stderr(&output), "put '--' before the program: spillway tier ... -- redis-server");
+        assert!(code(&output) == 2 && error.contains(tip) && error.lines().count() == 1, "{error}");
+    }
+}
+
+#[test]
+fn a_share_of_the_memory_is_a_limit_and_nonsense_is_named() {
+    let (_directory, command) = installation(true);
+    let run =
+        |local: &str| Command::new(&command).args(["run", "--local", local, "no-such"]).output().unwrap();
+    let output = run("50%");
+    assert!([125, 127].contains(&code(&output)), "{}", stderr(&output));
+    for wrong in ["0%", "101%", "half%"] {
+        let output = run(wrong);
+        let error = stderr(&output);
+        assert!(code(&output) == 2 && error.contains(&format!("'{wrong}' is no share")), "{error}");
+    }
+    let error = stderr(&run("0.0000001%"));
+    assert!(error.contains("at least 4.0 MiB"), "{error}");
+}
+
+#[test]
+fn a_configuration_is_checked_without_running_anything() {
+    let directory = TempDir::new().unwrap();
+    let check = |name: &str, text: &str, more: &[&str]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        let output = spillway(&[&["check", path.to_str().unwrap()], more].concat());
+        (code(&output), stdout(&output).replace(path.to_str().unwrap(), name), stderr(&output))
+    };
+    let (status, said, _) = check("run.toml", "[fetch]\noverlap = false\n", &[]);
+    assert_eq!(
+        (status, said.as_str()),
+        (0, "run.toml: well: 'spillway run' would take it; it sets 1 value\n")
+    );
+    let (status, said, error) = check("run.toml", "[fetch]\noverlaps = false\nstrides = 'leap'\n", &[]);
+    assert_eq!((status, error.as_str()), (1, ""));
+    assert!(said.contains("run.toml:2: unknown key 'overlaps'; did you mean 'overlap'?\n"), "{said}");
+    assert!(said.contains("run.toml:3: strides: unknown variant `leap`"), "{said}");
+    let (status, said, _) = check("tier.toml", "", &["--json"]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        (status, &said["kind"], &said["findings"][0]["line"]),
+        (1, &Value::from("tier"), &Value::from(1))
+    );
+    let absent = spillway(&["check", "/no/such/file"]);
+    assert_eq!((code(&absent), stdout(&absent)), (1, String::new()));
+    assert!(stderr(&absent).contains("/no/such/file") && stderr(&absent).lines().count() == 1);
+}
+
+#[test]
 fn bad_sizes_are_named_with_the_remedy() {
     let error = stderr(&spillway(&["run", "--local", "lots", "--", "true"]));
     assert!(error.contains("'lots' is not a size") && error.contains("such as 64K"), "{error}");
@@ -217,15 +296,19 @@ fn a_full_disk_is_an_error() {
 fn doctor_prints_each_check_in_json_and_in_words() {
     let (_directory, command) = installation(true);
     let (_, checks) = doctor(&command);
-    let words = stdout(&Command::new(&command).arg("doctor").output().unwrap());
-    assert!(words.lines().all(|line| line.chars().count() <= 80 || line.contains("mend: ")), "{words}");
+    let words = stdout(&Command::new(&command).args(["doctor", "--all"]).output().unwrap());
+    let is_command = |line: &str| line.contains("mend: ") || line.contains("or:   ");
+    assert!(words.lines().all(|line| line.chars().count() <= 80 || is_command(line)), "{words}");
     for check in &checks {
         let text = |key: &str| check[key].as_str().unwrap_or_else(|| panic!("{key} of {check}")).to_owned();
         let (name, status) = (text("check"), text("status"));
-        assert!(["ok", "warn", "missing"].contains(&status.as_str()), "{check}");
+        assert!(["ok", "warn", "absent", "missing"].contains(&status.as_str()), "{check}");
+        assert!(status != "missing" || check["essential"] == true, "what nobody misses is absent: {check}");
+        assert!(["run", "tier", "nothing"].contains(&text("needed_by").as_str()), "{check}");
         assert!(!text("found").is_empty() && !text("meaning").is_empty(), "{check}");
         assert!(check["essential"].is_boolean(), "{check}");
         assert!(check["remedy"].is_string() || check["remedy"].is_null(), "{check}");
+        assert_eq!(check["remedy"], check["remedies"][0]["command"], "{check}");
         assert!(words.contains(&format!("{status:<8}{name:<20} ")), "{name} is not in: {words}");
         if let Some(remedy) = check["remedy"].as_str() {
             assert!(words.contains(&format!("mend: {remedy}\n")), "{name}: {words}");
@@ -255,6 +338,56 @@ fn doctor_prints_each_check_in_json_and_in_words() {
         "preload-library",
     ] {
         check(&checks, name);
+    }
+}
+
+#[test]
+fn doctors_first_line_is_the_answer_and_the_rest_is_what_could_be_better() {
+    for with_library in [true, false] {
+        let (_directory, command) = installation(with_library);
+        let output = Command::new(&command).arg("doctor").output().unwrap();
+        let words = stdout(&output);
+        let (_, checks) = doctor(&command);
+        let answer = words.lines().next().unwrap();
+        assert_eq!(
+            answer.starts_with("This machine can run programs on far memory."),
+            code(&output) == 0,
+            "{words}"
+        );
+        let is_amiss = |check: &Value| check["status"] == "warn" || check["status"] == "missing";
+        for check in checks.iter().filter(|check| check["needed_by"] == "run") {
+            let row =
+                format!("{:<8}{:<20} ", check["status"].as_str().unwrap(), check["check"].as_str().unwrap());
+            assert_eq!(words.contains(&row), is_amiss(check), "{check}: {words}");
+        }
+        assert!(!words.contains("uffd-event-fork") && words.contains("spillway doctor --all"), "{words}");
+    }
+}
+
+#[test]
+fn doctor_mends_nothing_where_nobody_can_be_asked() {
+    let output = spillway(&["doctor", "--fix"]);
+    let error = stderr(&output);
+    assert_eq!((code(&output), stdout(&output), error.lines().count()), (1, String::new(), 1), "{error}");
+    assert!(error.contains("no terminal") && error.contains("--yes"), "{error}");
+    assert_eq!(code(&spillway(&["doctor", "--yes"])), 2);
+}
+
+#[test]
+fn doctor_does_what_it_proposes_where_it_is_told_to() {
+    let (_directory, command) = installation(true);
+    // Without rights nothing is changed: what is proposed fails, by name.
+    let output = as_nobody(&command, &["doctor", "--fix", "--yes"]);
+    let words = stdout(&output);
+    assert!(words.trim_end().lines().last().unwrap().starts_with("This machine can"), "{words}");
+    if guarded() && is_root() {
+        let first = words.lines().find(|line| line.starts_with("+ ")).unwrap();
+        assert!(first.contains("/dev/userfaultfd") && !first.contains("sysctl"), "{words}");
+        assert!(
+            code(&output) == 1 && stderr(&output).contains("spillway: doctor --fix: "),
+            "{}",
+            stderr(&output)
+        );
     }
 }
 
@@ -300,10 +433,17 @@ fn doctor_tells_an_ordinary_user_which_right_is_missing_and_how_to_get_it() {
     if guarded() {
         assert_eq!(code(&output), 1);
         assert_eq!(permission["status"], "missing");
-        assert_eq!(permission["remedy"], "sudo sysctl -w vm.unprivileged_userfaultfd=1");
+        let remedies: Vec<_> = permission["remedies"].as_array().unwrap().iter().collect();
+        let commands: Vec<_> = remedies.iter().map(|remedy| remedy["command"].as_str().unwrap()).collect();
+        // That for all users comes last.
+        assert_eq!(commands.last(), Some(&"sudo sysctl -w vm.unprivileged_userfaultfd=1"));
+        if Path::new("/dev/userfaultfd").exists() {
+            assert!(permission["found"].as_str().unwrap().contains("/dev/userfaultfd is "), "{permission}");
+            assert!(commands.len() > 1 && commands[0].contains("/dev/userfaultfd"), "{permission}");
+        }
         let words = stdout(&as_nobody(&command, &["doctor"]));
-        assert!(words.contains("mend: sudo sysctl -w vm.unprivileged_userfaultfd=1\n"), "{words}");
-        assert!(words.contains("'spillway run' will not start"), "{words}");
+        assert!(words.lines().next().unwrap().contains("but not for you yet"), "{words}");
+        assert!(commands.iter().all(|command| words.contains(&format!("{command}\n"))), "{words}");
     } else {
         assert_eq!(permission["status"], "ok");
     }

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use source_check::constants::{PAGE_FILE, defined_again, page_numbers};
 use source_check::files::{Finding, Text, has_limited_lines, paths, wide_lines};
 use source_check::module_tree::ModuleTree;
-use source_check::prose::{dead_references, empty_docs};
+use source_check::prose::{dead_anchors, dead_references, empty_docs};
 use source_check::workspace;
 
 /// Columns of a line at most, as in `rustfmt.toml`.
@@ -108,6 +108,11 @@ fn findings(Text { path, text }: &Text) -> Vec<Finding> {
     }
     if is("rs") || is("md") {
         found.extend(dead_references(path, text, files));
+    }
+    if is("md") {
+        found.extend(dead_anchors(path, text, |other| {
+            files.contains(other).then(|| read(other))?.map(|other| other.text)
+        }));
     }
     if shipped.contains(path) && path != Path::new(PAGE_FILE) {
         found.extend(page_numbers(text));
@@ -204,5 +209,21 @@ fn references_lead_to_files_that_are_there() {
         ),
     ] {
         assert_eq!(dead_references(Path::new(path), text, &files).len(), dead, "{path}: {text}");
+    }
+}
+
+#[test]
+fn links_lead_to_headings_that_are_there() {
+    let other = |path: &Path| (path == Path::new("docs/b.md")).then(|| "# The `b`, again\n".to_owned());
+    for (text, dead) in [
+        (
+            "## Part two\n[here](#part-two) [there](b.md#the-b-again) [far](https://a.b/c.md#d) [file](b.md)",
+            0,
+        ),
+        ("```\n# no heading\n```\n[here](#no-heading)", 1),
+        ("# A\n# A\n[one](#a) [two](#a-1) [three](#a-2)", 1),
+        ("[there](b.md#gone) [unread](c.md#gone)", 1),
+    ] {
+        assert_eq!(dead_anchors(Path::new("docs/a.md"), text, other).len(), dead, "{text}");
     }
 }

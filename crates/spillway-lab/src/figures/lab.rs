@@ -16,6 +16,8 @@ pub struct Lab {
     /// What was foreseen last, and of which run.
     foresight: Option<(String, Foresight)>,
     bounds: BTreeMap<String, Clairvoyant>,
+    /// Told each time that a run has ended.
+    ended: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Lab {
@@ -23,7 +25,14 @@ impl Lab {
     #[must_use]
     pub fn new(bytes: u64, threads: usize) -> Self {
         let (reports, bounds) = (BTreeMap::new(), BTreeMap::new());
-        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds }
+        let ended = Box::new(|| {});
+        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds, ended }
+    }
+
+    /// The same, which tells `ended` each time that a run has ended, from any of its threads.
+    #[must_use]
+    pub fn telling(self, ended: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { ended: Box::new(ended), ..self }
     }
 
     /// A run at this lab's working set, on HotBox's platform with 20% local memory unless changed.
@@ -49,7 +58,7 @@ impl Lab {
                 missing.push(spec);
             }
         }
-        for (spec, result) in missing.iter().zip(run_parallel(&missing, self.threads)) {
+        for (spec, result) in missing.iter().zip(run_parallel(&missing, self.threads, &self.ended)) {
             // A figure needs no time series; hundreds of them would be much to keep.
             let report = Report { series: Vec::new(), ..result? };
             self.reports.insert(key(spec), report);
@@ -91,7 +100,11 @@ fn key(spec: &RunSpec) -> String {
     serde_json::to_string(spec).unwrap_or_default()
 }
 
-fn run_parallel(specs: &[&RunSpec], threads: usize) -> Vec<Result<Report, RunError>> {
+fn run_parallel(
+    specs: &[&RunSpec],
+    threads: usize,
+    ended: &(dyn Fn() + Send + Sync),
+) -> Vec<Result<Report, RunError>> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -99,6 +112,7 @@ fn run_parallel(specs: &[&RunSpec], threads: usize) -> Vec<Result<Report, RunErr
             scope.spawn(|| {
                 while let Some(spec) = specs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let result = execute(spec);
+                    ended();
                     let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     results.push((*spec, result));
                 }

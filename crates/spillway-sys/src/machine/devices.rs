@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::check::{Check, read_value};
+use super::check::{Check, Purpose, as_root, read_value};
 
 const LIBRARY: &str = "libspillway_preload.so";
 
@@ -34,7 +34,10 @@ pub(super) fn preload_check() -> Check {
             format!("no {LIBRARY}"),
             "it belongs beside this command or in ../lib/spillway",
         )
-        .remedy("cargo build --release --workspace"),
+        .mended_by_hand(
+            "cargo build --release --workspace",
+            "in Spillway's sources; or install its package anew",
+        ),
     }
     .essential()
 }
@@ -54,6 +57,7 @@ fn nodes() -> Check {
     } else {
         Check::ok(NAME, format!("{count}, without CPUs: {}", without.join(", ")), "slower memory in reach")
     }
+    .for_purpose(Purpose::Tier)
 }
 
 /// A node that is memory only, as CXL memory is: its list of CPUs is empty.
@@ -65,9 +69,10 @@ fn cpu_less(node: &str) -> bool {
 fn rdma() -> Check {
     const NAME: &str = "rdma";
     match list("/sys/class/infiniband") {
-        devices if devices.is_empty() => Check::missing(NAME, "no device", "donors are reached over TCP"),
+        devices if devices.is_empty() => Check::absent(NAME, "no device", "donors are reached over TCP"),
         devices => Check::ok(NAME, devices.join(", "), "not used yet: donors are reached over TCP"),
     }
+    .for_purpose(Purpose::Nothing)
 }
 
 fn ucx() -> Check {
@@ -77,9 +82,9 @@ fn ucx() -> Check {
         DIRECTORIES.iter().map(|dir| format!("{dir}/libucp.so.0")).find(|path| Path::new(path).exists());
     match found {
         Some(path) => Check::ok(NAME, path, "only RDMA wants it"),
-        None => Check::missing(NAME, "no libucp.so.0", "only RDMA wants it")
-            .remedy("sudo apt-get install libucx0"),
+        None => Check::absent(NAME, "no libucp.so.0", "only RDMA wants it"),
     }
+    .for_purpose(Purpose::Nothing)
 }
 
 fn io_uring() -> Check {
@@ -89,14 +94,14 @@ fn io_uring() -> Check {
         // The kernel looked at the arguments, so it would have granted good ones.
         Some(libc::EFAULT | libc::EINVAL) => Check::ok(NAME, "yes", "file: stores can be used"),
         Some(libc::ENOSYS) => {
-            Check::missing(NAME, "absent", "file: stores cannot be used: the kernel lacks CONFIG_IO_URING")
+            Check::warn(NAME, "absent", "file: stores cannot be used: the kernel lacks CONFIG_IO_URING")
         }
         _ if setting > 0 => {
-            Check::missing(NAME, format!("io_uring_disabled={setting}"), "file: stores cannot be used")
-                .remedy("sudo sysctl -w kernel.io_uring_disabled=0")
+            Check::warn(NAME, format!("io_uring_disabled={setting}"), "file: stores cannot be used")
+                .mended_by(as_root("sysctl -w kernel.io_uring_disabled=0"), "until the next boot")
         }
-        _ => Check::missing(NAME, "forbidden", "file: stores cannot be used: a seccomp filter forbids it")
-            .remedy("docker run --security-opt seccomp=unconfined ..."),
+        _ => Check::warn(NAME, "forbidden", "file: stores cannot be used: a seccomp filter forbids it")
+            .mended_by_hand("docker run --security-opt seccomp=unconfined ...", "in a container"),
     }
 }
 

@@ -1,19 +1,23 @@
 //! Can page faults be taken over here: the kernel, userfaultfd, its features, and who may use it.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
 use rustix::mm::UserfaultfdFlags;
 
-use super::check::{Check, has_capability, read_value};
+use super::check::{Check, Purpose, Status, as_root, has_capability, read_value};
 use crate::uffd::{self, Features};
 
 /// First kernel with `UFFDIO_MOVE`, the youngest feature that the pager stands on.
 const KERNEL_NEEDED: (u32, u32) = (6, 8);
 
 const KERNEL_REMEDY: &str = "sudo apt-get install -t bookworm-backports linux-image-amd64 && sudo reboot";
-const PERMISSION_REMEDY: &str = "sudo sysctl -w vm.unprivileged_userfaultfd=1";
+const CONTAINER_REMEDY: &str =
+    "docker run --security-opt seccomp=unconfined --device /dev/userfaultfd --cap-add SYS_PTRACE ...";
+/// The group whose members may use [`DEVICE`], by the rule that comes with the package.
+const GROUP: &str = "spillway";
 const DEVICE: &str = "/dev/userfaultfd";
 const CAP_SYS_PTRACE: u32 = 19;
 
@@ -107,12 +111,14 @@ fn kernel() -> Check {
     const NAME: &str = "kernel";
     let Some(release) = read_value::<String>("/proc/sys/kernel/osrelease") else {
         return Check::warn(NAME, "unknown", "/proc is not mounted, which Spillway needs")
-            .remedy("sudo mount -t proc proc /proc");
+            .mended_by(as_root("mount -t proc proc /proc"), "");
     };
     match parse_release(&release) {
         Some(version) if version >= KERNEL_NEEDED => Check::ok(NAME, release, "6.8 or later is needed"),
         // The features decide, because a vendor may have carried them to an older kernel.
-        _ => Check::warn(NAME, release, "6.8 or later is needed").remedy(KERNEL_REMEDY),
+        _ => {
+            Check::warn(NAME, release, "6.8 or later is needed").mended_by_hand(KERNEL_REMEDY, "on Debian 12")
+        }
     }
 }
 
@@ -131,10 +137,10 @@ fn no_userfaultfd(error: Errno) -> Check {
     const NAME: &str = "userfaultfd";
     match error {
         Errno::NOSYS => Check::missing(NAME, "absent", "the kernel was built without CONFIG_USERFAULTFD")
-            .remedy(KERNEL_REMEDY),
+            .mended_by_hand(KERNEL_REMEDY, "on Debian 12"),
         Errno::PERM | Errno::ACCESS => {
             Check::missing(NAME, "forbidden", "a seccomp filter, such as a container's, forbids it")
-                .remedy("docker run --security-opt seccomp=unconfined --cap-add SYS_PTRACE ...")
+                .mended_by_hand(CONTAINER_REMEDY, "in a container")
         }
         error => Check::missing(NAME, error.to_string(), "page faults cannot be taken over"),
     }
@@ -151,27 +157,87 @@ fn permission() -> Check {
         Err(error) => Err(*error),
     };
     let privileged = has_capability(CAP_SYS_PTRACE) || !allowed_to_all();
-    let rights = [
+    let held = [
         (by_call.is_ok() && privileged, "CAP_SYS_PTRACE"),
         (by_call.is_ok() && allowed_to_all(), "vm.unprivileged_userfaultfd=1"),
         (by_device.is_ok(), DEVICE),
     ];
-    permission_check(&rights)
+    permission_check(&held, &Device::find(), has_group(GROUP))
 }
 
-fn permission_check(rights: &[(bool, &str)]) -> Check {
-    const NAME: &str = "uffd-permission";
-    let (held, lacking): (Vec<_>, Vec<_>) = rights.iter().partition(|(held, _)| *held);
-    let list = |rights: Vec<&(bool, &str)>, between: &str| {
-        rights.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(between)
-    };
-    if held.is_empty() {
-        let found = format!("refused: no {}", list(lacking, ", no "));
-        Check::missing(NAME, found, "the kernel's own faults cannot be served").remedy(PERMISSION_REMEDY)
-    } else {
-        Check::ok(NAME, format!("by {}", list(held, ", ")), "the kernel's own faults are served too")
+/// What an ordinary user sees of [`DEVICE`].
+#[derive(Debug, PartialEq, Eq)]
+enum Device {
+    /// There is no such device.
+    None,
+    /// There is one, with these owner, group and mode.
+    Guarded { user: u32, group: u32, mode: u32 },
+}
+
+impl Device {
+    fn find() -> Self {
+        match std::fs::metadata(DEVICE) {
+            Ok(found) => Self::Guarded { user: found.uid(), group: found.gid(), mode: found.mode() & 0o777 },
+            Err(_) => Self::None,
+        }
     }
-    .essential()
+
+    /// Why it gives no right.
+    fn lack(&self) -> String {
+        match self {
+            Self::None => format!("no {DEVICE}"),
+            Self::Guarded { user: 0, group: 0, mode } => format!("{DEVICE} is root's (mode {mode:o})"),
+            Self::Guarded { user, group, mode } => {
+                format!("{DEVICE} is user {user}'s and group {group}'s (mode {mode:o})")
+            }
+        }
+    }
+}
+
+/// Whether this machine has a group of that name.
+fn has_group(name: &str) -> bool {
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    groups.lines().any(|line| line.split(':').next() == Some(name))
+}
+
+fn permission_check(rights: &[(bool, &str)], device: &Device, has_group: bool) -> Check {
+    const NAME: &str = "uffd-permission";
+    let held: Vec<_> = rights.iter().filter(|(held, _)| *held).map(|(_, name)| *name).collect();
+    if !held.is_empty() {
+        let found = format!("by {}", held.join(", "));
+        return Check::ok(NAME, found, "the kernel's own faults are served too").essential();
+    }
+    let lacks = rights.iter().filter(|(_, name)| *name != DEVICE).map(|(_, name)| format!("no {name}"));
+    let found = format!("refused: {}, {}", lacks.collect::<Vec<_>>().join(", "), device.lack());
+    let check = Check::missing(NAME, found, "the kernel's own faults cannot be served").essential();
+    with_permission_remedies(check, device, has_group)
+}
+
+/// The ways to the permission: those for one user or group before that for all users.
+fn with_permission_remedies(mut check: Check, device: &Device, has_group: bool) -> Check {
+    let join = as_root(&format!("usermod --append --groups {GROUP} \"$(id -un)\""));
+    if *device != Device::None {
+        if has_group {
+            check = check.mended_by(join.clone(), "for you, from your next login on");
+        }
+        let hand_over =
+            [as_root(&format!("chgrp \"$(id -gn)\" {DEVICE}")), as_root(&format!("chmod 660 {DEVICE}"))];
+        check = check.mended_by(hand_over.join(" && "), "for users of your group, until the next boot");
+        if !has_group {
+            let rule = format!("echo 'KERNEL==\"userfaultfd\", GROUP=\"{GROUP}\", MODE=\"0660\"'");
+            let steps = [
+                as_root(&format!("groupadd --system --force {GROUP}")),
+                join,
+                format!("{rule} | {}", as_root("tee /etc/udev/rules.d/60-spillway.rules")),
+                as_root("udevadm control --reload"),
+                as_root("udevadm trigger --name-match=userfaultfd"),
+            ];
+            check =
+                check.mended_by(steps.join(" && "), "for members of a new group, from your next login on");
+        }
+    }
+    let for_all = as_root("sysctl -w vm.unprivileged_userfaultfd=1");
+    check.mended_by(for_all, "for every user of this machine, until the next boot")
 }
 
 fn open_device() -> Result<OwnedFd> {
@@ -187,18 +253,18 @@ fn feature(known: &FeatureUse, features: Features) -> Check {
     let check = if features.contains(bit) {
         Check::ok(name, "yes", present)
     } else if essential {
-        Check::missing(name, "no", absent).remedy(KERNEL_REMEDY)
+        Check::missing(name, "no", absent).mended_by_hand(KERNEL_REMEDY, "on Debian 12")
     } else if present == absent {
-        Check::ok(name, "no", absent)
+        Check::new(name, Status::Absent, "no", absent)
     } else {
         Check::warn(name, "no", absent)
     };
+    let check = if present == absent { check.for_purpose(Purpose::Nothing) } else { check };
     if essential { check.essential() } else { check }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
     use super::*;
 
     #[test]
@@ -210,14 +276,41 @@ mod tests {
         assert!((6, 7) < KERNEL_NEEDED && (6, 10) > KERNEL_NEEDED && (7, 0) > KERNEL_NEEDED);
     }
 
+    const ROOTS: Device = Device::Guarded { user: 0, group: 0, mode: 0o600 };
+
     #[test]
-    fn one_right_is_enough_and_none_is_mended_by_sysctl() {
-        let check = permission_check(&[(false, "A"), (true, "B")]);
+    fn one_right_is_enough() {
+        let check = permission_check(&[(false, "A"), (true, "B")], &Device::None, false);
         assert_eq!((check.status, check.found.as_str()), (Status::Ok, "by B"));
-        let check = permission_check(&[(false, "A"), (false, "B")]);
-        assert_eq!((check.status, check.found.as_str()), (Status::Missing, "refused: no A, no B"));
-        assert_eq!(check.remedy.as_deref(), Some(PERMISSION_REMEDY));
-        assert!(check.prevents_running());
+        assert!(check.remedies.is_empty() && !check.prevents_running());
+    }
+
+    #[test]
+    fn a_device_that_is_roots_is_told_from_one_that_is_not_there() {
+        let rights = [(false, "A"), (false, DEVICE)];
+        let found = |device: &Device| permission_check(&rights, device, false).found;
+        assert_eq!(found(&Device::None), "refused: no A, no /dev/userfaultfd");
+        assert_eq!(found(&ROOTS), "refused: no A, /dev/userfaultfd is root's (mode 600)");
+        let groups = Device::Guarded { user: 0, group: 7, mode: 0o660 };
+        assert_eq!(found(&groups), "refused: no A, /dev/userfaultfd is user 0's and group 7's (mode 660)");
+    }
+
+    #[test]
+    fn remedies_for_one_user_come_before_that_for_all() {
+        let remedies = |device: &Device, has_group: bool| {
+            let check = permission_check(&[(false, "A")], device, has_group);
+            assert!(check.prevents_running());
+            check.remedies.into_iter().map(|remedy| remedy.command).collect::<Vec<_>>()
+        };
+        let without_device = remedies(&Device::None, true);
+        assert_eq!(without_device.len(), 1);
+        assert!(without_device[0].ends_with("sysctl -w vm.unprivileged_userfaultfd=1"));
+        let new_group = remedies(&ROOTS, false);
+        assert!(new_group[0].contains("chgrp") && new_group[1].contains("rules.d"), "{new_group:?}");
+        assert_eq!(new_group[2..], without_device);
+        let old_group = remedies(&ROOTS, true);
+        assert!(old_group[0].contains("usermod") && old_group[1].contains("chgrp"), "{old_group:?}");
+        assert_eq!(old_group[2..], without_device);
     }
 
     #[test]
@@ -233,7 +326,7 @@ mod tests {
         let failures = checks.iter().filter(|check| check.prevents_running()).collect::<Vec<_>>();
         assert_eq!(failures.len(), 1);
         assert_eq!(failures[0].name, "uffd-move");
-        assert_eq!(failures[0].remedy.as_deref(), Some(KERNEL_REMEDY));
+        assert_eq!(failures[0].first_remedy(), Some(KERNEL_REMEDY));
         assert!(checks.iter().any(|check| check.name == "uffd-wp-async" && check.status == Status::Warn));
     }
 

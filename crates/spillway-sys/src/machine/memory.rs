@@ -1,10 +1,12 @@
 //! The memory system: system calls that the pager uses, limits, and settings that change how it fares.
 
+use std::path::Path;
+
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::process::{Resource, getrlimit};
 
-use super::check::{Check, has_capability, print_bytes, read_value};
+use super::check::{Check, as_root, has_capability, print_bytes, read_value};
 
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -99,7 +101,7 @@ fn file_limit() -> Check {
         Check::ok(NAME, found, "room for the program and its stores")
     } else {
         Check::warn(NAME, found, "a program with many files may run out of them")
-            .remedy(format!("ulimit -n {FILES_WANTED}"))
+            .mended_by_hand(format!("ulimit -n {FILES_WANTED}"), "in your shell")
     }
 }
 
@@ -111,7 +113,7 @@ fn memlock_limit() -> Check {
         Check::ok(NAME, found, "pager memory can be locked")
     } else {
         Check::warn(NAME, found, "the kernel may swap out the pager's own memory")
-            .remedy("sudo prlimit --memlock=unlimited --pid $$")
+            .mended_by_hand(as_root("prlimit --memlock=unlimited --pid $$"), "in your shell")
     }
 }
 
@@ -123,7 +125,7 @@ fn map_count() -> Check {
         }
         Some(count) => {
             Check::warn(NAME, count.to_string(), "a program with many mappings may run out of them")
-                .remedy("sudo sysctl -w vm.max_map_count=262144")
+                .mended_by(as_root("sysctl -w vm.max_map_count=262144"), "until the next boot")
         }
         None => Check::warn(NAME, "unknown", "/proc/sys cannot be read"),
     }
@@ -135,7 +137,7 @@ fn overcommit() -> Check {
         Some(0) => Check::ok(NAME, "mode 0", "one allocation may not exceed memory"),
         Some(1) => Check::ok(NAME, "mode 1", "allocations of any size are granted"),
         Some(2) => Check::warn(NAME, "mode 2", "far memory counts against the machine's own")
-            .remedy("sudo sysctl -w vm.overcommit_memory=1"),
+            .mended_by(as_root("sysctl -w vm.overcommit_memory=1"), "until the next boot"),
         _ => Check::warn(NAME, "unknown", "/proc/sys cannot be read"),
     }
 }
@@ -182,7 +184,7 @@ fn swap() -> Check {
     match swap_devices(&table).as_slice() {
         [] => Check::ok(NAME, "none", "only Spillway takes pages away"),
         devices => Check::warn(NAME, devices.join(", "), "the kernel may swap out what Spillway keeps local")
-            .remedy("sudo swapoff -a"),
+            .mended_by_hand(as_root("swapoff -a"), "if what is swapped out fits in memory"),
     }
 }
 
@@ -197,12 +199,7 @@ fn control_group() -> Check {
     let Some((version, path)) = memory_group(&membership) else {
         return Check::ok(NAME, "none", "no limit but the machine's");
     };
-    let file = match version {
-        1 => format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"),
-        _ => format!("/sys/fs/cgroup{path}/memory.max"),
-    };
-    // Version 1 writes "no limit" as a number close to 2^63, version 2 as a word.
-    match read_value::<u64>(&file).filter(|bytes| *bytes < 1 << 60) {
+    match group_limit_bytes(Path::new("/"), version, path) {
         Some(limit) => Check::ok(
             NAME,
             format!("version {version}, limit {}", print_bytes(limit)),
@@ -210,6 +207,33 @@ fn control_group() -> Check {
         ),
         None => Check::ok(NAME, format!("version {version}, no limit"), "all memory may be used"),
     }
+}
+
+/// The memory that this process may use, in bytes: the machine's, or what its control group or one above it
+/// may have where that is less. None where `/proc` does not say.
+#[must_use]
+pub fn usable_memory_bytes() -> Option<u64> {
+    usable_memory_bytes_of(Path::new("/"))
+}
+
+fn usable_memory_bytes_of(root: &Path) -> Option<u64> {
+    let info = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let total = meminfo_bytes(&info, "MemTotal:")?;
+    let membership = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let limit = memory_group(&membership).and_then(|(version, path)| group_limit_bytes(root, version, path));
+    Some(limit.map_or(total, |limit| limit.min(total)))
+}
+
+/// The least limit of the control group and those above it.
+fn group_limit_bytes(root: &Path, version: u32, path: &str) -> Option<u64> {
+    let (hierarchy, file) = match version {
+        1 => ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => ("sys/fs/cgroup", "memory.max"),
+    };
+    let groups = Path::new(path.trim_start_matches('/')).ancestors();
+    let files = groups.map(|group| root.join(hierarchy).join(group).join(file));
+    // Version 1 writes "no limit" as a number close to 2^63, version 2 as a word.
+    files.filter_map(|file| read_value::<u64>(&file)).filter(|bytes| *bytes < 1 << 60).min()
 }
 
 /// Version of the memory control group, and this process's path in it, from `/proc/self/cgroup`.
@@ -246,6 +270,32 @@ mod tests {
         let table = "Filename Type Size Used Priority\n/dev/sda2 partition 8 0 -2\n/swap file 8 0 -3\n";
         assert_eq!(swap_devices(table), ["/dev/sda2", "/swap"]);
         assert!(swap_devices("Filename Type Size Used Priority\n").is_empty());
+    }
+
+    #[test]
+    fn the_usable_memory_is_the_machines_or_a_control_groups() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert_eq!(usable_memory_bytes_of(root.path()), None);
+        write("proc/meminfo", "MemTotal:       1048576 kB\n");
+        assert_eq!(usable_memory_bytes_of(root.path()), Some(1 << 30));
+        write("proc/self/cgroup", "0::/jobs/7\n");
+        write("sys/fs/cgroup/jobs/7/memory.max", "max\n");
+        assert_eq!(usable_memory_bytes_of(root.path()), Some(1 << 30));
+        // Of the group above.
+        write("sys/fs/cgroup/jobs/memory.max", "268435456\n");
+        assert_eq!(usable_memory_bytes_of(root.path()), Some(256 << 20));
+        write("sys/fs/cgroup/jobs/7/memory.max", "134217728\n");
+        assert_eq!(usable_memory_bytes_of(root.path()), Some(128 << 20));
+        write("proc/self/cgroup", "4:memory:/old\n0::/jobs/7\n");
+        write("sys/fs/cgroup/memory/old/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(usable_memory_bytes_of(root.path()), Some(1 << 30));
+        write("sys/fs/cgroup/memory/memory.limit_in_bytes", "4294967296\n");
+        assert_eq!(usable_memory_bytes_of(root.path()), Some(1 << 30));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::Args;
-use spillway_lab::advise::{Advice, advise};
+use spillway_lab::advise::{Advice, advise, most_runs};
 use spillway_lab::figures::lab::Lab;
 use spillway_lab::run::LocalSize;
 use spillway_lab::simulator::platform::Platform;
@@ -39,16 +39,14 @@ pub struct AdviseArgs {
 pub fn run(args: &AdviseArgs) -> ExitCode {
     let share = args.local.0;
     let spec = args.simulated.spec("hotbox", LocalSize::Share(share));
-    let mut lab = Lab::new(spec.bytes, thread::available_parallelism().map_or(1, usize::from));
-    let bar = progress_bar(0, "policies");
-    let progress = |done: usize, all: usize| {
-        bar.set_length(all as u64);
-        bar.set_position(done as u64);
-    };
+    let bar = progress_bar(most_runs(share), "runs");
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let told = bar.clone();
+    let mut lab = Lab::new(spec.bytes, threads).telling(move || told.inc(1));
     let advice = Platform::named(&spec.platform).map_err(Into::into).and_then(|platform| {
         let far_ns = spec.platform_settings.get("far_ns").and_then(serde_json::Value::as_f64);
         let (far_ns, link_bytes_per_s) = (far_ns.unwrap_or(platform.far_ns), platform.link_bytes_per_s);
-        advise(&mut lab, &spec, share, far_ns, link_bytes_per_s, &progress)
+        advise(&mut lab, &spec, share, far_ns, link_bytes_per_s)
     });
     bar.finish_and_clear();
     match advice {

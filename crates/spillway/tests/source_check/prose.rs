@@ -35,7 +35,8 @@ pub fn empty_docs(source: &str) -> Vec<Finding> {
 /// Endings of files that are looked for wherever they are said to lie.
 const ENDINGS: [&str; 2] = [".rs", ".md"];
 /// Directories of the repository: what begins with one is a path.
-const DIRECTORIES: [&str; 6] = ["bench/", "crates/", "docs/", "fuzz/", "scripts/", "tests/"];
+const DIRECTORIES: [&str; 8] =
+    ["bench/", "crates/", "docs/", "examples/", "fuzz/", "packaging/", "scripts/", "tests/"];
 
 /// The path that a word in back-quotes names, if it names one.
 fn path_in(word: &str) -> Option<&str> {
@@ -53,6 +54,49 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let targets = targets.map(|target| target.split('#').next().unwrap_or(target));
     targets.filter(|target| !target.is_empty() && !target.contains(':') && !target.contains(' '))
+}
+
+/// The anchors that a document's headings have: lower case, words joined by dashes, no other signs.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = BTreeSet::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        is_code ^= line.trim_start().starts_with("```");
+        let title =
+            line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#') && !is_code);
+        let Some(title) = title else { continue };
+        let letters = title.trim().to_lowercase();
+        let kept = letters.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+        // A second heading of the same words has a number.
+        let numbered = (1..).map(|number| format!("{anchor}-{number}"));
+        let free = std::iter::once(anchor.clone()).chain(numbered).find(|name| !found.contains(name));
+        found.extend(free);
+    }
+    found
+}
+
+/// Links in a document at `path` to headings that are not there. `read` has the text of another document.
+pub fn dead_anchors(path: &Path, text: &str, read: impl Fn(&Path) -> Option<String>) -> Vec<Finding> {
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for (file, anchor) in targets.filter_map(|target| target.split_once('#')) {
+            if file.contains(':') {
+                continue;
+            }
+            let there = match file {
+                "" => Some(text.to_owned()),
+                file => read(&normal(&directory.join(file))),
+            };
+            // That there is no such file is another finding.
+            if there.is_some_and(|there| !anchors(&there).contains(anchor)) {
+                found.push(Finding::new(at + 1, format!("{file}#{anchor} leads to no heading")));
+            }
+        }
+    }
+    found
 }
 
 /// A path without `.` and `..`.

@@ -1,0 +1,28 @@
+//! The package, on a clean Debian root: made, installed, tried and purged. Needs root and Debian's packages.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs a command in the repository, whose end must be a good one.
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(program).args(arguments).current_dir(root).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}: {}\n{out}\n{err}", output.status);
+    output
+}
+
+#[test]
+fn the_package_installs_runs_and_purges_on_a_clean_debian() {
+    assert!(rustix::process::getuid().is_root(), "only root installs packages: run this test as root");
+    run("scripts/install-packages", &["debootstrap"]);
+    let made = run("make", &["--no-print-directory", "package"]);
+    let text = String::from_utf8(made.stdout).unwrap();
+    let package = text.lines().rfind(|line| line.ends_with(".deb")).expect("make names the package");
+    let tried = String::from_utf8(run("scripts/try-package", &[package]).stdout).unwrap();
+    for said in ["can run programs on far memory", "found what it wrote", "Nothing is left."] {
+        assert!(tried.contains(said), "{said}: {tried}");
+    }
+}
