@@ -167,7 +167,6 @@ impl Donor {
     }
 
     /// How it stands, for whoever holds the answer while it serves.
-    #[must_use]
     pub fn status(&self) -> impl Fn() -> Status + Send + use<> {
         let shared = Arc::clone(&self.shared);
         move || shared.status()

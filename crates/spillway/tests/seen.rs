@@ -33,7 +33,8 @@ fn text(bytes: &[u8]) -> String {
 /// What `status PID --json` says; none where nothing of that number runs.
 fn snapshot(pid: Pid) -> Option<Value> {
     let output = spillway(&["status", &pid.as_raw_nonzero().to_string(), "--json"]);
-    let status: Value = serde_json::from_slice(&output.stdout).expect(&text(&output.stderr));
+    let status: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)));
     assert_eq!(status["version"], 1);
     let alive = status["alive"].as_array().unwrap();
     assert_eq!(output.status.code(), Some(i32::from(alive.is_empty())));
