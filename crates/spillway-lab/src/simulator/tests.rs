@@ -23,8 +23,9 @@ impl Stride {
         Box::new(Self { regions, stride, left: vec![rounds; tasks], access: Access::read })
     }
 
-    fn writing(self: Box<Self>) -> Box<Self> {
-        Box::new(Self { access: Access::write, ..*self })
+    fn writing(mut self: Box<Self>) -> Box<Self> {
+        self.access = Access::write;
+        self
     }
 }
 
