@@ -108,7 +108,7 @@ fn a_run_that_a_donor_cannot_promise_its_memory_does_not_start() {
         "32.0 MiB of its 128.0 MiB are left to promise, and 96.0 MiB were asked for",
     );
     // With less it starts, and neither is in the other's way.
-    let mut second = Hold::start(&scene, 32, &[format!("{}?size=32M", donor.shm_uri())]);
+    let mut second = Hold::start(&scene, 24, &[format!("{}?size=32M", donor.shm_uri())]);
     second.goes_on(1);
     is_not_started(&scene, &donor.shm_uri(), "0 B of the 128.0 MiB that it gives are left to promise");
     for hold in [first, second] {

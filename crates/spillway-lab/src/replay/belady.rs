@@ -3,7 +3,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::{PageTrace, ReplayError, Replayed};
+use super::page_trace::{PageTrace, ReplayError, Replayed};
 
 /// A page that is not needed again.
 const NEVER: u32 = u32::MAX;
