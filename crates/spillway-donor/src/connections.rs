@@ -46,7 +46,7 @@ struct Connection {
 /// What is known of a client that is connected.
 #[derive(Clone, Copy, Debug, Default)]
 struct Client {
-    /// Connections now.
+    /// How many connections there are now.
     open: usize,
     /// Connections since it came.
     all: u64,
@@ -75,7 +75,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// None yet.
+    /// A table without any connection yet.
     #[must_use]
     pub fn new(limits: Limits, journal: Arc<Journal>) -> Self {
         Self { limits, journal, inner: Mutex::default(), ended: Condvar::new() }
@@ -293,7 +293,7 @@ mod tests {
     struct Scene {
         connections: Connections,
         now: Instant,
-        /// The clients' ends.
+        /// The ends that the clients hold.
         ends: Vec<UnixStream>,
     }
 

@@ -31,7 +31,7 @@ const MOST_BYTES: u64 = 16 << 20;
 /// Why a donor cannot be asked.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// None listens.
+    /// None of the donors listens there.
     #[error(
         "no donor of yours runs here: start one (spillway donor --memory SIZE --listen ADDR:PORT), or ask as \
          its user, in its network namespace"
@@ -43,14 +43,14 @@ pub enum ControlError {
     /// One that listens does not answer as it should.
     #[error("donor '{name}' cannot be asked: {reason}; end it, and start one of this version")]
     Answer {
-        /// The socket's name.
+        /// The name of the socket.
         name: String,
-        /// What is wrong.
+        /// What is wrong with it.
         reason: String,
     },
 }
 
-/// The donor's end.
+/// The end that the donor holds.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
@@ -58,7 +58,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Begins to listen.
+    /// Begins to listen for questions.
     pub fn open() -> io::Result<Self> {
         let pid = std::process::id();
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);

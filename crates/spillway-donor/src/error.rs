@@ -40,7 +40,7 @@ pub enum DonorError {
         memory: Size,
         /// How much the group may still take.
         room: Size,
-        /// The group's limit.
+        /// The limit of the group.
         limit: Size,
         /// The file that holds the limit.
         file: PathBuf,

@@ -107,9 +107,9 @@ impl Drop for Promise {
 /// How the pool's memory stands, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// All there are.
+    /// All frames that there are.
     pub frames: usize,
-    /// Holding pages now.
+    /// Frames that hold pages now.
     pub taken: usize,
     /// Promised to runs, taken or not.
     pub promised: usize,

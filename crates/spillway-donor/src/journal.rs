@@ -27,20 +27,20 @@ pub enum LineStyle {
     /// They are only counted.
     #[default]
     None,
-    /// As sentences.
+    /// Lines that are whole sentences.
     Text,
     /// As JSON objects: `event`, and `text` with the sentence.
     Json,
 }
 
-/// Something that happened.
+/// Something that happened at the donor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The first connection of a client.
     ClientCame(Peer),
     /// Its last one ended.
     ClientLeft {
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
         /// Connections that it has had since it came.
         connections: u64,
@@ -49,23 +49,23 @@ pub enum Event {
     },
     /// A connection ended by the client's fault.
     ConnectionFailed {
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
-        /// What it did.
+        /// What it did, in words.
         reason: String,
     },
     /// A connection was turned away, or ended for the sake of another.
     ConnectionRefused {
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
-        /// Why.
+        /// Why it came to that.
         reason: String,
     },
     /// A run begins, with memory that is promised to it.
     RunGranted {
-        /// The run's number.
+        /// The number that the donor gave the run.
         run: u64,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
         /// How much it is promised.
         granted: Size,
@@ -74,59 +74,59 @@ pub enum Event {
     },
     /// A run, or an export, was refused.
     Refused {
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
-        /// Why.
+        /// Why it came to that.
         reason: String,
     },
     /// A run has ended, and its memory is given back.
     RunEnded {
-        /// The run's number.
+        /// The number that the donor gave the run.
         run: u64,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
         /// What it had stored.
         held: Size,
     },
     /// The last connection of a run is lost; its memory is kept for the grace time.
     RunLost {
-        /// The run's number.
+        /// The number that the donor gave the run.
         run: u64,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
         /// How long it is waited for.
         grace: Duration,
     },
     /// A run that was lost is connected again.
     RunFound {
-        /// The run's number.
+        /// The number that the donor gave the run.
         run: u64,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
     },
     /// Nobody came back for a run in its grace time.
     RunExpired {
-        /// The run's number.
+        /// The number that the donor gave the run.
         run: u64,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
         /// What it had stored.
         held: Size,
     },
     /// A named export was made.
     ExportMade {
-        /// Its name.
+        /// The name of the export.
         name: String,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
     },
     /// A named export was dropped.
     ExportDropped {
-        /// Its name.
+        /// The name of the export.
         name: String,
-        /// What it held.
+        /// What it held, in bytes.
         held: Size,
-        /// Which client.
+        /// Which client it was, by address or user.
         peer: Peer,
     },
     /// Something about the donor itself.

@@ -40,9 +40,9 @@ const REQUESTS_A_RING: u32 = 4;
 
 /// A client that has just connected.
 pub struct Caller<'a> {
-    /// Its connection.
+    /// The connection that it uses.
     pub socket: &'a Arc<OwnedFd>,
-    /// Who it is.
+    /// Who is at its other end.
     pub peer: Peer,
     /// What it does is counted here.
     pub activity: &'a Activity,

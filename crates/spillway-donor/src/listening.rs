@@ -15,9 +15,9 @@ use crate::place::Place;
 /// A socket that listens; the path of a Unix socket goes with it.
 #[derive(Debug)]
 pub struct Listener {
-    /// Where.
+    /// Where clients find the donor.
     pub place: Place,
-    /// Does not block.
+    /// The socket, which does not block.
     pub socket: OwnedFd,
 }
 

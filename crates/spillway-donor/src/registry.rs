@@ -55,7 +55,7 @@ pub struct Terms {
     pub grace: Duration,
     /// Most memory that one run is promised, and what one is promised that does not say what it may need.
     pub per_run: Option<Size>,
-    /// Limits on exports.
+    /// Limits on exports and their clients.
     pub limits: Limits,
 }
 
@@ -76,14 +76,14 @@ struct Entries {
     named: BTreeMap<String, Entry>,
     /// By token and name.
     private: HashMap<(String, String), Entry>,
-    /// Runs so far.
+    /// How many runs there were so far.
     runs: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     export: Arc<Export>,
-    /// Who made it.
+    /// Who made it, by address or user.
     peer: Peer,
     /// The run's number; 0 for a named export.
     run: u64,

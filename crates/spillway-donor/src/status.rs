@@ -10,7 +10,7 @@ use crate::journal::Counts;
 /// Everything that a donor tells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The donor's process.
+    /// The number of the donor's process.
     pub pid: u32,
     /// Its version of Spillway.
     pub version: String,
@@ -33,9 +33,9 @@ pub struct Status {
 /// The memory that a donor lends, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryStatus {
-    /// What `--memory` says.
+    /// Bytes that `--memory` says are lent.
     pub offered_bytes: u64,
-    /// What pages take.
+    /// Bytes that stored pages take.
     pub used_bytes: u64,
     /// What is promised to runs, taken or not.
     pub promised_bytes: u64,
@@ -45,7 +45,7 @@ pub struct MemoryStatus {
     pub is_locked: bool,
 }
 
-/// One client.
+/// What one client has of the donor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientStatus {
     /// Its address, network or user.
@@ -60,14 +60,14 @@ pub struct ClientStatus {
     pub held_bytes: u64,
 }
 
-/// One export.
+/// What one export is and holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExportStatus {
     /// Its name, which may be empty.
     pub name: String,
     /// The number of the run that it is private to; none where everybody sees it.
     pub run: Option<u64>,
-    /// Who made it.
+    /// Who made it, by address or user.
     pub client: String,
     /// Connections that have it open.
     pub connections: u64,

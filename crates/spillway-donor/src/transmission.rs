@@ -29,7 +29,7 @@ const MAX_STATUS_BYTES: u64 = 1 << 30;
 /// What a connection has done; whether that changes tells whether it rests.
 #[derive(Debug, Default)]
 pub struct Activity {
-    /// Requests answered.
+    /// Requests that were answered so far.
     pub requests: AtomicU64,
     /// Bytes written to the export.
     pub written_bytes: AtomicU64,

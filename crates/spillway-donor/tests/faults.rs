@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use spillway_nbd::handshake::{self as hs, ClientOption, ExportFlags, OptionReply};
 use spillway_nbd::transmission::{ChunkFlags, Command, ReplyHead, Request, chunk};
 use spillway_store::StoreError;
-use spillway_store::testing::{complete, expect_pages, open_store, pages, read, write};
+use spillway_store::testing::{complete, expect_pages, open_again, open_store, pages, read, write};
 
 use common::Running;
 
@@ -158,12 +158,14 @@ fn a_donor_that_dies_between_post_and_completion_is_given_up() {
 fn a_connection_that_cannot_be_had_again_is_given_up_in_time() {
     let donor = Running::start(MIB);
     let proxy = Proxy::start(donor.tcp);
-    let (_parts, store) = open_store(&proxy.uri("reconnect=0.5"));
+    let uri = proxy.uri("reconnect=0.5");
+    let (parts, store) = open_store(&uri);
     let mut lane = store.open_lane().unwrap();
     assert!(write(&mut *lane, &[0], &pages(1, 1))[0].is_ok());
     // Enough for a handshake, but for no page.
     proxy.bytes_a_connection.store(1000, Ordering::Relaxed);
-    drop(lane);
+    // A further process of the run: the first one has a connection.
+    let store = open_again(&uri.parse().unwrap(), &parts);
     let mut lane = store.open_lane().unwrap();
     let begin = Instant::now();
     let outcomes = read(&mut *lane, &[0]);

@@ -12,7 +12,7 @@ use common::{Running, config, eventually};
 use spillway_nbd::errno;
 use spillway_store::fabric::Fabric;
 use spillway_store::testing::{check_store, expect_pages, open_again, open_store, pages, read, write};
-use spillway_store::{StoreError, StoreSpec};
+use spillway_store::{SharedParts, StoreError, StoreSpec};
 
 const MIB: u64 = 1 << 20;
 
@@ -105,10 +105,11 @@ fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
         donor.keeps_house();
         let mut lane = open_again(&spec, &parts).open_lane().unwrap();
         expect_pages(&mut *lane, &slots, &content);
-        drop((lane, parts));
-        // Asked rarely, because a lane keeps the export.
+        drop((lane, parts, store));
+        // Asked rarely, because a connection keeps the export.
         donor.keeps_house();
-        eventually("the export goes", || match store.open_lane() {
+        let late = SharedParts { capacity_slots: 256, fd: None };
+        eventually("the export goes", || match open_again(&spec, &late).open_lane() {
             Ok(lane) => {
                 drop(lane);
                 donor.keeps_house();
@@ -256,7 +257,8 @@ fn a_donor_that_ended_is_gone_and_one_that_came_back_has_lost_everything() {
     }
     let again = Running::start_with(spillway_donor::Config { listen: vec![port], ..config(MIB) });
     assert_eq!(again.tcp, port);
-    match opened[0].1.open_lane().map(|_| ()) {
+    // A further process of the run: the first one has given the store up.
+    match open_again(&tcp.parse().unwrap(), &opened[0].0).open_lane().map(|_| ()) {
         Err(StoreError::Gone { reason, .. }) => assert!(reason.contains("it was restarted"), "{reason}"),
         other => panic!("{other:?}"),
     }

@@ -39,7 +39,7 @@ const LANE: &str = "spillway:lane=";
 /// A connection that says to belong to a run, and its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The run's name.
+    /// The run's name at the donor.
     pub key: PublicKey,
     /// What the connection is for.
     pub purpose: Purpose,
@@ -64,7 +64,7 @@ impl Claim {
 /// What a client asks a Spillway donor for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrivateQuery {
-    /// What to sign.
+    /// What the client is to sign.
     Challenge,
     /// To belong to a run.
     Claim(Claim),

@@ -205,7 +205,7 @@ impl Score {
         score
     }
 
-    /// Whether everything holds.
+    /// Whether every claim of them holds.
     #[must_use]
     pub fn is_full(self) -> bool {
         self.directions == self.claims && self.sizes == self.sized

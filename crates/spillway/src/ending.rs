@@ -101,14 +101,21 @@ fn looks_so_far(before: &[(Look, u32)], now: &Look) -> u32 {
 
 /// Ends the process by force within a second of its beginning to hang in Spillway, if that comes after
 /// `signal`. `is_busy` says whether its pager is at work. `tell` comes before the end: whoever waits for the
-/// process may be gone as soon as it is. Returns when the process has ended, or goes on for a minute.
-pub fn see_to(process: Pid, signal: Signal, is_busy: impl Fn() -> bool, tell: impl FnOnce()) {
+/// process may be gone as soon as it is. Returns when the process has ended, or goes on for a minute. While
+/// `takes_turns` a store is slow and answers: who waits for it does not hang.
+pub fn see_to(
+    process: Pid,
+    signal: Signal,
+    is_busy: impl Fn() -> bool,
+    takes_turns: impl Fn() -> bool,
+    tell: impl FnOnce(),
+) {
     // Whoever has the number later is not meant.
     let Ok(descriptor) = pidfd_open(process, PidfdFlags::empty()) else { return };
     let told = Instant::now();
     let mut hung: Vec<(Look, u32)> = Vec::new();
     while told.elapsed() < WATCHED && !has_ended(&descriptor) {
-        let now = hanging(process, signal, is_busy());
+        let now = if takes_turns() { Vec::new() } else { hanging(process, signal, is_busy()) };
         hung = now.into_iter().map(|look| (look.clone(), 1 + looks_so_far(&hung, &look))).collect();
         if hung.iter().any(|(_, looks)| *looks >= LOOKS) {
             tell();

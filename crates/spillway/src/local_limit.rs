@@ -23,13 +23,13 @@ pub enum LocalLimit {
 pub enum LocalLimitError {
     /// It is neither a size nor a share.
     #[error("{0}; or a share of the memory that the run could use, such as 25%")]
-    NoSize(String),
+    Unreadable(String),
     /// It is a share that makes no sense.
     #[error("'{0}' is no share: write more than 0% and at most 100%, such as 25%")]
-    NoShare(String),
+    ShareOutOfRange(String),
     /// There is nothing that it could be a share of.
     #[error("--local {0}: /proc/meminfo does not say how much memory there is; give a size, such as 512M")]
-    NoMemory(String),
+    UnknownMemory(String),
 }
 
 impl FromStr for LocalLimit {
@@ -38,10 +38,10 @@ impl FromStr for LocalLimit {
     fn from_str(text: &str) -> Result<Self, LocalLimitError> {
         let Some(number) = text.trim().strip_suffix('%') else {
             let size = text.parse::<Size>();
-            return size.map(Self::Bytes).map_err(|error| LocalLimitError::NoSize(error.to_string()));
+            return size.map(Self::Bytes).map_err(|error| LocalLimitError::Unreadable(error.to_string()));
         };
         let pct = number.trim().parse().ok().filter(|pct| *pct > 0.0 && *pct <= 100.0);
-        pct.map(Self::Pct).ok_or_else(|| LocalLimitError::NoShare(text.to_owned()))
+        pct.map(Self::Pct).ok_or_else(|| LocalLimitError::ShareOutOfRange(text.to_owned()))
     }
 }
 
@@ -67,7 +67,7 @@ impl LocalLimit {
     fn of(self, usable_bytes: Option<u64>) -> Result<Size, LocalLimitError> {
         match (self, usable_bytes) {
             (Self::Bytes(size), _) => Ok(size),
-            (Self::Pct(_), None) => Err(LocalLimitError::NoMemory(self.to_string())),
+            (Self::Pct(_), None) => Err(LocalLimitError::UnknownMemory(self.to_string())),
             (Self::Pct(pct), Some(usable)) => {
                 let bytes = (usable as f64 * pct / 100.0) as u64;
                 Ok(Size::from_bytes(bytes / PAGE_BYTES * PAGE_BYTES))
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(" 12.5 % ".parse(), Ok(LocalLimit::Pct(12.5)));
         for wrong in ["0%", "101%", "-5%", "NaN%", "%", "5%%"] {
             let error = wrong.parse::<LocalLimit>().unwrap_err();
-            assert_eq!(error, LocalLimitError::NoShare(wrong.to_owned()));
+            assert_eq!(error, LocalLimitError::ShareOutOfRange(wrong.to_owned()));
         }
         let error = "much".parse::<LocalLimit>().unwrap_err().to_string();
         assert!(error.contains("'much' is not a size") && error.contains("such as 25%"), "{error}");
@@ -96,7 +96,7 @@ mod tests {
     fn a_share_is_of_the_memory_that_the_run_could_use() {
         let half = LocalLimit::Pct(50.0);
         assert_eq!(half.of(Some((1 << 30) + 4096)), Ok(Size::from_bytes(512 << 20)));
-        assert_eq!(half.of(None), Err(LocalLimitError::NoMemory("50%".to_owned())));
+        assert_eq!(half.of(None), Err(LocalLimitError::UnknownMemory("50%".to_owned())));
         let size = Size::from_bytes(7 << 20);
         assert_eq!(LocalLimit::Bytes(size).of(None), Ok(size));
         let here = half.of_this_machine().unwrap();

@@ -369,7 +369,8 @@ fn forward_signals(busy: BusyPagers) -> std::io::Result<()> {
                 if ENDING.contains(&signal) {
                     let busy = busy.clone();
                     std::thread::spawn(move || {
-                        ending::see_to(pid, signal, || busy.is_busy(), || complain(HUNG));
+                        let takes_turns = || busy.takes_turns();
+                        ending::see_to(pid, signal, || busy.is_busy(), takes_turns, || complain(HUNG));
                     });
                 }
             }

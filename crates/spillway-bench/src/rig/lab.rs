@@ -196,11 +196,20 @@ pub fn compare(plan: &Plan, rows: &[Row], tell: &mut dyn FnMut(&Pair)) -> Result
 mod tests {
     use super::*;
     use crate::rig::report::blank;
+    use spillway_lab::access::Access;
+    use spillway_lab::trace::TraceWriter;
 
     #[test]
     fn the_lab_runs_the_rigs_policy_with_its_settings_and_on_its_platform() {
         let plan = Plan { settings: vec!["throttle=false".into()], ..Plan::default() };
-        let spec = spec(&plan, &blank("bfs", "hotbox"), Path::new("/a/trace"));
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("bfs.trace");
+        let mut writer = TraceWriter::new(std::fs::File::create(&trace).unwrap()).unwrap();
+        for page in 0..600_u64 {
+            writer.append(0, Access::read(page * 4096)).unwrap();
+        }
+        writer.finish().unwrap();
+        let spec = spec(&plan, &blank("bfs", "hotbox"), &trace);
         assert_eq!(spec.policy_settings["throttle"], false);
         assert_eq!(spec.policy_settings["scan_block_bytes"], 4_u64 << 30);
         assert_eq!((&spec.platform_settings["far_ns"], spec.scale), (&Value::from(750), Some(1.0)));

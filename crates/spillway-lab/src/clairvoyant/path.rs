@@ -70,9 +70,9 @@ pub struct Paths {
 pub struct Cost {
     /// With the prices of frames, in nanoseconds.
     pub priced_ns: f64,
-    /// Without them.
+    /// What the path costs without them.
     pub own_ns: f64,
-    /// Moves, either way.
+    /// Moves of the page, either way.
     pub moves: u32,
 }
 

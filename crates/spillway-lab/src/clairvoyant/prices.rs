@@ -11,7 +11,7 @@ use super::path::{Paths, Prices};
 use super::problem::Problem;
 use super::schedule::{Schedule, round};
 
-/// Rounds at most.
+/// Rounds of the search at most.
 const MOST_ROUNDS: u32 = 300;
 
 /// Rounds after which a choice is rounded anew.
@@ -49,7 +49,7 @@ impl Bound {
     }
 }
 
-/// Finds the bound.
+/// Finds the bound and its prices.
 #[must_use]
 pub fn bound(problem: &Problem) -> Bound {
     let epochs = problem.epochs as usize;

@@ -16,7 +16,7 @@ pub struct Life {
 /// What a page's accesses cost in an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Use {
-    /// The epoch.
+    /// The epoch that is meant.
     pub epoch: u32,
     /// By how much longer they take while the page is far, in nanoseconds.
     pub far_ns: f32,
@@ -33,7 +33,7 @@ pub struct Problem {
     pub in_ns: f64,
     /// What it costs to send one away, in nanoseconds. At the end of its life it costs nothing.
     pub out_ns: f64,
-    /// The lives.
+    /// The lives of the page.
     pub lives: Vec<Life>,
     /// Their uses, life by life, by epoch.
     pub uses: Vec<Use>,

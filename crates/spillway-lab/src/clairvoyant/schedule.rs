@@ -10,7 +10,7 @@ use super::problem::{Life, Problem};
 pub struct Schedule {
     /// Far accesses and moves together, in nanoseconds.
     pub cost_ns: f64,
-    /// Moves, either way.
+    /// Moves of all pages, either way.
     pub moves: u64,
 }
 

@@ -16,7 +16,7 @@ pub enum Happening {
     Gone(u32),
 }
 
-/// Notes it.
+/// Notes an access to the page.
 pub struct Heat {
     epoch_ps: u64,
     /// When measuring began; nothing is noted before.

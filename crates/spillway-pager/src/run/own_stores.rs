@@ -39,6 +39,10 @@ impl Opened {
     fn open(&mut self, token: &str) {
         self.store = self.parts().and_then(|parts| self.spec.open(parts, token).ok());
         self.lane = self.store.as_ref().and_then(|store| store.open_lane().ok());
+        if self.claim.is_some() {
+            // Says that this process goes on claiming it.
+            self.store.as_ref().and_then(|store| store.claim_slot());
+        }
     }
 }
 
@@ -150,15 +154,18 @@ impl OwnStores {
 }
 
 impl Drop for OwnStores {
-    /// The run is over. Gives the claims back, and tells donors, which else would keep its memory for a run that
-    /// was lost. A server that does not answer at once keeps no command from ending.
+    /// The run is over. Gives the claims back, and tells donors, which else would keep its memory for a run
+    /// that was lost. A server that does not answer at once keeps no command from ending.
     fn drop(&mut self) {
         self.watch = StoreWatch::default();
         for opened in &mut self.stores {
             (opened.lane, opened.store) = (None, None);
             if let (Some((slot, own)), Some(parts)) = (&opened.claim, opened.parts()) {
-                let store = opened.spec.in_a_hurry().open(parts, &self.token);
-                if let Ok(mut lane) = store.and_then(|store| store.open_lane()) {
+                let opened_anew = opened.spec.in_a_hurry().open(parts, &self.token);
+                if let Ok(store) = opened_anew
+                    && let Ok(mut lane) = store.open_lane()
+                    && store.claim_slot().is_some()
+                {
                     let _ = claim::give_back(&mut *lane, *slot, own);
                 }
             }

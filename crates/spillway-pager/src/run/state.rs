@@ -148,6 +148,11 @@ impl RunState {
         &self.memory.atomics_u64(0, HEADER_WORDS)[at]
     }
 
+    /// What was told of all stores.
+    pub(crate) fn all_store_notes(&self) -> impl Iterator<Item = StoreNotes<'_>> {
+        (0..NOTED_STORES).map(|store| self.store_notes(store))
+    }
+
     /// What was told of a store. From the 13th on they share their notes.
     pub(crate) fn store_notes(&self, store: usize) -> StoreNotes<'_> {
         let at = STORES_AT + store % NOTED_STORES * 4;

@@ -8,12 +8,24 @@ use std::time::Duration;
 
 use spillway_store::{Event, Hear, Listener};
 
-use crate::run::state::RunState;
+use crate::run::state::{RunState, StoreNotes};
 
 /// A store that stays silent is told of again after so long.
 const AGAIN_MS: u64 = 10_000;
 /// How long the other processes leave their connections to one that has none.
 const STARVING_MS: u64 = 3_000;
+
+impl StoreNotes<'_> {
+    /// The server takes no further connection, and a process was without one a moment ago.
+    pub(crate) fn are_of_turns(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed) != 0 && self.is_starving()
+    }
+
+    fn is_starving(&self) -> bool {
+        let since_ms = self.starving_ms.load(Ordering::Relaxed);
+        since_ms != 0 && now_ms().saturating_sub(since_ms) < STARVING_MS
+    }
+}
 
 /// Who tells it in one process.
 struct Teller<R> {
@@ -84,8 +96,7 @@ impl<R: AsRef<RunState> + Send + Sync> Hear for Teller<R> {
     }
 
     fn is_starving(&self) -> bool {
-        let since_ms = self.run.as_ref().store_notes(self.store).starving_ms.load(Ordering::Relaxed);
-        since_ms != 0 && now_ms().saturating_sub(since_ms) < STARVING_MS
+        self.run.as_ref().store_notes(self.store).is_starving()
     }
 }
 

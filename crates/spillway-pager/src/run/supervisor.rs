@@ -85,6 +85,12 @@ impl BusyPagers {
     pub fn is_busy(&self) -> bool {
         self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
     }
+
+    /// Some store takes too few connections, and the run's processes take turns with those that there are.
+    #[must_use]
+    pub fn takes_turns(&self) -> bool {
+        self.0.all_store_notes().any(|notes| notes.are_of_turns())
+    }
 }
 
 /// A view of a run for another thread: what is counted, and the stores as the supervisor has them open.

@@ -251,6 +251,6 @@ impl Store for NbdStore {
 
     fn claim_slot(&self) -> Option<u32> {
         let is_foreign = self.pool.features().is_some_and(|features| !features.is_private);
-        is_foreign.then_some(self.pool.capacity_slots)
+        is_foreign.then(|| self.pool.open_claim_slot())
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Pool {
     refusals: AtomicU32,
     /// One lane at a time tries whether a silent server answers another connection.
     is_probing: AtomicBool,
+    /// This process claims the export: see [`Self::open_claim_slot`].
+    is_claimant: AtomicBool,
 }
 
 #[derive(Default)]
@@ -126,6 +128,7 @@ impl Pool {
             epochs: AtomicU32::new(0),
             refusals: AtomicU32::new(0),
             is_probing: AtomicBool::new(false),
+            is_claimant: AtomicBool::new(false),
         }
     }
 
@@ -160,10 +163,15 @@ impl Pool {
         self.given_up.get()
     }
 
-    /// Slots that requests may name: one more of an export that is not private, for the claim on it.
+    /// Slots that requests may name: one more for who claims the export, which no pager may touch.
     pub fn limit_slots(&self) -> u32 {
-        let is_foreign = self.features().is_some_and(|features| !features.is_private);
-        self.capacity_slots.saturating_add(is_foreign.into())
+        self.capacity_slots.saturating_add(self.is_claimant.load(Ordering::Relaxed).into())
+    }
+
+    /// Lets requests name the slot of the claim, and returns it.
+    pub fn open_claim_slot(&self) -> u32 {
+        self.is_claimant.store(true, Ordering::Relaxed);
+        self.capacity_slots
     }
 
     /// Nobody has a connection of this process.

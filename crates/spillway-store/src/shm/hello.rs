@@ -46,7 +46,7 @@ pub enum Purpose {
     Link,
 }
 
-/// The client's message.
+/// The message that the client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// What it comes for.

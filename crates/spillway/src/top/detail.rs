@@ -27,12 +27,12 @@ pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palett
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(facts), facts_area);
-    let graphs: [(Rect, &str, fn(&Rates) -> f64, fn(f64) -> String); 2] = [
-        (faults, "faults a second", |rates| rates.faults_per_s, count),
-        (fetched, "fetched a second", |rates| rates.fetched_bytes_per_s, bytes),
+    let graphs: [(Rect, Graph); 2] = [
+        (faults, ("faults a second", |rates| rates.faults_per_s, count)),
+        (fetched, ("fetched a second", |rates| rates.fetched_bytes_per_s, bytes)),
     ];
-    for (area, what, number, shown) in graphs {
-        draw_graph(frame, area, row, history, (what, number, shown), palette, interval_s);
+    for (area, graph) in graphs {
+        draw_graph(frame, area, row, history, graph, palette, interval_s);
     }
     frame.render_widget(Paragraph::new(histogram(row, latency, palette)), latency);
     frame.render_widget(Paragraph::new("q back  ? help"), foot);
