@@ -49,14 +49,19 @@ fn a_second_run_fetches_by_what_the_first_did() {
         assert_eq!((first.count("tapes_recorded"), first.count("tapes_played")), (1, 0), "{}", first.0);
         assert_eq!(first.count("pages_by_tape"), 0);
         tape_of(tapes.path());
-        let (second, said) = walked(tapes.path(), store, mode, &[]);
-        assert!(said.is_empty(), "{said}");
-        assert_eq!((second.count("tapes_recorded"), second.count("tapes_played")), (0, 1), "{}", second.0);
-        let (came, used) = (second.count("pages_by_tape"), second.count("pages_by_tape_used"));
-        assert!(came > 5_000 && used > came / 2, "{store} {mode}: {}", second.0);
-        assert!(used <= came && came <= second.count("pages_fetched_ahead"), "{}", second.0);
         let faults = |stats: &Stats| stats.count("faults.fetch");
-        assert!(5 * faults(&second) < 4 * faults(&first), "{store} {mode}: {} {}", first.0, second.0);
+        let mut later_faults = [0; 3].map(|_| {
+            let (later, said) = walked(tapes.path(), store, mode, &[]);
+            assert!(said.is_empty(), "{said}");
+            assert_eq!((later.count("tapes_recorded"), later.count("tapes_played")), (0, 1), "{}", later.0);
+            let (came, used) = (later.count("pages_by_tape"), later.count("pages_by_tape_used"));
+            assert!(came > 5_000 && used > came / 2, "{store} {mode}: {}", later.0);
+            assert!(used <= came && came <= later.count("pages_fetched_ahead"), "{}", later.0);
+            faults(&later)
+        });
+        // Two threads go through memory, and in another order each time: one run in ten has few faults less.
+        later_faults.sort_unstable();
+        assert!(5 * later_faults[1] < 4 * faults(&first), "{store} {mode}: {} {later_faults:?}", first.0);
     }
 }
 
