@@ -11,6 +11,7 @@
 //! | [`markdown`] | pages of Markdown with pictures |
 //! | `drawing` | colours, fonts and the error that all pictures share |
 //! | [`order`] | names in the order in which they come |
+//! | [`timeline`] | lines and maps of heat over time, as SVG |
 
 pub mod chart;
 pub mod claim;
@@ -19,6 +20,7 @@ pub mod document;
 mod drawing;
 pub mod markdown;
 pub mod order;
+pub mod timeline;
 pub mod violin;
 
 pub use drawing::ChartError;

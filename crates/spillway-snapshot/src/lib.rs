@@ -2,6 +2,7 @@
 //!
 //! - [`snapshot`]: what a run or a daemon says of itself, as versioned JSON (docs/reference/snapshot.md);
 //! - [`histogram`]: latencies as a snapshot has them;
+//! - [`history`]: many looks in a file;
 //! - [`request`]: what is asked on a socket, and what comes back;
 //! - [`directory`]: where the sockets of runs lie, whose they are, and what is left of dead ones;
 //! - [`server`]: answers readers, however slow, many or hostile, in bounded room and time;
@@ -12,6 +13,7 @@
 
 pub mod directory;
 pub mod histogram;
+pub mod history;
 pub mod reader;
 pub mod request;
 pub mod server;

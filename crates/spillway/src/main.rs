@@ -13,6 +13,8 @@ mod explain;
 mod generate;
 mod lab;
 mod local_limit;
+mod record;
+mod report;
 mod run;
 mod run_recorder;
 mod short;
@@ -58,6 +60,8 @@ enum Command {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
+    Record(record::RecordArgs),
+    Report(report::ReportArgs),
     Tier(tier::TierArgs),
     Explain(explain::ExplainArgs),
     Donor(donor::DonorArgs),
@@ -73,6 +77,8 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args) }) => run::run(args),
         Ok(Cli { command: Command::Status(args) }) => status::run(&args),
         Ok(Cli { command: Command::Top(args) }) => top::run(&args),
+        Ok(Cli { command: Command::Record(args) }) => record::run(&args),
+        Ok(Cli { command: Command::Report(args) }) => report::run(&args),
         Ok(Cli { command: Command::Tier(args) }) => tier::run(args),
         Ok(Cli { command: Command::Explain(args) }) => explain::run(&args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),

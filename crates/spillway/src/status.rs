@@ -96,7 +96,8 @@ fn silent(seen: &Seen) -> Option<Silent<'_>> {
     Some(Silent { socket: &seen.socket, uid: seen.uid, reason })
 }
 
-fn is_called(snapshot: &Snapshot, what: &str) -> bool {
+/// Whether somebody who names this process or program means this.
+pub fn is_called(snapshot: &Snapshot, what: &str) -> bool {
     let Ok(pid) = what.parse::<u32>() else { return snapshot.name == what };
     let is_of_run = match &snapshot.body {
         Body::Run { run } => {

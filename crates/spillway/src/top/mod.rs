@@ -12,7 +12,7 @@ mod help;
 mod history;
 mod list;
 mod palette;
-mod rates;
+pub mod rates;
 mod sort;
 mod terminal;
 

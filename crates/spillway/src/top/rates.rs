@@ -194,10 +194,7 @@ fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
 }
 
 fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f64) -> Row {
-    let rates = before.map(|before| {
-        let pages = [(before.fetched_pages, run.fetched_pages), (before.written_pages, run.written_pages)];
-        rates([&before.faults, &run.faults], [&before.fault_latency, &run.fault_latency], pages, passed_s)
-    });
+    let rates = before.map(|before| between(before, run, passed_s));
     Row {
         key: key(snapshot, None),
         kind: Kind::Run,
@@ -251,6 +248,12 @@ fn of_process(
         run: Some(run.clone()),
         uptime_s: snapshot.uptime_s,
     })
+}
+
+/// What happened to a run between two looks at it, so much time apart.
+pub fn between(before: &Run, now: &Run, passed_s: f64) -> Rates {
+    let pages = [(before.fetched_pages, now.fetched_pages), (before.written_pages, now.written_pages)];
+    rates([&before.faults, &now.faults], [&before.fault_latency, &now.fault_latency], pages, passed_s)
 }
 
 fn per_s((before, now): (u64, u64), passed_s: f64) -> f64 {

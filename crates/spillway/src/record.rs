@@ -1,0 +1,190 @@
+//! `spillway record`: looks at what is alive again and again, and keeps what it sees in a file.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use spillway_snapshot::history::{Header, Look, Writer};
+use spillway_snapshot::reader;
+use spillway_snapshot::snapshot::Snapshot;
+
+use crate::exit::{Refusal, complain};
+use crate::status::{NOTHING, is_called};
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway record night.history
+  spillway record --wait --every 5 job.history redis-server
+  spillway report night.history
+
+It ends when what it records has ended, after --for, or at Ctrl-C; the file is
+whole at any time. A look at one run takes some 4 KiB.
+
+Exit status: 0, or 1 if nothing runs or the file cannot be written.";
+
+/// Keep what runs on this machine does in a file, for 'spillway report'.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct RecordArgs {
+    /// Write to this file, which must not be there yet
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// One run or daemon alone: by the number of a process, or by name
+    #[arg(value_name = "PID|NAME")]
+    what: Option<String>,
+    /// Time between two looks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
+    every: Duration,
+    /// End after so many seconds
+    #[arg(long = "for", value_name = "SECONDS", value_parser = parse_seconds)]
+    for_: Option<Duration>,
+    /// Wait until something runs
+    #[arg(long)]
+    wait: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=1e7).contains(seconds));
+    let seconds = seconds.ok_or_else(|| "write a number of seconds from 0.1 to 10000000".to_owned())?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Records, until the end.
+pub fn run(args: &RecordArgs) -> ExitCode {
+    match record(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, text)) => {
+            complain(format!("record: {text}"));
+            ExitCode::from(status)
+        }
+    }
+}
+
+/// What was recorded so far.
+struct Recording<'a> {
+    args: &'a RecordArgs,
+    writer: Option<Writer<File>>,
+    began: Instant,
+    looks: u64,
+}
+
+fn record(args: &RecordArgs) -> Result<(), Refusal> {
+    let stop = stop_signals().map_err(|error| (1, format!("signals: {error}")))?;
+    let bar = progress();
+    let mut recording = Recording { args, writer: None, began: Instant::now(), looks: 0 };
+    let mut next = recording.began;
+    loop {
+        let seen = look(args);
+        if seen.is_empty() && !(args.wait && recording.looks == 0) {
+            break;
+        }
+        if !seen.is_empty() {
+            recording.keep(seen)?;
+        }
+        bar.set_message(format!("{} looks", recording.looks));
+        bar.tick();
+        next = (next + args.every).max(Instant::now());
+        let end = args.for_.map(|most| recording.began + most);
+        let until = end.map_or(next, |end| end.min(next));
+        if wait_or_stop(&stop, until) || end.is_some_and(|end| Instant::now() >= end) {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    match recording.looks {
+        0 if args.wait => Err((1, "nothing was recorded: nothing ran meanwhile".to_owned())),
+        0 => Err((1, nothing(args))),
+        looks => {
+            if std::io::stderr().is_terminal() {
+                let file = args.file.display();
+                complain(format!("{looks} looks are in {file}; make a page of them: spillway report {file}"));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn nothing(args: &RecordArgs) -> String {
+    match &args.what {
+        Some(what) => format!(
+            "nothing that runs is called '{what}'; 'spillway status' lists what does, --wait waits for it"
+        ),
+        None => format!("{NOTHING}; --wait waits for one"),
+    }
+}
+
+impl Recording<'_> {
+    /// The file is made with the first look: who finds nothing leaves none behind.
+    fn keep(&mut self, seen: Vec<Snapshot>) -> Result<(), Refusal> {
+        let path = &self.args.file;
+        let failed = |error: &io::Error| (1, cannot_write(path, error));
+        if self.writer.is_none() {
+            self.began = Instant::now();
+            let unix_s = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let header =
+                Header::new(env!("CARGO_PKG_VERSION"), unix_s.as_secs_f64(), self.args.every.as_secs_f64());
+            let file = File::create_new(path).map_err(|error| failed(&error))?;
+            self.writer = Some(Writer::new(file, &header).map_err(|error| failed(&error))?);
+        }
+        let look = Look { at_s: self.began.elapsed().as_secs_f64(), seen };
+        if let Some(writer) = &mut self.writer {
+            writer.look(look).map_err(|error| failed(&error))?;
+        }
+        self.looks += 1;
+        Ok(())
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::AlreadyExists => format!("{path} is there already; name another file, or remove it"),
+        io::ErrorKind::StorageFull => {
+            format!(
+                "{path}: {error}; what was recorded so far is in it: make room, and record on into another"
+            )
+        }
+        _ => format!("{path}: {error}; name a file that can be written"),
+    }
+}
+
+fn look(args: &RecordArgs) -> Vec<Snapshot> {
+    let alive = reader::look().into_iter().filter_map(|seen| seen.answer.ok());
+    alive.filter(|snapshot| args.what.as_ref().is_none_or(|what| is_called(snapshot, what))).collect()
+}
+
+/// Can be read once a signal has asked for the end.
+fn stop_signals() -> io::Result<UnixStream> {
+    let (stop, signalled) = UnixStream::pair()?;
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
+    }
+    Ok(stop)
+}
+
+/// Waits until then; true once a signal has come.
+fn wait_or_stop(mut stop: &UnixStream, until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
+    // Who cannot wait for the signal waits all the same, and ends at the next one's default.
+    let _ = stop.set_read_timeout(Some(left));
+    stop.read(&mut [0]).is_ok()
+}
+
+/// Seen where somebody looks only.
+fn progress() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(
+        ProgressStyle::with_template("recording for {elapsed}: {msg}; Ctrl-C ends")
+            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+    );
+    bar
+}

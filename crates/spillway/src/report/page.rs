@@ -1,0 +1,332 @@
+//! The page: each run in words, in pictures and in tables.
+
+use maud::{Markup, PreEscaped, html};
+use spillway_report::ChartError;
+use spillway_report::chart::Series;
+use spillway_report::document::document;
+use spillway_report::timeline::{HeatMap, Timeline, clock};
+use spillway_snapshot::history::Header;
+use spillway_snapshot::snapshot::{Health, Store};
+
+use crate::report::story::{LATENCY_ROWS, Point, Since, StoreUse, Story, Summary};
+use crate::short::{bytes, count, micros, percent, seconds};
+
+const MIB: f64 = (1 << 20) as f64;
+/// What the table of stores tells of each.
+const STORE_COLUMNS: [&str; 7] = [
+    "most pages held",
+    "most taken",
+    "fetched",
+    "written",
+    "failures",
+    "turned away",
+    "looks that found it unwell",
+];
+
+/// A whole history, ready to be shown.
+pub struct Stories {
+    /// What its first line says.
+    pub header: Header,
+    /// The last look was cut off, and is left out.
+    pub is_cut_off: bool,
+    /// Its runs, in the order in which they were first seen.
+    pub stories: Vec<Story>,
+}
+
+/// The page as one file.
+///
+/// # Errors
+/// A picture cannot be drawn.
+pub fn html(stories: &Stories) -> Result<String, ChartError> {
+    let title = match &stories.stories[..] {
+        [one] => format!("{} on far memory", one.name),
+        several => format!("{} runs on far memory", several.len()),
+    };
+    let header = html! {
+        header {
+            h1 { (title) }
+            p {
+                "Recorded by spillway " (stories.header.spillway_version) ", a look every "
+                (seconds_of(stories.header.interval_s)) "."
+                @if stories.is_cut_off { " The recorder was killed: its last look is left out." }
+            }
+            @if stories.stories.len() > 1 {
+                nav { @for (at, story) in stories.stories.iter().enumerate() {
+                    a href=(format!("#run-{at}")) { (story.name) " " (story.pid) }
+                } }
+            }
+        }
+    };
+    let mut sections = Vec::new();
+    for (at, story) in stories.stories.iter().enumerate() {
+        sections.push(section(at, story)?);
+    }
+    Ok(document(&title, &header, &html! { @for section in &sections { (section) } }))
+}
+
+fn section(at: usize, story: &Story) -> Result<Markup, ChartError> {
+    let summary = story.summary();
+    let pictures = pictures(story)?;
+    Ok(html! {
+        section id=(format!("run-{at}")) {
+            h2 { (story.name) " (" (story.pid) ")" }
+            p.note { code { (summary.command.join(" ")) } }
+            p { (in_words(&summary)) }
+            (scores(&summary))
+            @for picture in &pictures { div.card { (PreEscaped(picture)) } }
+            h3 { "Stores" }
+            (stores(story))
+            @if story.processes.len() > 1 {
+                h3 { "Processes, at their most" }
+                (processes(story))
+            }
+        }
+    })
+}
+
+/// What a user wants to know first.
+fn in_words(summary: &Summary<'_>) -> String {
+    let memory = format!(
+        "In the {} that were recorded, {} of at most {} were local and up to {} far.",
+        seconds_of(summary.recorded_s),
+        bytes(summary.peak_local_bytes as f64),
+        bytes(summary.local_limit_bytes as f64),
+        bytes(summary.peak_far_bytes as f64),
+    );
+    let lost = match summary.lost_share {
+        0.0 => "No thread waited for memory.".to_owned(),
+        share => format!(
+            "Threads waited for memory {} of that time (200% are two threads all the time); the slowest \
+             hundredth of faults took {} and more.",
+            percent(share),
+            summary.fault_p99_us.map_or_else(|| "-".to_owned(), micros)
+        ),
+    };
+    let worst = summary.worst.filter(|worst| worst.lost_share > 2.0 * summary.lost_share);
+    let worst = worst.map(|worst| format!(" Worst at {}: {}.", clock(worst.at_s), percent(worst.lost_share)));
+    let advice = match summary.lost_share {
+        share if share > 0.1 => " More local memory would help: 'spillway lab advise' tells how much.",
+        _ => "",
+    };
+    let refused = match summary.refused_faults {
+        0 => String::new(),
+        refused => format!(" {refused} faults were refused with SIGBUS: their pages could not be had."),
+    };
+    format!("{memory} {lost}{}{refused}{advice}", worst.unwrap_or_default())
+}
+
+fn scores(summary: &Summary<'_>) -> Markup {
+    let of_fault = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), micros);
+    html! {
+        div.scores {
+            div.score { b { (percent(summary.lost_share)) } "time lost" }
+            div.score { b { (count(summary.faults as f64)) } "faults" }
+            div.score { b { (of_fault(summary.fault_p50_us)) } "p50" }
+            div.score { b { (of_fault(summary.fault_p99_us)) } "p99" }
+            div.score { b { (bytes(summary.fetched_bytes as f64)) } "fetched" }
+            div.score { b { (bytes(summary.written_bytes as f64)) } "written" }
+            div.score { b { (summary.fault_mode) } "fault mode" }
+        }
+    }
+}
+
+/// The pictures that have something to show.
+fn pictures(story: &Story) -> Result<Vec<String>, ChartError> {
+    let points = &story.points;
+    let value = |value: fn(&Point) -> f64| points.iter().map(|point| Some(value(point))).collect();
+    let since = |value: &dyn Fn(&Since) -> Option<f64>| -> Vec<Option<f64>> {
+        points.iter().map(|point| point.since.as_ref().and_then(value)).collect()
+    };
+    let kind = |kind: usize| since(&move |since| Some(since.faults_per_s[kind]));
+    let way = |way: usize| since(&move |since| Some(since.evictions_per_s[way]));
+    let mut stores = Vec::new();
+    for (at, store) in story.last_run.stores.iter().enumerate() {
+        for (which, name) in ["from", "to"].into_iter().enumerate() {
+            let rate = since(&move |since| Some(since.stores_per_s.get(at)?[which] / MIB));
+            stores.push((format!("{name} {}", short_uri(&store.uri)), rate));
+        }
+    }
+    let named = |names: &[&str], values: Vec<Vec<Option<f64>>>| {
+        names.iter().map(|name| (*name).to_owned()).zip(values).collect::<Vec<_>>()
+    };
+    let lines = [
+        (
+            "Memory",
+            "MiB",
+            named(
+                &["limit", "local", "far"],
+                vec![
+                    value(|point| point.local_limit_bytes as f64 / MIB),
+                    value(|point| point.local_bytes as f64 / MIB),
+                    value(|point| point.far_bytes as f64 / MIB),
+                ],
+            ),
+        ),
+        (
+            "Time lost to paging, 100% for each thread that waits all the time",
+            "%",
+            named(&["lost"], vec![since(&|since| Some(100.0 * since.rates.lost_share))]),
+        ),
+        (
+            "Faults by what they needed",
+            "a second",
+            named(
+                &["first touch", "fetched", "local still", "nothing more", "refused"],
+                (0..5).map(kind).collect(),
+            ),
+        ),
+        (
+            "What faults took",
+            "us",
+            named(
+                &["p50", "p99"],
+                vec![since(&|since| since.rates.fault_p50_us), since(&|since| since.rates.fault_p99_us)],
+            ),
+        ),
+        ("Traffic of the stores", "MiB/s", stores),
+        (
+            "Pages whose turn had come to leave",
+            "pages/s",
+            named(
+                &["written", "clean, dropped", "zeros, dropped", "in use, kept"],
+                (0..4).map(way).collect(),
+            ),
+        ),
+    ];
+    let at_s: Vec<f64> = points.iter().map(|point| point.at_s).collect();
+    let mut pictures = Vec::new();
+    for (title, unit, series) in lines {
+        // A line that is zero throughout says nothing.
+        let speaks =
+            |(_, values): &(String, Vec<Option<f64>>)| values.iter().flatten().any(|value| *value > 0.0);
+        let series: Vec<Series> =
+            series.into_iter().filter(speaks).map(|(name, values)| Series { name, values }).collect();
+        let (title, unit) = (title.to_owned(), unit.to_owned());
+        let timeline = Timeline { title, unit, at_s: at_s.clone(), series };
+        if timeline.has_values() {
+            pictures.push(timeline.svg()?);
+        }
+    }
+    let map = heat(points);
+    if map.has_values() {
+        pictures.push(map.svg()?);
+    }
+    Ok(pictures)
+}
+
+/// How often faults took how long, over time.
+fn heat(points: &[Point]) -> HeatMap {
+    let columns = points.iter().filter_map(|point| Some((point.at_s, point.since.as_ref()?)));
+    let (at_s, counts) = columns.map(|(at_s, since)| (at_s, since.latency_rows.clone())).unzip();
+    HeatMap {
+        title: "Faults by how long they took: the darker, the more".to_owned(),
+        unit: String::new(),
+        at_s,
+        begin_s: points.first().map_or(0.0, |point| point.at_s),
+        rows: (0..LATENCY_ROWS).map(|row| micros(f64::from(1 << row))).collect(),
+        counts,
+    }
+}
+
+fn stores(story: &Story) -> Markup {
+    let peak = |at: usize, of: fn(&StoreUse) -> Option<u64>| {
+        story.points.iter().filter_map(|point| of(point.stores.get(at)?)).max()
+    };
+    let shown = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| bytes(value as f64));
+    let failures = |store: &Store| store.failed_reads + store.failed_writes;
+    html! {
+        div.card { table {
+            tr { th { "store" } @for name in STORE_COLUMNS {
+                th.number { (name) }
+            } }
+            @for (at, store) in story.last_run.stores.iter().enumerate() {
+                tr {
+                    td { (store.uri) }
+                    td.number { (shown(peak(at, |store| Some(store.used_bytes)))) }
+                    td.number { (shown(peak(at, |store| store.stored_bytes))) }
+                    td.number { (count(store.fetched_pages as f64)) }
+                    td.number { (count(store.written_pages as f64)) }
+                    td.number { (failures(store)) }
+                    td.number { (store.full_refusals) }
+                    td.number { (unwell(&story.points, at)) }
+                }
+            }
+        } }
+    }
+}
+
+fn unwell(points: &[Point], store: usize) -> usize {
+    let health = points.iter().filter_map(|point| point.stores.get(store));
+    health.filter(|store| matches!(store.health, Health::Full | Health::Failing)).count()
+}
+
+fn processes(story: &Story) -> Markup {
+    let mut peaks: Vec<_> = story.processes.iter().collect();
+    peaks.sort_by_key(|(_, peak)| std::cmp::Reverse(peak.local_bytes + peak.far_bytes));
+    html! {
+        div.card { table {
+            tr { th { "process" } th { "name" } @for name in ["local", "far", "faults", "pages fetched"] {
+                th.number { (name) }
+            } }
+            @for (pid, peak) in peaks.into_iter().take(50) {
+                tr {
+                    td { (pid) }
+                    td { (peak.name) }
+                    td.number { (bytes(peak.local_bytes as f64)) }
+                    td.number { (bytes(peak.far_bytes as f64)) }
+                    td.number { (count(peak.faults as f64)) }
+                    td.number { (count(peak.fetched_pages as f64)) }
+                }
+            }
+        } }
+    }
+}
+
+/// A store's name without what was asked of it.
+fn short_uri(uri: &str) -> &str {
+    uri.split('?').next().unwrap_or(uri)
+}
+
+fn seconds_of(s: f64) -> String {
+    if s < 59.5 { format!("{s:.1} s") } else { seconds(s) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::story::tests::story;
+
+    fn stories(stories: Vec<Story>) -> Stories {
+        Stories { header: Header::new("1.2.3", 1e9, 1.0), is_cut_off: true, stories }
+    }
+
+    #[test]
+    fn a_page_has_each_run_in_words_pictures_and_tables_and_needs_nothing_else() {
+        let page = html(&stories(vec![story(), story()])).unwrap();
+        for text in [
+            "2 runs on far memory",
+            "id=\"run-1\"",
+            "The recorder was killed",
+            "60M of at most 64M",
+            "Time lost to paging",
+            "Faults by how long they took",
+            "from compressed:",
+            "time lost",
+        ] {
+            assert!(page.contains(text), "no {text:?}");
+        }
+        assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("@import"));
+        assert!(!page.contains("refused"), "what did not happen is not shown");
+        assert!(!page.contains("Processes, at their most"), "one process has no table");
+    }
+
+    #[test]
+    fn the_worst_moment_is_told_where_it_stands_out() {
+        let story = story();
+        let words = in_words(&story.summary());
+        assert!(words.contains("Worst at 10s: 0.3%"), "{words}");
+        assert!(!words.contains("lab advise"), "{words}");
+        let words = in_words(&Summary { lost_share: 0.5, worst: None, refused_faults: 3, ..story.summary() });
+        assert!(words.contains("lab advise") && words.contains("SIGBUS"), "{words}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What runs is recorded while it goes on, by `spillway record`, and shown by `spillway report`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod browser_common;
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use browser_common::shown_without_network;
+use rustix::process::Signal;
+use serde_json::Value;
+use support::MIB;
+use support::child::{PATIENCE, Running, until};
+use support::launch::Launch;
+use support::tools::c_program;
+
+/// Nothing that runs is called so.
+const NOBODY: &str = "nobody-is-called-so";
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn spillway(arguments: &[&str]) -> Output {
+    command(arguments).output().unwrap()
+}
+
+/// Its one line on stderr, of a command that ended with status 1.
+fn refusal(arguments: &[&str]) -> String {
+    let output = spillway(arguments);
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert!(output.stdout.is_empty());
+    complaint
+}
+
+fn lines(path: &Path) -> usize {
+    fs::read(path).map_or(0, |bytes| bytes.iter().filter(|&&byte| byte == b'\n').count())
+}
+
+#[test]
+fn a_run_is_recorded_until_its_end_and_shown_in_figures_and_as_a_page() {
+    let launch = Launch::local_mib(8);
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
+    watched.running.expect("ready");
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("one.history");
+    let name = file.to_str().unwrap();
+    let pid = watched.running.pid().as_raw_nonzero().to_string();
+    let mut recorder = Running::start(&mut command(&["record", "--every", "0.1", name, &pid]));
+    until(PATIENCE, "ten looks", || (lines(&file) > 10).then_some(()));
+    let finished = watched.stop(Signal::USR1);
+    assert_eq!(finished.success(), "ready\nwhole\n");
+    let recorded = recorder.finish(PATIENCE);
+    assert_eq!((recorded.success().as_str(), recorded.complaint().as_str()), ("", ""), "quiet when piped");
+
+    let figures: Value = serde_json::from_slice(&spillway(&["report", name, "--json"]).stdout).unwrap();
+    let [run] = &figures["runs"].as_array().unwrap()[..] else { panic!("{figures}") };
+    assert!(run["name"].as_str().unwrap().starts_with("hold"), "{run}");
+    assert_eq!(run["local_limit_bytes"], 8 * MIB);
+    let far_bytes = run["peak_far_bytes"].as_u64().unwrap();
+    assert!((20 * MIB..=33 * MIB).contains(&far_bytes), "{far_bytes}");
+    assert!(run["looks"].as_u64().unwrap() >= 10 && run["recorded_s"].as_f64().unwrap() > 0.5, "{run}");
+    assert!(
+        run["lost_share"].as_f64().unwrap() > 0.0 && run["fault_p50_us"].as_f64().unwrap() > 0.0,
+        "{run}"
+    );
+    // No more than the run itself counted.
+    let stats = launch.stats();
+    let fetched_bytes = run["fetched_bytes"].as_u64().unwrap();
+    assert!(fetched_bytes > 0 && fetched_bytes <= 4096 * stats.count("pages_fetched"), "{run}");
+
+    let made = spillway(&["report", name]);
+    let page = place.path().join("one.html");
+    assert_eq!(String::from_utf8(made.stdout).unwrap().trim(), page.to_str().unwrap());
+    let shown = shown_without_network(&page);
+    for text in ["of at most 8.0M", "Time lost to paging", "Faults by what they needed", "from compressed:"] {
+        assert!(shown.contains(text), "no {text:?}");
+    }
+    assert!(fs::read_dir(place.path()).unwrap().count() == 2, "nothing else is left");
+}
+
+#[test]
+fn a_recorder_that_finds_nothing_leaves_nothing_and_one_that_waits_can_be_ended() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("none.history");
+    let name = file.to_str().unwrap();
+    let complaint = refusal(&["record", name, NOBODY]);
+    assert!(complaint.contains(NOBODY) && complaint.contains("--wait"), "{complaint}");
+    let mut waiting = Running::start(&mut command(&["record", "--wait", name, NOBODY]));
+    // It takes the signal once it has begun to look out for it.
+    let ended = until(PATIENCE, "its end", || {
+        let _ = rustix::process::kill_process(waiting.pid(), Signal::INT);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        waiting.has_ended().then(|| waiting.finish(PATIENCE))
+    });
+    // Before that a signal ends it as any program.
+    assert!([1, 130].contains(&ended.code()), "{}: {}", ended.code(), ended.complaint());
+    let short = spillway(&["record", "--wait", "--for", "0.2", name, NOBODY]);
+    assert_eq!(short.status.code(), Some(1));
+    assert!(!file.exists());
+}
+
+#[test]
+fn files_that_are_there_foreign_damaged_or_out_of_reach_are_named_with_a_remedy() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("text"), "a text\n").unwrap();
+    assert!(refusal(&["report", &path("text")]).contains("spillway record"));
+    assert!(refusal(&["report", &path("away")]).contains("away: No such file"));
+    let header = "{\"form\":\"spillway-history\",\"version\":1,\"spillway_version\":\"0\",\
+                  \"began_unix_s\":1.0,\"interval_s\":1.0}\n";
+    fs::write(path("empty"), header).unwrap();
+    assert!(refusal(&["report", &path("empty")]).contains("no run is in it"));
+    fs::write(path("damaged"), format!("{header}{{\"at_s\":\n{{}}\n")).unwrap();
+    assert!(refusal(&["report", &path("damaged")]).contains("line 2 is damaged"));
+    fs::write(path("later"), header.replace("\"version\":1", "\"version\":99")).unwrap();
+    assert!(refusal(&["report", &path("later")]).contains("version 99"));
+
+    // Something runs, and its history goes nowhere.
+    let launch = Launch::local_mib(8);
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
+    watched.running.expect("ready");
+    let pid = watched.running.pid().as_raw_nonzero().to_string();
+    assert!(refusal(&["record", &path("text"), &pid]).contains("is there already"));
+    assert_eq!(fs::read_to_string(path("text")).unwrap(), "a text\n");
+    assert!(refusal(&["record", &path("away/file"), &pid]).contains("name a file that can be written"));
+    let recorded = spillway(&["record", "--every", "0.1", "--for", "0.3", &path("some"), &pid]);
+    assert!(recorded.status.success() && recorded.stderr.is_empty());
+    let complaint = refusal(&["report", &path("some"), "--out", &path("away/page")]);
+    assert!(complaint.contains("name another with --out"), "{complaint}");
+    assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
+}
