@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod configuration;
 mod continuing;
+mod dashboard;
 mod doctor;
 mod donor;
 mod ending;
@@ -60,6 +61,7 @@ enum Command {
     Run(run::RunArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
+    Dashboard(dashboard::DashboardArgs),
     Record(record::RecordArgs),
     Report(report::ReportArgs),
     Tier(tier::TierArgs),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args) }) => run::run(args),
         Ok(Cli { command: Command::Status(args) }) => status::run(&args),
         Ok(Cli { command: Command::Top(args) }) => top::run(&args),
+        Ok(Cli { command: Command::Dashboard(args) }) => dashboard::run(&args),
         Ok(Cli { command: Command::Record(args) }) => record::run(&args),
         Ok(Cli { command: Command::Report(args) }) => report::run(&args),
         Ok(Cli { command: Command::Tier(args) }) => tier::run(args),

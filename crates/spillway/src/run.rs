@@ -280,7 +280,7 @@ fn begin_to_tell(
     metrics: Option<Endpoint>,
 ) -> Option<Teller> {
     if let (Some(endpoint), true) = (&metrics, std::io::stderr().is_terminal()) {
-        complain(format!("run: metrics are told at {endpoint}"));
+        complain(format!("run: metrics are told at {}", endpoint.url("/metrics")));
     }
     let view =
         supervisor.view().map_err(|error| complain(format!("run: 'spillway top' cannot see it: {error}")));

@@ -206,7 +206,7 @@ impl Telling {
             let stride = looks.div_ceil(MOST_LOOKS);
             let position = self.seen[number];
             self.seen[number] += 1;
-            if position % stride == 0 || position + 1 == looks {
+            if position.is_multiple_of(stride) || position + 1 == looks {
                 match &mut self.stories[number] {
                     Some(story) => story.go_on(look.at_s, snapshot),
                     untold => *untold = Story::begin(look.at_s, snapshot),
@@ -275,7 +275,7 @@ impl Story {
             let lost_share = point.since.as_ref()?.rates.lost_share;
             Some(Worst { at_s: point.at_s, lost_share })
         });
-        let bytes = |first: u64, last: u64| last.saturating_sub(first) * PAGE_BYTES as u64;
+        let bytes = |first: u64, last: u64| last.saturating_sub(first) * PAGE_BYTES;
         Summary {
             name: &self.name,
             command: &last.command,

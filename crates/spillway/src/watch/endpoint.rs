@@ -1,4 +1,4 @@
-//! Where metrics are told: `--metrics ADDR:PORT`, `:PORT` or `unix:PATH`.
+//! Where metrics are told, or the dashboard is: `ADDR:PORT`, `:PORT` or `unix:PATH`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -72,12 +72,7 @@ impl Endpoint {
                 let listener = listen_by_tcp(host, *port).map_err(failed)?;
                 let shown = listener.local_addr().map_err(failed)?;
                 let names = vec![host.trim_matches(['[', ']']).to_ascii_lowercase()];
-                Ok(Self {
-                    socket: listener.into(),
-                    names,
-                    path: None,
-                    shown: format!("http://{shown}/metrics"),
-                })
+                Ok(Self { socket: listener.into(), names, path: None, shown: format!("http://{shown}") })
             }
             Place::Unix(path) => {
                 let shown = format!("unix:{}", path.display());
@@ -102,15 +97,17 @@ impl Endpoint {
         Ok(Listener { socket: self.socket.try_clone()?, is_private: self.path.is_some() })
     }
 
+    /// Where a path is asked for: `http://ADDR:PORT/PATH`, or the socket.
+    pub fn url(&self, path: &str) -> String {
+        match &self.path {
+            Some(_) => self.shown.clone(),
+            None => format!("{}{path}", self.shown),
+        }
+    }
+
     /// The names by which a request may call this machine, besides addresses and `localhost`.
     pub fn host_names(&self) -> &[String] {
         &self.names
-    }
-}
-
-impl std::fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.shown)
     }
 }
 

@@ -1,5 +1,6 @@
-//! Prometheus's side of the metrics: `GET /metrics` and nothing else. A page of another site that a browser
-//! on this machine shows may send requests here too; its host is another, and so it is refused.
+//! What is told by HTTP: `GET` of a few paths and nothing else, one request a connection. A page of another
+//! site that a browser on this machine shows may send requests here too; its host is another, and so it is
+//! refused.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,12 +9,27 @@ use httparse::{EMPTY_HEADER, Request, Status};
 use spillway_snapshot::server::Reply;
 
 /// What OpenMetrics text is called.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const MOST_HEADERS: usize = 32;
 
+/// What a path leads to.
+pub struct Content {
+    /// What it is, as HTTP names it.
+    pub kind: &'static str,
+    /// What it says, whole.
+    pub body: String,
+}
+
 /// Answers what has been received so far. `hosts` are names by which this machine may be called, besides
-/// addresses and `localhost`; `text` is asked only where it is what is wanted.
-pub fn answer(received: &[u8], is_full: bool, hosts: &[String], text: impl FnOnce() -> String) -> Reply {
+/// addresses and `localhost`; `paths` are all that there are, and `content` is asked for one of them only.
+pub fn answer(
+    received: &[u8],
+    is_full: bool,
+    hosts: &[String],
+    paths: &[&str],
+    content: impl FnOnce(&str) -> Content,
+) -> Reply {
+    let refusal = |status: &str| refusal(status, paths);
     let mut headers = [EMPTY_HEADER; MOST_HEADERS];
     let mut request = Request::new(&mut headers);
     match request.parse(received) {
@@ -31,10 +47,13 @@ pub fn answer(received: &[u8], is_full: bool, hosts: &[String], text: impl FnOnc
     if !is_ours(host, hosts) {
         return refusal("421 Misdirected Request");
     }
-    let path = request.path.unwrap_or_default();
-    match (request.method, path.split('?').next()) {
-        (Some("GET"), Some("/metrics")) => respond("200 OK", OPEN_METRICS, &text()),
-        (Some("GET"), _) => refusal("404 Not Found"),
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
+    match request.method {
+        Some("GET") if paths.contains(&path) => {
+            let Content { kind, body } = content(path);
+            respond("200 OK", kind, &body)
+        }
+        Some("GET") => refusal("404 Not Found"),
         _ => refusal("405 Method Not Allowed"),
     }
 }
@@ -50,8 +69,9 @@ fn is_ours(host: &str, names: &[String]) -> bool {
     name.is_empty() || name == "localhost" || names.contains(&name) || name.parse::<IpAddr>().is_ok()
 }
 
-fn refusal(status: &str) -> Reply {
-    respond(status, "text/plain; charset=utf-8", &format!("{status}: ask for GET /metrics\n"))
+fn refusal(status: &str, paths: &[&str]) -> Reply {
+    let paths = paths.join(" or ");
+    respond(status, "text/plain; charset=utf-8", &format!("{status}: ask for GET {paths}\n"))
 }
 
 fn respond(status: &str, content: &str, body: &str) -> Reply {
@@ -60,7 +80,9 @@ fn respond(status: &str, content: &str, body: &str) -> Reply {
     Reply::Answer(Arc::new(
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content}\r\nContent-Length: {length}\r\n{allow}\
-             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{body}"
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+             Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
+             connect-src 'self'; img-src data:; frame-ancestors 'none'\r\nConnection: close\r\n\r\n{body}"
         )
         .into_bytes(),
     ))
@@ -72,7 +94,8 @@ mod tests {
 
     fn status(request: &str, is_full: bool) -> String {
         let names = ["machine.example".to_owned()];
-        match answer(request.as_bytes(), is_full, &names, || "metrics".to_owned()) {
+        let content = |_: &str| Content { kind: OPEN_METRICS, body: "metrics".to_owned() };
+        match answer(request.as_bytes(), is_full, &names, &["/metrics"], content) {
             Reply::More => "more".to_owned(),
             Reply::Answer(answer) => {
                 let answer = String::from_utf8_lossy(&answer).into_owned();

@@ -14,7 +14,7 @@ use spillway_snapshot::snapshot::Snapshot;
 use spillway_snapshot::state_socket::{StateSocket, StateSocketError};
 
 use crate::watch::endpoint::Endpoint;
-use crate::watch::http;
+use crate::watch::http::{self, Content, OPEN_METRICS};
 use crate::watch::metrics;
 use crate::watch::run_snapshot::{self, Program};
 
@@ -114,7 +114,10 @@ fn tell(telling: Telling, state: Option<(StateSocket, Listener)>, stopped: &Unix
             };
         }
         let hosts = telling.metrics.as_ref().map_or(&[][..], Endpoint::host_names);
-        http::answer(received, is_full, hosts, || metrics::text(&looks.snapshot()))
+        http::answer(received, is_full, hosts, &["/metrics"], |_| Content {
+            kind: OPEN_METRICS,
+            body: metrics::text(&looks.snapshot()),
+        })
     };
     loop {
         match server.turn(Some(stopped.as_fd()), None, &mut answering) {

@@ -1,0 +1,142 @@
+// Asks for what runs once a second, and shows it. Names come from programs: they are set as text, never as
+// markup.
+'use strict';
+
+const PERIOD_MS = 1000;
+const KEPT_POINTS = 300; // five minutes
+const SVG = 'http://www.w3.org/2000/svg';
+const histories = new Map();
+
+const scaled = (value, step, units) => {
+  let unit = 0;
+  while (value >= 999.5 && unit + 1 < units.length) { value /= step; unit += 1; }
+  return (unit > 0 && value < 9.95 ? value.toFixed(1) : value.toFixed(0)) + units[unit];
+};
+const bytes = (value) => value === null ? '-' : scaled(value, 1024, ['', 'K', 'M', 'G', 'T', 'P']);
+const count = (value) => scaled(value, 1000, ['', 'k', 'M', 'G', 'T']);
+const micros = (us) => {
+  if (us === null) { return '-'; }
+  return us < 999.5 ? `${us.toFixed(us < 9.95 ? 1 : 0)} us` : us < 999500 ? `${(us / 1e3).toFixed(1)} ms` : `${(us / 1e6).toFixed(1)} s`;
+};
+const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
+
+const element = (name, text, ...classes) => {
+  const made = document.createElement(name);
+  if (classes.length > 0) { made.classList.add(...classes); }
+  if (text !== undefined) { made.textContent = text; }
+  return made;
+};
+const drawn = (name, attributes) => {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) { made.setAttribute(key, value); }
+  return made;
+};
+
+const bar = (row) => {
+  const all = Math.max(row.local_limit_bytes ?? 0, row.local_bytes + row.far_bytes, 1);
+  const picture = drawn('svg', { class: 'bar', viewBox: '0 0 100 8', preserveAspectRatio: 'none', role: 'img' });
+  picture.append(drawn('rect', { class: 'room', width: 100, height: 8 }));
+  const local = 100 * row.local_bytes / all;
+  picture.append(drawn('rect', { class: 'local', width: local, height: 8 }));
+  picture.append(drawn('rect', { class: 'far', x: local, width: 100 * row.far_bytes / all, height: 8 }));
+  const title = drawn('title', {});
+  title.textContent = `${bytes(row.local_bytes)} local, ${bytes(row.far_bytes)} far`;
+  picture.append(title);
+  return picture;
+};
+
+const listed = (row) => {
+  const line = element('tr', undefined, row.kind);
+  const memory = element('td', undefined, 'memory');
+  memory.append(bar(row));
+  line.append(element('td', row.name), element('td', String(row.pid)), memory);
+  const rates = row.rates;
+  const cells = [bytes(row.local_bytes), bytes(row.local_limit_bytes), bytes(row.far_bytes)];
+  cells.push(...(rates === null ? Array(6).fill('-') : [
+    count(rates.faults_per_s), micros(rates.fault_p50_us), micros(rates.fault_p99_us), percent(rates.lost_share),
+    bytes(rates.fetched_bytes_per_s), bytes(rates.written_bytes_per_s),
+  ]));
+  for (const cell of cells) { line.append(element('td', cell, 'number')); }
+  return line;
+};
+
+// Lines of one chart: a class and a value for each point.
+const chart = (caption, points, lines, shown) => {
+  const values = lines.map(([, value]) => points.map(value));
+  const most = Math.max(...values.flat(), 1e-9);
+  const figure = element('figure');
+  const picture = drawn('svg', { class: 'chart', viewBox: `0 0 ${KEPT_POINTS} 100`, preserveAspectRatio: 'none', role: 'img' });
+  lines.forEach(([name], at) => {
+    const from = KEPT_POINTS - points.length;
+    const line = values[at].map((value, x) => `${from + x},${(98 - 94 * value / most).toFixed(1)}`);
+    picture.append(drawn('polyline', { class: name, points: line.join(' ') }));
+  });
+  figure.append(element('figcaption', `${caption}, at most ${shown(most)}`), picture);
+  return figure;
+};
+
+const stores = (row) => {
+  const table = element('table');
+  const head = element('tr');
+  for (const name of ['store', 'health', 'holds', 'takes', 'in/s', 'out/s']) { head.append(element('th', name)); }
+  table.append(head);
+  for (const store of row.stores) {
+    const line = element('tr');
+    line.append(element('td', store.uri));
+    line.append(element('td', store.health, ...(store.health === 'ok' ? [] : ['unwell'])));
+    for (const value of [store.used_bytes, store.stored_bytes, store.fetched_bytes_per_s, store.written_bytes_per_s]) {
+      line.append(element('td', bytes(value)));
+    }
+    table.append(line);
+  }
+  return table;
+};
+
+const detailed = (row) => {
+  const card = element('section', undefined, 'card');
+  card.append(element('h2', `${row.name} (${row.pid}), ${row.fault_mode} mode`));
+  const points = histories.get(`${row.uid}/${row.supervisor_pid}`) ?? [];
+  const charts = element('div', undefined, 'charts');
+  charts.append(
+    chart('local and far', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes),
+    chart('faults a second', points, [['local', (p) => p.faults]], count),
+    chart('time lost', points, [['lost', (p) => p.lost]], percent),
+  );
+  card.append(charts, stores(row));
+  return card;
+};
+
+const note = (row) => {
+  const key = `${row.uid}/${row.supervisor_pid}`;
+  const points = histories.get(key) ?? [];
+  points.push({
+    local: row.local_bytes, far: row.far_bytes, faults: row.rates?.faults_per_s ?? 0, lost: row.rates?.lost_share ?? 0,
+  });
+  histories.set(key, points.slice(-KEPT_POINTS));
+  return key;
+};
+
+const show = ({ rows, silent }) => {
+  const runs = rows.filter((row) => row.kind === 'run');
+  const known = new Set(runs.map(note));
+  for (const key of histories.keys()) { if (!known.has(key)) { histories.delete(key); } }
+  document.querySelector('#list tbody').replaceChildren(...rows.map(listed));
+  document.querySelector('#details').replaceChildren(...runs.map(detailed));
+  document.querySelector('#nothing').hidden = rows.length > 0;
+  document.querySelector('#list').hidden = rows.length === 0;
+  const unheard = silent.length > 0 ? `; ${silent.length} do not answer` : '';
+  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${unheard}`;
+};
+
+const ask = async () => {
+  try {
+    const answer = await fetch('rows.json');
+    if (!answer.ok) { throw new Error(answer.statusText); }
+    show(await answer.json());
+  } catch (error) {
+    document.querySelector('#state').textContent = `no answer (${error.message}): has 'spillway dashboard' ended?`;
+  }
+  setTimeout(ask, PERIOD_MS);
+};
+
+ask();

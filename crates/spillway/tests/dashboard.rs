@@ -1,0 +1,123 @@
+//! What runs is shown in a browser, by `spillway dashboard`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::child::{PATIENCE, Running, until};
+use support::launch::Launch;
+use support::tools::c_program;
+
+/// A dashboard on a port of its own, and that port.
+fn dashboard() -> (Running, u16) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    let mut running = Running::start(command.args(["dashboard", "--listen", "127.0.0.1:0"]));
+    running.expect("http://127.0.0.1:");
+    let text = until(PATIENCE, "its address", || Some(running.text()).filter(|text| text.ends_with('\n')));
+    let port = text.trim().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+    (running, port)
+}
+
+/// The answer to a request: its status line with its headers, and its body.
+fn ask(port: u16, request: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+fn get(port: u16, path: &str) -> (String, String) {
+    ask(port, &format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"))
+}
+
+/// What a browser that may reach this machine alone makes of the page once it has asked for rows, and what
+/// it says of errors on its way.
+fn shown(port: u16) -> (String, String) {
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new("chromium")
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--virtual-time-budget=8000"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://127.0.0.1:{port}/"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("chromium is not there: run scripts/install-test-tools");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
+    let launch = Launch::local_mib(8);
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
+    watched.running.expect("ready");
+    let (board, port) = dashboard();
+    let (head, body) = get(port, "/rows.json");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("application/json"), "{head}");
+    let rows: Value = serde_json::from_str(&body).unwrap();
+    let supervisor = u64::from(watched.running.pid().as_raw_nonzero().get().unsigned_abs());
+    let row =
+        rows["rows"].as_array().unwrap().iter().find(|row| row["supervisor_pid"] == supervisor).unwrap();
+    assert!(row["rates"]["faults_per_s"].as_f64().unwrap() > 0.0, "the first who asks has rates: {row}");
+    let pid = row["pid"].as_u64().unwrap();
+    let (dom, log) = shown(port);
+    for text in [&format!("<td>{pid}</td>"), "time lost", "compressed:", "class=\"local\"", "inline mode"] {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    for complaint in [":CONSOLE", "Failed to load", "ERR_", "Refused to"] {
+        assert!(!log.contains(complaint), "{log}");
+    }
+    assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
+    end(board);
+}
+
+#[test]
+fn only_its_paths_are_told_to_who_calls_this_machine_by_its_name_and_nothing_can_be_changed() {
+    let (board, port) = dashboard();
+    for (path, kind) in
+        [("/", "text/html"), ("/dashboard.js", "text/javascript"), ("/dashboard.css", "text/css")]
+    {
+        let (head, body) = get(port, path);
+        assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains(kind), "{head}");
+        assert!(head.contains("Content-Security-Policy: default-src 'none'"), "{head}");
+        assert!(!body.contains("https:") && !body.contains("innerHTML"), "{path}");
+    }
+    let status = |request: &str| ask(port, request).0.lines().next().unwrap().to_owned();
+    for (request, expected) in [
+        ("GET /rows.json HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"),
+        ("GET /etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "404"),
+        ("POST /rows.json HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", "405"),
+        ("DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", "405"),
+        ("\u{1}\r\n\r\n", "400"),
+    ] {
+        assert!(status(request).contains(expected), "{request:?}: {}", status(request));
+    }
+    // A reader that says nothing holds up nobody.
+    let _silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    assert!(get(port, "/").0.starts_with("HTTP/1.1 200 OK"));
+    let again = Command::new(env!("CARGO_BIN_EXE_spillway"))
+        .args(["dashboard", "--listen", &format!("127.0.0.1:{port}")])
+        .output()
+        .unwrap();
+    let complaint = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(again.status.code() == Some(1) && complaint.contains("name another"), "{complaint}");
+    end(board);
+}
+
+/// A signal ends it as it should.
+fn end(mut board: Running) {
+    board.signal(Signal::INT);
+    let finished = board.finish(PATIENCE);
+    assert!(finished.status.success(), "{}", finished.complaint());
+    assert_eq!(finished.complaint(), "");
+}
