@@ -226,8 +226,8 @@ mod tests {
             domains in proptest::collection::vec(0..6_u32, 1..20), copies in 1..4_usize,
         ) {
             for set in Chooser::new(&domains, copies).sets() {
-                let mut used: Vec<u32> =
-                    (0..domains.len()).filter(|donor| set >> donor & 1 == 1).map(|donor| domains[donor]).collect();
+                let members = (0..domains.len()).filter(|donor| set >> donor & 1 == 1);
+                let mut used: Vec<u32> = members.map(|donor| domains[donor]).collect();
                 used.sort_unstable();
                 used.dedup();
                 prop_assert_eq!((used.len(), set.count_ones() as usize), (copies, copies));

@@ -1,5 +1,6 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`,
-//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`. `ram:` and `shm:` take `fabric=fdr`, a model of a network.
+//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`.
+//! `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
 //! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
 //! a `%` that two hexadecimal digits follow.

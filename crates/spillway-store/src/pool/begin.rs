@@ -127,7 +127,8 @@ pub(super) fn begin_at(
         Ok(true) => {
             crate::nbd::end(&fd);
             Err(own.unusable(
-                "it is no Spillway donor, and one that has lost its pages could not be told from one that has them",
+                "it is no Spillway donor, and one that has lost its pages could not be told from one that \
+                 has them",
                 "name Spillway donors",
             ))
         }

@@ -1,6 +1,6 @@
-//! The supervisor's threads for a pool. One for each donor asks it for a page again and again: so a donor that
-//! dies is known before a fault finds out, one that is back is used again, and one that has lost what it held
-//! begins a new life. One more makes lost copies anew ([`super::rebuilder`]).
+//! The supervisor's threads for a pool. One for each donor asks it for a page again and again: so a donor
+//! that dies is known before a fault finds out, one that is back is used again, and one that has lost what it
+//! held begins a new life. One more makes lost copies anew ([`super::rebuilder`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -132,6 +132,7 @@ impl Watcher {
                 site.shared.table().come_up(self.donor);
                 if std::mem::take(&mut self.has_told) {
                     site.tell(&format!("pool: donor {} answers again", self.name()));
+                    site.owe_news();
                 }
             }
             Verdict::WentDown => {
@@ -151,6 +152,7 @@ impl Watcher {
             let name = self.name();
             self.site
                 .tell(&format!("pool: donor {name} is away ({reason}): its pages are read from the others"));
+            self.site.owe_news();
         }
     }
 
@@ -192,11 +194,14 @@ impl Watcher {
         match opened {
             Ok(connection) if connection.is_private => (Event::Away, reason_of(error)),
             Ok(_) | Err(ConnectError::Lost | ConnectError::AnotherServer) => (Event::Lost, String::new()),
+            // What it said, or did not say, to the question tells more.
+            Err(ConnectError::Silent(_) | ConnectError::Mute(_)) => (Event::Away, reason_of(error)),
             Err(other) => (Event::Away, other.to_string()),
         }
     }
 
-    /// The donor is there and knows nothing of the run: what it held is lost, and it is asked for memory anew.
+    /// The donor is there and knows nothing of the run: what it held is lost, and it is asked for memory
+    /// anew.
     fn begin_life(&mut self) {
         let site = Arc::clone(&self.site);
         let (shared, name) = (&site.shared, self.name());
@@ -206,9 +211,10 @@ impl Watcher {
         if !is_begun {
             table.begin_life(self.donor, now_ms());
             site.tell(&format!(
-                "pool: donor {name} has lost what it held (it was restarted, or the run was away for too long): \
-                 what was there is copied from the others"
+                "pool: donor {name} has lost what it held (it was restarted, or the run was away for too \
+                 long): what was there is copied from the others"
             ));
+            site.owe_news();
             std::thread::sleep(NEW_LIFE_PAUSE);
         }
         if site.is_over() {

@@ -46,6 +46,8 @@ pub(super) struct Rebuilder {
     endangered_since: Option<Instant>,
     copied_bytes: u64,
     is_first: bool,
+    /// The user waits to hear that all is well.
+    owes_news: bool,
 }
 
 impl Rebuilder {
@@ -64,6 +66,7 @@ impl Rebuilder {
             endangered_since: None,
             copied_bytes: 0,
             is_first: true,
+            owes_news: false,
         }
     }
 
@@ -74,6 +77,8 @@ impl Rebuilder {
         if std::mem::take(&mut self.is_first) {
             forget_rebuilds(&table);
         }
+        // Before the look: what is heard of later may not be seen by it.
+        self.owes_news |= site.take_news();
         let found = survey(&table, now_ms(), AWAY_PATIENCE_MS);
         self.clear_lost(&found);
         self.note_danger(&found);
@@ -143,8 +148,8 @@ impl Rebuilder {
         let is_quiet = found.endangered_bytes == 0 && found.tasks.is_empty();
         if is_quiet {
             self.endangered_since = None;
-            if self.told != Told::Well {
-                self.told = Told::Well;
+            if self.told != Told::Well || self.owes_news {
+                (self.told, self.owes_news) = (Told::Well, false);
                 let copied = mebibytes(std::mem::take(&mut self.copied_bytes));
                 self.site
                     .tell(&format!("pool: all pages are on {copies} donors again ({copied} were copied)"));
@@ -152,8 +157,8 @@ impl Rebuilder {
         } else if made == 0 && without_place > 0 && self.told == Told::Rebuilding {
             self.told = Told::Stuck;
             self.site.tell(&format!(
-                "pool: {} of pages stay on fewer than {copies} donors: no other that can be reached has room for \
-                 them; they are copied when one comes back",
+                "pool: {} of pages stay on fewer than {copies} donors: no other that can be reached has room \
+                 for them; they are copied when one comes back",
                 mebibytes(found.endangered_bytes)
             ));
         }

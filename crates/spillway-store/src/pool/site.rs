@@ -11,13 +11,21 @@ pub(super) struct Site {
     pub(super) shared: Arc<Shared>,
     tell: fn(&str),
     is_over: AtomicBool,
+    /// A donor went or came: the user waits to hear that all is well.
+    is_news_due: AtomicBool,
     /// By donor: the connection on which the run, or the donor's present life in it, was begun.
     held: Mutex<Vec<OwnedFd>>,
 }
 
 impl Site {
     pub(super) fn new(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: fn(&str)) -> Self {
-        Self { shared, tell, is_over: AtomicBool::new(false), held: Mutex::new(held) }
+        Self {
+            shared,
+            tell,
+            is_over: AtomicBool::new(false),
+            is_news_due: AtomicBool::new(false),
+            held: Mutex::new(held),
+        }
     }
 
     /// Nothing is to begin any more.
@@ -32,6 +40,16 @@ impl Site {
 
     pub(super) fn tell(&self, line: &str) {
         (self.tell)(line);
+    }
+
+    /// Has the rebuilder say so once all is well.
+    pub(super) fn owe_news(&self) {
+        self.is_news_due.store(true, Ordering::Release);
+    }
+
+    /// Whether that is due; the caller sees to it.
+    pub(super) fn take_news(&self) -> bool {
+        self.is_news_due.swap(false, Ordering::AcqRel)
     }
 
     /// Keeps the connection on which a donor's new life began.

@@ -129,7 +129,10 @@ impl Uri<'_> {
                 ),
             };
             return Err(self.form(
-                format!("{copies} copies of a page need {copies} donors that fail apart, and these are {donors}: {remedy}"),
+                format!(
+                    "{copies} copies of a page need {copies} donors that fail apart, and these are {donors}: \
+                     {remedy}"
+                ),
                 FORM,
             ));
         }
