@@ -74,7 +74,11 @@ fn runs_with_the_same_export_do_not_see_each_other() {
             .map(|token| {
                 let parts = spec.prepare(token).unwrap();
                 let fd = parts.fd.as_ref().map(|fd| fd.try_clone().unwrap());
-                let again = spillway_store::SharedParts { capacity_slots: parts.capacity_slots, fd };
+                let again = spillway_store::SharedParts {
+                    capacity_slots: parts.capacity_slots,
+                    fd,
+                    held: Vec::new(),
+                };
                 (parts, spec.open(again, token).unwrap())
             })
             .into();
@@ -108,7 +112,7 @@ fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
         drop((lane, parts, store));
         // Asked rarely, because a connection keeps the export.
         donor.keeps_house();
-        let late = SharedParts { capacity_slots: 256, fd: None };
+        let late = SharedParts { capacity_slots: 256, fd: None, held: Vec::new() };
         eventually("the export goes", || match open_again(&spec, &late).open_lane() {
             Ok(lane) => {
                 drop(lane);

@@ -476,7 +476,7 @@ fn open_stores(
         let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
         let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
         let fd = fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))?;
-        let parts = SharedParts { capacity_slots: range.end - range.start, fd };
+        let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new() };
         let store = spec.open(parts, token)?;
         store.listen(store_health::listener(RunOfProcess(run), index, message::to_program));
         stores.push(OpenStore { store, range });

@@ -14,6 +14,7 @@ mod file;
 mod memory;
 pub mod nbd;
 mod open;
+mod pool;
 mod posted;
 mod ram;
 pub mod shm;
@@ -24,6 +25,7 @@ pub mod testing;
 pub use error::StoreError;
 pub use spec::{Claim, Patience, SharedParts, SpecError, StoreSpec};
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,6 +114,34 @@ pub trait Hear: Send + Sync {
 /// Somebody who hears of a store's lanes.
 pub type Listener = Arc<dyn Hear>;
 
+/// How a server is that is part of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartHealth {
+    /// It answers.
+    Up,
+    /// It has left a read without an answer.
+    Silent,
+    /// It cannot be reached.
+    Away,
+}
+
+/// A server that is part of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// As the user named it.
+    pub name: String,
+    /// Bytes that it lends.
+    pub capacity_bytes: u64,
+    /// Bytes of it that are in use.
+    pub used_bytes: u64,
+    /// Pages read from it.
+    pub fetched_pages: u64,
+    /// Pages written to it.
+    pub written_pages: u64,
+    /// How it is at this moment.
+    pub health: PartHealth,
+}
+
 /// A far-memory store, as one process sees it.
 pub trait Store: Send + Sync {
     /// What answers its requests.
@@ -128,6 +158,26 @@ pub trait Store: Send + Sync {
 
     /// Gives back what rests. Called about once a second.
     fn tend(&self) {}
+
+    /// No request gets an answer through this any more, for it has waited too long for one.
+    fn is_given_up(&self) -> bool {
+        false
+    }
+
+    /// In the run's supervisor: looks after the store from now on, with threads of its own, and has what
+    /// happens told. `held` is [`SharedParts::held`].
+    fn supervise(&self, _held: Vec<OwnedFd>, _tell: fn(&str)) {}
+
+    /// Ends [`Self::supervise`]: its threads begin nothing any more, and it gives back what it was given, or
+    /// what stands for it by now.
+    fn pause(&self) -> Vec<OwnedFd> {
+        Vec::new()
+    }
+
+    /// The servers that a store is made of, where it is of several.
+    fn parts(&self) -> Vec<Part> {
+        Vec::new()
+    }
 
     /// A slot beyond the last, for the claim of a run on a store that others may use too, where one is
     /// needed.

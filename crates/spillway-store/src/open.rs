@@ -12,6 +12,7 @@ impl StoreSpec {
         match self {
             Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::prepare(self, run_token),
             Self::Shm { .. } => crate::shm::prepare(self, run_token),
+            Self::Pool(pool) => crate::pool::prepare(self, pool, run_token),
             Self::Compressed { size } => crate::compressed::prepare(self, *size),
             Self::Ram { size, .. } => crate::ram::prepare(self, *size),
             Self::File { path, size } => crate::file::prepare(self, path, *size),
@@ -23,6 +24,7 @@ impl StoreSpec {
         match self {
             Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::open(self, parts, run_token),
             Self::Shm { .. } => crate::shm::open(self, parts, run_token),
+            Self::Pool(pool) => crate::pool::open(self, pool, parts, run_token),
             Self::Compressed { .. } => crate::compressed::open(self, parts),
             Self::Ram { .. } => crate::ram::open(self, parts),
             Self::File { .. } => crate::file::open(self, parts),
@@ -37,7 +39,14 @@ impl StoreSpec {
             Self::Nbd { .. } | Self::NbdUnix { .. } => crate::nbd::end(fd),
             Self::Shm { .. } => crate::shm::end(fd),
             // The memory file or the scratch file goes with its last descriptor.
-            Self::Compressed { .. } | Self::Ram { .. } | Self::File { .. } => {}
+            Self::Compressed { .. } | Self::Ram { .. } | Self::File { .. } | Self::Pool(_) => {}
+        }
+    }
+
+    /// The same for what only the supervisor held ([`SharedParts::held`]).
+    pub fn end_held(&self, held: &[OwnedFd]) {
+        if let Self::Pool(_) = self {
+            held.iter().for_each(crate::nbd::end);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`,
-//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`. `ram:` and `shm:` take `fabric=fdr`, a model of a network.
+//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`.
+//! `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
 //! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
 //! a `%` that two hexadecimal digits follow.
@@ -8,12 +9,12 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
@@ -94,6 +95,8 @@ pub enum StoreSpec {
         /// Takes at least as long as this network.
         fabric: Option<Fabric>,
     },
+    /// `pool:HOST:PORT,HOST:PORT,...[?copies=N&...]`: several donors, each page on several of them.
+    Pool(Box<PoolSpec>),
 }
 
 /// What a run does about others that may use the same export (`?claim=CLAIM`). An export that a Spillway
@@ -146,7 +149,7 @@ pub enum SpecError {
     /// No scheme, or one that is not known.
     #[error(
         "'{uri}' is not a store: write compressed:, ram:, file:PATH?size=SIZE, nbd://HOST:PORT/EXPORT, \
-         nbd+unix:///EXPORT?socket=PATH or shm:NAME"
+         nbd+unix:///EXPORT?socket=PATH, shm:NAME or pool:HOST:PORT,HOST:PORT"
     )]
     Scheme {
         /// As the user wrote it.
@@ -191,6 +194,8 @@ pub struct SharedParts {
     pub capacity_slots: u32,
     /// A memory file or an open file, where the store needs one.
     pub fd: Option<OwnedFd>,
+    /// What only the run's supervisor holds, until the run ends: see [`Store::supervise`](crate::Store).
+    pub held: Vec<OwnedFd>,
 }
 
 impl StoreSpec {
@@ -203,9 +208,11 @@ impl StoreSpec {
             Self::Compressed { .. } => LatencyClass::Compression,
             // A modelled network is as slow as a real one.
             Self::Shm { fabric: None, .. } => LatencyClass::Neighbour,
-            Self::Shm { .. } | Self::File { .. } | Self::Nbd { .. } | Self::NbdUnix { .. } => {
-                LatencyClass::Remote
-            }
+            Self::Shm { .. }
+            | Self::File { .. }
+            | Self::Nbd { .. }
+            | Self::NbdUnix { .. }
+            | Self::Pool(_) => LatencyClass::Remote,
         }
     }
 
@@ -253,6 +260,7 @@ impl FromStr for StoreSpec {
             "nbd" => uri.nbd(),
             "nbd+unix" => uri.nbd_unix(),
             "shm" => uri.shm(),
+            "pool" => uri.pool(),
             _ => Err(SpecError::Scheme { uri: uri.text.to_owned() }),
         }
     }
@@ -299,6 +307,13 @@ impl<'a> Uri<'a> {
         let (authority, export) = self.authority_and_export(FORM)?;
         let [size, timeout, reconnect, claim] =
             self.parameters(["size", "timeout", "reconnect", "claim"], "size, timeout, reconnect and claim")?;
+        let (host, port) = self.host_and_port(authority, FORM)?;
+        let patience = self.patience(timeout, reconnect)?;
+        let (size, claim) = (self.any_size(size)?, self.claim(claim)?);
+        Ok(StoreSpec::Nbd { host, port, export, size, patience, claim })
+    }
+
+    fn host_and_port(&self, authority: &str, form: &'static str) -> Result<(String, u16), SpecError> {
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
@@ -309,18 +324,16 @@ impl<'a> Uri<'a> {
         };
         let host = host
             .filter(|host| !host.is_empty() && !host.contains(['@', '[', ']', '%']))
-            .ok_or_else(|| self.form(format!("'{authority}' names no host"), FORM))?;
+            .ok_or_else(|| self.form(format!("'{authority}' names no host"), form))?;
         let port = match port {
             None => DEFAULT_NBD_PORT,
             Some(port) => port
                 .parse()
                 .ok()
                 .filter(|port| *port != 0)
-                .ok_or_else(|| self.form(format!("'{port}' is not a port from 1 to 65535"), FORM))?,
+                .ok_or_else(|| self.form(format!("'{port}' is not a port from 1 to 65535"), form))?,
         };
-        let patience = self.patience(timeout, reconnect)?;
-        let (size, claim) = (self.any_size(size)?, self.claim(claim)?);
-        Ok(StoreSpec::Nbd { host: host.to_owned(), port, export, size, patience, claim })
+        Ok((host.to_owned(), port))
     }
 
     fn nbd_unix(&self) -> Result<StoreSpec, SpecError> {
@@ -392,16 +405,18 @@ impl<'a> Uri<'a> {
     }
 
     fn size(&self, text: &[u8]) -> Result<Size, SpecError> {
+        self.size_of("size", text)
+    }
+
+    fn size_of(&self, name: &str, text: &[u8]) -> Result<Size, SpecError> {
         let size: Size = String::from_utf8_lossy(text)
             .parse()
-            .map_err(|error: spillway_core::size::SizeError| self.parameter("size", error))?;
+            .map_err(|error: spillway_core::size::SizeError| self.parameter(name, error))?;
         if size.bytes() < PAGE_SIZE as u64 {
-            return Err(self.parameter("size", format!("{size} does not hold a page of 4 KiB; give it more")));
+            return Err(self.parameter(name, format!("{size} does not hold a page of 4 KiB; give it more")));
         }
         if size > MAX_SIZE {
-            return Err(
-                self.parameter("size", format!("{size} is more than one store can hold; at most 15T"))
-            );
+            return Err(self.parameter(name, format!("{size} is more than one store can hold; at most 15T")));
         }
         Ok(size)
     }
@@ -474,114 +489,6 @@ fn decode_bytes(text: &str) -> Cow<'_, [u8]> {
     percent_decode_str(text).into()
 }
 
-/// What is left as it is in a path or name.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'/')
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'+')
-    .remove(b',')
-    .remove(b':')
-    .remove(b'@');
-
-impl fmt::Display for StoreSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Compressed { size } => {
-                f.write_str("compressed:")?;
-                Query::default().size(f, *size)
-            }
-            Self::Ram { size, fabric } => {
-                f.write_str("ram:")?;
-                let mut query = Query::default();
-                query.size(f, *size)?;
-                query.fabric(f, *fabric)
-            }
-            Self::File { path, size } => {
-                write!(f, "file:{}", encode_path(path))?;
-                Query::default().size(f, Some(*size))
-            }
-            Self::Nbd { host, port, export, size, patience, claim } => {
-                let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "nbd://{open}{host}{close}:{port}/{}", encode(export))?;
-                let mut query = Query::default();
-                query.size(f, *size)?;
-                query.patience(f, patience)?;
-                query.claim(f, *claim)
-            }
-            Self::NbdUnix { socket, export, size, patience, claim } => {
-                write!(f, "nbd+unix:///{}", encode(export))?;
-                let mut query = Query::default();
-                query.put(f, "socket", encode_path(socket))?;
-                query.size(f, *size)?;
-                query.patience(f, patience)?;
-                query.claim(f, *claim)
-            }
-            Self::Shm { name, size, patience, fabric } => {
-                write!(f, "shm:{}", encode(name))?;
-                let mut query = Query::default();
-                query.size(f, *size)?;
-                query.patience(f, patience)?;
-                query.fabric(f, *fabric)
-            }
-        }
-    }
-}
-
-fn encode(text: &str) -> impl fmt::Display + '_ {
-    percent_encode(text.as_bytes(), ENCODED)
-}
-
-fn encode_path(path: &Path) -> impl fmt::Display + '_ {
-    percent_encode(path.as_os_str().as_bytes(), ENCODED)
-}
-
-/// The query of a URI being printed.
-#[derive(Default)]
-struct Query {
-    begun: bool,
-}
-
-impl Query {
-    fn put(&mut self, f: &mut fmt::Formatter<'_>, name: &str, value: impl fmt::Display) -> fmt::Result {
-        let mark = if self.begun { '&' } else { '?' };
-        self.begun = true;
-        write!(f, "{mark}{name}={value}")
-    }
-
-    /// In the largest unit that loses nothing.
-    fn size(&mut self, f: &mut fmt::Formatter<'_>, size: Option<Size>) -> fmt::Result {
-        let Some(bytes) = size.map(Size::bytes) else {
-            return Ok(());
-        };
-        let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
-        let fits = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
-        let (shift, unit) = fits.copied().unwrap_or((0, ""));
-        self.put(f, "size", format_args!("{}{unit}", bytes >> shift))
-    }
-
-    fn fabric(&mut self, f: &mut fmt::Formatter<'_>, fabric: Option<Fabric>) -> fmt::Result {
-        fabric.map_or(Ok(()), |fabric| self.put(f, "fabric", fabric))
-    }
-
-    fn claim(&mut self, f: &mut fmt::Formatter<'_>, claim: Claim) -> fmt::Result {
-        if claim == Claim::default() { Ok(()) } else { self.put(f, "claim", claim) }
-    }
-
-    fn patience(&mut self, f: &mut fmt::Formatter<'_>, patience: &Patience) -> fmt::Result {
-        let usual = Patience::default();
-        if patience.timeout != usual.timeout {
-            self.put(f, "timeout", patience.timeout.as_secs_f64())?;
-        }
-        if patience.reconnect != usual.reconnect {
-            self.put(f, "reconnect", patience.reconnect.as_secs_f64())?;
-        }
-        Ok(())
-    }
-}
-
 impl TryFrom<String> for StoreSpec {
     type Error = SpecError;
 
@@ -596,5 +503,9 @@ impl From<StoreSpec> for String {
     }
 }
 
+mod pool;
+mod printed;
 #[cfg(test)]
 mod tests;
+
+pub use pool::{Domains, PoolDonor, PoolSpec};

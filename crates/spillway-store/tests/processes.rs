@@ -24,7 +24,11 @@ fn writer_process() {
     let spec: StoreSpec = uri.parse().unwrap();
     let number: u32 = number.parse().unwrap();
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    let parts = SharedParts { capacity_slots: capacity_slots.parse().unwrap(), fd: Some(file.into()) };
+    let parts = SharedParts {
+        capacity_slots: capacity_slots.parse().unwrap(),
+        fd: Some(file.into()),
+        held: Vec::new(),
+    };
     let store = spec.open(parts, "test").unwrap();
     write_and_check(&mut *store.open_lane().unwrap(), number, u64::MAX);
 }

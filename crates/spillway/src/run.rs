@@ -62,6 +62,8 @@ Stores, filled in the order given:
   nbd://HOST:PORT/EXPORT             a donor, or any NBD server
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   shm:NAME                           a donor on this machine
+  pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
+                                     (copies=N), so that one may die
 A donor takes size=SIZE, what the program may need of it: the run is promised
 that, or does not start; without it the run is promised what the donor gives.
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
@@ -71,6 +73,8 @@ nbd:, nbd+unix: and shm: take, as ?NAME=VALUE&NAME=VALUE at the end:
 nbd: and nbd+unix: also, where the server is no donor of Spillway's:
   claim=free|take|none               refuse an export that another run uses
                                      (free), take it, or do not look
+pool: takes copies=, least=, size=, timeout= (2), reconnect=, domain= and
+rebuild=: see docs/pool.md.
 
 Configuration file, with what is so without it ('bench physical --pool' makes
 one of what it measures):

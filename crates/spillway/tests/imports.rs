@@ -39,6 +39,7 @@ crates_without_circles!(
     spillway_core,
     spillway_policy,
     spillway_nbd,
+    spillway_pool,
     spillway_store,
     spillway_donor,
     spillway_pager,

@@ -45,6 +45,7 @@ tidy_crates!(
     spillway_core,
     spillway_policy,
     spillway_nbd,
+    spillway_pool,
     spillway_store,
     spillway_donor,
     spillway_pager,

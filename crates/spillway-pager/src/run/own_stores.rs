@@ -2,7 +2,7 @@
 //! others may open too, and has stores looked after while nobody needs them.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spillway_store::claim::{self, Claimant, Claimed};
 use spillway_store::{Claim, Lane, SharedParts, Store, StoreError, StoreSpec};
@@ -16,6 +16,8 @@ pub(crate) struct OwnStores {
     token: String,
     stores: Vec<Opened>,
     watch: StoreWatch,
+    /// Who is told, once stores are looked after.
+    tell: Option<fn(&str)>,
 }
 
 /// A store, as the supervisor has it open.
@@ -24,6 +26,8 @@ struct Opened {
     capacity_slots: u32,
     /// What the run's processes get of it.
     fd: Option<OwnedFd>,
+    /// What a store that is supervised needs for it, while it is not.
+    held: Mutex<Vec<OwnedFd>>,
     store: Option<Arc<dyn Store>>,
     lane: Option<Box<dyn Lane>>,
     /// The claim on it: its slot, and whose it is.
@@ -33,7 +37,23 @@ struct Opened {
 impl Opened {
     fn parts(&self) -> Option<SharedParts> {
         let fd = self.fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
-        Some(SharedParts { capacity_slots: self.capacity_slots, fd })
+        Some(SharedParts { capacity_slots: self.capacity_slots, fd, held: Vec::new() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn supervise(&self, tell: fn(&str)) {
+        if let Some(store) = &self.store {
+            store.supervise(std::mem::take(&mut *self.held()), tell);
+        }
+    }
+
+    fn pause(&self) {
+        if let Some(store) = &self.store {
+            self.held().extend(store.pause());
+        }
     }
 
     fn open(&mut self, token: &str) {
@@ -59,13 +79,14 @@ impl OwnStores {
     /// Opens stores that were prepared. One that cannot be opened by now is told of by who needs it.
     pub(crate) fn open(token: String, prepared: Vec<(StoreSpec, SharedParts)>) -> Self {
         let opened = |(spec, parts): (StoreSpec, SharedParts)| {
-            let SharedParts { capacity_slots, fd } = parts;
-            let mut opened = Opened { spec, capacity_slots, fd, store: None, lane: None, claim: None };
+            let SharedParts { capacity_slots, fd, held } = parts;
+            let held = Mutex::new(held);
+            let mut opened = Opened { spec, capacity_slots, fd, held, store: None, lane: None, claim: None };
             opened.open(&token);
             opened
         };
         let stores = prepared.into_iter().map(opened).collect();
-        Self { token, stores, watch: StoreWatch::default() }
+        Self { token, stores, watch: StoreWatch::default(), tell: None }
     }
 
     /// The stores in the order of the settings; none where one could not be opened.
@@ -114,11 +135,14 @@ impl OwnStores {
             }
         }
         self.watch = StoreWatch::start(watched, tell);
+        self.tell = Some(tell);
+        self.stores.iter().for_each(|opened| opened.supervise(tell));
     }
 
     /// Before this process is copied: no other thread of it is to be amid something.
     pub(crate) fn pause_watch(&self) {
         self.watch.pause();
+        self.stores.iter().for_each(Opened::pause);
     }
 
     /// In a copy of this process, which goes on in its place: opens what only one of them may use, and says
@@ -131,6 +155,9 @@ impl OwnStores {
             if let (Some(lane), Some((slot, claimant))) = (&mut opened.lane, &mut opened.claim) {
                 *claimant = Claimant::this_process(&claimant.run);
                 let _ = claim::put(&mut **lane, *slot, claimant);
+            }
+            if let Some(tell) = self.tell {
+                opened.supervise(tell);
             }
         }
     }
@@ -159,6 +186,7 @@ impl Drop for OwnStores {
     fn drop(&mut self) {
         self.watch = StoreWatch::default();
         for opened in &mut self.stores {
+            opened.pause();
             (opened.lane, opened.store) = (None, None);
             if let (Some((slot, own)), Some(parts)) = (&opened.claim, opened.parts()) {
                 let opened_anew = opened.spec.in_a_hurry().open(parts, &self.token);
@@ -172,6 +200,7 @@ impl Drop for OwnStores {
             if let Some(fd) = &opened.fd {
                 opened.spec.end(fd);
             }
+            opened.spec.end_held(&opened.held());
         }
     }
 }
@@ -182,6 +211,7 @@ pub(crate) fn end(prepared: &[(StoreSpec, SharedParts)]) {
         if let Some(fd) = &parts.fd {
             spec.end(fd);
         }
+        spec.end_held(&parts.held);
     }
 }
 

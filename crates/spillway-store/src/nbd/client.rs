@@ -33,13 +33,22 @@ const NEEDED_CONNECTIONS: usize = 3;
 
 /// Checks that the export can be used, as [`StoreSpec::prepare`] says.
 pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreError> {
-    let (_, patience) = target(spec)?;
-    let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
-    let key = RunKey::derive(run_token, &spec.to_string());
     let asked = match spec {
         StoreSpec::Nbd { size, .. } | StoreSpec::NbdUnix { size, .. } => *size,
         _ => None,
     };
+    prepare_sized(spec, run_token, asked)
+}
+
+/// The same, asking for so much.
+pub(crate) fn prepare_sized(
+    spec: &StoreSpec,
+    run_token: &str,
+    asked: Option<Size>,
+) -> Result<SharedParts, StoreError> {
+    let (_, patience) = target(spec)?;
+    let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
+    let key = RunKey::derive(run_token, &spec.to_string());
     let purpose = Purpose::Run { size_bytes: asked.map_or(0, Size::bytes) };
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
     let until = Instant::now() + patience.timeout.min(START_PATIENCE);
@@ -57,7 +66,8 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
                         return Err(error);
                     }
                 };
-                return Ok(SharedParts { capacity_slots, fd: Some(connection.into()) });
+                let fd = Some(connection.into());
+                return Ok(SharedParts { capacity_slots, fd, held: Vec::new() });
             }
             Err(error) => last = error,
         }
@@ -111,7 +121,17 @@ fn takes_enough(spec: &StoreSpec, address: &Address, key: &RunKey, until: Instan
 
 /// Opens the export in one process, as [`StoreSpec::open`] says.
 pub fn open(spec: &StoreSpec, parts: SharedParts, run_token: &str) -> Result<Arc<dyn Store>, StoreError> {
-    let (export, patience) = target(spec)?;
+    open_patiently(spec, parts, run_token, target(spec)?.1)
+}
+
+/// The same with another patience than the specification's, by which the donor knows the run.
+pub(crate) fn open_patiently(
+    spec: &StoreSpec,
+    parts: SharedParts,
+    run_token: &str,
+    patience: Patience,
+) -> Result<Arc<dyn Store>, StoreError> {
+    let (export, _) = target(spec)?;
     let address = match spec {
         StoreSpec::NbdUnix { socket, .. } => Address::Unix(socket.clone()),
         StoreSpec::Nbd { host, port, .. } => match host.parse::<IpAddr>() {
@@ -247,6 +267,10 @@ impl Store for NbdStore {
 
     fn tend(&self) {
         self.pool.tend();
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.pool.given_up().is_some()
     }
 
     fn claim_slot(&self) -> Option<u32> {

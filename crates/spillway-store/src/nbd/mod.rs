@@ -15,3 +15,5 @@ mod lane;
 mod pool;
 
 pub use client::{drop_export, end, open, prepare};
+pub(crate) use client::{open_patiently, prepare_sized};
+pub(crate) use pool::sleep;

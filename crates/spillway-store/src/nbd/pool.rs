@@ -438,7 +438,7 @@ impl Effort {
 }
 
 /// A system call of our own, because the process that this runs in may have replaced libc's.
-pub(super) fn sleep(duration: Duration) {
+pub(crate) fn sleep(duration: Duration) {
     let request = rustix::time::Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: duration.subsec_nanos().into(),

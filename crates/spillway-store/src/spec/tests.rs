@@ -8,6 +8,22 @@ fn parse(uri: &str) -> Result<StoreSpec, String> {
 }
 
 #[test]
+fn a_pool_is_read_and_printed() {
+    let text = "pool:a:1,[::1]:2,b:3?copies=3&least=2&size=1G&timeout=0.5&domain=x,y,z&rebuild=1M";
+    let StoreSpec::Pool(pool) = parse(text).unwrap() else { panic!("no pool") };
+    assert_eq!((pool.copies, pool.least, pool.domain_numbers()), (3, 2, vec![0, 1, 2]));
+    assert_eq!(pool.donors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:1", "[::1]:2", "b:3"]);
+    assert_eq!(parse(&pool.to_string()), Ok(StoreSpec::Pool(pool.clone())));
+    for (text, printed) in [
+        ("pool:a,b", "pool:a:10809,b:10809"),
+        ("pool:a:1,a:2?domain=each&copies=2", "pool:a:1,a:2?domain=each"),
+        ("pool:a:1,b:1?copies=1&reconnect=10", "pool:a:1,b:1?copies=1"),
+    ] {
+        assert_eq!(parse(text).unwrap().to_string(), printed);
+    }
+}
+
+#[test]
 fn every_scheme_is_understood() {
     let patience = Patience::default();
     let gib = Size::from_bytes(1 << 30);

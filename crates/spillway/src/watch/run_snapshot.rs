@@ -14,7 +14,7 @@ use spillway_snapshot::histogram::Latency;
 use spillway_snapshot::snapshot::{
     Body, Evictions, Faults, Health, MOST_PROCESSES, Prefetch, Process, Run, Snapshot, Store, VERSION,
 };
-use spillway_store::{LatencyClass, Store as OpenStore, StoreSpec};
+use spillway_store::{LatencyClass, Part, PartHealth, Store as OpenStore, StoreSpec};
 
 /// A store that failed, or was full, within this time is told to be so.
 const RECENT_NS: u64 = 10_000_000_000;
@@ -175,7 +175,7 @@ fn stores(view: &RunView) -> Vec<Store> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let each = view.settings.stores.iter().zip(ranges).zip(&view.stores).enumerate();
-    each.map(|(index, ((uri, range), open))| {
+    each.flat_map(|(index, ((uri, range), open))| {
         let counts = view.run.store(index);
         let used_bytes = view.run.slots().used(range.clone()) * PAGE_BYTES;
         let stored_bytes = open.as_ref().map(|open| open.stored_bytes()).filter(|&bytes| bytes > 0);
@@ -183,7 +183,7 @@ fn stores(view: &RunView) -> Vec<Store> {
             uri.parse::<StoreSpec>().is_ok_and(|spec| spec.latency_class() == LatencyClass::Compression);
         let ratio = |stored: u64| used_bytes as f64 / stored as f64;
         let is_recent = |ns: u64| ns != 0 && now_ns.saturating_sub(ns) < RECENT_NS;
-        Store {
+        let store = Store {
             uri: uri.clone(),
             capacity_bytes: u64::from(range.end - range.start) * PAGE_BYTES,
             used_bytes,
@@ -201,9 +201,32 @@ fn stores(view: &RunView) -> Vec<Store> {
                 Some(_) if is_recent(counts.last_full_ns()) => Health::Full,
                 Some(_) => Health::Ok,
             },
-        }
+        };
+        let parts = open.iter().flat_map(|open| open.parts()).map(donor_of_pool);
+        std::iter::once(store).chain(parts.collect::<Vec<_>>())
     })
     .collect()
+}
+
+/// A row for a donor of a pool. What it failed to do the pool has done by another.
+fn donor_of_pool(part: Part) -> Store {
+    Store {
+        uri: format!("donor:{}", part.name),
+        capacity_bytes: part.capacity_bytes,
+        used_bytes: part.used_bytes,
+        stored_bytes: None,
+        stored_limit_bytes: None,
+        compression_ratio: None,
+        fetched_pages: part.fetched_pages,
+        written_pages: part.written_pages,
+        failed_reads: 0,
+        failed_writes: 0,
+        full_refusals: 0,
+        health: match part.health {
+            PartHealth::Up => Health::Ok,
+            PartHealth::Silent | PartHealth::Away => Health::Failing,
+        },
+    }
 }
 
 fn room_of(open: &Arc<dyn OpenStore>) -> Option<u64> {

@@ -1,0 +1,39 @@
+//! The pool's core: on which donors a page's copies lie, which of them may be read, what a write must do
+//! before it counts, and how lost copies are made anew. It does no I/O and has no clock: what happens comes
+//! in as events, what is to be done goes out as steps. So the same code runs in a run's processes and in the
+//! simulation that kills donors and processes at any step (`tests/simulation.rs`).
+//!
+//! The pool's slots are divided into *extents* of [`EXTENT_SLOTS`]. The copies of an extent lie on different
+//! donors, each at a *place*: a donor, which life of that donor, and which extent of its memory.
+//!
+//! All processes of a run, and its supervisor, see one [`table`]: words in shared memory, no locks. Who is
+//! killed at any moment blocks nobody.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`words`] | what one word of the table says |
+//! | [`table`] | the table, and the steps from one word to the next; its invariants |
+//! | [`placement`] | which donors: copysets over failure domains, power of two choices |
+//! | [`health`] | what a donor's answers and silence say of it |
+//! | [`write`] | one write, step by step |
+//! | [`read`] | which copy to read |
+//! | [`rebuild`] | one copy made anew, step by step, beside writes |
+//! | [`survey`] | what is missing, and what to rebuild first |
+
+pub mod health;
+pub mod placement;
+pub mod read;
+pub mod rebuild;
+pub mod survey;
+pub mod table;
+pub mod words;
+pub mod write;
+
+/// Slots in an extent: 2 MiB, as in a slab of the pager's, so neighbouring pages lie on the same donors.
+pub const EXTENT_SLOTS: u32 = 512;
+/// Most copies that a table can note of an extent: the wanted ones, and one that is being made beside them.
+pub const MAX_COPIES: usize = 4;
+/// Most copies that a user can ask for.
+pub const MOST_WANTED_COPIES: usize = 3;
+/// Most donors of a pool.
+pub const MAX_DONORS: usize = 32;

@@ -1,0 +1,243 @@
+//! What the supervisor finds when it looks over the table: what has too few copies, what to rebuild first and
+//! where, which copies are too many, which extents are lost, whose places nobody names any more. And how fast
+//! it may rebuild.
+
+use spillway_core::page::PAGE_SIZE;
+
+use crate::placement::Chooser;
+use crate::table::{Snapshot, Table, Which};
+use crate::words::{Condition, Copy, Phase, Place};
+use crate::{EXTENT_SLOTS, MAX_COPIES};
+
+/// Bytes of a slot.
+const SLOT_BYTES: u64 = PAGE_SIZE as u64;
+
+/// A copy to be made anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Of this extent.
+    pub extent: u32,
+    /// Whole copies that can be reached: the fewer, the more urgent.
+    pub copies_left: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Bytes of pages that have fewer copies than wanted.
+    pub endangered_bytes: u64,
+    /// The same that have no copy which can be reached now.
+    pub unreachable_bytes: u64,
+    /// Copies to be made anew, the most endangered extents first.
+    pub tasks: Vec<Task>,
+    /// Extents whose copies are all lost for good.
+    pub lost: Vec<u32>,
+    /// Bytes of pages that are lost with them.
+    pub lost_bytes: u64,
+}
+
+/// Looks over all extents. A donor that is down counts as one that comes back for `patience_ms` after it
+/// went.
+#[must_use]
+pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
+    let mut found = Survey::default();
+    for extent in 0..table.extents() {
+        let seen = table.snapshot(extent);
+        if seen.state.phase != Phase::Placed {
+            continue;
+        }
+        let live = || {
+            let slots: u32 = table.bits(extent, Which::Live).iter().map(|word| word.count_ones()).sum();
+            u64::from(slots) * SLOT_BYTES
+        };
+        let whole: Vec<Place> = (0..MAX_COPIES)
+            .filter(|&copy| table.is_whole(&seen, copy))
+            .filter_map(|copy| seen.places[copy])
+            .collect();
+        if whole.is_empty() {
+            found.lost.push(extent);
+            found.lost_bytes += live();
+            continue;
+        }
+        let condition = |place: &&Place| table.donor(usize::from(place.donor)).condition;
+        let reachable = whole.iter().filter(|place| condition(place) != Condition::Down).count();
+        let is_awaited = |place: &&Place| {
+            let gone_ms = now_ms.saturating_sub(table.ill_since_ms(usize::from(place.donor)));
+            condition(place) != Condition::Down || gone_ms < patience_ms
+        };
+        let counted = whole.iter().filter(is_awaited).count();
+        if reachable < table.wanted_copies() {
+            let bytes = live();
+            found.endangered_bytes += bytes;
+            found.unreachable_bytes += if reachable == 0 { bytes } else { 0 };
+        }
+        if counted < table.wanted_copies() && reachable > 0 {
+            found.tasks.push(Task { extent, copies_left: reachable });
+        }
+    }
+    found.tasks.sort_by_key(|task| task.copies_left);
+    found
+}
+
+/// Where the next copy of an extent is to be made: which copy, at which place, taken for it. `None` where no
+/// donor can take it.
+#[must_use]
+pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -> Option<(usize, Place)> {
+    let seen = table.snapshot(extent);
+    if seen.state.phase != Phase::Placed {
+        return None;
+    }
+    let absent = |copy: &usize| seen.state.copies[*copy] == Copy::Absent || is_dead(table, &seen, *copy);
+    let copy = (0..MAX_COPIES).find(absent)?;
+    let taken: Vec<usize> = (0..MAX_COPIES)
+        .filter(|other| *other != copy && !absent(other))
+        .filter_map(|other| seen.places[other])
+        .map(|place| usize::from(place.donor))
+        .collect();
+    let donor = chooser.choose(&table.candidates(), &taken, u32::MAX, dice)?;
+    if seen.state.copies[copy] != Copy::Absent
+        && !table.change(extent, seen.state, seen.state.with(copy, Copy::Absent))
+    {
+        return None;
+    }
+    Some((copy, table.take_place(donor, extent)?))
+}
+
+/// The state calls it a copy, but it is of an earlier life of its donor.
+fn is_dead(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
+    seen.state.copies[copy] != Copy::Absent && !seen.places[copy].is_some_and(|place| table.is_current(place))
+}
+
+/// Drops copies beyond the wanted ones: those that cannot be reached first.
+pub fn drop_surplus(table: &Table<'_>, extent: u32) {
+    loop {
+        let seen = table.snapshot(extent);
+        let whole: Vec<usize> = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy)).collect();
+        let is_down = |copy: usize| {
+            seen.places[copy]
+                .is_some_and(|place| table.donor(usize::from(place.donor)).condition == Condition::Down)
+        };
+        let reachable = whole.iter().filter(|&&copy| !is_down(copy)).count();
+        if whole.len() <= table.wanted_copies() || reachable < table.wanted_copies() {
+            return;
+        }
+        let surplus = whole.iter().copied().max_by_key(|&copy| (is_down(copy), copy));
+        let Some((copy, place)) = surplus.and_then(|copy| Some((copy, seen.places[copy]?))) else { return };
+        let others = whole.iter().filter(|&&other| other != copy && !is_down(other));
+        let kept = others.fold(0, |all, other| all | 1 << other);
+        if !table.drop_copy(extent, copy, place, kept) {
+            return;
+        }
+    }
+}
+
+/// Gives back what a rebuild left behind that was cut off with its supervisor.
+pub fn forget_rebuilds(table: &Table<'_>) {
+    for extent in 0..table.extents() {
+        loop {
+            let state = table.state(extent);
+            let mut after = state;
+            for copy in &mut after.copies {
+                if matches!(copy, Copy::Rebuilding | Copy::Closing) {
+                    *copy = Copy::Absent;
+                }
+            }
+            if after == state || table.change(extent, state, after) {
+                break;
+            }
+        }
+    }
+}
+
+/// Frees places that nobody names any more. Each must have been found so for a while: who was late to name
+/// his, or to write there, has done so by then.
+#[derive(Debug, Default)]
+pub struct Sweep {
+    since_ms: Vec<Vec<u64>>,
+}
+
+impl Sweep {
+    /// Looks at all places; frees those that were found unnamed for `patience_ms`. Returns how many.
+    pub fn look(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) -> usize {
+        let mut freed = 0;
+        self.since_ms.resize(table.donors(), Vec::new());
+        for donor in 0..table.donors() {
+            let (life, capacity) = (table.donor(donor).life, table.room(donor).0);
+            let since = &mut self.since_ms[donor];
+            since.resize(capacity as usize, 0);
+            for own in 0..capacity {
+                let Some(extent) = table.owner_of(donor, own).filter(|extent| *extent < table.extents())
+                else {
+                    since[own as usize] = 0;
+                    continue;
+                };
+                let seen = table.snapshot(extent);
+                let place = Place { donor: donor as u8, life, extent: own };
+                let is_named = (0..MAX_COPIES).any(|copy| {
+                    seen.places[copy] == Some(place)
+                        && (seen.state.phase != Phase::Placed || seen.state.copies[copy] != Copy::Absent)
+                });
+                // While the extent has no donors yet, somebody may be about to name his.
+                if is_named || seen.state.phase != Phase::Placed {
+                    since[own as usize] = 0;
+                } else if since[own as usize] == 0 {
+                    since[own as usize] = now_ms.max(1);
+                } else if now_ms.saturating_sub(since[own as usize]) >= patience_ms {
+                    table.free_place(donor, own, extent);
+                    since[own as usize] = 0;
+                    freed += 1;
+                }
+            }
+        }
+        freed
+    }
+}
+
+/// How fast a rebuild goes: at most so many bytes a second, and a quarter of the time while somebody reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    bytes_per_s: u64,
+    reads: u64,
+}
+
+/// Of the time that copying takes, how often it rests while somebody waits for pages.
+const YIELD: u64 = 3;
+/// Longest rest after one chunk.
+const MOST_REST_US: u64 = 1_000_000;
+
+impl Pace {
+    /// At most so many bytes a second.
+    #[must_use]
+    pub fn new(bytes_per_s: u64) -> Self {
+        Self { bytes_per_s: bytes_per_s.max(SLOT_BYTES), reads: 0 }
+    }
+
+    /// How long to rest after so many bytes that took so long, in microseconds. `reads` counts the reads that
+    /// somebody has waited for so far.
+    pub fn rest_us(&mut self, bytes: u64, took_us: u64, reads: u64) -> u64 {
+        let least_us = bytes.saturating_mul(1_000_000) / self.bytes_per_s;
+        let is_wanted = reads != self.reads;
+        self.reads = reads;
+        let rest_us = least_us.saturating_sub(took_us);
+        let yielded_us = if is_wanted { took_us.saturating_mul(YIELD) } else { 0 };
+        rest_us.max(yielded_us).min(MOST_REST_US)
+    }
+}
+
+/// Bytes of an extent.
+pub const EXTENT_BYTES: u64 = EXTENT_SLOTS as u64 * SLOT_BYTES;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rebuilding_keeps_to_its_rate_and_makes_way_for_reads() {
+        let mut pace = Pace::new(100_000_000);
+        assert_eq!(pace.rest_us(1_000_000, 4_000, 0), 6_000, "10 ms at 100 MB/s");
+        assert_eq!(pace.rest_us(1_000_000, 20_000, 0), 0);
+        assert_eq!(pace.rest_us(1_000_000, 20_000, 5), 60_000, "somebody reads");
+        assert_eq!(pace.rest_us(1_000_000, 20_000, 5), 0, "and no more");
+        assert_eq!(pace.rest_us(1_000_000, u64::MAX, 6), MOST_REST_US);
+    }
+}

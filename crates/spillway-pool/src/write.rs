@@ -1,0 +1,231 @@
+//! One write to slots of one extent, step by step. Between any two steps anything may happen: other writes,
+//! a rebuild, the death of donors and of this process.
+//!
+//! The order is what makes it right. (1) The pages go to every copy that takes writes. (2) Copies that did
+//! not get them are made absent, if a whole copy has them. (3) The slots are marked dirty and live. (4) The
+//! state is read once more: where a copy takes writes now that has not got this one, it goes there too, and
+//! the steps begin again. Only then the write counts.
+//!
+//! A rebuild ([`crate::rebuild`]) first has its copy take writes and then looks for dirty slots. Whatever the
+//! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
+
+use crate::MAX_COPIES;
+use crate::placement::Chooser;
+use crate::table::{BITS_WORDS, Bits, NoDonor, Table, Which};
+use crate::words::{Condition, Phase, Place};
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: the next step.
+    Again,
+    /// Write the pages there, and say how that went ([`Write::sent`]).
+    Send {
+        /// Where to.
+        place: Place,
+    },
+    /// It is over.
+    Done(Outcome),
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// So many copies have it.
+    Stored {
+        /// Whole copies that have it.
+        copies: usize,
+    },
+    /// Fewer copies have it than a write needs to count.
+    TooFew {
+        /// Whole copies that have it.
+        copies: usize,
+    },
+    /// The extent has copies, and none of their donors can be reached: it may help to try again.
+    Unreachable,
+    /// No donor has room for the extent.
+    NoDonor,
+    /// All copies of the extent are lost: it is made a new one soon.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Place,
+    Send,
+    Sending(usize),
+    Mark,
+    Dirty,
+    Recheck,
+}
+
+/// A write under way.
+#[derive(Clone, Debug)]
+pub struct Write {
+    extent: u32,
+    slots: Bits,
+    stage: Stage,
+    dice: u64,
+    /// Where it has gone.
+    has: [Option<Place>; MAX_COPIES],
+    /// Where it has not gone, though it was sent: it may come late.
+    late: [Option<Place>; MAX_COPIES],
+    /// Where it was not sent, since the donor is down.
+    passed: [Option<Place>; MAX_COPIES],
+}
+
+impl Write {
+    /// A write to `slots` of an extent, a bit each.
+    #[must_use]
+    pub fn new(extent: u32, slots: Bits, dice: u64) -> Self {
+        let none = [None; MAX_COPIES];
+        Self { extent, slots, stage: Stage::Place, dice, has: none, late: none, passed: none }
+    }
+
+    /// The next step.
+    pub fn step(&mut self, table: &Table<'_>, chooser: &Chooser) -> Step {
+        match self.stage {
+            Stage::Place => self.place(table, chooser),
+            Stage::Send => self.send(table),
+            Stage::Sending(_) => Step::Again,
+            Stage::Mark => self.mark(table),
+            Stage::Dirty => {
+                if !table.planted("dirty-after-recheck") {
+                    self.set_dirty(table);
+                }
+                self.stage = Stage::Recheck;
+                Step::Again
+            }
+            Stage::Recheck => self.recheck(table),
+        }
+    }
+
+    fn set_dirty(&self, table: &Table<'_>) {
+        table.set_bits(self.extent, Which::Live, &self.slots);
+        if !table.planted("written-slot-not-dirty") {
+            table.set_bits(self.extent, Which::Dirty, &self.slots);
+        }
+    }
+
+    fn place(&mut self, table: &Table<'_>, chooser: &Chooser) -> Step {
+        match table.place_next(self.extent, chooser, self.dice) {
+            None => self.stage = Stage::Send,
+            Some(Ok(())) => self.dice = self.dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1),
+            Some(Err(NoDonor)) => return Step::Done(Outcome::NoDonor),
+        }
+        Step::Again
+    }
+
+    /// Says what became of what was to be sent.
+    pub fn sent(&mut self, is_stored: bool) {
+        if let Stage::Sending(copy) = self.stage {
+            if !is_stored {
+                (self.late[copy], self.has[copy]) = (self.has[copy], None);
+            }
+            self.stage = Stage::Send;
+        }
+    }
+
+    /// Some copy has not got it, and may be given up for that.
+    #[must_use]
+    pub fn has_missed(&self) -> bool {
+        (0..MAX_COPIES).any(|copy| self.late[copy].is_some() || self.passed[copy].is_some())
+    }
+
+    fn is_dealt_with(&self, copy: usize, place: Place) -> bool {
+        [self.has[copy], self.late[copy], self.passed[copy]].contains(&Some(place))
+    }
+
+    fn send(&mut self, table: &Table<'_>) -> Step {
+        let seen = table.snapshot(self.extent);
+        if seen.state.phase != Phase::Placed {
+            return Step::Done(Outcome::Lost);
+        }
+        for copy in 0..MAX_COPIES {
+            let Some(place) = seen.places[copy] else { continue };
+            let takes = seen.state.copies[copy].takes_writes() && table.is_current(place);
+            if !takes || self.is_dealt_with(copy, place) {
+                continue;
+            }
+            if table.donor(usize::from(place.donor)).condition == Condition::Down {
+                self.passed[copy] = Some(place);
+                continue;
+            }
+            self.has[copy] = Some(place);
+            self.stage = Stage::Sending(copy);
+            return Step::Send { place };
+        }
+        self.stage = Stage::Mark;
+        Step::Again
+    }
+
+    fn copies_with_it(&self) -> u8 {
+        (0..MAX_COPIES).filter(|&copy| self.has[copy].is_some()).fold(0, |all, copy| all | 1 << copy)
+    }
+
+    fn mark(&mut self, table: &Table<'_>) -> Step {
+        let kept = self.copies_with_it();
+        if !table.planted("missed-write-not-marked") {
+            for copy in 0..MAX_COPIES {
+                for place in [self.late[copy], self.passed[copy]].into_iter().flatten() {
+                    let _ = table.drop_copy(self.extent, copy, place, kept);
+                }
+            }
+        }
+        self.stage = Stage::Dirty;
+        Step::Again
+    }
+
+    fn recheck(&mut self, table: &Table<'_>) -> Step {
+        let seen = table.snapshot(self.extent);
+        if seen.state.phase != Phase::Placed {
+            return Step::Done(Outcome::Lost);
+        }
+        let (mut copies, mut without) = (0, 0);
+        for copy in 0..MAX_COPIES {
+            let Some(place) = seen.places[copy] else { continue };
+            if !seen.state.copies[copy].takes_writes() || !table.is_current(place) {
+                continue;
+            }
+            if self.has[copy] == Some(place) {
+                copies += usize::from(table.is_whole(&seen, copy));
+            } else if self.is_dealt_with(copy, place) {
+                without += 1;
+            } else if !table.planted("new-copy-not-written") {
+                self.stage = Stage::Send;
+                return Step::Again;
+            }
+        }
+        if copies > 0 && without > 0 && !table.planted("missed-write-not-marked") {
+            // A copy that has it has become whole only now: it can stand for the others.
+            self.stage = Stage::Mark;
+            return Step::Again;
+        }
+        if table.planted("dirty-after-recheck") {
+            self.set_dirty(table);
+        }
+        Step::Done(match copies {
+            0 if without == 0 => Outcome::Lost,
+            0 => {
+                // It stays whole as it is the last, and what was sent there may come at any time.
+                if self.late != [None; MAX_COPIES] {
+                    table.set_bits(self.extent, Which::Barred, &self.slots);
+                }
+                Outcome::Unreachable
+            }
+            copies if copies < table.least_copies() => Outcome::TooFew { copies },
+            copies => Outcome::Stored { copies },
+        })
+    }
+}
+
+/// What may still be written: the slots of a write but for those into which an earlier one may come late.
+#[must_use]
+pub fn without_barred(table: &Table<'_>, extent: u32, slots: &Bits) -> Bits {
+    let barred = table.bits(extent, Which::Barred);
+    let mut free = [0; BITS_WORDS];
+    free.iter_mut()
+        .zip(slots.iter().zip(&barred))
+        .for_each(|(free, (slots, barred))| *free = slots & !barred);
+    free
+}

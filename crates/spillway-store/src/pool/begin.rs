@@ -1,0 +1,159 @@
+//! The start of a run on a pool.
+
+use std::net::ToSocketAddrs;
+use std::os::fd::OwnedFd;
+
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
+use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::placement::capacity;
+use spillway_pool::survey::EXTENT_BYTES;
+use spillway_pool::table::{NewDonor, TEXT_BYTES, Table, words_of};
+use spillway_sys::shared_memory::SharedMemory;
+
+use crate::memory::no_memory_file;
+use crate::spec::{PoolDonor, PoolSpec};
+use crate::{Claim, SharedParts, StoreError, StoreSpec};
+
+/// Asks each donor for memory, and makes the table that the run's processes share.
+pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Result<SharedParts, StoreError> {
+    let mut held = Vec::with_capacity(pool.donors.len());
+    let begun = begin(spec, pool, run_token, &mut held);
+    if begun.is_err() {
+        // Donors would keep what they have promised for a run that was lost.
+        held.iter().for_each(crate::nbd::end);
+    }
+    let (capacity_slots, fd) = begun?;
+    Ok(SharedParts { capacity_slots, fd: Some(fd), held })
+}
+
+fn begin(
+    spec: &StoreSpec,
+    pool: &PoolSpec,
+    run_token: &str,
+    held: &mut Vec<OwnedFd>,
+) -> Result<(u32, OwnedFd), StoreError> {
+    let asked = asked_of_each(pool);
+    let mut donors = Vec::with_capacity(pool.donors.len());
+    for (donor, domain) in pool.donors.iter().zip(pool.domain_numbers()) {
+        let (text, slots, fd) = begin_donor(spec, donor, asked, run_token)?;
+        held.push(fd);
+        donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
+        if slots < EXTENT_SLOTS {
+            return Err(spec.unusable(
+                format!("donor {donor} has {} KiB left, which holds no extent of 2M", slots * 4),
+                "give it more memory, or leave it out",
+            ));
+        }
+    }
+    let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
+    let most = capacity(&room, pool.copies).min(u32::MAX / EXTENT_SLOTS);
+    let wanted = pool.size.map(|size| size.bytes().div_ceil(EXTENT_BYTES));
+    if let Some(wanted) = wanted.filter(|wanted| *wanted > u64::from(most)) {
+        return Err(spec.unusable(
+            format!(
+                "its donors have room for {} MiB of pages on {} donors each, and {} MiB were asked for",
+                u64::from(most) * 2,
+                pool.copies,
+                wanted * 2
+            ),
+            "give the donors more memory, name more of them, or ask for less",
+        ));
+    }
+    let extents = wanted.map_or(most, |wanted| wanted as u32);
+    let bytes = (words_of(&donors, extents) * 8).next_multiple_of(PAGE_SIZE);
+    let (fd, memory) =
+        SharedMemory::create("spillway-pool", bytes).map_err(|errno| no_memory_file(spec, errno))?;
+    let words = memory.atomics_u64(0, bytes / 8);
+    let _ = Table::create(words, &donors, extents, pool.copies, pool.least);
+    Ok((extents * EXTENT_SLOTS, fd))
+}
+
+/// What each donor is asked for where the user says what the run needs: so much that the others can make up
+/// for one that is lost.
+pub(super) fn asked_of_each(pool: &PoolSpec) -> Option<Size> {
+    let size = pool.size?;
+    let extents = size.bytes().div_ceil(EXTENT_BYTES);
+    let shares = (pool.donors.len() - 1).max(pool.copies).min(pool.donors.len()) as u64;
+    // One more, as chance does not fill all evenly.
+    let each = (extents * pool.copies as u64).div_ceil(shares) + 1;
+    Some(Size::from_bytes(each.min(extents) * EXTENT_BYTES))
+}
+
+/// A donor's address in digits, the slots that it has promised, and the connection that keeps them.
+fn begin_donor(
+    spec: &StoreSpec,
+    donor: &PoolDonor,
+    asked: Option<Size>,
+    run_token: &str,
+) -> Result<(String, u32, OwnedFd), StoreError> {
+    let addresses = (donor.host.as_str(), donor.port).to_socket_addrs();
+    let addresses = addresses.map_err(|error| {
+        spec.unusable(format!("donor {donor} has no address: {error}"), "name it by IP address")
+    })?;
+    let mut last = None;
+    for address in addresses {
+        let text = address.to_string();
+        let Some(own) = donor_spec(&text).filter(|_| text.len() <= TEXT_BYTES) else { continue };
+        match begin_at(&own, asked, run_token) {
+            Ok((slots, fd)) => return Ok((text, slots, fd)),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(match last {
+        Some(StoreError::Unusable { reason, remedy, .. }) => spec
+            .unusable(format!("donor {donor}: {reason}"), format!("{remedy}; or leave it out of the list")),
+        Some(other) => {
+            spec.unusable(format!("donor {donor}: {other}"), "start it, or leave it out of the list")
+        }
+        None => spec.unusable(format!("donor {donor} has no address"), "name it by IP address"),
+    })
+}
+
+/// Begins the run, or a donor's new life in it, on one donor.
+pub(super) fn begin_at(
+    own: &StoreSpec,
+    asked: Option<Size>,
+    run_token: &str,
+) -> Result<(u32, OwnedFd), StoreError> {
+    let parts = crate::nbd::prepare_sized(own, run_token, asked)?;
+    let fd = parts.fd.ok_or_else(|| own.unusable("it gave no connection", "try again"))?;
+    let slots = parts.capacity_slots;
+    let opened =
+        crate::nbd::open(own, SharedParts { capacity_slots: slots, fd: None, held: Vec::new() }, run_token);
+    let is_foreign = opened.and_then(|store| store.open_lane().map(|_lane| store.claim_slot().is_some()));
+    match is_foreign {
+        Ok(false) => Ok((slots, fd)),
+        Ok(true) => {
+            crate::nbd::end(&fd);
+            Err(own.unusable(
+                "it is no Spillway donor, and one that has lost its pages could not be told from one that \
+                 has them",
+                "name Spillway donors",
+            ))
+        }
+        Err(error) => {
+            crate::nbd::end(&fd);
+            Err(error)
+        }
+    }
+}
+
+/// The store that one donor is, by its address in digits. Its patience is that of who opens it: a run is
+/// known to the donor by what is printed of this.
+pub(super) fn donor_spec(address: &str) -> Option<StoreSpec> {
+    let address: std::net::SocketAddr = address.parse().ok()?;
+    Some(StoreSpec::Nbd {
+        host: address.ip().to_string(),
+        port: address.port(),
+        export: String::new(),
+        size: None,
+        patience: crate::Patience::default(),
+        claim: Claim::None,
+    })
+}
+
+/// The token by which a run is known to a donor in one of that donor's lives.
+pub(super) fn token_of(run_token: &str, life: u16) -> String {
+    if life == 1 { run_token.to_owned() } else { format!("{run_token}/{life}") }
+}

@@ -1,0 +1,27 @@
+//! `pool:HOST:PORT,...`: several donors, each page on several of them. What must happen in which order is the
+//! business of the crate `spillway-pool`; here is the I/O, over stores of [`crate::nbd`].
+//!
+//! | file | holds |
+//! |---|---|
+//! | `begin` | a run's start: asks the donors for memory, and makes what the run's processes share |
+//! | `shared` | the pool as one process sees it: the table, and its ways to each donor |
+//! | `donor_lanes` | a thread's lanes to the donors |
+//! | `lane` | reads, and what is waited for |
+//! | `writes` | writes and discards |
+//! | `site` | what the supervisor's threads share |
+//! | `care` | the supervisor's threads: one asks a donor how it is, one makes lost copies anew |
+//! | `rebuilder` | copying, and what the user is told of it |
+//! | `store` | the pool as the rest of Spillway sees it |
+
+mod begin;
+mod care;
+mod donor_lanes;
+mod lane;
+mod rebuilder;
+mod shared;
+mod site;
+mod store;
+mod writes;
+
+pub(crate) use begin::prepare;
+pub(crate) use store::open;

@@ -1,0 +1,232 @@
+//! The pool as one process sees it: the table that the run shares, and the process's own ways to each donor.
+//!
+//! To each donor there are two ways, each a store of [`crate::nbd`] with its own connections and patience:
+//! reads are given up soon, for another copy is asked then; a write that is given up costs a copy. A way that
+//! was given up is of no more use, and another is opened once the table says that the donor came up again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::health::FIRST_SILENCE_US;
+use spillway_pool::placement::Chooser;
+use spillway_pool::read::donors_of;
+use spillway_pool::table::Table;
+use spillway_pool::words::{Condition, DonorWord, Place};
+use spillway_sys::shared_memory::SharedMemory;
+
+use super::begin::{donor_spec, token_of};
+use crate::memory::{no_memory_file, shared_file};
+use crate::spec::PoolSpec;
+use crate::{Event, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};
+
+/// A donor that breaks a connection gets so long to take another, before a read goes elsewhere.
+const READ_RECONNECT: Duration = Duration::from_millis(30);
+/// The same for a write.
+const WRITE_RECONNECT: Duration = Duration::from_millis(150);
+/// A way that was given up is not tried anew sooner, while nobody has said that the donor is back.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
+/// What a way is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Read,
+    Write,
+}
+
+/// A way to a donor.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) number: u64,
+    word: DonorWord,
+    opened: Instant,
+}
+
+struct Donor {
+    spec: StoreSpec,
+    text: String,
+    /// For reading and for writing. Locked for moments, never while anything is sent or waited for.
+    ways: [Mutex<Option<Way>>; 2],
+}
+
+/// What all lanes of a process share.
+pub(super) struct Shared {
+    pub(super) uri: String,
+    pub(super) spec: PoolSpec,
+    pub(super) chooser: Chooser,
+    pub(super) token: String,
+    memory: SharedMemory,
+    donors: Vec<Donor>,
+    listener: OnceLock<Listener>,
+    numbers: AtomicU64,
+}
+
+/// Milliseconds of the machine's clock, which all processes of a run share.
+pub(super) fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    1 + now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+}
+
+impl Shared {
+    /// Maps the run's table into this process.
+    pub(super) fn open(
+        spec: &StoreSpec,
+        pool: &PoolSpec,
+        parts: SharedParts,
+        run_token: &str,
+    ) -> Result<Self, StoreError> {
+        let file = shared_file(spec, parts.fd)?;
+        let memory = SharedMemory::map(&file).map_err(|errno| no_memory_file(spec, errno))?;
+        let other_version =
+            || spec.unusable("the run's table is another version's", "use one version of Spillway");
+        let table = Table::open(memory.atomics_u64(0, memory.bytes() / 8)).ok_or_else(other_version)?;
+        let mut donors = Vec::with_capacity(table.donors());
+        let mut domains = Vec::with_capacity(table.donors());
+        for donor in 0..table.donors() {
+            let text = table.text(donor);
+            let spec = donor_spec(&text).ok_or_else(other_version)?;
+            donors.push(Donor { spec, text, ways: Default::default() });
+            domains.push(table.domain(donor));
+        }
+        let wanted = table.wanted_copies();
+        Ok(Shared {
+            uri: spec.to_string(),
+            spec: pool.clone(),
+            chooser: Chooser::new(&domains, wanted),
+            token: run_token.to_owned(),
+            memory,
+            donors,
+            listener: OnceLock::new(),
+            numbers: AtomicU64::new(1),
+        })
+    }
+
+    pub(super) fn table(&self) -> Table<'_> {
+        Table::known(self.memory.atomics_u64(0, self.memory.bytes() / 8))
+    }
+
+    /// What a donor is called in messages.
+    pub(super) fn name(&self, donor: usize) -> String {
+        self.spec.donors.get(donor).map_or_else(|| format!("{donor}"), ToString::to_string)
+    }
+
+    pub(super) fn donor_spec(&self, donor: usize) -> &StoreSpec {
+        &self.donors[donor].spec
+    }
+
+    pub(super) fn address(&self, donor: usize) -> &str {
+        &self.donors[donor].text
+    }
+
+    fn patience(&self, donor: usize, purpose: Purpose) -> Patience {
+        match purpose {
+            Purpose::Read => {
+                let silence_us = match self.table().silence_us(donor) {
+                    0 => FIRST_SILENCE_US,
+                    known => known,
+                };
+                let timeout = Duration::from_micros(silence_us).min(self.spec.patience.timeout);
+                Patience { timeout, reconnect: READ_RECONNECT }
+            }
+            Purpose::Write => Patience { timeout: self.spec.patience.timeout, reconnect: WRITE_RECONNECT },
+        }
+    }
+
+    /// A way to a donor as it is now.
+    pub(super) fn way(&self, donor: usize, purpose: Purpose) -> Result<Way, StoreError> {
+        let word = self.table().donor(donor);
+        let place = &self.donors[donor].ways[purpose as usize];
+        let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(way) = &*place {
+            let is_same = (way.word.life, way.word.epoch) == (word.life, word.epoch);
+            if is_same && (!way.store.is_given_up() || way.opened.elapsed() < TRY_AGAIN) {
+                return Ok(Way { word, ..way.clone() });
+            }
+        }
+        let patience = self.patience(donor, purpose);
+        let way = self.open_way(donor, word, patience)?;
+        *place = Some(way.clone());
+        Ok(way)
+    }
+
+    /// A way of its own, which nobody else uses.
+    pub(super) fn open_way(
+        &self,
+        donor: usize,
+        word: DonorWord,
+        patience: Patience,
+    ) -> Result<Way, StoreError> {
+        let (capacity, _) = self.table().room(donor);
+        let parts = SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new() };
+        let token = token_of(&self.token, word.life);
+        let store = crate::nbd::open_patiently(self.donor_spec(donor), parts, &token, patience)?;
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        Ok(Way { store, number, word, opened: Instant::now() })
+    }
+
+    /// Notes that a way was given up. `word` is the donor's as it was when the way was used.
+    pub(super) fn complain(&self, donor: usize, word: DonorWord, condition: Condition) {
+        self.table().complain(donor, word, condition, now_ms());
+    }
+
+    pub(super) fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// The ways that are open now.
+    pub(super) fn ways(&self) -> impl Iterator<Item = Way> {
+        let all = self.donors.iter().flat_map(|donor| &donor.ways);
+        all.filter_map(|way| way.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    pub(super) fn hear(&self, event: Event<'_>) {
+        if let Some(listener) = self.listener.get() {
+            listener.hear(&self.uri, event);
+        }
+    }
+
+    /// Until when a page or a slot of an extent is waited for whose donors are away.
+    pub(super) fn waits_until_ms(&self, extent: u32, since_ms: u64) -> u64 {
+        let table = self.table();
+        let seen = table.snapshot(extent);
+        let reconnect_ms = self.spec.patience.reconnect.as_millis() as u64;
+        let until = |place: &Place| match table.donor(usize::from(place.donor)).condition {
+            Condition::Down => table.ill_since_ms(usize::from(place.donor)),
+            Condition::Up | Condition::Suspect => since_ms,
+        };
+        let whole = (0..seen.places.len()).filter(|&copy| table.is_whole(&seen, copy));
+        let latest = whole.filter_map(|copy| seen.places[copy].as_ref().map(until)).max();
+        latest.unwrap_or(since_ms).min(since_ms) + reconnect_ms
+    }
+
+    fn donors_named(&self, extent: u32) -> String {
+        let names: Vec<String> =
+            donors_of(&self.table(), extent).iter().map(|&donor| self.name(donor)).collect();
+        names.join(" and ")
+    }
+
+    /// The error for a page that no donor has any more.
+    pub(super) fn lost(&self, extent: u32) -> StoreError {
+        let reason = format!("no copy of the page is left on donors {}", self.donors_named(extent));
+        StoreError::Gone { store: self.uri.clone(), reason }
+    }
+
+    /// The error for a page that none of its donors gives, though it may have it.
+    pub(super) fn out_of_reach(&self, extent: u32) -> StoreError {
+        let reason = format!(
+            "the donors of the page, {}, cannot be reached, or give nothing, for {} s",
+            self.donors_named(extent),
+            crate::nbd::connection::seconds(self.spec.patience.reconnect)
+        );
+        StoreError::Gone { store: self.uri.clone(), reason }
+    }
+}
+
+impl Way {
+    /// The donor's word that the way was had by.
+    pub(super) fn word(&self) -> DonorWord {
+        self.word
+    }
+}

@@ -1,0 +1,239 @@
+//! Writing to the pool: each page to every copy of its extent, in the order that `spillway_pool::write` says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use spillway_pool::table::{Bits, Which, bits_of, has};
+use spillway_pool::words::{Condition, Place};
+use spillway_pool::write::{Outcome, Step, Write, without_barred};
+use spillway_pool::{EXTENT_SLOTS, MAX_COPIES};
+
+use super::donor_lanes::{DonorLanes, slot_at};
+use super::shared::{Purpose, Shared, now_ms};
+use crate::nbd::sleep;
+use crate::{Event, StoreError, WriteRequest};
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The pages of a batch that lie in one extent.
+struct Group {
+    extent: u32,
+    indices: Vec<usize>,
+    slots: Bits,
+    write: Write,
+    sending: Option<Place>,
+    outcome: Option<Outcome>,
+}
+
+impl Group {
+    fn begin(extent: u32, indices: Vec<usize>, slots: Bits) -> Self {
+        let write = Write::new(extent, slots, dice(extent));
+        Self { extent, indices, slots, write, sending: None, outcome: None }
+    }
+}
+
+fn dice(extent: u32) -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_nsec.unsigned_abs() << 32) ^ u64::from(extent)
+}
+
+/// Writes a batch, and waits, for a bounded time, for extents of which no donor can be reached.
+pub(super) fn write(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>]) {
+    let since_ms = now_ms();
+    let mut groups = groups(&lanes.shared, batch);
+    let mut has_told = false;
+    loop {
+        run(lanes, batch, &mut groups);
+        let now = now_ms();
+        let mut again = Vec::new();
+        for group in groups {
+            let is_over = now >= lanes.shared.waits_until_ms(group.extent, since_ms);
+            let may_come = match group.outcome {
+                Some(Outcome::Unreachable) => true,
+                Some(Outcome::NoDonor) => !has_full_donors(&lanes.shared),
+                _ => false,
+            };
+            if may_come && !is_over {
+                again.push(group);
+            } else {
+                settle(&lanes.shared, batch, &group);
+            }
+        }
+        let Some(first) = again.first() else { break };
+        has_told |= lanes.tell_waiting(first.extent, since_ms, now);
+        sleep(PAUSE);
+        groups = again
+            .into_iter()
+            .map(|group| {
+                // Into what was sent and not answered a write may come late.
+                let slots = without_barred(&lanes.shared.table(), group.extent, &group.slots);
+                refuse_barred(&lanes.shared, batch, &group.indices, &slots);
+                let open = |index: &usize| has(&slots, batch[*index].slot);
+                Group::begin(group.extent, group.indices.iter().copied().filter(open).collect(), slots)
+            })
+            .filter(|group| !group.indices.is_empty())
+            .collect();
+    }
+    if has_told {
+        lanes.shared.hear(Event::Answering);
+    }
+}
+
+fn groups(shared: &Shared, batch: &mut [WriteRequest<'_>]) -> Vec<Group> {
+    let table = shared.table();
+    let mut extents: Vec<(u32, Vec<usize>)> = Vec::new();
+    for (index, request) in batch.iter_mut().enumerate() {
+        let extent = request.slot / EXTENT_SLOTS;
+        if extent >= table.extents() {
+            request.outcome =
+                Err(crate::memory::no_such_slot(&shared.uri, request.slot, table.extents() * EXTENT_SLOTS));
+            continue;
+        }
+        match extents.iter_mut().find(|(of, _)| *of == extent) {
+            Some((_, indices)) => indices.push(index),
+            None => extents.push((extent, vec![index])),
+        }
+    }
+    let group = |(extent, mut indices): (u32, Vec<usize>)| {
+        let all = bits_of(indices.iter().map(|&index| batch[index].slot));
+        let slots = without_barred(&table, extent, &all);
+        refuse_barred(shared, batch, &indices, &slots);
+        indices.retain(|&index| has(&slots, batch[index].slot));
+        Group::begin(extent, indices, slots)
+    };
+    extents.into_iter().map(group).filter(|group| !group.indices.is_empty()).collect()
+}
+
+fn refuse_barred(shared: &Shared, batch: &mut [WriteRequest<'_>], indices: &[usize], open: &Bits) {
+    for &index in indices {
+        if !has(open, batch[index].slot) {
+            batch[index].outcome = Err(StoreError::Io {
+                store: shared.uri.clone(),
+                reason: "an earlier write to the same place was not answered and may still come".to_owned(),
+            });
+        }
+    }
+}
+
+/// Has every group come to its outcome. What several groups send to one donor goes in one batch.
+fn run(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>], groups: &mut [Group]) {
+    let shared = Arc::clone(&lanes.shared);
+    loop {
+        for group in groups.iter_mut().filter(|group| group.outcome.is_none()) {
+            while group.sending.is_none() && group.outcome.is_none() {
+                match group.write.step(&shared.table(), &shared.chooser) {
+                    Step::Again => {}
+                    Step::Send { place } => group.sending = Some(place),
+                    Step::Done(outcome) => group.outcome = Some(outcome),
+                }
+            }
+        }
+        let Some(donor) = groups.iter().find_map(|group| group.sending).map(|place| place.donor) else {
+            return;
+        };
+        send(lanes, batch, groups, donor);
+    }
+}
+
+fn send(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>], groups: &mut [Group], donor: u8) {
+    let is_mine = |group: &Group| group.sending.is_some_and(|place| place.donor == donor);
+    let mut pages: Vec<WriteRequest<'_>> = Vec::new();
+    for group in groups.iter().filter(|group| is_mine(group)) {
+        let extent = group.sending.map_or(0, |place| place.extent);
+        pages.extend(group.indices.iter().map(|&index| {
+            let request = &batch[index];
+            WriteRequest { slot: slot_at(extent, request.slot), page: request.page, outcome: Ok(()) }
+        }));
+    }
+    let shared = Arc::clone(&lanes.shared);
+    let outcomes: Vec<bool> = match lanes.lane(usize::from(donor), Purpose::Write) {
+        Ok((lane, way)) => {
+            lane.write(&mut pages);
+            if pages.iter().any(|page| matches!(page.outcome, Err(StoreError::Gone { .. }))) {
+                shared.complain(usize::from(donor), way.word(), Condition::Down);
+            }
+            pages.iter().map(|page| page.outcome.is_ok()).collect()
+        }
+        Err(_) => vec![false; pages.len()],
+    };
+    let stored = outcomes.iter().filter(|is_stored| **is_stored).count() as u64;
+    shared.table().count_written(usize::from(donor), stored);
+    let mut outcomes = outcomes.into_iter();
+    for group in groups.iter_mut().filter(|group| is_mine(group)) {
+        let own: Vec<bool> = outcomes.by_ref().take(group.indices.len()).collect();
+        group.write.sent(own.iter().all(|is_stored| *is_stored));
+        group.sending = None;
+    }
+}
+
+fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
+    let store = || shared.uri.clone();
+    let outcome = match group.outcome {
+        Some(Outcome::Stored { .. }) => Ok(()),
+        Some(Outcome::TooFew { copies }) => Err(StoreError::Io {
+            store: store(),
+            reason: format!("{copies} donors have taken the page, and {} must", shared.spec.least),
+        }),
+        Some(Outcome::NoDonor) if has_full_donors(shared) => Err(StoreError::Full { store: store() }),
+        Some(Outcome::NoDonor) => {
+            Err(StoreError::Io { store: store(), reason: "no donor can be reached".to_owned() })
+        }
+        Some(Outcome::Lost) | None => Err(shared_lost(shared, group.extent)),
+        Some(Outcome::Unreachable) => Err(shared.out_of_reach(group.extent)),
+    };
+    for &index in &group.indices {
+        batch[index].outcome = outcome.clone();
+    }
+}
+
+/// The slots can be written again once the supervisor has made the extent a new one.
+fn shared_lost(shared: &Shared, extent: u32) -> StoreError {
+    StoreError::Io { store: shared.uri.clone(), reason: shared.lost(extent).to_string() }
+}
+
+fn has_full_donors(shared: &Shared) -> bool {
+    shared.table().candidates().iter().any(|donor| donor.is_well)
+}
+
+/// Says to every copy that pages are no longer needed.
+pub(super) fn discard(lanes: &mut DonorLanes, slots: &[u32]) {
+    let shared = Arc::clone(&lanes.shared);
+    let table = shared.table();
+    let mut sorted: Vec<u32> =
+        slots.iter().copied().filter(|slot| slot / EXTENT_SLOTS < table.extents()).collect();
+    sorted.sort_unstable();
+    let mut by_donor: Vec<(u8, Vec<(u32, usize, Place)>, Vec<u32>)> = Vec::new();
+    for own in sorted.chunk_by(|one, next| one / EXTENT_SLOTS == next / EXTENT_SLOTS) {
+        let extent = own[0] / EXTENT_SLOTS;
+        table.clear_bits(extent, Which::Live, &bits_of(own.iter().copied()));
+        let seen = table.snapshot(extent);
+        for copy in 0..MAX_COPIES {
+            let Some(place) = seen.places[copy] else { continue };
+            let is_down = table.donor(usize::from(place.donor)).condition == Condition::Down;
+            if is_down || !seen.state.copies[copy].takes_writes() || !table.is_current(place) {
+                continue;
+            }
+            let at = by_donor.iter().position(|(donor, ..)| *donor == place.donor).unwrap_or_else(|| {
+                by_donor.push((place.donor, Vec::new(), Vec::new()));
+                by_donor.len() - 1
+            });
+            by_donor[at].1.push((extent, copy, place));
+            by_donor[at].2.extend(own.iter().map(|&slot| slot_at(place.extent, slot)));
+        }
+    }
+    for (donor, copies, own) in by_donor {
+        let Ok((lane, way)) = lanes.lane(usize::from(donor), Purpose::Write) else { continue };
+        lane.discard(&own);
+        if !way.store.is_given_up() {
+            continue;
+        }
+        // It may come late, over what is written there next.
+        shared.complain(usize::from(donor), way.word(), Condition::Down);
+        for (extent, copy, place) in copies {
+            if !table.drop_copy(extent, copy, place, !(1 << copy)) {
+                let of_extent = sorted.iter().copied().filter(|slot| slot / EXTENT_SLOTS == extent);
+                table.set_bits(extent, Which::Barred, &bits_of(of_extent));
+            }
+        }
+    }
+}
