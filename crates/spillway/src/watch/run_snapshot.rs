@@ -179,8 +179,9 @@ fn stores(view: &RunView) -> Vec<Store> {
         let counts = view.run.store(index);
         let used_bytes = view.run.slots().used(range.clone()) * PAGE_BYTES;
         let stored_bytes = open.as_ref().map(|open| open.stored_bytes()).filter(|&bytes| bytes > 0);
+        let spec = uri.parse::<StoreSpec>().ok();
         let is_compressed =
-            uri.parse::<StoreSpec>().is_ok_and(|spec| spec.latency_class() == LatencyClass::Compression);
+            spec.as_ref().is_some_and(|spec| spec.latency_class() == LatencyClass::Compression);
         let ratio = |stored: u64| used_bytes as f64 / stored as f64;
         let is_recent = |ns: u64| ns != 0 && now_ns.saturating_sub(ns) < RECENT_NS;
         Store {
@@ -195,6 +196,7 @@ fn stores(view: &RunView) -> Vec<Store> {
             failed_reads: counts.failed_reads(),
             failed_writes: counts.failed_writes(),
             full_refusals: counts.full_refusals(),
+            is_sealed: spec.is_some_and(|spec| view.settings.seal.covers(&spec)),
             health: match open {
                 None => Health::Unknown,
                 Some(_) if is_recent(counts.last_failed_ns()) => Health::Failing,
