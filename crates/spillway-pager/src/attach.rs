@@ -33,6 +33,7 @@ use crate::run::state::{Child, Counter, RunState, slot_ranges};
 use crate::run::store_health;
 use crate::run::tape_log::TapeLog;
 use crate::run::trace_ring::{RingSink, TraceRing};
+use crate::seal::sealing::Sealing;
 use crate::threads::calls::Operation;
 use crate::threads::handlers;
 use crate::threads::leader::FaultHandlers;
@@ -58,6 +59,9 @@ pub enum AttachError {
     /// A store's URI is not understood, which the supervisor did.
     #[error("the store '{0}' is not understood")]
     Uri(String),
+    /// Pages are to be sealed, and there is no key.
+    #[error("the run has no key to seal pages with: please report this mistake of Spillway's")]
+    NoKey,
     /// The kernel refuses something.
     #[error("the kernel refused to {0}: {1}; 'spillway doctor' says what is missing")]
     Kernel(&'static str, Errno),
@@ -468,6 +472,7 @@ fn open_stores(
     shared: &mut SharedDescriptors,
 ) -> Result<Vec<OpenStore>, AttachError> {
     let settings = &welcome.settings;
+    let sealing = Sealing::of_run(run, welcome.entry).ok().map(Arc::new);
     let ranges = slot_ranges(&settings.store_slots);
     let mut stores = Vec::with_capacity(ranges.len());
     for (index, range) in ranges.into_iter().enumerate() {
@@ -479,7 +484,9 @@ fn open_stores(
         let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new() };
         let store = spec.open(parts, token)?;
         store.listen(store_health::listener(RunOfProcess(run), index, message::to_program));
-        stores.push(OpenStore { store, range });
+        let sealing =
+            settings.seal.covers(&spec).then(|| sealing.clone().ok_or(AttachError::NoKey)).transpose()?;
+        stores.push(OpenStore { store, range, sealing });
     }
     Ok(stores)
 }

@@ -6,6 +6,7 @@
 //! - [`kernel`]: the seam to Linux, or to a simulator of it; everything above is generic over it;
 //! - [`run`]: what all processes of a run share, and the supervisor;
 //! - [`pages`]: where a page is: words, frames, checksums;
+//! - [`seal`]: what leaves the machine is encrypted and signed first;
 //! - [`process`]: the state of paging in one process, and what its pager threads work with;
 //! - [`evict`]: a page goes out, and room comes of it; [`fault`]: a page comes in;
 //! - [`space`]: the program maps, unmaps, moves, locks, forks;
@@ -21,5 +22,6 @@ pub mod kernel;
 pub mod pages;
 pub mod process;
 pub mod run;
+pub mod seal;
 pub mod space;
 pub mod threads;

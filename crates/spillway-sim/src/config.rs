@@ -143,6 +143,8 @@ pub struct Config {
     pub strides: Strides,
     /// Streams go by huge pages.
     pub huge_streams: bool,
+    /// Pages are sealed before they leave, but for those of `compressed:`.
+    pub sealed: bool,
     /// What the first process does with a tape.
     pub tape: TapeConfig,
     /// What kernel and machine do now and then.
@@ -248,6 +250,7 @@ impl Config {
             overlap: !seed.is_multiple_of(5),
             strides: strides(seed),
             huge_streams: false,
+            sealed: seed / 5 % 3 == 1,
             tape: TapeConfig::None,
             machine,
             habits,

@@ -94,6 +94,12 @@ pub fn page_holds(page: &Page, tags: Tags) -> bool {
     tags.into_iter().enumerate().all(|(part, tag)| holds(page, part, tag))
 }
 
+/// Whether a page shows that a program wrote it.
+#[must_use]
+pub fn is_readable(page: &Page) -> bool {
+    (0..PARTS).any(|part| page[part * PART_BYTES..].starts_with(&MAGIC.to_le_bytes()))
+}
+
 /// What a part of a page holds, in words, for who should have found something else there.
 #[must_use]
 pub fn describe(page: &Page, part: usize) -> String {

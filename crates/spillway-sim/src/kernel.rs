@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, Result};
 use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE, Page};
+use spillway_core::seals::NONCE_BYTES;
 use spillway_pager::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES, References};
 use spillway_sys::memory::{Outsiders, PageMapEntry};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
@@ -114,6 +115,10 @@ impl Kernel for SimKernel {
 
     fn turn() {
         turn();
+    }
+
+    fn seals(nonce: [u8; NONCE_BYTES], page: &Page) {
+        with(|world| world.note_nonce(nonce, page));
     }
 
     fn futex_wait(word: &AtomicU32, expected: u32, most: Duration) {

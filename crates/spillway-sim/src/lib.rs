@@ -11,7 +11,8 @@
 //! - [`process`], [`program`], [`contents`]: what runs, what it maps and what it writes;
 //! - [`pager`], [`supervisor`]: the real engine attached to all this; [`actor`], [`access`]: the program's
 //!   threads;
-//! - [`shadow`], [`oracle`], [`invariants`]: what must be read, and what must hold of the pager's books;
+//! - [`shadow`], [`oracle`], [`invariants`], [`sealing`]: what must be read, and what must hold of the
+//!   pager's books and of what it seals;
 //! - [`run`], [`trace`], [`report`], [`shrink`]: a world from its beginning to what is said of it;
 //! - [`mistakes`]: what can be planted in the pager for all this to find.
 
@@ -31,6 +32,7 @@ pub mod process;
 pub mod program;
 pub mod report;
 pub mod run;
+pub mod sealing;
 pub mod shadow;
 pub mod shrink;
 pub mod space;

@@ -21,6 +21,7 @@ enum Reason {
 fn reason_of(line: &str) -> Reason {
     let reason = |text: &str, reason| line.contains(text).then_some(reason);
     reason("returned a page with a wrong checksum", Reason::WrongChecksum)
+        .or_else(|| reason("returned a page whose seal is wrong", Reason::WrongChecksum))
         .or_else(|| reason("holds no page, or its memory was damaged", Reason::WrongChecksum))
         .or_else(|| reason(" is gone: ", Reason::StoreFailed))
         .or_else(|| reason(" failed: ", Reason::StoreFailed))
@@ -137,6 +138,10 @@ mod tests {
         let reason = |text: &str| reason_of(&format!("page at 0x1000 cannot be had: {text}"));
         assert_eq!(
             reason("store ram: returned a page with a wrong checksum: it was restarted"),
+            Reason::WrongChecksum
+        );
+        assert_eq!(
+            reason("store ram: returned a page whose seal is wrong: it was restarted"),
             Reason::WrongChecksum
         );
         assert_eq!(

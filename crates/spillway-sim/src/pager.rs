@@ -1,5 +1,6 @@
 //! The pager of a simulated process: the real engine, attached to the simulated kernel, run and stores.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use spillway_core::page::{PAGE_SHIFT, PAGE_SIZE};
@@ -8,8 +9,9 @@ use spillway_pager::inline::Inline;
 use spillway_pager::process::attachment::{Attachment, OpenStore};
 use spillway_pager::process::engine::{Engine, EngineConfig};
 use spillway_pager::process::worker::Worker;
-use spillway_pager::run::settings::{Block, FaultMode, FetchSettings, PoolSettings, Settings};
+use spillway_pager::run::settings::{Block, FaultMode, FetchSettings, PoolSettings, Seal, Settings};
 use spillway_pager::run::state::{Counter, RunState, slot_ranges};
+use spillway_pager::seal::sealing::Sealing;
 use spillway_pager::threads::calls::Operation;
 use spillway_pager::threads::leader::FaultHandlers;
 use spillway_policy::dcm;
@@ -17,7 +19,7 @@ use spillway_store::LatencyClass;
 use spillway_sys::ranges::FrameRange;
 use spillway_sys::uffd::Fault;
 
-use crate::config::{BlockConfig, Config};
+use crate::config::{BlockConfig, Config, StoreKind};
 use crate::own_memory;
 use crate::process::{Pager, SimKernel};
 use crate::store;
@@ -95,6 +97,7 @@ fn settings(world: &World) -> Settings {
             strides: config.strides,
             huge_streams: config.huge_streams,
         },
+        seal: if config.sealed { Seal::All } else { Seal::None },
     }
 }
 
@@ -102,10 +105,18 @@ fn settings(world: &World) -> Settings {
 fn attachment(world: &World, process: usize, run: &'static RunState) -> Attachment<SimKernel> {
     let settings = settings(world);
     let ranges = slot_ranges(&settings.store_slots);
+    let entry = world.processes[process].entry;
+    let sealing = Sealing::of_run(run, entry).ok().map(Arc::new);
     let stores: Vec<OpenStore> = ranges
         .into_iter()
         .enumerate()
-        .map(|(number, range)| OpenStore { store: store::handle(&world.stores[number], number), range })
+        .map(|(number, range)| {
+            let model = &world.stores[number];
+            // As a live run refuses it.
+            let is_sealed = settings.seal == Seal::All && model.config.kind != StoreKind::Compressed;
+            let sealing = sealing.clone().filter(|_| is_sealed);
+            OpenStore { store: store::handle(model, number), range, sealing }
+        })
         .collect();
     let classes = || stores.iter().map(|open| open.store.latency_class());
     let waits = classes().any(|class| class == LatencyClass::Remote);
@@ -114,7 +125,7 @@ fn attachment(world: &World, process: usize, run: &'static RunState) -> Attachme
         kernel: SimKernel { process },
         descriptors: Vec::new(),
         run,
-        entry: world.processes[process].entry,
+        entry,
         // A leader is a matter of CPUs, of which there are none here.
         handlers: FaultHandlers::new(true),
         placement: None,

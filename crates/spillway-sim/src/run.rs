@@ -53,7 +53,8 @@ fn set_up(world: &mut World) -> Result<(), String> {
     }
     let capacities: Vec<u32> = world.stores.iter().map(|store| store.capacity_slots).collect();
     let slots = slot_ranges(&capacities).last().map_or(0, |range| range.end);
-    let (_, run) = RunState::create(config.limit_pages, slots).map_err(|error| error.to_string())?;
+    let create = if config.sealed { RunState::create_sealed } else { RunState::create };
+    let (_, run) = create(config.limit_pages, slots).map_err(|error| error.to_string())?;
     let run: &'static RunState = Box::leak(Box::new(run));
     world.run = Some(run);
     let entry = run.claim_process(pid_of(0)).ok_or("no entry is free")?;

@@ -11,6 +11,7 @@ use spillway_store::{Lane, LatencyClass, ReadRequest, Room, Store, StoreError, W
 use crate::config::StoreKind;
 use crate::contents::SCRIBBLE;
 use crate::process::SimKernel;
+use crate::sealing::digest;
 use crate::store_model::{Fate, StoreModel, UnderWay};
 use crate::world::{self, World, with};
 
@@ -210,11 +211,6 @@ fn shuffled(count: usize) -> Vec<usize> {
     order
 }
 
-fn digest(page: &Page) -> u64 {
-    let words = page.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
-    words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(7))
-}
-
 impl SimLane {
     fn wait_for_answers(&self) {
         match with(|world| world.latency(self.number)) {
@@ -291,6 +287,7 @@ impl Lane for SimLane {
         let begun: Vec<(Fate, u64)> = batch
             .iter()
             .map(|request| {
+                with(|world| world.check_left(number, request.slot, request.page));
                 (with(|world| world.begin_request(number, request.slot, true)), digest(request.page))
             })
             .collect();

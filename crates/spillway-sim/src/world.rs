@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use generator::{Generator, Gn};
+use spillway_core::seals::NONCE_BYTES;
 use spillway_pager::run::state::RunState;
 
 use crate::config::Config;
@@ -97,6 +98,8 @@ pub struct World {
     pub stores: Vec<StoreModel>,
     /// What the processes share.
     pub run: Option<&'static RunState>,
+    /// Under which nonce which page was sealed, as a digest.
+    pub nonces: BTreeMap<[u8; NONCE_BYTES], u64>,
     /// The supervisor was killed.
     pub supervisor_is_gone: bool,
     /// Devices and locks have kept pages local at some time.
@@ -236,6 +239,7 @@ impl World {
             processes: Vec::new(),
             stores: Vec::new(),
             run: None,
+            nonces: BTreeMap::new(),
             supervisor_is_gone: false,
             references: BTreeMap::new(),
             next_references: 0,

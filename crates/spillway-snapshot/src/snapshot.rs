@@ -187,6 +187,9 @@ pub struct Store {
     pub failed_writes: u64,
     /// Pages that it had no room for.
     pub full_refusals: u64,
+    /// Pages are encrypted and signed before they go there. Runs of before this key was do not.
+    #[serde(default)]
+    pub is_sealed: bool,
     /// How it is at this moment.
     pub health: Health,
 }

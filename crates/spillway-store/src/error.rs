@@ -27,6 +27,24 @@ pub enum StoreError {
         /// What it answered to the request.
         reason: String,
     },
+    /// What the store returned was not sealed by this run for that slot at that time.
+    #[error(
+        "store {store} returned a page whose seal is wrong: it was restarted, or the page was changed or put \
+         in the place of another"
+    )]
+    WrongSeal {
+        /// URI of the store.
+        store: String,
+    },
+    /// The run has sealed as many pages as one key may.
+    #[error(
+        "store {store} can be given no more pages: the run has sealed as many as one key may; end the program \
+         and start it anew"
+    )]
+    SealsSpent {
+        /// URI of the store.
+        store: String,
+    },
     /// The store cannot be used as it was asked for.
     #[error("cannot use store {store}: {reason}; {remedy}")]
     Unusable {

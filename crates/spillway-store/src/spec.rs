@@ -216,6 +216,20 @@ impl StoreSpec {
         }
     }
 
+    /// Whether pages leave this machine by it, or may: whoever keeps them or carries them is not this machine's
+    /// kernel. So by TCP at any address, for a tunnel's end is one of this machine too.
+    #[must_use]
+    pub fn leaves_machine(&self) -> bool {
+        match self {
+            Self::Nbd { .. } | Self::Pool(_) => true,
+            Self::Compressed { .. }
+            | Self::Ram { .. }
+            | Self::File { .. }
+            | Self::NbdUnix { .. }
+            | Self::Shm { .. } => false,
+        }
+    }
+
     /// The same store, for what is done at the end and must not take long.
     #[must_use]
     pub fn in_a_hurry(&self) -> Self {

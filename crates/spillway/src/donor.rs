@@ -39,8 +39,9 @@ Events are written to stderr, a line each. On SIGTERM or SIGINT it lets in
 nobody new and waits for its connections (--drain); a second signal ends it at
 once. SIGHUP changes nothing.
 
-Whoever can connect can use the memory, and read and drop named exports; what
-travels is not encrypted: listen only where you trust everybody.";
+Runs seal their pages, so neither the donor nor who listens can read or swap
+them. Whoever can connect can use the memory, and read and drop named exports,
+which travel as they are: listen only where you trust everybody.";
 
 /// Lend this machine's idle memory to others.
 ///

@@ -19,7 +19,7 @@ use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::size::Size;
 use spillway_pager::run::program::{self, Program};
 use spillway_pager::run::report::Report;
-use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Settings};
+use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Seal, Settings};
 use spillway_pager::run::state::Counter;
 use spillway_pager::run::supervisor::{BusyPagers, Supervisor};
 
@@ -120,6 +120,9 @@ pub struct RunArgs {
     /// memory [default: $SPILLWAY_FAULT_MODE, or auto]
     #[arg(long, value_name = "MODE", value_enum)]
     pub fault_mode: Option<AskedMode>,
+    /// Which stores' pages are encrypted and signed before they leave, with a key that the run alone has
+    #[arg(long, value_name = "STORES", value_enum, default_value_t)]
+    pub seal: AskedSeal,
     /// Settings of each tier's frames, and of what leaves first ([replacement]) (TOML) [default:
     /// /etc/spillway/run.toml, if it is there]
     #[arg(long, value_name = "FILE")]
@@ -177,6 +180,36 @@ impl AskedMode {
             Self::Auto => None,
             Self::Thread => Some(FaultMode::Thread),
             Self::Inline => Some(FaultMode::Inline),
+        }
+    }
+}
+
+/// What `--seal` can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum AskedSeal {
+    /// Those that lead to other machines: nbd: by TCP
+    #[default]
+    Remote,
+    /// All; compressed: cannot be among them
+    All,
+    /// None: whoever keeps a page can read it, and swap it for another
+    None,
+}
+
+impl AskedSeal {
+    /// The setting, where the stores can have it.
+    fn over(self, stores: &[String]) -> Result<Seal, Refusal> {
+        let seal = match self {
+            Self::Remote => Seal::Remote,
+            Self::All => Seal::All,
+            Self::None => Seal::None,
+        };
+        match seal.spoils(stores) {
+            None => Ok(seal),
+            Some(store) => Err(refuse(format!(
+                "--seal all: what is sealed cannot be compressed, so store {store} would hold less than ram:; \
+                 name ram: in its place, or leave --seal out"
+            ))),
         }
     }
 }
@@ -240,6 +273,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         replacement: configuration.replacement,
         pool: configuration.pool.local,
         fetch: configuration.fetch,
+        seal: args.seal.over(&args.store)?,
     };
     let metrics = args
         .metrics

@@ -154,7 +154,7 @@ fn hostile_server(scene: &Scene, manner: Manner) -> (Hostile, Hold, String) {
 fn wrong_contents_are_noticed(manner: Manner) {
     let scene = Scene::new();
     let (server, hold, uri) = hostile_server(&scene, manner);
-    hold.ends_by_sigbus(&uri, "wrong checksum");
+    hold.ends_by_sigbus(&uri, "seal is wrong");
     assert!(server.misdeeds() > 0);
 }
 
@@ -185,7 +185,7 @@ fn a_server_that_restarts_empty_is_noticed() {
     server.close();
     server.forget();
     server.reopen();
-    hold.ends_by_sigbus(&uri, "wrong checksum");
+    hold.ends_by_sigbus(&uri, "seal is wrong");
 }
 
 /// One page in 32 always comes back wrong: those are lost, each with its line, and the others are right.
@@ -197,7 +197,7 @@ fn only_the_pages_that_come_back_wrong_are_lost() {
     let caught = catch.looks();
     assert_eq!(caught.right + caught.lost, 24 * MIB / 4096);
     assert!(caught.lost >= 50 && caught.right > 12 * caught.lost, "{} {}", caught.right, caught.lost);
-    let is_end = |line: &&str| line.contains("wrong checksum") && line.contains("SIGBUS");
+    let is_end = |line: &&str| line.contains("seal is wrong") && line.contains("SIGBUS");
     let lines = caught.complaint.lines().filter(is_end).count() as u64;
     assert_eq!(lines, caught.lost, "{}", caught.complaint);
 }

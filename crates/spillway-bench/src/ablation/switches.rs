@@ -74,6 +74,14 @@ pub const SWITCHES: &[Switch] = &[
         about: "faults are served by the thread that has them, where the store is memory",
         store: None,
     },
+    Switch {
+        name: "seal",
+        place: Place::Flag("--seal"),
+        usual: "remote",
+        others: &["all"],
+        about: "pages of a store of this machine are encrypted and signed too, as those that leave it are",
+        store: FAR_AWAY,
+    },
     key(
         "replacement",
         "random_promotion",

@@ -25,8 +25,10 @@ impl<K: Kernel> Worker<K> {
         }
         if self.at.run.first_time(WARNED_STORE_FAILED) {
             let stored = match &error {
-                StoreError::Full { .. } => "nothing stored is lost",
-                StoreError::Io { .. } => "what was stored before is asked for when it is needed",
+                StoreError::Full { .. } | StoreError::SealsSpent { .. } => "nothing stored is lost",
+                StoreError::Io { .. } | StoreError::WrongSeal { .. } => {
+                    "what was stored before is asked for when it is needed"
+                }
                 StoreError::Gone { .. } | StoreError::Unusable { .. } => "what it held is lost",
             };
             K::tell(&format!("{error}; what cannot be stored stays local, and {stored}"));

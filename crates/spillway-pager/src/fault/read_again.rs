@@ -81,6 +81,9 @@ impl<K: Kernel> Worker<K> {
 fn may_come_right(error: &PageError) -> bool {
     matches!(
         error,
-        PageError::Checksum { .. } | PageError::Store(StoreError::Io { .. } | StoreError::Full { .. })
+        PageError::Checksum { .. }
+            | PageError::Store(
+                StoreError::Io { .. } | StoreError::Full { .. } | StoreError::WrongSeal { .. }
+            )
     )
 }

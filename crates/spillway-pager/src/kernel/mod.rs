@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use rustix::io::Result;
 use spillway_core::page::Page;
+use spillway_core::seals::NONCE_BYTES;
 use spillway_sys::memory::{Outsiders, PageMapEntry};
 pub use spillway_sys::page_pipe::{MOST_REFERENCES, READ_PAGES};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
@@ -113,6 +114,10 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn has_planted(_mistake: &str) -> bool {
         false
     }
+
+    /// A page is about to be sealed under a nonce, which must have served for no other page of the run. Live:
+    /// nothing.
+    fn seals(_nonce: [u8; NONCE_BYTES], _page: &Page) {}
 
     // What is managed.
 

@@ -5,11 +5,13 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use spillway_store::Store;
+use spillway_store::{Lane, Store, StoreError};
 
 use crate::kernel::Kernel;
 use crate::run::settings::Settings;
 use crate::run::state::{Process, RunState};
+use crate::seal::lane::SealedLane;
+use crate::seal::sealing::Sealing;
 use crate::threads::leader::FaultHandlers;
 use crate::threads::placement::Placement;
 
@@ -19,6 +21,24 @@ pub struct OpenStore {
     pub store: Arc<dyn Store>,
     /// Its slots among the run's.
     pub range: Range<u32>,
+    /// What its pages are sealed with; `None` where they lie there as they are.
+    pub sealing: Option<Arc<Sealing>>,
+}
+
+impl OpenStore {
+    /// Its pages are sealed.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.sealing.is_some()
+    }
+
+    /// A way to it for one thread, which seals and opens what is to be sealed.
+    pub(crate) fn open_lane<K: Kernel>(&self) -> Result<Box<dyn Lane>, StoreError> {
+        let lane = self.store.open_lane()?;
+        let Some(sealing) = &self.sealing else { return Ok(lane) };
+        let (sealing, store) = (Arc::clone(sealing), self.store.uri());
+        Ok(Box::new(SealedLane::<K>::new(lane, sealing, store, self.range.start)))
+    }
 }
 
 /// What ties one process to its run.

@@ -11,7 +11,7 @@ use spillway_sys::ranges::BounceRange;
 
 use crate::kernel::{Kernel, planted};
 use crate::pages::address::target;
-use crate::process::attachment::Attachment;
+use crate::process::attachment::{Attachment, OpenStore};
 use crate::process::engine::{Engine, UNNEEDED_SLOTS};
 use crate::process::in_flight::{Pace, Posted};
 
@@ -105,7 +105,7 @@ impl<K: Kernel> Worker<K> {
     /// # Errors
     /// A store's, where it lets no further lane be opened.
     pub fn new(engine: &'static Engine<K>, at: &'static Attachment<K>) -> Result<Self, StoreError> {
-        let lanes = at.stores.iter().map(|open| open.store.open_lane()).collect::<Result<_, _>>()?;
+        let lanes = at.stores.iter().map(OpenStore::open_lane::<K>).collect::<Result<_, _>>()?;
         // Room that is not touched before blocks are as long: most workers never fetch.
         let bounce = Vec::with_capacity(at.max_block_pages);
         Ok(Self {

@@ -9,7 +9,7 @@ use spillway_core::size::Size;
 use spillway_policy::blocks::MAX_ORDER;
 use spillway_policy::dcm;
 use spillway_policy::strides::Foresight;
-use spillway_store::StoreSpec;
+use spillway_store::{LatencyClass, StoreSpec};
 use thiserror::Error;
 
 /// Environment variable that names the supervisor's socket and the run's token, `NAME/TOKEN`. A process that
@@ -98,6 +98,41 @@ impl FaultMode {
             (None, None) => (Self::Inline, "auto: the stores are memory of this machine".to_owned()),
             (Some(Self::Inline), None) => (Self::Inline, "asked for".to_owned()),
         }
+    }
+}
+
+/// Which stores' pages are sealed ([`crate::seal`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seal {
+    /// Of those by which pages leave this machine.
+    #[default]
+    Remote,
+    /// Of all.
+    All,
+    /// Of none: whoever keeps a page can read it, and put another in its place.
+    None,
+}
+
+impl Seal {
+    /// Whether the pages of a store are sealed.
+    #[must_use]
+    pub fn covers(self, store: &StoreSpec) -> bool {
+        match self {
+            Self::Remote => store.leaves_machine(),
+            Self::All => true,
+            Self::None => false,
+        }
+    }
+
+    /// Of stores that are sealed, the first that is of no use then: what is sealed cannot be compressed.
+    #[must_use]
+    pub fn spoils(self, stores: &[String]) -> Option<&str> {
+        let is_spoilt = |uri: &&String| {
+            let spec = uri.parse::<StoreSpec>();
+            spec.is_ok_and(|spec| spec.latency_class() == LatencyClass::Compression && self.covers(&spec))
+        };
+        stores.iter().find(is_spoilt).map(String::as_str)
     }
 }
 
@@ -204,6 +239,17 @@ pub struct Settings {
     pub pool: PoolSettings,
     /// How far pages are fetched.
     pub fetch: FetchSettings,
+    /// Which stores' pages are sealed.
+    pub seal: Seal,
+}
+
+impl Settings {
+    /// Whether some store's pages are sealed.
+    #[must_use]
+    pub fn seals_any(&self) -> bool {
+        let covers = |uri: &String| uri.parse().is_ok_and(|spec| self.seal.covers(&spec));
+        self.stores.iter().any(covers)
+    }
 }
 
 /// The smallest `--local`: enough for the pages that one system call or instruction needs at a time, for the
@@ -222,6 +268,31 @@ mod tests {
         };
         assert_eq!(over(true), [Foresight::Rounds, Foresight::Off, Foresight::Trend, Foresight::Rounds]);
         assert_eq!(over(false), [Foresight::Off, Foresight::Off, Foresight::Trend, Foresight::Rounds]);
+    }
+
+    #[test]
+    fn what_leaves_the_machine_is_sealed_unless_said_otherwise() {
+        let stores = [
+            "compressed:",
+            "ram:",
+            "file:/tmp/x?size=1M",
+            "shm:idle",
+            "nbd+unix:///e?socket=/tmp/s",
+            "nbd://127.0.0.1:10809/e",
+            "nbd://10.0.0.2/e",
+        ];
+        let sealed = |seal: Seal| stores.map(|uri| seal.covers(&uri.parse().unwrap()));
+        assert_eq!(sealed(Seal::default()), [false, false, false, false, false, true, true]);
+        assert_eq!(sealed(Seal::All), [true; 7]);
+        assert_eq!(sealed(Seal::None), [false; 7]);
+    }
+
+    #[test]
+    fn what_is_compressed_is_not_sealed() {
+        let stores = ["ram:".to_owned(), "compressed:?size=1G".to_owned()];
+        assert_eq!(Seal::All.spoils(&stores), Some("compressed:?size=1G"));
+        assert_eq!(Seal::All.spoils(&stores[..1]), None);
+        assert_eq!((Seal::Remote.spoils(&stores), Seal::None.spoils(&stores)), (None, None));
     }
 
     #[test]

@@ -9,10 +9,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::io::{Errno, Result};
+use rustix::rand::{GetRandomFlags, getrandom};
 use spillway_core::budget::Budget;
 use spillway_core::latency::{self, LatencyHistogram};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::page_word::MAX_SLOTS;
+use spillway_core::seals::{SEAL_WORDS, SealTable};
 use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
@@ -22,7 +24,7 @@ use crate::run::process_entry::{CHILD_LIMIT, EVICTOR_AT, PROCESS_WORDS};
 pub use crate::run::process_entry::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, Process};
 use crate::run::store_counts::{MAX_STORES, STORE_WORDS, StoreCounts};
 
-const MAGIC: u64 = 0x5350_494C_4C57_4102;
+const MAGIC: u64 = 0x5350_494C_4C57_4103;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 80;
 /// A histogram of one process, and its largest latency.
@@ -46,14 +48,18 @@ struct Layout {
     slab_used: usize,
     references: usize,
     contents: usize,
+    /// [`SEAL_WORDS`] words for each slot of a run that seals pages; else nothing.
+    seals: usize,
+    sealed_slots: usize,
     held: usize,
     held_bytes: usize,
     total: usize,
 }
 
 impl Layout {
-    fn new(slots: u32) -> Self {
+    fn new(slots: u32, is_sealed: bool) -> Self {
         let slots = slots as usize;
+        let sealed_slots = if is_sealed { slots } else { 0 };
         let pages = |bytes: usize| bytes.next_multiple_of(PAGE_SIZE);
         let known_sites = pages((HEADER_WORDS + COUNTERS + latency::BUCKETS) * 8);
         let stores = known_sites + pages(known_sites::WORDS * 8);
@@ -62,7 +68,8 @@ impl Layout {
         let slab_used = latencies + pages(MAX_PROCESSES * LATENCY_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
-        let held = contents + pages(slots * 16);
+        let seals = contents + pages(slots * 16);
+        let held = seals + pages(sealed_slots * SEAL_WORDS * 8);
         let held_bytes = pages(slots.div_ceil(64) * 8);
         let total = held + held_bytes * MAX_PROCESSES;
         Self {
@@ -74,6 +81,8 @@ impl Layout {
             slab_used,
             references,
             contents,
+            seals,
+            sealed_slots,
             held,
             held_bytes,
             total,
@@ -104,6 +113,12 @@ const WARNINGS_AT: usize = 6;
 const LIVE_AT: usize = 7;
 const CLAIMS_AT: usize = 8;
 const FAULT_NS_AT: usize = 9;
+/// 1 where the run seals pages.
+const SEALED_AT: usize = 10;
+/// The last version that a page was sealed as.
+const VERSIONS_AT: usize = 11;
+const KEY_AT: usize = 12;
+const KEY_WORDS: usize = 4;
 /// The notes on stores: see [`StoreNotes`].
 const STORES_AT: usize = 16;
 const NOTED_STORES: usize = 12;
@@ -114,10 +129,32 @@ impl RunState {
     /// # Errors
     /// EOVERFLOW for more slots than words can name; the kernel's, where it gives no memory file.
     pub fn create(limit_pages: u64, slots: u32) -> Result<(OwnedFd, Self)> {
+        Self::lay_out(limit_pages, slots, false)
+    }
+
+    /// The same for a run that seals pages, with a key that nobody else has: it lies there, and nowhere else.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; the kernel's, where it gives no random bytes.
+    pub fn create_sealed(limit_pages: u64, slots: u32) -> Result<(OwnedFd, Self)> {
+        let made = Self::lay_out(limit_pages, slots, true)?;
+        for word in KEY_AT..KEY_AT + KEY_WORDS {
+            let mut bytes = [0; 8];
+            // As few are given whole, or not at all, once the machine's source is ready, for which it waits.
+            if getrandom(&mut bytes, GetRandomFlags::empty())? != bytes.len() {
+                return Err(Errno::IO);
+            }
+            made.1.header(word).store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+        made.1.header(SEALED_AT).store(1, Ordering::Release);
+        Ok(made)
+    }
+
+    fn lay_out(limit_pages: u64, slots: u32, is_sealed: bool) -> Result<(OwnedFd, Self)> {
         if slots > MAX_SLOTS {
             return Err(Errno::OVERFLOW);
         }
-        let layout = Layout::new(slots);
+        let layout = Layout::new(slots, is_sealed);
         let (fd, memory) = SharedMemory::create("spillway-run", layout.total)?;
         let state = Self { memory, layout };
         state.header(SLOTS_AT).store(u64::from(slots), Ordering::Relaxed);
@@ -137,7 +174,7 @@ impl RunState {
         }
         let word = |at: usize| memory.atomics_u64(0, HEADER_WORDS)[at].load(Ordering::Acquire);
         let slots = u32::try_from(word(SLOTS_AT)).map_err(|_| Errno::INVAL)?;
-        let layout = Layout::new(slots);
+        let layout = Layout::new(slots, word(SEALED_AT) == 1);
         if word(MAGIC_AT) != MAGIC || layout.total != memory.bytes() {
             return Err(Errno::INVAL);
         }
@@ -183,6 +220,27 @@ impl RunState {
             contents: self.memory.atomics_u64(contents, slots * 2),
             slab_used: self.memory.atomics_u32(slab_used, slots.div_ceil(SLAB_SLOTS as usize)),
         }
+    }
+
+    /// What the pages of slots must be opened with; `None` where the run seals none.
+    #[must_use]
+    pub fn seals(&self) -> Option<SealTable<'_>> {
+        let Layout { seals, sealed_slots, .. } = self.layout;
+        let seals = self.memory.atomics_u64(seals, sealed_slots * SEAL_WORDS);
+        (sealed_slots > 0).then(|| SealTable { versions: self.header(VERSIONS_AT), seals })
+    }
+
+    /// The run's key, for its processes alone; `None` where the run seals no page.
+    #[must_use]
+    pub(crate) fn key(&self) -> Option<[u8; KEY_WORDS * 8]> {
+        if self.layout.sealed_slots == 0 {
+            return None;
+        }
+        let mut key = [0; KEY_WORDS * 8];
+        for (bytes, word) in key.as_chunks_mut().0.iter_mut().zip(KEY_AT..) {
+            *bytes = self.header(word).load(Ordering::Relaxed).to_le_bytes();
+        }
+        Some(key)
     }
 
     /// The slots that process `entry` holds.
@@ -391,6 +449,7 @@ pub fn slot_ranges(capacities: &[u32]) -> Vec<Range<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spillway_core::seals::Seal;
 
     #[test]
     fn what_a_dead_process_held_is_given_back() {
@@ -453,6 +512,28 @@ mod tests {
             assert_eq!(Child::from_word(child.to_word()), child);
             assert_ne!(child.to_word(), 0);
         }
+    }
+
+    #[test]
+    fn a_sealed_run_has_a_key_of_its_own_and_one_count_of_versions_for_all_its_processes() {
+        let (_fd, plain) = RunState::create(1000, 2000).unwrap();
+        assert!(plain.seals().is_none() && plain.key().is_none());
+        let runs = [(); 3].map(|()| RunState::create_sealed(1000, 2000).unwrap());
+        let keys = runs.each_ref().map(|(_, run)| run.key().unwrap());
+        assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
+        assert!(keys.iter().all(|key| key.as_chunks::<8>().0.iter().all(|word| *word != [0; 8])));
+        let (fd, run) = &runs[0];
+        let other = RunState::map(fd).unwrap();
+        assert_eq!(other.key(), run.key());
+        assert_eq!(run.seals().unwrap().take_versions(3), Some(1));
+        assert_eq!(other.seals().unwrap().take_versions(1), Some(4));
+        let seal = Seal { version: 4, tag: [9; 16] };
+        other.seals().unwrap().set(1999, seal);
+        assert_eq!(run.seals().unwrap().of(1999), Some(seal));
+        assert!(
+            run.slots().contents(1999).page_number.is_none()
+                && run.held(0).0.len() == 2000_usize.div_ceil(64)
+        );
     }
 
     #[test]

@@ -184,8 +184,11 @@ impl Supervisor {
         notices.extend(stores.claim()?);
         let slots = slot_ranges(&settings.store_slots).last().map_or(0, |range| range.end);
         let limit_pages = settings.local_bytes.bytes() / PAGE_SIZE as u64;
-        let (run_fd, run) =
-            RunState::create(limit_pages, slots).map_err(kernel("give memory for the run's state"))?;
+        let made = match settings.seals_any() {
+            true => RunState::create_sealed(limit_pages, slots),
+            false => RunState::create(limit_pages, slots),
+        };
+        let (run_fd, run) = made.map_err(kernel("give memory for the run's state"))?;
         let name = rendezvous::name(&token);
         let listener =
             socket_with(rustix::net::AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -551,7 +554,7 @@ fn prepare_stores(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::settings::{Block, FaultMode, FetchSettings, PoolSettings};
+    use crate::run::settings::{Block, FaultMode, FetchSettings, PoolSettings, Seal};
     use spillway_core::size::Size;
     use spillway_policy::dcm;
 
@@ -566,7 +569,18 @@ mod tests {
             replacement: dcm::Config::default(),
             pool: PoolSettings::default(),
             fetch: FetchSettings::default(),
+            seal: Seal::default(),
         }
+    }
+
+    #[test]
+    fn a_run_has_a_key_where_a_store_is_sealed() {
+        let run = |seal| {
+            let settings = Settings { seal, ..settings(&["ram:?size=1M"]) };
+            Supervisor::new(settings, "3".repeat(32)).unwrap()
+        };
+        let has_key = |seal| run(seal).run.key().is_some();
+        assert_eq!([Seal::Remote, Seal::All, Seal::None].map(has_key), [false, true, false]);
     }
 
     #[test]

@@ -243,6 +243,8 @@ fn reason_of(error: &StoreError) -> String {
     match error {
         StoreError::Gone { reason, .. } | StoreError::Io { reason, .. } => reason.clone(),
         StoreError::Unusable { reason, remedy, .. } => format!("{reason}; {remedy}"),
-        StoreError::Full { .. } => error.to_string(),
+        StoreError::Full { .. } | StoreError::WrongSeal { .. } | StoreError::SealsSpent { .. } => {
+            error.to_string()
+        }
     }
 }

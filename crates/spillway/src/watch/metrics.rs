@@ -284,6 +284,7 @@ pub(crate) mod tests {
             failed_reads: 0,
             failed_writes: 0,
             full_refusals: 3,
+            is_sealed: false,
             health: Health::Full,
         };
         let run = Run {

@@ -179,8 +179,9 @@ fn stores(view: &RunView) -> Vec<Store> {
         let counts = view.run.store(index);
         let used_bytes = view.run.slots().used(range.clone()) * PAGE_BYTES;
         let stored_bytes = open.as_ref().map(|open| open.stored_bytes()).filter(|&bytes| bytes > 0);
+        let spec = uri.parse::<StoreSpec>().ok();
         let is_compressed =
-            uri.parse::<StoreSpec>().is_ok_and(|spec| spec.latency_class() == LatencyClass::Compression);
+            spec.as_ref().is_some_and(|spec| spec.latency_class() == LatencyClass::Compression);
         let ratio = |stored: u64| used_bytes as f64 / stored as f64;
         let is_recent = |ns: u64| ns != 0 && now_ns.saturating_sub(ns) < RECENT_NS;
         let store = Store {
@@ -195,6 +196,7 @@ fn stores(view: &RunView) -> Vec<Store> {
             failed_reads: counts.failed_reads(),
             failed_writes: counts.failed_writes(),
             full_refusals: counts.full_refusals(),
+            is_sealed: spec.is_some_and(|spec| view.settings.seal.covers(&spec)),
             health: match open {
                 None => Health::Unknown,
                 Some(_) if is_recent(counts.last_failed_ns()) => Health::Failing,
@@ -202,14 +204,15 @@ fn stores(view: &RunView) -> Vec<Store> {
                 Some(_) => Health::Ok,
             },
         };
-        let parts = open.iter().flat_map(|open| open.parts()).map(donor_of_pool);
+        let is_sealed = store.is_sealed;
+        let parts = open.iter().flat_map(|open| open.parts()).map(|part| donor_of_pool(part, is_sealed));
         std::iter::once(store).chain(parts.collect::<Vec<_>>())
     })
     .collect()
 }
 
 /// A row for a donor of a pool. What it failed to do the pool has done by another.
-fn donor_of_pool(part: Part) -> Store {
+fn donor_of_pool(part: Part, is_sealed: bool) -> Store {
     Store {
         uri: format!("donor:{}", part.name),
         capacity_bytes: part.capacity_bytes,
@@ -222,6 +225,7 @@ fn donor_of_pool(part: Part) -> Store {
         failed_reads: 0,
         failed_writes: 0,
         full_refusals: 0,
+        is_sealed,
         health: match part.health {
             PartHealth::Up => Health::Ok,
             PartHealth::Silent | PartHealth::Away => Health::Failing,

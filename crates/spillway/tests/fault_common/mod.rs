@@ -48,12 +48,23 @@ impl Scene {
 
     /// What runs `program` with so much local memory and these stores; its arguments are to be added.
     pub fn run<S: AsRef<str>>(&self, local: &str, stores: &[S], program: impl AsRef<OsStr>) -> Command {
+        self.run_with(&[], local, stores, program)
+    }
+
+    /// The same with further options.
+    pub fn run_with<S: AsRef<str>>(
+        &self,
+        options: &[&str],
+        local: &str,
+        stores: &[S],
+        program: impl AsRef<OsStr>,
+    ) -> Command {
         let mut command = Command::new(self.spillway());
         command.args(["run", "--local", local, "--stats"]).arg(self.stats_path());
         for store in stores {
             command.args(["--store", store.as_ref()]);
         }
-        command.arg("--").arg(program);
+        command.args(options).arg("--").arg(program);
         command
     }
 
@@ -226,8 +237,13 @@ pub struct Caught {
 impl Catch {
     /// Starts it on `mib` with 8 MiB of local memory and waits until its memory is full.
     pub fn start(scene: &Scene, mib: u64, store: &str) -> Self {
+        Self::start_with(scene, &[], mib, store)
+    }
+
+    /// The same with further options of `spillway run`.
+    pub fn start_with(scene: &Scene, options: &[&str], mib: u64, store: &str) -> Self {
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        let mut command = scene.run("8M", &[store], c_program("fault_catch"));
+        let mut command = scene.run_with(options, "8M", &[store], c_program("fault_catch"));
         let mut running = Running::start_with(command.arg(mib.to_string()), Stdio::from(reader));
         running.expect("ready");
         Self { running, tell: writer.into() }

@@ -36,6 +36,10 @@ pub enum Manner {
     FlipsABit,
     /// One bit is always wrong in every 32nd page.
     FlipsABitOfSome,
+    /// Every 32nd page and the one next door are always given in each other's place.
+    SwapsSome,
+    /// Of every 32nd page reads give what lay there when [`Hostile::keep_for_later`] was called.
+    SomeOfAnotherRun,
     /// Reads give what the page held before it was written last.
     Outdated,
     /// Reads give the page next door.
@@ -66,6 +70,7 @@ type Versions = [Box<[u8; PAGE_BYTES]>; 2];
 struct Shared {
     export: Export,
     pages: Mutex<HashMap<u64, Versions>>,
+    kept: Mutex<HashMap<u64, Versions>>,
     manner: Mutex<(Manner, u64)>,
     /// How often the manner has changed.
     changes: AtomicU64,
@@ -97,6 +102,7 @@ impl Hostile {
         let shared = Arc::new(Shared {
             export,
             pages: Mutex::default(),
+            kept: Mutex::default(),
             manner: Mutex::new((Manner::Honest, 1)),
             changes: AtomicU64::new(0),
             most_connections: AtomicU64::new(u64::MAX),
@@ -153,6 +159,17 @@ impl Hostile {
     /// Forgets all that it was given, as a server without a disk does when it restarts.
     pub fn forget(&self) {
         self.shared.pages.lock().unwrap().clear();
+    }
+
+    /// Puts all that it was given aside, for [`Manner::SomeOfAnotherRun`].
+    pub fn keep_for_later(&self) {
+        *self.shared.kept.lock().unwrap() = std::mem::take(&mut *self.shared.pages.lock().unwrap());
+    }
+
+    /// How many of the pages that it was given are such.
+    pub fn count_pages(&self, is_such: impl Fn(&[u8; PAGE_BYTES]) -> bool) -> usize {
+        let pages = self.shared.pages.lock().unwrap();
+        pages.values().flatten().filter(|page| is_such(page)).count()
     }
 
     /// Hangs up and listens no more.
@@ -336,10 +353,18 @@ impl Shared {
     }
 
     fn contents(&self, request: &Request, manner: Manner) -> Vec<u8> {
-        let pages = self.pages.lock().unwrap();
+        let (pages, kept) = (self.pages.lock().unwrap(), self.kept.lock().unwrap());
         let mut data = vec![0; request.bytes];
         for (index, chunk) in data.chunks_exact_mut(PAGE_BYTES).enumerate() {
-            let page = request.page() + index as u64 + u64::from(manner == Manner::NextDoor);
+            let page = request.page() + index as u64;
+            let page = match manner {
+                Manner::NextDoor => page + 1,
+                Manner::SwapsSome if page % 32 == 7 => page + 1,
+                Manner::SwapsSome if page % 32 == 8 => page - 1,
+                _ => page,
+            };
+            let is_kept = manner == Manner::SomeOfAnotherRun && page % 32 == 7;
+            let pages = if is_kept { &kept } else { &pages };
             if let Some([newest, before]) = pages.get(&page).filter(|_| manner != Manner::Zeros) {
                 chunk.copy_from_slice(&if manner == Manner::Outdated { before } else { newest }[..]);
             }
