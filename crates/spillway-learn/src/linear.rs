@@ -128,7 +128,7 @@ mod tests {
     /// Where the best action is no matter of a line it loses, and the network is worth its effort.
     #[test]
     fn what_is_not_linear_is_not() {
-        let outcomes = known(10);
+        let outcomes = known(6);
         let layers = train(&outcomes, 2000, &mut |_, _| {});
         let score = outcomes.score(|features| best_of(&layers[0].apply(features)));
         assert!(score.best_share < 0.9, "{score:?}");
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn its_estimate_is_the_least_squares_one() {
         let mut ridge = Ridge::new();
-        for step in 0..1000 {
-            let features = [step % 10, step % 7, step % 3, step % 2].map(|number| number as f32 / 10.0);
+        for step in 0..20_000 {
+            let features = [10, 7, 3, 2].map(|most| (step % most) as f32 / most as f32);
             let reward = 2.0 - 3.0 * f64::from(features[0]) + f64::from(features[2]);
             ridge.add(&terms(&features), reward);
         }

@@ -71,7 +71,7 @@ pub(crate) mod tests {
                 stage.push(outcomes.contexts.len());
                 outcomes.contexts.push([limit, 1.0, 1.0 - limit, traffic]);
                 // Each step away from the best costs some percent more, by how much is drawn.
-                let cost = |action: usize| 0.05 * action.abs_diff(best) as f32;
+                let cost = |action: usize| 0.1 * action.abs_diff(best) as f32;
                 let rewards = (0..actions).map(|action| -1.0 - cost(action) * random.random_range(0.9..1.1));
                 outcomes.rewards.push(rewards.collect());
             }
@@ -95,9 +95,12 @@ pub(crate) mod tests {
         };
         assert_eq!(outcomes.actions(), 2);
         assert_eq!(outcomes.score(|_| 0), Score { best_share: 0.5, mean_loss: 1.0 });
-        assert_eq!(outcomes.score(|features| features[0] as usize), Score { best_share: 1.0, mean_loss: 0.0 });
-        let known = known(10);
-        assert_eq!((known.contexts.len(), known.actions(), known.stages.len()), (45, 10, 9));
+        assert_eq!(
+            outcomes.score(|features| features[0] as usize),
+            Score { best_share: 1.0, mean_loss: 0.0 }
+        );
+        let known = known(6);
+        assert_eq!((known.contexts.len(), known.actions(), known.stages.len()), (45, 6, 9));
         assert_eq!(known.rewards[0].iter().filter(|&&reward| reward == -1.0).count(), 1);
     }
 }

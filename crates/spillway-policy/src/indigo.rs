@@ -106,6 +106,9 @@ const FEW_PAGES: u32 = 4;
 /// Most of local memory that this least slack may be (TPP's headroom).
 const MOST_SHARE_OF_FEW: f64 = 0.02;
 
+/// The greatest rate that can be measured.
+const MOST_RATE_HZ: f64 = 1e9 / TICK_NS as f64;
+
 const MARK: u32 = 0;
 const DEMOTE: u32 = 1;
 
@@ -141,7 +144,9 @@ impl Registered for Indigo {
         };
         let model = model.map_err(|error| {
             let name = &config.model;
-            format!("model '{name}' {error}; make one with 'spillway lab train', or set 'model' to '{SHIPPED}'")
+            format!(
+                "model '{name}' {error}; make one with 'spillway lab train', or set 'model' to '{SHIPPED}'"
+            )
         })?;
         Ok(Self::with_model(config, model))
     }
@@ -362,6 +367,9 @@ impl Policy for Indigo {
         Some(match (agent.advice, self.thresholds) {
             (Some(Advice::Unknown { distance }), _) => {
                 format!("untrained rule: unlike all that was trained on ({distance:.2} off)")
+            }
+            (Some(_), Some(Thresholds { rate_hz, .. })) if rate_hz > MOST_RATE_HZ => {
+                "agent: no promotion pays here".to_owned()
             }
             (Some(_), Some(Thresholds { burst_ns, rate_hz })) => {
                 let burst_ms = burst_ns as f64 / 1e6;

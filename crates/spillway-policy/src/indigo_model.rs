@@ -124,7 +124,8 @@ impl Layer {
     pub fn apply(&self, input: &[f32]) -> Vec<f32> {
         let rows = self.weights.chunks_exact(self.inputs.max(1)).zip(&self.biases);
         // One sum after the other in a fixed order: the same bits on every machine.
-        rows.map(|(row, bias)| row.iter().zip(input).fold(*bias, |sum, (weight, x)| sum + weight * x)).collect()
+        rows.map(|(row, bias)| row.iter().zip(input).fold(*bias, |sum, (weight, x)| sum + weight * x))
+            .collect()
     }
 }
 

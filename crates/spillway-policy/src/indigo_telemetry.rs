@@ -32,7 +32,7 @@ impl Telemetry {
     /// where asked for.
     pub fn new(pages: u32, interval_ns: u64, with_paid_marks: bool) -> Self {
         let pages = pages as usize;
-        let unit_ticks = interval_ns / TICK_NS / UNITS_PER_INTERVAL;
+        let unit_ticks = (interval_ns / TICK_NS).div_ceil(UNITS_PER_INTERVAL);
         Self {
             unit_ticks: u32::try_from(unit_ticks).unwrap_or(u32::MAX).max(1),
             marked_at: vec![0; pages],
@@ -96,7 +96,7 @@ impl Telemetry {
 /// Nanoseconds in a tick. Ticks are counted in 32 bits, which wrap after 73 minutes; what is told apart is
 /// much less.
 pub(crate) const TICK_NS: u64 = 1 << 10;
-/// Units of burst duration in a marking interval.
+/// Most units of burst duration in a marking interval.
 const UNITS_PER_INTERVAL: u64 = 64;
 
 /// A rate in 16 bits, to a hundredth: its binary logarithm, 8 bits before the point.

@@ -69,7 +69,8 @@ fn a_training_that_was_interrupted_comes_to_the_model_of_one_that_was_not() {
 
 fn run(workload: &str, local: &str, model: &str) -> Output {
     let model = format!("policy.model={model}");
-    let arguments = ["run", "--workload", workload, "--size", "4M", "--platform", "indigo", "--policy", "indigo"];
+    let arguments =
+        ["run", "--workload", workload, "--size", "4M", "--platform", "indigo", "--policy", "indigo"];
     lab(&arguments).args(["--set", "workload.tasks=32", "--local", local, "--set", &model]).output().unwrap()
 }
 
@@ -82,7 +83,8 @@ fn a_model_runs_and_says_what_it_goes_by() {
     // Far memory that is next to never accessed: no training was of that.
     let printed = succeeded(&run("scan", "99%", "shipped"));
     assert!(printed.contains("untrained rule"), "{printed}");
-    let untrained = lab(&["run", "--workload", "scan", "--size", "4M", "--policy", "indigo"]).output().unwrap();
+    let untrained =
+        lab(&["run", "--workload", "scan", "--size", "4M", "--policy", "indigo"]).output().unwrap();
     assert!(!succeeded(&untrained).contains("  by  "));
 }
 

@@ -335,8 +335,7 @@ fn comparable(figure: &mut Figure, gains: &[Gain]) {
 /// The paper's main result, of its trained agent (6.3).
 fn improvement(figure: &mut Figure, gains: &[Gain]) {
     let over = most(gains.iter().map(|gain| gain.of_trained));
-    let claim =
-        Claim::new("Best rival over trained INDIGO, most of all", "up to 50-70%", Asks::Larger, over);
+    let claim = Claim::new("Best rival over trained INDIGO, most of all", "up to 50-70%", Asks::Larger, over);
     figure.claim(claim.between(1.5..=1.7));
 }
 

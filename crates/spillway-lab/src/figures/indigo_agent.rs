@@ -71,10 +71,8 @@ pub(super) fn i13(lab: &mut Lab) -> Result<Figure, RunError> {
     );
     let mut drops = vec![Vec::new(); Component::ALL.len()];
     for application in ABLATED {
-        let conditions = CONDITIONS.map(|(share, contention)| RunSpec {
-            contention,
-            ..spec(lab, application, "indigo", share)
-        });
+        let conditions = CONDITIONS
+            .map(|(share, contention)| RunSpec { contention, ..spec(lab, application, "indigo", share) });
         let times = |trainee: &Trainee| {
             conditions.iter().map(|spec| run_s(spec, trainee)).collect::<Result<Vec<_>, _>>()
         };

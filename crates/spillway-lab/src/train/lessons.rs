@@ -91,7 +91,8 @@ impl Lessons {
         let allowed: Vec<usize> = (0..self.actions.len())
             .filter(|&at| without.is_none_or(|component| component.allows(&self.actions[at])))
             .collect();
-        let seen = |features: &[f32; FEATURES]| without.map_or(*features, |component| component.hide(*features));
+        let seen =
+            |features: &[f32; FEATURES]| without.map_or(*features, |component| component.hide(*features));
         let all = &self.world.outcomes;
         let outcomes = Outcomes {
             contexts: all.contexts.iter().map(seen).collect(),

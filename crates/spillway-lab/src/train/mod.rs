@@ -45,7 +45,7 @@ const DELTAS: [Range; 2] = [
     Range { least: 1.05, most: 4.0, logarithmic: false },
 ];
 /// Of which local limit and with which rate deltas are judged: they decide where bursts do.
-const JUDGED_RATE: f64 = 4.0;
+const JUDGED_RATE: f64 = 8.0;
 
 /// What came of a training.
 #[derive(Clone, Debug, Serialize)]
@@ -164,22 +164,24 @@ fn find_deltas(plan: &Plan, runs: &mut Runs<'_>) -> Result<(Deltas, Vec<DeltasTr
     let jobs = |deltas: Deltas| {
         let action = |burst_intervals| Action { burst_intervals, accesses_per_interval: JUDGED_RATE };
         let jobs = cells.iter().flat_map(move |cell| {
-            BURSTS[1..].iter().map(move |&burst| Job { cell: cell.clone(), deltas, action: Some(action(burst)) })
+            BURSTS[1..].iter().map(move |&burst| Job {
+                cell: cell.clone(),
+                deltas,
+                action: Some(action(burst)),
+            })
         });
         jobs.collect::<Vec<_>>()
     };
     let untrained = cells.iter().map(|cell| Job { cell: cell.clone(), deltas: plan.deltas, action: None });
     let untrained = runs.all(&untrained.collect::<Vec<_>>())?;
-    let deltas = |settings: &[f64]| Deltas {
-        closeness_per_interval: settings[0],
-        adjacent_intervals: settings[1],
-    };
+    let deltas =
+        |settings: &[f64]| Deltas { closeness_per_interval: settings[0], adjacent_intervals: settings[1] };
     let budget = Budget { first: trials.div_ceil(2), then: trials / 2 };
     let trials = search(&DELTAS, budget, plan.seed, |settings| {
         let outcomes = runs.all(&jobs(deltas(settings)))?;
-        let best = outcomes.chunks(BURSTS.len() - 1).map(|some| {
-            some.iter().map(|outcome| outcome.run_s).fold(f64::INFINITY, f64::min)
-        });
+        let best = outcomes
+            .chunks(BURSTS.len() - 1)
+            .map(|some| some.iter().map(|outcome| outcome.run_s).fold(f64::INFINITY, f64::min));
         let over = best.zip(&untrained).map(|(best, untrained)| best / untrained.run_s);
         Ok::<f64, TrainError>(over.sum::<f64>() / cells.len() as f64)
     })?;

@@ -14,15 +14,16 @@ use crate::simulator::platform::Platform;
 /// a mark that comes a little early would miss.
 pub(super) const BURSTS: [f64; 4] = [0.0, 0.5, 1.5, 3.5];
 /// Access rates that it may ask for, in accesses an interval.
-pub(super) const RATES: [f64; 5] = [1.0, 4.0, 15.0, 60.0, 250.0];
+pub(super) const RATES: [f64; 4] = [1.0, 8.0, 40.0, 120.0];
+/// A threshold that no page reaches: to promote nothing is an action as well.
+const NEVER: Action = Action { burst_intervals: 0.0, accesses_per_interval: 1e9 };
 
 /// All actions, in the order of the model's outputs.
 #[must_use]
 pub fn actions() -> Vec<Action> {
     let pairs = BURSTS.iter().flat_map(|&burst| RATES.map(|rate| (burst, rate)));
-    let action =
-        |(burst_intervals, accesses_per_interval)| Action { burst_intervals, accesses_per_interval };
-    pairs.map(action).collect()
+    let action = |(burst_intervals, accesses_per_interval)| Action { burst_intervals, accesses_per_interval };
+    pairs.map(action).chain([NEVER]).collect()
 }
 
 /// How good an agent is on its training set.
@@ -57,7 +58,12 @@ pub struct CellReport {
 }
 
 /// What a model of a plan says of itself.
-pub(super) fn card(plan: &Plan, agent: AgentKind, actions: &[Action], deltas: Deltas) -> Result<Card, ModelError> {
+pub(super) fn card(
+    plan: &Plan,
+    agent: AgentKind,
+    actions: &[Action],
+    deltas: Deltas,
+) -> Result<Card, ModelError> {
     let platform = Platform::named(&plan.platform).map_err(|error| ModelError::Wrong(error.to_string()))?;
     Ok(Card {
         format: FORMAT,

@@ -256,7 +256,7 @@ fn an_advisor_is_told_the_context_and_obeyed() {
     machine.pass_ns(&mut policy, PERIOD_NS / 100);
     machine.run(&mut policy, 14);
     assert!(machine.moves.iter().all(|(_, to)| *to == Tier::Far), "{:?}", machine.moves);
-    machine.local_capacity = 6;
+    machine.local_capacity = 20;
     machine.pass_ns(&mut policy, PERIOD_NS);
     assert!(policy.remark().unwrap().contains("observes"), "another limit is another context");
     machine.pass_ns(&mut policy, 3 * PERIOD_NS);

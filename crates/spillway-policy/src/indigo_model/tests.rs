@@ -147,7 +147,7 @@ fn what_is_of_another_kind_version_or_shape_is_refused_in_one_line_that_says_so(
         (written(Some(wild), &good), "rate"),
         (written(Some(card(3)), &good), "2 outputs for 3 actions"),
         (written(Some(card(2)), &good[1..]), "tensors"),
-        (written(Some(card(2)), &good[..2]), "tensors"),
+        (written(Some(card(2)), &good[..2]), "'contexts' is not there"),
         (with(0, F64, &[2, 4]), "F64"),
         (with(0, F32, &[2, 5]), "layer 0 takes 5"),
         (with(0, F32, &[8]), "dimensions"),

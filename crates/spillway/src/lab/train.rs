@@ -48,7 +48,7 @@ pub struct TrainArgs {
     out: PathBuf,
 
     /// Working set of each workload
-    #[arg(long, value_name = "SIZE", default_value = "16M")]
+    #[arg(long, value_name = "SIZE", default_value = "8M")]
     size: Size,
 
     /// Local limits, one after the other [default: 90% to 10% by tens]
