@@ -226,7 +226,7 @@ mod tests {
         for at in 0..network.layers.len() {
             for number in 0..network.layers[at].weights.values.len() {
                 let slope = network.layers[at].weights.gradient[number];
-                let mut loss_at = |change: f32| {
+                let loss_at = |change: f32| {
                     let mut other = network.clone();
                     other.layers[at].weights.values[number] += change;
                     loss(&mut other, example)

@@ -84,7 +84,7 @@ pub(super) fn i13(lab: &mut Lab) -> Result<Figure, RunError> {
             drops.push(over);
         }
     }
-    let drops: Vec<f64> = drops.into_iter().map(|drops| geometric_mean(drops.into_iter())).collect();
+    let drops: Vec<f64> = drops.into_iter().map(geometric_mean).collect();
     let [others @ .., memory] = drops.as_slice() else { return Ok(figure) };
     figure.claim(Claim::new(
         "Run time without a component over that of the whole, least of all",
