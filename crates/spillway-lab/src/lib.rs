@@ -10,6 +10,7 @@
 //! - [`workload`]: what a workload is: an algorithm in tasks and steps
 //! - [`memory`]: arrays that note their accesses
 //! - [`workloads`]: the papers' workloads, by name
+//! - [`train`]: an agent, from what comes of runs
 //! - [`trace`]: accesses in files: recorded, imported, repeated
 //! - [`predict`]: how often the pager would fetch, by a memory trace; [`bounds`]: how seldom any could;
 //!   [`calibration`]: what a fetch takes on a machine
@@ -33,5 +34,6 @@ pub mod run;
 pub mod simulator;
 pub mod sweep;
 pub mod trace;
+pub mod train;
 pub mod workload;
 pub mod workloads;

@@ -141,6 +141,9 @@ pub struct Report {
     pub missing_faults: u64,
     /// Faults at local pages without a mapping.
     pub minor_faults: u64,
+    /// What the policy went by at the end, where its name and settings do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
     /// Where the time went.
     pub time: TimeSplit,
     /// The same over time.
@@ -213,6 +216,9 @@ pub enum RunError {
         /// How many it may be.
         limit: usize,
     },
+    /// The policy's agent could not be trained.
+    #[error("no agent could be trained: {0}")]
+    Training(String),
     /// It began, and failed.
     #[error(transparent)]
     Simulation(#[from] SimulationError),
@@ -502,6 +508,7 @@ fn report(spec: &RunSpec, working_set_pages: u32, outcome: &Outcome) -> Report {
         hint_faults: counts.hint_faults,
         missing_faults: counts.missing_faults,
         minor_faults: counts.minor_faults,
+        remark: outcome.remark.clone(),
         time: outcome.spent.split(),
         series: outcome.series.points(),
     }

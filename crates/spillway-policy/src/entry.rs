@@ -16,9 +16,25 @@ pub trait Registered: Policy + Sized + 'static {
 
     /// Makes one. `seed` is for those that draw lots.
     fn build(config: Self::Config, seed: u64, knowledge: &Knowledge) -> Self;
+
+    /// The same, for those whose settings name what may not be there.
+    ///
+    /// # Errors
+    /// What is missing or broken, why, and what to do about it.
+    fn try_build(config: Self::Config, seed: u64, knowledge: &Knowledge) -> Result<Self, String> {
+        Ok(Self::build(config, seed, knowledge))
+    }
 }
 
-type Build = fn(Value, u64, &Knowledge) -> Result<Box<dyn Policy>, serde_json::Error>;
+type Build = fn(Value, u64, &Knowledge) -> Result<Box<dyn Policy>, Unbuilt>;
+
+/// Why a policy was not built.
+enum Unbuilt {
+    /// Its settings are not those that it has.
+    Setting(serde_json::Error),
+    /// What they name cannot be used.
+    Missing(String),
+}
 
 /// What a policy cannot do without. It declares this: whoever would run it can refuse it before it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +120,14 @@ pub enum PolicyError {
         /// The settings there are, with their defaults.
         known: String,
     },
+    /// What a setting names cannot be used.
+    #[error("policy '{name}': {reason}")]
+    Unusable {
+        /// The policy whose setting it is.
+        name: &'static str,
+        /// What is wrong, and what to do about it.
+        reason: String,
+    },
 }
 
 /// The line of a policy that needs nothing and keeps its file's defaults.
@@ -116,7 +140,8 @@ pub(crate) const fn entry<P: Registered>(name: &'static str, about: &'static str
         preset: &[],
         defaults: || serde_json::to_value(P::Config::default()),
         build: |config, seed, knowledge| {
-            Ok(Box::new(P::build(serde_json::from_value(config)?, seed, knowledge)))
+            let config = serde_json::from_value(config).map_err(Unbuilt::Setting)?;
+            Ok(Box::new(P::try_build(config, seed, knowledge).map_err(Unbuilt::Missing)?))
         },
     }
 }
@@ -175,7 +200,7 @@ impl PolicyEntry {
     /// Makes it: its settings for `factor`, and over them those that are given, as they are.
     ///
     /// # Errors
-    /// A setting that it does not have, or a value that it cannot take.
+    /// A setting that it does not have, a value that it cannot take, or one that names what is not there.
     pub fn build(
         &self,
         factor: f64,
@@ -194,7 +219,9 @@ impl PolicyEntry {
         if let Some(reason) = nonsense(&settings) {
             return Err(self.wrong(reason, &known));
         }
-        (self.build)(Value::Object(settings), seed, knowledge)
-            .map_err(|error| self.wrong(error.to_string(), &known))
+        (self.build)(Value::Object(settings), seed, knowledge).map_err(|unbuilt| match unbuilt {
+            Unbuilt::Setting(error) => self.wrong(error.to_string(), &known),
+            Unbuilt::Missing(reason) => PolicyError::Unusable { name: self.name, reason },
+        })
     }
 }

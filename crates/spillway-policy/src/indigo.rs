@@ -8,24 +8,29 @@
 //! - untrained, a page is promoted if (access_p - access_d) x available bandwidth x delta latency exceeds a
 //!   threshold (5.1); here both sides are multiplied by the marking interval, so that the threshold is a
 //!   number of page sizes, as in Equation 1;
-//! - trained, if its burst duration and its rate exceed thresholds that an [`Advisor`] gives for the context
-//!   (5.2, 5.3);
+//! - trained, if its burst duration and its rate exceed thresholds that an agent gives for the context (5.2,
+//!   5.3): a [`Model`], from the file that the setting `model` names. It is asked once it has observed some
+//!   marking intervals, and anew where the local limit has become another one; until then, and in a context
+//!   unlike all that it was trained on, the untrained rule decides, and [`Policy::remark`] says so;
 //! - no promotion below LOW_WATERMARK, demotion by LRU below HIGH_WATERMARK, 10 MB above (5.4).
 //!
-//! Chosen: delta1 (rates within a factor of 2; the paper found its own by search). The untrained threshold,
-//! which the paper found by trying (5.1), was tried here too, by run time over the paper's applications: a
-//! page size within 50 marking intervals, since Equation 1 counts what is saved until a page is swapped
-//! again, and pages stay for tens of intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a
+//! Delta1 and delta2 were found by Bayesian search, as the paper's were (`docs/lab/agent.md`). The untrained
+//! threshold, which the paper found by trying (5.1), was tried here too, by run time over the paper's
+//! applications: a page size within 50 marking intervals, since Equation 1 counts what is saved until a page
+//! is swapped again, and pages stay for tens of intervals (`docs/figures.md`). Where 10 MB come to less, the slack is a
 //! few pages, at most 2% of local memory: cores promote at the same time, however small memory is. access_d
 //! is a moving average over the rates of demoted pages, as they were at their demotion: stale, as the paper
 //! says (5.1).
 
 use std::ops::Range;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
-use crate::indigo_telemetry::{Progress, TICK_NS, Telemetry, burst_ns, rate_of, tick};
+use crate::indigo_context::{Advice, Advisor, Deltas, Glance, Observation, Thresholds};
+use crate::indigo_model::{Card, Model};
+use crate::indigo_telemetry::{Closeness, TICK_NS, Telemetry, rate_of, tick};
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{Fault, FaultKind, Policy};
@@ -37,28 +42,30 @@ use crate::two_list::TwoList;
 pub enum Rule {
     /// Equation 1, with what the network's counters say.
     Network,
-    /// Thresholds of burst duration and access rate.
+    /// Fixed thresholds of burst duration and access rate.
     Thresholds,
 }
 
 /// What a run may set; the defaults are the paper's, or chosen as the file's head says.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// The rule that decides on a promotion.
+    /// The rule that decides on a promotion where no agent does.
     pub rule: Rule,
+    /// The file of a trained agent, [`SHIPPED`] for the one that this program brings along, empty for none.
+    pub model: String,
     /// Time between two rounds of marking.
     pub marking_period_us: u64,
-    /// By which factor rates of one burst may differ (delta1).
-    pub closeness: f64,
-    /// Most time between two marks of one burst (delta2: the marking interval).
+    /// Less than this lies between two successive rates of one burst (delta1). A model brings its own.
+    pub closeness_hz: f64,
+    /// Most time between two marks of one burst (delta2). A model brings its own.
     pub adjacent_us: u64,
     /// Pages' worth of traffic that a promotion must save within a marking interval: 1 over the intervals
     /// that it stays.
     pub benefit_pages: f64,
     /// Marks in a row at which a promotion must pay by the network's rule. Of many pages that are accessed
     /// seldom some are accessed soon after a mark by chance, but seldom soon after several.
-    pub marks_in_a_row: u16,
+    pub marks_in_a_row: u8,
     /// Burst duration that a page must reach.
     pub burst_threshold_us: u64,
     /// Access rate that a page must reach.
@@ -75,9 +82,10 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             rule: Rule::Network,
+            model: String::new(),
             marking_period_us: 1_000_000,
-            closeness: 2.0,
-            adjacent_us: 1_500_000,
+            closeness_hz: 190.0,
+            adjacent_us: 2_400_000,
             benefit_pages: 0.02,
             marks_in_a_row: 1,
             burst_threshold_us: 1_000_000,
@@ -89,40 +97,8 @@ impl Default for Config {
     }
 }
 
-/// What an advisor is told (5.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Context {
-    /// Local memory, in bytes.
-    pub local_limit_bytes: u64,
-    /// Most local memory used so far, in bytes.
-    pub local_peak_bytes: u64,
-    /// Most far memory used so far, in bytes.
-    pub far_peak_bytes: u64,
-    /// Bytes on the network so far.
-    pub network_bytes: u64,
-}
-
-/// What a page must reach to be promoted (5.3).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Thresholds {
-    /// Burst duration, in nanoseconds.
-    pub burst_ns: u64,
-    /// Access rate, in accesses per second.
-    pub rate_hz: f64,
-}
-
-/// Chooses thresholds for a context: where a trained agent sits.
-pub trait Advisor: Send {
-    /// The thresholds for what is known now.
-    fn thresholds(&mut self, context: &Context) -> Thresholds;
-}
-
-/// The same thresholds for every context.
-impl Advisor for Thresholds {
-    fn thresholds(&mut self, _context: &Context) -> Thresholds {
-        *self
-    }
-}
+/// The setting `model` of the agent that this program brings along.
+pub const SHIPPED: &str = "shipped";
 
 /// Least slack, in pages, however little the slack in bytes comes to: what a few cores promote at the same
 /// time.
@@ -130,53 +106,99 @@ const FEW_PAGES: u32 = 4;
 /// Most of local memory that this least slack may be (TPP's headroom).
 const MOST_SHARE_OF_FEW: f64 = 0.02;
 
+/// The greatest rate that can be measured.
+const MOST_RATE_HZ: f64 = 1e9 / TICK_NS as f64;
+
 const MARK: u32 = 0;
 const DEMOTE: u32 = 1;
 
 /// What is known of each page, and of those that were demoted.
 pub struct Indigo {
     config: Config,
+    closeness: Closeness,
     telemetry: Telemetry,
     lists: TwoList,
-    advisor: Box<dyn Advisor>,
-    thresholds: Thresholds,
-    context: Context,
+    agent: Option<Agent>,
+    /// What a page must reach; none where the network's rule decides.
+    thresholds: Option<Thresholds>,
     /// Moving average of the rates of demoted pages.
     demoted_hz: f64,
     demoting: bool,
 }
 
+/// A trained agent, what it is told, and what it said.
+struct Agent {
+    advisor: Box<dyn Advisor>,
+    observation: Observation,
+    advice: Option<Advice>,
+}
+
 impl Registered for Indigo {
     type Config = Config;
+
+    fn try_build(config: Config, seed: u64, knowledge: &Knowledge) -> Result<Self, String> {
+        let model = match config.model.as_str() {
+            "" => return Ok(Self::build(config, seed, knowledge)),
+            SHIPPED => Model::shipped(),
+            path => Model::read(Path::new(path)),
+        };
+        let model = model.map_err(|error| {
+            let name = &config.model;
+            format!(
+                "model '{name}' {error}; make one with 'spillway lab train', or set 'model' to '{SHIPPED}'"
+            )
+        })?;
+        Ok(Self::with_model(config, model))
+    }
+
+    /// Without an agent, whatever the setting `model` says.
     fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
-        let thresholds =
-            Thresholds { burst_ns: config.burst_threshold_us * 1000, rate_hz: config.rate_threshold_hz };
+        let (rate_hz, adjacent_us) = (config.closeness_hz, config.adjacent_us as f64);
         Self {
-            config,
-            telemetry: Self::telemetry(0, config.rule),
+            closeness: Closeness { rate_hz, ticks: ticks_of(adjacent_us) },
+            telemetry: Telemetry::new(0, 0, false),
             lists: TwoList::new(0, config.inactive_share),
-            advisor: Box::new(thresholds),
-            thresholds,
-            context: Context::default(),
+            agent: None,
+            thresholds: fixed_thresholds(&config),
             demoted_hz: 0.0,
             demoting: false,
+            config,
         }
     }
 }
 
+/// The thresholds that the settings name, where they decide.
+fn fixed_thresholds(config: &Config) -> Option<Thresholds> {
+    let Config { burst_threshold_us, rate_threshold_hz, .. } = *config;
+    let thresholds = Thresholds { burst_ns: burst_threshold_us * 1000, rate_hz: rate_threshold_hz };
+    (config.rule == Rule::Thresholds).then_some(thresholds)
+}
+
+fn ticks_of(us: f64) -> u32 {
+    (us * 1e3 / TICK_NS as f64) as u32
+}
+
 impl Indigo {
-    /// INDIGO with a trained advisor.
+    /// INDIGO with an agent that is asked after so many marking intervals, and which clusters by these deltas.
     #[must_use]
-    pub fn trained(config: Config, advisor: Box<dyn Advisor>) -> Self {
-        let untrained = Self::build(Config { rule: Rule::Thresholds, ..config }, 0, &Knowledge::default());
-        Self { advisor, ..untrained }
+    pub fn advised(
+        config: Config,
+        deltas: Deltas,
+        observed_intervals: u32,
+        advisor: Box<dyn Advisor>,
+    ) -> Self {
+        let interval_us = config.marking_period_us.max(1) as f64;
+        let rate_hz = deltas.closeness_per_interval * 1e6 / interval_us;
+        let closeness = Closeness { rate_hz, ticks: ticks_of(deltas.adjacent_intervals * interval_us) };
+        let agent = Agent { advisor, observation: Observation::over(observed_intervals), advice: None };
+        Self { closeness, agent: Some(agent), ..Self::build(config, 0, &Knowledge::default()) }
     }
 
-    fn telemetry(pages: u32, rule: Rule) -> Telemetry {
-        match rule {
-            Rule::Network => Telemetry::with_paid_marks(pages),
-            Rule::Thresholds => Telemetry::with_bursts(pages),
-        }
+    /// INDIGO with a trained agent, which clusters as in its training.
+    #[must_use]
+    pub fn with_model(config: Config, model: Model) -> Self {
+        let Card { deltas, observed_intervals, .. } = *model.card();
+        Self::advised(config, deltas, observed_intervals, Box::new(model))
     }
 
     fn low_pages(&self, machine: &dyn TieredMachine) -> u32 {
@@ -203,7 +225,7 @@ impl Indigo {
     /// Algorithm 1, one measurement: returns the rate.
     fn measure(&mut self, page: PageIndex, machine: &dyn TieredMachine) -> f64 {
         let rate_hz = rate_of(self.waited_ns(machine, page));
-        self.telemetry.note_rate(page, rate_hz, self.config.closeness);
+        self.telemetry.note_rate(page, rate_hz, self.closeness);
         rate_hz
     }
 
@@ -219,34 +241,26 @@ impl Indigo {
 
     /// Whether a far page is worth its transfer.
     fn pays(&mut self, machine: &dyn TieredMachine, page: PageIndex, rate_hz: f64) -> bool {
-        match &mut self.telemetry.progress {
-            Progress::Bursts(bursts) => {
-                let burst_ns = burst_ns(bursts[page as usize]);
-                burst_ns >= self.thresholds.burst_ns && rate_hz >= self.thresholds.rate_hz
-            }
-            Progress::PaidMarks(paid) => {
-                let link = machine.link();
-                let interval_s = self.config.marking_period_us as f64 / 1e6;
-                let saved = (rate_hz - self.demoted_hz) * interval_s;
-                let transfer_bytes = saved * link.available_bytes_per_s * link.delta_latency_ns / 1e9;
-                let page_bytes = (machine.page_bytes() * u64::from(machine.span(page))) as f64;
-                let marks = &mut paid[page as usize];
-                let pays = transfer_bytes > self.config.benefit_pages * page_bytes;
-                *marks = if pays { marks.saturating_add(1) } else { 0 };
-                *marks >= self.config.marks_in_a_row.max(1)
-            }
+        if let Some(thresholds) = self.thresholds {
+            return self.telemetry.burst_ns(page) >= thresholds.burst_ns && rate_hz >= thresholds.rate_hz;
         }
+        let link = machine.link();
+        let interval_s = self.config.marking_period_us as f64 / 1e6;
+        let saved = (rate_hz - self.demoted_hz) * interval_s;
+        let transfer_bytes = saved * link.available_bytes_per_s * link.delta_latency_ns / 1e9;
+        let page_bytes = (machine.page_bytes() * u64::from(machine.span(page))) as f64;
+        let pays = transfer_bytes > self.config.benefit_pages * page_bytes;
+        self.telemetry.note_paid(page, pays) >= self.config.marks_in_a_row.max(1)
     }
 
     /// Marks every page that is not marked already.
     fn mark_all(&mut self, machine: &mut dyn TieredMachine) {
         let tick = tick(machine.now_ns());
-        let adjacent_ticks = (self.config.adjacent_us * 1000 / TICK_NS) as u32;
         let mut marks = Vec::new();
         let mut page = machine.next_unmarked(0);
         while page < machine.page_count() {
             if machine.tier_of(page).is_some() && !machine.is_marked(page) {
-                self.telemetry.note_mark(page, tick, adjacent_ticks);
+                self.telemetry.note_mark(page, tick, self.closeness);
                 marks.push(page);
             }
             page = machine.next_unmarked(page + machine.span(page));
@@ -274,22 +288,36 @@ impl Indigo {
         machine.migrate(&cold, Tier::Far, Call::Kernel);
     }
 
+    /// Lets the agent see how things stand, and does what it says.
     fn observe(&mut self, machine: &dyn TieredMachine) {
-        let used =
-            |tier| u64::from(machine.capacity_pages(tier) - machine.free_pages(tier)) * machine.page_bytes();
-        self.context = Context {
-            local_limit_bytes: u64::from(machine.capacity_pages(Tier::Local)) * machine.page_bytes(),
-            local_peak_bytes: self.context.local_peak_bytes.max(used(Tier::Local)),
-            far_peak_bytes: self.context.far_peak_bytes.max(used(Tier::Far)),
-            network_bytes: machine.link().traffic_bytes,
+        let Some(agent) = &mut self.agent else { return };
+        let bytes = |pages: u32| u64::from(pages) * machine.page_bytes();
+        let used = |tier| bytes(machine.capacity_pages(tier).saturating_sub(machine.free_pages(tier)));
+        let link = machine.link();
+        let context = agent.observation.see(Glance {
+            now_ns: machine.now_ns(),
+            local_limit_bytes: bytes(machine.capacity_pages(Tier::Local)),
+            local_bytes: used(Tier::Local),
+            far_bytes: used(Tier::Far),
+            traffic_bytes: link.traffic_bytes,
+            available_bytes_per_s: link.available_bytes_per_s,
+        });
+        if let Some(context) = context {
+            agent.advice = Some(agent.advisor.advise(&context));
+        } else if !agent.observation.is_over() {
+            agent.advice = None;
+        }
+        self.thresholds = match agent.advice {
+            Some(Advice::Thresholds(action)) => Some(action.thresholds(self.config.marking_period_us)),
+            _ => fixed_thresholds(&self.config),
         };
-        self.thresholds = self.advisor.thresholds(&self.context);
     }
 }
 
 impl Policy for Indigo {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
-        self.telemetry = Self::telemetry(machine.page_count(), self.config.rule);
+        let interval_ns = self.config.marking_period_us * 1000;
+        self.telemetry = Telemetry::new(machine.page_count(), interval_ns, self.config.marks_in_a_row > 1);
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
         self.observe(machine);
         machine.set_timer(MARK, self.config.marking_period_us * 1000);
@@ -333,234 +361,24 @@ impl Policy for Indigo {
         self.mark_all(machine);
         machine.set_timer(MARK, self.config.marking_period_us * 1000);
     }
+
+    fn remark(&self) -> Option<String> {
+        let agent = self.agent.as_ref()?;
+        Some(match (agent.advice, self.thresholds) {
+            (Some(Advice::Unknown { distance }), _) => {
+                format!("untrained rule: unlike all that was trained on ({distance:.2} off)")
+            }
+            (Some(_), Some(Thresholds { rate_hz, .. })) if rate_hz > MOST_RATE_HZ => {
+                "agent: no promotion pays here".to_owned()
+            }
+            (Some(_), Some(Thresholds { burst_ns, rate_hz })) => {
+                let burst_ms = burst_ns as f64 / 1e6;
+                format!("agent: bursts of {burst_ms:.2} ms, {rate_hz:.0} accesses/s and more")
+            }
+            _ => "untrained rule, while the agent observes".to_owned(),
+        })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::TestMachine;
-    use spillway_core::page::PAGE_BYTES;
-
-    const PERIOD_NS: u64 = 1_000_000_000;
-
-    fn indigo(config: Config, local: u32) -> (Indigo, TestMachine) {
-        let mut policy = Indigo::build(config, 1, &Knowledge::default());
-        let mut machine = TestMachine::new(16, 0);
-        policy.start(&mut machine);
-        machine.touch(&mut policy, 0..16);
-        machine.local_capacity = local;
-        (policy, machine)
-    }
-
-    /// How long a page's burst has lasted, in nanoseconds.
-    fn burst_of(policy: &Indigo, page: PageIndex) -> u64 {
-        let Progress::Bursts(bursts) = &policy.telemetry.progress else { panic!("no rule by bursts") };
-        burst_ns(bursts[page as usize])
-    }
-
-    #[test]
-    fn the_rate_is_one_by_the_time_from_mark_to_access() {
-        let (mut policy, mut machine) = indigo(Config::default(), 4);
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        assert!(machine.marked.iter().all(|&marked| marked));
-        machine.pass_ns(&mut policy, PERIOD_NS / 4);
-        let rate_hz = policy.measure(3, &machine);
-        assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
-    }
-
-    /// Where the kernel marks at times of its own, the time to the access begins then.
-    #[test]
-    fn a_mark_that_took_effect_later_counts_from_then() {
-        let (mut policy, mut machine) = indigo(Config::default(), 4);
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        machine.marked_from_ns = Some(machine.now_ns + PERIOD_NS / 2);
-        machine.pass_ns(&mut policy, PERIOD_NS * 3 / 4);
-        let rate_hz = policy.measure(3, &machine);
-        assert!((rate_hz - 4.0).abs() < 0.05, "{rate_hz}");
-    }
-
-    /// The counter of ticks wraps after 73 minutes; rates and bursts go on over it.
-    #[test]
-    fn hours_of_running_change_no_rate() {
-        let wrap_ns = TICK_NS << 32;
-        let (mut policy, mut machine) = indigo(Config { rule: Rule::Thresholds, ..Config::default() }, 4);
-        machine.now_ns = wrap_ns - 3 * PERIOD_NS / 2;
-        for round in 0..4 {
-            machine.pass_ns(&mut policy, PERIOD_NS / 2);
-            let (rate_hz, burst_ns) = (policy.measure(3, &machine), burst_of(&policy, 3));
-            machine.marked[3] = false;
-            if round > 0 {
-                assert!((rate_hz - 2.0).abs() < 0.05, "{rate_hz} in round {round}");
-                assert!(burst_ns + PERIOD_NS / 10 >= (round - 1) * PERIOD_NS, "{burst_ns} in round {round}");
-            }
-            machine.pass_ns(&mut policy, PERIOD_NS / 2);
-        }
-        assert!(machine.now_ns > wrap_ns);
-    }
-
-    #[test]
-    fn a_page_that_was_not_accessed_keeps_its_mark_and_its_time() {
-        let (mut policy, mut machine) = indigo(Config::default(), 4);
-        machine.pass_ns(&mut policy, 3 * PERIOD_NS + PERIOD_NS / 2);
-        let rate_hz = policy.measure(3, &machine);
-        assert!((rate_hz - 0.4).abs() < 0.01, "{rate_hz}");
-    }
-
-    #[test]
-    fn close_rates_at_adjacent_marks_make_a_burst_and_others_end_it() {
-        let (mut policy, mut machine) = indigo(Config { rule: Rule::Thresholds, ..Config::default() }, 0);
-        let mut bursts = Vec::new();
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        for wait_ms in [100, 110, 90, 800, 790] {
-            machine.pass_ns(&mut policy, wait_ms * 1_000_000);
-            machine.run(&mut policy, 3);
-            bursts.push(burst_of(&policy, 3));
-            machine.pass_ns(&mut policy, PERIOD_NS - wait_ms * 1_000_000);
-        }
-        let rounds: Vec<_> = bursts.iter().map(|burst| (burst + PERIOD_NS / 2) / PERIOD_NS).collect();
-        assert_eq!(rounds, [0, 1, 2, 0, 1]);
-        assert_eq!(bursts[0], 0, "one measurement is no burst");
-        machine.pass_ns(&mut policy, 3 * PERIOD_NS);
-        machine.run(&mut policy, 3);
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        assert_eq!(burst_of(&policy, 3), 0, "the mark before was too long ago");
-    }
-
-    #[test]
-    fn fixed_thresholds_ask_for_burst_and_rate() {
-        for (burst_threshold_us, rate_threshold_hz, comes) in
-            [(1_500_000, 5.0, true), (10_000_000, 5.0, false), (1_500_000, 50.0, false)]
-        {
-            let config =
-                Config { rule: Rule::Thresholds, burst_threshold_us, rate_threshold_hz, ..Config::default() };
-            let (mut policy, mut machine) = indigo(config, 8);
-            machine.pass_ns(&mut policy, PERIOD_NS);
-            for _ in 0..4 {
-                machine.pass_ns(&mut policy, PERIOD_NS / 10);
-                machine.run(&mut policy, 3);
-                machine.pass_ns(&mut policy, PERIOD_NS * 9 / 10);
-            }
-            assert_eq!(
-                machine.tier_of(3) == Some(Tier::Local),
-                comes,
-                "{burst_threshold_us} {rate_threshold_hz}"
-            );
-        }
-    }
-
-    /// Equation 1: the same page pays on a free network, and does not on a contended one, on a near one, or
-    /// where the page that would go is accessed as often.
-    #[test]
-    fn the_network_rule_weighs_saving_against_transfer() {
-        let comes = |bytes_per_s: f64, delta_ns: f64, demoted_hz: f64| {
-            let (mut policy, mut machine) = indigo(Config { benefit_pages: 1.0, ..Config::default() }, 8);
-            policy.demoted_hz = demoted_hz;
-            machine.link.available_bytes_per_s = bytes_per_s;
-            machine.link.delta_latency_ns = delta_ns;
-            machine.pass_ns(&mut policy, PERIOD_NS);
-            machine.pass_ns(&mut policy, PERIOD_NS / 10);
-            machine.run(&mut policy, 3);
-            machine.tier_of(3) == Some(Tier::Local)
-        };
-        // 10 accesses a second save 10 us, in which 4 KiB pass at 0.43 GB/s.
-        assert!(comes(0.43e9, 1000.0, 0.0));
-        assert!(!comes(0.2e9, 1000.0, 0.0));
-        assert!(!comes(0.43e9, 100.0, 0.0));
-        assert!(!comes(0.43e9, 1000.0, 9.0));
-    }
-
-    /// One access soon after a mark may be chance; several in a row seldom are.
-    #[test]
-    fn a_promotion_must_pay_at_as_many_marks_in_a_row_as_are_asked_for() {
-        for (marks_in_a_row, waits_ms, comes) in [
-            (1, [900, 900, 10], true),
-            (2, [900, 900, 10], false),
-            (2, [10, 900, 10], false),
-            (2, [900, 10, 10], true),
-            (3, [900, 10, 10], false),
-            (3, [10, 10, 10], true),
-        ] {
-            let config = Config { benefit_pages: 1.0, marks_in_a_row, ..Config::default() };
-            let (mut policy, mut machine) = indigo(config, 8);
-            machine.link.available_bytes_per_s = 0.43e9;
-            machine.link.delta_latency_ns = 1000.0;
-            machine.pass_ns(&mut policy, PERIOD_NS);
-            for wait_ms in waits_ms {
-                assert_eq!(machine.tier_of(3), Some(Tier::Far), "{marks_in_a_row} {waits_ms:?}");
-                machine.pass_ns(&mut policy, wait_ms * 1_000_000);
-                machine.run(&mut policy, 3);
-                machine.pass_ns(&mut policy, PERIOD_NS - wait_ms * 1_000_000);
-            }
-            assert_eq!(machine.tier_of(3) == Some(Tier::Local), comes, "{marks_in_a_row} {waits_ms:?}");
-        }
-    }
-
-    /// A page that came for its many accesses and gets none any more is no reason to keep others out.
-    #[test]
-    fn a_page_whose_mark_waits_is_demoted_at_the_rate_that_it_has_now() {
-        let (mut policy, mut machine) = indigo(Config { slack_bytes: PAGE_BYTES, ..Config::default() }, 4);
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        machine.pass_ns(&mut policy, PERIOD_NS / 1000);
-        machine.run(&mut policy, 3);
-        assert_eq!(machine.tier_of(3), Some(Tier::Local));
-        assert!((policy.rate_now(&machine, 3) - 1000.0).abs() < 10.0, "measured, and not marked again");
-        machine.pass_ns(&mut policy, 10 * PERIOD_NS);
-        let rate_hz = policy.rate_now(&machine, 3);
-        assert!((rate_hz - 0.11).abs() < 0.01, "marked again 9 s ago: {rate_hz}");
-    }
-
-    #[test]
-    fn promotion_stops_at_the_low_watermark_and_demotion_keeps_the_high_one() {
-        let config =
-            Config { slack_bytes: 2 * PAGE_BYTES, low_share: 0.01, inactive_share: 1.0, ..Config::default() };
-        let (mut policy, mut machine) = indigo(config, 8);
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        for page in 0..8 {
-            machine.run(&mut policy, page);
-        }
-        assert_eq!(machine.free_pages(Tier::Local), 1, "the low watermark");
-        machine.always_accessed = true;
-        machine.pass_ns(&mut policy, 10);
-        assert_eq!(machine.free_pages(Tier::Local), 1, "all are in use");
-        machine.always_accessed = false;
-        policy.wake_demotion(&mut machine);
-        machine.pass_ns(&mut policy, 10);
-        assert_eq!(machine.free_pages(Tier::Local), 3);
-    }
-
-    #[test]
-    fn the_slack_is_a_few_pages_where_its_bytes_are_less_than_one() {
-        for (local_pages, slack_bytes, expected) in
-            [(8, 1, 1), (100, 1, 2), (1000, 1, 4), (1000, 10 * PAGE_BYTES, 10)]
-        {
-            let config = Config { slack_bytes, low_share: 0.001, ..Config::default() };
-            let (policy, machine) =
-                (Indigo::build(config, 1, &Knowledge::default()), TestMachine::new(8, local_pages));
-            assert_eq!(
-                policy.high_pages(&machine) - policy.low_pages(&machine),
-                expected,
-                "{local_pages} {slack_bytes}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_advisor_is_told_the_context_and_obeyed() {
-        struct Strict;
-        impl Advisor for Strict {
-            fn thresholds(&mut self, context: &Context) -> Thresholds {
-                Thresholds { burst_ns: 0, rate_hz: if context.far_peak_bytes > 0 { 1e12 } else { 0.0 } }
-            }
-        }
-        let mut policy = Indigo::trained(Config::default(), Box::new(Strict));
-        let mut machine = TestMachine::new(16, 0);
-        policy.start(&mut machine);
-        assert_eq!(policy.thresholds.rate_hz, 0.0);
-        machine.touch(&mut policy, 0..16);
-        machine.local_capacity = 8;
-        machine.pass_ns(&mut policy, PERIOD_NS);
-        machine.run(&mut policy, 3);
-        assert!(machine.moves.is_empty());
-        assert_eq!(policy.context.far_peak_bytes, 16 * PAGE_BYTES);
-    }
-}
+mod tests;

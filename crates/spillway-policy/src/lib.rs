@@ -6,7 +6,8 @@
 //! - [`knowledge`]: what offline policies are told; [`scale`]: settings for smaller machines; [`entry`]: a
 //!   policy's line in the registry, with what it needs of the machine
 //! - [`page_lists`], [`blocks`], [`victims`], [`two_list`], [`hint_scan`]: what several of them are made of
-//! - [`hotbox`], [`indigo`] with its telemetry, [`dcm`] with [`dcm_blocks`]: the papers' own
+//! - [`hotbox`], [`indigo`] with its telemetry, what its agent is told ([`indigo_context`]) and the agent
+//!   ([`indigo_model`]), [`dcm`] with [`dcm_blocks`]: the papers' own
 //! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]:
 //!   their rivals
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
@@ -30,6 +31,8 @@ pub mod hemem;
 pub mod hint_scan;
 pub mod hotbox;
 pub mod indigo;
+pub mod indigo_context;
+pub mod indigo_model;
 mod indigo_telemetry;
 pub mod knowledge;
 pub mod machine;
@@ -76,7 +79,7 @@ mod tests {
     fn no_policy_says_what_runs_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
-        let folders = ["", "/fault_trace", "/strides", "/tape"]
+        let folders = ["", "/fault_trace", "/indigo", "/indigo_model", "/strides", "/tape"]
             .map(|name| crates.join(format!("spillway-policy/src{name}")));
         let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
         for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {

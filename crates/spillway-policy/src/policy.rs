@@ -110,4 +110,9 @@ pub trait Policy: Send {
     fn paused(&self) -> Option<String> {
         None
     }
+
+    /// What it goes by at present, in a few words, where that is not plain from its name and settings.
+    fn remark(&self) -> Option<String> {
+        None
+    }
 }

@@ -32,6 +32,8 @@ static ENTRIES: &[PolicyEntry] = &[
     entry::<hotbox::HotBox>("hotbox-unthrottled", "HotBox without throttling")
         .with(&[("throttle", Preset::Flag(false))]),
     entry::<indigo::Indigo>("indigo", "INDIGO without training: promotes what pays (Equation 1)"),
+    entry::<indigo::Indigo>("indigo-trained", "INDIGO with the trained agent that is brought along")
+        .with(&[("model", Preset::Choice(indigo::SHIPPED))]),
     entry::<indigo::Indigo>("indigo-thresholds", "INDIGO with fixed thresholds of burst and access rate")
         .with(&[("rule", Preset::Choice("thresholds"))]),
     entry::<dcm_blocks::Dcm>("dcm", "dcm: page fetch with elastic blocks").fetching(),

@@ -535,6 +535,7 @@ impl Running {
             last_minute: machine.history.last_minute(machine.now_ns()),
             counts,
             paused: self.driver.paused(),
+            remark: self.driver.remark(),
             policy_restarts: self.driver.restarts(),
             ended: self.ended.clone(),
         }

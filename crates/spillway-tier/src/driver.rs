@@ -35,6 +35,12 @@ impl Driver {
         self.policy.paused()
     }
 
+    /// What the policy goes by at present, where its name and settings do not tell.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        self.policy.remark()
+    }
+
     /// How often the policy began anew because the processes had grown beyond what it knew.
     #[must_use]
     pub fn restarts(&self) -> u64 {

@@ -300,6 +300,8 @@ fn refusal(entry: &PolicyEntry) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use spillway_policy::indigo_model::Model;
+
     use super::*;
 
     #[test]
@@ -341,6 +343,24 @@ mod tests {
         let group = Group { name: "g".into(), policy: "nimble-base".into(), settings, ..Group::default() };
         let error = group.build_policy().err().unwrap().to_string();
         assert!(error.contains("mapping") && error.contains("kernel"), "{error}");
+    }
+
+    #[test]
+    fn a_model_is_read_from_its_file_and_a_broken_one_is_refused() {
+        let build = |model: &str| {
+            let settings = PolicySettings::from_iter([("model".to_owned(), model.into())]);
+            Group { name: "g".into(), policy: "indigo".into(), settings, ..Group::default() }.build_policy()
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        std::fs::write(path, Model::shipped().unwrap().encode().unwrap()).unwrap();
+        for model in [path, "shipped"] {
+            assert!(build(model).ok().unwrap().remark().unwrap().contains("observes"), "{model}");
+        }
+        assert_eq!(build("").ok().unwrap().remark(), None);
+        std::fs::write(path, "no model").unwrap();
+        let error = build(path).err().unwrap().to_string();
+        assert!(error.contains(path) && error.contains("lab train") && !error.contains('\n'), "{error}");
     }
 
     fn read(text: &str) -> Result<Config, ConfigError> {

@@ -79,6 +79,8 @@ pub struct GroupStatus {
     pub last_minute: Vec<Sum>,
     /// Why migrations are paused, if they are.
     pub paused: Option<String>,
+    /// What the policy goes by at present, where its name and settings do not tell.
+    pub remark: Option<String>,
     /// How often the policy began anew because the processes had outgrown what it knew.
     pub policy_restarts: u64,
     /// Why it is no longer managed, if it is not.

@@ -417,6 +417,9 @@ fn describe_group(text: &mut String, group: &Value) {
     if let Some(why) = group["paused"].as_str() {
         let _ = writeln!(text, "  paused     {why}");
     }
+    if let Some(remark) = group["remark"].as_str() {
+        let _ = writeln!(text, "  by         {remark}");
+    }
     if let Some(why) = group["ended"].as_str() {
         let _ = writeln!(text, "  ended      {why}");
     }

@@ -38,6 +38,7 @@ crates_without_circles!(
     spillway_sys,
     spillway_core,
     spillway_policy,
+    spillway_learn,
     spillway_nbd,
     spillway_pool,
     spillway_store,

@@ -44,6 +44,7 @@ tidy_crates!(
     spillway_sys,
     spillway_core,
     spillway_policy,
+    spillway_learn,
     spillway_nbd,
     spillway_pool,
     spillway_store,

@@ -7,6 +7,9 @@ use std::thread;
 
 use crate::clairvoyant::{CLAIRVOYANT, Clairvoyant, EPOCHS, Foresight, foresee};
 use crate::run::{LocalSize, Report, RunError, RunSpec, execute};
+use crate::train::TrainError;
+use crate::train::cells::Plan;
+use crate::train::lessons::Lessons;
 
 /// Where figures get their runs from.
 pub struct Lab {
@@ -16,6 +19,8 @@ pub struct Lab {
     /// What was foreseen last, and of which run.
     foresight: Option<(String, Foresight)>,
     bounds: BTreeMap<String, Clairvoyant>,
+    /// What agents are trained on, and of which plan.
+    lessons: BTreeMap<String, Lessons>,
     /// Told each time that a run has ended.
     ended: Box<dyn Fn() + Send + Sync>,
 }
@@ -24,9 +29,9 @@ impl Lab {
     /// Runs with working sets of `bytes`, on `threads` threads. The number of threads changes no result.
     #[must_use]
     pub fn new(bytes: u64, threads: usize) -> Self {
-        let (reports, bounds) = (BTreeMap::new(), BTreeMap::new());
+        let (reports, bounds, lessons) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let ended = Box::new(|| {});
-        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds, ended }
+        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds, lessons, ended }
     }
 
     /// The same, which tells `ended` each time that a run has ended, from any of its threads.
@@ -39,6 +44,26 @@ impl Lab {
     #[must_use]
     pub fn spec(&self, workload: &str, policy: &str) -> RunSpec {
         RunSpec { workload: workload.into(), policy: policy.into(), bytes: self.bytes, ..RunSpec::default() }
+    }
+
+    /// Working set of its runs, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// What agents are trained on by a plan: its runs are made once.
+    ///
+    /// # Errors
+    /// The plan or a run.
+    pub fn lessons(&mut self, plan: &Plan) -> Result<&Lessons, TrainError> {
+        let key = format!("{plan:?}");
+        if !self.lessons.contains_key(&key) {
+            let ended = &self.ended;
+            let lessons = Lessons::of(plan, self.threads, &|| ended())?;
+            self.lessons.insert(key.clone(), lessons);
+        }
+        Ok(&self.lessons[&key])
     }
 
     /// How many different runs were made.

@@ -9,6 +9,7 @@ mod dcm_threads;
 mod figure;
 mod hotbox;
 mod indigo;
+mod indigo_agent;
 pub mod lab;
 mod nimble;
 mod statistics;
@@ -63,6 +64,8 @@ static FIGURES: &[(&str, Make)] = &[
     ("I10", indigo::i10),
     ("I11", indigo::i11),
     ("I12", indigo::i12),
+    ("I13", indigo_agent::i13),
+    ("I14", indigo_agent::i14),
     ("IT4", indigo::it4),
     ("D9", dcm::d9),
     ("D13", dcm::d13),

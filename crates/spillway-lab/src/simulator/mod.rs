@@ -143,6 +143,8 @@ pub struct Outcome {
     pub profile: Vec<u32>,
     /// What far accesses would cost, where asked for.
     pub heat: Option<Box<Heat>>,
+    /// What the policy went by at the end, in its words.
+    pub remark: Option<String>,
 }
 
 struct Running {
@@ -505,6 +507,7 @@ impl Running {
             series: self.series,
             profile: self.node.profile,
             heat: self.node.heat,
+            remark: self.policy.remark(),
         })
     }
 }

@@ -13,6 +13,7 @@ mod replay;
 mod report;
 mod run;
 mod sweep;
+mod train;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ enum Command {
     Run(run::RunArgs),
     Figure(figure::FigureArgs),
     Sweep(sweep::SweepArgs),
+    Train(train::TrainArgs),
     Report(report::ReportArgs),
     Advise(advise::AdviseArgs),
     List(run::ListArgs),
@@ -53,6 +55,7 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Figure(args) => figure::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Train(args) => train::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::List(args) => run::list(&args),

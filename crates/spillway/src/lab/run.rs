@@ -147,6 +147,9 @@ fn print_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
         + report.time.migration_s;
     let of_time = |seconds: f64| percent(if cores_s > 0.0 { seconds / cores_s } else { 0.0 });
     writeln!(out, "{workload} under {policy} on {platform}, seed {seed}")?;
+    if let Some(remark) = &report.remark {
+        writeln!(out, "  by                {remark}")?;
+    }
     let (used, local) = (report.working_set_pages, report.local_pages.min(report.working_set_pages));
     writeln!(out, "  memory            {}, {} of it local", size(used), size(local))?;
     writeln!(out, "  run time          {:.6} s", report.run_s)?;
