@@ -92,7 +92,8 @@ pub enum Which {
     Live,
     /// Slots that were written since a rebuild last looked.
     Dirty,
-    /// Slots into which a write may still come late.
+    /// Slots that are being written, or into which a write may still come late: that of a process that was
+    /// killed, or of a donor that did not answer.
     Barred,
 }
 

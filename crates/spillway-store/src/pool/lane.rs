@@ -144,7 +144,7 @@ impl PoolLane {
             let now = now_ms();
             waiting.retain(|page| {
                 let extent = extent_of(batch[page.index].slot);
-                let is_over = at_last && now >= self.lanes.shared.waits_until_ms(extent, since_ms);
+                let is_over = now >= self.lanes.shared.waits_until_ms(extent, since_ms);
                 if is_over {
                     batch[page.index].outcome = Err(self.lanes.shared.out_of_reach(extent));
                 }
