@@ -15,13 +15,13 @@ const SLOT_BYTES: u64 = PAGE_SIZE as u64;
 /// A copy to be made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Of this extent.
+    /// It is of this extent.
     pub extent: u32,
     /// Whole copies that can be reached: the fewer, the more urgent.
     pub copies_left: usize,
 }
 
-/// What was found.
+/// What a look at the table has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Bytes of pages that have fewer copies than wanted.

@@ -1,11 +1,11 @@
 //! One write to slots of one extent, step by step. Between any two steps anything may happen: other writes,
 //! a rebuild, the death of donors and of this process.
 //!
-//! The order is what makes it right. (0) The slots are barred, so that nobody writes there after this process
-//! if it is killed with something on its way. (1) The pages go to every copy that takes writes. (2) Copies that did
-//! not get them are made absent, if a whole copy has them. (3) The slots are marked dirty and live. (4) The
-//! state is read once more: where a copy takes writes now that has not got this one, it goes there too, and
-//! the steps begin again. Only then the write counts.
+//! The order is what makes it right. (0) The slots are barred, so that nobody writes there after this
+//! process if it is killed with something on its way. (1) The pages go to every copy that takes writes.
+//! (2) Copies that did not get them are made absent, if a whole copy has them. (3) The slots are marked dirty
+//! and live. (4) The state is read once more: where a copy takes writes now that has not got this one, it
+//! goes there too, and the steps begin again. Only then the write counts, and the bar is lifted.
 //!
 //! A rebuild ([`crate::rebuild`]) first has its copy take writes and then looks for dirty slots. Whatever the
 //! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
@@ -22,10 +22,10 @@ pub enum Step {
     Again,
     /// Write the pages there, and say how that went ([`Write::sent`]).
     Send {
-        /// Where to.
+        /// Where they are to go.
         place: Place,
     },
-    /// It is over.
+    /// It is over, and ended so.
     Done(Outcome),
 }
 
@@ -83,7 +83,7 @@ impl Write {
         Self { extent, slots, stage: Stage::Place, dice, has: none, late: none, passed: none }
     }
 
-    /// The next step.
+    /// Goes one step on.
     pub fn step(&mut self, table: &Table<'_>, chooser: &Chooser) -> Step {
         match self.stage {
             Stage::Place => self.place(table, chooser),

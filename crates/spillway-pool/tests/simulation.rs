@@ -32,7 +32,7 @@ const SEEDS: u64 = 400;
 
 type Version = u64;
 
-/// A donor's machine.
+/// How a donor's machine is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Machine {
     Well,

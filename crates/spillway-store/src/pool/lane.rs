@@ -31,6 +31,9 @@ struct Open {
     tried: u8,
 }
 
+/// What one donor is asked for: the donor, the pages by their places in the batch, and the same as they were.
+type OfDonor = (usize, Vec<(usize, Choice)>, Vec<Open>);
+
 /// Reads that are under way.
 struct Posted {
     slots: Vec<u32>,
@@ -92,9 +95,9 @@ impl PoolLane {
         batch: &mut [ReadRequest<'_>],
         open: &mut Vec<Open>,
         at_last: bool,
-    ) -> Vec<(usize, Vec<(usize, Choice)>, Vec<Open>)> {
+    ) -> Vec<OfDonor> {
         let table = self.lanes.shared.table();
-        let mut parts: Vec<(usize, Vec<(usize, Choice)>, Vec<Open>)> = Vec::new();
+        let mut parts: Vec<OfDonor> = Vec::new();
         open.retain(|page| {
             let request = &mut batch[page.index];
             let extent = extent_of(request.slot);

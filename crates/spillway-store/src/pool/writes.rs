@@ -13,6 +13,9 @@ use super::shared::{Purpose, Shared, now_ms};
 use crate::nbd::sleep;
 use crate::{Event, StoreError, WriteRequest};
 
+/// What one donor is to drop: the donor, the copies that lie there by extent, and its slots.
+type OfDonor = (u8, Vec<(u32, usize, Place)>, Vec<u32>);
+
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The pages of a batch that lie in one extent.
@@ -202,7 +205,7 @@ pub(super) fn discard(lanes: &mut DonorLanes, slots: &[u32]) {
     let mut sorted: Vec<u32> =
         slots.iter().copied().filter(|slot| slot / EXTENT_SLOTS < table.extents()).collect();
     sorted.sort_unstable();
-    let mut by_donor: Vec<(u8, Vec<(u32, usize, Place)>, Vec<u32>)> = Vec::new();
+    let mut by_donor: Vec<OfDonor> = Vec::new();
     let mut barred: Vec<(u32, Bits)> = Vec::new();
     for own in sorted.chunk_by(|one, next| one / EXTENT_SLOTS == next / EXTENT_SLOTS) {
         let extent = own[0] / EXTENT_SLOTS;
