@@ -61,7 +61,7 @@ pub type Set = u32;
 
 const _: () = assert!(MAX_DONORS <= Set::BITS as usize);
 
-/// Chooses donors.
+/// Chooses donors for extents.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     sets: Vec<Set>,
@@ -75,7 +75,7 @@ impl Chooser {
         Self { sets: copysets(domains, copies.clamp(1, MAX_COPIES)), copies }
     }
 
-    /// The sets.
+    /// The sets of donors, as they were made.
     #[must_use]
     pub fn sets(&self) -> &[Set] {
         &self.sets

@@ -9,14 +9,14 @@ use crate::words::{Condition, Phase, Place};
 pub struct Choice {
     /// Which of the extent's copies.
     pub copy: usize,
-    /// Where it lies.
+    /// Where that copy lies.
     pub place: Place,
 }
 
 /// Where a page can be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// There.
+    /// It can be read there.
     At(Choice),
     /// Copies are left, but those that may be asked were tried, or cannot be reached now.
     Later,

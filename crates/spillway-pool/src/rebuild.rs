@@ -30,7 +30,7 @@ pub enum Step {
         /// A bit for each slot.
         slots: Bits,
     },
-    /// It is over.
+    /// It is over, and ended so.
     Done(End),
 }
 
@@ -86,7 +86,7 @@ impl Rebuild {
         Self { extent, copy, place, stage: Stage::Begin, left: none, under_way: none, bad_sources: 0 }
     }
 
-    /// The next step.
+    /// Goes one step on.
     pub fn step(&mut self, table: &Table<'_>) -> Step {
         match self.stage {
             Stage::Begin => self.begin(table),

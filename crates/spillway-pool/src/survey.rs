@@ -5,7 +5,7 @@
 use spillway_core::page::PAGE_SIZE;
 
 use crate::placement::Chooser;
-use crate::table::{Snapshot, Table, Which};
+use crate::table::{BITS_WORDS, Bits, Snapshot, Table, Which};
 use crate::words::{Condition, Copy, Phase, Place};
 use crate::{EXTENT_SLOTS, MAX_COPIES};
 
@@ -15,13 +15,13 @@ const SLOT_BYTES: u64 = PAGE_SIZE as u64;
 /// A copy to be made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Of this extent.
+    /// It is of this extent.
     pub extent: u32,
     /// Whole copies that can be reached: the fewer, the more urgent.
     pub copies_left: usize,
 }
 
-/// What was found.
+/// What a look at the table has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Bytes of pages that have fewer copies than wanted.
@@ -151,14 +151,19 @@ pub fn forget_rebuilds(table: &Table<'_>) {
 
 /// Frees places that nobody names any more. Each must have been found so for a while: who was late to name
 /// his, or to write there, has done so by then.
+///
+/// A donor that does not answer may yet do what it was sent, so no time counts while one does not.
 #[derive(Debug, Default)]
 pub struct Sweep {
     since_ms: Vec<Vec<u64>>,
+    /// Of each extent the bars that were found at every look, and since when.
+    barred: Vec<(u64, Bits)>,
 }
 
 impl Sweep {
     /// Looks at all places; frees those that were found unnamed for `patience_ms`. Returns how many.
     pub fn look(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) -> usize {
+        self.lift_bars(table, now_ms, patience_ms);
         let mut freed = 0;
         self.since_ms.resize(table.donors(), Vec::new());
         for donor in 0..table.donors() {
@@ -178,7 +183,8 @@ impl Sweep {
                         && (seen.state.phase != Phase::Placed || seen.state.copies[copy] != Copy::Absent)
                 });
                 // While the extent has no donors yet, somebody may be about to name his.
-                if is_named || seen.state.phase != Phase::Placed {
+                let is_well = table.donor(donor).condition == Condition::Up;
+                if is_named || !is_well || seen.state.phase != Phase::Placed {
                     since[own as usize] = 0;
                 } else if since[own as usize] == 0 {
                     since[own as usize] = now_ms.max(1);
@@ -190,6 +196,28 @@ impl Sweep {
             }
         }
         freed
+    }
+
+    /// Lifts bars that have stood for so long: what was on its way has come or never comes. A process that
+    /// still writes there, stopped for instance, holds the slot, so nobody else does.
+    fn lift_bars(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) {
+        self.barred.resize(table.extents() as usize, (0, [0; BITS_WORDS]));
+        for extent in 0..table.extents() {
+            let (since_ms, before) = &mut self.barred[extent as usize];
+            let now = table.bits(extent, Which::Barred);
+            let seen = table.snapshot(extent);
+            let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+            let is_well = whole
+                .filter_map(|copy| seen.places[copy])
+                .all(|place| table.donor(usize::from(place.donor)).condition == Condition::Up);
+            before.iter_mut().zip(&now).for_each(|(before, now)| *before &= now);
+            if *before == [0; BITS_WORDS] || !is_well {
+                (*since_ms, *before) = (now_ms, now);
+            } else if now_ms.saturating_sub(*since_ms) >= patience_ms {
+                table.clear_bits(extent, Which::Barred, before);
+                (*since_ms, *before) = (now_ms, [0; BITS_WORDS]);
+            }
+        }
     }
 }
 

@@ -92,14 +92,15 @@ pub enum Which {
     Live,
     /// Slots that were written since a rebuild last looked.
     Dirty,
-    /// Slots into which a write may still come late.
+    /// Slots that are being written, or into which a write may still come late: that of a process that was
+    /// killed, or of a donor that did not answer.
     Barred,
 }
 
 /// What an extent's words said at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Its state.
+    /// The extent's state then.
     pub state: ExtentState,
     /// Where its copies lie.
     pub places: [Option<Place>; MAX_COPIES],
@@ -393,7 +394,7 @@ impl<'a> Table<'a> {
         &self.words[start + at]
     }
 
-    /// An extent's state.
+    /// The state of an extent now.
     #[must_use]
     pub fn state(&self, extent: u32) -> ExtentState {
         ExtentState::unpack(self.extent_at(extent, STATE_AT).load(SeqCst))
@@ -544,7 +545,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// An extent's bits.
+    /// The bits of an extent now.
     #[must_use]
     pub fn bits(&self, extent: u32, which: Which) -> Bits {
         std::array::from_fn(|at| self.extent_at(extent, Self::bits_at(which) + at).load(SeqCst))

@@ -5,7 +5,7 @@ use crate::MAX_COPIES;
 /// How a donor is, as far as the run knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
-    /// It answers.
+    /// It answers in time.
     Up,
     /// A read was not answered in time: reads go elsewhere, writes still wait for it.
     Suspect,
@@ -17,9 +17,9 @@ pub enum Condition {
 /// back without what it held begins a new life; copies of an earlier life are no copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DonorWord {
-    /// How it is.
+    /// How the donor is.
     pub condition: Condition,
-    /// Counted from 1.
+    /// Its lives are counted from 1.
     pub life: u16,
     /// Times that it came up: ways to it that are older are of no use.
     pub epoch: u32,
@@ -93,7 +93,7 @@ impl Copy {
 pub enum Phase {
     /// Nothing was written yet. Who writes first proposes places.
     Unplaced,
-    /// Its places stand.
+    /// Its places stand from now on.
     Placed,
     /// All of its copies were lost, and the supervisor makes it a new one.
     Clearing,

@@ -1,10 +1,11 @@
 //! One write to slots of one extent, step by step. Between any two steps anything may happen: other writes,
 //! a rebuild, the death of donors and of this process.
 //!
-//! The order is what makes it right. (1) The pages go to every copy that takes writes. (2) Copies that did
-//! not get them are made absent, if a whole copy has them. (3) The slots are marked dirty and live. (4) The
-//! state is read once more: where a copy takes writes now that has not got this one, it goes there too, and
-//! the steps begin again. Only then the write counts.
+//! The order is what makes it right. (0) The slots are barred, so that nobody writes there after this
+//! process if it is killed with something on its way. (1) The pages go to every copy that takes writes.
+//! (2) Copies that did not get them are made absent, if a whole copy has them. (3) The slots are marked dirty
+//! and live. (4) The state is read once more: where a copy takes writes now that has not got this one, it
+//! goes there too, and the steps begin again. Only then the write counts, and the bar is lifted.
 //!
 //! A rebuild ([`crate::rebuild`]) first has its copy take writes and then looks for dirty slots. Whatever the
 //! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
@@ -21,10 +22,10 @@ pub enum Step {
     Again,
     /// Write the pages there, and say how that went ([`Write::sent`]).
     Send {
-        /// Where to.
+        /// Where they are to go.
         place: Place,
     },
-    /// It is over.
+    /// It is over, and ended so.
     Done(Outcome),
 }
 
@@ -82,7 +83,7 @@ impl Write {
         Self { extent, slots, stage: Stage::Place, dice, has: none, late: none, passed: none }
     }
 
-    /// The next step.
+    /// Goes one step on.
     pub fn step(&mut self, table: &Table<'_>, chooser: &Chooser) -> Step {
         match self.stage {
             Stage::Place => self.place(table, chooser),
@@ -109,7 +110,12 @@ impl Write {
 
     fn place(&mut self, table: &Table<'_>, chooser: &Chooser) -> Step {
         match table.place_next(self.extent, chooser, self.dice) {
-            None => self.stage = Stage::Send,
+            None => {
+                if !table.planted("write-not-announced") {
+                    table.set_bits(self.extent, Which::Barred, &self.slots);
+                }
+                self.stage = Stage::Send;
+            }
             Some(Ok(())) => self.dice = self.dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1),
             Some(Err(NoDonor)) => return Step::Done(Outcome::NoDonor),
         }
@@ -139,7 +145,7 @@ impl Write {
     fn send(&mut self, table: &Table<'_>) -> Step {
         let seen = table.snapshot(self.extent);
         if seen.state.phase != Phase::Placed {
-            return Step::Done(Outcome::Lost);
+            return self.done(table, Outcome::Lost);
         }
         for copy in 0..MAX_COPIES {
             let Some(place) = seen.places[copy] else { continue };
@@ -179,7 +185,7 @@ impl Write {
     fn recheck(&mut self, table: &Table<'_>) -> Step {
         let seen = table.snapshot(self.extent);
         if seen.state.phase != Phase::Placed {
-            return Step::Done(Outcome::Lost);
+            return self.done(table, Outcome::Lost);
         }
         let (mut copies, mut without) = (0, 0);
         for copy in 0..MAX_COPIES {
@@ -204,18 +210,26 @@ impl Write {
         if table.planted("dirty-after-recheck") {
             self.set_dirty(table);
         }
-        Step::Done(match copies {
-            0 if without == 0 => Outcome::Lost,
-            0 => {
-                // It stays whole as it is the last, and what was sent there may come at any time.
-                if self.late != [None; MAX_COPIES] {
-                    table.set_bits(self.extent, Which::Barred, &self.slots);
-                }
-                Outcome::Unreachable
-            }
-            copies if copies < table.least_copies() => Outcome::TooFew { copies },
-            copies => Outcome::Stored { copies },
-        })
+        self.done(
+            table,
+            match copies {
+                0 if without == 0 => Outcome::Lost,
+                0 => Outcome::Unreachable,
+                copies if copies < table.least_copies() => Outcome::TooFew { copies },
+                copies => Outcome::Stored { copies },
+            },
+        )
+    }
+
+    fn done(&self, table: &Table<'_>, outcome: Outcome) -> Step {
+        // The last whole copy stays so, and what was sent there may come at any time.
+        let may_come = outcome == Outcome::Unreachable && self.late != [None; MAX_COPIES];
+        if may_come && table.planted("write-not-announced") {
+            table.set_bits(self.extent, Which::Barred, &self.slots);
+        } else if !may_come {
+            table.clear_bits(self.extent, Which::Barred, &self.slots);
+        }
+        Step::Done(outcome)
     }
 }
 

@@ -117,7 +117,7 @@ pub type Listener = Arc<dyn Hear>;
 /// How a server is that is part of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartHealth {
-    /// It answers.
+    /// It answers in time.
     Up,
     /// It has left a read without an answer.
     Silent,

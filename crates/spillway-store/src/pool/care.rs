@@ -29,7 +29,7 @@ const NEW_LIFE_PAUSE: Duration = Duration::from_secs(1);
 /// How long [`Care::stop`] waits for work that is under way.
 const MOST_STOP: Duration = Duration::from_secs(3);
 
-/// The threads.
+/// The threads that look after a pool.
 pub(super) struct Care {
     site: Arc<Site>,
     /// Locked by a thread that is at work.
@@ -89,7 +89,7 @@ impl Drop for Care {
     }
 }
 
-/// Asks one donor.
+/// Asks one donor how it is.
 struct Watcher {
     site: Arc<Site>,
     donor: usize,
@@ -156,7 +156,7 @@ impl Watcher {
         }
     }
 
-    /// Reads a page.
+    /// Reads a page from it.
     fn ask(&mut self, word: DonorWord) -> Result<(), StoreError> {
         if self.way.as_ref().is_none_or(|(way, _)| way.word().life != word.life) {
             let timeout = self.site.shared.spec.patience.timeout;

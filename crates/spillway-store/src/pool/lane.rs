@@ -31,6 +31,9 @@ struct Open {
     tried: u8,
 }
 
+/// What one donor is asked for: the donor, the pages by their places in the batch, and the same as they were.
+type OfDonor = (usize, Vec<(usize, Choice)>, Vec<Open>);
+
 /// Reads that are under way.
 struct Posted {
     slots: Vec<u32>,
@@ -92,9 +95,9 @@ impl PoolLane {
         batch: &mut [ReadRequest<'_>],
         open: &mut Vec<Open>,
         at_last: bool,
-    ) -> Vec<(usize, Vec<(usize, Choice)>, Vec<Open>)> {
+    ) -> Vec<OfDonor> {
         let table = self.lanes.shared.table();
-        let mut parts: Vec<(usize, Vec<(usize, Choice)>, Vec<Open>)> = Vec::new();
+        let mut parts: Vec<OfDonor> = Vec::new();
         open.retain(|page| {
             let request = &mut batch[page.index];
             let extent = extent_of(request.slot);
@@ -144,7 +147,7 @@ impl PoolLane {
             let now = now_ms();
             waiting.retain(|page| {
                 let extent = extent_of(batch[page.index].slot);
-                let is_over = at_last && now >= self.lanes.shared.waits_until_ms(extent, since_ms);
+                let is_over = now >= self.lanes.shared.waits_until_ms(extent, since_ms);
                 if is_over {
                     batch[page.index].outcome = Err(self.lanes.shared.out_of_reach(extent));
                 }

@@ -13,6 +13,9 @@ use super::shared::{Purpose, Shared, now_ms};
 use crate::nbd::sleep;
 use crate::{Event, StoreError, WriteRequest};
 
+/// What one donor is to drop: the donor, the copies that lie there by extent, and its slots.
+type OfDonor = (u8, Vec<(u32, usize, Place)>, Vec<u32>);
+
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The pages of a batch that lie in one extent.
@@ -202,10 +205,15 @@ pub(super) fn discard(lanes: &mut DonorLanes, slots: &[u32]) {
     let mut sorted: Vec<u32> =
         slots.iter().copied().filter(|slot| slot / EXTENT_SLOTS < table.extents()).collect();
     sorted.sort_unstable();
-    let mut by_donor: Vec<(u8, Vec<(u32, usize, Place)>, Vec<u32>)> = Vec::new();
+    let mut by_donor: Vec<OfDonor> = Vec::new();
+    let mut barred: Vec<(u32, Bits)> = Vec::new();
     for own in sorted.chunk_by(|one, next| one / EXTENT_SLOTS == next / EXTENT_SLOTS) {
         let extent = own[0] / EXTENT_SLOTS;
-        table.clear_bits(extent, Which::Live, &bits_of(own.iter().copied()));
+        let bits = bits_of(own.iter().copied());
+        table.clear_bits(extent, Which::Live, &bits);
+        // If this process is killed meanwhile, nobody writes there for a while.
+        barred.push((extent, without_barred(&table, extent, &bits)));
+        table.set_bits(extent, Which::Barred, &bits);
         let seen = table.snapshot(extent);
         for copy in 0..MAX_COPIES {
             let Some(place) = seen.places[copy] else { continue };
@@ -231,9 +239,11 @@ pub(super) fn discard(lanes: &mut DonorLanes, slots: &[u32]) {
         shared.complain(usize::from(donor), way.word(), Condition::Down);
         for (extent, copy, place) in copies {
             if !table.drop_copy(extent, copy, place, !(1 << copy)) {
-                let of_extent = sorted.iter().copied().filter(|slot| slot / EXTENT_SLOTS == extent);
-                table.set_bits(extent, Which::Barred, &bits_of(of_extent));
+                barred.retain(|(of, _)| *of != extent);
             }
         }
+    }
+    for (extent, bits) in barred {
+        table.clear_bits(extent, Which::Barred, &bits);
     }
 }

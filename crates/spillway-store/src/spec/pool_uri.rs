@@ -1,0 +1,120 @@
+//! The URI of a pool, taken apart.
+
+use std::time::Duration;
+
+use spillway_pool::{MAX_DONORS, MOST_WANTED_COPIES};
+
+use super::pool::{Domains, PoolDonor, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
+use super::wishes::Patience;
+use super::{SpecError, StoreSpec, Uri};
+
+const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N";
+
+impl Uri<'_> {
+    pub(super) fn pool(&self) -> Result<StoreSpec, SpecError> {
+        let [copies, least, size, timeout, reconnect, domain, rebuild] = self.parameters(
+            ["copies", "least", "size", "timeout", "reconnect", "domain", "rebuild"],
+            "copies, least, size, timeout, reconnect, domain and rebuild",
+        )?;
+        let donors = self.pool_donors()?;
+        let copies = self.count("copies", copies, USUAL_COPIES, MOST_WANTED_COPIES)?;
+        let least = self.count("least", least, 1, copies)?;
+        let usual = PoolSpec::USUAL_PATIENCE;
+        let patience = Patience {
+            timeout: self.seconds("timeout", timeout, usual.timeout)?,
+            reconnect: self.seconds("reconnect", reconnect, usual.reconnect)?,
+        };
+        if patience.timeout < Duration::from_millis(100) {
+            return Err(self.parameter(
+                "timeout",
+                "is too short to tell a busy donor from a dead one; give 0.1 or more",
+            ));
+        }
+        let rebuild = match rebuild {
+            Some(text) => self.size_of("rebuild", &text)?,
+            None => USUAL_REBUILD,
+        };
+        let domains = self.domains(domain, donors.len())?;
+        let pool = PoolSpec { donors, copies, least, size: self.any_size(size)?, patience, domains, rebuild };
+        let domains = pool.domain_count();
+        if domains < copies {
+            let (donors, remedy) = match pool.donors.len() {
+                1 => ("1 donor", "name more donors, or write copies=1 and lose pages with it"),
+                _ if pool.donors.len() < copies => {
+                    ("too few donors", "name more donors, or ask for fewer copies")
+                }
+                _ => (
+                    "donors that fail together",
+                    "name donors on other machines, ask for fewer copies, or say which fail together by \
+                     domain=a,b,... (domain=each: none)",
+                ),
+            };
+            return Err(self.form(
+                format!(
+                    "{copies} copies of a page need {copies} donors that fail apart, and these are {donors}: \
+                     {remedy}"
+                ),
+                FORM,
+            ));
+        }
+        Ok(StoreSpec::Pool(Box::new(pool)))
+    }
+
+    fn pool_donors(&self) -> Result<Vec<PoolDonor>, SpecError> {
+        let mut donors: Vec<PoolDonor> = Vec::new();
+        for authority in self.body.split(',') {
+            if authority.contains('/') {
+                let reason =
+                    format!("'{authority}' is no HOST:PORT: a pool's donors have no scheme and no export");
+                return Err(self.form(reason, FORM));
+            }
+            if authority.is_empty() {
+                return Err(self.form("a donor is missing", FORM));
+            }
+            let (host, port) = self.host_and_port(authority, FORM)?;
+            let donor = PoolDonor { host, port };
+            if donors.contains(&donor) {
+                return Err(self.form(format!("the donor {donor} is named twice: name each once"), FORM));
+            }
+            donors.push(donor);
+        }
+        if donors.len() > MAX_DONORS {
+            let reason =
+                format!("{} donors are more than a pool can have: name at most {MAX_DONORS}", donors.len());
+            return Err(self.form(reason, FORM));
+        }
+        Ok(donors)
+    }
+
+    fn count(
+        &self,
+        name: &str,
+        text: Option<Vec<u8>>,
+        usual: usize,
+        most: usize,
+    ) -> Result<usize, SpecError> {
+        let Some(text) = text else { return Ok(usual) };
+        let text = String::from_utf8_lossy(&text);
+        let count = text.parse().ok().filter(|count| (1..=most).contains(count));
+        count.ok_or_else(|| self.parameter(name, format!("'{text}' is not a number from 1 to {most}")))
+    }
+
+    fn domains(&self, text: Option<Vec<u8>>, donors: usize) -> Result<Domains, SpecError> {
+        let Some(text) = text else { return Ok(Domains::Host) };
+        let text = String::from_utf8_lossy(&text);
+        let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+        match &*text {
+            "host" => Ok(Domains::Host),
+            "each" => Ok(Domains::Each),
+            _ if names.len() == donors && names.iter().all(|name| !name.is_empty()) => {
+                Ok(Domains::Named(names))
+            }
+            _ => Err(self.parameter(
+                "domain",
+                format!(
+                    "'{text}' is not a name for each of the {donors} donors; write host, each or a,b,..."
+                ),
+            )),
+        }
+    }
+}
