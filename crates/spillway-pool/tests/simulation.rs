@@ -52,6 +52,7 @@ struct Late {
     version: Version,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Actor {
     Idle,
     Writing { page: Page, write: Write, sending: Option<(Place, DonorWord)> },
@@ -65,6 +66,7 @@ struct Page {
     version: Version,
 }
 
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Repair {
     Idle,
     Stepping { extent: u32, rebuild: Rebuild },
@@ -140,7 +142,7 @@ impl World {
             runs: (0..RUNS).map(|_| run()).collect(),
             chooser: Chooser::new(&domains, COPIES),
             bug,
-            is_gentle: seed % 3 != 0,
+            is_gentle: !seed.is_multiple_of(3),
             next_version: 1,
             reads: 0,
             rebuilt: 0,
@@ -459,10 +461,10 @@ impl World {
         }
         let Run { words, lives, .. } = &self.runs[run];
         let table = Table::open(words).unwrap();
-        for donor in 0..DONORS {
+        for (donor, &life) in lives.iter().enumerate() {
             match self.machines[donor] {
-                Machine::Well if lives[donor] != table.donor(donor).life => {
-                    while table.donor(donor).life != lives[donor] {
+                Machine::Well if life != table.donor(donor).life => {
+                    while table.donor(donor).life != life {
                         table.begin_life(donor, self.now);
                     }
                     table.set_memory(donor, DONOR_EXTENTS);
