@@ -209,8 +209,8 @@ impl StoreSpec {
         }
     }
 
-    /// Whether pages leave this machine by it, or may. By TCP they do at any address: a tunnel's end is one of
-    /// this machine too.
+    /// Whether pages leave this machine by it, or may. By TCP they do at any address: a tunnel's end is one
+    /// of this machine too.
     #[must_use]
     pub fn leaves_machine(&self) -> bool {
         match self {
