@@ -6,7 +6,7 @@
 //! - [`transitions`]: what a fault, an eviction and a write-back make of a page;
 //! - [`fifo`]: the queues that a replacement policy keeps pages in;
 //! - [`slots`]: who uses which slot of a store, which page it holds, and its checksum;
-//! - [`seals`]: what a page must be opened with that was sealed before it left, and that no nonce serves twice;
+//! - [`seals`]: what a page must be opened with that was sealed before it left; no nonce serves twice;
 //! - [`frame_pool`], [`fragmentation`]: which frames are free, and how broken memory is;
 //! - [`budget`]: the local limit that all processes of a run share;
 //! - [`call_slots`]: how a thread asks for something, and gets its answer;

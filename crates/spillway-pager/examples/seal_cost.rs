@@ -1,5 +1,5 @@
-//! What sealing a page costs, and opening it, beside the checksum that it stands in for: microseconds a page of
-//! 4 KiB, of batches as write-backs have them.
+//! What sealing a page costs, and opening it, beside the checksum that it stands in for: microseconds a page
+//! of 4 KiB, of batches as write-backs have them.
 //!
 //! `cargo run --release -p spillway-pager --example seal_cost [PAGES]`
 

@@ -109,14 +109,6 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("cancelled-frame-freed-twice", "the frame of a write-back that was cancelled is freed twice"),
     mistake("later-write-back-taken-for-own", "a cancelled write-back ends the one that has followed it"),
     mistake("versions-of-each-process", "each process counts by itself which versions it seals pages as"),
-    mistake(
-        "versions-of-each-slot",
-        "a page is sealed as the version behind the last that its slot has taken",
-    ),
-    mistake(
-        "version-counted-by-success",
-        "a page is sealed as a version that only a write that succeeds uses up",
-    ),
     mistake("seal-of-the-older-version", "a slot that is written anew keeps the seal that it had"),
     mistake("wrong-seal-overlooked", "a page is mapped although it does not open"),
     mistake("left-as-it-is", "a page goes to its store as it is, in place of the sealed one"),

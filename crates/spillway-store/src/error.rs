@@ -38,8 +38,8 @@ pub enum StoreError {
     },
     /// The run has sealed as many pages as one key may.
     #[error(
-        "store {store} can be given no more pages: the run has sealed as many as one key may; end the program \
-         and start it anew"
+        "store {store} can be given no more pages: the run has sealed as many as one key may; end the \
+         program and start it anew"
     )]
     SealsSpent {
         /// URI of the store.

@@ -172,8 +172,8 @@ impl StoreSpec {
         }
     }
 
-    /// Whether pages leave this machine by it, or may: whoever keeps them or carries them is not this machine's
-    /// kernel. So by TCP at any address, for a tunnel's end is one of this machine too.
+    /// Whether pages leave this machine by it, or may. By TCP they do at any address: a tunnel's end is one
+    /// of this machine too.
     #[must_use]
     pub fn leaves_machine(&self) -> bool {
         match self {

@@ -207,8 +207,8 @@ impl AskedSeal {
         match seal.spoils(stores) {
             None => Ok(seal),
             Some(store) => Err(refuse(format!(
-                "--seal all: what is sealed cannot be compressed, so store {store} would hold less than ram:; \
-                 name ram: in its place, or leave --seal out"
+                "--seal all: what is sealed cannot be compressed, so store {store} would hold less than \
+                 ram:; name ram: in its place, or leave --seal out"
             ))),
         }
     }

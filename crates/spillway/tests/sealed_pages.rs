@@ -164,8 +164,8 @@ fn what_cannot_be_sealed_is_refused() {
     assert_eq!(complaint.lines().count(), 1, "{complaint}");
 }
 
-/// A program has a cryptographic library of its own, for whose symbols ours must not stand in: it lends none at
-/// all, and borrows none of a cipher.
+/// A program has a cryptographic library of its own, for whose symbols ours must not stand in: it lends none
+/// at all, and borrows none of a cipher.
 #[test]
 fn the_library_lends_no_program_its_cipher() {
     let library = Path::new(env!("CARGO_BIN_EXE_spillway")).with_file_name("libspillway_preload.so");

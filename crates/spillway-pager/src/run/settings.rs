@@ -108,7 +108,7 @@ pub enum Seal {
     /// Of those by which pages leave this machine.
     #[default]
     Remote,
-    /// Of all.
+    /// Of all stores, whatever they are.
     All,
     /// Of none: whoever keeps a page can read it, and put another in its place.
     None,

@@ -32,11 +32,6 @@ impl Sealing {
         if planted!(K, "versions-of-each-process") {
             return Some(self.run.process(self.entry).counted(Counter::PagesWrittenBack) + 1);
         }
-        if planted!(K, "version-counted-by-success") {
-            return Some(
-                self.run.counter(Counter::PagesWrittenBack).load(std::sync::atomic::Ordering::Acquire) + 1,
-            );
-        }
         self.seals.take_versions(count)
     }
 
@@ -47,11 +42,6 @@ impl Sealing {
         version: u64,
         page: &mut Page,
     ) -> Result<Seal, CipherError> {
-        let version = match self.seals.of(slot) {
-            Some(before) if planted!(K, "versions-of-each-slot") => before.version + 1,
-            None if planted!(K, "versions-of-each-slot") => 1,
-            _ => version,
-        };
         let nonce = nonce(slot, version);
         K::seals(nonce, page);
         Ok(Seal { version, tag: self.cipher.seal(nonce, page)? })
