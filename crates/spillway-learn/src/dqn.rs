@@ -3,8 +3,8 @@
 //!
 //! What the paper's table leaves open is as in the publication whose hyperparameters it took, "Human-level
 //! control through deep reinforcement learning" (Mnih et al. 2015): an update every four episodes, errors cut
-//! at 1, a memory of a million episodes. The optimiser is Adam, and exploration ends at 5%: chosen. With gamma
-//! 0 there is no next state, so there is no target network.
+//! at 1, a memory of a million episodes. The optimiser is Adam, and exploration ends at 5%: chosen. With
+//! gamma 0 there is no next state, so there is no target network.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -66,8 +66,8 @@ impl Schedule {
 /// What an episode was: which context, which action. Its outcome is looked up.
 type Episode = (u32, u16);
 
-/// Trains an agent, stage by stage, and returns its network. Tells `progress` now and then how many episodes of
-/// how many are done.
+/// Trains an agent, stage by stage, and returns its network. Tells `progress` now and then how many episodes
+/// of how many are done.
 pub fn train(
     outcomes: &Outcomes,
     schedule: &Schedule,

@@ -7,10 +7,10 @@
 //! - [`linear`]: a linear model for each action, with bounds of confidence (LinUCB), which may be enough
 //! - [`search`]: Bayesian search
 //!
-//! None of it knows where outcomes come from, reads a clock or starts a thread. One seed gives the same bits on
-//! every machine: sums are made in a fixed order and with plain single-precision arithmetic, where a library's
-//! matrix product would choose by the processor. The network is small enough for that: an update takes some
-//! tens of microseconds.
+//! None of it knows where outcomes come from, reads a clock or starts a thread. One seed gives the same bits
+//! on every machine: sums are made in a fixed order and with plain single-precision arithmetic, where a
+//! library's matrix product would choose by the processor. The network is small enough for that: an update
+//! takes some tens of microseconds.
 
 pub mod dqn;
 pub mod linear;

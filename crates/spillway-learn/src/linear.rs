@@ -67,8 +67,8 @@ impl Ridge {
     }
 }
 
-/// Trains it, stage by stage, with so many episodes each, and returns it as one layer. Tells `progress` now and
-/// then how many episodes of how many are done.
+/// Trains it, stage by stage, with so many episodes each, and returns it as one layer. Tells `progress` now
+/// and then how many episodes of how many are done.
 pub fn train(outcomes: &Outcomes, episodes: u64, progress: &mut dyn FnMut(u64, u64)) -> Vec<Layer> {
     let mut models = vec![Ridge::new(); outcomes.actions()];
     let all = episodes * outcomes.stages.len() as u64;

@@ -102,7 +102,7 @@ fn dot(one: &[f32], other: &[f32]) -> f32 {
 /// What is known of one choice: what was given, which output was chosen, and what it should have been.
 #[derive(Clone, Copy, Debug)]
 pub struct Example<'a> {
-    /// The input.
+    /// What the network is given.
     pub input: &'a [f32],
     /// The output that is spoken of.
     pub output: usize,
@@ -110,7 +110,7 @@ pub struct Example<'a> {
     pub target: f32,
 }
 
-/// The network.
+/// A network, with what its gradient needs.
 #[derive(Clone, Debug)]
 pub struct Network {
     layers: Vec<Dense>,
@@ -258,11 +258,14 @@ mod tests {
         }
 
         #[test]
-        fn a_dot_product_is_the_sum_of_products(numbers in prop::collection::vec(any::<(i16, i16)>(), 0..40)) {
+        fn a_dot_product_is_the_sum_of_products(
+            numbers in prop::collection::vec(any::<(i16, i16)>(), 0..40),
+        ) {
             let (one, other): (Vec<f32>, Vec<f32>) =
                 numbers.iter().map(|(one, other)| (f32::from(*one), f32::from(*other))).unzip();
             let expected: f64 = numbers.iter().map(|(one, other)| f64::from(*one) * f64::from(*other)).sum();
-            let most: f64 = numbers.iter().map(|(one, other)| (f64::from(*one) * f64::from(*other)).abs()).sum();
+            let products = numbers.iter().map(|(one, other)| f64::from(*one) * f64::from(*other));
+            let most: f64 = products.map(f64::abs).sum();
             prop_assert!((f64::from(dot(&one, &other)) - expected).abs() <= 1e-5 * most);
         }
     }

@@ -7,7 +7,7 @@ use spillway_policy::indigo_context::FEATURES;
 /// The outcomes of all actions in all contexts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcomes {
-    /// The contexts.
+    /// The contexts, as the agent sees them.
     pub contexts: Vec<[f32; FEATURES]>,
     /// For each context, the reward of each action.
     pub rewards: Vec<Vec<f32>>,
@@ -58,8 +58,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Contexts on a grid, in which the best of some actions follows from the first and the last feature, by a
-    /// rule that no linear model has.
+    /// Contexts on a grid, in which the best of some actions follows from the first and the last feature, by
+    /// a rule that no linear model has.
     pub(crate) fn known(actions: usize) -> Outcomes {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(77);
         let mut outcomes = Outcomes::default();

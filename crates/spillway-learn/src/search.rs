@@ -1,9 +1,9 @@
-//! Bayesian search: finds settings that cost least, where each trial is costly ("Practical Bayesian Optimization
-//! of Machine Learning Algorithms", Snoek et al. 2012, in its simplest form).
+//! Bayesian search: finds settings that cost least, where each trial is costly ("Practical Bayesian
+//! Optimization of Machine Learning Algorithms", Snoek et al. 2012, in its simplest form).
 //!
 //! What is known of the costs is a Gaussian process with a squared exponential kernel of fixed length, over
-//! settings that are brought to the unit cube. The next trial is the one of a thousand drawn at random that is
-//! expected to improve most on the best so far. The first trials are drawn in strata.
+//! settings that are brought to the unit cube. The next trial is the one of a thousand drawn at random that
+//! is expected to improve most on the best so far. The first trials are drawn in strata.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -44,11 +44,11 @@ impl Range {
 pub struct Trial {
     /// The settings, in the order of their ranges.
     pub settings: Vec<f64>,
-    /// What they cost.
+    /// What a run with them costs.
     pub cost: f64,
 }
 
-/// A search's size.
+/// How many trials a search makes.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// Trials that are drawn.

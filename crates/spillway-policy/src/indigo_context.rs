@@ -1,6 +1,6 @@
-//! What INDIGO's agent is told before it chooses, and what it may choose ("INDIGO: Page Migration for Hardware
-//! Memory Disaggregation Across a Network", 5.3): the context, the actions, and how long is observed before
-//! the choice.
+//! What INDIGO's agent is told before it chooses, and what it may choose ("INDIGO: Page Migration for
+//! Hardware Memory Disaggregation Across a Network", 5.3): the context, the actions, and how long is observed
+//! before the choice.
 //!
 //! The paper trains one agent for each application and gives it bytes. One model for memories of all sizes
 //! cannot know bytes: the four quantities become the four shares of [`Context::features`]. A time is counted
@@ -8,8 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Marking intervals over which trainings observe a context before the agent chooses (chosen: a few percent of
-/// the lab's runs, seconds of a live program).
+/// Marking intervals over which trainings observe a context before the agent chooses (chosen: a few percent
+/// of the lab's runs, seconds of a live program).
 pub const OBSERVED_INTERVALS: u32 = 8;
 
 /// How many numbers describe a context.
@@ -31,8 +31,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// The same as shares, each from 0 to 1: of all memory the limit, of the limit what is used, of all memory
-    /// what is far, and of the bandwidth that others leave what we use.
+    /// The same as shares, each from 0 to 1: of all memory the limit, of the limit what is used, of all
+    /// memory what is far, and of the bandwidth that others leave what we use.
     #[must_use]
     pub fn features(&self) -> [f32; FEATURES] {
         let share = |part: f64, whole: f64| {
@@ -100,7 +100,7 @@ pub enum Advice {
     /// The context is unlike all that it was trained on: how far the nearest one is, in the largest of the
     /// differences of their features.
     Unknown {
-        /// That largest difference.
+        /// The largest of those differences.
         distance: f32,
     },
 }
@@ -141,7 +141,7 @@ enum Stage {
 /// What is seen at a mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Glance {
-    /// Now, in nanoseconds.
+    /// The present time, in nanoseconds.
     pub now_ns: u64,
     /// Local memory that there may be, in bytes.
     pub local_limit_bytes: u64,
@@ -168,8 +168,8 @@ impl Observation {
         matches!(self.stage, Stage::Done { .. })
     }
 
-    /// Takes in what a mark shows. Gives the context when it is complete: once, and anew after the local limit
-    /// has become another one.
+    /// Takes in what a mark shows. Gives the context when it is complete: once, and anew after the local
+    /// limit has become another one.
     pub fn see(&mut self, glance: Glance) -> Option<Context> {
         let context = &mut self.context;
         context.local_limit_bytes = glance.local_limit_bytes;

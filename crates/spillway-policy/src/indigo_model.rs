@@ -1,5 +1,5 @@
-//! A trained agent of INDIGO's as a file: the network's weights, the actions that it chooses among, the contexts
-//! that it was trained on, and what its training was.
+//! A trained agent of INDIGO's as a file: the network's weights, the actions that it chooses among, the
+//! contexts that it was trained on, and what its training was.
 //!
 //! The file is in safetensors' format, so that other tools read it: tensors `layer.N.weight` (outputs by
 //! inputs) and `layer.N.bias`, and `contexts` (one row of [`FEATURES`] numbers for each context of the
@@ -31,7 +31,7 @@ const MOST_BYTES: u64 = 4 << 20;
 /// Most layers, and most numbers that one takes or gives.
 const MOST_LAYERS: usize = 4;
 const MOST_WIDTH: usize = 1024;
-/// Largest weight.
+/// Largest weight of a network.
 const MOST_WEIGHT: f32 = 1e4;
 /// Most actions, and most contexts of a training.
 const MOST_ACTIONS: usize = 256;
@@ -61,7 +61,7 @@ pub struct TrainedOn {
     pub workload: String,
     /// Its settings where they are not its defaults.
     pub settings: Map<String, Value>,
-    /// Its seed.
+    /// The seed of the workload.
     pub seed: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct Training {
     pub far_ns: f64,
     /// Working set of each workload, in bytes.
     pub bytes: u64,
-    /// The workloads.
+    /// The workloads that were run.
     pub workloads: Vec<TrainedOn>,
     /// Local limits, as shares of the working set.
     pub local_shares: Vec<f64>,
@@ -155,7 +155,7 @@ pub enum ModelError {
     Wrong(String),
 }
 
-/// A trained agent.
+/// A trained agent, as its file has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     card: Card,

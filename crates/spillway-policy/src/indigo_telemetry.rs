@@ -1,6 +1,6 @@
 //! What INDIGO keeps of each page: when it was marked, how often it is accessed, and how long its burst has
-//! lasted ("INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network", Algorithm 1, sections
-//! 4.3 and 5.4).
+//! lasted ("INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network", Algorithm 1,
+//! sections 4.3 and 5.4).
 
 use crate::machine::PageIndex;
 

@@ -1,7 +1,7 @@
 //! Figures of INDIGO. Where the paper runs its trained agent these show ours beside the untrained policy: the
-//! agent that is shipped, which was trained on other graphs, distributions and seeds than any figure has. What
-//! is about the agent alone (Fig. 13, 14) is in `indigo_agent`. Fig. 12 shows the thresholds as well that an
-//! agent comes to which has tried all of them on the very run.
+//! agent that is shipped, which was trained on other graphs, distributions and seeds than any figure has.
+//! What is about the agent alone (Fig. 13, 14) is in `indigo_agent`. Fig. 12 shows the thresholds as well
+//! that an agent comes to which has tried all of them on the very run.
 
 use std::sync::{Arc, Mutex};
 

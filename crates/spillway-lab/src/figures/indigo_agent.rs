@@ -1,6 +1,6 @@
-//! Figures of INDIGO's agent: what each of its components is worth (Fig. 13), and one application's agent under
-//! another application (Fig. 14). As in the paper an agent is trained on one application, here on another graph
-//! or table than it is tried on, in a neighbourhood of another load.
+//! Figures of INDIGO's agent: what each of its components is worth (Fig. 13), and one application's agent
+//! under another application (Fig. 14). As in the paper an agent is trained on one application, here on
+//! another graph or table than it is tried on, in a neighbourhood of another load.
 
 use serde_json::Value;
 use spillway_policy::indigo::{Config, Indigo};

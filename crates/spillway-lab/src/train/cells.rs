@@ -1,7 +1,8 @@
 //! What a training runs, and the training set.
 //!
-//! No cell of a training is one that a figure judges: graphs have another density, keys are drawn from another
-//! distribution, and every seed is another one. Machine and number of tasks are those of the paper's prototype.
+//! No cell of a training is one that a figure judges: graphs have another density, keys are drawn from
+//! another distribution, and every seed is another one. Machine and number of tasks are those of the paper's
+//! prototype.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,7 +19,7 @@ const TASKS: u64 = 32;
 /// A training to be.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The workloads.
+    /// The workloads that are run.
     pub workloads: Vec<TrainedOn>,
     /// The working set of each, in bytes.
     pub bytes: u64,
@@ -149,7 +150,7 @@ fn in_another_form(name: &str) -> Map<String, Value> {
 /// An episode's surroundings: a workload at a local limit beside a neighbour on the link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// The workload.
+    /// The workload that is run.
     #[serde(flatten)]
     pub workload: TrainedOn,
     /// Its working set, in bytes.

@@ -37,7 +37,7 @@ pub enum TrainError {
         /// What is wrong with the line.
         reason: String,
     },
-    /// A run failed.
+    /// A run of the training failed.
     #[error("the run of '{workload}' failed: {source}")]
     Run {
         /// The workload of the run.

@@ -1,6 +1,6 @@
-//! An agent trained in memory on a few applications, as the paper trains one for each, whole or without one of
-//! its components ("INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network", 6.3, Fig. 13
-//! and 14).
+//! An agent trained in memory on a few applications, as the paper trains one for each, whole or without one
+//! of its components ("INDIGO: Page Migration for Hardware Memory Disaggregation Across a Network", 6.3, Fig.
+//! 13 and 14).
 
 use spillway_learn::dqn::{self, Schedule};
 use spillway_learn::outcomes::Outcomes;

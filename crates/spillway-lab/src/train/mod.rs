@@ -1,11 +1,11 @@
 //! Training INDIGO's agent: the feedback loop of "INDIGO: Page Migration for Hardware Memory Disaggregation
 //! Across a Network" (5.3, 6.2), with runs in simulated time.
 //!
-//! An episode is a run of an application at a local limit beside a neighbour on the link: a [`Cell`]. The agent
-//! is told the context that was observed at the beginning, chooses thresholds, and is rewarded by the run time.
-//! As in the paper an outcome is kept by context and action, so a run is made once: over its episodes an agent
-//! comes to every action of every context, hence all runs are made first, on all cores, and each is a line of a
-//! file at once. A training that was interrupted goes on with what is missing there.
+//! An episode is a run of an application at a local limit beside a neighbour on the link: a [`Cell`]. The
+//! agent is told the context that was observed at the beginning, chooses thresholds, and is rewarded by the
+//! run time. As in the paper an outcome is kept by context and action, so a run is made once: over its
+//! episodes an agent comes to every action of every context, hence all runs are made first, on all cores, and
+//! each is a line of a file at once. A training that was interrupted goes on with what is missing there.
 //!
 //! - [`cells`]: what is run, and the training set: other graphs, distributions and seeds than any figure has
 //! - [`lessons`]: an agent of one application, trained in memory, also without one of its components
@@ -75,7 +75,7 @@ pub struct Trained {
 /// A trial of the search.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DeltasTried {
-    /// What was tried.
+    /// The deltas that were tried.
     #[serde(flatten)]
     pub deltas: Deltas,
     /// Run time over that of the untrained rule, on average.

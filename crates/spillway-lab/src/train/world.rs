@@ -10,8 +10,8 @@ use super::error::TrainError;
 use super::outcomes::{Job, Outcome, Runs};
 use crate::simulator::platform::Platform;
 
-/// Burst durations that an agent may ask for, in marking intervals: half an interval short of whole ones, which
-/// a mark that comes a little early would miss.
+/// Burst durations that an agent may ask for, in marking intervals: half an interval short of whole ones,
+/// which a mark that comes a little early would miss.
 pub(super) const BURSTS: [f64; 4] = [0.0, 0.5, 1.5, 3.5];
 /// Access rates that it may ask for, in accesses an interval.
 pub(super) const RATES: [f64; 4] = [1.0, 8.0, 40.0, 120.0];
@@ -40,7 +40,7 @@ pub struct Judged {
 /// One context, and what was chosen.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellReport {
-    /// What was run.
+    /// The cell that was run.
     #[serde(flatten)]
     pub cell: Cell,
     /// The context as the agent sees it.
@@ -49,11 +49,11 @@ pub struct CellReport {
     pub untrained_s: f64,
     /// Run time under the best action, in seconds.
     pub best_s: f64,
-    /// The best action.
+    /// The action that none beats.
     pub best: Action,
     /// Run time under the chosen action, in seconds.
     pub chosen_s: f64,
-    /// The chosen action.
+    /// The action that the agent chose.
     pub chosen: Action,
 }
 
