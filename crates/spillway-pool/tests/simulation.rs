@@ -27,8 +27,10 @@ const STEPS: u64 = 4000;
 /// A write comes at most so many steps late.
 const MOST_LATE: u64 = 300;
 const PATIENCE: u64 = 60;
-/// Worlds that are right without a mistake, and of which one finds each mistake.
+/// Worlds that are right without a mistake.
 const SEEDS: u64 = 400;
+/// Worlds in which a planted mistake is looked for; the rarest is found by seed 456.
+const SEEDS_FOR_A_MISTAKE: u64 = 4_000;
 
 type Version = u64;
 
@@ -574,8 +576,9 @@ fn planted_mistakes_are_found() {
         "forgotten-slot-read",
         "write-not-announced",
     ] {
-        let found = first_failure(bug, 0..SEEDS);
-        assert!(found.is_some(), "{bug} is not found");
+        let found = first_failure(bug, 0..SEEDS_FOR_A_MISTAKE);
+        let (seed, _) = found.unwrap_or_else(|| panic!("{bug} is not found"));
+        eprintln!("{bug}: seed {seed}");
     }
 }
 

@@ -80,7 +80,9 @@ fn the_switches_are_listed_and_every_flag_is_one_of_spillway_run() {
             continue;
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
-        let run = command.args(["run", "--local", "16M"]).args(how.split(' ')).args(["--", "true"]);
+        let store: Vec<&str> = way["store"].as_str().map_or(vec![], |store| vec!["--store", store]);
+        let run = command.args(["run", "--local", "16M"]).args(store).args(how.split(' '));
+        let run = run.args(["--", "true"]);
         let output = run.output().unwrap();
         assert!(output.status.success(), "{how}: {}", complaint(&output));
     }

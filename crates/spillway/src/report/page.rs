@@ -307,7 +307,7 @@ mod tests {
             "2 runs on far memory",
             "id=\"run-1\"",
             "The recorder was killed",
-            "60M of at most 64M",
+            "64M of at most 64M",
             "Time lost to paging",
             "Faults by how long they took",
             "from compressed:",
