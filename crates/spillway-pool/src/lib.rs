@@ -20,6 +20,7 @@
 //! | [`rebuild`] | one copy made anew, step by step, beside writes |
 //! | [`survey`] | what is missing, and what to rebuild first |
 
+pub mod bits;
 pub mod health;
 pub mod placement;
 pub mod read;

@@ -1,7 +1,8 @@
 //! Which copy of a page to read.
 
 use crate::MAX_COPIES;
-use crate::table::{Snapshot, Table, Which, has};
+use crate::bits::has;
+use crate::table::{Snapshot, Table, Which};
 use crate::words::{Condition, Phase, Place};
 
 /// A copy to read.

@@ -10,7 +10,8 @@
 //! so both carry the same page.
 
 use crate::MAX_COPIES;
-use crate::table::{BITS_WORDS, Bits, Table, Which, has};
+use crate::bits::{BITS_WORDS, Bits, has};
+use crate::table::{Table, Which};
 use crate::words::{Condition, Copy, Phase, Place};
 
 /// Slots that are copied in one step.

@@ -4,8 +4,9 @@
 
 use spillway_core::page::PAGE_SIZE;
 
+use crate::bits::{BITS_WORDS, Bits};
 use crate::placement::Chooser;
-use crate::table::{BITS_WORDS, Bits, Snapshot, Table, Which};
+use crate::table::{Snapshot, Table, Which};
 use crate::words::{Condition, Copy, Phase, Place};
 use crate::{EXTENT_SLOTS, MAX_COPIES};
 

@@ -18,16 +18,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use crate::bits::{BITS_WORDS, Bits};
 use crate::placement::{Candidate, Chooser};
 use crate::words::{Condition, Copy, DonorWord, ExtentState, Phase, Place};
-use crate::{EXTENT_SLOTS, MAX_COPIES, MAX_DONORS};
+use crate::{MAX_COPIES, MAX_DONORS};
 
 const MAGIC: u64 = 0x5350_494C_504F_4F01;
 const HEADER_WORDS: usize = 64;
 const DONOR_WORDS: usize = 32;
 const EXTENT_WORDS: usize = 32;
-/// Words of a bit for each slot of an extent.
-pub const BITS_WORDS: usize = EXTENT_SLOTS as usize / 64;
 /// Bytes of the text that can be kept with a donor.
 pub const TEXT_BYTES: usize = 16 * 8;
 
@@ -63,9 +62,6 @@ const BARRED_AT: usize = DIRTY_AT + BITS_WORDS;
 
 const _: () = assert!(BARRED_AT + BITS_WORDS <= EXTENT_WORDS && PLACES_AT + MAX_COPIES <= LOST_WITH_AT);
 const _: () = assert!(OWNERS_AT + MAX_DONORS <= HEADER_WORDS && TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
-
-/// A bit for each slot of an extent.
-pub type Bits = [u64; BITS_WORDS];
 
 /// A donor as a pool begins with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -589,26 +585,3 @@ impl<'a> Table<'a> {
 /// No donor can be had for an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoDonor;
-
-/// The bits of these slots of an extent.
-#[must_use]
-pub fn bits_of(slots: impl IntoIterator<Item = u32>) -> Bits {
-    let mut bits = [0; BITS_WORDS];
-    for slot in slots {
-        let within = slot % EXTENT_SLOTS;
-        bits[within as usize / 64] |= 1 << (within % 64);
-    }
-    bits
-}
-
-/// The slots, within their extent, of these bits.
-pub fn slots_of(bits: &Bits) -> impl Iterator<Item = u32> + '_ {
-    (0..EXTENT_SLOTS).filter(|slot| has(bits, *slot))
-}
-
-/// Whether a slot's bit is set.
-#[must_use]
-pub fn has(bits: &Bits, slot: u32) -> bool {
-    let within = slot % EXTENT_SLOTS;
-    bits[within as usize / 64] >> (within % 64) & 1 == 1
-}

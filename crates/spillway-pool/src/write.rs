@@ -11,8 +11,9 @@
 //! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
 
 use crate::MAX_COPIES;
+use crate::bits::{BITS_WORDS, Bits};
 use crate::placement::Chooser;
-use crate::table::{BITS_WORDS, Bits, NoDonor, Table, Which};
+use crate::table::{NoDonor, Table, Which};
 use crate::words::{Condition, Phase, Place};
 
 /// What to do next.

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 
 use spillway_pool::MAX_COPIES;
+use spillway_pool::bits::{bits_of, slots_of};
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::read::{self, Found};
 use spillway_pool::rebuild::{self, Moved, Rebuild};
 use spillway_pool::survey::{Sweep, drop_surplus, place_for, survey};
-use spillway_pool::table::{NewDonor, Table, Which, bits_of, slots_of, words_of};
+use spillway_pool::table::{NewDonor, Table, Which, words_of};
 use spillway_pool::words::{Condition, DonorWord, Place};
 use spillway_pool::write::{self, Outcome, Write, without_barred};
 

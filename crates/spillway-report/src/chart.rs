@@ -8,6 +8,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::drawing::{
     ChartError, Drawn, FONT, FONT_PX, GRID, INK, MARGIN_PX, TITLE_CHARACTER_PX, TITLE_PX, colour, longest_px,
+    svg_of,
 };
 use crate::order::distinct;
 
@@ -107,12 +108,7 @@ impl Chart {
     /// A value is not finite.
     pub fn svg(&self) -> Result<String, ChartError> {
         let values = self.series.iter().flat_map(|series| &series.values).flatten();
-        if values.chain(&self.line_at).any(|value| !value.is_finite()) {
-            return Err(ChartError::new(&self.title, "a value is not finite"));
-        }
-        let mut svg = String::new();
-        self.draw(&mut svg).map_err(|error| ChartError::new(&self.title, error))?;
-        Ok(svg)
+        svg_of(&self.title, "value", values.chain(&self.line_at), |svg| self.draw(svg))
     }
 
     fn draw(&self, svg: &mut String) -> Drawn {

@@ -20,6 +20,21 @@ impl ChartError {
 /// The outcome of a step of drawing, in the terms of the library that draws.
 pub type Drawn = Result<(), Box<dyn std::error::Error>>;
 
+/// A picture as SVG, of which all numbers are finite; `what` they are is said where one is not.
+pub fn svg_of<'a>(
+    title: &str,
+    what: &str,
+    mut numbers: impl Iterator<Item = &'a f64>,
+    draw: impl FnOnce(&mut String) -> Drawn,
+) -> Result<String, ChartError> {
+    if numbers.any(|number| !number.is_finite()) {
+        return Err(ChartError::new(title, format!("a {what} is not finite")));
+    }
+    let mut svg = String::new();
+    draw(&mut svg).map_err(|error| ChartError::new(title, error))?;
+    Ok(svg)
+}
+
 /// Colours that people with any colour vision tell apart (Okabe and Ito), and three more.
 const COLOURS: [RGBColor; 10] = [
     RGBColor(0, 114, 178),

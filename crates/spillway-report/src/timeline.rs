@@ -5,7 +5,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::chart::{Series, short};
-use crate::drawing::{ChartError, Drawn, FONT, FONT_PX, GRID, INK, MARGIN_PX, TITLE_PX, colour, longest_px};
+use crate::drawing::{
+    ChartError, Drawn, FONT, FONT_PX, GRID, INK, MARGIN_PX, TITLE_PX, colour, longest_px, svg_of,
+};
 
 const WIDTH_PX: u32 = 980;
 const HEIGHT_PX: u32 = 250;
@@ -57,12 +59,7 @@ impl Timeline {
     /// A value is not finite.
     pub fn svg(&self) -> Result<String, ChartError> {
         let values = self.series.iter().flat_map(|series| &series.values).flatten();
-        if values.chain(&self.at_s).any(|value| !value.is_finite()) {
-            return Err(ChartError::new(&self.title, "a value is not finite"));
-        }
-        let mut svg = String::new();
-        self.draw(&mut svg).map_err(|error| ChartError::new(&self.title, error))?;
-        Ok(svg)
+        svg_of(&self.title, "value", values.chain(&self.at_s), |svg| self.draw(svg))
     }
 
     fn draw(&self, svg: &mut String) -> Drawn {
@@ -112,12 +109,7 @@ impl HeatMap {
     /// # Errors
     /// A time is not finite.
     pub fn svg(&self) -> Result<String, ChartError> {
-        if self.at_s.iter().chain([&self.begin_s]).any(|at_s| !at_s.is_finite()) {
-            return Err(ChartError::new(&self.title, "a time is not finite"));
-        }
-        let mut svg = String::new();
-        self.draw(&mut svg).map_err(|error| ChartError::new(&self.title, error))?;
-        Ok(svg)
+        svg_of(&self.title, "time", self.at_s.iter().chain([&self.begin_s]), |svg| self.draw(svg))
     }
 
     fn draw(&self, svg: &mut String) -> Drawn {

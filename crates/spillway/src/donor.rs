@@ -234,10 +234,7 @@ fn status(json: bool) -> Result<(), String> {
 
 /// A socket that has a byte for each SIGTERM and SIGINT, and what is set by SIGHUP.
 fn signals() -> io::Result<(UnixStream, Arc<AtomicBool>)> {
-    let (stop, signalled) = UnixStream::pair()?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
-    }
+    let stop = crate::stop::on(&[SIGTERM, SIGINT])?;
     let hung_up = Arc::default();
     signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up))?;
     Ok((stop, hung_up))

@@ -20,6 +20,7 @@ mod run;
 mod run_recorder;
 mod short;
 mod status;
+mod stop;
 mod tapes;
 mod tier;
 mod top;

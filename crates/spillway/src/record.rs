@@ -16,6 +16,7 @@ use spillway_snapshot::snapshot::Snapshot;
 
 use crate::exit::{Refusal, complain};
 use crate::status::{NOTHING, is_called};
+use crate::stop;
 
 const EXAMPLE: &str = "\
 Examples:
@@ -75,7 +76,7 @@ struct Recording<'a> {
 }
 
 fn record(args: &RecordArgs) -> Result<(), Refusal> {
-    let stop = stop_signals().map_err(|error| (1, format!("signals: {error}")))?;
+    let stop = stop::on(&[SIGHUP, SIGINT, SIGTERM]).map_err(|error| (1, format!("signals: {error}")))?;
     let bar = progress();
     let mut recording = Recording { args, writer: None, began: Instant::now(), looks: 0 };
     let mut next = recording.began;
@@ -157,15 +158,6 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
 fn look(args: &RecordArgs) -> Vec<Snapshot> {
     let alive = reader::look().into_iter().filter_map(|seen| seen.answer.ok());
     alive.filter(|snapshot| args.what.as_ref().is_none_or(|what| is_called(snapshot, what))).collect()
-}
-
-/// Can be read once a signal has asked for the end.
-fn stop_signals() -> io::Result<UnixStream> {
-    let (stop, signalled) = UnixStream::pair()?;
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
-    }
-    Ok(stop)
 }
 
 /// Waits until then; true once a signal has come.

@@ -21,7 +21,8 @@ use spillway_pager::run::program::{self, Program};
 use spillway_pager::run::report::Report;
 use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIABLE, Seal, Settings};
 use spillway_pager::run::state::Counter;
-use spillway_pager::run::supervisor::{BusyPagers, Supervisor};
+use spillway_pager::run::supervisor::Supervisor;
+use spillway_pager::run::views::BusyPagers;
 
 use spillway_sys::{machine, process};
 

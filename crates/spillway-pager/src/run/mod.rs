@@ -31,3 +31,4 @@ pub mod supervisor;
 pub mod tape_log;
 pub mod told_uses;
 pub mod trace_ring;
+pub mod views;

@@ -3,7 +3,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, SocketType, accept_with, bind, listen, socket_with, sockopt};
 use rustix::process::{PidfdFlags, pidfd_open};
 use spillway_core::page::PAGE_SIZE;
-use spillway_store::{SharedParts, Store, StoreError, StoreSpec};
+use spillway_store::{SharedParts, StoreError, StoreSpec};
 use thiserror::Error;
 
 use crate::run::own_stores::{self, OwnStores};
@@ -22,6 +21,7 @@ use crate::run::state::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, RunState
 use crate::run::store_counts::MAX_STORES;
 use crate::run::told_uses::Teller;
 use crate::run::trace_ring::TraceRing;
+use crate::run::views::{BusyPagers, RunView};
 
 /// Why a run cannot begin.
 #[derive(Debug, Error)]
@@ -73,34 +73,6 @@ struct Connection {
     entry: Option<usize>,
     /// Kept so that the process's missing pages block rather than read as zeros while it dies.
     uffd: Option<OwnedFd>,
-}
-
-/// Whether the run's pagers are at work.
-#[derive(Clone)]
-pub struct BusyPagers(Arc<RunState>);
-
-impl BusyPagers {
-    /// Some process's pager serves a fault or a request now.
-    #[must_use]
-    pub fn is_busy(&self) -> bool {
-        self.0.processes().any(|entry| self.0.process(entry).busy_handlers().load(Ordering::Relaxed) > 0)
-    }
-
-    /// Some store takes too few connections, and the run's processes take turns with those that there are.
-    #[must_use]
-    pub fn takes_turns(&self) -> bool {
-        self.0.all_store_notes().any(|notes| notes.are_of_turns())
-    }
-}
-
-/// A view of a run for another thread: what is counted, and the stores as the supervisor has them open.
-pub struct RunView {
-    /// What the processes share.
-    pub run: RunState,
-    /// The settings, with the capacities that the stores have offered.
-    pub settings: Settings,
-    /// The stores in the order of the settings; none where the supervisor could not open it.
-    pub stores: Vec<Option<Arc<dyn Store>>>,
 }
 
 /// Who writes down what the processes' pagers do.
@@ -280,7 +252,7 @@ impl Supervisor {
     pub fn busy_pagers(&self) -> Result<BusyPagers, SupervisorError> {
         let run = RunState::map(&self.run_fd);
         let run = run.map_err(|error| SupervisorError::Kernel("map the run's state", error))?;
-        Ok(BusyPagers(Arc::new(run)))
+        Ok(BusyPagers::new(Arc::new(run)))
     }
 
     /// A view of the run for a thread that tells others of it.

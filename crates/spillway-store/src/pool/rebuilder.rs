@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pool::bits::{Bits, slots_of};
 use spillway_pool::placement::Dice;
 use spillway_pool::read::donors_of;
 use spillway_pool::rebuild::{CHUNK_SLOTS, End, Moved, Rebuild, Step};
 use spillway_pool::survey::{Pace, Survey, Sweep, drop_surplus, forget_rebuilds, place_for, survey};
-use spillway_pool::table::{Bits, slots_of};
 use spillway_pool::words::{Condition, Place};
 
 use super::donor_lanes::{DonorLanes, slot_at};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spillway_pool::table::{Bits, Which, bits_of, has};
+use spillway_pool::bits::{Bits, bits_of, has};
+use spillway_pool::table::Which;
 use spillway_pool::words::{Condition, Place};
 use spillway_pool::write::{Outcome, Step, Write, without_barred};
 use spillway_pool::{EXTENT_SLOTS, MAX_COPIES};

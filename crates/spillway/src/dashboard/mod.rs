@@ -6,7 +6,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use spillway_snapshot::reader;
 use spillway_snapshot::server::{Bounds, Server};
 
 use crate::exit::{Refusal, complain};
+use crate::stop;
 use crate::tier::print;
 use crate::top::rates::Looks;
 use crate::watch::endpoint::{Endpoint, Place};
@@ -60,11 +60,7 @@ pub fn run(args: &DashboardArgs) -> ExitCode {
 fn serve(args: &DashboardArgs) -> Result<ExitCode, Refusal> {
     let failed = |error: io::Error| (1, error.to_string());
     let endpoint = Endpoint::bind(&args.listen).map_err(|error| (1, format!("--listen {error}")))?;
-    let (stop, signalled) = UnixStream::pair().map_err(failed)?;
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        let signalled = signalled.try_clone().map_err(failed)?;
-        signal_hook::low_level::pipe::register(signal, signalled).map_err(failed)?;
-    }
+    let stop = stop::on(&[SIGHUP, SIGINT, SIGTERM]).map_err(failed)?;
     print(&format!("{}\n", endpoint.url("/")))?;
     if is_seen_by_others(&args.listen) {
         complain("dashboard: other machines may ask too: they see the names and sizes of programs");

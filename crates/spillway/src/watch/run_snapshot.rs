@@ -9,7 +9,7 @@ use spillway_core::page::PAGE_BYTES;
 use spillway_pager::run::report::prefetch_accuracy;
 use spillway_pager::run::settings::FaultMode;
 use spillway_pager::run::state::{Counter, PID_OF_ANOTHER_NAMESPACE, slot_ranges};
-use spillway_pager::run::supervisor::RunView;
+use spillway_pager::run::views::RunView;
 use spillway_snapshot::histogram::Latency;
 use spillway_snapshot::snapshot::{
     Body, Evictions, Faults, Health, MOST_PROCESSES, Prefetch, Process, Run, Snapshot, Store, VERSION,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use spillway_pager::run::supervisor::RunView;
+use spillway_pager::run::views::RunView;
 use spillway_snapshot::request::{Answer, Request};
 use spillway_snapshot::server::{Bounds, Listener, Reply, Server};
 use spillway_snapshot::snapshot::Snapshot;
