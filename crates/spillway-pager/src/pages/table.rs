@@ -95,14 +95,20 @@ impl PageTable {
         )
     }
 
+    /// What an entry leads to, if it was made.
+    fn behind(&self, entry: &AtomicU64, words: usize) -> Option<&[AtomicU64]> {
+        let offset = entry.load(Ordering::Acquire) as usize;
+        (offset != 0).then(|| self.area.words(offset, words))
+    }
+
+    /// The entries of the leaves that lie below `top`.
+    fn middle(&self, top: usize) -> Option<&[AtomicU64]> {
+        self.behind(&self.area.words(0, LEVEL_ENTRIES)[top], LEVEL_ENTRIES)
+    }
+
     fn leaf(&self, page_number: u64) -> Option<&[AtomicU64]> {
         let (top, middle, _) = Self::indices(page_number);
-        let table = self.area.words(0, LEVEL_ENTRIES)[top].load(Ordering::Acquire) as usize;
-        if table == 0 {
-            return None;
-        }
-        let leaf = self.area.words(table, LEVEL_ENTRIES)[middle].load(Ordering::Acquire) as usize;
-        (leaf != 0).then(|| self.area.words(leaf, LEAF_WORDS))
+        self.behind(&self.middle(top)?[middle], LEAF_WORDS)
     }
 
     /// The word of a page, if anything near it was ever touched.
@@ -187,10 +193,14 @@ impl PageTable {
 
     /// The words of the pages `from..to` that were ever touched or lie near one that was.
     pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, PageWord<'_>)> {
-        let first_leaf = from >> LEAF_SHIFT;
-        let last_leaf = to.div_ceil(LEAF_PAGES as u64);
-        (first_leaf..last_leaf)
-            .filter_map(move |leaf| Some((leaf << LEAF_SHIFT, self.leaf(leaf << LEAF_SHIFT)?)))
+        let leaves = from >> LEAF_SHIFT..to.div_ceil(LEAF_PAGES as u64);
+        (leaves.start >> LEVEL_SHIFT..leaves.end.div_ceil(LEVEL_ENTRIES as u64))
+            .filter_map(move |top| Some((top << LEVEL_SHIFT, self.middle(top as usize)?)))
+            .flat_map(move |(first, entries)| {
+                let within = leaves.start.max(first)..leaves.end.min(first + LEVEL_ENTRIES as u64);
+                within.map(move |leaf| (leaf << LEAF_SHIFT, &entries[(leaf - first) as usize]))
+            })
+            .filter_map(move |(start, entry)| Some((start, self.behind(entry, LEAF_WORDS)?)))
             .flat_map(move |(start, words)| {
                 let first = from.max(start) - start;
                 let last = (to - start).min(LEAF_PAGES as u64);
