@@ -563,7 +563,7 @@ fn no_page_is_wrong_or_lost_and_every_repair_ends() {
 
 #[test]
 fn planted_mistakes_are_found() {
-    for bug in [
+    let mistakes = [
         "missed-write-not-marked",
         "last-copy-dropped",
         "written-slot-not-dirty",
@@ -576,11 +576,19 @@ fn planted_mistakes_are_found() {
         "earlier-life-read",
         "forgotten-slot-read",
         "write-not-announced",
-    ] {
-        let found = first_failure(bug, 0..SEEDS_FOR_A_MISTAKE);
-        let (seed, _) = found.unwrap_or_else(|| panic!("{bug} is not found"));
-        eprintln!("{bug}: seed {seed}");
-    }
+    ];
+    // The first half and the second side by side.
+    std::thread::scope(|scope| {
+        for half in mistakes.chunks(mistakes.len() / 2) {
+            scope.spawn(|| half.iter().for_each(|bug| assert_is_found(bug)));
+        }
+    });
+}
+
+fn assert_is_found(bug: &'static str) {
+    let found = first_failure(bug, 0..SEEDS_FOR_A_MISTAKE);
+    let (seed, _) = found.unwrap_or_else(|| panic!("{bug} is not found"));
+    eprintln!("{bug}: seed {seed}");
 }
 
 #[test]

@@ -28,11 +28,11 @@ fn replayed(trace: &Path) -> Value {
     replayed
 }
 
-/// Lines in no order, 16 MiB.
+/// Lines in no order, 8 MiB.
 fn lines(folder: &Path) -> String {
     let path = folder.join("lines");
     let line = |i: u64| format!("{:050}\n", i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    fs::write(&path, (0..330_000).map(line).collect::<String>()).unwrap();
+    fs::write(&path, (0..165_000).map(line).collect::<String>()).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
@@ -46,7 +46,7 @@ fn a_replay_gives_each_answer_that_the_live_pager_had() {
     let shares = ["0.0", "0.2", of_threads];
     for (mode, share) in ["thread", "inline"].into_iter().flat_map(|mode| shares.map(|share| (mode, share))) {
         fs::write(&config, format!("[replacement]\ninactive_share = {share}\n")).unwrap();
-        let options = ["run", "--local", "8M", "--store", "ram:", "--fault-mode", mode];
+        let options = ["run", "--local", "5M", "--store", "ram:", "--fault-mode", mode];
         let files = ["--config", &config, "--record", &trace];
         let program = ["--", "sort", "--parallel=2", "-S", "32M", "-o", "/dev/null", &lines];
         let output = spillway(&[&options[..], &files, &program].concat());
@@ -55,7 +55,7 @@ fn a_replay_gives_each_answer_that_the_live_pager_had() {
         let number = |part: &str, of: &str| replayed[part][of].as_u64().unwrap();
         assert!(number("came", "fetched") > 100 && number("left", "stored") > 100, "{replayed}");
         assert_eq!(replayed["is_whole"], true);
-        assert!(replayed["calls"].as_u64().unwrap() > 2000, "{replayed}");
+        assert!(replayed["calls"].as_u64().unwrap() > 1000, "{replayed}");
         if share != "0.0" {
             assert!(number("faults", "inactive") > 100, "{replayed}");
         }

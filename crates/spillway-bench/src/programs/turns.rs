@@ -85,7 +85,16 @@ pub(crate) struct Bench<'a> {
 struct Limits {
     /// What Spillway's first side held.
     target_bytes: Option<u64>,
-    settled: Vec<(Under, u64)>,
+    settled: Vec<Settled>,
+}
+
+/// The limit that was found for a side.
+struct Settled {
+    under: Under,
+    limit_bytes: u64,
+    /// What the program held in the run that settled it. One run may hold as much by luck: a second at the same
+    /// limit must bear it out, and then this is none.
+    held_once_bytes: Option<u64>,
 }
 
 impl Bench<'_> {
@@ -178,15 +187,53 @@ impl Bench<'_> {
         }
     }
 
-    /// Runs it on swap. The first time, its limit is changed until the program holds as much memory as under
-    /// Spillway, and the last of these runs counts.
-    fn run_on_swap(&self, under: Under, local_bytes: u64, limits: &mut Limits) -> Result<Sample, BenchError> {
-        if let Some((_, limit_bytes)) = limits.settled.iter().find(|(settled, _)| *settled == under) {
-            return self.run(under, local_bytes, *limit_bytes);
-        }
+    /// Runs it on swap, a turn: adds to the samples that were taken before.
+    fn run_on_swap(
+        &self,
+        under: Under,
+        local_bytes: u64,
+        limits: &mut Limits,
+        samples: &mut Vec<Sample>,
+    ) -> Result<(), BenchError> {
+        let Some(at) = limits.settled.iter().position(|settled| settled.under == under) else {
+            samples.push(self.settle(under, local_bytes, limits, None)?);
+            return Ok(());
+        };
+        let limit_bytes = limits.settled[at].limit_bytes;
+        let sample = self.run(under, local_bytes, limit_bytes)?;
         let target_bytes = limits.target_bytes.unwrap_or(local_bytes);
-        let (mut limit_bytes, most) = match limits.settled.last() {
-            Some((_, limit_bytes)) => (*limit_bytes, LATER_ADJUSTMENTS),
+        let held_bytes = limits.settled[at].held_once_bytes.take();
+        let held_bytes = held_bytes.filter(|_| sample.outcome == Outcome::Ok);
+        let correction = held_bytes.and_then(|first_bytes| {
+            correction_bytes([first_bytes, sample.memory.anonymous_bytes], target_bytes)
+        });
+        match correction {
+            None => samples.push(sample),
+            // Luck: what was measured at that limit is of no use.
+            Some(correction_bytes) => {
+                limits.settled.remove(at);
+                let limit_bytes = limit_bytes.saturating_add_signed(correction_bytes).max(LEAST_LOCAL_BYTES);
+                let settling = self.settle(under, local_bytes, limits, Some(limit_bytes))?;
+                let limit_bytes = limits.settled.last().map_or(limit_bytes, |settled| settled.limit_bytes);
+                *samples = vec![settling, self.run(under, local_bytes, limit_bytes)?];
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes its limit until the program holds as much memory as under Spillway, and returns the last of
+    /// these runs.
+    fn settle(
+        &self,
+        under: Under,
+        local_bytes: u64,
+        limits: &mut Limits,
+        again_from_bytes: Option<u64>,
+    ) -> Result<Sample, BenchError> {
+        let target_bytes = limits.target_bytes.unwrap_or(local_bytes);
+        let begin = again_from_bytes.or(limits.settled.last().map(|settled| settled.limit_bytes));
+        let (mut limit_bytes, most) = match begin {
+            Some(limit_bytes) => (limit_bytes, LATER_ADJUSTMENTS),
             None => (target_bytes + self.besides_bytes + SLACK_BYTES, MOST_ADJUSTMENTS),
         };
         let (mut adjustments, mut deadly_bytes) = (0, 0);
@@ -201,7 +248,9 @@ impl Bench<'_> {
                     limit_bytes = next_bytes.max((limit_bytes + deadly_bytes) / 2);
                 }
                 _ => {
-                    limits.settled.push((under, limit_bytes));
+                    let is_first = again_from_bytes.is_none() && sample.outcome == Outcome::Ok;
+                    let held_once_bytes = is_first.then_some(sample.memory.anonymous_bytes);
+                    limits.settled.push(Settled { under, limit_bytes, held_once_bytes });
                     return Ok(sample);
                 }
             }
@@ -222,14 +271,15 @@ impl Bench<'_> {
         let mut limits = Limits::default();
         for _ in 0..repetitions {
             for (under, side) in &mut taken {
-                let sample = match under {
-                    Under::Swap { .. } => self.run_on_swap(*under, local_bytes, &mut limits)?,
-                    _ => self.run(*under, local_bytes, 0)?,
-                };
-                if limits.target_bytes.is_none() && sample.outcome == Outcome::Ok {
-                    limits.target_bytes = Some(sample.memory.anonymous_bytes);
+                if let Under::Swap { .. } = under {
+                    self.run_on_swap(*under, local_bytes, &mut limits, &mut side.samples)?;
+                } else {
+                    let sample = self.run(*under, local_bytes, 0)?;
+                    if limits.target_bytes.is_none() && sample.outcome == Outcome::Ok {
+                        limits.target_bytes = Some(sample.memory.anonymous_bytes);
+                    }
+                    side.samples.push(sample);
                 }
-                side.samples.push(sample);
                 ran();
             }
         }
@@ -252,6 +302,14 @@ fn next_limit(sample: &Sample, limit_bytes: u64, target_bytes: u64) -> Option<u6
         Outcome::Ok if difference.abs() <= SETTLED_SHARE * target_bytes as f64 => None,
         Outcome::Ok => Some(limit_bytes.saturating_add_signed(difference as i64).max(LEAST_LOCAL_BYTES)),
     }
+}
+
+/// By how much to change the limit under which two runs held this much; none where their mean is as much as
+/// is wanted.
+fn correction_bytes(held_bytes: [u64; 2], target_bytes: u64) -> Option<i64> {
+    let mean_bytes = (held_bytes[0] + held_bytes[1]) as f64 / 2.0;
+    let difference = target_bytes as f64 - mean_bytes;
+    (difference.abs() > SETTLED_SHARE * target_bytes as f64).then_some(difference as i64)
 }
 
 /// The best of the sides of a rival: of those that end well the fastest, if there is one of those that hold
@@ -289,5 +347,12 @@ mod tests {
         assert_eq!(next_limit(&killed, 1 << 30, held_bytes), Some((1 << 30) + SLACK_BYTES));
         let hopeless = sample(Outcome::Killed, Some("cut off after 20 s"));
         assert_eq!(next_limit(&hopeless, 1 << 30, held_bytes), None);
+    }
+
+    #[test]
+    fn a_limit_that_one_run_bore_out_by_luck_is_corrected() {
+        assert_eq!(correction_bytes([1000, 1005], 1000), None);
+        assert_eq!(correction_bytes([1000, 900], 1000), Some(50));
+        assert_eq!(correction_bytes([1000, 1300], 1000), Some(-150));
     }
 }
