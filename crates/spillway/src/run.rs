@@ -62,8 +62,8 @@ Stores, filled in the order given:
   file:PATH?size=SIZE                a file or block device
   nbds://HOST/EXPORT?tls-certificates=DIR
                                      a donor, or any NBD server, by TLS
-  nbd://HOST:PORT/EXPORT             the same without; by ?plain from another
-                                     machine's
+  nbd://HOST:PORT/EXPORT             the same without TLS; with ?plain where
+                                     that is another machine
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   shm:NAME                           a donor on this machine
   pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
