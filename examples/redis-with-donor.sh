@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # redis-server with 16 MiB of local memory for some 40 MiB of values; the rest lies with a donor. Here that
-# is a process on this machine; on another one: --listen ADDRESS:10809, and --store nbd://ADDRESS:10809/.
+# is a process on this machine; on another one: --listen ADDRESS:10809 --tls-certificates DIR, and
+# --store 'nbds://ADDRESS/?tls-certificates=DIR'.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT

@@ -116,6 +116,9 @@ fn donor() -> Result<(), Failure> {
     let donor = Donor::bind(&Config {
         memory: Size::from_bytes(1 << 30),
         per_run: None,
+        per_client: None,
+        tls: None,
+        plain: false,
         listen: vec!["127.0.0.1:0".parse()?],
         unix: Some(directory.join("socket")),
         shm: Some(format!("lanes-{}", std::process::id())),

@@ -52,6 +52,8 @@ struct Client {
     all: u64,
     /// Those of them that ended by its fault.
     failed: u64,
+    /// Somebody was told that it came.
+    is_told: bool,
 }
 
 #[derive(Debug, Default)]
@@ -82,9 +84,20 @@ impl Connections {
     }
 
     /// Enters a connection: its number, and where it counts what it does. `None` where it is turned away.
-    pub fn admit(&self, socket: &Arc<OwnedFd>, peer: Peer, now: Instant) -> Option<(u64, Arc<Activity>)> {
+    /// One that is to show a certificate yet has not come as a client.
+    pub fn admit(
+        &self,
+        socket: &Arc<OwnedFd>,
+        peer: Peer,
+        is_to_show: bool,
+        now: Instant,
+    ) -> Option<(u64, Arc<Activity>)> {
         let mut events = Vec::new();
         let admitted = self.admit_quietly(socket, peer, now, &mut events);
+        if admitted.is_some() && !is_to_show {
+            let is_new = lock(&self.inner).tell_of(peer);
+            events.extend(is_new.then_some(Event::ClientCame(peer)));
+        }
         for event in &events {
             self.journal.tell(event);
         }
@@ -142,9 +155,6 @@ impl Connections {
             },
         );
         let client = inner.clients.entry(peer).or_default();
-        if client.open == 0 {
-            events.push(Event::ClientCame(peer));
-        }
         client.open += 1;
         client.all += 1;
         Some((id, activity))
@@ -157,6 +167,24 @@ impl Connections {
         }
     }
 
+    /// A connection's client has shown who it is: from now on the connection counts as that one's. `false`
+    /// where it has as many as one may have; then the connection is to end.
+    pub fn identify(&self, id: u64, peer: Peer) -> bool {
+        let mut inner = lock(&self.inner);
+        let most = self.limits.connections_per_client;
+        let event = if inner.open(peer) >= most {
+            let reason = format!("it has {most} connections, the most one client can have");
+            Some(Event::ConnectionRefused { peer, reason })
+        } else {
+            inner.rename(id, peer);
+            inner.tell_of(peer).then_some(Event::ClientCame(peer))
+        };
+        drop(inner);
+        let is_refused = matches!(event, Some(Event::ConnectionRefused { .. }));
+        event.iter().for_each(|event| self.journal.tell(event));
+        !is_refused
+    }
+
     /// A connection has ended.
     pub fn leave(&self, id: u64, outcome: Result<(), StreamError>) {
         let mut inner = lock(&self.inner);
@@ -166,7 +194,7 @@ impl Connections {
             if let Err(error) = outcome {
                 self.journal.tell(&Event::ConnectionFailed { peer, reason: error.to_string() });
             }
-            if client.open == 0 {
+            if client.open == 0 && client.is_told {
                 let Client { all, failed, .. } = client;
                 self.journal.tell(&Event::ClientLeft { peer, connections: all, failed });
             }
@@ -266,6 +294,27 @@ impl Inner {
         Some(peer)
     }
 
+    /// Notes that somebody is told of a client; whether nobody was before.
+    fn tell_of(&mut self, peer: Peer) -> bool {
+        self.clients.get_mut(&peer).is_some_and(|client| !std::mem::replace(&mut client.is_told, true))
+    }
+
+    /// Counts a connection as another client's.
+    fn rename(&mut self, id: u64, peer: Peer) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let before = std::mem::replace(&mut connection.peer, peer);
+        if let Some(client) = self.clients.get_mut(&before) {
+            client.open -= 1;
+            client.all -= 1;
+            if client.open == 0 {
+                self.clients.remove(&before);
+            }
+        }
+        let client = self.clients.entry(peer).or_default();
+        client.open += 1;
+        client.all += 1;
+    }
+
     /// Takes a connection out; its client, and what is known of it now.
     fn remove(&mut self, id: u64, has_failed: bool) -> Option<(Peer, Client)> {
         let Connection { peer, activity, .. } = self.connections.remove(&id)?;
@@ -310,7 +359,7 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             self.ends.push(theirs);
             let socket = Arc::new(OwnedFd::from(ours));
-            let admitted = self.connections.admit(&socket, Peer::User(user), self.now);
+            let admitted = self.connections.admit(&socket, Peer::User(user), false, self.now);
             if let Some((id, _)) = &admitted {
                 self.connections.advance(*id, stage);
             }

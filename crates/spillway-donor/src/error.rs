@@ -1,10 +1,12 @@
 //! Why a donor cannot start, or go on.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use rustix::io::Errno;
 use spillway_core::size::Size;
+use spillway_tls::TlsError;
 use thiserror::Error;
 
 use crate::place::Place;
@@ -63,6 +65,16 @@ pub enum DonorError {
         /// What the kernel says.
         reason: Errno,
     },
+    /// Others than this machine could come in, and nobody has said how.
+    #[error(
+        "--listen {0} can be reached from other machines: add --tls-certificates DIR ('spillway donor \
+         certificates DIR --host NAME' makes them), or --plain where everybody in that network may use, read \
+         and drop what lies here"
+    )]
+    Bare(SocketAddr),
+    /// The certificates cannot be used.
+    #[error("--tls-certificates: {0}")]
+    Certificates(TlsError),
     /// An address is taken, or not ours.
     #[error("cannot listen on {place}: {reason}; {remedy}")]
     Listen {

@@ -11,6 +11,7 @@ use spillway_store::fabric::Link;
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::frames::{FramePool, Full, Promise};
+use crate::share::Share;
 
 /// Neighbouring pages that share a shard, so that one request takes few locks.
 const CHUNK_PAGES: u64 = 32;
@@ -41,6 +42,8 @@ pub struct Export {
     pool: Arc<FramePool>,
     /// The memory that is the export's own; `None` where it takes what nobody was promised.
     promise: Option<Promise>,
+    /// What the client who made it may hold; what was promised is counted there already.
+    share: Option<Arc<Share>>,
     shards: Box<[RwLock<Shard>]>,
     /// Made when it is first asked for.
     link: Mutex<Option<OwnedFd>>,
@@ -63,7 +66,9 @@ pub(crate) struct Frames<'a> {
 
 impl Drop for Frames<'_> {
     fn drop(&mut self) {
+        let count = self.list.len();
         self.export.pool.put(&mut self.list, self.export.promise.as_ref());
+        self.export.give_back(count);
     }
 }
 
@@ -122,7 +127,37 @@ impl Export {
     #[must_use]
     pub fn new(pool: Arc<FramePool>, size_bytes: u64, promise: Option<Promise>) -> Self {
         let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
-        Self { size_bytes, pool, promise, shards, link: Mutex::default() }
+        Self { size_bytes, pool, promise, share: None, shards, link: Mutex::default() }
+    }
+
+    /// The same, and what it holds counts for a client. Of one with a promise all of that has been counted.
+    #[must_use]
+    pub fn counted(mut self, share: Option<Arc<Share>>) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// Where frames are counted one by one.
+    fn share_of_frames(&self) -> Option<&Share> {
+        self.share.as_deref().filter(|_| self.promise.is_none())
+    }
+
+    fn take(&self, count: usize, into: &mut Vec<u32>) -> Result<(), ExportError> {
+        let share = self.share_of_frames();
+        if share.is_some_and(|share| !share.take(count)) {
+            return Err(ExportError::Full);
+        }
+        let taken = self.pool.take(count, self.promise.as_ref(), into);
+        if let (Err(_), Some(share)) = (&taken, share) {
+            share.give_back(count);
+        }
+        Ok(taken?)
+    }
+
+    fn give_back(&self, count: usize) {
+        if let Some(share) = self.share_of_frames() {
+            share.give_back(count);
+        }
     }
 
     /// Size that clients see.
@@ -164,7 +199,8 @@ impl Export {
 
     /// Whether memory is left for all pages of the range that have none yet.
     pub fn has_room(&self, offset: u64, bytes: u64) -> Result<(), ExportError> {
-        if self.missing_pages(offset, bytes)? <= self.pool.room(self.promise.as_ref()) {
+        let left = self.share_of_frames().map_or(usize::MAX, Share::left);
+        if self.missing_pages(offset, bytes)? <= self.pool.room(self.promise.as_ref()).min(left) {
             Ok(())
         } else {
             Err(ExportError::Full)
@@ -189,7 +225,7 @@ impl Export {
         let mut frames = self.no_frames();
         let missing = self.missing_pages(offset, bytes)?;
         if missing > 0 {
-            self.pool.take(missing, self.promise.as_ref(), &mut frames.list)?;
+            self.take(missing, &mut frames.list)?;
         }
         Ok(frames)
     }
@@ -253,7 +289,7 @@ impl Export {
     /// One of the frames that were taken, or one more where a page was trimmed meanwhile.
     fn next_frame(&self, frames: &mut Frames<'_>) -> Result<u32, ExportError> {
         if frames.list.is_empty() {
-            self.pool.take(1, self.promise.as_ref(), &mut frames.list)?;
+            self.take(1, &mut frames.list)?;
         }
         frames.list.pop().ok_or(ExportError::Full)
     }
@@ -404,9 +440,14 @@ impl Export {
             frames.extend(std::mem::take(&mut shard.frames).into_values());
         }
         if let Some(promise) = &self.promise {
-            promise.give_up();
+            let (promised, is_first) = (promise.frames(), promise.give_up());
+            if let Some(share) = self.share.as_ref().filter(|_| is_first) {
+                share.give_back(promised);
+            }
         }
+        let count = frames.len();
         self.pool.put_cold(&mut frames, self.promise.as_ref());
+        self.give_back(count);
     }
 }
 

@@ -87,14 +87,16 @@ impl Promise {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// Lets others have what is not taken, now, and what is taken as it comes back.
-    pub fn give_up(&self) {
+    /// Lets others have what is not taken, now, and what is taken as it comes back. `false` where it was
+    /// given up before.
+    pub fn give_up(&self) -> bool {
         let mut free = lock(&self.pool.free);
         if self.is_given_up.swap(true, Ordering::Relaxed) {
-            return;
+            return false;
         }
         let taken = self.taken.load(Ordering::Relaxed);
         free.promised -= self.frames.swap(taken, Ordering::Relaxed) - taken;
+        true
     }
 }
 

@@ -12,6 +12,7 @@ use spillway_nbd::handshake::{
 use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, challenge_text};
 use spillway_nbd::proof::{Hexadecimal, NONCE_BYTES, Nonce, Purpose};
 use spillway_nbd::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
+use spillway_tls::ServerSide;
 
 use crate::journal::Event;
 use crate::peer::Peer;
@@ -57,6 +58,7 @@ pub struct Session {
 struct Handshake<'a> {
     stream: &'a mut Stream,
     registry: &'a Arc<Registry>,
+    door: &'a dyn Door,
     peer: Peer,
     /// What the client was given to sign, until it does.
     nonce: Option<Nonce>,
@@ -64,6 +66,15 @@ struct Handshake<'a> {
     structured: bool,
     /// From SET_META_CONTEXT: the export that it was for, and what was agreed for it.
     chosen: Option<(String, Chosen)>,
+}
+
+/// Who may come in, and by what.
+pub trait Door {
+    /// TLS, where clients must speak it.
+    fn tls(&self) -> Option<&ServerSide>;
+
+    /// The client has shown its certificate. `false` where it is turned away.
+    fn identify(&self, peer: Peer) -> bool;
 }
 
 struct Chosen {
@@ -83,6 +94,7 @@ pub fn negotiate(
     stream: &mut Stream,
     registry: &Arc<Registry>,
     peer: Peer,
+    door: &dyn Door,
 ) -> Result<Option<Session>, StreamError> {
     stream.put(&encode_greeting(HandshakeFlags::FIXED_NEWSTYLE | HandshakeFlags::NO_ZEROES))?;
     stream.flush()?;
@@ -96,7 +108,7 @@ pub fn negotiate(
     let flags = decode_client_flags(flags).ok_or(bad_flags)?;
     let zeroes = !flags.contains(HandshakeFlags::NO_ZEROES);
     let mut handshake =
-        Handshake { stream, registry, peer, nonce: None, zeroes, structured: false, chosen: None };
+        Handshake { stream, registry, door, peer, nonce: None, zeroes, structured: false, chosen: None };
     for _ in 0..MAX_OPTIONS {
         match handshake.option()? {
             Next::Option => handshake.stream.flush()?,
@@ -132,6 +144,13 @@ impl Handshake<'_> {
         let bytes = header.data_bytes as usize;
         let data = self.stream.need(bytes)?.to_vec();
         self.stream.consume(bytes);
+        if !self.may_go_on(header.option) {
+            return match header.option {
+                // It knows no error reply.
+                option::EXPORT_NAME => Ok(Next::Leave),
+                number => self.refuse(number, reply::ERR_TLS_REQD, "this donor takes TLS only: nbds://"),
+            };
+        }
         match decode_option(header.option, &data) {
             Ok(option) => self.answer(header.option, &option),
             // EXPORT_NAME knows no error reply.
@@ -155,7 +174,7 @@ impl Handshake<'_> {
                 }
                 self.acknowledge(number)
             }
-            ClientOption::StartTls => self.refuse(number, reply::ERR_UNSUP, "this donor does not speak TLS"),
+            ClientOption::StartTls => self.start_tls(number),
             ClientOption::Info(query) => {
                 self.describe(number, query, self.registry.size_bytes())?;
                 self.acknowledge(number)
@@ -169,6 +188,28 @@ impl Handshake<'_> {
             ClientOption::SetMetaContext(query) => self.set_meta_context(number, query),
             ClientOption::Unknown(_) => self.refuse(number, reply::ERR_UNSUP, "unknown option"),
         }
+    }
+
+    /// Before TLS there is nothing else, where there must be TLS.
+    fn may_go_on(&self, number: u32) -> bool {
+        let is_before_tls = self.door.tls().is_some() && !self.stream.is_tls();
+        !is_before_tls || matches!(number, option::STARTTLS | option::ABORT)
+    }
+
+    /// Everything but the client's flags begins anew: who is on the way may have said what came before.
+    fn start_tls(&mut self, number: u32) -> Result<Next, StreamError> {
+        let Some(side) = self.door.tls() else {
+            return self.refuse(number, reply::ERR_UNSUP, "this donor does not speak TLS here");
+        };
+        if self.stream.is_tls() {
+            return self.refuse(number, reply::ERR_INVALID, "TLS is spoken already");
+        }
+        self.reply(number, &OptionReply::Ack)?;
+        self.stream.flush()?;
+        let name = self.stream.start_tls(side)?;
+        self.peer = Peer::Certificate(name);
+        (self.nonce, self.structured, self.chosen) = (None, false, None);
+        Ok(if self.door.identify(self.peer) { Next::Option } else { Next::Leave })
     }
 
     fn reply(&mut self, number: u32, answer: &OptionReply<'_>) -> Result<(), StreamError> {

@@ -8,9 +8,10 @@
 //! | [`limits`], [`peer`] | what one client may take, and who one client is |
 //! | [`journal`], [`status`] | what happened, and how the donor stands |
 //! | [`frames`] | the memory that is lent, as frames that exports take and give back; who was promised what |
+//! | [`share`] | what one client may hold |
 //! | [`export`], [`staged`] | an export: a sparse array of pages; a write that comes in pieces |
-//! | [`refusal`], [`registry`] | which exports exist, who uses them, when a private one goes |
-//! | [`stream`] | a connection's bounded buffers and deadlines |
+//! | [`visitor`], [`refusal`], [`registry`] | which exports exist, who uses them, when a private one goes |
+//! | [`sealed`], [`stream`] | a connection's TLS; its bounded buffers and deadlines |
 //! | [`handshake`] | NBD until a client has chosen its export |
 //! | [`transmission`] | NBD requests and replies |
 //! | [`lane`] | the other end of a shared-memory ring |
@@ -38,11 +39,14 @@ pub mod place;
 pub mod protection;
 pub mod refusal;
 pub mod registry;
+pub mod sealed;
 pub mod server;
+pub mod share;
 pub mod staged;
 pub mod status;
 pub mod stream;
 pub mod transmission;
+pub mod visitor;
 
 pub use error::DonorError;
 pub use server::{Config, Donor, Summary};

@@ -30,10 +30,25 @@ impl Drop for Listener {
     }
 }
 
+/// How NBD by TCP is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// By TLS, which every client must speak.
+    Tls,
+    /// By nothing, on addresses that only this machine reaches.
+    Loopback,
+    /// By nothing, on any address.
+    Plain,
+}
+
 /// Listens for NBD by TCP.
-pub fn listen_tcp(address: SocketAddr) -> Result<Listener, DonorError> {
+pub fn listen_tcp(address: SocketAddr, protection: Protection) -> Result<Listener, DonorError> {
+    if protection == Protection::Loopback && !address.ip().to_canonical().is_loopback() {
+        return Err(DonorError::Bare(address));
+    }
+    let place = if protection == Protection::Tls { Place::Tls } else { Place::Tcp };
     let fail = |reason: io::Error| DonorError::Listen {
-        place: Place::Tcp(address),
+        place: place(address),
         remedy: match reason.kind() {
             io::ErrorKind::AddrInUse => "another program listens there: choose another port",
             io::ErrorKind::PermissionDenied => "choose a port above 1023",
@@ -43,7 +58,7 @@ pub fn listen_tcp(address: SocketAddr) -> Result<Listener, DonorError> {
     };
     let listener = TcpListener::bind(address).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
-    let place = Place::Tcp(listener.local_addr().map_err(fail)?);
+    let place = place(listener.local_addr().map_err(fail)?);
     Ok(Listener { place, socket: listener.into() })
 }
 

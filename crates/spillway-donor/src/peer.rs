@@ -1,4 +1,4 @@
-//! Who a client is, as far as a connection tells: limits are counted for each.
+//! Who a client is, as far as a connection or its certificate tells: limits are counted for each.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -6,13 +6,16 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::getpeername;
 use rustix::net::sockopt::socket_peercred;
+use spillway_tls::ClientName;
 
-/// A client: all connections from one address, or of one user on this machine.
+/// A client: all connections with certificates of one name, from one address, or of one user on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Peer {
     /// Another machine, or this one by TCP. Of an IPv6 address the network of 64 bits, which one machine has
     /// to itself.
     Address(IpAddr),
+    /// Whoever has shown a certificate of this name, from wherever.
+    Certificate(ClientName),
     /// A user of this machine, by a Unix socket or rings.
     User(u32),
     /// The kernel does not say.
@@ -48,6 +51,7 @@ impl fmt::Display for Peer {
         match self {
             Self::Address(IpAddr::V6(network)) if !network.is_loopback() => write!(f, "{network}/64"),
             Self::Address(address) => write!(f, "{address}"),
+            Self::Certificate(name) => write!(f, "client {name}"),
             Self::User(uid) => write!(f, "user {uid}"),
             Self::Unknown => f.write_str("an unknown client"),
         }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 pub enum Place {
     /// NBD by TCP, at an address and port.
     Tcp(SocketAddr),
+    /// The same by TLS.
+    Tls(SocketAddr),
     /// NBD by a Unix socket.
     Unix(PathBuf),
     /// Rings in shared memory, by the donor's name.
@@ -20,6 +22,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => write!(f, "nbd://{address}"),
+            Self::Tls(address) => write!(f, "nbds://{address}"),
             Self::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
             Self::Shm(name) => write!(f, "shm:{name}"),
         }

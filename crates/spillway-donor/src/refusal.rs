@@ -47,6 +47,20 @@ pub enum OpenError {
         /// How much a run may have.
         most: Size,
     },
+    /// The client holds as much as one may, or nearly.
+    #[error(
+        "{left} of the {most} that one client may have of it are left to you{}: ask for less with \
+         ?size=SIZE, or end another run",
+        if asked.bytes() == 0 { String::new() } else { format!(", and {asked} were asked for") }
+    )]
+    ShareSpent {
+        /// How much was asked for; 0 for what there is.
+        asked: Size,
+        /// How much the client may still have.
+        left: Size,
+        /// How much one may have in all.
+        most: Size,
+    },
     /// The donor is about to end.
     #[error("this donor is ending: name another")]
     Ending,

@@ -20,44 +20,9 @@ use crate::limits::Limits;
 use crate::lock;
 use crate::peer::Peer;
 use crate::refusal::OpenError;
+use crate::share::{Share, Shares};
 use crate::status::ExportStatus;
-
-/// For whom an export is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visitor {
-    /// Anybody, by the export's name alone.
-    Anyone,
-    /// A run that begins: its private export is made.
-    Run {
-        /// The run's name here.
-        token: String,
-        /// How much it may need, in bytes; 0 where it takes what there is.
-        asked_bytes: u64,
-    },
-    /// A further connection of a run: its private export must still be there, because what the run has
-    /// written would be lost otherwise.
-    Lane(String),
-}
-
-impl Visitor {
-    fn token(&self) -> Option<&str> {
-        match self {
-            Self::Anyone => None,
-            Self::Run { token, .. } | Self::Lane(token) => Some(token),
-        }
-    }
-}
-
-/// What a registry goes by.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// How long a private export outlives its run's last connection, where that was lost.
-    pub grace: Duration,
-    /// Most memory that one run is promised, and what one is promised that does not say what it may need.
-    pub per_run: Option<Size>,
-    /// Limits on exports and their clients.
-    pub limits: Limits,
-}
+pub use crate::visitor::{Terms, Visitor};
 
 /// All exports of a donor.
 #[derive(Debug)]
@@ -78,6 +43,8 @@ struct Entries {
     private: HashMap<(String, String), Entry>,
     /// How many runs there were so far.
     runs: u64,
+    /// What each client that has exports may hold, where that is limited.
+    shares: Shares,
 }
 
 #[derive(Debug)]
@@ -230,35 +197,56 @@ impl Registry {
     }
 
     fn make(&self, entries: &mut Entries, visitor: &Visitor, peer: Peer) -> Result<Entry, OpenError> {
+        let share = self.terms.per_client.map(|most| entries.shares.of(peer, most));
         let (export, run) = match visitor {
             Visitor::Run { asked_bytes, .. } => {
-                let export = self.grant(entries, *asked_bytes)?;
+                let export = self.grant(entries, *asked_bytes, share)?;
                 entries.runs += 1;
                 (export, entries.runs)
             }
-            _ => (Export::new(Arc::clone(&self.pool), self.size_bytes, None), 0),
+            _ => (Export::new(Arc::clone(&self.pool), self.size_bytes, None).counted(share), 0),
         };
         Ok(Entry { export: Arc::new(export), peer, run, connections: 0, idle_since: Instant::now() })
     }
 
     /// Promises a run what it asks for, or, where it asks for nothing particular, what there is.
-    fn grant(&self, entries: &Entries, asked_bytes: u64) -> Result<Export, OpenError> {
+    fn grant(
+        &self,
+        entries: &Entries,
+        asked_bytes: u64,
+        share: Option<Arc<Share>>,
+    ) -> Result<Export, OpenError> {
         let most_bytes = self.terms.per_run.map_or(self.size_bytes, |most| most.bytes().min(self.size_bytes));
         if asked_bytes > most_bytes && self.terms.per_run.is_some() {
             let (asked, most) = (Size::from_bytes(asked_bytes), Size::from_bytes(most_bytes));
             return Err(OpenError::TooLarge { asked, most });
         }
         let free_bytes = self.unpromised().bytes();
-        let bytes = if asked_bytes == 0 { most_bytes.min(free_bytes) } else { asked_bytes };
+        let share_bytes = share.as_ref().map_or(u64::MAX, |share| (share.left() * PAGE_SIZE) as u64);
+        let bytes = match asked_bytes {
+            0 => most_bytes.min(free_bytes).min(share_bytes),
+            asked => asked,
+        };
         let frames = usize::try_from(bytes.div_ceil(PAGE_SIZE as u64)).unwrap_or(usize::MAX);
+        if let Some(share) = &share
+            && (share_bytes == 0 || !share.take(frames))
+        {
+            let most = Size::from_bytes((share.most() * PAGE_SIZE) as u64);
+            let (asked, left) = (Size::from_bytes(asked_bytes), Size::from_bytes(share_bytes));
+            return Err(OpenError::ShareSpent { asked, left, most });
+        }
         let promise = if frames == 0 { None } else { self.pool.promise(frames).ok() };
         let Some(promise) = promise else {
+            if let Some(share) = share {
+                share.give_back(frames);
+            }
             let (lost, lost_for) = self.lost(entries);
             let (asked, free) = (Size::from_bytes(asked_bytes), Size::from_bytes(free_bytes));
             let offered = Size::from_bytes(self.size_bytes);
             return Err(OpenError::NoRoom { asked, free, offered, lost, lost_for });
         };
-        Ok(Export::new(Arc::clone(&self.pool), (frames * PAGE_SIZE) as u64, Some(promise)))
+        let size_bytes = (frames * PAGE_SIZE) as u64;
+        Ok(Export::new(Arc::clone(&self.pool), size_bytes, Some(promise)).counted(share))
     }
 
     fn unpromised(&self) -> Size {
@@ -418,7 +406,7 @@ mod tests {
     const ME: Peer = Peer::User(1);
 
     fn registry_with(grace: Duration, per_run: Option<Size>) -> Arc<Registry> {
-        let terms = Terms { grace, per_run, limits: Limits::of(64) };
+        let terms = Terms { grace, per_run, per_client: None, limits: Limits::of(64) };
         let pool = Arc::new(FramePool::new(16).unwrap());
         Registry::new(pool, 16 * 4096, terms, Arc::new(Journal::new(Default::default())))
     }
@@ -535,6 +523,40 @@ mod tests {
         assert_eq!(first.export.size_bytes(), 4 * 4096);
         let text = registry.open("", &run("two", 5), ME).unwrap_err().to_string();
         assert!(text.contains("promises a run 16.0 KiB at most"), "{text}");
+    }
+
+    #[test]
+    fn one_client_holds_no_more_than_its_share_by_promises_and_named_exports() {
+        let terms = Terms {
+            grace: Duration::ZERO,
+            per_run: None,
+            per_client: Some(Size::from_bytes(6 * 4096)),
+            limits: Limits::of(64),
+        };
+        let pool = Arc::new(FramePool::new(16).unwrap());
+        let registry = Registry::new(pool, 16 * 4096, terms, Arc::new(Journal::new(Default::default())));
+        let first = registry.open("", &run("one", 4), ME).unwrap();
+        let text = registry.open("", &run("two", 4), ME).unwrap_err().to_string();
+        assert!(text.starts_with("8.0 KiB of the 24.0 KiB that one client may have"), "{text}");
+        let named = registry.open("disk", &Visitor::Anyone, ME).unwrap();
+        named.export.write(0, &[1; 2 * 4096]).unwrap();
+        assert_eq!(named.export.has_room(2 * 4096, 4096), Err(crate::export::ExportError::Full));
+        assert_eq!(named.export.write(2 * 4096, &[1]), Err(crate::export::ExportError::Full));
+        assert!(registry.open("", &run("two", 0), ME).is_err());
+        // Others have theirs.
+        let other = registry.open("", &run("other", 6), Peer::User(2)).unwrap();
+        // What is trimmed, and what a run had, may be had again: exactly once.
+        named.export.discard(0, 4096).unwrap();
+        named.export.write(8 * 4096, &[1]).unwrap();
+        assert_eq!(named.export.write(0, &[1]), Err(crate::export::ExportError::Full));
+        first.end_run();
+        first.end_run();
+        drop(first);
+        let second = registry.open("", &run("two", 0), ME).unwrap();
+        assert_eq!(second.export.size_bytes(), 4 * 4096);
+        assert!(registry.drop_named("disk", ME));
+        drop((named, other));
+        assert_eq!(registry.open("", &run("three", 0), ME).unwrap().export.size_bytes(), 2 * 4096);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_tls::ServerSide;
 
 use crate::connections::{Connections, Stage};
 use crate::control::Control;
@@ -23,7 +24,7 @@ use crate::error::DonorError;
 use crate::frames::FramePool;
 use crate::journal::{Event, Journal, LineStyle};
 use crate::limits::Limits;
-use crate::listening::{Listener, listen_shm, listen_tcp, listen_unix};
+use crate::listening::{Listener, Protection, listen_shm, listen_tcp, listen_unix};
 use crate::peer::Peer;
 use crate::place::Place;
 use crate::registry::{Registry, Terms};
@@ -50,8 +51,15 @@ pub struct Config {
     /// Most memory that one run is promised, and what a run is promised that does not say what it may need;
     /// all of it where this is `None`.
     pub per_run: Option<Size>,
+    /// Most memory that one client may have, by its runs' promises and in named exports; all of it where this
+    /// is `None`.
+    pub per_client: Option<Size>,
     /// Addresses for NBD by TCP.
     pub listen: Vec<SocketAddr>,
+    /// TLS, which clients by TCP must then speak.
+    pub tls: Option<ServerSide>,
+    /// Listens without TLS on addresses that other machines reach.
+    pub plain: bool,
     /// Path for NBD by a Unix socket.
     pub unix: Option<PathBuf>,
     /// Name for shared-memory rings.
@@ -102,6 +110,7 @@ struct Shared {
     connections: Connections,
     journal: Arc<Journal>,
     limits: Limits,
+    tls: Option<ServerSide>,
     /// It waits for its runs to end.
     is_ending: AtomicBool,
     /// All connections are to end.
@@ -122,7 +131,12 @@ impl Donor {
         }
         raise_file_limit(config.limits.connections)?;
         let pool = FramePool::new(frames).map_err(|reason| DonorError::Reserve { memory, reason })?;
-        let tcp = config.listen.iter().map(|address| listen_tcp(*address));
+        let protection = match (&config.tls, config.plain) {
+            (Some(_), _) => Protection::Tls,
+            (None, true) => Protection::Plain,
+            (None, false) => Protection::Loopback,
+        };
+        let tcp = config.listen.iter().map(|address| listen_tcp(*address, protection));
         let unix = config.unix.iter().map(|path| listen_unix(path.clone()));
         let shm = config.shm.iter().map(|name| listen_shm(name.clone()));
         let listeners = tcp.chain(unix).chain(shm).collect::<Result<Vec<_>, _>>()?;
@@ -139,12 +153,18 @@ impl Donor {
             note(protection::ask_to_be_spared());
         }
         let size_bytes = u64::from(frames) * PAGE_SIZE as u64;
-        let terms = Terms { grace: config.grace, per_run: config.per_run, limits: config.limits };
+        let terms = Terms {
+            grace: config.grace,
+            per_run: config.per_run,
+            per_client: config.per_client,
+            limits: config.limits,
+        };
         let shared = Shared {
             registry: Registry::new(Arc::new(pool), size_bytes, terms, Arc::clone(&journal)),
             connections: Connections::new(config.limits, Arc::clone(&journal)),
             journal,
             limits: config.limits,
+            tls: config.tls.clone(),
             is_ending: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             started: Instant::now(),
@@ -279,7 +299,7 @@ impl Donor {
             // The client left already.
             Err(_) => return,
         };
-        let peer = if matches!(listener.place, Place::Tcp(_)) {
+        let peer = if matches!(listener.place, Place::Tcp(_) | Place::Tls(_)) {
             // Without these the connection is slower, or lingers after a power cut, and works all the same.
             let _ = set_tcp_nodelay(&socket, true);
             let _ = set_socket_keepalive(&socket, true);
@@ -288,8 +308,37 @@ impl Donor {
         } else {
             Peer::of_unix(&socket)
         };
-        let is_ring = matches!(listener.place, Place::Shm(_));
-        Shared::start(&self.shared, Arc::new(socket), peer, is_ring);
+        let speech = match listener.place {
+            Place::Shm(_) => Speech::Ring,
+            Place::Tls(_) => Speech::NbdByTls,
+            Place::Tcp(_) | Place::Unix(_) => Speech::Nbd,
+        };
+        Shared::start(&self.shared, Arc::new(socket), peer, speech);
+    }
+}
+
+/// What is spoken on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speech {
+    Nbd,
+    NbdByTls,
+    Ring,
+}
+
+/// Where one connection comes in.
+struct Entrance<'a> {
+    shared: &'a Shared,
+    id: u64,
+    tls: Option<&'a ServerSide>,
+}
+
+impl handshake::Door for Entrance<'_> {
+    fn tls(&self) -> Option<&ServerSide> {
+        self.tls
+    }
+
+    fn identify(&self, peer: Peer) -> bool {
+        self.shared.connections.identify(self.id, peer)
     }
 }
 
@@ -332,11 +381,15 @@ fn raise_file_limit(connections: usize) -> Result<(), DonorError> {
 
 impl Shared {
     /// Gives a connection its thread, if there is room for one.
-    fn start(shared: &Arc<Self>, socket: Arc<OwnedFd>, peer: Peer, is_ring: bool) {
-        let Some((id, activity)) = shared.connections.admit(&socket, peer, Instant::now()) else { return };
+    fn start(shared: &Arc<Self>, socket: Arc<OwnedFd>, peer: Peer, speech: Speech) {
+        let Some((id, activity)) =
+            shared.connections.admit(&socket, peer, speech == Speech::NbdByTls, Instant::now())
+        else {
+            return;
+        };
         let this = Arc::clone(shared);
         let serve = move || {
-            let outcome = this.converse(id, &socket, peer, is_ring, &activity);
+            let outcome = this.converse(id, &socket, peer, speech, &activity);
             // The peer learns of the end now, whoever else still holds the socket.
             let _ = shutdown(&*socket, Shutdown::Both);
             this.connections.leave(id, outcome);
@@ -354,10 +407,10 @@ impl Shared {
         id: u64,
         socket: &Arc<OwnedFd>,
         peer: Peer,
-        is_ring: bool,
+        speech: Speech,
         activity: &Activity,
     ) -> Result<(), StreamError> {
-        if is_ring {
+        if speech == Speech::Ring {
             let caller = lane::Caller { socket, peer, activity };
             let welcomed = || self.connections.advance(id, Stage::Lasting);
             return lane::serve(&caller, &self.registry, &self.limits, &self.is_over, welcomed);
@@ -365,11 +418,18 @@ impl Shared {
         let deadline = Instant::now() + self.limits.handshake;
         let sizes = (handshake::INPUT_BYTES, handshake::OUTPUT_BYTES);
         let mut stream = Stream::new(Arc::clone(socket), &self.limits, sizes, Some(deadline))?;
-        let Some(session) = handshake::negotiate(&mut stream, &self.registry, peer)? else { return Ok(()) };
+        let door =
+            Entrance { shared: self, id, tls: self.tls.as_ref().filter(|_| speech == Speech::NbdByTls) };
+        let Some(session) = handshake::negotiate(&mut stream, &self.registry, peer, &door)? else {
+            stream.end();
+            return Ok(());
+        };
         let lasts = session.attachment.begins_run();
         self.connections.advance(id, if lasts { Stage::Lasting } else { Stage::Open });
         let mut stream = stream.after_handshake(transmission::INPUT_BYTES, transmission::OUTPUT_BYTES)?;
-        transmission::serve(&mut stream, &session, activity)
+        transmission::serve(&mut stream, &session, activity)?;
+        stream.end();
+        Ok(())
     }
 
     fn status(&self) -> Status {

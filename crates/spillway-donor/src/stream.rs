@@ -10,9 +10,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use spillway_nbd::WireError;
+use spillway_tls::{ClientName, ServerSide, TlsError};
 use thiserror::Error;
 
 use crate::limits::Limits;
+use crate::sealed::Sealed;
 
 /// How long a call on the socket blocks before time limits are looked at, and before a connection counts as
 /// one that rests.
@@ -33,6 +35,12 @@ pub enum StreamError {
     /// The export went while its contents were being sent.
     #[error("the export was dropped")]
     Dropped,
+    /// It does not speak TLS as it should, or its certificate is not taken.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Behind its wish for TLS plain bytes followed: somebody on the way may have put them there.
+    #[error("it sent plain bytes after it had asked for TLS")]
+    PlainAfterStart,
     /// The socket failed with this error.
     #[error("socket: {0}")]
     Socket(Errno),
@@ -85,6 +93,8 @@ pub struct Stream {
     allowed: Duration,
     /// When it was first waited for.
     waited_since: Option<Instant>,
+    /// TLS, once it is spoken.
+    tls: Option<Box<Sealed>>,
 }
 
 impl Stream {
@@ -110,20 +120,44 @@ impl Stream {
             deadline,
             allowed: limits.request,
             waited_since: None,
+            tls: None,
         })
     }
 
-    /// The socket that it reads and writes.
+    /// Speaks TLS from now on; who the client is. What goes plainly has been sent; what came plainly must
+    /// have been looked at.
+    pub fn start_tls(&mut self, side: &ServerSide) -> Result<ClientName, StreamError> {
+        if !self.buffered().is_empty() {
+            return Err(StreamError::PlainAfterStart);
+        }
+        let mut tls = Box::new(Sealed::new(side)?);
+        while tls.is_handshaking() {
+            self.check_time()?;
+            let received = receive_sealed(&self.socket, &mut tls);
+            // Its last words say why it failed, so they go out first.
+            let sent = self.send_sealed(&mut tls);
+            if received? == Some(0) {
+                return Err(StreamError::Truncated);
+            }
+            sent?;
+        }
+        let name = tls.client_name()?;
+        self.tls = Some(tls);
+        Ok(name)
+    }
+
+    /// Whether what travels is sealed.
     #[must_use]
-    pub fn socket(&self) -> &Arc<OwnedFd> {
-        &self.socket
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// The handshake is over: takes other buffers, keeping what was received, and has no deadline any more.
-    pub fn after_handshake(self, input_bytes: usize, output_bytes: usize) -> Result<Self, StreamError> {
+    pub fn after_handshake(mut self, input_bytes: usize, output_bytes: usize) -> Result<Self, StreamError> {
         let received = self.end - self.begin;
         let sizes = (input_bytes.max(received), output_bytes);
         let mut other = Self::new(Arc::clone(&self.socket), &self.limits, sizes, None)?;
+        other.tls = self.tls.take();
         other.end = received;
         other.input.memory()?[..received].copy_from_slice(self.buffered());
         Ok(other)
@@ -149,6 +183,9 @@ impl Stream {
     /// Waits until the peer says something, for however long it likes, without memory for buffers.
     fn rest(&mut self) -> Result<(), StreamError> {
         (self.input.map, self.output.map) = (None, None);
+        if let Some(tls) = &mut self.tls {
+            tls.rest();
+        }
         let mut fds = [PollFd::new(&*self.socket, PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -211,14 +248,59 @@ impl Stream {
             if self.deadline.is_some() {
                 self.check_time()?;
             }
-            let end = self.end;
-            match recv(&*self.socket, &mut self.input.memory()?[end..], RecvFlags::empty()) {
-                Ok((bytes, _)) => return Ok(bytes),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if self.deadline.is_none() && may_rest => self.rest()?,
-                Err(Errno::AGAIN) => self.check_time()?,
+            match self.receive_now()? {
+                Some(bytes) => return Ok(bytes),
+                None if self.deadline.is_none() && may_rest => self.rest()?,
+                None => self.check_time()?,
+            }
+        }
+    }
+
+    /// The same within a tick; `None` where nothing has come that could be taken.
+    fn receive_now(&mut self) -> Result<Option<usize>, StreamError> {
+        let end = self.end;
+        let Some(mut tls) = self.tls.take() else {
+            return receive_plain(&self.socket, &mut self.input.memory()?[end..]);
+        };
+        let mut taken = tls.take(&mut self.input.memory()?[end..]);
+        let mut outcome = Ok(None);
+        if taken == 0 && !tls.has_ended() {
+            outcome = receive_sealed(&self.socket, &mut tls);
+            let sent = self.send_sealed(&mut tls);
+            outcome = outcome.and_then(|received| sent.map(|()| received));
+            taken = tls.take(&mut self.input.memory()?[end..]);
+        }
+        let has_ended = tls.has_ended();
+        self.tls = Some(tls);
+        match outcome? {
+            _ if taken > 0 => Ok(Some(taken)),
+            Some(0) => Ok(Some(0)),
+            _ if has_ended => Ok(Some(0)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Sends what TLS has to send.
+    fn send_sealed(&mut self, tls: &mut Sealed) -> Result<(), StreamError> {
+        while !tls.outgoing().is_empty() {
+            match send(&*self.socket, tls.outgoing(), SendFlags::NOSIGNAL) {
+                Ok(bytes) => tls.has_sent(bytes),
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(StreamError::Socket(errno)),
             }
+            if !tls.outgoing().is_empty() {
+                self.check_time()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes, where TLS is spoken: so that the peer knows that nobody cut it off.
+    pub fn end(&mut self) {
+        if let Some(mut tls) = self.tls.take() {
+            tls.end();
+            // Who has gone already does not hear it.
+            let _ = send(&*self.socket, tls.outgoing(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
 
@@ -260,6 +342,14 @@ impl Stream {
 
     /// Sends what is buffered.
     pub fn flush(&mut self) -> Result<(), StreamError> {
+        if let Some(mut tls) = self.tls.take() {
+            let plain = self.output.contents().get(..self.output_bytes).unwrap_or_default();
+            let sealed = tls.seal(plain).map_err(StreamError::from);
+            let outcome = sealed.and_then(|()| self.send_sealed(&mut tls));
+            self.tls = Some(tls);
+            self.output_bytes = 0;
+            return outcome;
+        }
         let mut sent = 0;
         while sent < self.output_bytes {
             let unsent = self.output.contents().get(sent..self.output_bytes).unwrap_or_default();
@@ -275,4 +365,25 @@ impl Stream {
         self.output_bytes = 0;
         Ok(())
     }
+}
+
+/// Receives once; `None` where nothing has come within a tick.
+fn receive_plain(socket: &OwnedFd, to: &mut [u8]) -> Result<Option<usize>, StreamError> {
+    loop {
+        match recv(socket, &mut *to, RecvFlags::empty()) {
+            Ok((bytes, _)) => return Ok(Some(bytes)),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(StreamError::Socket(errno)),
+        }
+    }
+}
+
+/// The same by TLS: the number of sealed bytes, which are opened.
+fn receive_sealed(socket: &OwnedFd, tls: &mut Sealed) -> Result<Option<usize>, StreamError> {
+    let received = receive_plain(socket, tls.room())?;
+    if let Some(bytes) = received {
+        tls.open(bytes)?;
+    }
+    Ok(received)
 }

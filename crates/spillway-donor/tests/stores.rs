@@ -274,7 +274,7 @@ fn stores_that_are_not_there_are_named_with_a_remedy() {
     let socket = nowhere.path().join("none");
     for (uri, remedy) in [
         // Port 1 of the loopback network's last address: nobody listens there.
-        ("nbd://127.255.255.254:1/e".to_owned(), "--listen 0.0.0.0:1"),
+        ("nbd://127.255.255.254:1/e".to_owned(), "--listen 127.255.255.254:1"),
         (format!("nbd+unix:///e?socket={}", socket.display()), "--unix "),
         ("shm:nobody-has-this-name".to_owned(), "--shm nobody-has-this-name"),
     ] {

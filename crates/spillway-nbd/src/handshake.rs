@@ -82,6 +82,8 @@ pub mod option {
     pub const LIST_META_CONTEXT: u32 = 9;
     /// Choose the metadata contexts of an export.
     pub const SET_META_CONTEXT: u32 = 10;
+    /// No option of the protocol: whatever a server answers shows that it hears us.
+    pub const NONE: u32 = 0x5350_4c57;
 }
 
 /// Kinds of option replies.
@@ -102,6 +104,8 @@ pub mod reply {
     pub const ERR_POLICY: u32 = ERROR_BIT | 2;
     /// The option's data is malformed, or it comes at the wrong time.
     pub const ERR_INVALID: u32 = ERROR_BIT | 3;
+    /// The server takes options only once the connection is upgraded to TLS.
+    pub const ERR_TLS_REQD: u32 = ERROR_BIT | 5;
     /// The server has no such export.
     pub const ERR_UNKNOWN: u32 = ERROR_BIT | 6;
     /// The server is shutting down.
@@ -116,6 +120,7 @@ pub mod reply {
             ERR_UNSUP => "not supported",
             ERR_POLICY => "forbidden by the server",
             ERR_INVALID => "invalid",
+            ERR_TLS_REQD => "TLS comes first",
             ERR_UNKNOWN => "no such export",
             ERR_SHUTDOWN => "server is shutting down",
             ERR_TOO_BIG => "too big",

@@ -22,6 +22,9 @@ use crate::proof::{Hexadecimal, Nonce, Proof, PublicKey, Purpose, RunKey};
 /// Most bytes in a token, by which a ring's client names its run.
 pub const MAX_TOKEN_BYTES: usize = 128;
 
+/// Length of what a run's processes and its relay show each other, in bytes.
+pub const SECRET_BYTES: usize = 32;
+
 /// The donor's answer to a lane whose run it does not know: restarted, or the grace time is over.
 pub const LOST: &str = "spillway:lost";
 
@@ -140,6 +143,20 @@ pub fn derived_token(run_token: &str, uri: &str) -> String {
     hasher.update(run_token.as_bytes());
     hasher.update(uri.as_bytes());
     hasher.finalize().to_hex()[..32].to_owned()
+}
+
+/// By what the processes of a run and its relay for the store of this URI find and know each other: a name
+/// that others cannot guess, and a secret for each side to show. The same in every process of the run (BLAKE3
+/// in its key derivation mode).
+#[must_use]
+pub fn relay_secrets(run_token: &str, uri: &str) -> [[u8; SECRET_BYTES]; 3] {
+    let mut hasher = blake3::Hasher::new_derive_key("spillway meeting of a run's processes and its relay");
+    hasher.update(&(run_token.len() as u64).to_le_bytes());
+    hasher.update(run_token.as_bytes());
+    hasher.update(uri.as_bytes());
+    let mut secrets = [[0; SECRET_BYTES]; 3];
+    hasher.finalize_xof().fill(secrets.as_flattened_mut());
+    secrets
 }
 
 /// Whether a token can be sent: letters, digits, `-`, `_` and `.`.

@@ -1,4 +1,4 @@
-//! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`,
+//! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`, `nbds:` by TLS,
 //! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`.
 //! `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
@@ -53,8 +53,8 @@ pub enum StoreSpec {
         /// Bytes of it to use.
         size: Size,
     },
-    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: a donor or NBD
-    /// server by TCP.
+    /// `nbd://HOST[:PORT]/EXPORT[?size=SIZE&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM&plain]`: a donor or
+    /// NBD server by TCP; `nbds://...?tls-certificates=DIR[&tls-hostname=NAME]`: by TLS.
     Nbd {
         /// Name or address; an IPv6 address without its brackets.
         host: String,
@@ -68,6 +68,8 @@ pub enum StoreSpec {
         patience: Patience,
         /// What is done about other runs that may use the export.
         claim: Claim,
+        /// How the connections are protected.
+        transport: Transport,
     },
     /// `nbd+unix:///EXPORT?socket=PATH[&size=SIZE&timeout=SECONDS&reconnect=SECONDS&claim=CLAIM]`: one by a
     /// Unix socket.
@@ -105,7 +107,8 @@ pub enum SpecError {
     /// No scheme, or one that is not known.
     #[error(
         "'{uri}' is not a store: write compressed:, ram:, file:PATH?size=SIZE, nbd://HOST:PORT/EXPORT, \
-         nbd+unix:///EXPORT?socket=PATH, shm:NAME or pool:HOST:PORT,HOST:PORT"
+         nbds://HOST:PORT/EXPORT?tls-certificates=DIR, nbd+unix:///EXPORT?socket=PATH, shm:NAME or \
+         pool:HOST:PORT,HOST:PORT"
     )]
     Scheme {
         /// As the user wrote it.
@@ -228,6 +231,7 @@ impl FromStr for StoreSpec {
             "ram" => uri.ram(),
             "file" => uri.file(),
             "nbd" => uri.nbd(),
+            "nbds" => uri.nbds(),
             "nbd+unix" => uri.nbd_unix(),
             "shm" => uri.shm(),
             "pool" => uri.pool(),
@@ -273,14 +277,40 @@ impl<'a> Uri<'a> {
     }
 
     fn nbd(&self) -> Result<StoreSpec, SpecError> {
-        const FORM: &str = "nbd://HOST:PORT/EXPORT";
-        let (authority, export) = self.authority_and_export(FORM)?;
-        let [size, timeout, reconnect, claim] =
-            self.parameters(["size", "timeout", "reconnect", "claim"], "size, timeout, reconnect and claim")?;
-        let (host, port) = self.host_and_port(authority, FORM)?;
+        self.by_tcp("nbd://HOST:PORT/EXPORT", "size, timeout, reconnect, claim and plain", |transport| {
+            match transport {
+                Transport::Tls(_) => Err(self.parameter("tls-certificates", "is for nbds://; write that")),
+                other => Ok(other),
+            }
+        })
+    }
+
+    fn nbds(&self) -> Result<StoreSpec, SpecError> {
+        const FORM: &str = "nbds://HOST:PORT/EXPORT?tls-certificates=DIR";
+        let known = "size, timeout, reconnect, claim, tls-certificates and tls-hostname";
+        self.by_tcp(FORM, known, |transport| match transport {
+            Transport::Tls(_) => Ok(transport),
+            Transport::Plain => Err(self.parameter("plain", "is for nbd://; write that, or leave it out")),
+            Transport::Unsaid => Err(self.form("the directory of certificates is missing", FORM)),
+        })
+    }
+
+    fn by_tcp(
+        &self,
+        form: &'static str,
+        known: &'static str,
+        fitting: impl FnOnce(Transport) -> Result<Transport, SpecError>,
+    ) -> Result<StoreSpec, SpecError> {
+        let (authority, export) = self.authority_and_export(form)?;
+        let [size, timeout, reconnect, claim, plain, certificates, hostname] = self.parameters(
+            ["size", "timeout", "reconnect", "claim", "plain", "tls-certificates", "tls-hostname"],
+            known,
+        )?;
+        let (host, port) = self.host_and_port(authority, form)?;
         let patience = self.patience(timeout, reconnect)?;
         let (size, claim) = (self.any_size(size)?, self.claim(claim)?);
-        Ok(StoreSpec::Nbd { host, port, export, size, patience, claim })
+        let transport = fitting(self.transport([plain, certificates, hostname], form)?)?;
+        Ok(StoreSpec::Nbd { host, port, export, size, patience, claim, transport })
     }
 
     fn host_and_port(&self, authority: &str, form: &'static str) -> Result<(String, u16), SpecError> {
@@ -479,7 +509,9 @@ mod printed;
 mod query;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod wishes;
 
 pub use pool::{Domains, PoolDonor, PoolSpec};
+pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

@@ -100,6 +100,84 @@ pub fn split_off() -> bool {
     in_copy
 }
 
+/// Signals that end a process and that are sent to all of a group, a session or a service at once.
+const GROUP_SIGNALS: [i32; 6] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM, libc::SIGTSTP, libc::SIGPIPE];
+
+/// Has `body` run in a process of its own, a copy of this one that has nothing open but `kept` and ends with
+/// it. It is nobody's child, in a session of its own; it does not hear what is sent to all processes of a
+/// service or a terminal, and nobody may trace it but root. Others see it by `name`, of which the first 15
+/// bytes count.
+///
+/// # Errors
+/// There can be no further process.
+pub fn run_apart(name: &std::ffi::CStr, kept: OwnedFd, body: impl FnOnce(OwnedFd)) -> std::io::Result<()> {
+    // SAFETY: the copy uses nothing of this process's other threads: it takes memory, for which fork(3) sees
+    // to the allocator's locks, makes threads and system calls, and never returns.
+    let child = unsafe { libc::fork() };
+    match child {
+        -1 => Err(std::io::Error::last_os_error()),
+        0 => {
+            let _ = rustix::process::setsid();
+            // SAFETY: as above; the copy has one thread by now.
+            match unsafe { libc::fork() } {
+                0 => end_at_once(i32::from(!live_apart(name, kept, body))),
+                -1 => end_at_once(1),
+                _ => end_at_once(0),
+            }
+        }
+        child => {
+            let mut status = 0;
+            loop {
+                // SAFETY: the status lives through the call.
+                let ended = unsafe { libc::waitpid(child, &mut status, 0) };
+                match std::io::Error::last_os_error() {
+                    error if ended < 0 && error.kind() == std::io::ErrorKind::Interrupted => {}
+                    error if ended < 0 => return Err(error),
+                    _ if status == 0 => return Ok(()),
+                    _ => return Err(std::io::Error::from(std::io::ErrorKind::WouldBlock)),
+                }
+            }
+        }
+    }
+}
+
+/// The life of such a process; false where it cannot begin.
+fn live_apart(name: &std::ffi::CStr, kept: OwnedFd, body: impl FnOnce(OwnedFd)) -> bool {
+    // SAFETY: changes this process's signals, name and whether it may be traced; the name lives through the
+    // call.
+    unsafe {
+        for signal in GROUP_SIGNALS {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+        libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+    }
+    const KEPT: RawFd = 3;
+    let Ok(kept) = move_to(kept, KEPT) else { return false };
+    // SAFETY: nothing in this process uses any other descriptor, and it never returns to code that owns one.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, KEPT + 1, u32::MAX, 0) };
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty());
+    let Ok(null) =
+        null.as_ref().map_err(|_| ()).and_then(|null| if closed == 0 { Ok(null) } else { Err(()) })
+    else {
+        return false;
+    };
+    let _ = rustix::stdio::dup2_stdin(null);
+    let _ = rustix::stdio::dup2_stdout(null);
+    let _ = rustix::stdio::dup2_stderr(null);
+    let _ = rustix::process::chdir("/");
+    body(kept);
+    true
+}
+
+/// Ends this process without anything that was to happen at the end of the one that it is a copy of.
+fn end_at_once(status: i32) -> ! {
+    // SAFETY: does not return, and runs nothing.
+    unsafe { libc::_exit(status) }
+}
+
 /// Gives a descriptor a number that nothing has, closed on exec.
 pub fn move_to(fd: OwnedFd, number: RawFd) -> rustix::io::Result<OwnedFd> {
     if fd.as_raw_fd() == number {

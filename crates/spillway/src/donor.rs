@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,19 +16,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spillway_core::size::Size;
 use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
-use spillway_donor::{Config, Donor, Summary, control};
+use spillway_donor::{Config, Donor, DonorError, Summary, control};
 use spillway_store::StoreSpec;
+use spillway_tls::ServerSide;
+use spillway_tls::making::{self, Wish};
 
 const EXAMPLE: &str = "\
 Examples:
-  spillway donor --memory 4G --listen 0.0.0.0:10809
+  spillway donor certificates certificates --host 10.0.0.2
+  spillway donor --memory 4G --listen 0.0.0.0:10809 --tls-certificates certificates
   spillway donor --memory 4G --shm idle
   spillway donor status
   spillway donor drop nbd://localhost:10809/disk
 
 Then, elsewhere:
-  spillway run --local 512M --store 'nbd://HOST:10809/?size=2G' -- PROGRAM
-  nbdcopy disk.img nbd://HOST:10809/disk
+  spillway run --local 512M \
+      --store 'nbds://10.0.0.2/?size=2G&tls-certificates=certificates' -- PROGRAM
+  nbdcopy disk.img 'nbds://10.0.0.2/disk?tls-certificates=certificates'
 
 A run is promised its memory before it starts: size of it, or without size
 what there is (--per-run at most). What is not promised is anybody's who names
@@ -40,8 +44,10 @@ nobody new and waits for its connections (--drain); a second signal ends it at
 once. SIGHUP changes nothing.
 
 Runs seal their pages, so neither the donor nor who listens can read or swap
-them. Whoever can connect can use the memory, and read and drop named exports,
-which travel as they are: listen only where you trust everybody.";
+them. With --tls-certificates only clients with a certificate of that CA come
+in, and nothing travels as it is. Without, an address that other machines reach
+needs --plain: whoever can connect can then use the memory, and read and drop
+named exports.";
 
 /// Lend this machine's idle memory to others.
 ///
@@ -52,7 +58,8 @@ which travel as they are: listen only where you trust everybody.";
     after_help = EXAMPLE,
     override_usage = "spillway donor [OPTIONS] --memory <SIZE> --listen|--unix|--shm <WHERE>\n       \
                       spillway donor status [--json]\n       \
-                      spillway donor drop <URI>",
+                      spillway donor drop <URI>\n       \
+                      spillway donor certificates <DIR> --host <NAME>",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     group = ArgGroup::new("where").args(["listen", "unix", "shm"]).multiple(true).required(true)
@@ -66,9 +73,20 @@ pub struct DonorArgs {
     /// Most memory promised to one run, and what one gets that asks for none in particular [default: all]
     #[arg(long, value_name = "SIZE")]
     per_run: Option<Size>,
+    /// Most memory one client may have, promised to its runs and in exports: whoever shows certificates of
+    /// one name, comes from one address, or is one user [default: all]
+    #[arg(long, value_name = "SIZE")]
+    per_client: Option<Size>,
     /// Listen for NBD by TCP there; port 0 chooses one and prints it
     #[arg(long, value_name = "ADDR:PORT", value_parser = parse_address)]
     listen: Vec<SocketAddr>,
+    /// Take by TCP only clients that speak TLS and show a certificate of the CA in this directory:
+    /// ca-cert.pem, server-cert.pem and server-key.pem
+    #[arg(long, value_name = "DIR", conflicts_with = "plain")]
+    tls_certificates: Option<PathBuf>,
+    /// Listen without TLS on addresses that other machines reach
+    #[arg(long)]
+    plain: bool,
     /// Listen for NBD on a Unix socket
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
@@ -107,11 +125,36 @@ enum DonorCommand {
     /// Drop an export that was opened by name, with all it holds
     #[command(after_help = "Example:\n  spillway donor drop nbd://localhost:10809/disk")]
     Drop {
-        /// Which, as nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH
+        /// Which, as nbd://HOST:PORT/EXPORT, nbds: or nbd+unix:///EXPORT?socket=PATH
         #[arg(value_name = "URI")]
         uri: StoreSpec,
     },
+    /// Make certificates: a CA of your own, a donor's and a client's, each with its key
+    #[command(after_help = CERTIFICATES)]
+    Certificates {
+        /// Directory to make them in
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+        /// Name or IP address by which clients reach the donor; several for several donors
+        #[arg(long, value_name = "NAME", required = true)]
+        host: Vec<String>,
+        /// The client's name, by which the donor knows it
+        #[arg(long, value_name = "NAME", default_value = "client")]
+        client: String,
+        /// Days that they are valid
+        #[arg(long, value_name = "DAYS", default_value_t = 1825,
+              value_parser = clap::value_parser!(u16).range(1..))]
+        days: u16,
+    },
 }
+
+const CERTIFICATES: &str = "\
+Example:
+  spillway donor certificates certificates --host donor.lab --host 10.0.0.2
+
+Copy ca-cert.pem, server-cert.pem and server-key.pem to the donor, and
+ca-cert.pem, client-cert.pem and client-key.pem to the client. Keep ca-key.pem
+for yourself: whoever has it can make certificates that both take.";
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let advice = "write ADDR:PORT, such as 127.0.0.1:10809";
@@ -162,6 +205,9 @@ pub fn run(args: DonorArgs) -> ExitCode {
             spillway_store::nbd::drop_export(uri).map_err(|error| error.to_string())
         }
         Some(DonorCommand::Status { json }) => status(*json),
+        Some(DonorCommand::Certificates { directory, host, client, days }) => {
+            certificates(directory, host, client, *days)
+        }
         None => serve(&args),
     };
     match outcome {
@@ -177,10 +223,15 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let memory = args.memory.unwrap_or_default();
     let limits = Limits::of(args.max_connections);
     let connections_per_client = args.max_connections_per_client.unwrap_or(limits.connections_per_client);
+    let tls = args.tls_certificates.as_deref().map(ServerSide::load).transpose();
+    let tls = tls.map_err(|error| DonorError::Certificates(error).to_string())?;
     let config = Config {
         memory,
         per_run: args.per_run,
+        per_client: args.per_client,
         listen: args.listen.clone(),
+        tls,
+        plain: args.plain,
         unix: args.unix.clone(),
         shm: args.shm.clone(),
         grace: args.grace,
@@ -206,6 +257,18 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
         Size::from_bytes(stored_bytes)
     );
     print(args.json, &text, &Ended { connections, failed_connections, refused_connections, stored_bytes });
+    Ok(())
+}
+
+/// Makes certificates, and says which.
+fn certificates(directory: &Path, hosts: &[String], client: &str, days: u16) -> Result<(), String> {
+    let wish =
+        Wish { hosts: hosts.to_vec(), client: client.to_owned(), from_days: 0, until_days: i64::from(days) };
+    let made = making::make(directory, &wish).map_err(|error| error.to_string())?;
+    let mut out = io::stdout().lock();
+    for file in made {
+        writeln!(out, "{}", file.display()).map_err(|error| format!("donor certificates: {error}"))?;
+    }
     Ok(())
 }
 

@@ -60,7 +60,10 @@ Stores, filled in the order given:
   compressed:[?size=SIZE]            compressed RAM of this machine (default)
   ram:[?size=SIZE]                   plain copies in RAM, for measurements
   file:PATH?size=SIZE                a file or block device
-  nbd://HOST:PORT/EXPORT             a donor, or any NBD server
+  nbds://HOST/EXPORT?tls-certificates=DIR
+                                     a donor, or any NBD server, by TLS
+  nbd://HOST:PORT/EXPORT             the same without TLS; with ?plain where
+                                     that is another machine
   nbd+unix:///EXPORT?socket=PATH     the same over a Unix socket
   shm:NAME                           a donor on this machine
   pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
@@ -74,8 +77,8 @@ nbd:, nbd+unix: and shm: take, as ?NAME=VALUE&NAME=VALUE at the end:
 nbd: and nbd+unix: also, where the server is no donor of Spillway's:
   claim=free|take|none               refuse an export that another run uses
                                      (free), take it, or do not look
-pool: takes copies=, least=, size=, timeout= (2), reconnect=, domain= and
-rebuild=: see docs/pool.md.
+pool: takes copies=, least=, size=, timeout= (2), reconnect=, domain=,
+rebuild=, tls-certificates= and plain: see docs/pool.md.
 
 Configuration file, with what is so without it ('bench physical --pool' makes
 one of what it measures):

@@ -41,6 +41,7 @@ crates_without_circles!(
     spillway_learn,
     spillway_nbd,
     spillway_pool,
+    spillway_tls,
     spillway_store,
     spillway_donor,
     spillway_pager,

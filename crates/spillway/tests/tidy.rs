@@ -47,6 +47,7 @@ tidy_crates!(
     spillway_learn,
     spillway_nbd,
     spillway_pool,
+    spillway_tls,
     spillway_store,
     spillway_donor,
     spillway_pager,

@@ -36,6 +36,9 @@ pub fn config(memory_bytes: u64) -> Config {
     Config {
         memory: Size::from_bytes(memory_bytes),
         per_run: None,
+        per_client: None,
+        tls: None,
+        plain: false,
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         unix: None,
         shm: None,
@@ -65,7 +68,7 @@ impl Running {
         config.shm = Some(shm.clone());
         let donor = Donor::bind(&config).unwrap();
         let tcp = donor.places().find_map(|place| match place {
-            Place::Tcp(address) => Some(*address),
+            Place::Tcp(address) | Place::Tls(address) => Some(*address),
             _ => None,
         });
         let rounds = donor.housekeeping_rounds();

@@ -279,7 +279,7 @@ mod tests {
             "shm:idle",
             "nbd+unix:///e?socket=/tmp/s",
             "nbd://127.0.0.1:10809/e",
-            "nbd://10.0.0.2/e",
+            "nbds://10.0.0.2/e?tls-certificates=/c",
         ];
         let sealed = |seal: Seal| stores.map(|uri| seal.covers(&uri.parse().unwrap()));
         assert_eq!(sealed(Seal::default()), [false, false, false, false, false, true, true]);

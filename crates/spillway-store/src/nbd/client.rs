@@ -17,10 +17,14 @@ use spillway_core::size::Size;
 use spillway_nbd::handshake::ExportFlags;
 use spillway_nbd::proof::{Purpose, RunKey};
 use spillway_nbd::transmission::{Command, Request, RequestFlags};
+use spillway_tls::{ClientSide, TlsError};
 
 use super::connection::{Address, Attempt, ConnectError, Connection};
 use super::lane::NbdLane;
+use super::meeting::Meeting;
 use super::pool::{Effort, Pool};
+use super::relay::{self, Target};
+use crate::spec::{Tls, Transport};
 use crate::{Lane, LatencyClass, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};
 
 /// How long a run's start waits for a server: one that is well answers at once.
@@ -37,22 +41,22 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
         StoreSpec::Nbd { size, .. } | StoreSpec::NbdUnix { size, .. } => *size,
         _ => None,
     };
+    start_relay(spec, run_token)?;
     prepare_sized(spec, run_token, asked)
 }
 
-/// The same, asking for so much.
+/// The same, asking for so much, where the run's relay has been started if it needs one.
 pub(crate) fn prepare_sized(
     spec: &StoreSpec,
     run_token: &str,
     asked: Option<Size>,
 ) -> Result<SharedParts, StoreError> {
     let (_, patience) = target(spec)?;
-    let remedy = format!("check that a donor or NBD server listens there ({})", start_hint(spec));
     let key = RunKey::derive(run_token, &spec.to_string());
     let purpose = Purpose::Run { size_bytes: asked.map_or(0, Size::bytes) };
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
     let until = Instant::now() + patience.timeout.min(START_PATIENCE);
-    for address in resolve(spec)? {
+    for address in addresses(spec, run_token)? {
         let attempt = Attempt { connect: FURTHER_PATIENCE, until };
         match Connection::open(&address, export_of(spec), (&key, purpose), attempt, patience.timeout) {
             Ok(connection) => {
@@ -72,7 +76,14 @@ pub(crate) fn prepare_sized(
             Err(error) => last = error,
         }
     }
-    Err(spec.unusable(last, remedy))
+    let is_about_tls = matches!(tls_of(spec), Some(_) if last.is_final());
+    Err(match is_about_tls {
+        true => spec.unusable(last, "then start the run again"),
+        false => {
+            let hint = start_hint(spec);
+            spec.unusable(last, format!("check that a donor or NBD server listens there ({hint})"))
+        }
+    })
 }
 
 /// Ends the run, as [`StoreSpec::end`] says.
@@ -132,22 +143,18 @@ pub(crate) fn open_patiently(
     patience: Patience,
 ) -> Result<Arc<dyn Store>, StoreError> {
     let (export, _) = target(spec)?;
-    let address = match spec {
-        StoreSpec::NbdUnix { socket, .. } => Address::Unix(socket.clone()),
-        StoreSpec::Nbd { host, port, .. } => match host.parse::<IpAddr>() {
-            Ok(ip) => Address::Tcp(SocketAddr::new(ip, *port)),
-            // Looking up names is not for the inside of somebody else's process.
-            Err(_) => parts
-                .fd
-                .as_ref()
-                .and_then(|fd| getpeername(fd).ok()?)
-                .and_then(|peer| SocketAddr::try_from(peer).ok())
-                .map(Address::Tcp)
-                .ok_or_else(|| {
-                    spec.unusable("the server's address was not handed over", "name it by IP address")
-                })?,
-        },
-        _ => return Err(not_nbd(spec)),
+    let address = match known_address(spec, run_token) {
+        Some(address) => address,
+        // Looking up names is not for the inside of somebody else's process.
+        None => parts
+            .fd
+            .as_ref()
+            .and_then(|fd| getpeername(fd).ok()?)
+            .and_then(|peer| SocketAddr::try_from(peer).ok())
+            .map(Address::Tcp)
+            .ok_or_else(|| {
+                spec.unusable("the server's address was not handed over", "name it by IP address")
+            })?,
     };
     let key = RunKey::derive(run_token, &spec.to_string());
     let (uri, export) = (spec.to_string(), export.to_owned());
@@ -160,7 +167,11 @@ pub(crate) fn open_patiently(
 pub fn drop_export(spec: &StoreSpec) -> Result<(), StoreError> {
     let (export, patience) = target(spec)?;
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
-    for address in resolve(spec)? {
+    let mut token = [0_u8; 16];
+    let _ = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty());
+    let token = format!("{:032x}", u128::from_ne_bytes(token));
+    start_relay(spec, &token)?;
+    for address in addresses(spec, &token)? {
         match super::connection::drop_export(&address, export, patience.timeout) {
             Ok(()) => return Ok(()),
             Err(error) => last = error,
@@ -191,23 +202,95 @@ fn start_hint(spec: &StoreSpec) -> String {
         StoreSpec::NbdUnix { socket, .. } => {
             format!("spillway donor --memory SIZE --unix {}", socket.display())
         }
-        StoreSpec::Nbd { port, .. } => format!("there: spillway donor --memory SIZE --listen 0.0.0.0:{port}"),
+        StoreSpec::Nbd { host, port, transport, .. } => {
+            let (place, protection) = match transport {
+                Transport::Unsaid => (host.as_str(), ""),
+                Transport::Plain => ("0.0.0.0", " --plain"),
+                Transport::Tls(_) => ("0.0.0.0", " --tls-certificates DIR"),
+            };
+            format!("there: spillway donor --memory SIZE --listen {place}:{port}{protection}")
+        }
         _ => String::new(),
     }
 }
 
-fn resolve(spec: &StoreSpec) -> Result<Vec<Address>, StoreError> {
+fn tls_of(spec: &StoreSpec) -> Option<&Tls> {
     match spec {
-        StoreSpec::NbdUnix { socket, .. } => Ok(vec![Address::Unix(socket.clone())]),
-        StoreSpec::Nbd { host, port, .. } => {
-            let addresses = (host.as_str(), *port).to_socket_addrs();
-            let addresses = addresses.map_err(|error| {
-                spec.unusable(format!("'{host}' has no address: {error}"), "name the server by IP address")
-            })?;
-            Ok(addresses.map(Address::Tcp).collect())
-        }
-        _ => Err(not_nbd(spec)),
+        StoreSpec::Nbd { transport: Transport::Tls(tls), .. } => Some(tls),
+        _ => None,
     }
+}
+
+/// The address that every process of the run knows without asking anybody.
+pub(crate) fn known_address(spec: &StoreSpec, run_token: &str) -> Option<Address> {
+    match spec {
+        StoreSpec::NbdUnix { socket, .. } => Some(Address::Unix(socket.clone())),
+        StoreSpec::Nbd { host, port, transport: Transport::Tls(tls), .. } => {
+            Some(Address::Relay(meeting(run_token, host, *port, tls)))
+        }
+        StoreSpec::Nbd { host, port, .. } => {
+            host.parse::<IpAddr>().ok().map(|ip| Address::Tcp(SocketAddr::new(ip, *port)))
+        }
+        _ => None,
+    }
+}
+
+/// Stores of a run that differ in their export only, or in how patient they are, have one relay.
+fn meeting(run_token: &str, host: &str, port: u16, tls: &Tls) -> Meeting {
+    // A pool's donor has another token in each of its lives, and the same relay.
+    let run = run_token.split('/').next().unwrap_or_default();
+    Meeting::of(run, &format!("{host} {port} {tls:?}"))
+}
+
+/// Where lanes of the run connect to: the run's relay, where the server is spoken to by TLS. Refuses to go to
+/// other machines where nobody has said how.
+fn addresses(spec: &StoreSpec, run_token: &str) -> Result<Vec<Address>, StoreError> {
+    let StoreSpec::Nbd { transport, .. } = spec else {
+        return known_address(spec, run_token).map(|address| vec![address]).ok_or_else(|| not_nbd(spec));
+    };
+    if let Transport::Tls(_) = transport {
+        return Ok(known_address(spec, run_token).into_iter().collect());
+    }
+    let found = resolve(spec)?;
+    let other = found.iter().find(|address| !address.ip().to_canonical().is_loopback());
+    match (transport, other) {
+        (Transport::Unsaid, Some(other)) => Err(spec.unusable(
+            format!(
+                "{} is not this machine, and nbd:// is neither encrypted nor asks who answers",
+                other.ip()
+            ),
+            "write nbds:// and ?tls-certificates=DIR (pool: ?tls-certificates=DIR), or ?plain where the \
+                 network is yours alone",
+        )),
+        _ => Ok(found.into_iter().map(Address::Tcp).collect()),
+    }
+}
+
+fn resolve(spec: &StoreSpec) -> Result<Vec<SocketAddr>, StoreError> {
+    let StoreSpec::Nbd { host, port, .. } = spec else { return Err(not_nbd(spec)) };
+    let found = (host.as_str(), *port).to_socket_addrs().map_err(|error| {
+        spec.unusable(format!("'{host}' has no address: {error}"), "name the server by IP address")
+    })?;
+    Ok(found.collect())
+}
+
+/// Starts the run's relay, where the server is spoken to by TLS and there is none yet. Only the command does
+/// so: none of what this needs is in the library that enters programs.
+pub(crate) fn start_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
+    let StoreSpec::Nbd { host, port, transport: Transport::Tls(wishes), .. } = spec else { return Ok(()) };
+    let addresses = resolve(spec)?;
+    let meeting = meeting(run_token, host, *port, wishes);
+    let unusable = |error: TlsError| {
+        let (reason, remedy) = error.reason_and_remedy();
+        spec.unusable(reason, remedy)
+    };
+    let tls = ClientSide::load(&wishes.certificates).map_err(unusable)?;
+    let host = wishes.hostname.as_ref().unwrap_or(host).clone();
+    // So that a name that cannot be is refused here.
+    tls.begin(&host).map_err(unusable)?;
+    relay::start(&meeting, Target { addresses, host, tls }).map_err(|error| {
+        spec.unusable(format!("no relay for TLS can be started: {error}"), "let there be more processes")
+    })
 }
 
 /// Checks that pages can be kept in the export; its number of slots.

@@ -7,13 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout, set_tcp_nodelay, socket_error};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, recv, sendmsg, socket_with,
-};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, recv, sendmsg};
+use spillway_nbd::MAX_REQUEST_BYTES;
 use spillway_nbd::handshake::{
     BlockSizes, ClientOption, EXPORT_NAME_REPLY_BYTES, ExportFlags, GREETING_BYTES, HandshakeFlags,
     InfoQuery, MetaQuery, OptionReply, REPLY_HEADER_BYTES, decode_export_name_reply, decode_greeting,
@@ -21,16 +19,15 @@ use spillway_nbd::handshake::{
 };
 use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, parse_challenge};
 use spillway_nbd::proof::{Purpose, RunKey};
-use spillway_nbd::{MAX_REQUEST_BYTES, WireError};
-use spillway_sys::socket::limit_retransmission_pause;
-use thiserror::Error;
+
+use super::meeting::Meeting;
+pub use super::reaching::{Attempt, ConnectError, Progress, seconds};
+use super::reaching::{Wire, progress, unix_address, wait_for};
 
 /// What a server without block sizes takes best, by the protocol.
 const PREFERRED_BYTES: u32 = 4096;
 
-/// Longest pause before the kernel sends once more what got no acknowledgement: so a way that was cut for a
-/// while is found open soon.
-const RETRANSMISSION_PAUSE: Duration = Duration::from_secs(1);
+const TLS_ONLY: &str = "the server takes TLS only: write nbds:// for nbd://, and ?tls-certificates=DIR";
 
 /// Most replies to one option; a server that sends more is not well.
 const MAX_REPLIES: usize = 1000;
@@ -42,86 +39,8 @@ pub enum Address {
     Tcp(SocketAddr),
     /// By a Unix socket.
     Unix(PathBuf),
-}
-
-/// Why there is no connection.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ConnectError {
-    /// The server cannot be reached, or hung up: trying again may help.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The server hung up before the export was open: it has no room, or ends.
-    #[error("the server closed the connection")]
-    TurnedAway,
-    /// The server cannot be reached in this time.
-    #[error("cannot connect: no answer within {} s", seconds(*.0))]
-    NoWay(Duration),
-    /// The server did not answer in time.
-    #[error("the server has not answered for {} s", seconds(*.0))]
-    Silent(Duration),
-    /// It took the connection, and did not even greet.
-    #[error(
-        "the server has not answered for {} s, though an NBD server greets first: it is of another kind, is \
-         stopped, or serves no further connection",
-        seconds(*.0)
-    )]
-    Mute(Duration),
-    /// The export was private to the run, and is not any more.
-    #[error("another server listens there now, and what the donor held is lost")]
-    AnotherServer,
-    /// The server said no, or speaks another protocol: trying again does not help.
-    #[error("{0}")]
-    Refused(String),
-    /// The donor knows nothing of the run: what it held is lost.
-    #[error("the donor holds no memory of this run: it was restarted, or the run was away for too long")]
-    Lost,
-    /// There is no export of that name to drop.
-    #[error("the donor has no export of that name")]
-    Absent,
-}
-
-impl ConnectError {
-    /// Trying again does not help.
-    #[must_use]
-    pub fn is_final(&self) -> bool {
-        !matches!(
-            self,
-            Self::Unreachable(_) | Self::TurnedAway | Self::NoWay(_) | Self::Silent(_) | Self::Mute(_)
-        )
-    }
-}
-
-/// A duration for a message, in seconds: never 0 of something that took time.
-#[must_use]
-pub fn seconds(duration: Duration) -> f64 {
-    match duration.as_secs_f64() {
-        short if short < 1.0 => (short * 100.0).round().max(1.0) / 100.0,
-        long if long < 10.0 => (long * 10.0).round() / 10.0,
-        long => long.round(),
-    }
-}
-
-/// How long one attempt to connect may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Attempt {
-    /// Until the server takes the connection.
-    pub connect: Duration,
-    /// When the export must be open.
-    pub until: Instant,
-}
-
-impl Attempt {
-    /// One that may take so long in all.
-    #[must_use]
-    pub fn of(most: Duration) -> Self {
-        Self { connect: most, until: Instant::now() + most }
-    }
-}
-
-impl From<WireError> for ConnectError {
-    fn from(error: WireError) -> Self {
-        Self::Refused(error.to_string())
-    }
+    /// By the run's relay, which speaks TLS with it.
+    Relay(Meeting),
 }
 
 /// A connection whose handshake is done.
@@ -150,15 +69,6 @@ impl From<Connection> for OwnedFd {
     fn from(connection: Connection) -> Self {
         connection.socket
     }
-}
-
-/// Whether a socket was ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// This many bytes were moved.
-    Bytes(usize),
-    /// Nothing was moved: it would block.
-    None,
 }
 
 impl Connection {
@@ -200,126 +110,46 @@ impl Connection {
     }
 }
 
-fn progress(result: Result<usize, Errno>) -> Result<Progress, Errno> {
-    match result {
-        Ok(bytes) => Ok(Progress::Bytes(bytes)),
-        Err(Errno::AGAIN | Errno::INTR) => Ok(Progress::None),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// `false` when `timeout` is over.
-fn wait_for(socket: &OwnedFd, events: PollFlags, timeout: Duration) -> Result<bool, Errno> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(&mut [PollFd::new(socket, events)], Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(Errno::INTR) => Ok(true),
-        Err(errno) => Err(errno),
-    }
-}
-
 /// A connection whose handshake is under way.
-struct Greeter {
-    socket: OwnedFd,
-    begun: Instant,
-    until: Instant,
+pub(super) struct Greeter {
+    wire: Wire,
 }
 
 impl Greeter {
-    fn connect(address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
-        let begun = Instant::now();
-        let unreachable = |errno: Errno| ConnectError::Unreachable(format!("cannot connect: {errno}"));
-        let family = match address {
-            Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-            Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-            Address::Unix(_) => AddressFamily::UNIX,
-        };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(unreachable)?;
-        let outcome = match address {
-            Address::Tcp(address) => connect(&socket, address),
+    pub(super) fn connect(address: &Address, attempt: Attempt) -> Result<Self, ConnectError> {
+        let wire = match address {
+            Address::Tcp(address) => Wire::by_tcp(address, attempt)?,
             Address::Unix(path) => {
-                SocketAddrUnix::new(path.as_path()).and_then(|path| connect(&socket, &path))
+                Wire::by_unix(&unix_address(SocketAddrUnix::new(path.as_path()))?, attempt)?
             }
+            Address::Relay(meeting) => meeting.knock(attempt)?,
         };
-        match outcome {
-            Ok(()) => {}
-            Err(Errno::INPROGRESS | Errno::INTR) => {
-                let left = attempt.until.saturating_duration_since(begun).min(attempt.connect);
-                if !wait_for(&socket, PollFlags::OUT, left).map_err(unreachable)? {
-                    return Err(ConnectError::NoWay(begun.elapsed()));
-                }
-                socket_error(&socket).map_err(unreachable)?.map_err(unreachable)?;
-            }
-            // A Unix server whose queue of connections is full says so at once.
-            Err(errno) => return Err(unreachable(errno)),
-        }
-        if matches!(address, Address::Tcp(_)) {
-            set_tcp_nodelay(&socket, true).map_err(unreachable)?;
-            // Kernels before Linux 6.15 wait twice as long each time.
-            let _ = limit_retransmission_pause(&socket, RETRANSMISSION_PAUSE);
-        }
-        Ok(Self { socket, begun, until: attempt.until })
+        Ok(Self { wire })
     }
 
-    fn await_ready(&self, events: PollFlags) -> Result<(), ConnectError> {
-        match wait_for(&self.socket, events, self.until.saturating_duration_since(Instant::now())) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(ConnectError::Silent(self.begun.elapsed())),
-            Err(errno) => Err(ConnectError::Unreachable(errno.to_string())),
-        }
-    }
-
-    fn send(&self, mut bytes: &[u8]) -> Result<(), ConnectError> {
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        while !bytes.is_empty() {
-            match progress(rustix::net::send(&self.socket, bytes, flags)) {
-                Ok(Progress::Bytes(sent)) => bytes = &bytes[sent..],
-                Ok(Progress::None) => self.await_ready(PollFlags::OUT)?,
-                Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
-            }
-        }
-        Ok(())
-    }
-
-    fn receive(&self, bytes: &mut [u8]) -> Result<(), ConnectError> {
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let received = recv(&self.socket, &mut bytes[filled..], RecvFlags::DONTWAIT);
-            match progress(received.map(|(bytes, _)| bytes)) {
-                Ok(Progress::Bytes(0)) => return Err(ConnectError::TurnedAway),
-                Ok(Progress::Bytes(received)) => filled += received,
-                Ok(Progress::None) => self.await_ready(PollFlags::IN)?,
-                Err(errno) => return Err(ConnectError::Unreachable(format!("connection lost: {errno}"))),
-            }
-        }
-        Ok(())
-    }
-
-    fn array<const N: usize>(&self) -> Result<[u8; N], ConnectError> {
-        let mut bytes = [0; N];
-        self.receive(&mut bytes)?;
-        Ok(bytes)
+    /// The connection as it is now: nothing of it has been received that was not asked for.
+    pub(super) fn into_wire(self) -> Wire {
+        self.wire
     }
 
     /// Sends an option and hands its replies to `each`, up to the last: `Ok` for ACK, or the error.
-    fn ask(
+    pub(super) fn ask(
         &self,
         option: &ClientOption<'_>,
         mut each: impl FnMut(&OptionReply<'_>),
     ) -> Result<Result<(), Refusal>, ConnectError> {
         let mut bytes = Vec::new();
         put_option(&mut bytes, option);
-        self.send(&bytes)?;
+        self.wire.send(&bytes)?;
         for _ in 0..MAX_REPLIES {
-            let header = decode_reply_header(&self.array::<REPLY_HEADER_BYTES>()?)?;
+            let header = decode_reply_header(&self.wire.array::<REPLY_HEADER_BYTES>()?)?;
             let mut data = vec![0; header.data_bytes as usize];
-            self.receive(&mut data)?;
+            self.wire.receive(&mut data)?;
             match decode_reply(header, &data)? {
                 OptionReply::Ack => return Ok(Ok(())),
+                OptionReply::Error { kind: reply::ERR_TLS_REQD, .. } => {
+                    return Err(ConnectError::Refused(TLS_ONLY.to_owned()));
+                }
                 OptionReply::Error { kind, message } => {
                     let name = reply::name(kind);
                     let text =
@@ -332,8 +162,13 @@ impl Greeter {
         Err(ConnectError::Refused("the server's answer has no end".to_owned()))
     }
 
-    fn greeting(&self) -> Result<HandshakeFlags, ConnectError> {
-        let bytes = self.array::<GREETING_BYTES>().map_err(|error| match error {
+    /// The client's flags: what the server offers, for nothing of it hurts.
+    pub(super) fn send_flags(&self, offered: HandshakeFlags) -> Result<(), ConnectError> {
+        self.wire.send(&offered.bits().to_be_bytes())
+    }
+
+    pub(super) fn greeting(&self) -> Result<HandshakeFlags, ConnectError> {
+        let bytes = self.wire.array::<GREETING_BYTES>().map_err(|error| match error {
             ConnectError::Silent(time) => ConnectError::Mute(time),
             other => other,
         })?;
@@ -350,7 +185,7 @@ impl Greeter {
         if !offered.contains(HandshakeFlags::FIXED_NEWSTYLE) {
             return Err(ConnectError::Refused("the server speaks only an NBD of before 2012".to_owned()));
         }
-        self.send(&offered.bits().to_be_bytes())?;
+        self.send_flags(offered)?;
         let structured = self.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
         let is_private = structured && self.claim(export, claim)?;
         let mut size_and_flags = None;
@@ -381,10 +216,11 @@ impl Greeter {
             }
         };
         // From now on only calls that say so do not block: one that waits is cheaper than two.
-        ioctl_fionbio(&self.socket, false)
-            .and_then(|()| set_socket_timeout(&self.socket, Timeout::Recv, Some(look)))
+        let socket = self.wire.into_socket();
+        ioctl_fionbio(&socket, false)
+            .and_then(|()| set_socket_timeout(&socket, Timeout::Recv, Some(look)))
             .map_err(|errno| ConnectError::Unreachable(errno.to_string()))?;
-        Ok(Connection { socket: self.socket, since: Instant::now(), size_bytes, flags, blocks, is_private })
+        Ok(Connection { socket, since: Instant::now(), size_bytes, flags, blocks, is_private })
     }
 
     /// The old way, for servers without GO.
@@ -395,10 +231,10 @@ impl Greeter {
     ) -> Result<(u64, ExportFlags), ConnectError> {
         let mut bytes = Vec::new();
         put_option(&mut bytes, &ClientOption::ExportName(export));
-        self.send(&bytes)?;
-        let answer = decode_export_name_reply(&self.array::<EXPORT_NAME_REPLY_BYTES>()?)?;
+        self.wire.send(&bytes)?;
+        let answer = decode_export_name_reply(&self.wire.array::<EXPORT_NAME_REPLY_BYTES>()?)?;
         if !offered.contains(HandshakeFlags::NO_ZEROES) {
-            self.array::<{ spillway_nbd::handshake::EXPORT_NAME_ZEROES }>()?;
+            self.wire.array::<{ spillway_nbd::handshake::EXPORT_NAME_ZEROES }>()?;
         }
         Ok(answer)
     }
@@ -450,22 +286,20 @@ impl Greeter {
 }
 
 /// An option that was refused.
-struct Refusal {
+pub(super) struct Refusal {
     kind: u32,
-    text: String,
+    pub(super) text: String,
 }
 
 /// Tells the donor at `address` to drop a named export with all it holds.
 pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result<(), ConnectError> {
     let greeter = Greeter::connect(address, Attempt::of(timeout))?;
     let offered = greeter.greeting()?;
-    greeter.send(&offered.bits().to_be_bytes())?;
+    greeter.send_flags(offered)?;
     let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
     let dropped = structured && greeter.ask_private(export, PrivateQuery::Drop)?;
     // A courtesy; the server copes with less.
-    let mut bytes = Vec::new();
-    put_option(&mut bytes, &ClientOption::Abort);
-    let _ = greeter.send(&bytes);
+    let _ = greeter.ask(&ClientOption::Abort, |_| {});
     if dropped {
         Ok(())
     } else {

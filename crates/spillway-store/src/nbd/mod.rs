@@ -2,7 +2,10 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | [`reaching`] | a socket until an attempt is over, and why there is no connection |
+//! | [`meeting`] | how a lane and the run's relay find and know each other |
 //! | [`connection`] | connecting and the client's handshake |
+//! | `relay` | the process that speaks TLS for a run's lanes |
 //! | [`exchange`] | a batch of requests and replies on one connection |
 //! | [`pool`] | the connections of a process, which its lanes borrow |
 //! | [`lane`] | batches, what is posted, reconnecting, outcomes |
@@ -12,8 +15,11 @@ pub mod client;
 pub mod connection;
 pub mod exchange;
 mod lane;
+pub mod meeting;
 mod pool;
+pub mod reaching;
+mod relay;
 
 pub use client::{drop_export, end, open, prepare};
-pub(crate) use client::{open_patiently, prepare_sized};
+pub(crate) use client::{known_address, open_patiently, prepare_sized, start_relay};
 pub(crate) use pool::sleep;

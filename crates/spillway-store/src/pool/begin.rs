@@ -12,7 +12,7 @@ use spillway_pool::table::{NewDonor, TEXT_BYTES, Table, words_of};
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::memory::no_memory_file;
-use crate::spec::{PoolDonor, PoolSpec};
+use crate::spec::{PoolDonor, PoolSpec, Transport};
 use crate::{Claim, SharedParts, StoreError, StoreSpec};
 
 /// Asks each donor for memory, and makes the table that the run's processes share.
@@ -36,7 +36,7 @@ fn begin(
     let asked = asked_of_each(pool);
     let mut donors = Vec::with_capacity(pool.donors.len());
     for (donor, domain) in pool.donors.iter().zip(pool.domain_numbers()) {
-        let (text, slots, fd) = begin_donor(spec, donor, asked, run_token)?;
+        let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
         held.push(fd);
         donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
         if slots < EXTENT_SLOTS {
@@ -83,7 +83,7 @@ pub(super) fn asked_of_each(pool: &PoolSpec) -> Option<Size> {
 /// A donor's address in digits, the slots that it has promised, and the connection that keeps them.
 fn begin_donor(
     spec: &StoreSpec,
-    donor: &PoolDonor,
+    (donor, transport): (&PoolDonor, &Transport),
     asked: Option<Size>,
     run_token: &str,
 ) -> Result<(String, u32, OwnedFd), StoreError> {
@@ -94,8 +94,13 @@ fn begin_donor(
     let mut last = None;
     for address in addresses {
         let text = address.to_string();
-        let Some(own) = donor_spec(&text).filter(|_| text.len() <= TEXT_BYTES) else { continue };
-        match begin_at(&own, asked, run_token) {
+        let Some(own) =
+            donor_spec(&text, transport.of_host(&donor.host)).filter(|_| text.len() <= TEXT_BYTES)
+        else {
+            continue;
+        };
+        let started = crate::nbd::start_relay(&own, run_token);
+        match started.and_then(|()| begin_at(&own, asked, run_token)) {
             Ok((slots, fd)) => return Ok((text, slots, fd)),
             Err(error) => last = Some(error),
         }
@@ -141,7 +146,7 @@ pub(super) fn begin_at(
 
 /// The store that one donor is, by its address in digits. Its patience is that of who opens it: a run is
 /// known to the donor by what is printed of this.
-pub(super) fn donor_spec(address: &str) -> Option<StoreSpec> {
+pub(super) fn donor_spec(address: &str, transport: Transport) -> Option<StoreSpec> {
     let address: std::net::SocketAddr = address.parse().ok()?;
     Some(StoreSpec::Nbd {
         host: address.ip().to_string(),
@@ -150,6 +155,7 @@ pub(super) fn donor_spec(address: &str) -> Option<StoreSpec> {
         size: None,
         patience: crate::Patience::default(),
         claim: Claim::None,
+        transport,
     })
 }
 

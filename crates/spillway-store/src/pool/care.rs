@@ -16,7 +16,8 @@ use super::begin::{asked_of_each, begin_at, token_of};
 use super::rebuilder::Rebuilder;
 use super::shared::{Shared, Way, now_ms};
 use super::site::Site;
-use crate::nbd::connection::{Address, Attempt, ConnectError, Connection};
+use crate::nbd::connection::{Attempt, ConnectError, Connection};
+use crate::nbd::known_address;
 use crate::{Lane, Patience, ReadRequest, StoreError};
 
 /// How often a donor is asked.
@@ -180,17 +181,12 @@ impl Watcher {
     /// Whether a donor that did not give a page is away, or has lost what it held.
     fn find_out(&self, word: DonorWord, error: &StoreError) -> (Event, String) {
         let shared = &self.site.shared;
-        let Ok(address) = shared.address(self.donor).parse() else { return (Event::Away, error.to_string()) };
-        let key =
-            RunKey::derive(&token_of(&shared.token, word.life), &shared.donor_spec(self.donor).to_string());
+        let (spec, token) = (shared.donor_spec(self.donor), token_of(&shared.token, word.life));
+        let Some(address) = known_address(spec, &token) else { return (Event::Away, error.to_string()) };
+        let key = RunKey::derive(&token, &spec.to_string());
         let attempt = Attempt::of(shared.spec.patience.timeout);
-        let opened = Connection::open(
-            &Address::Tcp(address),
-            "",
-            (&key, Purpose::Lane),
-            attempt,
-            shared.spec.patience.timeout,
-        );
+        let opened =
+            Connection::open(&address, "", (&key, Purpose::Lane), attempt, shared.spec.patience.timeout);
         match opened {
             Ok(connection) if connection.is_private => (Event::Away, reason_of(error)),
             Ok(_) | Err(ConnectError::Lost | ConnectError::AnotherServer) => (Event::Lost, String::new()),

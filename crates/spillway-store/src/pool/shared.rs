@@ -46,7 +46,6 @@ pub(super) struct Way {
 
 struct Donor {
     spec: StoreSpec,
-    text: String,
     /// For reading and for writing. Locked for moments, never while anything is sent or waited for.
     ways: [Mutex<Option<Way>>; 2],
 }
@@ -86,8 +85,10 @@ impl Shared {
         let mut domains = Vec::with_capacity(table.donors());
         for donor in 0..table.donors() {
             let text = table.text(donor);
-            let spec = donor_spec(&text).ok_or_else(other_version)?;
-            donors.push(Donor { spec, text, ways: Default::default() });
+            let named = pool.donors.get(donor).ok_or_else(other_version)?;
+            let own = pool.transport.of_host(&named.host);
+            let spec = donor_spec(&text, own).ok_or_else(other_version)?;
+            donors.push(Donor { spec, ways: Default::default() });
             domains.push(table.domain(donor));
         }
         let wanted = table.wanted_copies();
@@ -114,10 +115,6 @@ impl Shared {
 
     pub(super) fn donor_spec(&self, donor: usize) -> &StoreSpec {
         &self.donors[donor].spec
-    }
-
-    pub(super) fn address(&self, donor: usize) -> &str {
-        &self.donors[donor].text
     }
 
     fn patience(&self, donor: usize, purpose: Purpose) -> Patience {

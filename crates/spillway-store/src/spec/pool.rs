@@ -1,5 +1,5 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
-//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE]`.
+//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use spillway_core::size::Size;
 
 use super::query::{Query, encode};
+use super::transport::Transport;
 use super::wishes::Patience;
 
 /// Copies of a page where nobody says how many.
@@ -59,6 +60,8 @@ pub struct PoolSpec {
     pub domains: Domains,
     /// Bytes copied a second, at most, while lost copies are made anew.
     pub rebuild: Size,
+    /// How the connections to its donors are protected.
+    pub transport: Transport,
 }
 
 impl PoolSpec {
@@ -113,6 +116,9 @@ impl fmt::Display for PoolSpec {
             Domains::Each => query.put(f, "domain", "each")?,
             Domains::Named(names) => query.put(f, "domain", encode(&names.join(",")))?,
         }
-        if self.rebuild != USUAL_REBUILD { query.put(f, "rebuild", self.rebuild.bytes()) } else { Ok(()) }
+        if self.rebuild != USUAL_REBUILD {
+            query.put(f, "rebuild", self.rebuild.bytes())?;
+        }
+        self.transport.put(f, &mut query)
     }
 }

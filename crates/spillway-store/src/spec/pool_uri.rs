@@ -12,10 +12,24 @@ const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N";
 
 impl Uri<'_> {
     pub(super) fn pool(&self) -> Result<StoreSpec, SpecError> {
-        let [copies, least, size, timeout, reconnect, domain, rebuild] = self.parameters(
-            ["copies", "least", "size", "timeout", "reconnect", "domain", "rebuild"],
-            "copies, least, size, timeout, reconnect, domain and rebuild",
-        )?;
+        let [copies, least, size, timeout, reconnect, domain, rebuild, plain, certificates, hostname] = self
+            .parameters(
+                [
+                    "copies",
+                    "least",
+                    "size",
+                    "timeout",
+                    "reconnect",
+                    "domain",
+                    "rebuild",
+                    "plain",
+                    "tls-certificates",
+                    "tls-hostname",
+                ],
+                "copies, least, size, timeout, reconnect, domain, rebuild, plain, tls-certificates and \
+                 tls-hostname",
+            )?;
+        let transport = self.transport([plain, certificates, hostname], FORM)?;
         let donors = self.pool_donors()?;
         let copies = self.count("copies", copies, USUAL_COPIES, MOST_WANTED_COPIES)?;
         let least = self.count("least", least, 1, copies)?;
@@ -35,7 +49,8 @@ impl Uri<'_> {
             None => USUAL_REBUILD,
         };
         let domains = self.domains(domain, donors.len())?;
-        let pool = PoolSpec { donors, copies, least, size: self.any_size(size)?, patience, domains, rebuild };
+        let size = self.any_size(size)?;
+        let pool = PoolSpec { donors, copies, least, size, patience, domains, rebuild, transport };
         let domains = pool.domain_count();
         if domains < copies {
             let (donors, remedy) = match pool.donors.len() {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::StoreSpec;
 use super::query::{Query, encode, encode_path};
+use super::{StoreSpec, Transport};
 
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,13 +22,15 @@ impl fmt::Display for StoreSpec {
                 write!(f, "file:{}", encode_path(path))?;
                 Query::default().size(f, Some(*size))
             }
-            Self::Nbd { host, port, export, size, patience, claim } => {
+            Self::Nbd { host, port, export, size, patience, claim, transport } => {
                 let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-                write!(f, "nbd://{open}{host}{close}:{port}/{}", encode(export))?;
+                let scheme = if matches!(transport, Transport::Tls(_)) { "nbds" } else { "nbd" };
+                write!(f, "{scheme}://{open}{host}{close}:{port}/{}", encode(export))?;
                 let mut query = Query::default();
                 query.size(f, *size)?;
                 query.patience(f, patience)?;
-                query.claim(f, *claim)
+                query.claim(f, *claim)?;
+                transport.put(f, &mut query)
             }
             Self::NbdUnix { socket, export, size, patience, claim } => {
                 write!(f, "nbd+unix:///{}", encode(export))?;

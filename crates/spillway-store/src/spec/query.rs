@@ -43,9 +43,15 @@ impl Query {
         name: &str,
         value: impl fmt::Display,
     ) -> fmt::Result {
+        self.flag(f, name)?;
+        write!(f, "={value}")
+    }
+
+    /// A parameter without a value.
+    pub(super) fn flag(&mut self, f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
         let mark = if self.begun { '&' } else { '?' };
         self.begun = true;
-        write!(f, "{mark}{name}={value}")
+        write!(f, "{mark}{name}")
     }
 
     /// In the largest unit that loses nothing.

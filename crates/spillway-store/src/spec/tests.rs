@@ -18,6 +18,8 @@ fn a_pool_is_read_and_printed() {
         ("pool:a,b", "pool:a:10809,b:10809"),
         ("pool:a:1,a:2?domain=each&copies=2", "pool:a:1,a:2?domain=each"),
         ("pool:a:1,b:1?copies=1&reconnect=10", "pool:a:1,b:1?copies=1"),
+        ("pool:a:1,b:1?plain&least=2", "pool:a:1,b:1?least=2&plain"),
+        ("pool:a:1,b:1?tls-hostname=x&tls-certificates=c", "pool:a:1,b:1?tls-certificates=c&tls-hostname=x"),
     ] {
         assert_eq!(parse(text).unwrap().to_string(), printed);
     }
@@ -41,6 +43,7 @@ fn every_scheme_is_understood() {
                 size: None,
                 patience: Patience { timeout: Duration::from_millis(1500), ..patience },
                 claim: Claim::Free,
+                transport: Transport::Unsaid,
             },
         ),
         (
@@ -52,6 +55,31 @@ fn every_scheme_is_understood() {
                 size: Some(gib),
                 patience,
                 claim: Claim::Take,
+                transport: Transport::Unsaid,
+            },
+        ),
+        (
+            "nbd://donor/?plain",
+            StoreSpec::Nbd {
+                host: "donor".into(),
+                port: 10809,
+                export: String::new(),
+                size: None,
+                patience,
+                claim: Claim::Free,
+                transport: Transport::Plain,
+            },
+        ),
+        (
+            "nbds://10.0.0.2/e?tls-certificates=/a%20b&tls-hostname=lab&timeout=2",
+            StoreSpec::Nbd {
+                host: "10.0.0.2".into(),
+                port: 10809,
+                export: "e".into(),
+                size: None,
+                patience: Patience { timeout: Duration::from_secs(2), ..patience },
+                claim: Claim::Free,
+                transport: Transport::Tls(Tls { certificates: "/a b".into(), hostname: Some("lab".into()) }),
             },
         ),
         (
@@ -99,6 +127,15 @@ fn errors_name_uri_reason_and_remedy() {
         ("nbd://host/x?timeout=0", "give up at once", "0.001"),
         ("nbd://host/x?reconnect=soon", "'soon' is not a number of seconds", "from 0 to 86400"),
         ("nbd://host/x?claim=mine", "'mine' is none", "write free, take or none"),
+        ("nbd://host/x?plain=yes", "takes no value", "write ?plain"),
+        ("nbd://host/x?tls-certificates=/c", "is for nbds://", "write that"),
+        ("nbds://host/x", "the directory of certificates is missing", "?tls-certificates=DIR"),
+        ("nbds://host/x?plain", "is for nbd://", "leave it out"),
+        ("nbds://host/x?plain&tls-certificates=/c", "the opposite of TLS", "one of the two"),
+        ("nbds://host/x?tls-hostname=a", "is for TLS", "write tls-certificates=DIR too"),
+        ("nbds://host/x?tls-certificates=", "is missing", "?tls-certificates=DIR"),
+        ("nbds://host/x?tls-certificates=/c&tls-hostname=", "is empty", "leave it out"),
+        ("pool:a:1,b:1?plain&tls-certificates=/c", "the opposite of TLS", "one of the two"),
         ("nbd+unix:///x", "the socket's path is missing", "nbd+unix:///EXPORT?socket=PATH"),
         ("nbd+unix://host/x?socket=/s", "makes no sense", "nbd+unix:///EXPORT?socket=PATH"),
         ("shm:", "1 to 200 bytes", "spillway donor --shm NAME"),
@@ -139,6 +176,15 @@ fn claims() -> impl Strategy<Value = Claim> {
     prop_oneof![Just(Claim::Free), Just(Claim::Take), Just(Claim::None)]
 }
 
+fn transports() -> impl Strategy<Value = Transport> {
+    let tls = (paths(), prop::option::of("[a-z.&=%]{1,20}"));
+    prop_oneof![
+        Just(Transport::Unsaid),
+        Just(Transport::Plain),
+        tls.prop_map(|(certificates, hostname)| Transport::Tls(Tls { certificates, hostname })),
+    ]
+}
+
 fn paths() -> impl Strategy<Value = PathBuf> {
     prop::collection::vec(1..=255u8, 1..40).prop_map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
 }
@@ -149,16 +195,16 @@ fn specs() -> impl Strategy<Value = StoreSpec> {
         prop::option::of(sizes()).prop_map(|size| StoreSpec::Compressed { size }),
         (prop::option::of(sizes()), fabrics()).prop_map(|(size, fabric)| StoreSpec::Ram { size, fabric }),
         (paths(), sizes()).prop_map(|(path, size)| StoreSpec::File { path, size }),
-        (host, 1..=u16::MAX, "\\PC{0,20}", prop::option::of(sizes()), patiences(), claims()).prop_map(
-            |(host, port, export, size, patience, claim)| StoreSpec::Nbd {
+        (host, 1..=u16::MAX, "\\PC{0,20}", prop::option::of(sizes()), patiences(), claims(), transports())
+            .prop_map(|(host, port, export, size, patience, claim, transport)| StoreSpec::Nbd {
                 host,
                 port,
                 export,
                 size,
                 patience,
-                claim
-            }
-        ),
+                claim,
+                transport
+            }),
         (paths(), "\\PC{0,20}", prop::option::of(sizes()), patiences(), claims()).prop_map(
             |(socket, export, size, patience, claim)| StoreSpec::NbdUnix {
                 socket,
@@ -180,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_panics(uri in "(compressed|ram|file|nbd|nbd\\+unix|shm)?:?\\PC{0,40}") {
+    fn nothing_panics(uri in "(compressed|ram|file|nbds?|nbd\\+unix|shm)?:?\\PC{0,40}") {
         if let Ok(spec) = uri.parse::<StoreSpec>() {
             prop_assert_eq!(spec.to_string().parse::<StoreSpec>(), Ok(spec));
         }

@@ -1,0 +1,168 @@
+//! Where a run's processes and its relay ([`super::relay`]) meet, and what they say to each other before NBD
+//! begins: each shows a secret that only the run has, and the relay says how far it has come.
+//!
+//! | lane | relay |
+//! |---|---|
+//! | its secret | |
+//! | | the relay's secret, at once |
+//! | | [`CONNECTED`], when the server has taken the TCP connection |
+//! | | [`READY`] and the server's NBD greeting, when it has answered by TLS; or [`FAILED`] and why |
+//! | NBD's client flags, which end here; then NBD goes on | the same, to and from the server |
+//!
+//! The processes of a run may be different users', so it is not the user that counts. What one side is shown
+//! is of no use without the other's: who takes the name once the relay is gone can show nothing.
+
+use std::fmt;
+use std::time::Duration;
+
+use rustix::net::SocketAddrUnix;
+use spillway_nbd::private::{SECRET_BYTES, relay_secrets};
+
+use super::reaching::{Attempt, ConnectError, Wire, unix_address};
+
+/// The relay has a TCP connection to the server.
+pub const CONNECTED: u8 = 1;
+/// The server has answered by TLS; its greeting follows.
+pub const READY: u8 = 2;
+/// There will be no connection; a [`Failure`] follows.
+pub const FAILED: u8 = 3;
+
+/// Longest text in a failure, in bytes.
+const MAX_TEXT_BYTES: usize = 1000;
+
+/// Where a run's processes find the relay to one server, and how they know it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Meeting {
+    name: [u8; SECRET_BYTES],
+    lanes: [u8; SECRET_BYTES],
+    relays: [u8; SECRET_BYTES],
+}
+
+impl fmt::Debug for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Meeting")
+    }
+}
+
+impl Meeting {
+    /// The same in every process of a run, for the store of this URI.
+    pub fn of(run_token: &str, uri: &str) -> Self {
+        let [name, lanes, relays] = relay_secrets(run_token, uri);
+        Self { name, lanes, relays }
+    }
+
+    /// The relay's address: abstract, so that nothing is left behind in a file system.
+    pub fn address(&self) -> Result<SocketAddrUnix, rustix::io::Errno> {
+        let digits = self.name.iter().take(16).map(|byte| format!("{byte:02x}")).collect::<String>();
+        SocketAddrUnix::new_abstract_name(format!("spillway-tls-{digits}").as_bytes())
+    }
+
+    /// Has the relay connect to the server. The server's greeting comes next.
+    pub fn knock(&self, attempt: Attempt) -> Result<Wire, ConnectError> {
+        let wire = Wire::by_unix(&unix_address(self.address())?, attempt).map_err(|error| match error {
+            ConnectError::Unreachable(reason) => {
+                ConnectError::Unreachable(format!("the run's relay for TLS is gone: {reason}"))
+            }
+            other => other,
+        })?;
+        wire.send(&self.lanes)?;
+        if wire.array::<SECRET_BYTES>()? != self.relays {
+            return Err(ConnectError::Refused("what answers in the relay's place is not of this run".into()));
+        }
+        let stage = match wire.byte_within(attempt.connect)? {
+            Some(CONNECTED) => wire.array::<1>()?[0],
+            Some(other) => other,
+            None => return Err(ConnectError::NoWay(wire.elapsed())),
+        };
+        match stage {
+            READY => Ok(wire),
+            FAILED => Err(receive_failure(&wire)?),
+            _ => Err(ConnectError::Refused("the run's relay is another version's".into())),
+        }
+    }
+
+    /// The relay's side: hears a lane, and answers it. `false` where it is none of this run.
+    pub fn answer(&self, wire: &Wire) -> Result<bool, ConnectError> {
+        let shown = wire.array::<SECRET_BYTES>()?;
+        // As long for every wrong answer, though nobody could ask often enough to make use of it.
+        let differences = shown.iter().zip(&self.lanes).fold(0, |all, (a, b)| all | (a ^ b));
+        if differences != 0 {
+            return Ok(false);
+        }
+        wire.send(&self.relays)?;
+        Ok(true)
+    }
+}
+
+/// A failure as it is sent: its kind, and its text where the kind does not say everything.
+pub fn encode_failure(error: &ConnectError) -> Vec<u8> {
+    let (kind, text) = match error {
+        ConnectError::Unreachable(text) => (0, text.as_str()),
+        ConnectError::TurnedAway => (1, ""),
+        ConnectError::NoWay(_) => (2, ""),
+        ConnectError::Silent(_) => (3, ""),
+        ConnectError::Mute(_) => (4, ""),
+        ConnectError::Refused(text) => (5, text.as_str()),
+        // None of these comes before NBD's options do.
+        ConnectError::AnotherServer | ConnectError::Lost | ConnectError::Absent => (1, ""),
+    };
+    let text = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
+    let mut bytes = vec![FAILED, kind];
+    bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+    bytes
+}
+
+fn receive_failure(wire: &Wire) -> Result<ConnectError, ConnectError> {
+    let [kind, high, low] = wire.array::<3>()?;
+    let mut text = vec![0; usize::from(u16::from_be_bytes([high, low])).min(MAX_TEXT_BYTES)];
+    wire.receive(&mut text)?;
+    Ok(decode_failure(kind, &String::from_utf8_lossy(&text), wire.elapsed()))
+}
+
+fn decode_failure(kind: u8, text: &str, waited: Duration) -> ConnectError {
+    match kind {
+        0 => ConnectError::Unreachable(text.to_owned()),
+        1 => ConnectError::TurnedAway,
+        2 => ConnectError::NoWay(waited),
+        3 => ConnectError::Silent(waited),
+        4 => ConnectError::Mute(waited),
+        _ => ConnectError::Refused(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meeting_is_the_same_in_a_run_and_another_elsewhere() {
+        let (uri, other) = ("nbds://a:1/?tls-certificates=/c", "nbds://a:2/?tls-certificates=/c");
+        let meeting = Meeting::of("run", uri);
+        assert_eq!(meeting, Meeting::of("run", uri));
+        for stranger in [Meeting::of("ru", uri), Meeting::of("run", other), Meeting::of("", uri)] {
+            assert!(stranger.name != meeting.name && stranger.lanes != meeting.lanes);
+            assert!(stranger.relays != meeting.relays && meeting.lanes != meeting.relays);
+        }
+        assert_eq!(format!("{meeting:?}"), "Meeting");
+    }
+
+    #[test]
+    fn failures_arrive_as_they_were() {
+        let waited = Duration::from_secs(3);
+        for error in [
+            ConnectError::Unreachable("cannot connect: no".into()),
+            ConnectError::TurnedAway,
+            ConnectError::NoWay(waited),
+            ConnectError::Silent(waited),
+            ConnectError::Mute(waited),
+            ConnectError::Refused("the server's certificate has expired".into()),
+        ] {
+            let bytes = encode_failure(&error);
+            let text = std::str::from_utf8(&bytes[4..]).unwrap();
+            assert_eq!(usize::from(u16::from_be_bytes([bytes[2], bytes[3]])), text.len());
+            assert_eq!((bytes[0], decode_failure(bytes[1], text, waited)), (FAILED, error));
+        }
+        assert_eq!(encode_failure(&ConnectError::Refused("\u{e4}".repeat(900))).len(), 4 + MAX_TEXT_BYTES);
+    }
+}

@@ -1,0 +1,63 @@
+//! TLS for a run's lanes. A lane lives inside the program: it may not allocate as TLS does, and neither key
+//! nor certificate has any business there. So a process beside the supervisor, the *relay*, speaks TLS for
+//! it: lanes connect to it by an abstract Unix socket ([`super::meeting`]), it connects to the server, and
+//! copies bytes.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `serve` | the process: its connections, a thread each, and its end |
+//! | `upstream` | connecting to the server: TCP, STARTTLS, certificates |
+//! | `pump` | copying between a lane and the server, until one of them leaves |
+//!
+//! The relay is a process, and not threads of the supervisor, because the supervisor may go on as a copy of
+//! itself, which has no threads; because what a server sends is then taken apart where there is no page and
+//! no key of the run; and because it outlives the supervisor for as long as a process of the run needs it. It
+//! ends when it has had no connection for a moment: the supervisor keeps one for as long as the run lasts.
+
+mod pump;
+mod serve;
+mod upstream;
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use spillway_tls::ClientSide;
+
+use super::meeting::Meeting;
+
+/// Where a relay connects to, and what it shows there.
+pub(super) struct Target {
+    /// The server's addresses, tried in this order.
+    pub addresses: Vec<SocketAddr>,
+    /// Whom the server's certificate must be for.
+    pub host: String,
+    /// Our certificate, and whose we take.
+    pub tls: ClientSide,
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Starts a relay, unless the run has one there already.
+pub(super) fn start(meeting: &Meeting, target: Target) -> Result<(), std::io::Error> {
+    let Some(listener) = listen_at(meeting)? else { return Ok(()) };
+    let meeting = meeting.clone();
+    spillway_sys::process::run_apart(c"spillway-tls", listener, move |listener| {
+        serve::serve(listener, meeting, target);
+    })
+}
+
+/// `None` where somebody listens there: the run's relay, for nobody else knows the name before it does.
+fn listen_at(meeting: &Meeting) -> Result<Option<OwnedFd>, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match bind(&listener, &meeting.address()?) {
+        Ok(()) => {}
+        Err(Errno::ADDRINUSE) => return Ok(None),
+        Err(errno) => return Err(errno),
+    }
+    listen(&listener, BACKLOG)?;
+    Ok(Some(listener))
+}

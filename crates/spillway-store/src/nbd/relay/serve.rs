@@ -1,0 +1,129 @@
+//! The relay's process: a thread for each connection, and its end.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SocketFlags, accept_with};
+use spillway_nbd::handshake::{CLIENT_FLAGS_BYTES, encode_greeting};
+
+use super::Target;
+use super::pump::Pump;
+use super::upstream::Upstream;
+use crate::nbd::meeting::{CONNECTED, Meeting, READY, encode_failure};
+use crate::nbd::reaching::{ConnectError, Wire};
+
+/// Most connections at once. A run has a few for each of its processes.
+const MAX_CONNECTIONS: usize = 4096;
+/// Most that have not shown yet that they are of the run.
+const MAX_STRANGERS: usize = 64;
+/// How long a lane may take to show it.
+const SHOWING: Duration = Duration::from_secs(5);
+/// How long a connection to the server may take, handshake and all. A lane that is less patient hangs up.
+const REACHING: Duration = Duration::from_secs(10);
+/// How long the relay waits for its first connection.
+const FIRST: Duration = Duration::from_secs(10);
+/// How long it stays without one.
+const LINGER: Duration = Duration::from_millis(300);
+const THREAD_STACK_BYTES: usize = 256 << 10;
+
+/// What the threads share.
+struct Shared {
+    meeting: Meeting,
+    target: Target,
+    connections: AtomicUsize,
+    strangers: AtomicUsize,
+}
+
+/// Counts something for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    /// `None` where there are as many as there may be.
+    fn below(count: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let counted = Self(count);
+        (count.fetch_add(1, Ordering::Relaxed) < most).then_some(counted)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Serves lanes until there has been none for a moment.
+pub(super) fn serve(listener: OwnedFd, meeting: Meeting, target: Target) {
+    let shared = Arc::new(Shared {
+        meeting,
+        target,
+        connections: AtomicUsize::new(0),
+        strangers: AtomicUsize::new(0),
+    });
+    let mut ends_at = Instant::now() + FIRST;
+    loop {
+        let pause = Timespec { tv_sec: 0, tv_nsec: LINGER.subsec_nanos().into() };
+        let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&pause)).unwrap_or(0);
+        if ready > 0
+            && let Ok(lane) = accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
+            admit(&shared, lane);
+        }
+        if shared.connections.load(Ordering::Acquire) > 0 {
+            ends_at = Instant::now() + LINGER;
+        } else if Instant::now() >= ends_at {
+            return;
+        }
+    }
+}
+
+fn admit(shared: &Arc<Shared>, lane: OwnedFd) {
+    if shared.connections.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
+        return;
+    }
+    // Counted before the thread begins, so that the relay does not end meanwhile.
+    shared.connections.fetch_add(1, Ordering::Relaxed);
+    let own = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("lane".into()).stack_size(THREAD_STACK_BYTES);
+    let spawned = thread.spawn(move || {
+        let _counted = Counted(&own.connections);
+        converse(&own, lane);
+    });
+    if spawned.is_err() {
+        // No thread, no connection; the lane sees its end.
+        shared.connections.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// All of one connection.
+fn converse(shared: &Shared, lane: OwnedFd) {
+    let wire = Wire::over(lane, Instant::now() + SHOWING);
+    {
+        let Some(_stranger) = Counted::below(&shared.strangers, MAX_STRANGERS) else { return };
+        if !shared.meeting.answer(&wire).unwrap_or(false) {
+            return;
+        }
+    }
+    let wire = Wire::over(wire.into_socket(), Instant::now() + REACHING);
+    let reached = Upstream::reach(&shared.target, Instant::now() + REACHING, || {
+        // A lane that has left is noticed when it is told more.
+        let _ = wire.send(&[CONNECTED]);
+    });
+    match reached.and_then(|upstream| begin(&wire, upstream)) {
+        Ok(upstream) => Pump::new(wire.into_socket(), upstream).run(),
+        Err(error) => {
+            let _ = wire.send(&encode_failure(&error));
+        }
+    }
+}
+
+/// Hands the server's greeting on. The lane's flags end here: the server has had ours, which are the same.
+fn begin(wire: &Wire, upstream: Upstream) -> Result<Upstream, ConnectError> {
+    let mut bytes = vec![READY];
+    bytes.extend_from_slice(&encode_greeting(upstream.greeting));
+    wire.send(&bytes)?;
+    wire.array::<CLIENT_FLAGS_BYTES>()?;
+    Ok(upstream)
+}

@@ -1,0 +1,24 @@
+//! TLS between runs and donors: X.509 certificates on both sides, as files of the names that libnbd, nbdkit
+//! and QEMU use, and sessions that do no I/O. The cryptography is `rustls` with `ring`; only TLS 1.3 is
+//! spoken.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`error`] | what is wrong with certificates or the other side, in words with a remedy |
+//! | [`identity`] | who a client is, by its certificate |
+//! | [`files`] | certificates and keys as they lie in a directory |
+//! | [`session`] | one connection: plain bytes to sealed ones and back |
+//! | [`sides`] | what a server and a client begin sessions with |
+//! | [`making`] | making certificates |
+
+pub mod error;
+pub mod files;
+pub mod identity;
+pub mod making;
+pub mod session;
+pub mod sides;
+
+pub use error::TlsError;
+pub use identity::ClientName;
+pub use session::Session;
+pub use sides::{ClientSide, ServerSide};

@@ -1,0 +1,304 @@
+//! Runs on donors and foreign servers by TLS, with programs that check every byte; foreign clients on a
+//! donor; and what is said where TLS cannot be.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod donor_common;
+mod fault_common;
+mod hostile_nbd;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use donor_common::{Donor, command, eventually, tool};
+use fault_common::{Hold, SOON, Scene};
+use hostile_nbd::proxy::Proxy;
+use rustix::process::Signal;
+use support::child::{PATIENCE, Running, free_port, until};
+use support::tools::c_program;
+
+/// Certificates made by the command, for one client.
+struct Certificates(tempfile::TempDir);
+
+impl Certificates {
+    fn make() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("made");
+        let hosts =
+            ["--host", "127.0.0.1", "--host", "127.0.0.2", "--host", "127.0.0.3", "--host", "localhost"];
+        let made =
+            command(&["certificates", path.to_str().unwrap()]).args(hosts).args(["--client", "ada"]).output();
+        let made = made.unwrap();
+        assert!(made.status.success(), "{made:?}");
+        assert_eq!(String::from_utf8(made.stdout).unwrap().lines().count(), 6);
+        Self(directory)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("made")
+    }
+
+    fn text(&self) -> String {
+        self.path().display().to_string()
+    }
+
+    fn donor(&self, memory: &str, arguments: &[&str]) -> Donor {
+        Donor::start(memory, &[&["--tls-certificates", &self.text()], arguments].concat())
+    }
+
+    /// The store that such a donor is.
+    fn uri(&self, address: &str, parameters: &str) -> String {
+        format!("nbds://{address}/?tls-certificates={}{parameters}", self.text())
+    }
+}
+
+/// `127.0.0.1:PORT`, from the ready line.
+fn address(donor: &Donor) -> String {
+    let (_, rest) = donor.ready.split_once("nbds://").unwrap_or_else(|| panic!("no TLS in {}", donor.ready));
+    rest.split([' ', ';']).next().unwrap().to_owned()
+}
+
+/// Numbers of processes that relay for a run that was started by the process of this number, or all.
+fn relays() -> Vec<u32> {
+    let is_relay = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "spillway-tls")
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_relay).collect()
+}
+
+#[test]
+fn a_program_keeps_every_byte_by_tls_whatever_breaks_in_the_middle() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("64M", &[]);
+    let proxy = Proxy::start(&address(&donor));
+    let way = proxy.uri("").trim_start_matches("nbd://").trim_end_matches('/').to_owned();
+    let mut hold = Hold::start(&scene, 24, &[certificates.uri(&way, "")]);
+    hold.goes_on(2);
+    for _ in 0..3 {
+        assert!(proxy.reset() > 0);
+        hold.goes_on(1);
+    }
+    assert!(donor.log().contains("client ada has come"), "{}", donor.log());
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn forked_processes_have_one_relay_and_every_byte() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("256M", &[]);
+    let before = relays();
+    let uri = certificates.uri(&address(&donor), "&size=128M");
+    let mut hold = Hold::start_by(scene.run("16M", &[&uri], c_program("fault_hold")).args(["16", "4"]));
+    hold.goes_on(3);
+    assert!(relays().iter().any(|pid| !before.contains(pid)), "there is a relay");
+    hold.ends_whole();
+    // The run says that it ends, so its memory is there at once.
+    let status = Command::new(env!("CARGO_BIN_EXE_spillway")).args(["donor", "status", "--json"]).output();
+    let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
+    let own = status.as_array().unwrap().iter().find(|status| status["pid"] == donor.pid()).unwrap();
+    assert_eq!(own["exports"], serde_json::json!([]), "{own}");
+    let counts = donor.stop().1;
+    assert!(counts.contains("of which 0 failed"), "{counts}");
+}
+
+#[test]
+fn a_pool_by_tls_survives_a_donor() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = |number: u32| {
+        certificates.donor("64M", &["--listen", &format!("127.0.0.{number}:0"), "--grace", "5"])
+    };
+    let (one, two, three) = (donor(1), donor(2), donor(3));
+    let all = [&one, &two, &three].map(address).join(",");
+    let uri = format!("pool:{all}?copies=2&tls-certificates={}", certificates.text());
+    let mut hold = Hold::start(&scene, 16, &[uri]);
+    hold.goes_on(2);
+    one.signal(Signal::KILL);
+    hold.goes_on(2);
+    until(PATIENCE, "the repair", || {
+        hold.running.complaint().contains("all pages are on 2 donors again").then_some(())
+    });
+    two.signal(Signal::KILL);
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn a_donor_that_is_killed_ends_the_program_as_without_tls() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("64M", &[]);
+    let uri = certificates.uri(&address(&donor), "&reconnect=1");
+    let hold = Hold::start(&scene, 24, &[&uri]);
+    drop(donor);
+    hold.ends_by_sigbus("nbds://", "Connection refused");
+}
+
+/// The run's line, and no program.
+fn refused(scene: &Scene, uri: &str) -> String {
+    let finished = Running::start(scene.run("8M", &[uri], "/bin/echo").arg("started")).finish(SOON);
+    let complaint = finished.complaint();
+    assert_eq!((finished.text().as_str(), finished.code()), ("", 125), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    complaint
+}
+
+#[test]
+fn a_run_that_cannot_start_safely_does_not_start() {
+    let (certificates, others, scene) = (Certificates::make(), Certificates::make(), Scene::new());
+    let donor = certificates.donor("16M", &[]);
+    let text = refused(&scene, &others.uri(&address(&donor), ""));
+    assert!(text.contains("the server's certificate is of another CA"), "{text}");
+    let text = refused(&scene, &certificates.uri(&address(&donor), "&tls-hostname=elsewhere"));
+    assert!(text.contains("is not for elsewhere"), "{text}");
+    let text = refused(&scene, &format!("nbd://{}/", address(&donor)));
+    assert!(text.contains("the server takes TLS only: write nbds://"), "{text}");
+    let text = refused(&scene, "nbd://192.0.2.1:1/");
+    assert!(text.contains("is not this machine") && text.contains("?plain"), "{text}");
+    let listening = |arguments: &[&str]| {
+        let output =
+            command(&[&["--memory", "1M", "--listen", "0.0.0.0:0"], arguments].concat()).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && text.lines().count() == 1, "{text}");
+        text
+    };
+    let text = listening(&[]);
+    assert!(text.contains("--tls-certificates DIR") && text.contains("--plain"), "{text}");
+    let text = listening(&["--tls-certificates", "/nonexistent"]);
+    assert!(text.contains("ca-cert.pem, server-cert.pem and server-key.pem"), "{text}");
+    fs::copy(others.path().join("server-key.pem"), certificates.path().join("server-key.pem")).unwrap();
+    let text = listening(&["--tls-certificates", &certificates.text()]);
+    assert!(text.contains("the key in server-key.pem is not this certificate's"), "{text}");
+}
+
+#[test]
+fn libnbd_and_qemu_use_a_donor_by_tls() {
+    let certificates = Certificates::make();
+    let donor = certificates.donor("64M", &[]);
+    let directory = tempfile::tempdir().unwrap();
+    let [image, back] = ["image", "back"].map(|name| directory.path().join(name));
+    let bytes: Vec<u8> =
+        (0..8_u32 << 20).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    fs::write(&image, &bytes).unwrap();
+    let uri = format!("nbds://{}/disk?tls-certificates={}", address(&donor), certificates.text());
+    tool("libnbd-bin", "nbdcopy", &[image.to_str().unwrap(), &uri]);
+    tool("libnbd-bin", "nbdcopy", &[&uri, back.to_str().unwrap()]);
+    assert!(fs::read(&back).unwrap().starts_with(&bytes));
+    let info = tool("libnbd-bin", "nbdinfo", &["--json", &uri]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["TLS"], true, "{info}");
+    let (host, port) = address(&donor).rsplit_once(':').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let credentials = format!("tls-creds-x509,id=tls,endpoint=client,dir={}", certificates.text());
+    let options = format!("driver=nbd,host={host},port={port},export=qemu,tls-creds=tls");
+    let steps = ["-c", "write -P 7 1M 3M", "-c", "flush", "-c", "read -P 7 1M 3M", "-c", "read -P 0 0 1M"];
+    let said = tool(
+        "qemu-utils",
+        "qemu-io",
+        &[&["--object", &credentials, "--image-opts"], &steps[..], &[&options]].concat(),
+    );
+    assert!(!said.contains("failed"), "{said}");
+    // Nor does either come in without a certificate of this CA.
+    let stranger = Certificates::make();
+    let strange = uri.replace(&certificates.text(), &stranger.text());
+    assert!(!Command::new("nbdinfo").arg(&strange).output().unwrap().status.success());
+}
+
+/// A server that was not written here; ends with the value.
+struct Server(Child);
+
+impl Server {
+    fn start(package: &str, program: &str, arguments: &[&str]) -> Self {
+        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        Self(
+            child.unwrap_or_else(|error| panic!("{program}: {error}; install it: apt-get install {package}")),
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn await_port(port: u16) {
+    eventually("the server listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+}
+
+/// A program on a foreign server, and that the server refuses whoever speaks no TLS.
+fn holds_on(certificates: &Certificates, port: u16) {
+    await_port(port);
+    let scene = Scene::new();
+    let mut hold = Hold::start(&scene, 16, &[certificates.uri(&format!("127.0.0.1:{port}"), "")]);
+    hold.goes_on(2);
+    hold.ends_whole();
+    refused(&scene, &format!("nbd://127.0.0.1:{port}/"));
+}
+
+#[test]
+fn a_program_on_nbdkit_by_tls() {
+    let (certificates, port) = (Certificates::make(), free_port());
+    let directory = format!("--tls-certificates={}", certificates.text());
+    let _server = Server::start(
+        "nbdkit",
+        "nbdkit",
+        &[
+            "--foreground",
+            "--tls=require",
+            "--tls-verify-peer",
+            &directory,
+            "--ipaddr",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "memory",
+            "64M",
+        ],
+    );
+    holds_on(&certificates, port);
+}
+
+#[test]
+fn a_program_on_qemu_nbd_by_tls() {
+    let (certificates, port) = (Certificates::make(), free_port());
+    let work = tempfile::tempdir().unwrap();
+    let image = work.path().join("image");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let credentials =
+        format!("tls-creds-x509,id=tls,endpoint=server,verify-peer=yes,dir={}", certificates.text());
+    let _server = Server::start(
+        "qemu-utils",
+        "qemu-nbd",
+        &[
+            "--object",
+            &credentials,
+            "--tls-creds",
+            "tls",
+            "--shared=16",
+            "--persistent",
+            "--format=raw",
+            "--export-name=",
+            "--bind=127.0.0.1",
+            "--port",
+            &port.to_string(),
+            image.to_str().unwrap(),
+        ],
+    );
+    holds_on(&certificates, port);
+}
+
+/// Key and certificates stay with the relay: what enters programs has no TLS in it at all.
+#[test]
+fn no_program_gets_any_tls() {
+    let library = Path::new(env!("CARGO_BIN_EXE_spillway")).with_file_name("libspillway_preload.so");
+    let has =
+        |file: &Path, text: &[u8]| fs::read(file).unwrap().windows(text.len()).any(|window| window == text);
+    // What every TLS 1.3 derives its keys with.
+    let label = b"tls13 ";
+    assert!(has(Path::new(env!("CARGO_BIN_EXE_spillway")), label), "the search finds what is there");
+    assert!(!has(&library, label));
+    assert!(!has(&library, b"client-key.pem"));
+}
