@@ -1,5 +1,6 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`,
-//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`.
+//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`,
+//! `pool:etcd://HOST:PORT/NAME`.
 //! `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
 //! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
@@ -95,7 +96,8 @@ pub enum StoreSpec {
         /// Takes at least as long as this network.
         fabric: Option<Fabric>,
     },
-    /// `pool:HOST:PORT,HOST:PORT,...[?copies=N&...]`: several donors, each page on several of them.
+    /// `pool:HOST:PORT,HOST:PORT,...[?copies=N&...]` or `pool:etcd://HOST:PORT/NAME[?...]`: several donors,
+    /// each page on several of them.
     Pool(Box<PoolSpec>),
 }
 
@@ -105,7 +107,7 @@ pub enum SpecError {
     /// No scheme, or one that is not known.
     #[error(
         "'{uri}' is not a store: write compressed:, ram:, file:PATH?size=SIZE, nbd://HOST:PORT/EXPORT, \
-         nbd+unix:///EXPORT?socket=PATH, shm:NAME or pool:HOST:PORT,HOST:PORT"
+         nbd+unix:///EXPORT?socket=PATH, shm:NAME, pool:HOST:PORT,HOST:PORT or pool:etcd://HOST:PORT/NAME"
     )]
     Scheme {
         /// As the user wrote it.
@@ -277,13 +279,18 @@ impl<'a> Uri<'a> {
         let (authority, export) = self.authority_and_export(FORM)?;
         let [size, timeout, reconnect, claim] =
             self.parameters(["size", "timeout", "reconnect", "claim"], "size, timeout, reconnect and claim")?;
-        let (host, port) = self.host_and_port(authority, FORM)?;
+        let (host, port) = self.host_and_port(authority, DEFAULT_NBD_PORT, FORM)?;
         let patience = self.patience(timeout, reconnect)?;
         let (size, claim) = (self.any_size(size)?, self.claim(claim)?);
         Ok(StoreSpec::Nbd { host, port, export, size, patience, claim })
     }
 
-    fn host_and_port(&self, authority: &str, form: &'static str) -> Result<(String, u16), SpecError> {
+    fn host_and_port(
+        &self,
+        authority: &str,
+        usual_port: u16,
+        form: &'static str,
+    ) -> Result<(String, u16), SpecError> {
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
@@ -296,7 +303,7 @@ impl<'a> Uri<'a> {
             .filter(|host| !host.is_empty() && !host.contains(['@', '[', ']', '%']))
             .ok_or_else(|| self.form(format!("'{authority}' names no host"), form))?;
         let port = match port {
-            None => DEFAULT_NBD_PORT,
+            None => usual_port,
             Some(port) => port
                 .parse()
                 .ok()
@@ -473,6 +480,7 @@ impl From<StoreSpec> for String {
     }
 }
 
+mod etcd;
 mod pool;
 mod pool_uri;
 mod printed;
@@ -481,5 +489,6 @@ mod query;
 mod tests;
 mod wishes;
 
-pub use pool::{Domains, PoolDonor, PoolSpec};
+pub use etcd::EtcdPool;
+pub use pool::{Domains, Members, PoolDonor, PoolSpec};
 pub use wishes::{Claim, Patience};

@@ -48,6 +48,7 @@ tidy_crates!(
     spillway_nbd,
     spillway_pool,
     spillway_store,
+    spillway_etcd,
     spillway_donor,
     spillway_pager,
     spillway_sim,

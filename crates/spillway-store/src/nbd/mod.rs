@@ -6,6 +6,7 @@
 //! | [`exchange`] | a batch of requests and replies on one connection |
 //! | [`pool`] | the connections of a process, which its lanes borrow |
 //! | [`lane`] | batches, what is posted, reconnecting, outcomes |
+//! | [`standing`] | how a donor stands, and whether it is drained |
 //! | [`client`] | the store: what a run's start checks, and what its processes open |
 
 pub mod client;
@@ -13,7 +14,9 @@ pub mod connection;
 pub mod exchange;
 mod lane;
 mod pool;
+mod standing;
 
 pub use client::{drop_export, end, open, prepare};
+pub use standing::{drain, standing};
 pub(crate) use client::{open_patiently, prepare_sized};
 pub(crate) use pool::sleep;

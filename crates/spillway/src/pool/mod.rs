@@ -1,0 +1,52 @@
+//! `spillway pool`: the donors of a pool, for who looks after them.
+
+mod drain;
+mod status;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use spillway_store::spec::PoolDonor;
+
+use crate::exit::complain;
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway pool status etcd://10.0.0.9:2379/lab
+  spillway pool status 10.0.0.2:10809,10.0.0.3:10809 --json
+  spillway pool drain 10.0.0.2:10809";
+
+/// See how the donors of a pool stand, and move everything off one of them.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct PoolArgs {
+    #[command(subcommand)]
+    command: PoolCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum PoolCommand {
+    Status(status::StatusArgs),
+    Drain(drain::DrainArgs),
+}
+
+/// Does what was asked for.
+pub fn run(args: &PoolArgs) -> ExitCode {
+    let outcome = match &args.command {
+        PoolCommand::Status(args) => status::status(args),
+        PoolCommand::Drain(args) => drain::drain(args),
+    };
+    outcome.unwrap_or_else(|(status, text)| {
+        complain(format!("pool: {text}"));
+        ExitCode::from(status)
+    })
+}
+
+/// A donor's address in digits.
+fn resolve(donor: &PoolDonor) -> Result<SocketAddr, String> {
+    let mut addresses = (donor.host.as_str(), donor.port)
+        .to_socket_addrs()
+        .map_err(|error| format!("donor {donor} has no address: {error}; name it by IP address"))?;
+    addresses.next().ok_or_else(|| format!("donor {donor} has no address; name it by IP address"))
+}
