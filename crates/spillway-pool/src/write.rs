@@ -61,6 +61,8 @@ enum Stage {
     Mark,
     Dirty,
     Recheck,
+    /// Of a planted mistake: the slots are marked only now.
+    Late(Outcome),
 }
 
 /// A write under way.
@@ -102,6 +104,10 @@ impl Write {
                 Step::Again
             }
             Stage::Recheck => self.recheck(table),
+            Stage::Late(outcome) => {
+                self.set_dirty(table);
+                self.done(table, outcome)
+            }
         }
     }
 
@@ -220,18 +226,17 @@ impl Write {
             self.stage = Stage::Mark;
             return Step::Again;
         }
+        let outcome = match copies {
+            0 if without == 0 => Outcome::Lost,
+            0 => Outcome::Unreachable,
+            copies if copies < table.least_copies() => Outcome::TooFew { copies },
+            copies => Outcome::Stored { copies },
+        };
         if table.planted("dirty-after-recheck") {
-            self.set_dirty(table);
+            self.stage = Stage::Late(outcome);
+            return Step::Again;
         }
-        self.done(
-            table,
-            match copies {
-                0 if without == 0 => Outcome::Lost,
-                0 => Outcome::Unreachable,
-                copies if copies < table.least_copies() => Outcome::TooFew { copies },
-                copies => Outcome::Stored { copies },
-            },
-        )
+        self.done(table, outcome)
     }
 
     fn done(&self, table: &Table<'_>, outcome: Outcome) -> Step {

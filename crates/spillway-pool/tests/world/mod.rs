@@ -90,6 +90,8 @@ struct Run {
     lives: Vec<u16>,
     /// The same as the supervisor knows them.
     known_lives: Vec<u16>,
+    /// Donors that leave and had nothing left at the last look.
+    emptied: Vec<bool>,
 }
 
 pub struct World {
@@ -105,6 +107,7 @@ pub struct World {
     /// Never more donors ill, or with copies yet to be made, than copies less one.
     is_gentle: bool,
     next_version: Version,
+    failure: Option<String>,
     pub reads: u64,
     pub rebuilt: u64,
     pub losses: u64,
@@ -142,6 +145,7 @@ impl World {
                 busy: Vec::new(),
                 lives: vec![1; DONORS],
                 known_lives: vec![1; DONORS],
+                emptied: vec![false; DONORS],
             }
         };
         Self {
@@ -154,6 +158,7 @@ impl World {
             bug,
             is_gentle: !seed.is_multiple_of(3),
             next_version: 1,
+            failure: None,
             reads: 0,
             rebuilt: 0,
             losses: 0,
@@ -188,7 +193,8 @@ impl World {
                 _ => self.repair(run),
             }
         }
-        self.settle()
+        self.settle()?;
+        self.failure.take().map_or(Ok(()), Err)
     }
 
     /// All donors come back; every repair must end, and every page must be there.

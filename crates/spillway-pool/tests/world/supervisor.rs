@@ -16,13 +16,14 @@ impl World {
             known.known_lives[donor] = known.lives[donor];
         }
         self.meet(run);
-        let Run { words, lives, .. } = &self.runs[run];
+        let Run { words, lives, emptied, .. } = &mut self.runs[run];
         let table = Table::open(words).unwrap().with_bug(self.bug);
         for donor in 0..table.donors() {
             let (life, known) = (lives[donor], table.donor(donor));
             let is_told = self.machines[donor] == Machine::Well;
             if is_told && !(self.drained[donor] && table.room(donor).0 == 0) {
                 table.set_leaving(donor, self.drained[donor]);
+                emptied[donor] &= self.drained[donor];
             }
             match self.machines[donor] {
                 Machine::Well if life != known.life || table.room(donor).0 == 0 => {
@@ -104,6 +105,8 @@ impl World {
         let found = survey(table, self.now, PATIENCE);
         for extent in found.lost {
             table.clear_extent(extent);
+            // What was empty need not be so any more.
+            self.runs[run].emptied.fill(false);
         }
         (0..EXTENTS).for_each(|extent| self.drop_surplus(run, table, extent));
         self.runs[run].sweep.look(table, self.now, MOST_LATE + 1);
@@ -133,6 +136,7 @@ impl World {
     pub(super) fn see_off(&mut self, run: usize, table: &Table<'_>) {
         for donor in (0..table.donors()).filter(|donor| table.is_leaving(*donor)) {
             if table.donor(donor).condition == Condition::Down || table.room(donor).0 == 0 {
+                self.runs[run].emptied[donor] = false;
                 continue;
             }
             let left = left_on(table, donor);
@@ -140,7 +144,13 @@ impl World {
             for &extent in &left.unplaced {
                 let _ = table.place_next(extent, &chooser, self.dice.next_u64());
             }
-            if left.extents == 0 {
+            // Between look and end anything may happen but that something comes there.
+            let was_empty = std::mem::replace(&mut self.runs[run].emptied[donor], left.extents == 0);
+            if was_empty && left.extents > 0 {
+                self.failure = Some(format!("something came to donor {donor}, which was left: {left:?}"));
+            }
+            if was_empty && left.extents == 0 {
+                self.runs[run].emptied[donor] = false;
                 table.end_part(donor, self.now);
                 self.runs[run].memory[donor].clear();
                 self.runs[run].lives[donor] = table.donor(donor).life;
