@@ -1,8 +1,7 @@
 //! `spillway record`: looks at what is alive again and again, and keeps what it sees in a file.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
-use std::os::unix::net::UnixStream;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};

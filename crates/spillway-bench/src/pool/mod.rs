@@ -139,7 +139,7 @@ impl<'a> Bench<'a> {
 
     fn healthy(&mut self) -> Result<Vec<Row>, BenchError> {
         let plain = Donor::start(self.on_access.spillway, self.extent.memory_bytes * 2, self.on_access.scratch())?;
-        let nbd = donor::uri(StoreKind::Nbd, Some(&plain)).unwrap_or_default();
+        let nbd = donor::uri(StoreKind::NbdTcp, Some(&plain)).unwrap_or_default();
         let pool = self.pool("");
         let [one, open, sealed] =
             self.ns(Pattern::RandomRead, [(&nbd, "none"), (&pool, "none"), (&pool, "remote")])?;
