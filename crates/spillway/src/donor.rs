@@ -146,7 +146,9 @@ fn parse_shm_name(text: &str) -> Result<String, String> {
 
 fn parse_domain(text: &str) -> Result<String, String> {
     let is_plain = (1..=64).contains(&text.len()) && text.chars().all(|letter| !letter.is_control());
-    is_plain.then(|| text.to_owned()).ok_or_else(|| "write a name of 1 to 64 bytes, such as rack-1".to_owned())
+    is_plain
+        .then(|| text.to_owned())
+        .ok_or_else(|| "write a name of 1 to 64 bytes, such as rack-1".to_owned())
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {

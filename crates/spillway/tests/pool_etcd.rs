@@ -91,7 +91,10 @@ fn a_pool_in_etcd_with_too_few_donors_is_refused_in_one_line() {
     refused(&scene, &format!("pool:{nobody}"), &["etcd does not answer", "refused", "name the donors"]);
     // Nothing stayed promised.
     let seen = await_donors(&scene, &pool, 2, "up");
-    assert!(seen["donors"].as_array().unwrap().iter().all(|donor| donor["promised_bytes"] != 16 << 20), "{seen}");
+    assert!(
+        seen["donors"].as_array().unwrap().iter().all(|donor| donor["promised_bytes"] != 16 << 20),
+        "{seen}"
+    );
 }
 
 #[test]
@@ -109,7 +112,10 @@ fn the_status_of_a_pool_says_how_each_donor_stands() {
     let seen = await_donors(&scene, &pool, 1, "away");
     let of = |address: &str| {
         let all = seen["donors"].as_array().unwrap();
-        all.iter().find(|donor| donor["address"] == address).unwrap_or_else(|| panic!("{address}: {seen}")).clone()
+        all.iter()
+            .find(|donor| donor["address"] == address)
+            .unwrap_or_else(|| panic!("{address}: {seen}"))
+            .clone()
     };
     let last = of(&donors.address(2));
     assert_eq!((&last["domain"], &last["offered_bytes"]), (&"rack 7".into(), &(8 << 20).into()), "{last}");

@@ -138,7 +138,8 @@ impl<'a> Bench<'a> {
     }
 
     fn healthy(&mut self) -> Result<Vec<Row>, BenchError> {
-        let plain = Donor::start(self.on_access.spillway, self.extent.memory_bytes * 2, self.on_access.scratch())?;
+        let plain =
+            Donor::start(self.on_access.spillway, self.extent.memory_bytes * 2, self.on_access.scratch())?;
         let nbd = donor::uri(StoreKind::NbdTcp, Some(&plain)).unwrap_or_default();
         let pool = self.pool("");
         let [one, open, sealed] =
@@ -151,7 +152,11 @@ impl<'a> Bench<'a> {
             Row::at_most("random read, not sealed, over one plain donor's time", open / one, 1.1),
             Row::at_most("random read, sealed, over one plain donor's time", sealed / one, 1.5),
             Row::at_least("sequential read, sealed, of one plain donor's rate", one_reads / pool_reads, 1.0),
-            Row::at_least("sequential read and write, sealed, of one plain donor's rate", one_writes / pool_writes, 0.8),
+            Row::at_least(
+                "sequential read and write, sealed, of one plain donor's rate",
+                one_writes / pool_writes,
+                0.8,
+            ),
         ])
     }
 
@@ -180,7 +185,11 @@ impl<'a> Bench<'a> {
         reader.finish()?;
         Ok(vec![
             Row::at_most("longest stall when one of three dies under load, ms", dying.longest_us / 1e3, 50.0),
-            Row::at_most("p99 of faults in the second in which one of three dies, ms", dying.p99_us / 1e3, 5.0),
+            Row::at_most(
+                "p99 of faults in the second in which one of three dies, ms",
+                dying.p99_us / 1e3,
+                5.0,
+            ),
             Row::at_most(
                 "median fault with one of three dead, over a healthy pool's",
                 after.median_us / healthy.median_us.max(f64::MIN_POSITIVE),

@@ -92,7 +92,10 @@ impl<'a> Reader<'a> {
 
     fn failed(&self, reason: &str) -> BenchError {
         let complaints = self.complaints().lines().last().unwrap_or_default().to_owned();
-        BenchError::Measured { command: "the program on the pool".into(), reason: format!("{reason}: {complaints}") }
+        BenchError::Measured {
+            command: "the program on the pool".into(),
+            reason: format!("{reason}: {complaints}"),
+        }
     }
 
     fn line(&mut self) -> Result<String, BenchError> {
@@ -138,7 +141,8 @@ impl<'a> Reader<'a> {
     pub fn finish(mut self) -> Result<(), BenchError> {
         // It ends when nobody can tell it anything any more.
         drop(self.child.0.stdin.take());
-        let status = crate::measured::wait(&mut self.child, "the program on the pool", LONGEST, self.interrupted)?;
+        let status =
+            crate::measured::wait(&mut self.child, "the program on the pool", LONGEST, self.interrupted)?;
         if status.success() { Ok(()) } else { Err(self.failed(&status.to_string())) }
     }
 

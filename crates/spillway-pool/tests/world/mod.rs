@@ -384,8 +384,10 @@ fn copies_are_apart(table: &Table<'_>) -> Result<(), String> {
         let seen = table.snapshot(extent);
         let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
         // By their names, since the table may have it wrong.
-        let domains: Vec<usize> =
-            whole.filter_map(|copy| seen.places[copy]).map(|place| usize::from(place.donor) % FIRST_DONORS).collect();
+        let domains: Vec<usize> = whole
+            .filter_map(|copy| seen.places[copy])
+            .map(|place| usize::from(place.donor) % FIRST_DONORS)
+            .collect();
         let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
         if !is_apart {
             return Err(format!("extent {extent} has two copies in one domain: {seen:?}"));
@@ -393,4 +395,3 @@ fn copies_are_apart(table: &Table<'_>) -> Result<(), String> {
     }
     Ok(())
 }
-

@@ -17,6 +17,6 @@ mod pool;
 mod standing;
 
 pub use client::{drop_export, end, open, prepare};
-pub use standing::{drain, standing};
 pub(crate) use client::{open_patiently, prepare_sized};
 pub(crate) use pool::sleep;
+pub use standing::{drain, standing};

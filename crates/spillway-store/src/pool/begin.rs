@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_pool::EXTENT_SLOTS;
-use spillway_pool::placement::capacity;
-use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::donors::{NewDonor, TEXT_BYTES};
+use spillway_pool::placement::capacity;
+use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
 

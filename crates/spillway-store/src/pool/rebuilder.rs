@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::bits::{Bits, slots_of};
 use spillway_pool::placement::Dice;
 use spillway_pool::read::donors_of;
 use spillway_pool::rebuild::{CHUNK_SLOTS, End, Moved, Rebuild, Step};
-use spillway_pool::survey::{
-    Pace, Survey, Sweep, drop_surplus, forget_rebuilds, left_on, place_for, survey,
-};
+use spillway_pool::survey::{Pace, Survey, Sweep, drop_surplus, forget_rebuilds, left_on, place_for, survey};
 use spillway_pool::words::{Condition, Place};
-use spillway_pool::EXTENT_SLOTS;
 
 use super::donor_lanes::{DonorLanes, slot_at};
 use super::shared::{Purpose, now_ms};

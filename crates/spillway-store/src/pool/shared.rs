@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
 use spillway_pool::health::FIRST_SILENCE_US;
 use spillway_pool::read::donors_of;
 use spillway_pool::table::Table;
 use spillway_pool::words::{Condition, DonorWord, Place};
+use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::begin::{donor_spec, token_of};

@@ -58,9 +58,7 @@ impl Uri<'_> {
         if is_listed && pool.domain_count() < copies {
             let (donors, remedy) = match donors {
                 1 => ("1 donor", "name more donors, or write copies=1 and lose pages with it"),
-                _ if donors < copies => {
-                    ("too few donors", "name more donors, or ask for fewer copies")
-                }
+                _ if donors < copies => ("too few donors", "name more donors, or ask for fewer copies"),
                 _ => (
                     "donors that fail together",
                     "name donors on other machines, ask for fewer copies, or say which fail together by \

@@ -54,7 +54,13 @@ pub fn run(args: &PoolArgs) -> ExitCode {
         if !args.json {
             let met = if row.met { "met" } else { "missed" };
             // Who reads no more, reads no more.
-            let _ = writeln!(std::io::stdout(), "{:<66} {:>9.2}  aim {:>7.2}  {met}", row.name, row.value, row.aim);
+            let _ = writeln!(
+                std::io::stdout(),
+                "{:<66} {:>9.2}  aim {:>7.2}  {met}",
+                row.name,
+                row.value,
+                row.aim
+            );
         }
     };
     match measure(&spillway, extent, &interrupted, &mut say) {

@@ -159,9 +159,11 @@ fn row(member: &Member) -> Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text = line(["DONOR", "STATE", "DOMAIN", "LENDS", "PROMISED", "HOLDS", "FREE", "RUNS", "VERSION"]);
+    let mut text =
+        line(["DONOR", "STATE", "DOMAIN", "LENDS", "PROMISED", "HOLDS", "FREE", "RUNS", "VERSION"]);
     let size = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), |size| bytes(size as f64));
-    let word = |word: &Option<String>| word.as_ref().map_or_else(|| "-".to_owned(), |word| printable(word, 16));
+    let word =
+        |word: &Option<String>| word.as_ref().map_or_else(|| "-".to_owned(), |word| printable(word, 16));
     for row in rows {
         text += &line([
             &row.address,
@@ -199,7 +201,9 @@ mod tests {
         for text in ["a:1,b:2", "pool:a:1,b:2?copies=2"] {
             assert!(matches!(text.parse::<Pool>(), Ok(Pool::Listed(donors)) if donors.len() == 2), "{text}");
         }
-        for (text, reason) in [("etcd://a:1", "name is missing"), ("a:1,", "no HOST:PORT"), ("", "no HOST:PORT")] {
+        for (text, reason) in
+            [("etcd://a:1", "name is missing"), ("a:1,", "no HOST:PORT"), ("", "no HOST:PORT")]
+        {
             let error = text.parse::<Pool>().unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }

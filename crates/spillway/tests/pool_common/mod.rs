@@ -108,9 +108,9 @@ impl Etcd {
         command.args(["--initial-cluster", &cluster]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn();
-        self.child = Some(child.unwrap_or_else(|error| {
-            panic!("etcd: {error}; install it: apt-get install etcd-server")
-        }));
+        self.child = Some(
+            child.unwrap_or_else(|error| panic!("etcd: {error}; install it: apt-get install etcd-server")),
+        );
         let port = self.ports.0;
         until(PATIENCE, "etcd to listen", || TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
     }
