@@ -102,9 +102,9 @@ pub struct AccessResult {
     pub peak_resident_bytes: u64,
 }
 
-struct Memory {
+pub(crate) struct Memory {
     words: Vec<AtomicU64>,
-    pages: usize,
+    pub(crate) pages: usize,
 }
 
 pub(crate) fn mix(mut n: u64) -> u64 {
@@ -119,7 +119,7 @@ fn tag(page: usize) -> u64 {
 }
 
 impl Memory {
-    fn new(plan: &AccessPlan) -> Self {
+    pub(crate) fn new(plan: &AccessPlan) -> Self {
         let pages = (plan.memory_bytes as usize / PAGE_SIZE).max(1);
         // Zeroed memory that is not touched yet.
         let words: Vec<AtomicU64> = zeroed(pages * WORDS);
@@ -149,7 +149,7 @@ impl Memory {
         page % WORDS
     }
 
-    fn read(&self, page: usize) {
+    pub(crate) fn read(&self, page: usize) {
         let word = self.words[page * WORDS + self.place(page)].load(Ordering::Relaxed);
         assert!(word & !0xFFFF == tag(page), "page {page} came back wrong");
     }

@@ -14,6 +14,7 @@
 //! - [`physical`]: what Linux's physical memory management costs, as the paper on terabyte-scale memories
 //!   measures it
 //! - [`calibrate`]: what a fetch takes, for the lab
+//! - [`pool`]: a pool of donors beside one, and while one of them dies
 //! - [`rig`]: guests with two memory nodes, under the policies for them
 //! - [`rows`], [`machine`]: what comes out, and on what machine
 //! - [`table`], [`page`]: the results for people, at a terminal and as Markdown with plots
@@ -32,6 +33,7 @@ mod on_access;
 pub mod page;
 pub mod paging;
 pub mod physical;
+pub mod pool;
 pub mod programs;
 pub mod rig;
 pub mod rows;

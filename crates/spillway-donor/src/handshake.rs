@@ -330,6 +330,11 @@ impl Handshake<'_> {
                 chosen.visitor = known;
                 says.map(str::to_owned)
             }
+            PrivateQuery::Standing => Some(self.registry.standing().to_string()),
+            PrivateQuery::Drain | PrivateQuery::Stay => {
+                self.registry.drain(query == PrivateQuery::Drain, self.peer);
+                None
+            }
             PrivateQuery::Drop => (!self.registry.drop_named(export, self.peer)).then(|| ABSENT.to_owned()),
             PrivateQuery::Unknown => {
                 chosen.visitor = Err(OpenError::OtherVersion);

@@ -61,6 +61,9 @@ pub enum OpenError {
         /// How much one may have in all.
         most: Size,
     },
+    /// The donor is being drained.
+    #[error("this donor is being drained: name another, or let it stay (spillway pool drain --stop)")]
+    Draining,
     /// The donor is about to end.
     #[error("this donor is ending: name another")]
     Ending,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_nbd::standing::Standing;
 
 use crate::export::Export;
 use crate::frames::FramePool;
@@ -33,6 +34,8 @@ pub struct Registry {
     journal: Arc<Journal>,
     /// No new run and no new client of a named export is let in.
     is_ending: AtomicBool,
+    /// The same, and those that are there are asked to go elsewhere.
+    is_draining: AtomicBool,
     entries: Mutex<Entries>,
 }
 
@@ -101,8 +104,9 @@ impl Registry {
     /// No exports yet. A named one will show `size_bytes`.
     #[must_use]
     pub fn new(pool: Arc<FramePool>, size_bytes: u64, terms: Terms, journal: Arc<Journal>) -> Arc<Self> {
-        let is_ending = AtomicBool::new(false);
-        Arc::new(Self { pool, size_bytes, terms, journal, is_ending, entries: Mutex::default() })
+        let (is_ending, is_draining) = (AtomicBool::new(false), AtomicBool::new(false));
+        let entries = Mutex::default();
+        Arc::new(Self { pool, size_bytes, terms, journal, is_ending, is_draining, entries })
     }
 
     /// Size of a named export, and most that a private one can have.
@@ -140,6 +144,39 @@ impl Registry {
         self.is_ending.store(true, Ordering::Relaxed);
     }
 
+    /// Lets in no new run from now on and tells those that are there to go elsewhere; or no more of that.
+    pub fn drain(&self, is_draining: bool, peer: Peer) {
+        if self.is_draining.swap(is_draining, Ordering::Relaxed) == is_draining {
+            return;
+        }
+        self.journal.tell(&Event::Note(match is_draining {
+            true => format!("{peer} has it drained: no new run is let in, and those of pools move away"),
+            false => format!("{peer} has it stay: new runs are let in again"),
+        }));
+    }
+
+    /// How the donor stands, for anybody who may connect.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let (runs, run_pages) = {
+            let entries = lock(&self.entries);
+            let pages = entries.private.values().map(|entry| entry.export.stored_pages()).sum::<usize>();
+            (entries.private.len() as u64, pages)
+        };
+        let frames = self.pool.standing();
+        let bytes = |pages: usize| (pages * PAGE_SIZE) as u64;
+        Standing {
+            offered_bytes: self.size_bytes,
+            promised_bytes: bytes(frames.promised),
+            free_bytes: bytes(frames.unpromised),
+            held_bytes: bytes(frames.taken),
+            run_bytes: bytes(run_pages),
+            runs,
+            is_draining: self.is_draining.load(Ordering::Relaxed),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
     /// Opens an export, making it where the visitor may.
     pub fn open(
         self: &Arc<Self>,
@@ -173,6 +210,9 @@ impl Registry {
         if !entries.exists(name, visitor) {
             if matches!(visitor, Visitor::Lane(_)) {
                 return Err(OpenError::Lost);
+            }
+            if self.is_draining.load(Ordering::Relaxed) {
+                return Err(OpenError::Draining);
             }
             entries.make_room(&self.terms.limits, peer)?;
             let entry = self.make(&mut entries, visitor, peer)?;
@@ -568,6 +608,25 @@ mod tests {
         for visitor in [Visitor::Anyone, run("two", 1), lane("two")] {
             assert_eq!(registry.open("", &visitor, ME).unwrap_err(), OpenError::Ending);
         }
+    }
+
+    #[test]
+    fn a_donor_that_is_drained_serves_its_runs_and_lets_in_nobody_new_until_it_stays() {
+        let registry = registry(Duration::from_secs(30));
+        let first = registry.open("", &run("one", 4), ME).unwrap();
+        registry.drain(true, ME);
+        put(&first, 7);
+        assert!(registry.open("", &lane("one"), ME).is_ok());
+        for visitor in [Visitor::Anyone, run("two", 1)] {
+            assert_eq!(registry.open("", &visitor, ME).unwrap_err(), OpenError::Draining);
+        }
+        let standing = registry.standing();
+        assert!(standing.is_draining);
+        assert_eq!((standing.runs, standing.run_bytes, standing.promised_bytes), (1, 4096, 4 * 4096));
+        first.end_run();
+        assert_eq!((registry.standing().runs, registry.standing().held_bytes), (0, 0));
+        registry.drain(false, ME);
+        assert!(registry.open("", &run("two", 1), ME).is_ok() && !registry.standing().is_draining);
     }
 
     #[test]

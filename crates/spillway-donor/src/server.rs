@@ -16,6 +16,7 @@ use rustix::net::{Shutdown, SocketFlags, accept_with, shutdown};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_nbd::standing::Standing;
 use spillway_tls::ServerSide;
 
 use crate::connections::{Connections, Stage};
@@ -184,6 +185,18 @@ impl Donor {
     /// Where it listens; a port of 0 has become the chosen one.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         self.listeners.iter().map(|listener| &listener.place)
+    }
+
+    /// How it stands in few words, for whoever registers it while it serves.
+    pub fn standing(&self) -> impl Fn() -> Standing + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.registry.standing()
+    }
+
+    /// Writes something about the donor down, as it does with events.
+    pub fn note(&self) -> impl Fn(String) + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        move |text| shared.journal.tell(&Event::Note(text))
     }
 
     /// How it stands, for whoever holds the answer while it serves.

@@ -9,6 +9,7 @@
 //! | [`handshake`] | greeting, options and their replies |
 //! | [`transmission`] | requests, replies and chunks |
 //! | [`private`] | our extension: how a run keeps its export to itself |
+//! | [`standing`] | how a donor stands, as it tells |
 //! | [`proof`] | how a connection shows that it is the run's |
 //! | `fields` | reading and writing the fields of one message |
 
@@ -16,6 +17,7 @@ mod fields;
 pub mod handshake;
 pub mod private;
 pub mod proof;
+pub mod standing;
 pub mod transmission;
 
 use thiserror::Error;

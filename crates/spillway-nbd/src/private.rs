@@ -9,6 +9,9 @@
 //! | `spillway:challenge` | what am I to sign? | `spillway:challenge=NONCE` |
 //! | `spillway:run=KEY,BYTES,PROOF` | a run begins: make its private export | the same |
 //! | `spillway:lane=KEY,PROOF` | a further connection of it | the same; [`LOST`] where its export is gone |
+//! | `spillway:standing` | how do you stand? | `spillway:standing=...` ([`crate::standing`]) |
+//! | `spillway:drain` | let in no new run, and let those that are here go elsewhere | the same |
+//! | `spillway:stay` | no more of that | the same |
 //! | `spillway:drop` | drop the named export with all it holds | the same; [`ABSENT`] where there is none |
 //!
 //! The context that comes back means yes; [`REFUSED`] means that the proof is none ([`crate::proof`]). The GO
@@ -35,6 +38,9 @@ pub const ABSENT: &str = "spillway:absent";
 pub const REFUSED: &str = "spillway:refused";
 
 const DROP: &str = "spillway:drop";
+const STANDING: &str = "spillway:standing";
+const DRAIN: &str = "spillway:drain";
+const STAY: &str = "spillway:stay";
 const CHALLENGE: &str = "spillway:challenge";
 const RUN: &str = "spillway:run=";
 const LANE: &str = "spillway:lane=";
@@ -73,6 +79,12 @@ pub enum PrivateQuery {
     Claim(Claim),
     /// Drop the named export.
     Drop,
+    /// How the donor stands.
+    Standing,
+    /// To be drained from now on.
+    Drain,
+    /// To be drained no more.
+    Stay,
     /// Of our namespace and not understood: a client of another version.
     Unknown,
 }
@@ -86,6 +98,9 @@ impl PrivateQuery {
         }
         let known = match query {
             DROP => Some(Self::Drop),
+            STANDING => Some(Self::Standing),
+            DRAIN => Some(Self::Drain),
+            STAY => Some(Self::Stay),
             CHALLENGE => Some(Self::Challenge),
             _ => parse_claim(query).map(Self::Claim),
         };
@@ -98,6 +113,9 @@ impl PrivateQuery {
         match self {
             Self::Challenge => CHALLENGE.to_owned(),
             Self::Drop => DROP.to_owned(),
+            Self::Standing => STANDING.to_owned(),
+            Self::Drain => DRAIN.to_owned(),
+            Self::Stay => STAY.to_owned(),
             Self::Claim(Claim { key, purpose, proof }) => match purpose {
                 Purpose::Run { size_bytes } => format!("{RUN}{},{size_bytes},{}", key.text(), proof.text()),
                 Purpose::Lane => format!("{LANE}{},{}", key.text(), proof.text()),
@@ -192,7 +210,8 @@ mod tests {
             let query = PrivateQuery::Claim(claim);
             assert_eq!(PrivateQuery::parse(&query.text()), Some(query));
         }
-        for query in [PrivateQuery::Challenge, PrivateQuery::Drop] {
+        use PrivateQuery::{Challenge, Drain, Drop, Standing, Stay};
+        for query in [Challenge, Drop, Standing, Drain, Stay] {
             assert_eq!(PrivateQuery::parse(&query.text()), Some(query));
         }
         assert_eq!(parse_challenge(&challenge_text(nonce)), Some(nonce));

@@ -12,7 +12,8 @@
 //! | file | holds |
 //! |---|---|
 //! | [`words`] | what one word of the table says |
-//! | [`table`] | the table, and the steps from one word to the next; its invariants |
+//! | [`table`] | the table: its extents, and the steps from one word to the next; its invariants |
+//! | [`donors`] | the donors in it: which memory is whose, joining and leaving |
 //! | [`placement`] | which donors: copysets over failure domains, power of two choices |
 //! | [`health`] | what a donor's answers and silence say of it |
 //! | [`write`] | one write, step by step |
@@ -21,6 +22,7 @@
 //! | [`survey`] | what is missing, and what to rebuild first |
 
 pub mod bits;
+pub mod donors;
 pub mod health;
 pub mod placement;
 pub mod read;
@@ -36,5 +38,5 @@ pub const EXTENT_SLOTS: u32 = 512;
 pub const MAX_COPIES: usize = 4;
 /// Most copies that a user can ask for.
 pub const MOST_WANTED_COPIES: usize = 3;
-/// Most donors of a pool.
+/// Most donors of a pool, in all the time that a run lasts.
 pub const MAX_DONORS: usize = 32;

@@ -57,10 +57,14 @@ fn is_read_anyway(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
     table.planted("rebuilding-copy-read") && seen.state.copies[copy] != Copy::Absent
 }
 
-/// Whether what was read there still counts: the place has not been given to another extent meanwhile.
+/// Whether what was read there still counts: the copy is whole now too, and so was all the time. What is given
+/// up may be forgotten by its donor, and its place given to another extent.
 #[must_use]
 pub fn still_counts(table: &Table<'_>, extent: u32, choice: Choice) -> bool {
-    table.snapshot(extent).places[choice.copy] == Some(choice.place) && table.is_current(choice.place)
+    let seen = table.snapshot(extent);
+    let is_there = seen.places[choice.copy] == Some(choice.place) && table.is_current(choice.place);
+    let is_moved = !table.is_whole(&seen, choice.copy) && !table.planted("moved-copy-read");
+    is_there && (!is_moved || is_read_anyway(table, &seen, choice.copy))
 }
 
 /// The donors that have, or had, a page of an extent: for a message about it.

@@ -1,6 +1,9 @@
 //! What the supervisor finds when it looks over the table: what has too few copies, what to rebuild first and
-//! where, which copies are too many, which extents are lost, whose places nobody names any more. And how fast
-//! it may rebuild.
+//! where, which copies are too many, which extents are lost, what is left on a donor that is to leave, whose
+//! places nobody names any more. And how fast it may rebuild.
+//!
+//! Copies count by failure domains: two in one domain are as good as one. Such come to be only while a donor
+//! is being drained, whose copies do not keep others out of its domain.
 
 use spillway_core::page::PAGE_SIZE;
 
@@ -37,6 +40,19 @@ pub struct Survey {
     pub lost_bytes: u64,
 }
 
+fn live_bytes(table: &Table<'_>, extent: u32) -> u64 {
+    let slots: u32 = table.bits(extent, Which::Live).iter().map(|word| word.count_ones()).sum();
+    u64::from(slots) * SLOT_BYTES
+}
+
+/// In how many failure domains these places are.
+fn apart<'a>(table: &Table<'_>, places: impl Iterator<Item = &'a Place>) -> usize {
+    let mut domains: Vec<u32> = places.map(|place| table.domain(usize::from(place.donor))).collect();
+    domains.sort_unstable();
+    domains.dedup();
+    domains.len()
+}
+
 /// Looks over all extents. A donor that is down counts as one that comes back for `patience_ms` after it
 /// went.
 #[must_use]
@@ -47,10 +63,7 @@ pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
         if seen.state.phase != Phase::Placed {
             continue;
         }
-        let live = || {
-            let slots: u32 = table.bits(extent, Which::Live).iter().map(|word| word.count_ones()).sum();
-            u64::from(slots) * SLOT_BYTES
-        };
+        let live = || live_bytes(table, extent);
         let whole: Vec<Place> = (0..MAX_COPIES)
             .filter(|&copy| table.is_whole(&seen, copy))
             .filter_map(|copy| seen.places[copy])
@@ -61,12 +74,14 @@ pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
             continue;
         }
         let condition = |place: &&Place| table.donor(usize::from(place.donor)).condition;
-        let reachable = whole.iter().filter(|place| condition(place) != Condition::Down).count();
-        let is_awaited = |place: &&Place| {
-            let gone_ms = now_ms.saturating_sub(table.ill_since_ms(usize::from(place.donor)));
-            condition(place) != Condition::Down || gone_ms < patience_ms
+        let reachable = apart(table, whole.iter().filter(|place| condition(place) != Condition::Down));
+        let will_last = |place: &&Place| {
+            let donor = usize::from(place.donor);
+            let gone_ms = now_ms.saturating_sub(table.ill_since_ms(donor));
+            let is_awaited = condition(place) != Condition::Down || gone_ms < patience_ms;
+            is_awaited && !table.is_leaving(donor)
         };
-        let counted = whole.iter().filter(is_awaited).count();
+        let counted = apart(table, whole.iter().filter(will_last));
         if reachable < table.wanted_copies() {
             let bytes = live();
             found.endangered_bytes += bytes;
@@ -94,6 +109,8 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
         .filter(|other| *other != copy && !absent(other))
         .filter_map(|other| seen.places[other])
         .map(|place| usize::from(place.donor))
+        // What leaves keeps nobody out of its domain: it is itself not chosen.
+        .filter(|&donor| !table.is_leaving(donor))
         .collect();
     let donor = chooser.choose(&table.candidates(), &taken, u32::MAX, dice)?;
     if seen.state.copies[copy] != Copy::Absent
@@ -109,27 +126,87 @@ fn is_dead(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
     seen.state.copies[copy] != Copy::Absent && !seen.places[copy].is_some_and(|place| table.is_current(place))
 }
 
-/// Drops copies beyond the wanted ones: those that cannot be reached first.
-pub fn drop_surplus(table: &Table<'_>, extent: u32) {
+/// Drops copies beyond the wanted ones: those that cannot be reached first, then those on donors that leave,
+/// then those in a domain with another. Returns where they are: nothing that is read there counts any more.
+pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
+    let mut dropped = Vec::new();
     loop {
         let seen = table.snapshot(extent);
-        let whole: Vec<usize> = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy)).collect();
-        let is_down = |copy: usize| {
-            seen.places[copy]
-                .is_some_and(|place| table.donor(usize::from(place.donor)).condition == Condition::Down)
-        };
-        let reachable = whole.iter().filter(|&&copy| !is_down(copy)).count();
-        if whole.len() <= table.wanted_copies() || reachable < table.wanted_copies() {
-            return;
+        let whole: Vec<(usize, Place)> = (0..MAX_COPIES)
+            .filter(|&copy| table.is_whole(&seen, copy))
+            .filter_map(|copy| Some((copy, seen.places[copy]?)))
+            .collect();
+        if whole.len() <= table.wanted_copies() {
+            return dropped;
         }
-        let surplus = whole.iter().copied().max_by_key(|&copy| (is_down(copy), copy));
-        let Some((copy, place)) = surplus.and_then(|copy| Some((copy, seen.places[copy]?))) else { return };
-        let others = whole.iter().filter(|&&other| other != copy && !is_down(other));
-        let kept = others.fold(0, |all, other| all | 1 << other);
+        let is_down = |place: &Place| table.donor(usize::from(place.donor)).condition == Condition::Down;
+        let reachable_but = |copy: usize| {
+            let others = whole.iter().filter(|(other, place)| *other != copy && !is_down(place));
+            apart(table, others.map(|(_, place)| place))
+        };
+        let (reachable, full) = (reachable_but(MAX_COPIES), whole.len() == MAX_COPIES);
+        let key = |(copy, place): &(usize, Place)| {
+            let is_double = reachable_but(*copy) == reachable;
+            (is_down(place), table.is_leaving(usize::from(place.donor)), is_double, *copy)
+        };
+        // Where every place for a copy is taken, one that counts for nothing makes room.
+        let needed = if full { table.wanted_copies().min(reachable) } else { table.wanted_copies() };
+        let can_go = |copy: usize, place: &Place| match is_down(place) {
+            true => reachable >= table.wanted_copies(),
+            false => reachable_but(copy) >= needed,
+        };
+        let surplus = whole.iter().filter(|(copy, place)| can_go(*copy, place)).max_by_key(|one| key(one));
+        let Some(&(copy, place)) = surplus else { return dropped };
+        let others = whole.iter().filter(|(other, place)| *other != copy && !is_down(place));
+        let kept = others.fold(0, |all, (other, _)| all | 1 << other);
         if !table.drop_copy(extent, copy, place, kept) {
-            return;
+            return dropped;
+        }
+        dropped.push(place);
+    }
+}
+
+/// What is left of the run on a donor.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Extents that have a copy there, or may be about to.
+    pub extents: u32,
+    /// Bytes of pages in them.
+    pub bytes: u64,
+    /// Those of the extents that have no donors yet: somebody was about to give them some.
+    pub unplaced: Vec<u32>,
+}
+
+/// What is left on a donor that is leaving. Once it is nothing, it stays nothing: its part in the run can end
+/// ([`Table::end_part`]), unless the caller clears extents in between ([`Table::clear_extent`]).
+///
+/// Who takes a place there has taken it before the mark, and is seen here as its owner. A placed extent that
+/// does not name the place never will, for only the supervisor changes a place then.
+#[must_use]
+pub fn left_on(table: &Table<'_>, donor: usize) -> Left {
+    let mut left = Left::default();
+    let life = table.donor(donor).life;
+    for own in 0..table.room(donor).0 {
+        let owner = table.owner_of(donor, own).filter(|extent| *extent < table.extents());
+        let Some(extent) = owner else { continue };
+        let seen = table.snapshot(extent);
+        let place = Place { donor: donor as u8, life, extent: own };
+        let is_named = (0..MAX_COPIES)
+            .any(|copy| seen.places[copy] == Some(place) && seen.state.copies[copy] != Copy::Absent);
+        if seen.state.phase != Phase::Placed {
+            left.extents += 1;
+            left.unplaced.push(extent);
+        } else if is_named && !is_counted_anyway(table, &seen) {
+            left.extents += 1;
+            left.bytes += live_bytes(table, extent);
         }
     }
+    left
+}
+
+fn is_counted_anyway(table: &Table<'_>, seen: &Snapshot) -> bool {
+    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(seen, copy)).count();
+    table.planted("leaving-copy-counted") && whole >= table.wanted_copies()
 }
 
 /// Gives back what a rebuild left behind that was cut off with its supervisor.

@@ -19,38 +19,24 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::bits::{BITS_WORDS, Bits};
-use crate::placement::{Candidate, Chooser};
-use crate::words::{Condition, Copy, DonorWord, ExtentState, Phase, Place};
+use crate::donors::{DONOR_WORDS, NewDonor};
+use crate::placement::Chooser;
+use crate::words::{Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};
 
-const MAGIC: u64 = 0x5350_494C_504F_4F01;
-const HEADER_WORDS: usize = 64;
-const DONOR_WORDS: usize = 32;
+const MAGIC: u64 = 0x5350_494C_504F_4F02;
+pub(crate) const HEADER_WORDS: usize = 64;
 const EXTENT_WORDS: usize = 32;
-/// Bytes of the text that can be kept with a donor.
-pub const TEXT_BYTES: usize = 16 * 8;
 
 const MAGIC_AT: usize = 0;
-const DONORS_AT: usize = 1;
+pub(crate) const DONORS_AT: usize = 1;
 const WANTED_AT: usize = 2;
 const LEAST_AT: usize = 3;
 const EXTENTS_AT: usize = 4;
 const PLACED_AT: usize = 5;
 const READS_AT: usize = 6;
 /// Where each donor's list of owners begins, in words.
-const OWNERS_AT: usize = 16;
-
-const WORD_AT: usize = 0;
-const CAPACITY_AT: usize = 1;
-const USED_AT: usize = 2;
-const DOMAIN_AT: usize = 3;
-const SILENCE_AT: usize = 4;
-const HINT_AT: usize = 5;
-const SINCE_AT: usize = 6;
-const OWNERS_LENGTH_AT: usize = 7;
-const FETCHED_AT: usize = 8;
-const WRITTEN_AT: usize = 9;
-const TEXT_AT: usize = 16;
+pub(crate) const OWNERS_AT: usize = 16;
 
 const STATE_AT: usize = 0;
 const PLACES_AT: usize = 1;
@@ -61,24 +47,35 @@ const DIRTY_AT: usize = LIVE_AT + BITS_WORDS;
 const BARRED_AT: usize = DIRTY_AT + BITS_WORDS;
 
 const _: () = assert!(BARRED_AT + BITS_WORDS <= EXTENT_WORDS && PLACES_AT + MAX_COPIES <= LOST_WITH_AT);
-const _: () = assert!(OWNERS_AT + MAX_DONORS <= HEADER_WORDS && TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
+const _: () = assert!(OWNERS_AT + MAX_DONORS <= HEADER_WORDS);
 
-/// A donor as a pool begins with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewDonor {
-    /// Extents of memory that it lends.
-    pub capacity: u32,
-    /// Number of its failure domain.
-    pub domain: u32,
-    /// Where it is reached: kept for those who open the table.
-    pub text: String,
+/// What a pool is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Extents that it offers.
+    pub extents: u32,
+    /// How many copies an extent should have.
+    pub wanted: usize,
+    /// How many a write needs to count.
+    pub least: usize,
+    /// Donors that may join it, beside those that it begins with.
+    pub joining: usize,
 }
 
-/// Words that a table takes.
+impl Terms {
+    /// Donors that may join beside `donors`: as many as there are places.
+    fn joining(&self, donors: usize) -> usize {
+        self.joining.min(MAX_DONORS.saturating_sub(donors))
+    }
+}
+
+/// Words that a table takes, of which only those are touched that are used.
 #[must_use]
-pub fn words_of(donors: &[NewDonor], extents: u32) -> usize {
+pub fn words_of(donors: &[NewDonor], terms: Terms) -> usize {
+    let extents = terms.extents as usize;
     let owners: usize = donors.iter().map(|donor| donor.capacity as usize).sum();
-    HEADER_WORDS + MAX_DONORS * DONOR_WORDS + owners + extents as usize * EXTENT_WORDS
+    let joining = terms.joining(donors.len()) * extents;
+    HEADER_WORDS + MAX_DONORS * DONOR_WORDS + owners + joining + extents * EXTENT_WORDS
 }
 
 /// Which bits of an extent.
@@ -112,14 +109,9 @@ pub struct Table<'a> {
 impl<'a> Table<'a> {
     /// Makes a table of words that are all zero.
     #[must_use]
-    pub fn create(
-        words: &'a [AtomicU64],
-        donors: &[NewDonor],
-        extents: u32,
-        wanted: usize,
-        least: usize,
-    ) -> Self {
+    pub fn create(words: &'a [AtomicU64], donors: &[NewDonor], terms: Terms) -> Self {
         let table = Self { words, bug: "" };
+        let Terms { extents, wanted, least, .. } = terms;
         for (at, value) in [
             (DONORS_AT, donors.len()),
             (WANTED_AT, wanted),
@@ -130,18 +122,13 @@ impl<'a> Table<'a> {
         }
         let mut owners = HEADER_WORDS + MAX_DONORS * DONOR_WORDS + extents as usize * EXTENT_WORDS;
         for (index, donor) in donors.iter().enumerate() {
-            words[OWNERS_AT + index].store(owners as u64, SeqCst);
+            table.keep_list(index, owners, donor.capacity);
             owners += donor.capacity as usize;
-            let put = |at, value| table.donor_at(index, at).store(value, SeqCst);
-            put(CAPACITY_AT, u64::from(donor.capacity));
-            put(OWNERS_LENGTH_AT, u64::from(donor.capacity));
-            put(DOMAIN_AT, u64::from(donor.domain));
-            put(WORD_AT, DonorWord::FIRST.pack());
-            for (at, bytes) in donor.text.as_bytes().chunks(8).take(TEXT_BYTES / 8).enumerate() {
-                let mut word = [0; 8];
-                word[..bytes.len()].copy_from_slice(bytes);
-                put(TEXT_AT + at, u64::from_le_bytes(word));
-            }
+            table.enter(index, donor);
+        }
+        for index in 0..terms.joining(donors.len()) {
+            table.keep_list(donors.len() + index, owners, extents);
+            owners += extents as usize;
         }
         words[MAGIC_AT].store(MAGIC, SeqCst);
         table
@@ -155,8 +142,7 @@ impl<'a> Table<'a> {
             && words[DONORS_AT].load(SeqCst) <= MAX_DONORS as u64
             && words[WANTED_AT].load(SeqCst) <= MAX_COPIES as u64;
         let table = Self { words, bug: "" };
-        let end = |donor| table.owners_start(donor) + table.donor_load(donor, OWNERS_LENGTH_AT) as usize;
-        (is_one && (0..table.donors()).all(|donor| end(donor) <= words.len())).then_some(table)
+        (is_one && (0..MAX_DONORS).all(|donor| table.list_end(donor) <= words.len())).then_some(table)
     }
 
     /// A table that was found to be one before ([`Self::open`]).
@@ -175,7 +161,11 @@ impl<'a> Table<'a> {
         cfg!(feature = "planted-bugs") && self.bug == bug
     }
 
-    fn header(&self, at: usize) -> u64 {
+    pub(crate) fn words(&self) -> &'a [AtomicU64] {
+        self.words
+    }
+
+    pub(crate) fn header(&self, at: usize) -> u64 {
         self.words[at].load(SeqCst)
     }
 
@@ -212,175 +202,6 @@ impl<'a> Table<'a> {
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.header(READS_AT)
-    }
-
-    fn donor_at(&self, donor: usize, at: usize) -> &'a AtomicU64 {
-        &self.words[HEADER_WORDS + donor * DONOR_WORDS + at]
-    }
-
-    fn donor_load(&self, donor: usize, at: usize) -> u64 {
-        self.donor_at(donor, at).load(SeqCst)
-    }
-
-    /// How a donor is.
-    #[must_use]
-    pub fn donor(&self, donor: usize) -> DonorWord {
-        DonorWord::unpack(self.donor_load(donor, WORD_AT))
-    }
-
-    /// Changes how a donor is, if it is as `before`.
-    pub fn change_donor(&self, donor: usize, before: DonorWord, after: DonorWord) -> bool {
-        let word = self.donor_at(donor, WORD_AT);
-        word.compare_exchange(before.pack(), after.pack(), SeqCst, SeqCst).is_ok()
-    }
-
-    /// Notes that a donor of this life and epoch was silent, or is away.
-    pub fn complain(&self, donor: usize, seen: DonorWord, condition: Condition, now_ms: u64) {
-        let now = self.donor(donor);
-        if now.life == seen.life && now.epoch == seen.epoch && now.condition < condition {
-            self.donor_at(donor, SINCE_AT).store(now_ms, SeqCst);
-            let _ = self.change_donor(donor, now, DonorWord { condition, ..now });
-        }
-    }
-
-    /// Since when the donor is not well, by the clock of who complained.
-    #[must_use]
-    pub fn ill_since_ms(&self, donor: usize) -> u64 {
-        self.donor_load(donor, SINCE_AT)
-    }
-
-    /// Where a donor is reached.
-    #[must_use]
-    pub fn text(&self, donor: usize) -> String {
-        let words = (0..TEXT_BYTES / 8).map(|at| self.donor_load(donor, TEXT_AT + at));
-        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).take_while(|byte| *byte != 0).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// Number of a donor's failure domain.
-    #[must_use]
-    pub fn domain(&self, donor: usize) -> u32 {
-        self.donor_load(donor, DOMAIN_AT) as u32
-    }
-
-    /// Extents that a donor lends, and those in use.
-    #[must_use]
-    pub fn room(&self, donor: usize) -> (u32, u32) {
-        (self.donor_load(donor, CAPACITY_AT) as u32, self.donor_load(donor, USED_AT) as u32)
-    }
-
-    /// How long a read may be silent before another copy is asked, in microseconds; 0 where nobody has said.
-    #[must_use]
-    pub fn silence_us(&self, donor: usize) -> u64 {
-        self.donor_load(donor, SILENCE_AT)
-    }
-
-    /// Says how long a read may be silent.
-    pub fn set_silence_us(&self, donor: usize, silence_us: u64) {
-        self.donor_at(donor, SILENCE_AT).store(silence_us, SeqCst);
-    }
-
-    /// Counts pages that were read from a donor.
-    pub fn count_fetched(&self, donor: usize, pages: u64) {
-        self.donor_at(donor, FETCHED_AT).fetch_add(pages, SeqCst);
-    }
-
-    /// Counts pages that a donor took.
-    pub fn count_written(&self, donor: usize, pages: u64) {
-        self.donor_at(donor, WRITTEN_AT).fetch_add(pages, SeqCst);
-    }
-
-    /// Pages read from a donor, and written to it.
-    #[must_use]
-    pub fn traffic(&self, donor: usize) -> (u64, u64) {
-        (self.donor_load(donor, FETCHED_AT), self.donor_load(donor, WRITTEN_AT))
-    }
-
-    /// A place of the donor's present life.
-    #[must_use]
-    pub fn is_current(&self, place: Place) -> bool {
-        self.donor(usize::from(place.donor)).life == place.life || self.planted("earlier-life-read")
-    }
-
-    // ---- The donors' memory.
-
-    fn owners_start(&self, donor: usize) -> usize {
-        self.header(OWNERS_AT + donor) as usize
-    }
-
-    pub(crate) fn owner(&self, donor: usize, extent: u32) -> &'a AtomicU64 {
-        &self.words[self.owners_start(donor) + extent as usize]
-    }
-
-    /// Takes an extent of a donor's memory for one of the pool's. `None` where none is free, or the donor is
-    /// down.
-    #[must_use]
-    pub fn take_place(&self, donor: usize, extent: u32) -> Option<Place> {
-        // A donor that is down may be amid the beginning of a new life, whose list is about to be cleared.
-        let DonorWord { condition, life, .. } = self.donor(donor);
-        if condition == Condition::Down {
-            return None;
-        }
-        let capacity = self.room(donor).0;
-        let hint = self.donor_load(donor, HINT_AT) as u32;
-        let start = if hint < capacity { hint } else { 0 };
-        let free = (start..capacity).chain(0..start).find(|&own| {
-            let owner = self.owner(donor, own);
-            owner.load(SeqCst) == 0
-                && owner.compare_exchange(0, u64::from(extent) + 1, SeqCst, SeqCst).is_ok()
-        })?;
-        self.donor_at(donor, USED_AT).fetch_add(1, SeqCst);
-        self.donor_at(donor, HINT_AT).store(u64::from(free) + 1, SeqCst);
-        Some(Place { donor: donor as u8, life, extent: free })
-    }
-
-    /// The extent of the pool that has this one of a donor's memory.
-    #[must_use]
-    pub fn owner_of(&self, donor: usize, extent: u32) -> Option<u32> {
-        self.owner(donor, extent).load(SeqCst).checked_sub(1).map(|owner| owner as u32)
-    }
-
-    /// Frees an extent of a donor's memory that `owner` has. For the supervisor alone.
-    pub fn free_place(&self, donor: usize, extent: u32, owner: u32) {
-        let word = self.owner(donor, extent);
-        if word.compare_exchange(u64::from(owner) + 1, 0, SeqCst, SeqCst).is_ok() {
-            self.donor_at(donor, USED_AT).fetch_sub(1, SeqCst);
-        }
-    }
-
-    /// Begins a new life of a donor that has lost what it held: all copies there are none from now on.
-    pub fn begin_life(&self, donor: usize, now_ms: u64) {
-        loop {
-            let before = self.donor(donor);
-            let after = DonorWord {
-                condition: Condition::Down,
-                life: before.life.wrapping_add(1).max(1),
-                epoch: before.epoch,
-            };
-            if self.change_donor(donor, before, after) {
-                self.donor_at(donor, SINCE_AT).store(now_ms, SeqCst);
-                return;
-            }
-        }
-    }
-
-    /// Says how much memory a donor lends in its new life, all of it free.
-    pub fn set_memory(&self, donor: usize, capacity: u32) {
-        let length = self.donor_load(donor, OWNERS_LENGTH_AT) as u32;
-        (0..length).for_each(|extent| self.owner(donor, extent).store(0, SeqCst));
-        self.donor_at(donor, USED_AT).store(0, SeqCst);
-        self.donor_at(donor, CAPACITY_AT).store(u64::from(capacity.min(length)), SeqCst);
-    }
-
-    /// The donor answers again, in its present life.
-    pub fn come_up(&self, donor: usize) {
-        loop {
-            let before = self.donor(donor);
-            let after = DonorWord { condition: Condition::Up, epoch: before.epoch.wrapping_add(1), ..before };
-            if before.condition == Condition::Up || self.change_donor(donor, before, after) {
-                return;
-            }
-        }
     }
 
     // ---- Extents.
@@ -504,17 +325,6 @@ impl<'a> Table<'a> {
             self.words[PLACED_AT].fetch_add(1, SeqCst);
         }
         Ok(())
-    }
-
-    /// The donors, for a choice among them.
-    #[must_use]
-    pub fn candidates(&self) -> Vec<Candidate> {
-        let each = (0..self.donors()).map(|donor| {
-            let (capacity, used) = self.room(donor);
-            let is_well = self.donor(donor).condition == Condition::Up;
-            Candidate { domain: self.domain(donor), free: capacity.saturating_sub(used), is_well }
-        });
-        each.collect()
     }
 
     // ---- Bits.

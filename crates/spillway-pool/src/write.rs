@@ -2,7 +2,8 @@
 //! a rebuild, the death of donors and of this process.
 //!
 //! The order is what makes it right. (0) The slots are barred, so that nobody writes there after this
-//! process if it is killed with something on its way. (1) The pages go to every copy that takes writes.
+//! process if it is killed with something on its way. (1) The pages go to every copy that takes writes, to
+//! all of them at the same time, and every answer is waited for.
 //! (2) Copies that did not get them are made absent, if a whole copy has them. (3) The slots are marked dirty
 //! and live. (4) The state is read once more: where a copy takes writes now that has not got this one, it
 //! goes there too, and the steps begin again. Only then the write counts, and the bar is lifted.
@@ -21,11 +22,13 @@ use crate::words::{Condition, Phase, Place};
 pub enum Step {
     /// Nothing: the next step.
     Again,
-    /// Write the pages there, and say how that went ([`Write::sent`]).
+    /// Write the pages there, and say how that went ([`Write::sent`]). The next step may be taken before.
     Send {
         /// Where they are to go.
         place: Place,
     },
+    /// Nothing goes on before some answer is there ([`Write::sent`]).
+    Wait,
     /// It is over, and ended so.
     Done(Outcome),
 }
@@ -55,10 +58,11 @@ pub enum Outcome {
 enum Stage {
     Place,
     Send,
-    Sending(usize),
     Mark,
     Dirty,
     Recheck,
+    /// Of a planted mistake: the slots are marked only now.
+    Late(Outcome),
 }
 
 /// A write under way.
@@ -68,8 +72,10 @@ pub struct Write {
     slots: Bits,
     stage: Stage,
     dice: u64,
-    /// Where it has gone.
+    /// Where it has gone, or is on its way.
     has: [Option<Place>; MAX_COPIES],
+    /// Copies to which it is on its way, a bit each.
+    under_way: u8,
     /// Where it has not gone, though it was sent: it may come late.
     late: [Option<Place>; MAX_COPIES],
     /// Where it was not sent, since the donor is down.
@@ -81,7 +87,7 @@ impl Write {
     #[must_use]
     pub fn new(extent: u32, slots: Bits, dice: u64) -> Self {
         let none = [None; MAX_COPIES];
-        Self { extent, slots, stage: Stage::Place, dice, has: none, late: none, passed: none }
+        Self { extent, slots, stage: Stage::Place, dice, has: none, under_way: 0, late: none, passed: none }
     }
 
     /// Goes one step on.
@@ -89,7 +95,6 @@ impl Write {
         match self.stage {
             Stage::Place => self.place(table, chooser),
             Stage::Send => self.send(table),
-            Stage::Sending(_) => Step::Again,
             Stage::Mark => self.mark(table),
             Stage::Dirty => {
                 if !table.planted("dirty-after-recheck") {
@@ -99,6 +104,10 @@ impl Write {
                 Step::Again
             }
             Stage::Recheck => self.recheck(table),
+            Stage::Late(outcome) => {
+                self.set_dirty(table);
+                self.done(table, outcome)
+            }
         }
     }
 
@@ -123,14 +132,18 @@ impl Write {
         Step::Again
     }
 
-    /// Says what became of what was to be sent.
-    pub fn sent(&mut self, is_stored: bool) {
-        if let Stage::Sending(copy) = self.stage {
-            if !is_stored {
-                (self.late[copy], self.has[copy]) = (self.has[copy], None);
-            }
-            self.stage = Stage::Send;
+    /// Says what became of what was to be sent there.
+    pub fn sent(&mut self, place: Place, is_stored: bool) {
+        let copy = (0..MAX_COPIES).find(|&copy| self.is_under_way(copy) && self.has[copy] == Some(place));
+        let Some(copy) = copy else { return };
+        self.under_way &= !(1 << copy);
+        if !is_stored {
+            (self.late[copy], self.has[copy]) = (self.has[copy], None);
         }
+    }
+
+    fn is_under_way(&self, copy: usize) -> bool {
+        self.under_way >> copy & 1 == 1
     }
 
     /// Some copy has not got it, and may be given up for that.
@@ -145,13 +158,12 @@ impl Write {
 
     fn send(&mut self, table: &Table<'_>) -> Step {
         let seen = table.snapshot(self.extent);
-        if seen.state.phase != Phase::Placed {
-            return self.done(table, Outcome::Lost);
-        }
-        for copy in 0..MAX_COPIES {
+        let is_placed = seen.state.phase == Phase::Placed;
+        for copy in (0..MAX_COPIES).filter(|_| is_placed) {
             let Some(place) = seen.places[copy] else { continue };
             let takes = seen.state.copies[copy].takes_writes() && table.is_current(place);
-            if !takes || self.is_dealt_with(copy, place) {
+            // A copy that is at another place by now comes after the answer from the one before.
+            if !takes || self.is_dealt_with(copy, place) || self.is_under_way(copy) {
                 continue;
             }
             if table.donor(usize::from(place.donor)).condition == Condition::Down {
@@ -159,8 +171,14 @@ impl Write {
                 continue;
             }
             self.has[copy] = Some(place);
-            self.stage = Stage::Sending(copy);
+            self.under_way |= 1 << copy;
             return Step::Send { place };
+        }
+        if self.under_way != 0 && !table.planted("counted-before-the-answer") {
+            return Step::Wait;
+        }
+        if !is_placed {
+            return self.done(table, Outcome::Lost);
         }
         self.stage = Stage::Mark;
         Step::Again
@@ -208,18 +226,17 @@ impl Write {
             self.stage = Stage::Mark;
             return Step::Again;
         }
+        let outcome = match copies {
+            0 if without == 0 => Outcome::Lost,
+            0 => Outcome::Unreachable,
+            copies if copies < table.least_copies() => Outcome::TooFew { copies },
+            copies => Outcome::Stored { copies },
+        };
         if table.planted("dirty-after-recheck") {
-            self.set_dirty(table);
+            self.stage = Stage::Late(outcome);
+            return Step::Again;
         }
-        self.done(
-            table,
-            match copies {
-                0 if without == 0 => Outcome::Lost,
-                0 => Outcome::Unreachable,
-                copies if copies < table.least_copies() => Outcome::TooFew { copies },
-                copies => Outcome::Stored { copies },
-            },
-        )
+        self.done(table, outcome)
     }
 
     fn done(&self, table: &Table<'_>, outcome: Outcome) -> Step {

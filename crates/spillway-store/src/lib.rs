@@ -11,6 +11,7 @@ mod ending;
 pub mod error;
 pub mod fabric;
 mod file;
+pub mod membership;
 mod memory;
 pub mod nbd;
 mod open;
@@ -204,6 +205,16 @@ pub trait Store: Send + Sync {
 pub trait Lane: Send {
     /// Stores pages. A slot may be written again; a failed write leaves that slot's contents undefined.
     fn write(&mut self, batch: &mut [WriteRequest<'_>]);
+
+    /// Begins to store pages and returns at once; [`Self::complete_writes`] waits for it, and is to be called
+    /// next, with the same batch. What cannot be sent now is sent then. So a thread writes by several lanes at
+    /// the same time.
+    fn post_writes(&mut self, _batch: &[WriteRequest<'_>]) {}
+
+    /// Ends what [`Self::post_writes`] began, as [`Self::write`] does.
+    fn complete_writes(&mut self, batch: &mut [WriteRequest<'_>]) {
+        self.write(batch);
+    }
 
     /// Fetches pages that were written before.
     fn read(&mut self, batch: &mut [ReadRequest<'_>]);

@@ -1,5 +1,6 @@
 //! Store URIs: `compressed:`, `ram:`, `file:PATH?size=SIZE`, `nbd://HOST:PORT/EXPORT`, `nbds:` by TLS,
-//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`.
+//! `nbd+unix:///EXPORT?socket=PATH`, `shm:NAME`, `pool:HOST:PORT,HOST:PORT,...`,
+//! `pool:etcd://HOST:PORT/NAME`.
 //! `ram:` and `shm:` take `fabric=fdr`, a model of a network.
 //!
 //! Paths, export names and parameters may be percent-encoded; they must be where they hold `?`, `&`, `#` or
@@ -97,7 +98,8 @@ pub enum StoreSpec {
         /// Takes at least as long as this network.
         fabric: Option<Fabric>,
     },
-    /// `pool:HOST:PORT,HOST:PORT,...[?copies=N&...]`: several donors, each page on several of them.
+    /// `pool:HOST:PORT,HOST:PORT,...[?copies=N&...]` or `pool:etcd://HOST:PORT/NAME[?...]`: several donors,
+    /// each page on several of them.
     Pool(Box<PoolSpec>),
 }
 
@@ -107,8 +109,8 @@ pub enum SpecError {
     /// No scheme, or one that is not known.
     #[error(
         "'{uri}' is not a store: write compressed:, ram:, file:PATH?size=SIZE, nbd://HOST:PORT/EXPORT, \
-         nbds://HOST:PORT/EXPORT?tls-certificates=DIR, nbd+unix:///EXPORT?socket=PATH, shm:NAME or \
-         pool:HOST:PORT,HOST:PORT"
+         nbds://HOST:PORT/EXPORT?tls-certificates=DIR, nbd+unix:///EXPORT?socket=PATH, shm:NAME, \
+         pool:HOST:PORT,HOST:PORT or pool:etcd://HOST:PORT/NAME"
     )]
     Scheme {
         /// As the user wrote it.
@@ -313,7 +315,12 @@ impl<'a> Uri<'a> {
         Ok(StoreSpec::Nbd { host, port, export, size, patience, claim, transport })
     }
 
-    fn host_and_port(&self, authority: &str, form: &'static str) -> Result<(String, u16), SpecError> {
+    fn host_and_port(
+        &self,
+        authority: &str,
+        usual_port: u16,
+        form: &'static str,
+    ) -> Result<(String, u16), SpecError> {
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (authority, None),
@@ -326,7 +333,7 @@ impl<'a> Uri<'a> {
             .filter(|host| !host.is_empty() && !host.contains(['@', '[', ']', '%']))
             .ok_or_else(|| self.form(format!("'{authority}' names no host"), form))?;
         let port = match port {
-            None => DEFAULT_NBD_PORT,
+            None => usual_port,
             Some(port) => port
                 .parse()
                 .ok()
@@ -503,6 +510,7 @@ impl From<StoreSpec> for String {
     }
 }
 
+mod etcd;
 mod pool;
 mod pool_uri;
 mod printed;
@@ -512,6 +520,7 @@ mod tests;
 mod transport;
 mod wishes;
 
-pub use pool::{Domains, PoolDonor, PoolSpec};
+pub use etcd::EtcdPool;
+pub use pool::{Domains, Members, PoolDonor, PoolSpec};
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

@@ -1,7 +1,7 @@
 //! `spillway donor`: lends this machine's idle memory.
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spillway_core::size::Size;
 use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
+use spillway_donor::place::Place;
 use spillway_donor::{Config, Donor, DonorError, Summary, control};
+use spillway_etcd::Registrar;
 use spillway_store::StoreSpec;
+use spillway_store::membership::Member;
+use spillway_store::spec::{EtcdPool, PoolDonor};
 use spillway_tls::ServerSide;
 use spillway_tls::making::{self, Wish};
 
@@ -26,6 +30,7 @@ Examples:
   spillway donor certificates certificates --host 10.0.0.2
   spillway donor --memory 4G --listen 0.0.0.0:10809 --tls-certificates certificates
   spillway donor --memory 4G --shm idle
+  spillway donor --memory 4G --listen 0.0.0.0:10809 --pool etcd://10.0.0.9/lab
   spillway donor status
   spillway donor drop nbd://localhost:10809/disk
 
@@ -108,6 +113,17 @@ pub struct DonorArgs {
     /// Lend more than the machine has available now, or its control group allows
     #[arg(long)]
     force: bool,
+    /// Register in this pool of etcd's, for as long as the donor lives; takes --listen
+    #[arg(long, value_name = "etcd://HOST:PORT/NAME", requires = "listen")]
+    pool: Option<EtcdPool>,
+    /// What fails together with this donor, such as its rack: no two copies of a page are put into one domain
+    /// [default: its address]
+    #[arg(long, value_name = "NAME", requires = "pool", value_parser = parse_domain)]
+    domain: Option<String>,
+    /// Where others reach the donor [default: where it listens, by the address from which it reaches etcd if
+    /// that is 0.0.0.0]
+    #[arg(long, value_name = "ADDR:PORT", requires = "pool", value_parser = parse_address)]
+    advertise: Option<SocketAddr>,
     /// Print lines as JSON
     #[arg(long)]
     json: bool,
@@ -169,6 +185,13 @@ fn parse_shm_name(text: &str) -> Result<String, String> {
         Ok(_) => Err("write letters, digits, '-' and '_'".to_owned()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn parse_domain(text: &str) -> Result<String, String> {
+    let is_plain = (1..=64).contains(&text.len()) && text.chars().all(|letter| !letter.is_control());
+    is_plain
+        .then(|| text.to_owned())
+        .ok_or_else(|| "write a name of 1 to 64 bytes, such as rack-1".to_owned())
 }
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
@@ -249,7 +272,9 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
+    let registrar = args.pool.as_ref().map(|pool| register(args, pool, &donor)).transpose()?;
     let summary = donor.serve(stop.as_fd(), &hung_up).map_err(|error| error.to_string())?;
+    drop(registrar);
     let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;
     let text = format!(
         "ended: {connections} connections, of which {failed_connections} failed; {refused_connections} \
@@ -270,6 +295,51 @@ fn certificates(directory: &Path, hosts: &[String], client: &str, days: u16) -> 
         writeln!(out, "{}", file.display()).map_err(|error| format!("donor certificates: {error}"))?;
     }
     Ok(())
+}
+
+/// Keeps the donor registered in its pool.
+fn register(args: &DonorArgs, pool: &EtcdPool, donor: &Donor) -> Result<Registrar, String> {
+    let listens = donor.places().find_map(|place| match place {
+        Place::Tcp(address) => Some(*address),
+        _ => None,
+    });
+    let own = listens.ok_or("--pool takes --listen: others reach a donor by TCP")?;
+    let address = match args.advertise {
+        Some(address) => address,
+        None if own.ip().is_unspecified() => SocketAddr::new(address_towards(pool)?, own.port()),
+        None => own,
+    };
+    let domain = args.domain.clone().unwrap_or_else(|| address.ip().to_string());
+    let (standing, per_run) = (donor.standing(), args.per_run.map_or(u64::MAX, Size::bytes));
+    let member = move || {
+        let standing = standing();
+        Member {
+            address: address.to_string(),
+            domain: domain.clone(),
+            version: standing.version,
+            offered_bytes: standing.offered_bytes,
+            free_bytes: standing.free_bytes.min(per_run),
+            is_draining: standing.is_draining,
+        }
+    };
+    Registrar::start(pool, member, donor.note()).map_err(|error| format!("--pool {pool}: {error}"))
+}
+
+/// The address of this machine from which packets to etcd go.
+fn address_towards(pool: &EtcdPool) -> Result<IpAddr, String> {
+    let mut last = "it names no server".to_owned();
+    for PoolDonor { host, port } in &pool.servers {
+        for family in ["0.0.0.0:0", "[::]:0"] {
+            // Nothing is sent: the kernel only says which way it would go.
+            let found = UdpSocket::bind(family)
+                .and_then(|socket| socket.connect((host.as_str(), *port)).and_then(|()| socket.local_addr()));
+            match found {
+                Ok(address) => return Ok(address.ip()),
+                Err(error) => last = format!("{host}: {error}"),
+            }
+        }
+    }
+    Err(format!("--pool {pool}: no way there ({last}); say where others reach this donor: --advertise"))
 }
 
 /// Prints how the donors of this machine stand.

@@ -14,6 +14,7 @@ mod explain;
 mod generate;
 mod lab;
 mod local_limit;
+mod pool;
 mod record;
 mod report;
 mod run;
@@ -68,6 +69,7 @@ enum Command {
     Tier(tier::TierArgs),
     Explain(explain::ExplainArgs),
     Donor(donor::DonorArgs),
+    Pool(pool::PoolArgs),
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
     Lab(lab::LabArgs),
@@ -86,6 +88,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Tier(args) }) => tier::run(args),
         Ok(Cli { command: Command::Explain(args) }) => explain::run(&args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
+        Ok(Cli { command: Command::Pool(args) }) => pool::run(&args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),
         Ok(Cli { command: Command::Check(args) }) => check::run(&args),
         Ok(Cli { command: Command::Lab(args) }) => lab::run(args),

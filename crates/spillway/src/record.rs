@@ -1,8 +1,7 @@
 //! `spillway record`: looks at what is alive again and again, and keeps what it sees in a file.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
-use std::os::unix::net::UnixStream;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,7 +15,7 @@ use spillway_snapshot::snapshot::Snapshot;
 
 use crate::exit::{Refusal, complain};
 use crate::status::{NOTHING, is_called};
-use crate::stop;
+use crate::stop::{self, wait_or_stop};
 
 const EXAMPLE: &str = "\
 Examples:
@@ -158,14 +157,6 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
 fn look(args: &RecordArgs) -> Vec<Snapshot> {
     let alive = reader::look().into_iter().filter_map(|seen| seen.answer.ok());
     alive.filter(|snapshot| args.what.as_ref().is_none_or(|what| is_called(snapshot, what))).collect()
-}
-
-/// Waits until then; true once a signal has come.
-fn wait_or_stop(mut stop: &UnixStream, until: Instant) -> bool {
-    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));
-    // Who cannot wait for the signal waits all the same, and ends at the next one's default.
-    let _ = stop.set_read_timeout(Some(left));
-    stop.read(&mut [0]).is_ok()
 }
 
 /// Seen where somebody looks only.

@@ -68,6 +68,8 @@ Stores, filled in the order given:
   shm:NAME                           a donor on this machine
   pool:HOST:PORT,HOST:PORT,...       several donors, each page on 2 of them
                                      (copies=N), so that one may die
+  pool:etcd://HOST:PORT/NAME         the same by those that are registered
+                                     there ('spillway donor --pool')
 A donor takes size=SIZE, what the program may need of it: the run is promised
 that, or does not start; without it the run is promised what the donor gives.
 ram: and shm: take fabric=fdr, a model of InfiniBand FDR, for measurements.
@@ -286,6 +288,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
         .transpose()
         .map_err(|error| refuse(format!("--metrics {error}")))?;
     let token = token().map_err(refuse)?;
+    spillway_store::membership::open_by(spillway_etcd::open);
     let mut supervisor =
         Supervisor::with_stores(settings, token, args.allow_missing_stores).map_err(refuse)?;
     for notice in supervisor.notices() {

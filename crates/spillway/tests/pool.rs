@@ -3,51 +3,17 @@
 
 mod donor_common;
 mod fault_common;
+mod pool_common;
 mod support;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use donor_common::Donor;
 use fault_common::{Catch, Hold, SOON, Scene};
+use pool_common::{Donors, donor, says};
 use rustix::process::Signal;
 use support::child::{PATIENCE, Running, free_port, until};
 use support::tools::c_program;
-
-/// Donors on different addresses of this machine, so that they count as hosts of their own.
-struct Donors(Vec<Option<Donor>>);
-
-fn donor(number: usize, memory: &str, port: u16) -> Donor {
-    Donor::start(memory, &["--listen", &format!("127.0.0.{}:{port}", number + 2), "--grace", "5"])
-}
-
-impl Donors {
-    fn start(count: usize, memory: &str) -> Self {
-        Self((0..count).map(|number| Some(donor(number, memory, 0))).collect())
-    }
-
-    fn address(&self, number: usize) -> String {
-        self.0[number].as_ref().unwrap().tcp()
-    }
-
-    fn uri(&self, query: &str) -> String {
-        let all: Vec<String> = (0..self.0.len()).map(|number| self.address(number)).collect();
-        format!("pool:{}{query}", all.join(","))
-    }
-
-    fn signal(&self, number: usize, signal: Signal) {
-        self.0[number].as_ref().unwrap().signal(signal);
-    }
-
-    /// Kills one, at once and without a word.
-    fn kill(&mut self, number: usize) {
-        drop(self.0[number].take());
-    }
-}
-
-fn says(running: &Running, text: &str) {
-    until(PATIENCE, text, || running.complaint().contains(text).then_some(()));
-}
 
 #[test]
 fn a_program_survives_a_donor_and_after_the_repair_another() {
@@ -106,11 +72,11 @@ fn a_donor_that_is_stopped_is_read_around_and_used_again() {
 fn a_donor_that_comes_back_empty_is_filled_again() {
     let (mut donors, scene) = (Donors::start(2, "64M"), Scene::new());
     let port = free_port();
-    donors.0[0] = Some(donor(0, "64M", port));
+    donors.0[0] = Some(donor(0, "64M", port, &[]));
     let mut hold = Hold::start(&scene, 24, &[donors.uri("")]);
     hold.goes_on(1);
     donors.kill(0);
-    donors.0[0] = Some(donor(0, "64M", port));
+    donors.0[0] = Some(donor(0, "64M", port, &[]));
     hold.goes_on(2);
     says(&hold.running, "has lost what it held");
     says(&hold.running, "all pages are on 2 donors again");
@@ -195,7 +161,7 @@ fn donors_that_are_away_or_have_too_little_are_refused_in_one_line() {
         &format!("pool:{one},{other}?size=64M"),
         &["16.0 MiB of its 16.0 MiB are left", "64.0 MiB were asked for", &one, "leave it out"],
     );
-    let poor = donor(7, "1M", 0);
+    let poor = donor(7, "1M", 0, &[]);
     refused(&format!("pool:{one},{}", poor.tcp()), &[&poor.tcp(), "no extent of 2M", "more memory"]);
     // Nothing was promised to runs that did not begin.
     let scene = Scene::new();

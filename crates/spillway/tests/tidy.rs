@@ -49,6 +49,7 @@ tidy_crates!(
     spillway_pool,
     spillway_tls,
     spillway_store,
+    spillway_etcd,
     spillway_donor,
     spillway_pager,
     spillway_sim,

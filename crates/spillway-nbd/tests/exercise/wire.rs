@@ -4,6 +4,7 @@
 use spillway_nbd::handshake as hs;
 use spillway_nbd::private::{PrivateQuery, challenge_text, parse_challenge};
 use spillway_nbd::proof::Nonce;
+use spillway_nbd::standing::Standing;
 use spillway_nbd::transmission as tx;
 
 /// Feeds `data` to every decoder.
@@ -72,8 +73,12 @@ fn option_reply(header: hs::ReplyHeader, data: &[u8]) {
 /// Queries of our own namespace, and the donor's answers: as they are, and behind each beginning of ours.
 fn private(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    for prefix in ["", "spillway:", "spillway:run=", "spillway:lane=", "spillway:challenge="] {
+    let prefixes = ["", "spillway:", "spillway:run=", "spillway:lane=", "spillway:challenge="];
+    for prefix in prefixes.into_iter().chain(["spillway:standing=", "spillway:standing=1,2,3,4,5,6,0,"]) {
         let query = format!("{prefix}{text}");
+        if let Some(standing) = Standing::parse(&query) {
+            assert_eq!(Standing::parse(&standing.to_string()), Some(standing));
+        }
         if let Some(parsed) = PrivateQuery::parse(&query)
             && parsed != PrivateQuery::Unknown
         {

@@ -167,9 +167,7 @@ pub(crate) fn open_patiently(
 pub fn drop_export(spec: &StoreSpec) -> Result<(), StoreError> {
     let (export, patience) = target(spec)?;
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
-    let mut token = [0_u8; 16];
-    let _ = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty());
-    let token = format!("{:032x}", u128::from_ne_bytes(token));
+    let token = random_token();
     start_relay(spec, &token)?;
     for address in addresses(spec, &token)? {
         match super::connection::drop_export(&address, export, patience.timeout) {
@@ -178,6 +176,13 @@ pub fn drop_export(spec: &StoreSpec) -> Result<(), StoreError> {
         }
     }
     Err(spec.unusable(last, "nothing was dropped; 'nbdinfo --list' shows what a donor holds"))
+}
+
+/// The token of a command that asks something of a donor and is no run.
+pub(super) fn random_token() -> String {
+    let mut token = [0_u8; 16];
+    let _ = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty());
+    format!("{:032x}", u128::from_ne_bytes(token))
 }
 
 fn not_nbd(spec: &StoreSpec) -> StoreError {

@@ -291,6 +291,23 @@ pub(super) struct Refusal {
     pub(super) text: String,
 }
 
+/// Asks the donor at `address` something without opening an export; the contexts that it answers.
+pub fn ask_donor(
+    address: &Address,
+    query: PrivateQuery,
+    timeout: Duration,
+) -> Result<Vec<String>, ConnectError> {
+    let greeter = Greeter::connect(address, Attempt::of(timeout))?;
+    let offered = greeter.greeting()?;
+    greeter.send(&offered.bits().to_be_bytes())?;
+    let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
+    let contexts = if structured { greeter.contexts("", query)? } else { Vec::new() };
+    let mut bytes = Vec::new();
+    put_option(&mut bytes, &ClientOption::Abort);
+    let _ = greeter.send(&bytes);
+    Ok(contexts)
+}
+
 /// Tells the donor at `address` to drop a named export with all it holds.
 pub fn drop_export(address: &Address, export: &str, timeout: Duration) -> Result<(), ConnectError> {
     let greeter = Greeter::connect(address, Attempt::of(timeout))?;

@@ -20,6 +20,8 @@ const MAX_TRIM_PAGES: usize = 1 << 18;
 pub(super) struct NbdLane {
     pool: Arc<Pool>,
     posted: Option<Posted>,
+    /// Writes that were posted.
+    writes: Option<Batch>,
     input: Box<[u8]>,
 }
 
@@ -41,7 +43,7 @@ enum Posted {
 
 impl NbdLane {
     pub(super) fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, posted: None, input: vec![0; INPUT_BYTES].into_boxed_slice() }
+        Self { pool, posted: None, writes: None, input: vec![0; INPUT_BYTES].into_boxed_slice() }
     }
 
     fn max_run_pages(&self) -> usize {
@@ -164,15 +166,14 @@ impl NbdLane {
     }
 }
 
-/// Reading ahead of the time when the pages are asked for.
+/// Requests that go out before somebody waits for their answers.
 impl NbdLane {
-    /// Sends requests for these slots, as far as the socket takes them now.
-    fn post(&mut self, slots: &[u32]) -> Option<Batch> {
+    /// Sends requests as far as the socket takes them now.
+    fn post(&mut self, mut pages: Pages<'_, '_>) -> Option<Batch> {
         if self.pool.given_up().is_some() {
             return None;
         }
         let connection = Pool::take_idle(&self.pool)?;
-        let mut pages = Pages::Post(slots);
         let (order, mut runs) = plan(&pages, self.max_run_pages(), self.pool.limit_slots());
         let epoch = self.pool.next_epoch();
         let exchange = Exchange::new(&connection, &mut pages, &order, &mut runs, epoch, &mut self.input);
@@ -209,6 +210,19 @@ impl Lane for NbdLane {
         }
     }
 
+    fn post_writes(&mut self, batch: &[WriteRequest<'_>]) {
+        self.settle_posted();
+        self.writes = self.post(Pages::Write(batch));
+    }
+
+    fn complete_writes(&mut self, batch: &mut [WriteRequest<'_>]) {
+        let Some(posted) = self.writes.take() else { return self.write(batch) };
+        let outcomes = self.finish(&mut Pages::Write(batch), posted);
+        for (request, outcome) in batch.iter_mut().zip(outcomes) {
+            request.outcome = outcome;
+        }
+    }
+
     fn read(&mut self, batch: &mut [ReadRequest<'_>]) {
         let max_pages = self.max_run_pages();
         let outcomes = self.transact(&mut Pages::Read(batch), max_pages);
@@ -231,7 +245,7 @@ impl Lane for NbdLane {
 
     fn post_reads(&mut self, slots: &[u32]) {
         self.settle_posted();
-        self.posted = self.post(slots).map(|batch| Posted::UnderWay(slots.to_vec(), batch));
+        self.posted = self.post(Pages::Post(slots)).map(|batch| Posted::UnderWay(slots.to_vec(), batch));
     }
 
     fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {

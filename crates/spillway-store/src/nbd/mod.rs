@@ -9,6 +9,7 @@
 //! | [`exchange`] | a batch of requests and replies on one connection |
 //! | [`pool`] | the connections of a process, which its lanes borrow |
 //! | [`lane`] | batches, what is posted, reconnecting, outcomes |
+//! | [`standing`] | how a donor stands, and whether it is drained |
 //! | [`client`] | the store: what a run's start checks, and what its processes open |
 
 pub mod client;
@@ -19,7 +20,9 @@ pub mod meeting;
 mod pool;
 pub mod reaching;
 mod relay;
+mod standing;
 
 pub use client::{drop_export, end, open, prepare};
 pub(crate) use client::{known_address, open_patiently, prepare_sized, start_relay};
 pub(crate) use pool::sleep;
+pub use standing::{Door, drain, standing};

@@ -6,18 +6,21 @@ use std::os::fd::OwnedFd;
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::MAX_DONORS;
+use spillway_pool::donors::{NewDonor, TEXT_BYTES};
 use spillway_pool::placement::capacity;
 use spillway_pool::survey::EXTENT_BYTES;
-use spillway_pool::table::{NewDonor, TEXT_BYTES, Table, words_of};
+use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
 
+use crate::membership::{self, Member};
 use crate::memory::no_memory_file;
-use crate::spec::{PoolDonor, PoolSpec, Transport};
+use crate::spec::{EtcdPool, Members, PoolDonor, PoolSpec, Transport};
 use crate::{Claim, SharedParts, StoreError, StoreSpec};
 
 /// Asks each donor for memory, and makes the table that the run's processes share.
 pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Result<SharedParts, StoreError> {
-    let mut held = Vec::with_capacity(pool.donors.len());
+    let mut held = Vec::new();
     let begun = begin(spec, pool, run_token, &mut held);
     if begun.is_err() {
         // Donors would keep what they have promised for a run that was lost.
@@ -33,19 +36,10 @@ fn begin(
     run_token: &str,
     held: &mut Vec<OwnedFd>,
 ) -> Result<(u32, OwnedFd), StoreError> {
-    let asked = asked_of_each(pool);
-    let mut donors = Vec::with_capacity(pool.donors.len());
-    for (donor, domain) in pool.donors.iter().zip(pool.domain_numbers()) {
-        let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
-        held.push(fd);
-        donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
-        if slots < EXTENT_SLOTS {
-            return Err(spec.unusable(
-                format!("donor {donor} has {} KiB left, which holds no extent of 2M", slots * 4),
-                "give it more memory, or leave it out",
-            ));
-        }
-    }
+    let (donors, joining) = match &pool.members {
+        Members::Listed(listed) => (begin_listed(spec, pool, listed, run_token, held)?, 0),
+        Members::Etcd(etcd) => (begin_registered(spec, pool, etcd, run_token, held)?, MAX_DONORS),
+    };
     let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
     let most = capacity(&room, pool.copies).min(u32::MAX / EXTENT_SLOTS);
     let wanted = pool.size.map(|size| size.bytes().div_ceil(EXTENT_BYTES));
@@ -61,23 +55,131 @@ fn begin(
         ));
     }
     let extents = wanted.map_or(most, |wanted| wanted as u32);
-    let bytes = (words_of(&donors, extents) * 8).next_multiple_of(PAGE_SIZE);
+    let terms = Terms { extents, wanted: pool.copies, least: pool.least, joining };
+    let bytes = (words_of(&donors, terms) * 8).next_multiple_of(PAGE_SIZE);
     let (fd, memory) =
         SharedMemory::create("spillway-pool", bytes).map_err(|errno| no_memory_file(spec, errno))?;
     let words = memory.atomics_u64(0, bytes / 8);
-    let _ = Table::create(words, &donors, extents, pool.copies, pool.least);
+    let _ = Table::create(words, &donors, terms);
     Ok((extents * EXTENT_SLOTS, fd))
 }
 
-/// What each donor is asked for where the user says what the run needs: so much that the others can make up
-/// for one that is lost.
-pub(super) fn asked_of_each(pool: &PoolSpec) -> Option<Size> {
-    let size = pool.size?;
-    let extents = size.bytes().div_ceil(EXTENT_BYTES);
-    let shares = (pool.donors.len() - 1).max(pool.copies).min(pool.donors.len()) as u64;
+/// Donors that the user has named: each must be usable.
+fn begin_listed(
+    spec: &StoreSpec,
+    pool: &PoolSpec,
+    listed: &[PoolDonor],
+    run_token: &str,
+    held: &mut Vec<OwnedFd>,
+) -> Result<Vec<NewDonor>, StoreError> {
+    let asked = asked_of_each(pool, listed.len());
+    let mut donors = Vec::with_capacity(listed.len());
+    for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
+        let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
+        held.push(fd);
+        donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
+        if slots < EXTENT_SLOTS {
+            return Err(spec.unusable(
+                format!("donor {donor} has {} KiB left, which holds no extent of 2M", slots * 4),
+                "give it more memory, or leave it out",
+            ));
+        }
+    }
+    Ok(donors)
+}
+
+/// Donors that are registered: those that can be used, if they are enough.
+fn begin_registered(
+    spec: &StoreSpec,
+    pool: &PoolSpec,
+    etcd: &EtcdPool,
+    run_token: &str,
+    held: &mut Vec<OwnedFd>,
+) -> Result<Vec<NewDonor>, StoreError> {
+    let mut directory = membership::open(etcd)
+        .ok_or_else(|| spec.unusable("this process does not ask etcd", "start it by 'spillway run'"))?;
+    let remedy = "see that etcd runs there, or name the donors: pool:HOST:PORT,HOST:PORT";
+    let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
+    members.retain(|member| !member.is_draining);
+    members.sort_by_key(|member| std::cmp::Reverse(member.free_bytes));
+    members.truncate(MAX_DONORS);
+    let asked = asked_of_each(pool, members.len());
+    let (mut donors, mut failures) = (Vec::new(), Vec::new());
+    for member in &members {
+        match begin_member(member, &pool.transport, asked, run_token) {
+            Ok((donor, fd)) => {
+                held.push(fd);
+                donors.push(donor);
+            }
+            // It may have died a moment ago, and is still registered.
+            Err(reason) => failures.push(format!("{}: {reason}", member.address)),
+        }
+    }
+    let domains: std::collections::BTreeSet<u32> = donors.iter().map(|donor| donor.domain).collect();
+    if domains.len() >= pool.copies {
+        return Ok(donors);
+    }
+    let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
+    Err(spec.unusable(
+        format!(
+            "{} copies of a page need {} donors that fail apart, and {} can be used now, in {} failure domains{failures}",
+            pool.copies,
+            pool.copies,
+            donors.len(),
+            domains.len()
+        ),
+        format!(
+            "start more of them (spillway donor --memory SIZE --listen ADDR:PORT --pool {etcd}), or ask for \
+             fewer copies"
+        ),
+    ))
+}
+
+/// Begins the run on a donor that is registered, asking for so much, or for what there is where that is not
+/// left.
+pub(super) fn begin_member(
+    member: &Member,
+    transport: &Transport,
+    asked: Option<Size>,
+    run_token: &str,
+) -> Result<(NewDonor, OwnedFd), String> {
+    let text = member.address.clone();
+    let own = donor_spec(&text, transport, None).filter(|_| text.len() <= TEXT_BYTES);
+    let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
+    let asked = asked.filter(|asked| asked.bytes() <= member.free_bytes);
+    let started = crate::nbd::start_relay(&own, run_token);
+    let begun = started.and_then(|()| begin_at(&own, asked, run_token));
+    let (slots, fd) = begun.map_err(|error| reason_of(&error))?;
+    if slots < EXTENT_SLOTS {
+        crate::nbd::end(&fd);
+        return Err(format!("it has {} KiB left, which holds no extent of 2M", slots * 4));
+    }
+    Ok((NewDonor { capacity: slots / EXTENT_SLOTS, domain: member.domain_number(), text }, fd))
+}
+
+/// What an error says without the store's name.
+pub(super) fn reason_of(error: &StoreError) -> String {
+    match error {
+        StoreError::Gone { reason, .. } | StoreError::Io { reason, .. } => reason.clone(),
+        StoreError::Unusable { reason, remedy, .. } => format!("{reason}; {remedy}"),
+        StoreError::Full { .. } | StoreError::WrongSeal { .. } | StoreError::SealsSpent { .. } => {
+            error.to_string()
+        }
+    }
+}
+
+/// What each of so many donors is asked for where the user says what the run needs: so much that the others
+/// can make up for one that is lost.
+pub(super) fn asked_of_each(pool: &PoolSpec, donors: usize) -> Option<Size> {
+    Some(share_of_each(pool.size?.bytes().div_ceil(EXTENT_BYTES), pool.copies, donors))
+}
+
+/// The same for so many extents.
+pub(super) fn share_of_each(extents: u64, copies: usize, donors: usize) -> Size {
+    let shares = donors.saturating_sub(1).max(copies).min(donors.max(1)) as u64;
     // One more, as chance does not fill all evenly.
-    let each = (extents * pool.copies as u64).div_ceil(shares) + 1;
-    Some(Size::from_bytes(each.min(extents) * EXTENT_BYTES))
+    let each = (extents * copies as u64).div_ceil(shares) + 1;
+    Size::from_bytes(each.min(extents) * EXTENT_BYTES)
 }
 
 /// A donor's address in digits, the slots that it has promised, and the connection that keeps them.
@@ -94,8 +196,7 @@ fn begin_donor(
     let mut last = None;
     for address in addresses {
         let text = address.to_string();
-        let Some(own) =
-            donor_spec(&text, transport.of_host(&donor.host)).filter(|_| text.len() <= TEXT_BYTES)
+        let Some(own) = donor_spec(&text, transport, Some(&donor.host)).filter(|_| text.len() <= TEXT_BYTES)
         else {
             continue;
         };
@@ -144,18 +245,20 @@ pub(super) fn begin_at(
     }
 }
 
-/// The store that one donor is, by its address in digits. Its patience is that of who opens it: a run is
+/// The store that one donor is, by its address in digits, and by the host that its certificate must be for, if
+/// that is another than the address. Its patience is that of who opens it: a run is
 /// known to the donor by what is printed of this.
-pub(super) fn donor_spec(address: &str, transport: Transport) -> Option<StoreSpec> {
+pub(super) fn donor_spec(address: &str, transport: &Transport, host: Option<&str>) -> Option<StoreSpec> {
     let address: std::net::SocketAddr = address.parse().ok()?;
+    let digits = address.ip().to_string();
     Some(StoreSpec::Nbd {
-        host: address.ip().to_string(),
+        transport: transport.of_host(host.unwrap_or(&digits)),
+        host: digits,
         port: address.port(),
         export: String::new(),
         size: None,
         patience: crate::Patience::default(),
         claim: Claim::None,
-        transport,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use spillway_pool::placement::Chooser;
 use spillway_pool::read::donors_of;
 use spillway_pool::words::Condition;
 use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
@@ -21,6 +22,7 @@ pub(super) struct DonorLanes {
     pub(super) shared: Arc<Shared>,
     /// For reading and for writing, by donor.
     lanes: Vec<[DonorLane; 2]>,
+    chooser: Option<Arc<Chooser>>,
 }
 
 /// The slot of a page on its donor.
@@ -31,7 +33,21 @@ pub(super) fn slot_at(extent: u32, slot: u32) -> u32 {
 impl DonorLanes {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let lanes = (0..MAX_DONORS).map(|_| [None, None]).collect();
-        Self { shared, lanes }
+        Self { shared, lanes, chooser: None }
+    }
+
+    /// What chooses among the donors that there are now.
+    pub(super) fn chooser(&mut self) -> Arc<Chooser> {
+        let table = self.shared.table();
+        match &self.chooser {
+            Some(chooser) if chooser.donors() == table.donors() => Arc::clone(chooser),
+            _ => Arc::clone(self.chooser.insert(Arc::new(Chooser::of(&table)))),
+        }
+    }
+
+    /// The lane that [`Self::lane`] gave last, without a look at whether there is a newer one.
+    pub(super) fn same_lane(&mut self, donor: usize, purpose: Purpose) -> Option<&mut Box<dyn Lane>> {
+        self.lanes[donor][purpose as usize].as_mut().map(|(_, lane)| lane)
     }
 
     /// This thread's lane to a donor; and the donor's word, for a complaint.

@@ -9,18 +9,22 @@
 //! | `lane` | reads, and what is waited for |
 //! | `writes` | writes and discards |
 //! | `site` | what the supervisor's threads share |
-//! | `care` | the supervisor's threads: one asks a donor how it is, one makes lost copies anew |
-//! | `rebuilder` | copying, and what the user is told of it |
+//! | `care` | the supervisor's threads |
+//! | `watcher` | one asks a donor how it is |
+//! | `rebuilder` | one makes lost copies anew, and moves those of donors that leave |
+//! | `newcomers` | one learns of donors that come |
 //! | `store` | the pool as the rest of Spillway sees it |
 
 mod begin;
 mod care;
 mod donor_lanes;
 mod lane;
+mod newcomers;
 mod rebuilder;
 mod shared;
 mod site;
 mod store;
+mod watcher;
 mod writes;
 
 pub(crate) use begin::prepare;

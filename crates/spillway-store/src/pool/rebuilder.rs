@@ -1,14 +1,16 @@
-//! Makes lost copies anew, and says what is in danger, what is lost and when all is well again.
+//! Makes lost copies anew, moves those of donors that leave, and says what is in danger, what is lost and when
+//! all is well again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::bits::{Bits, slots_of};
 use spillway_pool::placement::Dice;
 use spillway_pool::read::donors_of;
 use spillway_pool::rebuild::{CHUNK_SLOTS, End, Moved, Rebuild, Step};
-use spillway_pool::survey::{Pace, Survey, Sweep, drop_surplus, forget_rebuilds, place_for, survey};
+use spillway_pool::survey::{Pace, Survey, Sweep, drop_surplus, forget_rebuilds, left_on, place_for, survey};
 use spillway_pool::words::{Condition, Place};
 
 use super::donor_lanes::{DonorLanes, slot_at};
@@ -16,6 +18,8 @@ use super::shared::{Purpose, now_ms};
 use super::site::Site;
 use crate::{ReadRequest, StoreError, WriteRequest};
 
+/// How often the table is looked over.
+const SURVEY_PERIOD: Duration = Duration::from_millis(200);
 /// A donor that is away counts as one that comes back for so long.
 const AWAY_PATIENCE_MS: u64 = 2_000;
 /// Memory of a donor that nobody names is free after so long.
@@ -48,10 +52,18 @@ pub(super) struct Rebuilder {
     is_first: bool,
     /// The user waits to hear that all is well.
     owes_news: bool,
+    /// Donors, a bit each, of which the user knows that nobody has room for what they are to get rid of.
+    told_no_room: u32,
 }
 
 impl Rebuilder {
-    pub(super) fn new(site: Arc<Site>) -> Self {
+    /// Begins to look after the copies of all extents.
+    pub(super) fn start(site: &Arc<Site>) {
+        let mut rebuilder = Self::new(Arc::clone(site));
+        site.spawn("pool rebuild", SURVEY_PERIOD, move || rebuilder.look());
+    }
+
+    fn new(site: Arc<Site>) -> Self {
         let lanes = DonorLanes::new(Arc::clone(&site.shared));
         let pace = Pace::new(site.shared.spec.rebuild.bytes());
         Self {
@@ -67,11 +79,12 @@ impl Rebuilder {
             copied_bytes: 0,
             is_first: true,
             owes_news: false,
+            told_no_room: 0,
         }
     }
 
     /// Looks the table over, and makes anew what can be.
-    pub(super) fn look(&mut self) {
+    fn look(&mut self) {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         if std::mem::take(&mut self.is_first) {
@@ -88,20 +101,74 @@ impl Rebuilder {
             if site.is_over() {
                 return;
             }
-            match place_for(&table, &site.shared.chooser, task.extent, self.dice.next_u64()) {
+            match place_for(&table, &self.lanes.chooser(), task.extent, self.dice.next_u64()) {
                 Some((copy, place)) => {
                     let end = self.rebuild(task.extent, copy, place);
                     made += usize::from(end == End::Whole);
-                    drop_surplus(&table, task.extent);
+                    self.drop_surplus(task.extent);
                 }
                 None => without_place += 1,
             }
         }
         self.tell(&found, made, without_place);
+        self.see_off(made == 0 && without_place > 0);
         if self.swept.elapsed() >= SWEEP_PERIOD {
-            (0..table.extents()).for_each(|extent| drop_surplus(&table, extent));
+            (0..table.extents()).for_each(|extent| self.drop_surplus(extent));
             let _ = self.sweep.look(&table, now_ms(), SWEEP_PATIENCE_MS);
             self.swept = Instant::now();
+        }
+    }
+
+    /// Drops copies that are too many. A donor that leaves forgets them at once, so it is seen how far that is;
+    /// nobody reads there any more.
+    fn drop_surplus(&mut self, extent: u32) {
+        let site = Arc::clone(&self.site);
+        for place in drop_surplus(&site.shared.table(), extent) {
+            let donor = usize::from(place.donor);
+            if !site.shared.table().is_leaving(donor) {
+                continue;
+            }
+            let Ok((lane, way)) = self.lanes.lane(donor, Purpose::Write) else { continue };
+            let slots: Vec<u32> = (0..EXTENT_SLOTS).map(|slot| slot_at(place.extent, slot)).collect();
+            lane.discard(&slots);
+            if way.store.is_given_up() {
+                site.shared.complain(donor, way.word(), Condition::Down);
+            }
+        }
+    }
+
+    /// Ends the part of donors in the run that leave it, once nothing is left on them.
+    fn see_off(&mut self, is_stuck: bool) {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        for donor in 0..table.donors() {
+            if !table.is_leaving(donor) {
+                self.told_no_room &= !(1 << donor);
+                continue;
+            }
+            let is_there = table.donor(donor).condition != Condition::Down && table.room(donor).0 > 0;
+            if !is_there || site.is_over() {
+                continue;
+            }
+            let left = left_on(&table, donor);
+            for &extent in &left.unplaced {
+                // Whoever was about to give it donors may be gone.
+                let _ = table.place_next(extent, &self.lanes.chooser(), self.dice.next_u64());
+            }
+            let name = || site.shared.name(donor);
+            if left.extents == 0 {
+                table.end_part(donor, now_ms());
+                site.end_part(donor);
+                site.tell(&format!("pool: donor {} is drained: nothing of this run is on it", name()));
+            } else if is_stuck && self.told_no_room >> donor & 1 == 0 {
+                self.told_no_room |= 1 << donor;
+                site.tell(&format!(
+                    "pool: {} of pages cannot be moved from donor {}, which is being drained: no other has \
+                     room for them; start another donor, or let it stay",
+                    mebibytes(left.bytes),
+                    name()
+                ));
+            }
         }
     }
 

@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::health::FIRST_SILENCE_US;
-use spillway_pool::placement::Chooser;
 use spillway_pool::read::donors_of;
 use spillway_pool::table::Table;
 use spillway_pool::words::{Condition, DonorWord, Place};
+use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::begin::{donor_spec, token_of};
 use crate::memory::{no_memory_file, shared_file};
+use crate::nbd::{Door, known_address};
 use crate::spec::PoolSpec;
 use crate::{Event, Listener, Patience, SharedParts, Store, StoreError, StoreSpec};
 
@@ -44,8 +44,10 @@ pub(super) struct Way {
     opened: Instant,
 }
 
+#[derive(Default)]
 struct Donor {
-    spec: StoreSpec,
+    /// The donor as a store, once it was asked for: donors may join while the run lasts.
+    spec: OnceLock<StoreSpec>,
     /// For reading and for writing. Locked for moments, never while anything is sent or waited for.
     ways: [Mutex<Option<Way>>; 2],
 }
@@ -54,7 +56,6 @@ struct Donor {
 pub(super) struct Shared {
     pub(super) uri: String,
     pub(super) spec: PoolSpec,
-    pub(super) chooser: Chooser,
     pub(super) token: String,
     memory: SharedMemory,
     donors: Vec<Donor>,
@@ -81,21 +82,15 @@ impl Shared {
         let other_version =
             || spec.unusable("the run's table is another version's", "use one version of Spillway");
         let table = Table::open(memory.atomics_u64(0, memory.bytes() / 8)).ok_or_else(other_version)?;
-        let mut donors = Vec::with_capacity(table.donors());
-        let mut domains = Vec::with_capacity(table.donors());
-        for donor in 0..table.donors() {
-            let text = table.text(donor);
-            let named = pool.donors.get(donor).ok_or_else(other_version)?;
-            let own = pool.transport.of_host(&named.host);
-            let spec = donor_spec(&text, own).ok_or_else(other_version)?;
-            donors.push(Donor { spec, ways: Default::default() });
-            domains.push(table.domain(donor));
+        let mut is_known =
+            (0..table.donors()).map(|donor| donor_spec(&table.text(donor), &pool.transport, None).is_some());
+        if is_known.any(|is_known| !is_known) {
+            return Err(other_version());
         }
-        let wanted = table.wanted_copies();
+        let donors = (0..MAX_DONORS).map(|_| Donor::default()).collect();
         Ok(Shared {
             uri: spec.to_string(),
             spec: pool.clone(),
-            chooser: Chooser::new(&domains, wanted),
             token: run_token.to_owned(),
             memory,
             donors,
@@ -110,11 +105,22 @@ impl Shared {
 
     /// What a donor is called in messages.
     pub(super) fn name(&self, donor: usize) -> String {
-        self.spec.donors.get(donor).map_or_else(|| format!("{donor}"), ToString::to_string)
+        self.spec.listed().get(donor).map_or_else(|| self.table().text(donor), ToString::to_string)
     }
 
-    pub(super) fn donor_spec(&self, donor: usize) -> &StoreSpec {
-        &self.donors[donor].spec
+    /// A donor as a store of its own; `None` where its address is none.
+    pub(super) fn donor_spec(&self, donor: usize) -> Option<&StoreSpec> {
+        let place = &self.donors[donor].spec;
+        if place.get().is_none() {
+            let host = self.spec.listed().get(donor).map(|named| named.host.as_str());
+            let _ = place.set(donor_spec(&self.table().text(donor), &self.spec.transport, host)?);
+        }
+        place.get()
+    }
+
+    /// Where a donor is asked how it stands.
+    pub(super) fn door(&self, donor: usize) -> Option<Door> {
+        known_address(self.donor_spec(donor)?, &self.token).map(Door::known)
     }
 
     fn patience(&self, donor: usize, purpose: Purpose) -> Patience {
@@ -158,7 +164,12 @@ impl Shared {
         let (capacity, _) = self.table().room(donor);
         let parts = SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new() };
         let token = token_of(&self.token, word.life);
-        let store = crate::nbd::open_patiently(self.donor_spec(donor), parts, &token, patience)?;
+        let no_address = || StoreError::Gone {
+            store: self.uri.clone(),
+            reason: format!("donor {} has no address", self.name(donor)),
+        };
+        let spec = self.donor_spec(donor).ok_or_else(no_address)?;
+        let store = crate::nbd::open_patiently(spec, parts, &token, patience)?;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         Ok(Way { store, number, word, opened: Instant::now() })
     }

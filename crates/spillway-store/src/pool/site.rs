@@ -2,9 +2,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::shared::Shared;
+
+/// How long [`Site::await_rest`] waits for work that is under way.
+const MOST_REST: Duration = Duration::from_secs(3);
 
 /// What the threads share.
 pub(super) struct Site {
@@ -15,6 +19,8 @@ pub(super) struct Site {
     is_news_due: AtomicBool,
     /// By donor: the connection on which the run, or the donor's present life in it, was begun.
     held: Mutex<Vec<OwnedFd>>,
+    /// Of each thread: locked by it while it is at work.
+    at_work: Mutex<Vec<Arc<Mutex<()>>>>,
 }
 
 impl Site {
@@ -25,6 +31,48 @@ impl Site {
             is_over: AtomicBool::new(false),
             is_news_due: AtomicBool::new(false),
             held: Mutex::new(held),
+            at_work: Mutex::default(),
+        }
+    }
+
+    /// Has a thread do this again and again until all is over.
+    pub(super) fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        period: Duration,
+        mut work: impl FnMut() + Send + 'static,
+    ) {
+        let (site, at_work) = (Arc::clone(self), Arc::<Mutex<()>>::default());
+        self.at_work().push(Arc::clone(&at_work));
+        let body = move || {
+            loop {
+                std::thread::sleep(period);
+                let Ok(_at_work) = at_work.lock() else { return };
+                if site.is_over() {
+                    return;
+                }
+                work();
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(body) {
+            self.tell(&format!("the pool's donors are not looked after: {error}"));
+        }
+    }
+
+    fn at_work(&self) -> MutexGuard<'_, Vec<Arc<Mutex<()>>>> {
+        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits, for a bounded time, until no thread is at work.
+    pub(super) fn await_rest(&self) {
+        let until = Instant::now() + MOST_REST;
+        let mut number = 0;
+        // One that is at work may have begun another.
+        while let Some(at_work) = { self.at_work().get(number).cloned() } {
+            while at_work.try_lock().is_err() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            number += 1;
         }
     }
 
@@ -55,9 +103,20 @@ impl Site {
     /// Keeps the connection on which a donor's new life began.
     pub(super) fn hold(&self, donor: usize, connection: OwnedFd) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = held.get_mut(donor) {
-            *place = connection;
+        match held.get_mut(donor) {
+            Some(place) => *place = connection,
+            // The next that has joined.
+            None => held.push(connection),
         }
+    }
+
+    /// Tells a donor that the run, or its present life there, has ended, so that it gives its memory back.
+    pub(super) fn end_part(&self, donor: usize) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // Its place stays taken: they are by number.
+        let connection = held.get(donor).and_then(|connection| connection.try_clone().ok());
+        drop(held);
+        connection.iter().for_each(crate::nbd::end);
     }
 
     /// Gives the connections back; none where a thread has them at this moment.

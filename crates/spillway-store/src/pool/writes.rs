@@ -1,4 +1,5 @@
 //! Writing to the pool: each page to every copy of its extent, in the order that `spillway_pool::write` says.
+//! All donors are sent their part before any of them is waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use spillway_pool::write::{Outcome, Step, Write, without_barred};
 use spillway_pool::{EXTENT_SLOTS, MAX_COPIES};
 
 use super::donor_lanes::{DonorLanes, slot_at};
-use super::shared::{Purpose, Shared, now_ms};
+use super::shared::{Purpose, Shared, Way, now_ms};
 use crate::nbd::sleep;
 use crate::{Event, StoreError, WriteRequest};
 
@@ -25,14 +26,15 @@ struct Group {
     indices: Vec<usize>,
     slots: Bits,
     write: Write,
-    sending: Option<Place>,
+    /// Where it is to be sent now.
+    sending: Vec<Place>,
     outcome: Option<Outcome>,
 }
 
 impl Group {
     fn begin(extent: u32, indices: Vec<usize>, slots: Bits) -> Self {
         let write = Write::new(extent, slots, dice(extent));
-        Self { extent, indices, slots, write, sending: None, outcome: None }
+        Self { extent, indices, slots, write, sending: Vec::new(), outcome: None }
     }
 }
 
@@ -123,50 +125,85 @@ fn refuse_barred(shared: &Shared, batch: &mut [WriteRequest<'_>], indices: &[usi
 fn run(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>], groups: &mut [Group]) {
     let shared = Arc::clone(&lanes.shared);
     loop {
-        for group in groups.iter_mut().filter(|group| group.outcome.is_none()) {
-            while group.sending.is_none() && group.outcome.is_none() {
-                match group.write.step(&shared.table(), &shared.chooser) {
+        let chooser = lanes.chooser();
+        for group in groups.iter_mut() {
+            while group.outcome.is_none() {
+                match group.write.step(&shared.table(), &chooser) {
                     Step::Again => {}
-                    Step::Send { place } => group.sending = Some(place),
+                    Step::Send { place } => group.sending.push(place),
+                    Step::Wait => break,
                     Step::Done(outcome) => group.outcome = Some(outcome),
                 }
             }
         }
-        let Some(donor) = groups.iter().find_map(|group| group.sending).map(|place| place.donor) else {
+        let parts = parts(batch, groups);
+        if parts.is_empty() {
             return;
-        };
-        send(lanes, batch, groups, donor);
+        }
+        send(lanes, groups, parts);
     }
 }
 
-fn send(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>], groups: &mut [Group], donor: u8) {
-    let is_mine = |group: &Group| group.sending.is_some_and(|place| place.donor == donor);
-    let mut pages: Vec<WriteRequest<'_>> = Vec::new();
-    for group in groups.iter().filter(|group| is_mine(group)) {
-        let extent = group.sending.map_or(0, |place| place.extent);
-        pages.extend(group.indices.iter().map(|&index| {
-            let request = &batch[index];
-            WriteRequest { slot: slot_at(extent, request.slot), page: request.page, outcome: Ok(()) }
-        }));
-    }
-    let shared = Arc::clone(&lanes.shared);
-    let outcomes: Vec<bool> = match lanes.lane(usize::from(donor), Purpose::Write) {
-        Ok((lane, way)) => {
-            lane.write(&mut pages);
-            if pages.iter().any(|page| matches!(page.outcome, Err(StoreError::Gone { .. }))) {
-                shared.complain(usize::from(donor), way.word(), Condition::Down);
-            }
-            pages.iter().map(|page| page.outcome.is_ok()).collect()
+/// What one donor is sent.
+struct Part<'a> {
+    donor: usize,
+    /// Of which groups, and where to.
+    of: Vec<(usize, Place)>,
+    pages: Vec<WriteRequest<'a>>,
+    /// The way by which it was posted.
+    way: Option<Way>,
+}
+
+fn parts<'a>(batch: &[WriteRequest<'a>], groups: &[Group]) -> Vec<Part<'a>> {
+    let mut parts: Vec<Part<'a>> = Vec::new();
+    for (number, group) in groups.iter().enumerate() {
+        for &place in &group.sending {
+            let donor = usize::from(place.donor);
+            let at = parts.iter().position(|part| part.donor == donor).unwrap_or_else(|| {
+                parts.push(Part { donor, of: Vec::new(), pages: Vec::new(), way: None });
+                parts.len() - 1
+            });
+            parts[at].of.push((number, place));
+            parts[at].pages.extend(group.indices.iter().map(|&index| {
+                let request = &batch[index];
+                let slot = slot_at(place.extent, request.slot);
+                WriteRequest { slot, page: request.page, outcome: Ok(()) }
+            }));
         }
-        Err(_) => vec![false; pages.len()],
-    };
-    let stored = outcomes.iter().filter(|is_stored| **is_stored).count() as u64;
-    shared.table().count_written(usize::from(donor), stored);
-    let mut outcomes = outcomes.into_iter();
-    for group in groups.iter_mut().filter(|group| is_mine(group)) {
-        let own: Vec<bool> = outcomes.by_ref().take(group.indices.len()).collect();
-        group.write.sent(own.iter().all(|is_stored| *is_stored));
-        group.sending = None;
+    }
+    parts
+}
+
+/// Sends every donor its part, then waits for all of them.
+fn send(lanes: &mut DonorLanes, groups: &mut [Group], mut parts: Vec<Part<'_>>) {
+    let shared = Arc::clone(&lanes.shared);
+    for part in &mut parts {
+        if let Ok((lane, way)) = lanes.lane(part.donor, Purpose::Write) {
+            lane.post_writes(&part.pages);
+            part.way = Some(way);
+        }
+    }
+    for Part { donor, of, mut pages, way } in parts {
+        let posted = way.and_then(|way| Some((lanes.same_lane(donor, Purpose::Write)?, way)));
+        let outcomes: Vec<bool> = match posted {
+            Some((lane, way)) => {
+                lane.complete_writes(&mut pages);
+                if pages.iter().any(|page| matches!(page.outcome, Err(StoreError::Gone { .. }))) {
+                    shared.complain(donor, way.word(), Condition::Down);
+                }
+                pages.iter().map(|page| page.outcome.is_ok()).collect()
+            }
+            None => vec![false; pages.len()],
+        };
+        let stored = outcomes.iter().filter(|is_stored| **is_stored).count() as u64;
+        shared.table().count_written(donor, stored);
+        let mut outcomes = outcomes.into_iter();
+        for (number, place) in of {
+            let group = &mut groups[number];
+            let own: Vec<bool> = outcomes.by_ref().take(group.indices.len()).collect();
+            group.write.sent(place, own.iter().all(|is_stored| *is_stored));
+            group.sending.retain(|sending| *sending != place);
+        }
     }
 }
 

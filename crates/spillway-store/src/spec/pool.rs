@@ -1,11 +1,13 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
-//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`.
+//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`, or
+//! `pool:etcd://HOST:PORT/NAME` with the same but domain.
 
 use std::fmt;
 use std::time::Duration;
 
 use spillway_core::size::Size;
 
+use super::etcd::EtcdPool;
 use super::query::{Query, encode};
 use super::transport::Transport;
 use super::wishes::Patience;
@@ -31,6 +33,15 @@ impl fmt::Display for PoolDonor {
     }
 }
 
+/// Which donors a pool has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// These, each named once.
+    Listed(Vec<PoolDonor>),
+    /// Those that are registered in etcd. They come and go while a run lasts.
+    Etcd(EtcdPool),
+}
+
 /// Which donors fail together (`?domain=DOMAINS`): no two copies of a page are put on such.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Domains {
@@ -46,8 +57,8 @@ pub enum Domains {
 /// A pool of donors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSpec {
-    /// The donors, each named once.
-    pub donors: Vec<PoolDonor>,
+    /// The donors that it has.
+    pub members: Members,
     /// On how many of them each page is.
     pub copies: usize,
     /// On how many a page must be for its write to count.
@@ -69,12 +80,21 @@ impl PoolSpec {
     pub const USUAL_PATIENCE: Patience =
         Patience { timeout: Duration::from_secs(2), reconnect: Duration::from_secs(10) };
 
-    /// The number of each donor's failure domain.
+    /// The donors that were listed, in their order.
+    #[must_use]
+    pub fn listed(&self) -> &[PoolDonor] {
+        match &self.members {
+            Members::Listed(donors) => donors,
+            Members::Etcd(_) => &[],
+        }
+    }
+
+    /// The number of each listed donor's failure domain.
     #[must_use]
     pub fn domain_numbers(&self) -> Vec<u32> {
         let names: Vec<String> = match &self.domains {
-            Domains::Host => self.donors.iter().map(|donor| donor.host.to_lowercase()).collect(),
-            Domains::Each => (0..self.donors.len()).map(|index| index.to_string()).collect(),
+            Domains::Host => self.listed().iter().map(|donor| donor.host.to_lowercase()).collect(),
+            Domains::Each => (0..self.listed().len()).map(|index| index.to_string()).collect(),
             Domains::Named(names) => names.clone(),
         };
         let number = |name: &String| names.iter().position(|other| other == name).unwrap_or(0) as u32;
@@ -92,8 +112,13 @@ impl PoolSpec {
 impl fmt::Display for PoolSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("pool:")?;
-        for (index, donor) in self.donors.iter().enumerate() {
-            write!(f, "{}{donor}", if index > 0 { "," } else { "" })?;
+        match &self.members {
+            Members::Listed(donors) => {
+                for (index, donor) in donors.iter().enumerate() {
+                    write!(f, "{}{donor}", if index > 0 { "," } else { "" })?;
+                }
+            }
+            Members::Etcd(pool) => pool.fmt(f)?,
         }
         let mut query = Query::default();
         if self.copies != USUAL_COPIES {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use spillway_pool::{MAX_DONORS, MOST_WANTED_COPIES};
 
-use super::pool::{Domains, PoolDonor, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
+use super::pool::{Domains, Members, PoolDonor, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
 use super::wishes::Patience;
-use super::{SpecError, StoreSpec, Uri};
+use super::{DEFAULT_NBD_PORT, SpecError, StoreSpec, Uri};
 
-const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N";
+const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N or pool:etcd://HOST:PORT/NAME";
 
 impl Uri<'_> {
     pub(super) fn pool(&self) -> Result<StoreSpec, SpecError> {
@@ -30,7 +30,10 @@ impl Uri<'_> {
                  tls-hostname",
             )?;
         let transport = self.transport([plain, certificates, hostname], FORM)?;
-        let donors = self.pool_donors()?;
+        let members = match self.is_etcd() {
+            true => Members::Etcd(self.etcd()?),
+            false => Members::Listed(self.pool_donors()?),
+        };
         let copies = self.count("copies", copies, USUAL_COPIES, MOST_WANTED_COPIES)?;
         let least = self.count("least", least, 1, copies)?;
         let usual = PoolSpec::USUAL_PATIENCE;
@@ -48,16 +51,28 @@ impl Uri<'_> {
             Some(text) => self.size_of("rebuild", &text)?,
             None => USUAL_REBUILD,
         };
-        let domains = self.domains(domain, donors.len())?;
+        let domains = match &members {
+            Members::Listed(donors) => self.domains(domain, donors.len())?,
+            Members::Etcd(_) if domain.is_some() => {
+                let reason = "is each donor's own to say: spillway donor --domain NAME; leave it out here";
+                return Err(self.parameter("domain", reason));
+            }
+            Members::Etcd(_) => Domains::Host,
+        };
         let size = self.any_size(size)?;
-        let pool = PoolSpec { donors, copies, least, size, patience, domains, rebuild, transport };
-        let domains = pool.domain_count();
-        if domains < copies {
-            let (donors, remedy) = match pool.donors.len() {
+        let pool = PoolSpec { members, copies, least, size, patience, domains, rebuild, transport };
+        self.has_enough_donors(&pool)?;
+        Ok(StoreSpec::Pool(Box::new(pool)))
+    }
+
+    /// Whether there can be so many copies on donors that were listed.
+    fn has_enough_donors(&self, pool: &PoolSpec) -> Result<(), SpecError> {
+        let (copies, donors) = (pool.copies, pool.listed().len());
+        let is_listed = matches!(pool.members, Members::Listed(_));
+        if is_listed && pool.domain_count() < copies {
+            let (donors, remedy) = match donors {
                 1 => ("1 donor", "name more donors, or write copies=1 and lose pages with it"),
-                _ if pool.donors.len() < copies => {
-                    ("too few donors", "name more donors, or ask for fewer copies")
-                }
+                _ if donors < copies => ("too few donors", "name more donors, or ask for fewer copies"),
                 _ => (
                     "donors that fail together",
                     "name donors on other machines, ask for fewer copies, or say which fail together by \
@@ -72,7 +87,7 @@ impl Uri<'_> {
                 FORM,
             ));
         }
-        Ok(StoreSpec::Pool(Box::new(pool)))
+        Ok(())
     }
 
     fn pool_donors(&self) -> Result<Vec<PoolDonor>, SpecError> {
@@ -86,7 +101,7 @@ impl Uri<'_> {
             if authority.is_empty() {
                 return Err(self.form("a donor is missing", FORM));
             }
-            let (host, port) = self.host_and_port(authority, FORM)?;
+            let (host, port) = self.host_and_port(authority, DEFAULT_NBD_PORT, FORM)?;
             let donor = PoolDonor { host, port };
             if donors.contains(&donor) {
                 return Err(self.form(format!("the donor {donor} is named twice: name each once"), FORM));

@@ -12,7 +12,7 @@ fn a_pool_is_read_and_printed() {
     let text = "pool:a:1,[::1]:2,b:3?copies=3&least=2&size=1G&timeout=0.5&domain=x,y,z&rebuild=1M";
     let StoreSpec::Pool(pool) = parse(text).unwrap() else { panic!("no pool") };
     assert_eq!((pool.copies, pool.least, pool.domain_numbers()), (3, 2, vec![0, 1, 2]));
-    assert_eq!(pool.donors.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:1", "[::1]:2", "b:3"]);
+    assert_eq!(pool.listed().iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:1", "[::1]:2", "b:3"]);
     assert_eq!(parse(&pool.to_string()), Ok(StoreSpec::Pool(pool.clone())));
     for (text, printed) in [
         ("pool:a,b", "pool:a:10809,b:10809"),
@@ -22,6 +22,28 @@ fn a_pool_is_read_and_printed() {
         ("pool:a:1,b:1?tls-hostname=x&tls-certificates=c", "pool:a:1,b:1?tls-certificates=c&tls-hostname=x"),
     ] {
         assert_eq!(parse(text).unwrap().to_string(), printed);
+    }
+}
+
+#[test]
+fn a_pool_in_etcd_is_read_and_printed() {
+    let text = "pool:etcd://[::1]:2379,b:7/lab.1?copies=3&size=1G";
+    let StoreSpec::Pool(pool) = parse(text).unwrap() else { panic!("no pool") };
+    let Members::Etcd(etcd) = &pool.members else { panic!("no etcd") };
+    assert_eq!((etcd.name.as_str(), etcd.servers.len(), pool.copies), ("lab.1", 2, 3));
+    assert_eq!(pool.to_string(), text);
+    assert_eq!(etcd.to_string().parse(), Ok(etcd.clone()));
+    assert_eq!(parse("pool:etcd://a/x").unwrap().to_string(), "pool:etcd://a:2379/x");
+    for (text, reason) in [
+        ("pool:etcd://a:2379", "name is missing"),
+        ("pool:etcd://a:2379/", "no name of a pool"),
+        ("pool:etcd://a:2379/a/b", "no name of a pool"),
+        ("pool:etcd:///x", "names no host"),
+        ("pool:etcd://a:0/x", "not a port"),
+        ("pool:etcd://a/x?domain=host", "spillway donor --domain"),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(reason), "{text}: {error}");
     }
 }
 

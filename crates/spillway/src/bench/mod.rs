@@ -6,6 +6,7 @@ mod command;
 mod dcm;
 mod paging;
 mod physical;
+mod pool;
 mod programs;
 mod report;
 mod rig;
@@ -36,10 +37,13 @@ enum Bench {
     Dcm(dcm::DcmArgs),
     Ablation(ablation::AblationArgs),
     Physical(physical::PhysicalArgs),
+    Pool(pool::PoolArgs),
     Rig(rig::RigArgs),
     Report(report::ReportArgs),
     #[command(hide = true)]
     Access(access::AccessArgs),
+    #[command(hide = true)]
+    PoolReads(pool::ReadsArgs),
 }
 
 /// Runs the benchmark that was asked for.
@@ -51,6 +55,8 @@ pub fn run(args: BenchArgs) -> ExitCode {
         Bench::Dcm(args) => dcm::run(&args),
         Bench::Ablation(args) => ablation::run(&args),
         Bench::Physical(args) => physical::run(&args),
+        Bench::Pool(args) => pool::run(&args),
+        Bench::PoolReads(args) => pool::run_reads(&args),
         Bench::Rig(args) => rig::run(&args),
         Bench::Report(args) => report::run(&args),
         Bench::Access(args) => access::run(&args),

@@ -1,0 +1,63 @@
+//! Pools in etcd: donors register there under leases, runs find them there.
+//!
+//! A donor of pool `NAME` is a key, `/spillway/pools/NAME/donors/ADDRESS:PORT`, whose value is JSON
+//! ([`Registration`]). The key hangs on a lease: where the donor dies, it is gone after some seconds.
+//!
+//! etcd is asked by its own JSON gateway, HTTP requests that end at once: no watch is kept open, for one that
+//! broke looks like one where nothing happens. It is a place to meet and no more: a run reads from it who is
+//! there, and finds out by itself how each of them is.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`gateway`] | requests to etcd, as far as they are needed |
+//! | [`directory`] | the donors of a pool, for runs |
+//! | [`registrar`] | the registration of a donor, kept up |
+
+pub mod directory;
+pub mod gateway;
+pub mod registrar;
+
+pub use directory::{EtcdDirectory, open};
+pub use registrar::Registrar;
+
+use serde::{Deserialize, Serialize};
+use spillway_store::membership::Member;
+use spillway_store::spec::EtcdPool;
+
+/// What a donor registers: a member but for its address, which is in its key. Fields that are not known are
+/// those of a later version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Registration {
+    /// Where it is reached, in digits.
+    pub address: String,
+    /// The failure domain that it is in.
+    pub domain: String,
+    /// Its version of Spillway.
+    pub version: String,
+    /// Bytes that it lends in all.
+    pub offered_bytes: u64,
+    /// Bytes that a run could still be promised.
+    pub free_bytes: u64,
+    /// It is being drained.
+    pub is_draining: bool,
+}
+
+impl From<Registration> for Member {
+    fn from(own: Registration) -> Self {
+        let Registration { address, domain, version, offered_bytes, free_bytes, is_draining } = own;
+        Self { address, domain, version, offered_bytes, free_bytes, is_draining }
+    }
+}
+
+impl From<Member> for Registration {
+    fn from(member: Member) -> Self {
+        let Member { address, domain, version, offered_bytes, free_bytes, is_draining } = member;
+        Self { address, domain, version, offered_bytes, free_bytes, is_draining }
+    }
+}
+
+/// What the keys of a pool's donors begin with.
+fn prefix(pool: &EtcdPool) -> String {
+    format!("/spillway/pools/{}/donors/", pool.name)
+}

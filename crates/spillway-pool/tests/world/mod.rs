@@ -1,0 +1,397 @@
+//! One world: its machines, its runs, what happens to them, and what must hold.
+
+mod actors;
+mod supervisor;
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+
+use spillway_pool::MAX_COPIES;
+use spillway_pool::donors::NewDonor;
+use spillway_pool::placement::{Chooser, Dice};
+use spillway_pool::read;
+use spillway_pool::rebuild::Rebuild;
+use spillway_pool::survey::{Sweep, left_on, survey};
+use spillway_pool::table::{Table, Terms, words_of};
+use spillway_pool::words::{Condition, DonorWord, Place};
+use spillway_pool::write::Write;
+
+/// Donors that a world begins with, and with those that may join.
+const FIRST_DONORS: usize = 4;
+const DONORS: usize = 6;
+const COPIES: usize = 2;
+const EXTENTS: u32 = 3;
+/// Slots of an extent that are used.
+const SLOTS: u32 = 4;
+const DONOR_EXTENTS: u32 = 5;
+const RUNS: usize = 2;
+const WRITERS: usize = 3;
+const STEPS: u64 = 4000;
+/// A write comes at most so many steps late.
+const MOST_LATE: u64 = 300;
+const PATIENCE: u64 = 60;
+type Version = u64;
+
+/// How a donor's machine is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Machine {
+    Well,
+    Frozen,
+    Dead,
+}
+
+/// What is kept on one donor for one run: by life, extent and slot.
+type Memory = HashMap<(u16, u32, u32), Version>;
+
+struct Late {
+    at: u64,
+    donor: usize,
+    life: u16,
+    extent: u32,
+    slot: u32,
+    version: Version,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
+enum Actor {
+    Idle,
+    Writing { page: Page, write: Write, sending: Vec<(Place, DonorWord)> },
+    Reading { slot: u32, tried: u8, at: Option<read::Choice>, patience: u32 },
+}
+
+/// What is being written.
+#[derive(Clone, Copy)]
+struct Page {
+    slot: u32,
+    version: Version,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
+enum Repair {
+    Idle,
+    Stepping { extent: u32, rebuild: Rebuild },
+    Reading { extent: u32, rebuild: Rebuild, from: Place, to: Place, slots: Vec<u32> },
+    Writing { extent: u32, rebuild: Rebuild, to: Place, pages: Vec<(u32, Option<Version>)> },
+}
+
+struct Run {
+    words: Vec<AtomicU64>,
+    memory: Vec<Memory>,
+    late: Vec<Late>,
+    actors: Vec<Actor>,
+    repair: Repair,
+    chooser: Option<Rc<Chooser>>,
+    sweep: Sweep,
+    /// What each slot must hold.
+    oracle: HashMap<u32, Version>,
+    busy: Vec<u32>,
+    /// Lives of donors as the donor's own machine counts them.
+    lives: Vec<u16>,
+    /// The same as the supervisor knows them.
+    known_lives: Vec<u16>,
+    /// Donors that leave and had nothing left at the last look.
+    emptied: Vec<bool>,
+}
+
+pub struct World {
+    dice: Dice,
+    now: u64,
+    machines: Vec<Machine>,
+    /// Donors that are told to leave, by their machines.
+    drained: Vec<bool>,
+    /// Donors that there are so far, whether or not a run knows them.
+    present: usize,
+    runs: Vec<Run>,
+    bug: &'static str,
+    /// Never more donors ill, or with copies yet to be made, than copies less one.
+    is_gentle: bool,
+    next_version: Version,
+    failure: Option<String>,
+    pub reads: u64,
+    pub rebuilt: u64,
+    pub losses: u64,
+    pub joined: u64,
+    pub left: u64,
+}
+
+const TERMS: Terms = Terms { extents: EXTENTS, wanted: COPIES, least: 1, joining: DONORS - FIRST_DONORS };
+
+/// Those that join come into the domains of others.
+fn new_donor(donor: usize) -> NewDonor {
+    let domain = (donor % FIRST_DONORS) as u32;
+    NewDonor { capacity: DONOR_EXTENTS, domain, text: format!("d{donor}") }
+}
+
+fn slot_of(index: u32) -> u32 {
+    index / SLOTS * 512 + index % SLOTS
+}
+
+impl World {
+    pub fn new(seed: u64, bug: &'static str) -> Self {
+        let donors: Vec<NewDonor> = (0..FIRST_DONORS).map(new_donor).collect();
+        let run = || {
+            let words: Vec<AtomicU64> = (0..words_of(&donors, TERMS)).map(|_| AtomicU64::new(0)).collect();
+            let _ = Table::create(&words, &donors, TERMS);
+            Run {
+                words,
+                memory: vec![Memory::new(); DONORS],
+                late: Vec::new(),
+                actors: (0..WRITERS).map(|_| Actor::Idle).collect(),
+                repair: Repair::Idle,
+                chooser: None,
+                sweep: Sweep::default(),
+                oracle: HashMap::new(),
+                busy: Vec::new(),
+                lives: vec![1; DONORS],
+                known_lives: vec![1; DONORS],
+                emptied: vec![false; DONORS],
+            }
+        };
+        Self {
+            dice: Dice::new(seed),
+            now: 1,
+            machines: vec![Machine::Well; DONORS],
+            drained: vec![false; DONORS],
+            present: FIRST_DONORS,
+            runs: (0..RUNS).map(|_| run()).collect(),
+            bug,
+            is_gentle: !seed.is_multiple_of(3),
+            next_version: 1,
+            failure: None,
+            reads: 0,
+            rebuilt: 0,
+            losses: 0,
+            joined: 0,
+            left: 0,
+        }
+    }
+
+    /// What chooses among the donors that a run knows.
+    fn chooser(&mut self, run: usize, table: &Table<'_>) -> Rc<Chooser> {
+        let known = &mut self.runs[run].chooser;
+        match known {
+            Some(chooser) if chooser.donors() == table.donors() => Rc::clone(chooser),
+            _ => Rc::clone(known.insert(Rc::new(Chooser::of(table)))),
+        }
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.dice.below(one_in) == 0
+    }
+
+    /// Runs the world; what went wrong.
+    pub fn run(&mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            self.now += 1;
+            self.trouble();
+            let run = self.dice.below(RUNS);
+            self.land_late(run);
+            match self.dice.below(WRITERS + 3) {
+                actor if actor < WRITERS => self.act(run, actor)?,
+                actor if actor == WRITERS => self.watch(run),
+                _ => self.repair(run),
+            }
+        }
+        self.settle()?;
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// All donors come back; every repair must end, and every page must be there.
+    fn settle(&mut self) -> Result<(), String> {
+        for machine in &mut self.machines {
+            *machine = Machine::Well;
+        }
+        // The last may still be leaving, and there must be room for what it has.
+        let last = self.drained.iter().rposition(|is_drained| *is_drained);
+        (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
+        for run in 0..RUNS {
+            for step in 0..20_000 {
+                // Nothing comes late any more, and nothing is left to do.
+                if step > 2 * MOST_LATE && step % 500 == 0 && self.is_settled(run) {
+                    break;
+                }
+                self.now += 1;
+                self.land_late(run);
+                let actor = self.dice.below(WRITERS);
+                if !matches!(self.runs[run].actors[actor], Actor::Idle) {
+                    self.act(run, actor)?;
+                }
+                self.watch(run);
+                self.repair(run);
+                self.repair(run);
+            }
+            let words = std::mem::take(&mut self.runs[run].words);
+            let table = Table::open(&words).unwrap().with_bug(self.bug);
+            let found = survey(&table, self.now, PATIENCE);
+            if !found.tasks.is_empty() || !matches!(self.runs[run].repair, Repair::Idle) {
+                return Err(format!("a repair does not end: {found:?}"));
+            }
+            self.drains_are_over(&table)?;
+            copies_are_apart(&table)?;
+            self.runs[run].words = words;
+            let slots: Vec<u32> = self.runs[run].oracle.keys().copied().collect();
+            for slot in slots {
+                if self.runs[run].busy.contains(&slot) {
+                    continue;
+                }
+                self.runs[run].actors[0] = Actor::Reading { slot, tried: 0, at: None, patience: 0 };
+                self.runs[run].busy.push(slot);
+                while matches!(self.runs[run].actors[0], Actor::Reading { .. }) {
+                    self.act(run, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self, run: usize) -> bool {
+        let Run { words, actors, repair, .. } = &self.runs[run];
+        let table = Table::open(words).unwrap();
+        survey(&table, self.now, PATIENCE).tasks.is_empty()
+            && self.drains_are_over(&table).is_ok()
+            && matches!(repair, Repair::Idle)
+            && actors.iter().all(|actor| matches!(actor, Actor::Idle))
+    }
+
+    fn drains_are_over(&self, table: &Table<'_>) -> Result<(), String> {
+        for donor in (0..table.donors()).filter(|donor| self.drained[*donor]) {
+            if table.room(donor).0 > 0 {
+                return Err(format!("donor {donor} is not left: {:?}", left_on(table, donor)));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_all_well(&self) -> bool {
+        let is_failing = |actor: &Actor| matches!(actor, Actor::Writing { write, .. } if write.has_missed());
+        self.machines.iter().all(|machine| *machine == Machine::Well)
+            && !self.runs.iter().flat_map(|run| &run.actors).any(is_failing)
+            && self.runs.iter().all(|run| {
+                let table = Table::open(&run.words).unwrap();
+                let found = survey(&table, u64::MAX, PATIENCE);
+                let known = || (0..table.donors()).filter(|donor| table.room(*donor).0 > 0);
+                let up = known().all(|donor| table.donor(donor).condition == Condition::Up);
+                let lives = (0..table.donors()).all(|donor| table.donor(donor).life == run.lives[donor]);
+                let full = (0..EXTENTS).all(|extent| {
+                    let seen = table.snapshot(extent);
+                    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy)).count();
+                    seen.state.phase != spillway_pool::words::Phase::Placed || whole >= COPIES
+                });
+                found.tasks.is_empty() && found.lost.is_empty() && up && lives && full
+            })
+    }
+
+    /// In a gentle world a donor that does not take a write is the only one that is ill.
+    fn may_lose(&self) -> bool {
+        let is_known = |run: &Run| run.known_lives == run.lives;
+        !self.is_gentle
+            || self.machines.iter().all(|machine| *machine == Machine::Well) && self.runs.iter().all(is_known)
+    }
+
+    fn trouble(&mut self) {
+        if !self.chance(40) {
+            return;
+        }
+        match self.dice.below(12) {
+            0 => self.present = (self.present + 1).min(DONORS),
+            // One that is told to leave, or may stay after all. Those that leave leave room for all copies.
+            1 | 2 => {
+                let donor = self.dice.below(self.present);
+                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
+                self.drained[donor] = !self.drained[donor] && leaving == 0;
+            }
+            _ => self.break_something(),
+        }
+    }
+
+    fn break_something(&mut self) {
+        let donor = self.dice.below(self.present);
+        if self.machines[donor] != Machine::Well {
+            // It thaws, or comes back: empty, since it was dead.
+            self.machines[donor] = Machine::Well;
+            return;
+        }
+        if self.is_gentle && !self.is_all_well() {
+            return;
+        }
+        match self.dice.below(4) {
+            0 | 1 => self.machines[donor] = Machine::Frozen,
+            2 => self.machines[donor] = Machine::Dead,
+            // Away and back again, empty, before anybody looks.
+            _ => {}
+        }
+        if self.machines[donor] != Machine::Frozen {
+            for run in &mut self.runs {
+                run.memory[donor].clear();
+                run.lives[donor] += 1;
+                run.late.retain(|late| late.donor != donor);
+            }
+        }
+    }
+
+    fn land_late(&mut self, run: usize) {
+        let (now, machines) = (self.now, self.machines.clone());
+        let Run { late, memory, .. } = &mut self.runs[run];
+        let mut at = 0;
+        while at < late.len() {
+            let is_due = late[at].at <= now && machines[late[at].donor] == Machine::Well;
+            if is_due {
+                let Late { donor, life, extent, slot, version, .. } = late.swap_remove(at);
+                memory[donor].insert((life, extent, slot), version);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
+    fn serves(&self, run: usize, place: Place) -> bool {
+        let donor = usize::from(place.donor);
+        self.machines[donor] == Machine::Well
+            && (self.runs[run].lives[donor] == place.life || self.bug == "earlier-life-read")
+    }
+
+    fn write_to(&mut self, run: usize, place: Place, slot: u32, version: Version) -> bool {
+        let (donor, key) = (usize::from(place.donor), (place.life, place.extent, slot % 512));
+        if self.serves(run, place) {
+            let is_lost = self.chance(60) && self.may_lose();
+            if !is_lost || self.chance(2) {
+                self.runs[run].memory[donor].insert(key, version);
+            }
+            return !is_lost;
+        }
+        if self.machines[donor] == Machine::Frozen && self.runs[run].lives[donor] == place.life {
+            let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
+            let late = Late { at, donor, life: place.life, extent: place.extent, slot: slot % 512, version };
+            self.runs[run].late.push(late);
+        }
+        false
+    }
+
+    /// `Err` where there is no answer, `Ok(None)` where the donor holds nothing there.
+    fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Result<Option<Version>, ()> {
+        if !self.serves(run, place) || self.chance(60) {
+            return Err(());
+        }
+        let key = (place.life, place.extent, slot % 512);
+        Ok(self.runs[run].memory[usize::from(place.donor)].get(&key).copied())
+    }
+}
+
+fn copies_are_apart(table: &Table<'_>) -> Result<(), String> {
+    for extent in 0..EXTENTS {
+        let seen = table.snapshot(extent);
+        let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+        // By their names, since the table may have it wrong.
+        let domains: Vec<usize> = whole
+            .filter_map(|copy| seen.places[copy])
+            .map(|place| usize::from(place.donor) % FIRST_DONORS)
+            .collect();
+        let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
+        if !is_apart {
+            return Err(format!("extent {extent} has two copies in one domain: {seen:?}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! A run's supervisor: it asks the donors, meets new ones, sees those off that leave, and rebuilds.
+
+use spillway_pool::bits::slots_of;
+use spillway_pool::rebuild::{self, Moved, Rebuild};
+use spillway_pool::survey::{drop_surplus, left_on, place_for, survey};
+use spillway_pool::table::Table;
+use spillway_pool::words::Condition;
+
+use super::*;
+
+impl World {
+    /// The supervisor asks each donor.
+    pub(super) fn watch(&mut self, run: usize) {
+        let (known, machines) = (&mut self.runs[run], &self.machines);
+        for donor in (0..DONORS).filter(|donor| machines[*donor] == Machine::Well) {
+            known.known_lives[donor] = known.lives[donor];
+        }
+        self.meet(run);
+        let Run { words, lives, emptied, .. } = &mut self.runs[run];
+        let table = Table::open(words).unwrap().with_bug(self.bug);
+        for donor in 0..table.donors() {
+            let (life, known) = (lives[donor], table.donor(donor));
+            let is_told = self.machines[donor] == Machine::Well;
+            if is_told && !(self.drained[donor] && table.room(donor).0 == 0) {
+                table.set_leaving(donor, self.drained[donor]);
+                emptied[donor] &= self.drained[donor];
+            }
+            match self.machines[donor] {
+                Machine::Well if life != known.life || table.room(donor).0 == 0 => {
+                    while table.donor(donor).life != life {
+                        table.begin_life(donor, self.now);
+                    }
+                    // A donor that is told to leave takes no new life of a run.
+                    table.set_memory(donor, if self.drained[donor] { 0 } else { DONOR_EXTENTS });
+                    if !self.drained[donor] {
+                        table.come_up(donor, life);
+                    }
+                }
+                Machine::Well => table.come_up(donor, known.life),
+                Machine::Frozen | Machine::Dead => {
+                    table.complain(donor, known, Condition::Down, self.now);
+                }
+            }
+        }
+    }
+
+    /// The supervisor learns of a donor that has come, and is given memory there.
+    pub(super) fn meet(&mut self, run: usize) {
+        let Run { words, lives, known_lives, memory, .. } = &mut self.runs[run];
+        let table = Table::open(words).unwrap().with_bug(self.bug);
+        let next = table.donors();
+        if next < self.present && self.machines[next] == Machine::Well && !self.drained[next] {
+            (lives[next], known_lives[next]) = (1, 1);
+            memory[next].clear();
+            self.joined += u64::from(table.join(&new_donor(next)).is_some());
+        }
+    }
+
+    pub(super) fn repair(&mut self, run: usize) {
+        let words = std::mem::take(&mut self.runs[run].words);
+        let table = Table::open(&words).unwrap().with_bug(self.bug);
+        let before = std::mem::replace(&mut self.runs[run].repair, Repair::Idle);
+        self.runs[run].repair = match before {
+            Repair::Idle => self.plan(run, &table),
+            Repair::Stepping { extent, mut rebuild } => match rebuild.step(&table) {
+                rebuild::Step::Again => Repair::Stepping { extent, rebuild },
+                rebuild::Step::Move { from, to, slots } => {
+                    let slots = slots_of(&slots).collect();
+                    Repair::Reading { extent, rebuild, from, to, slots }
+                }
+                rebuild::Step::Done(end) => {
+                    self.rebuilt += u64::from(end == rebuild::End::Whole);
+                    self.drop_surplus(run, &table, extent);
+                    Repair::Idle
+                }
+            },
+            Repair::Reading { extent, mut rebuild, from, to, slots } => {
+                let pages: Result<Vec<_>, ()> =
+                    slots.iter().map(|&slot| Ok((slot, self.read_from(run, from, slot)?))).collect();
+                match pages {
+                    Ok(pages) => Repair::Writing { extent, rebuild, to, pages },
+                    Err(()) => {
+                        rebuild.copied(&table, Moved::NotRead);
+                        Repair::Stepping { extent, rebuild }
+                    }
+                }
+            }
+            Repair::Writing { extent, mut rebuild, to, pages } => {
+                let mut moved = Moved::All;
+                for (slot, version) in pages {
+                    if let Some(version) = version
+                        && !self.write_to(run, to, slot, version)
+                    {
+                        moved = Moved::NotWritten;
+                    }
+                }
+                rebuild.copied(&table, moved);
+                Repair::Stepping { extent, rebuild }
+            }
+        };
+        self.runs[run].words = words;
+    }
+
+    pub(super) fn plan(&mut self, run: usize, table: &Table<'_>) -> Repair {
+        let found = survey(table, self.now, PATIENCE);
+        for extent in found.lost {
+            table.clear_extent(extent);
+            // What was empty need not be so any more.
+            self.runs[run].emptied.fill(false);
+        }
+        (0..EXTENTS).for_each(|extent| self.drop_surplus(run, table, extent));
+        self.runs[run].sweep.look(table, self.now, MOST_LATE + 1);
+        self.see_off(run, table);
+        let Some(task) = found.tasks.first() else { return Repair::Idle };
+        let chooser = self.chooser(run, table);
+        match place_for(table, &chooser, task.extent, self.dice.next_u64()) {
+            Some((copy, place)) => {
+                Repair::Stepping { extent: task.extent, rebuild: Rebuild::new(task.extent, copy, place) }
+            }
+            None => Repair::Idle,
+        }
+    }
+
+    /// A donor that leaves is told to forget what was moved.
+    pub(super) fn drop_surplus(&mut self, run: usize, table: &Table<'_>, extent: u32) {
+        for place in drop_surplus(table, extent) {
+            if table.is_leaving(usize::from(place.donor)) && self.serves(run, place) {
+                let is_of_place = |life, own| (life, own) == (place.life, place.extent);
+                self.runs[run].memory[usize::from(place.donor)]
+                    .retain(|(life, own, _), _| !is_of_place(*life, *own));
+            }
+        }
+    }
+
+    /// A donor that leaves forgets the run once nothing is left on it.
+    pub(super) fn see_off(&mut self, run: usize, table: &Table<'_>) {
+        for donor in (0..table.donors()).filter(|donor| table.is_leaving(*donor)) {
+            if table.donor(donor).condition == Condition::Down || table.room(donor).0 == 0 {
+                self.runs[run].emptied[donor] = false;
+                continue;
+            }
+            let left = left_on(table, donor);
+            let chooser = self.chooser(run, table);
+            for &extent in &left.unplaced {
+                let _ = table.place_next(extent, &chooser, self.dice.next_u64());
+            }
+            // Between look and end anything may happen but that something comes there.
+            let was_empty = std::mem::replace(&mut self.runs[run].emptied[donor], left.extents == 0);
+            if was_empty && left.extents > 0 {
+                self.failure = Some(format!("something came to donor {donor}, which was left: {left:?}"));
+            }
+            if was_empty && left.extents == 0 {
+                self.runs[run].emptied[donor] = false;
+                table.end_part(donor, self.now);
+                self.runs[run].memory[donor].clear();
+                self.runs[run].lives[donor] = table.donor(donor).life;
+                self.runs[run].known_lives[donor] = table.donor(donor).life;
+                self.runs[run].late.retain(|late| late.donor != donor);
+                self.left += 1;
+            }
+        }
+    }
+}

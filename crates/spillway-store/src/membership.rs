@@ -1,0 +1,58 @@
+//! Who knows the donors of a pool that is named in etcd: something that the command brings. It runs in the
+//! supervisor of a run alone, so what speaks with etcd is no part of what enters programs.
+
+use std::sync::OnceLock;
+
+use crate::spec::EtcdPool;
+
+/// A donor as it is registered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Member {
+    /// Where it is reached, as `ADDRESS:PORT` in digits.
+    pub address: String,
+    /// The failure domain that it says to be in.
+    pub domain: String,
+    /// Its version of Spillway.
+    pub version: String,
+    /// Bytes that it lends in all.
+    pub offered_bytes: u64,
+    /// Bytes of them that nobody was promised when it last said so.
+    pub free_bytes: u64,
+    /// It is being drained, and takes no new run.
+    pub is_draining: bool,
+}
+
+impl Member {
+    /// The number of a failure domain of this name: the same wherever it is asked for. Two names with one
+    /// number only count as one domain.
+    #[must_use]
+    pub fn domain_number(&self) -> u32 {
+        // FNV-1a, for it must be the same in every version.
+        let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        self.domain.bytes().fold(0x811c_9dc5, hash)
+    }
+}
+
+/// Where donors are registered.
+pub trait Directory: Send {
+    /// The donors that are registered now.
+    ///
+    /// # Errors
+    /// Why that cannot be found out, in words.
+    fn look(&mut self) -> Result<Vec<Member>, String>;
+}
+
+/// What opens a pool's directory.
+pub type Opener = fn(&EtcdPool) -> Box<dyn Directory>;
+
+static OPENER: OnceLock<Opener> = OnceLock::new();
+
+/// Says, once in a process, how directories are opened.
+pub fn open_by(opener: Opener) {
+    let _ = OPENER.set(opener);
+}
+
+/// The directory of a pool; `None` in a process that was not told how to open one.
+pub(crate) fn open(pool: &EtcdPool) -> Option<Box<dyn Directory>> {
+    OPENER.get().map(|opener| opener(pool))
+}

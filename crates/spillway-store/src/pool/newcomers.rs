@@ -1,0 +1,120 @@
+//! Donors that come while a run lasts: who is registered and not known yet is asked for memory, and joins.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spillway_pool::MAX_DONORS;
+use spillway_pool::survey::EXTENT_BYTES;
+
+use super::begin::{asked_of_each, begin_member, share_of_each};
+use super::site::Site;
+use super::watcher::Watcher;
+use crate::membership::{Directory, Member};
+use crate::spec::EtcdPool;
+
+/// How often the directory is asked.
+const PERIOD: Duration = Duration::from_secs(1);
+/// A donor that could not join is tried again after so long.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// Learns of donors that come.
+pub(super) struct Newcomers {
+    site: Arc<Site>,
+    etcd: EtcdPool,
+    directory: Box<dyn Directory>,
+    /// The user knows that the directory does not answer.
+    is_away: bool,
+    /// The user knows that no further donor can join.
+    has_told_full: bool,
+    /// Donors that could not join, by address, and when they were tried.
+    refused: HashMap<String, Instant>,
+}
+
+impl Newcomers {
+    /// Begins to ask a directory.
+    pub(super) fn start(site: &Arc<Site>, etcd: &EtcdPool, directory: Box<dyn Directory>) {
+        let mut newcomers = Self {
+            site: Arc::clone(site),
+            etcd: etcd.clone(),
+            directory,
+            is_away: false,
+            has_told_full: false,
+            refused: HashMap::new(),
+        };
+        site.spawn("pool members", PERIOD, move || newcomers.look());
+    }
+
+    fn look(&mut self) {
+        match self.directory.look() {
+            Ok(members) => {
+                if std::mem::take(&mut self.is_away) {
+                    self.site.tell(&format!("pool: {} answers again", self.etcd));
+                }
+                members.iter().for_each(|member| self.meet(member));
+            }
+            Err(reason) if !std::mem::replace(&mut self.is_away, true) => {
+                self.site.tell(&format!(
+                    "pool: {reason}: the run goes on with the donors that it knows, and learns of no others \
+                     until etcd answers again"
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn meet(&mut self, member: &Member) {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        let is_known = (0..table.donors()).any(|donor| table.text(donor) == member.address);
+        let is_too_soon = self.refused.get(&member.address).is_some_and(|when| when.elapsed() < TRY_AGAIN);
+        // One that has nothing to lend now may have later.
+        let is_of_use = !member.is_draining && member.free_bytes >= EXTENT_BYTES;
+        if is_known || is_too_soon || !is_of_use || site.is_over() {
+            return;
+        }
+        if !table.has_place() {
+            if !std::mem::replace(&mut self.has_told_full, true) {
+                site.tell(&format!(
+                    "pool: donor {} is not used: the run has had {MAX_DONORS} donors, the most that one can; \
+                     runs that begin now use it",
+                    member.address
+                ));
+            }
+            return;
+        }
+        if let Err(reason) = self.join(member) {
+            let is_first = self.refused.insert(member.address.clone(), Instant::now()).is_none();
+            if is_first {
+                site.tell(&format!("pool: donor {} has come and is not used: {reason}", member.address));
+            }
+        }
+    }
+
+    fn join(&mut self, member: &Member) -> Result<(), String> {
+        let (site, shared) = (&self.site, &self.site.shared);
+        let table = shared.table();
+        // A run that says nothing has been promised what there was, and takes its share of what comes.
+        let donors = table.donors() + 1;
+        let share = || share_of_each(table.extents().into(), table.wanted_copies(), donors);
+        let asked = asked_of_each(&shared.spec, donors).unwrap_or_else(share);
+        let (donor, connection) = begin_member(member, &shared.spec.transport, Some(asked), &shared.token)?;
+        if site.is_over() {
+            crate::nbd::end(&connection);
+            return Ok(());
+        }
+        let Some(number) = table.join(&donor) else {
+            crate::nbd::end(&connection);
+            return Err("no place is left for it".to_owned());
+        };
+        site.hold(number, connection);
+        Watcher::start(site, number);
+        self.refused.remove(&member.address);
+        let lent = (u64::from(table.room(number).0) * EXTENT_BYTES) >> 20;
+        site.tell(&format!(
+            "pool: donor {} has come: {lent} MiB of it are used for new pages and for copies",
+            member.address
+        ));
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! A pool that is named in etcd: `etcd://HOST:PORT[,HOST:PORT...]/NAME`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::pool::PoolDonor;
+use super::{DEFAULT_NBD_PORT, SpecError, Uri};
+
+/// Port of etcd where the URI names none.
+const DEFAULT_ETCD_PORT: u16 = 2379;
+/// Most bytes in a pool's name.
+const MOST_NAME_BYTES: usize = 64;
+const FORM: &str = "etcd://HOST:PORT/NAME, of letters, digits, '-', '_' and '.' in NAME";
+const SCHEME: &str = "etcd://";
+
+/// A pool in etcd: donors register there, and runs find them there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdPool {
+    /// Members of the etcd cluster, which are asked in this order.
+    pub servers: Vec<PoolDonor>,
+    /// The name of the pool.
+    pub name: String,
+}
+
+impl fmt::Display for EtcdPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
+        write!(f, "{SCHEME}{}/{}", servers.join(","), self.name)
+    }
+}
+
+impl FromStr for EtcdPool {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        Uri { text, body: text, query: "" }.etcd()
+    }
+}
+
+impl FromStr for PoolDonor {
+    type Err = SpecError;
+
+    /// `HOST:PORT`, or `HOST` alone for the usual port.
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let (host, port) =
+            Uri { text, body: text, query: "" }.host_and_port(text, DEFAULT_NBD_PORT, "HOST:PORT")?;
+        Ok(Self { host, port })
+    }
+}
+
+impl Uri<'_> {
+    /// Whether the body names a pool in etcd.
+    pub(super) fn is_etcd(&self) -> bool {
+        self.body.starts_with(SCHEME)
+    }
+
+    pub(super) fn etcd(&self) -> Result<EtcdPool, SpecError> {
+        let rest = self.body.strip_prefix(SCHEME);
+        let rest = rest.ok_or_else(|| self.form("it names no etcd", FORM))?;
+        let (servers, name) =
+            rest.split_once('/').ok_or_else(|| self.form("the pool's name is missing", FORM))?;
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        if name.is_empty() || name.len() > MOST_NAME_BYTES || !is_plain {
+            return Err(self.form(format!("'{name}' is no name of a pool"), FORM));
+        }
+        let server = |authority: &str| {
+            let (host, port) = self.host_and_port(authority, DEFAULT_ETCD_PORT, FORM)?;
+            Ok(PoolDonor { host, port })
+        };
+        let servers = servers.split(',').map(server).collect::<Result<Vec<_>, SpecError>>()?;
+        Ok(EtcdPool { servers, name: name.to_owned() })
+    }
+}

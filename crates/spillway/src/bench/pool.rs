@@ -1,0 +1,86 @@
+//! `spillway bench pool`: its arguments, and how its results look.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use spillway_bench::pool::{Extent, Row, measure, reads};
+use spillway_core::size::Size;
+
+use super::session::{failure, interruption, print_json, this_command};
+
+const EXAMPLE: &str = "\
+Example:
+  spillway bench pool --quick
+  spillway bench pool --json
+
+It starts three donors on addresses of this machine, runs a program on them
+and on one plain NBD donor, and kills one of the three while the program reads.
+Each page is on two donors, and sealed where it is not said otherwise.
+
+Exit status: 0 when all was measured, whether or not the aims are met.";
+
+/// Measure a pool of donors beside one donor, and while one of them dies.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
+pub struct PoolArgs {
+    /// Print the results as JSON, with a row for each: name, value, aim, met
+    #[arg(long)]
+    json: bool,
+    /// Measure little: 64M, and once
+    #[arg(long)]
+    quick: bool,
+    /// Memory of the measured program [default: 256M, or 64M with --quick]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// How often each comparison is repeated [default: 3, or 1 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100))]
+    repeat: Option<u64>,
+}
+
+/// Runs the benchmark; the exit status says whether all was measured.
+pub fn run(args: &PoolArgs) -> ExitCode {
+    let spillway = match this_command() {
+        Ok(path) => path,
+        Err(error) => return failure(error),
+    };
+    let extent = Extent {
+        memory_bytes: args.memory.map_or(if args.quick { 64 << 20 } else { 256 << 20 }, Size::bytes),
+        measured_ms: 1000,
+        repetitions: args.repeat.unwrap_or(if args.quick { 1 } else { 3 }) as usize,
+    };
+    let interrupted = interruption();
+    let mut say = |row: &Row| {
+        if !args.json {
+            let met = if row.met { "met" } else { "missed" };
+            // Who reads no more, reads no more.
+            let _ = writeln!(
+                std::io::stdout(),
+                "{:<66} {:>9.2}  aim {:>7.2}  {met}",
+                row.name,
+                row.value,
+                row.aim
+            );
+        }
+    };
+    match measure(&spillway, extent, &interrupted, &mut say) {
+        Ok(report) if args.json => print_json(&report),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => failure(error),
+    }
+}
+
+/// The measured program, which `bench pool` starts.
+#[derive(Debug, Args)]
+pub struct ReadsArgs {
+    #[arg(long)]
+    memory: Size,
+}
+
+/// Reads as it is told on standard input.
+pub fn run_reads(args: &ReadsArgs) -> ExitCode {
+    match reads::serve(args.memory.bytes(), std::io::stdin().lock(), std::io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure(error),
+    }
+}

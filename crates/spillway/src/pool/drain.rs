@@ -1,0 +1,181 @@
+//! `spillway pool drain`: has everything moved off a donor that is to be switched off.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use spillway_core::page::PAGE_SIZE;
+use spillway_core::size::Size;
+use spillway_store::nbd::Door;
+use spillway_store::nbd::connection::ConnectError;
+use spillway_store::spec::PoolDonor;
+
+use super::Reach;
+use crate::exit::{Refusal, complain};
+use crate::stop::{self, wait_or_stop};
+
+/// How long the donor may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it is asked.
+const PERIOD: Duration = Duration::from_millis(500);
+/// A donor that does not answer is asked again for so long.
+const AWAY: Duration = Duration::from_secs(5);
+/// What does not move for so long needs a word.
+const STUCK: Duration = Duration::from_secs(10);
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway pool drain 10.0.0.2:10809
+  spillway pool drain 10.0.0.2:10809 --stop
+
+The donor lets in no new run and serves those that it has. Every run of a pool
+moves what it has there to its other donors, and goes on meanwhile. When no
+run has anything there any more, a line says that it may be switched off. A run
+that has it as nbd:// store keeps it until it ends.
+
+Ctrl-C calls it off, as --stop does: the donor takes runs and pages again.
+
+Exit status: 0 once it may be switched off; 1 if it was called off, or the
+donor does not answer.";
+
+/// Move everything off a donor, so that it may be switched off.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct DrainArgs {
+    /// The donor
+    #[arg(value_name = "HOST:PORT")]
+    donor: PoolDonor,
+    #[command(flatten)]
+    reach: Reach,
+    /// Call off what an earlier command began: the donor stays
+    #[arg(long)]
+    stop: bool,
+    /// Print lines as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How far it is, as `--json` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Progress {
+    donor: String,
+    runs_left: u64,
+    pages_left: u64,
+    bytes_left: u64,
+    /// What exports hold that were opened by name: nobody moves that.
+    named_bytes: u64,
+    /// It may be switched off.
+    is_drained: bool,
+}
+
+/// Has a donor drained, and waits for it; or calls that off.
+pub fn drain(args: &DrainArgs) -> Result<ExitCode, Refusal> {
+    let door = args.reach.door(&args.donor).map_err(|reason| (1, reason))?;
+    // Before anything is begun, so that it can be called off from then on.
+    let stop = stop::on(&[SIGHUP, SIGINT, SIGTERM]).map_err(|error| (1, format!("signals: {error}")))?;
+    tell(args, &door, !args.stop)?;
+    if args.stop {
+        say(args, &format!("donor {} stays: it takes runs and pages again", args.donor));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut last: Option<Progress> = None;
+    let (mut moved, mut has_told_stuck) = (Instant::now(), false);
+    let mut away_since = None;
+    loop {
+        match look(args, &door) {
+            Ok(progress) => {
+                away_since = None;
+                if last.as_ref() != Some(&progress) {
+                    moved = Instant::now();
+                    report(args, &progress);
+                }
+                if progress.is_drained {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                last = Some(progress);
+            }
+            Err(error) => {
+                let since = *away_since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= AWAY {
+                    return Err((1, gone(args, &error)));
+                }
+            }
+        }
+        if moved.elapsed() >= STUCK && !std::mem::replace(&mut has_told_stuck, true) {
+            complain(format!("pool: {}", stuck(args)));
+        }
+        if wait_or_stop(&stop, Instant::now() + PERIOD) {
+            tell(args, &door, false)?;
+            let text = format!("called off: donor {} stays; what was moved stays where it is", args.donor);
+            return Err((1, text));
+        }
+    }
+}
+
+fn tell(args: &DrainArgs, door: &Door, is_draining: bool) -> Result<(), Refusal> {
+    spillway_store::nbd::drain(door, is_draining, PATIENCE).map_err(|error| {
+        (1, format!("donor {}: {error}; see that it runs, and is of this version", args.donor))
+    })
+}
+
+fn look(args: &DrainArgs, door: &Door) -> Result<Progress, ConnectError> {
+    let standing = spillway_store::nbd::standing(door, PATIENCE)?;
+    if !standing.is_draining {
+        let reason = "it is not being drained any more: somebody has called that off, or it was restarted";
+        return Err(ConnectError::Refused(reason.to_owned()));
+    }
+    Ok(Progress {
+        donor: args.donor.to_string(),
+        runs_left: standing.runs,
+        pages_left: standing.run_bytes / PAGE_SIZE as u64,
+        bytes_left: standing.run_bytes,
+        named_bytes: standing.held_bytes.saturating_sub(standing.run_bytes),
+        is_drained: standing.runs == 0,
+    })
+}
+
+fn report(args: &DrainArgs, progress: &Progress) {
+    let Progress { donor, runs_left, pages_left, bytes_left, named_bytes, is_drained } = progress;
+    let size = Size::from_bytes;
+    let text = if args.json {
+        serde_json::to_string(progress).unwrap_or_default()
+    } else if !is_drained {
+        format!("donor {donor}: {pages_left} pages ({}) of {runs_left} runs are left", size(*bytes_left))
+    } else if *named_bytes > 0 {
+        let kept = size(*named_bytes);
+        format!("donor {donor} holds nothing of any run; exports by name hold {kept}, which go with it")
+    } else {
+        format!("donor {donor} may be switched off: no run has anything there")
+    };
+    say_line(&text);
+}
+
+/// Says something that is no progress.
+fn say(args: &DrainArgs, text: &str) {
+    if args.json { complain(format!("pool: {text}")) } else { say_line(text) }
+}
+
+fn say_line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // It goes on when nobody reads its lines.
+    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+}
+
+fn gone(args: &DrainArgs, error: &ConnectError) -> String {
+    format!(
+        "donor {}: {error}; runs of a pool that had pages there copy them from their other donors",
+        args.donor
+    )
+}
+
+fn stuck(args: &DrainArgs) -> String {
+    format!(
+        "nothing has moved off donor {} for {} s: its runs may have no other donor with room (they say so), or \
+         be nbd:// runs, which keep it until they end; it is waited for, and Ctrl-C calls it off",
+        args.donor,
+        STUCK.as_secs()
+    )
+}

@@ -1,0 +1,213 @@
+//! `spillway pool status`: the donors of a pool, what they lend and hold, and how they are.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+use spillway_store::membership::Member;
+use spillway_store::spec::{EtcdPool, PoolDonor};
+
+use super::Reach;
+use crate::exit::Refusal;
+use crate::short::{bytes, printable};
+use crate::tier::print;
+
+/// How long a donor may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+const EXAMPLE: &str = "\
+Examples:
+  spillway pool status etcd://10.0.0.9:2379/lab
+  spillway pool status 10.0.0.2:10809,10.0.0.3:10809 --json
+
+Every donor is asked by itself: STATE is 'up', 'draining', or 'away' where one
+that is listed or registered does not answer. LENDS is what it lends, PROMISED
+what runs were promised of it, HOLDS what it holds, FREE what can still be
+promised.
+
+Exit status: 0; 1 if there is no donor, or etcd does not answer.";
+
+/// Say how the donors of a pool stand.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLE)]
+pub struct StatusArgs {
+    /// The pool: in etcd, or its donors as HOST:PORT,HOST:PORT
+    #[arg(value_name = "etcd://HOST:PORT/NAME|DONORS")]
+    pool: Pool,
+    #[command(flatten)]
+    reach: Reach,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A pool as the user names it.
+#[derive(Clone, Debug)]
+enum Pool {
+    Etcd(EtcdPool),
+    Listed(Vec<PoolDonor>),
+}
+
+impl FromStr for Pool {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.strip_prefix("pool:").unwrap_or(text);
+        let text = text.split_once('?').map_or(text, |(before, _)| before);
+        if text.starts_with("etcd:") {
+            return text.parse().map(Self::Etcd).map_err(|error| error.to_string());
+        }
+        let donors = text.split(',').map(|donor| {
+            donor.parse().map_err(|_| format!("'{donor}' is no HOST:PORT; write HOST:PORT,HOST:PORT"))
+        });
+        donors.collect::<Result<_, _>>().map(Self::Listed)
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Seen {
+    pool: String,
+    donors: Vec<Row>,
+}
+
+/// One donor.
+#[derive(Serialize)]
+struct Row {
+    address: String,
+    /// Not known of one that is listed.
+    domain: Option<String>,
+    version: Option<String>,
+    state: &'static str,
+    /// Why it is away.
+    reason: Option<String>,
+    offered_bytes: Option<u64>,
+    promised_bytes: Option<u64>,
+    held_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+    runs: Option<u64>,
+}
+
+/// Asks all donors at the same time, and prints what they say.
+pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
+    let (pool, members) = members(&args.pool)?;
+    let rows: Vec<Row> = std::thread::scope(|scope| {
+        let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| row(member, &args.reach))).collect();
+        asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    if args.json {
+        let text = serde_json::to_string_pretty(&Seen { pool, donors: rows });
+        return print(&format!("{}\n", text.map_err(|error| (1, error.to_string()))?));
+    }
+    print(&table(&rows))
+}
+
+/// The donors as they are registered or listed.
+fn members(pool: &Pool) -> Result<(String, Vec<Member>), Refusal> {
+    match pool {
+        Pool::Etcd(etcd) => {
+            let mut members = spillway_etcd::open(etcd).look().map_err(|reason| {
+                (1, format!("{etcd}: {reason}; see that etcd runs there, or list the donors: HOST:PORT,..."))
+            })?;
+            members.sort_by(|one, other| one.address.cmp(&other.address));
+            if members.is_empty() {
+                let start = "spillway donor --memory SIZE --listen ADDR:PORT --pool";
+                return Err((1, format!("{etcd} has no donor; start one: {start} {etcd}")));
+            }
+            Ok((etcd.to_string(), members))
+        }
+        Pool::Listed(donors) => {
+            let names: Vec<String> = donors.iter().map(ToString::to_string).collect();
+            let member = |address: &String| Member { address: address.clone(), ..Member::default() };
+            Ok((names.join(","), names.iter().map(member).collect()))
+        }
+    }
+}
+
+fn row(member: &Member, reach: &Reach) -> Row {
+    let text = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let donor = member.address.parse::<PoolDonor>().map_err(|error| error.to_string());
+    let standing = donor
+        .and_then(|donor| reach.door(&donor))
+        .and_then(|door| spillway_store::nbd::standing(&door, PATIENCE).map_err(|error| error.to_string()));
+    let away = Row {
+        address: member.address.clone(),
+        domain: text(&member.domain),
+        version: text(&member.version),
+        state: "away",
+        reason: None,
+        offered_bytes: text(&member.version).map(|_| member.offered_bytes),
+        promised_bytes: None,
+        held_bytes: None,
+        free_bytes: None,
+        runs: None,
+    };
+    match standing {
+        Ok(standing) => Row {
+            version: Some(standing.version),
+            state: if standing.is_draining { "draining" } else { "up" },
+            offered_bytes: Some(standing.offered_bytes),
+            promised_bytes: Some(standing.promised_bytes),
+            held_bytes: Some(standing.held_bytes),
+            free_bytes: Some(standing.free_bytes),
+            runs: Some(standing.runs),
+            ..away
+        },
+        Err(reason) => Row { reason: Some(reason), ..away },
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let mut text =
+        line(["DONOR", "STATE", "DOMAIN", "LENDS", "PROMISED", "HOLDS", "FREE", "RUNS", "VERSION"]);
+    let size = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), |size| bytes(size as f64));
+    let word =
+        |word: &Option<String>| word.as_ref().map_or_else(|| "-".to_owned(), |word| printable(word, 16));
+    for row in rows {
+        text += &line([
+            &row.address,
+            row.state,
+            &word(&row.domain),
+            &size(row.offered_bytes),
+            &size(row.promised_bytes),
+            &size(row.held_bytes),
+            &size(row.free_bytes),
+            &row.runs.map_or_else(|| "-".to_owned(), |runs| runs.to_string()),
+            &word(&row.version),
+        ]);
+        if let Some(reason) = &row.reason {
+            let _ = writeln!(text, "  {reason}");
+        }
+    }
+    text
+}
+
+fn line(words: [&str; 9]) -> String {
+    let [donor, state, domain, lends, promised, holds, free, runs, version] = words;
+    let numbers = format!("{lends:>7} {promised:>8} {holds:>7} {free:>7} {runs:>5}");
+    format!("{donor:<24} {state:<9} {domain:<16} {numbers} {version}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_named_as_in_a_store_or_shorter() {
+        for text in ["etcd://a:1/lab", "pool:etcd://a:1/lab?copies=3"] {
+            assert!(matches!(text.parse::<Pool>(), Ok(Pool::Etcd(pool)) if pool.name == "lab"), "{text}");
+        }
+        for text in ["a:1,b:2", "pool:a:1,b:2?copies=2"] {
+            assert!(matches!(text.parse::<Pool>(), Ok(Pool::Listed(donors)) if donors.len() == 2), "{text}");
+        }
+        for (text, reason) in
+            [("etcd://a:1", "name is missing"), ("a:1,", "no HOST:PORT"), ("", "no HOST:PORT")]
+        {
+            let error = text.parse::<Pool>().unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}

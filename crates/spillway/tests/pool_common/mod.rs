@@ -1,0 +1,158 @@
+//! Donors on different addresses of this machine, and an etcd for them.
+#![allow(dead_code, reason = "each test target uses its own part")]
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::donor_common::Donor;
+use crate::fault_common::Scene;
+use crate::support::child::{Finished, PATIENCE, Running, free_port, until};
+
+/// Donors, each with an address of its own, so that they count as hosts of their own.
+#[derive(Default)]
+pub struct Donors(pub Vec<Option<Donor>>);
+
+/// The donor of this number, with further options.
+pub fn donor(number: usize, memory: &str, port: u16, options: &[&str]) -> Donor {
+    let listen = format!("127.0.0.{}:{port}", number + 2);
+    let all = [&["--listen", listen.as_str(), "--grace", "5"][..], options].concat();
+    Donor::start(memory, &all)
+}
+
+impl Donors {
+    /// So many, of which nobody knows but who lists them.
+    pub fn start(count: usize, memory: &str) -> Self {
+        Self::start_with(count, memory, &[])
+    }
+
+    /// The same with further options.
+    pub fn start_with(count: usize, memory: &str, options: &[&str]) -> Self {
+        Self((0..count).map(|number| Some(donor(number, memory, 0, options))).collect())
+    }
+
+    /// One more; its number.
+    pub fn add(&mut self, memory: &str, options: &[&str]) -> usize {
+        self.0.push(Some(donor(self.0.len(), memory, 0, options)));
+        self.0.len() - 1
+    }
+
+    pub fn address(&self, number: usize) -> String {
+        self.0[number].as_ref().unwrap().tcp()
+    }
+
+    pub fn uri(&self, query: &str) -> String {
+        let all: Vec<String> = (0..self.0.len()).map(|number| self.address(number)).collect();
+        format!("pool:{}{query}", all.join(","))
+    }
+
+    pub fn signal(&self, number: usize, signal: Signal) {
+        self.0[number].as_ref().unwrap().signal(signal);
+    }
+
+    /// Kills one, at once and without a word.
+    pub fn kill(&mut self, number: usize) {
+        drop(self.0[number].take());
+    }
+}
+
+/// Waits until a run has said this.
+pub fn says(running: &Running, text: &str) {
+    until(PATIENCE, &format!("'{text}' in: {}", running.complaint()), || {
+        running.complaint().contains(text).then_some(())
+    });
+}
+
+/// `spillway pool` with these arguments, to its end.
+pub fn pool_command(scene: &Scene, arguments: &[&str]) -> Finished {
+    start_pool_command(scene, arguments).finish(PATIENCE)
+}
+
+/// The same, under way.
+pub fn start_pool_command(scene: &Scene, arguments: &[&str]) -> Running {
+    Running::start(Command::new(scene.spillway()).arg("pool").args(arguments))
+}
+
+/// Debian's etcd on loopback, ended with the value.
+pub struct Etcd {
+    child: Option<Child>,
+    directory: TempDir,
+    ports: (u16, u16),
+}
+
+impl Etcd {
+    /// A new one without data.
+    pub fn start() -> Self {
+        let ports = (free_port(), free_port());
+        let mut etcd = Self { child: None, directory: tempfile::tempdir().unwrap(), ports };
+        etcd.begin();
+        etcd
+    }
+
+    /// The pool that the tests use.
+    pub fn pool(&self) -> String {
+        format!("etcd://127.0.0.1:{}/test", self.ports.0)
+    }
+
+    fn begin(&mut self) {
+        let client = format!("http://127.0.0.1:{}", self.ports.0);
+        let peer = format!("http://127.0.0.1:{}", self.ports.1);
+        let cluster = format!("one={peer}");
+        let mut command = Command::new("etcd");
+        command.args(["--name", "one", "--log-level", "error", "--logger", "zap"]);
+        command.arg("--data-dir").arg(self.directory.path().join("data"));
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+        command.args(["--initial-cluster", &cluster]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn();
+        self.child = Some(
+            child.unwrap_or_else(|error| panic!("etcd: {error}; install it: apt-get install etcd-server")),
+        );
+        let port = self.ports.0;
+        until(PATIENCE, "etcd to listen", || TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
+    }
+
+    /// Kills it.
+    pub fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Its port is free once nothing listens there.
+        let port = self.ports.0;
+        until(PATIENCE, "etcd's port", || TcpListener::bind(("127.0.0.1", port)).ok().map(drop));
+    }
+
+    /// Starts it again with what it had.
+    pub fn restart(&mut self) {
+        self.begin();
+    }
+
+    /// Starts it again with nothing.
+    pub fn restart_empty(&mut self) {
+        std::fs::remove_dir_all(self.directory.path().join("data")).unwrap();
+        self.begin();
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What `pool status --json` says of each donor: address, state and runs. Waits until so many are `state`.
+pub fn await_donors(scene: &Scene, pool: &str, count: usize, state: &str) -> serde_json::Value {
+    until(PATIENCE, &format!("{count} donors that are {state}"), || {
+        let finished = pool_command(scene, &["status", pool, "--json"]);
+        let seen: serde_json::Value = serde_json::from_str(&finished.text()).ok()?;
+        let donors = seen["donors"].as_array()?;
+        (donors.iter().filter(|donor| donor["state"] == state).count() == count).then(|| seen.clone())
+    })
+}
