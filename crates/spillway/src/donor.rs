@@ -16,8 +16,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spillway_core::size::Size;
 use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
-use spillway_donor::{Config, Donor, Summary, control};
+use spillway_donor::{Config, Donor, Summary};
+use spillway_snapshot::directory::Of;
+use spillway_snapshot::reader::{self, ReadError};
+use spillway_snapshot::snapshot::Body;
 use spillway_store::StoreSpec;
+
+use crate::watch::donor_snapshot::{DonorSubject, donor_of};
+use crate::watch::endpoint::{Endpoint, Place};
+use crate::watch::teller::{Teller, Telling};
 
 const EXAMPLE: &str = "\
 Examples:
@@ -90,6 +97,9 @@ pub struct DonorArgs {
     /// Lend more than the machine has available now, or its control group allows
     #[arg(long)]
     force: bool,
+    /// Tell metrics to Prometheus there: ADDR:PORT, :PORT (of this machine alone) or unix:PATH
+    #[arg(long, value_name = "WHERE")]
+    metrics: Option<Place>,
     /// Print lines as JSON
     #[arg(long)]
     json: bool,
@@ -188,13 +198,15 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
         limits: Limits { connections_per_client, ..limits },
         force: args.force,
         protect: true,
-        control: true,
         log: if args.json { LineStyle::Json } else { LineStyle::Text },
     };
     // Before the ready line, so that whoever waits for it may stop the donor.
     let (stop, hung_up) = signals()
         .map_err(|error| format!("signals: {error}; free file descriptors, and start the donor again"))?;
+    let metrics = args.metrics.as_ref().map(Endpoint::bind).transpose();
+    let metrics = metrics.map_err(|error| format!("--metrics {error}"))?;
     let donor = Donor::bind(&config).map_err(|error| error.to_string())?;
+    let _teller = begin_to_tell(&donor, metrics);
     let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
@@ -209,19 +221,49 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     Ok(())
 }
 
+/// It lends all the same where nobody can look at it.
+fn begin_to_tell(donor: &Donor, metrics: Option<Endpoint>) -> Option<Teller> {
+    let unseen = |reason: &dyn std::fmt::Display| {
+        crate::exit::complain(format!("donor: it cannot be asked how it stands: {reason}"));
+    };
+    if let Some(endpoint) = &metrics {
+        crate::exit::complain(format!("donor: metrics are told at {}", endpoint.url("/metrics")));
+    }
+    let subject = Box::new(DonorSubject(donor.status()));
+    match Teller::start(Telling { of: Of::Donor, subject, metrics }) {
+        Ok((teller, failure)) => {
+            failure.iter().for_each(|failure| unseen(failure));
+            Some(teller)
+        }
+        Err(error) => {
+            unseen(&error);
+            None
+        }
+    }
+}
+
+/// Said where there is none.
+const NO_DONOR: &str = "no donor of yours runs here: start one (spillway donor --memory SIZE --listen \
+    ADDR:PORT), or ask as its user";
+
 /// Prints how the donors of this machine stand.
 fn status(json: bool) -> Result<(), String> {
     let (mut statuses, mut failures) = (Vec::new(), Vec::new());
-    for answer in control::ask_all().map_err(|error| error.to_string())? {
-        match answer {
-            Ok(status) => statuses.push(status),
-            Err(failure) => failures.push(failure.to_string()),
+    for seen in reader::look().into_iter().filter(is_of_donor) {
+        let because = |reason: &dyn std::fmt::Display| format!("donor at {}: {reason}", seen.socket);
+        match &seen.answer {
+            Ok(snapshot) => match donor_of(snapshot) {
+                Some(status) => statuses.push(status),
+                None => failures.push(because(&ReadError::Refused(snapshot.spillway_version.clone()))),
+            },
+            Err(error) => failures.push(because(error)),
         }
     }
-    if statuses.is_empty() {
-        return Err(failures.join("; "));
+    match (statuses.is_empty(), failures.is_empty()) {
+        (true, true) => return Err(NO_DONOR.to_owned()),
+        (true, false) => return Err(failures.join("; ")),
+        _ => failures.iter().for_each(crate::exit::complain),
     }
-    failures.iter().for_each(crate::exit::complain);
     let text = if json {
         serde_json::to_string(&statuses).map_err(|error| error.to_string())? + "\n"
     } else {
@@ -230,6 +272,14 @@ fn status(json: bool) -> Result<(), String> {
         text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect()
     };
     io::stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("donor status: {error}"))
+}
+
+/// What does not answer is known by the name of its socket.
+fn is_of_donor(seen: &reader::Seen) -> bool {
+    match &seen.answer {
+        Ok(snapshot) => matches!(snapshot.body, Body::Donor { .. }),
+        Err(_) => Of::of_socket(&seen.socket) == Some(Of::Donor),
+    }
 }
 
 /// A socket that has a byte for each SIGTERM and SIGINT, and what is set by SIGHUP.

@@ -44,7 +44,6 @@ pub fn config(memory_bytes: u64) -> Config {
         limits: Limits::of(128),
         force: false,
         protect: false,
-        control: false,
         log: LineStyle::None,
     }
 }
