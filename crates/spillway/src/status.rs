@@ -264,7 +264,7 @@ pub fn health(store: &Store) -> &'static str {
     match store.health {
         Health::Ok => "ok",
         Health::Full => "full",
-        Health::Silent => "does not answer",
+        Health::Silent => "silent",
         Health::Failing => "failing",
         Health::Unknown => "cannot be looked at",
     }

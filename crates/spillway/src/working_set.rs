@@ -25,8 +25,8 @@ pub struct Observed {
     pub lost_us: f64,
     /// Its fetching faults in that time, the nearest pages first.
     pub returns: Vec<Return>,
-    /// What faults on pages that were local still took together, in microseconds: by their share of those that
-    /// fetched nothing.
+    /// What faults on pages that were local still took together, in microseconds: by their share of those
+    /// that fetched nothing.
     pub still_local_us: f64,
     /// Most of its memory that may be local.
     pub local_limit_bytes: u64,

@@ -214,7 +214,7 @@ fn commands_and_shapes_are_read_as_they_are_meant() {
         ("spillway donor status --json", None),
         ("spillway lab runn", Some("'spillway lab' has no 'runn'")),
         ("spillway run --local 1M python3 --version", None),
-        ("spillway run --local 1M --store ram: --pool 1M x", Some("'spillway run' has no --pool")),
+        ("spillway run --local 1M --store ram: --far 1M x", Some("'spillway run' has no --far")),
     ] {
         assert_eq!(wrong(line, &helps).as_deref(), expected, "{line}");
     }

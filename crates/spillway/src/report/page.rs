@@ -279,8 +279,9 @@ fn working_set(observed: &Observed) -> Result<Markup, ChartError> {
         } }
         div.card { (PreEscaped(picture)) }
         p.note {
-            "Estimated from " (count(observed.faults() as f64)) " fetching faults: each would have been spared \
-             by as much more local memory as left while its page was away. New pages are faulted on at any size."
+            "Estimated from " (count(observed.faults() as f64)) " fetching faults: each would have been \
+             spared by as much more local memory as left while its page was away. New pages are faulted on \
+             at any size."
             @for caveat in observed.caveats() { " " (caveat.sentence()) }
         }
     })

@@ -25,7 +25,7 @@ const TEXT: [&str; 22] = [
     "  BY             who serves faults: a thread of Spillway's, or inline",
     "A store is",
     "  full           it has turned pages away within the last ten seconds",
-    "  does not answer: who needs its pages waits",
+    "  silent         it does not answer, and who needs its pages waits",
     "  failing        it has failed a page within the last ten seconds",
     "LOST is high: give the program more --local, or a faster store.",
     "Any key goes back.",
