@@ -151,6 +151,18 @@ impl Fifo {
         (self.len > 0).then(|| Entry::decode(pool.words[at(self.head, self.head_at)]))
     }
 
+    /// The entries, the oldest first; they stay.
+    pub fn iter<'a>(&self, pool: &'a Pool) -> impl Iterator<Item = Entry> + use<'a> {
+        let (mut chunk, mut place) = (self.head, self.head_at);
+        (0..self.len).map(move |_| {
+            if place == CHUNK_ENTRIES {
+                (chunk, place) = (pool.next(chunk), 0);
+            }
+            place += 1;
+            Entry::decode(pool.words[at(chunk, place - 1)])
+        })
+    }
+
     /// Takes from the head.
     pub fn pop(&mut self, pool: &mut Pool) -> Option<Entry> {
         if self.len == 0 {
@@ -225,6 +237,7 @@ mod tests {
                     _ => {}
                 }
                 prop_assert_eq!(queue.len(), model.len());
+                prop_assert!(queue.iter(&pool).eq(model.iter().copied()));
             }
         }
     }

@@ -16,6 +16,7 @@
 pub mod background;
 pub mod budget;
 pub mod call_slots;
+pub mod distances;
 pub mod fifo;
 pub mod fragmentation;
 pub mod frame_pool;

@@ -206,6 +206,18 @@ impl PageInfo {
         Self { state: PageState::decode(word), generation }
     }
 
+    /// As its word has it, but for who holds the word.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.encode()
+    }
+
+    /// What [`Self::to_bits`] made bits of.
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self::decode(bits)
+    }
+
     /// The page was never written, or discarded.
     #[must_use]
     pub fn is_absent(self) -> bool {

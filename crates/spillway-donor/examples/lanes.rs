@@ -127,7 +127,6 @@ fn donor() -> Result<(), Failure> {
         limits: Limits::of(16),
         force: false,
         protect: false,
-        control: false,
         log: LineStyle::None,
     })?;
     let places: Vec<String> = donor.places().map(ToString::to_string).collect();

@@ -18,14 +18,12 @@
 //! | [`connections`] | who is let in, and who goes where there are too many |
 //! | [`place`], [`error`], [`listening`] | where it listens, and why it cannot |
 //! | [`protection`] | how memory is kept safe on this machine |
-//! | [`control`] | how it is asked how it stands |
 //! | [`server`] | threads, housekeeping, the end |
 //!
 //! Every connection has its own thread and its own buffers of fixed size; connections meet only in an
 //! export's sharded page table and, for an instant a request, in the frame pool.
 
 pub mod connections;
-pub mod control;
 pub mod error;
 pub mod export;
 pub mod frames;

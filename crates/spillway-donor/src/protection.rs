@@ -9,11 +9,13 @@ use spillway_sys::machine::group_room;
 
 use crate::error::DonorError;
 use crate::frames::FramePool;
+use crate::status::Pressure;
 
 /// What the kernel is asked to think of this process when it looks for one to end: far less likely than
 /// others of its size, and still before none at all.
 const OOM_SCORE_ADJ: i32 = -500;
 const OOM_FILE: &str = "/proc/self/oom_score_adj";
+const PRESSURE_FILE: &str = "/proc/pressure/memory";
 
 /// Checks that this machine, and the control group of this process, have so much memory.
 pub fn check_available(memory: Size) -> Result<(), DonorError> {
@@ -36,6 +38,23 @@ pub fn check_available(memory: Size) -> Result<(), DonorError> {
 /// threads. Not the buffers of connections that are at work.
 fn overhead_bytes(memory: Size) -> u64 {
     memory.bytes() / 128 + (4 << 20)
+}
+
+/// How the machine is off for memory now.
+#[must_use]
+pub fn pressure() -> Pressure {
+    let text = fs::read_to_string(PRESSURE_FILE).ok();
+    Pressure {
+        available_bytes: available_memory().map(Size::bytes),
+        stalled_share: text.as_deref().and_then(stalled_share),
+    }
+}
+
+/// The share that the first line of proc_pressure(5) tells of the last ten seconds, 0 to 1.
+fn stalled_share(text: &str) -> Option<f64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let percent: f64 = some.split(' ').find_map(|word| word.strip_prefix("avg10="))?.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
 }
 
 /// Memory that the machine can spare now; `None` where the kernel does not say.
@@ -78,5 +97,19 @@ pub fn ask_to_be_spared() -> String {
             "when memory runs out, the kernel may end this donor, and what it holds is lost \
              (oom_score_adj: {error}); give it CAP_SYS_RESOURCE, or OOMScoreAdjust= in its unit"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_tells_of_pressure_is_a_share() {
+        let text = "some avg10=12.50 avg60=1.00 avg300=0.10 total=5\nfull avg10=50.00 avg60=0.00 total=1\n";
+        assert_eq!(stalled_share(text), Some(0.125));
+        for nonsense in ["", "some", "some avg10=x", "some avg10=101", "full avg10=1.00"] {
+            assert_eq!(stalled_share(nonsense), None, "{nonsense}");
+        }
     }
 }

@@ -20,7 +20,6 @@ use spillway_nbd::standing::Standing;
 use spillway_tls::ServerSide;
 
 use crate::connections::{Connections, Stage};
-use crate::control::Control;
 use crate::error::DonorError;
 use crate::frames::FramePool;
 use crate::journal::{Event, Journal, LineStyle};
@@ -75,8 +74,6 @@ pub struct Config {
     pub force: bool,
     /// Lock the memory, and ask the kernel to end other processes first when it runs out.
     pub protect: bool,
-    /// Let itself be asked how it stands.
-    pub control: bool,
     /// How events are written to stderr.
     pub log: LineStyle,
 }
@@ -98,7 +95,6 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Donor {
     listeners: Vec<Listener>,
-    control: Option<Control>,
     drain: Duration,
     shared: Arc<Shared>,
     /// Times that grace times and idle memory were looked after.
@@ -143,9 +139,6 @@ impl Donor {
         let listeners = tcp.chain(unix).chain(shm).collect::<Result<Vec<_>, _>>()?;
         let journal = Arc::new(Journal::new(config.log));
         let note = |text: String| journal.tell(&Event::Note(text));
-        let control = config.control.then(Control::open).and_then(|opened| {
-            opened.map_err(|error| note(format!("it cannot be asked how it stands: {error}"))).ok()
-        });
         let mut is_locked = false;
         if config.protect {
             let (locked, text) = protection::lock_memory(&pool);
@@ -173,7 +166,7 @@ impl Donor {
             is_locked,
         };
         let (drain, shared) = (config.drain, Arc::new(shared));
-        Ok(Self { listeners, control, drain, shared, rounds: Arc::default() })
+        Ok(Self { listeners, drain, shared, rounds: Arc::default() })
     }
 
     /// How often it has dropped what nobody came back for, as long as it serves.
@@ -230,7 +223,7 @@ impl Donor {
                 Some(_) => ENDING_CHECK,
                 None => housekeeping.saturating_duration_since(Instant::now()),
             };
-            let Ready { stops, asks, listeners } = self.wait(stop, timeout)?;
+            let Ready { stops, listeners } = self.wait(stop, timeout)?;
             if hung_up.swap(false, Ordering::Relaxed) {
                 let text = "SIGHUP: there is nothing to read again; the donor goes on".to_owned();
                 self.shared.journal.tell(&Event::Note(text));
@@ -248,9 +241,6 @@ impl Donor {
                     self.accept(listener);
                 }
             }
-            if let (true, Some(control)) = (asks, &self.control) {
-                control.answer(self.status());
-            }
             let now = Instant::now();
             if now >= housekeeping {
                 housekeeping = now + HOUSEKEEPING;
@@ -267,11 +257,8 @@ impl Donor {
 
     fn wait(&self, stop: BorrowedFd<'_>, timeout: Duration) -> Result<Ready, DonorError> {
         let listeners = self.listeners.iter().map(|listener| PollFd::new(&listener.socket, PollFlags::IN));
-        let control = self.control.iter().map(|control| PollFd::new(control.socket(), PollFlags::IN));
-        let mut fds: Vec<_> = std::iter::once(PollFd::from_borrowed_fd(stop, PollFlags::IN))
-            .chain(listeners)
-            .chain(control)
-            .collect();
+        let mut fds: Vec<_> =
+            std::iter::once(PollFd::from_borrowed_fd(stop, PollFlags::IN)).chain(listeners).collect();
         let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) => {}
@@ -281,8 +268,7 @@ impl Donor {
         }
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let stops = ready.next().unwrap_or(false);
-        let listeners = ready.by_ref().take(self.listeners.len()).collect();
-        Ok(Ready { stops, asks: ready.next().unwrap_or(false), listeners })
+        Ok(Ready { stops, listeners: ready.collect() })
     }
 
     /// Lets in nobody new; how long to wait for those who are there.
@@ -359,7 +345,6 @@ impl handshake::Door for Entrance<'_> {
 #[derive(Debug, Default)]
 struct Ready {
     stops: bool,
-    asks: bool,
     listeners: Vec<bool>,
 }
 
@@ -474,6 +459,7 @@ impl Shared {
                 free_bytes: bytes(standing.unpromised),
                 is_locked: self.is_locked,
             },
+            pressure: protection::pressure(),
             clients,
             exports,
             counts: self.connections.add_to(self.journal.counts()),

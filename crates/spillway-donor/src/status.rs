@@ -22,6 +22,9 @@ pub struct Status {
     pub is_ending: bool,
     /// The memory that it lends.
     pub memory: MemoryStatus,
+    /// How its machine is off for memory.
+    #[serde(default)]
+    pub pressure: Pressure,
     /// Its clients, by address or user.
     pub clients: Vec<ClientStatus>,
     /// Its exports, named ones first.
@@ -43,6 +46,16 @@ pub struct MemoryStatus {
     pub free_bytes: u64,
     /// Whether pages are kept from being swapped.
     pub is_locked: bool,
+}
+
+/// How a machine is off for memory: a donor's pages are safe as long as it is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// Bytes that the machine could still give; none where the kernel does not say.
+    pub available_bytes: Option<u64>,
+    /// The share of the last ten seconds in which some process waited for memory, 0 to 1: proc_pressure(5).
+    /// None where the kernel does not say.
+    pub stalled_share: Option<f64>,
 }
 
 /// What one client has of the donor.
@@ -95,6 +108,12 @@ impl fmt::Display for Status {
             size(memory.free_bytes),
             if memory.is_locked { "never swapped" } else { "may be swapped" }
         )?;
+        if let Some(available_bytes) = self.pressure.available_bytes {
+            let stalled = self.pressure.stalled_share.map_or_else(String::new, |share| {
+                format!("; somebody waited for memory {:.1}% of the last 10 s", 100.0 * share)
+            });
+            writeln!(f, "machine: {} available{stalled}", size(available_bytes))?;
+        }
         for client in &self.clients {
             writeln!(
                 f,

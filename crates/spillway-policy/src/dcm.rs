@@ -285,6 +285,17 @@ impl Replacement {
         self.inactive.peek(&self.pool)
     }
 
+    /// The entries of a queue, stale ones included, in the order in which they leave as long as nothing new
+    /// is known of their use.
+    pub fn in_order(&self, queue: Queue) -> impl Iterator<Item = Entry> {
+        let (fifo, window) = match queue {
+            Queue::Active => (&self.active, Some(self.window.iter())),
+            Queue::Proactive => (&self.proactive, None),
+            Queue::Inactive => (&self.inactive, None),
+        };
+        window.into_iter().flatten().chain(fifo.iter(&self.pool))
+    }
+
     /// [`Config::inactive_pages`], by this replacement's settings.
     #[must_use]
     pub fn inactive_target(&self, local_pages: usize) -> usize {
@@ -372,6 +383,26 @@ mod tests {
         assert_eq!(replacement.next_mapped(|_| UNKNOWN), None);
         assert_eq!(replacement.inactive_len(), 10);
         assert_eq!(replacement.next_inactive(), Some(entry(0)));
+    }
+
+    #[test]
+    fn the_order_that_is_told_is_that_in_which_pages_leave() {
+        let config = Config { random_promotion: 0.0, ..Config::default() };
+        let mut replacement = Replacement::new(config, 1000, 1).with_victim_window(128);
+        (0..600).for_each(|page| replacement.enqueue(Queue::Active, entry(page)).unwrap());
+        (600..650).for_each(|page| replacement.enqueue(Queue::Inactive, entry(page)).unwrap());
+        // Something waits in the window then, some of it already chosen.
+        assert!(replacement.next_mapped(|_| use_history::UNKNOWN).is_some());
+        let told: Vec<u64> =
+            replacement.in_order(Queue::Active).take(5).map(|entry| entry.page_number).collect();
+        let leaving = std::iter::from_fn(|| match replacement.next_mapped(|_| use_history::UNKNOWN) {
+            Some(Step::ToInactive(entry)) => Some(entry.page_number),
+            _ => None,
+        });
+        assert_eq!(leaving.take(5).collect::<Vec<_>>(), told);
+        let inactive: Vec<u64> =
+            replacement.in_order(Queue::Inactive).map(|entry| entry.page_number).collect();
+        assert_eq!(inactive, (600..650).collect::<Vec<_>>());
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl ThreadQueues {
         self.inactive.peek(&self.pool)
     }
 
+    /// The entries of the sub-queue, stale ones included, the oldest first; they stay.
+    pub fn inactive_in_order(&self) -> impl Iterator<Item = Entry> {
+        self.inactive.iter(&self.pool)
+    }
+
     /// Entries in the sub-queue, stale ones included.
     #[must_use]
     pub fn inactive_len(&self) -> usize {

@@ -106,6 +106,11 @@ impl VictimWindow {
         self.in_use.pop()
     }
 
+    /// All that may leave, beginning with what does so next as things are; it stays.
+    pub fn iter(&self) -> impl Iterator<Item = Entry> {
+        self.chosen.iter().rev().copied().chain(self.waiting.iter().map(|candidate| candidate.entry))
+    }
+
     /// Takes back what [`Self::take_used`] gave.
     pub fn give_back_used(&mut self, entry: Entry) {
         self.in_use.push(entry);

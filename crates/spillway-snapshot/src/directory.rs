@@ -1,12 +1,14 @@
-//! Where the sockets of runs lie: a directory for each user, which nobody else may change.
+//! Where the sockets of runs and donors lie: a directory for each user, which nobody else may change.
 //!
 //! Root's is `/run/spillway`, another user's `$XDG_RUNTIME_DIR/spillway`, and where that is not to be had
-//! `/tmp/spillway-UID`. A directory that belongs to somebody else, or that others may write to, is not used:
+//! `/tmp/spillway-UID`. A service's user has the first where its unit says so: below `/run/private`, which
+//! only root may enter. A directory that belongs to somebody else, or that others may write to, is not used:
 //! whoever owns a directory decides which sockets are in it.
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -15,11 +17,10 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use thiserror::Error;
 
-/// What the sockets of runs are called, before and behind the number of the supervisor.
-const PREFIX: &str = "run-";
+/// Behind the number of the process that a socket is of.
 const SUFFIX: &str = ".sock";
-/// What a socket is called that nobody listens on yet.
-const UNFINISHED: &str = ".run-";
+/// What a socket is called that nobody listens on yet begins so.
+const UNFINISHED: &str = ".new-";
 /// The socket of the daemon `spillway tier`, which root runs.
 const TIER: &str = "tier.sock";
 /// After so long it is what is left of a supervisor that was killed.
@@ -28,6 +29,35 @@ const UNFINISHED_FOR: Duration = Duration::from_secs(60);
 /// Directories of users that one look goes into, and sockets in each: more are not looked for.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_SOCKETS: usize = 64;
+
+/// What a socket tells of, by which its name begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A run, by its supervisor.
+    Run,
+    /// A donor of memory.
+    Donor,
+}
+
+impl Of {
+    const ALL: [Self; 2] = [Self::Run, Self::Donor];
+
+    /// What the socket at this path tells of, by its name; none of the daemon `spillway tier`.
+    #[must_use]
+    pub fn of_socket(path: &str) -> Option<Self> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let is_of = |of: &Self| name.starts_with(of.prefix()) && name.ends_with(SUFFIX);
+        Self::ALL.into_iter().find(is_of)
+    }
+
+    /// What the names of its sockets begin with.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Run => "run-",
+            Self::Donor => "donor-",
+        }
+    }
+}
 
 /// Why a directory is of no use.
 #[derive(Debug, Error)]
@@ -131,7 +161,7 @@ impl Directory {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))
     }
 
-    /// The sockets of runs and daemons in it, by name.
+    /// The sockets of runs, donors and daemons in it, by name.
     #[must_use]
     pub fn sockets(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path_of("")).into_iter().flatten().flatten();
@@ -141,7 +171,7 @@ impl Directory {
         sockets
     }
 
-    /// Removes a run's socket on which nobody listens any more. A daemon sees to its own.
+    /// Removes a socket on which nobody listens any more. The daemon `spillway tier` sees to its own.
     pub fn remove(&self, name: &str) {
         if name == TIER {
             return;
@@ -149,7 +179,7 @@ impl Directory {
         let _ = unlinkat(&self.fd, name, AtFlags::empty());
     }
 
-    /// Removes what is left of supervisors that were killed before they listened.
+    /// Removes what is left of processes that were killed before they listened.
     pub fn remove_unfinished(&self) {
         let old = SystemTime::now().checked_sub(UNFINISHED_FOR);
         for entry in fs::read_dir(self.path_of("")).into_iter().flatten().flatten() {
@@ -170,15 +200,16 @@ impl AsFd for Directory {
 }
 
 fn is_socket(name: &str) -> bool {
-    name == TIER || name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)).is_some()
+    name == TIER || Of::of_socket(name).is_some()
 }
 
-/// Names of the socket of supervisor `pid`, the best first: another namespace may have a process of the same
+/// Names of the socket of process `pid`, the best first: another namespace may have a process of the same
 /// number, and share the directory.
-pub fn socket_names(pid: u32) -> impl Iterator<Item = String> {
+pub fn socket_names(of: Of, pid: u32) -> impl Iterator<Item = String> {
+    let prefix = of.prefix();
     (0..MOST_SOCKETS).map(move |n| match n {
-        0 => format!("{PREFIX}{pid}{SUFFIX}"),
-        n => format!("{PREFIX}{pid}-{n}{SUFFIX}"),
+        0 => format!("{prefix}{pid}{SUFFIX}"),
+        n => format!("{prefix}{pid}-{n}{SUFFIX}"),
     })
 }
 
@@ -199,7 +230,12 @@ fn of_other_users(root: &Path) -> Vec<Directory> {
         let uid = entry.file_name().to_str()?.strip_prefix("spillway-")?.parse().ok()?;
         Some((entry.path(), uid))
     });
-    let others = of_runtime.chain(of_tmp).filter(|(_, uid): &(PathBuf, u32)| *uid != 0);
+    let of_services = entries("run/private").filter_map(|entry| {
+        let path = entry.path().join("spillway");
+        let uid = path.symlink_metadata().ok()?.uid();
+        Some((path, uid))
+    });
+    let others = of_runtime.chain(of_services).chain(of_tmp).filter(|(_, uid): &(PathBuf, u32)| *uid != 0);
     others.take(MOST_DIRECTORIES).filter_map(|(path, uid)| Directory::open(&path, uid).ok()).collect()
 }
 
@@ -212,7 +248,7 @@ pub(crate) fn is_socket_of(directory: &Directory, name: &str, uid: u32) -> io::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     #[test]
     fn each_user_has_a_place() {
@@ -248,7 +284,7 @@ mod tests {
     fn what_a_killed_supervisor_left_is_removed_once_it_is_old() {
         let above = tempfile::tempdir().unwrap();
         let own = Directory::make(&[above.path().join("own")]).unwrap();
-        for name in [unfinished_name(3, 5), "run-3.sock".to_owned(), "other".to_owned()] {
+        for name in [unfinished_name(3, 5), "run-3.sock".to_owned(), "donor-3.txt".to_owned()] {
             fs::write(own.path().join(name), "").unwrap();
         }
         own.remove_unfinished();
@@ -269,9 +305,16 @@ mod tests {
             fs::create_dir_all(root.path().join(path)).unwrap();
         }
         assert!(of_other_users(root.path()).is_empty(), "of nobody, and of somebody else's");
+        let of_service = root.path().join("run/private/spillway-donor/spillway");
+        fs::create_dir_all(&of_service).unwrap();
         if uid != 0 {
             fs::create_dir_all(root.path().join(format!("run/user/{uid}/spillway"))).unwrap();
-            assert_eq!(of_other_users(root.path()).len(), 1);
+            assert_eq!(of_other_users(root.path()).len(), 2);
+        } else {
+            assert!(of_other_users(root.path()).is_empty(), "root's own are looked for elsewhere");
+            chown(&of_service, Some(61_184), None).unwrap();
+            let found = of_other_users(root.path());
+            assert_eq!(found.iter().map(Directory::uid).collect::<Vec<_>>(), [61_184]);
         }
     }
 }

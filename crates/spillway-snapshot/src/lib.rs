@@ -4,9 +4,9 @@
 //! - [`histogram`]: latencies as a snapshot has them;
 //! - [`history`]: many looks in a file;
 //! - [`request`]: what is asked on a socket, and what comes back;
-//! - [`directory`]: where the sockets of runs lie, whose they are, and what is left of dead ones;
+//! - [`directory`]: where the sockets of runs and donors lie, whose they are, and what is left of dead ones;
 //! - [`server`]: answers readers, however slow, many or hostile, in bounded room and time;
-//! - [`state_socket`]: a run's socket;
+//! - [`state_socket`]: a run's or a donor's socket;
 //! - [`reader`]: finds what is alive, and asks it.
 //!
 //! Invariant: who is asked waits for nobody, and who asks waits for a bounded time.

@@ -2,23 +2,26 @@
 //! bounded time and room, whatever it meets.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::geteuid;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use thiserror::Error;
 
 use crate::directory::{Directory, is_socket_of};
-use crate::request::{Answer, SNAPSHOT};
+use crate::request::{Answer, Request, SNAPSHOT};
 use crate::snapshot::{Snapshot, VERSION};
 use crate::state_socket::{try_connect, uid_of_peer};
 
 /// How long one that is asked may take.
 const PATIENCE: Duration = Duration::from_millis(700);
 /// No answer is longer.
-const MOST_ANSWER_BYTES: usize = 8 << 20;
+const MOST_ANSWER_BYTES: usize = 16 << 20;
 /// Threads that ask beside each other.
 const ASKED_AT_ONCE: usize = 64;
 /// So long until it is tried again to connect to one that many ask.
@@ -45,6 +48,9 @@ pub enum ReadError {
     /// It says that it cannot answer.
     #[error("it is of another version: {0}")]
     Refused(String),
+    /// It has understood, and has nothing to tell.
+    #[error("{0}")]
+    Said(String),
     /// The kernel does not let us ask.
     #[error("it cannot be asked: {0}")]
     Kernel(#[from] Errno),
@@ -101,7 +107,37 @@ fn see(directory: &Directory, name: &str) -> Seen {
     Seen { socket, uid: directory.uid(), answer }
 }
 
+/// Asks one that was seen something further.
+///
+/// # Errors
+/// It does not answer, or answers with an error.
+pub fn ask_further(seen: &Seen, request: &Request) -> Result<Value, ReadError> {
+    let (directory, name) = seen.socket.rsplit_once('/').ok_or(ReadError::Foreign)?;
+    let directory = Directory::open(Path::new(directory), seen.uid).map_err(|_| ReadError::Foreign)?;
+    let request = serde_json::to_string(request).map_err(|error| ReadError::Nonsense(error.to_string()))?;
+    match request_of(&directory, name, &format!("{request}\n"))? {
+        Answer::Ok(answer) => Ok(answer),
+        Answer::Error(reason) => Err(ReadError::Said(reason)),
+    }
+}
+
 fn ask(directory: &Directory, name: &str) -> Result<Snapshot, ReadError> {
+    match request_of::<Snapshot>(directory, name, SNAPSHOT)? {
+        Answer::Ok(snapshot) if snapshot.version == VERSION => {
+            Ok(Snapshot { uid: directory.uid(), ..snapshot })
+        }
+        Answer::Ok(snapshot) => {
+            Err(ReadError::Refused(format!("it tells of itself in version {}", snapshot.version)))
+        }
+        Answer::Error(reason) => Err(ReadError::Refused(reason)),
+    }
+}
+
+fn request_of<T: DeserializeOwned>(
+    directory: &Directory,
+    name: &str,
+    request: &str,
+) -> Result<Answer<T>, ReadError> {
     let end = Instant::now() + PATIENCE;
     if !is_socket_of(directory, name, directory.uid()).unwrap_or(false) {
         return Err(ReadError::Foreign);
@@ -111,19 +147,9 @@ fn ask(directory: &Directory, name: &str) -> Result<Snapshot, ReadError> {
         return Err(ReadError::Foreign);
     }
     // A request fits into any socket's buffer.
-    send(&socket, SNAPSHOT.as_bytes(), SendFlags::NOSIGNAL).map_err(ended)?;
+    send(&socket, request.as_bytes(), SendFlags::NOSIGNAL).map_err(ended)?;
     let answer = receive(&socket, end)?;
-    let answer: Answer<Snapshot> =
-        serde_json::from_slice(&answer).map_err(|error| ReadError::Nonsense(error.to_string()))?;
-    match answer {
-        Answer::Ok(snapshot) if snapshot.version == VERSION => {
-            Ok(Snapshot { uid: directory.uid(), ..snapshot })
-        }
-        Answer::Ok(snapshot) => {
-            Err(ReadError::Refused(format!("it tells of itself in version {}", snapshot.version)))
-        }
-        Answer::Error(reason) => Err(ReadError::Refused(reason)),
-    }
+    serde_json::from_slice(&answer).map_err(|error| ReadError::Nonsense(error.to_string()))
 }
 
 fn ended(error: Errno) -> ReadError {
@@ -167,7 +193,7 @@ fn receive(socket: &OwnedFd, end: Instant) -> Result<Vec<u8>, ReadError> {
             Err(error) => return Err(ended(error)),
         }
         if answer.len() > MOST_ANSWER_BYTES {
-            return Err(ReadError::Nonsense("it is longer than 8 MiB".to_owned()));
+            return Err(ReadError::Nonsense("it is longer than 16 MiB".to_owned()));
         }
     }
 }

@@ -11,6 +11,13 @@ pub const SNAPSHOT: &str = "\"snapshot\"\n";
 pub enum Request {
     /// Asks for a [`crate::snapshot::Snapshot`].
     Snapshot,
+    /// Asks a run why the pages of one of its processes are where they are.
+    Explain {
+        /// The process that is asked about, by number,
+        process: u32,
+        /// and the address of one of its pages, where one is meant.
+        address: Option<u64>,
+    },
 }
 
 /// What comes back over the socket.

@@ -40,6 +40,11 @@ pub enum Body {
         /// What is counted of the run.
         run: Box<Run>,
     },
+    /// A donor of memory, `spillway donor`.
+    Donor {
+        /// As `spillway donor status --json` prints it.
+        donor: Value,
+    },
     /// The daemon `spillway tier`.
     Tier {
         /// As `spillway tier status --json` prints it.
@@ -65,6 +70,19 @@ pub struct Faults {
 }
 
 impl Faults {
+    /// What came since `before`, which is an earlier look at the same faults.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            first_touch: self.first_touch.saturating_sub(before.first_touch),
+            fetch: self.fetch.saturating_sub(before.fetch),
+            inactive: self.inactive.saturating_sub(before.inactive),
+            writeback: self.writeback.saturating_sub(before.writeback),
+            other: self.other.saturating_sub(before.other),
+            refused: self.refused.saturating_sub(before.refused),
+        }
+    }
+
     /// Faults of every kind.
     #[must_use]
     pub fn all(&self) -> u64 {
@@ -98,6 +116,9 @@ pub struct Run {
     pub faults: Faults,
     /// How long faults took, and how long together: the time lost to paging, summed over threads.
     pub fault_latency: Latency,
+    /// Faults that fetched a page, by how much had left since it did. Runs of before this key was have none.
+    #[serde(default)]
+    pub returns: Vec<Return>,
     /// Pages read from stores.
     pub fetched_pages: u64,
     /// Pages written to stores.
@@ -114,6 +135,18 @@ pub struct Run {
     pub processes_unlisted: u64,
     /// Processes that ran managed since the start.
     pub processes_started: u64,
+}
+
+/// Faults that fetched pages which had been away about as long: had so much more been local, they would not
+/// have been.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Return {
+    /// Less than this, in bytes, had left the process since their pages did.
+    pub within_bytes: u64,
+    /// How many faults these are.
+    pub faults: u64,
+    /// What they took together, in microseconds.
+    pub total_us: f64,
 }
 
 /// Processes in one snapshot.
@@ -156,9 +189,12 @@ pub enum Health {
     Ok,
     /// It has turned pages away within the last ten seconds, for want of room.
     Full,
+    /// It does not answer, and who needs its pages waits.
+    Silent,
     /// It has failed a page within the last ten seconds.
     Failing,
-    /// The supervisor could not open it.
+    /// The supervisor could not open it, or it is told in a word of a later version.
+    #[serde(other)]
     Unknown,
 }
 

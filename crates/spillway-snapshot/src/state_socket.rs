@@ -1,4 +1,5 @@
-//! The socket on which a run tells of itself. It is in the user's own directory, one a run, and goes with it.
+//! The socket on which a run or a donor tells of itself. It is in the user's own directory, one for each, and
+//! goes with it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,10 +13,10 @@ use rustix::net::{
 use rustix::rand::{GetRandomFlags, getrandom};
 use thiserror::Error;
 
-use crate::directory::{Directory, DirectoryError, socket_names, unfinished_name};
+use crate::directory::{Directory, DirectoryError, Of, socket_names, unfinished_name};
 use crate::server::Listener;
 
-/// Why a run cannot be looked at.
+/// Why a run or a donor cannot be looked at.
 #[derive(Debug, Error)]
 pub enum StateSocketError {
     /// There is no directory for it.
@@ -26,7 +27,7 @@ pub enum StateSocketError {
     Kernel(PathBuf, Errno),
 }
 
-/// A run's socket, which is removed when the value is dropped.
+/// A socket that tells of somebody, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct StateSocket {
     directory: Directory,
@@ -34,19 +35,19 @@ pub struct StateSocket {
 }
 
 impl StateSocket {
-    /// Makes the socket of supervisor `pid` in this user's own directory, and removes there what supervisors
-    /// left that were killed.
+    /// Makes the socket of process `pid` in this user's own directory, and removes there what processes left
+    /// that were killed.
     ///
     /// # Errors
     /// There is no directory of this user's alone, or the kernel makes no socket there.
-    pub fn open(pid: u32) -> Result<(Self, Listener), StateSocketError> {
-        Self::open_in(Directory::of_own()?, pid)
+    pub fn open(of: Of, pid: u32) -> Result<(Self, Listener), StateSocketError> {
+        Self::open_in(Directory::of_own()?, of, pid)
     }
 
-    fn open_in(directory: Directory, pid: u32) -> Result<(Self, Listener), StateSocketError> {
+    fn open_in(directory: Directory, of: Of, pid: u32) -> Result<(Self, Listener), StateSocketError> {
         directory.remove_unfinished();
         remove_abandoned(&directory);
-        match make(&directory, pid) {
+        match make(&directory, of, pid) {
             Ok((name, socket)) => Ok((Self { directory, name }, Listener { socket, is_private: true })),
             Err(error) => Err(StateSocketError::Kernel(directory.path().to_owned(), error)),
         }
@@ -71,7 +72,7 @@ fn stream() -> rustix::io::Result<OwnedFd> {
 }
 
 /// It has its name only once somebody listens: whatever has such a name and refuses is left of the dead.
-fn make(directory: &Directory, pid: u32) -> rustix::io::Result<(String, OwnedFd)> {
+fn make(directory: &Directory, of: Of, pid: u32) -> rustix::io::Result<(String, OwnedFd)> {
     let mut token = [0; 8];
     getrandom(&mut token, GetRandomFlags::empty())?;
     let unfinished = unfinished_name(pid, u64::from_le_bytes(token));
@@ -80,7 +81,7 @@ fn make(directory: &Directory, pid: u32) -> rustix::io::Result<(String, OwnedFd)
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(directory.path_of(&unfinished))?)?;
     let named = listen(&socket, 64).and_then(|()| {
-        socket_names(pid)
+        socket_names(of, pid)
             .find_map(|name| {
                 match renameat_with(directory, &unfinished, directory, &name, RenameFlags::NOREPLACE) {
                     Ok(()) => Some(Ok(name)),
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn a_socket_is_its_users_alone_and_goes_with_the_run() {
         let place = tempfile::tempdir().unwrap();
-        let (socket, _listener) = StateSocket::open_in(directory(&place), 7).unwrap();
+        let (socket, _listener) = StateSocket::open_in(directory(&place), Of::Run, 7).unwrap();
         assert_eq!(names(&place), ["run-7.sock"]);
         let mode = fs::metadata(socket.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -150,16 +151,17 @@ mod tests {
     #[test]
     fn what_dead_runs_left_goes_and_what_lives_stays() {
         let place = tempfile::tempdir().unwrap();
-        let (dead, listener) = StateSocket::open_in(directory(&place), 7).unwrap();
+        let (dead, listener) = StateSocket::open_in(directory(&place), Of::Run, 7).unwrap();
         drop(listener);
         std::mem::forget(dead);
         assert_eq!(names(&place), ["run-7.sock"]);
-        let (alive, _listener) = StateSocket::open_in(directory(&place), 8).unwrap();
+        let (alive, _listener) = StateSocket::open_in(directory(&place), Of::Run, 8).unwrap();
         assert_eq!(names(&place), ["run-8.sock"]);
         // A process of the same number in another namespace.
-        let (other, _listener) = StateSocket::open_in(directory(&place), 8).unwrap();
-        assert_eq!(names(&place), ["run-8-1.sock", "run-8.sock"]);
-        drop((alive, other));
+        let (other, _listener) = StateSocket::open_in(directory(&place), Of::Run, 8).unwrap();
+        let (donor, _listener) = StateSocket::open_in(directory(&place), Of::Donor, 8).unwrap();
+        assert_eq!(names(&place), ["donor-8.sock", "run-8-1.sock", "run-8.sock"]);
+        drop((alive, other, donor));
         assert!(names(&place).is_empty());
     }
 }

@@ -1,7 +1,9 @@
 //! `spillway donor`: lends this machine's idle memory.
 
+mod registering;
+
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,14 +18,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use spillway_core::size::Size;
 use spillway_donor::journal::LineStyle;
 use spillway_donor::limits::Limits;
-use spillway_donor::place::Place;
-use spillway_donor::{Config, Donor, DonorError, Summary, control};
-use spillway_etcd::Registrar;
+use spillway_donor::{Config, Donor, DonorError, Summary};
+use spillway_snapshot::directory::Of;
+use spillway_snapshot::reader::{self, ReadError};
+use spillway_snapshot::snapshot::Body;
 use spillway_store::StoreSpec;
-use spillway_store::membership::Member;
-use spillway_store::spec::{EtcdPool, PoolDonor};
+use spillway_store::spec::EtcdPool;
 use spillway_tls::ServerSide;
 use spillway_tls::making::{self, Wish};
+
+use crate::watch::donor_snapshot::{DonorSubject, donor_of};
+use crate::watch::endpoint::{Endpoint, Place};
+use crate::watch::teller::{Teller, Telling};
 
 const EXAMPLE: &str = "\
 Examples:
@@ -124,6 +130,9 @@ pub struct DonorArgs {
     /// that is 0.0.0.0]
     #[arg(long, value_name = "ADDR:PORT", requires = "pool", value_parser = parse_address)]
     advertise: Option<SocketAddr>,
+    /// Tell metrics to Prometheus there: ADDR:PORT, :PORT (of this machine alone) or unix:PATH
+    #[arg(long, value_name = "WHERE")]
+    metrics: Option<Place>,
     /// Print lines as JSON
     #[arg(long)]
     json: bool,
@@ -262,17 +271,19 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
         limits: Limits { connections_per_client, ..limits },
         force: args.force,
         protect: true,
-        control: true,
         log: if args.json { LineStyle::Json } else { LineStyle::Text },
     };
     // Before the ready line, so that whoever waits for it may stop the donor.
     let (stop, hung_up) = signals()
         .map_err(|error| format!("signals: {error}; free file descriptors, and start the donor again"))?;
+    let metrics = args.metrics.as_ref().map(Endpoint::bind).transpose();
+    let metrics = metrics.map_err(|error| format!("--metrics {error}"))?;
     let donor = Donor::bind(&config).map_err(|error| error.to_string())?;
+    let _teller = begin_to_tell(&donor, metrics);
     let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
-    let registrar = args.pool.as_ref().map(|pool| register(args, pool, &donor)).transpose()?;
+    let registrar = args.pool.as_ref().map(|pool| registering::register(args, pool, &donor)).transpose()?;
     let summary = donor.serve(stop.as_fd(), &hung_up).map_err(|error| error.to_string())?;
     drop(registrar);
     let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;
@@ -297,64 +308,49 @@ fn certificates(directory: &Path, hosts: &[String], client: &str, days: u16) -> 
     Ok(())
 }
 
-/// Keeps the donor registered in its pool.
-fn register(args: &DonorArgs, pool: &EtcdPool, donor: &Donor) -> Result<Registrar, String> {
-    let listens = donor.places().find_map(|place| match place {
-        Place::Tcp(address) => Some(*address),
-        _ => None,
-    });
-    let own = listens.ok_or("--pool takes --listen: others reach a donor by TCP")?;
-    let address = match args.advertise {
-        Some(address) => address,
-        None if own.ip().is_unspecified() => SocketAddr::new(address_towards(pool)?, own.port()),
-        None => own,
+/// It lends all the same where nobody can look at it.
+fn begin_to_tell(donor: &Donor, metrics: Option<Endpoint>) -> Option<Teller> {
+    let unseen = |reason: &dyn std::fmt::Display| {
+        crate::exit::complain(format!("donor: it cannot be asked how it stands: {reason}"));
     };
-    let domain = args.domain.clone().unwrap_or_else(|| address.ip().to_string());
-    let (standing, per_run) = (donor.standing(), args.per_run.map_or(u64::MAX, Size::bytes));
-    let member = move || {
-        let standing = standing();
-        Member {
-            address: address.to_string(),
-            domain: domain.clone(),
-            version: standing.version,
-            offered_bytes: standing.offered_bytes,
-            free_bytes: standing.free_bytes.min(per_run),
-            is_draining: standing.is_draining,
+    if let Some(endpoint) = &metrics {
+        crate::exit::complain(format!("donor: metrics are told at {}", endpoint.url("/metrics")));
+    }
+    let subject = Box::new(DonorSubject(donor.status()));
+    match Teller::start(Telling { of: Of::Donor, subject, metrics }) {
+        Ok((teller, failure)) => {
+            failure.iter().for_each(|failure| unseen(failure));
+            Some(teller)
         }
-    };
-    Registrar::start(pool, member, donor.note()).map_err(|error| format!("--pool {pool}: {error}"))
-}
-
-/// The address of this machine from which packets to etcd go.
-fn address_towards(pool: &EtcdPool) -> Result<IpAddr, String> {
-    let mut last = "it names no server".to_owned();
-    for PoolDonor { host, port } in &pool.servers {
-        for family in ["0.0.0.0:0", "[::]:0"] {
-            // Nothing is sent: the kernel only says which way it would go.
-            let found = UdpSocket::bind(family)
-                .and_then(|socket| socket.connect((host.as_str(), *port)).and_then(|()| socket.local_addr()));
-            match found {
-                Ok(address) => return Ok(address.ip()),
-                Err(error) => last = format!("{host}: {error}"),
-            }
+        Err(error) => {
+            unseen(&error);
+            None
         }
     }
-    Err(format!("--pool {pool}: no way there ({last}); say where others reach this donor: --advertise"))
 }
+
+/// Said where there is none.
+const NO_DONOR: &str = "no donor of yours runs here: start one (spillway donor --memory SIZE --listen \
+    ADDR:PORT), or ask as its user";
 
 /// Prints how the donors of this machine stand.
 fn status(json: bool) -> Result<(), String> {
     let (mut statuses, mut failures) = (Vec::new(), Vec::new());
-    for answer in control::ask_all().map_err(|error| error.to_string())? {
-        match answer {
-            Ok(status) => statuses.push(status),
-            Err(failure) => failures.push(failure.to_string()),
+    for seen in reader::look().into_iter().filter(is_of_donor) {
+        let because = |reason: &dyn std::fmt::Display| format!("donor at {}: {reason}", seen.socket);
+        match &seen.answer {
+            Ok(snapshot) => match donor_of(snapshot) {
+                Some(status) => statuses.push(status),
+                None => failures.push(because(&ReadError::Refused(snapshot.spillway_version.clone()))),
+            },
+            Err(error) => failures.push(because(error)),
         }
     }
-    if statuses.is_empty() {
-        return Err(failures.join("; "));
+    match (statuses.is_empty(), failures.is_empty()) {
+        (true, true) => return Err(NO_DONOR.to_owned()),
+        (true, false) => return Err(failures.join("; ")),
+        _ => failures.iter().for_each(crate::exit::complain),
     }
-    failures.iter().for_each(crate::exit::complain);
     let text = if json {
         serde_json::to_string(&statuses).map_err(|error| error.to_string())? + "\n"
     } else {
@@ -363,6 +359,14 @@ fn status(json: bool) -> Result<(), String> {
         text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect()
     };
     io::stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("donor status: {error}"))
+}
+
+/// What does not answer is known by the name of its socket.
+fn is_of_donor(seen: &reader::Seen) -> bool {
+    match &seen.answer {
+        Ok(snapshot) => matches!(snapshot.body, Body::Donor { .. }),
+        Err(_) => Of::of_socket(&seen.socket) == Some(Of::Donor),
+    }
 }
 
 /// A socket that has a byte for each SIGTERM and SIGINT, and what is set by SIGHUP.

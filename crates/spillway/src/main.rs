@@ -1,6 +1,7 @@
 //! The command line: parses, hands over, reports. What a command does stands in its own file and in the
 //! crates below.
 
+mod advise;
 mod bench;
 mod check;
 mod configuration;
@@ -26,6 +27,7 @@ mod tapes;
 mod tier;
 mod top;
 mod watch;
+mod working_set;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -68,6 +70,7 @@ enum Command {
     Report(report::ReportArgs),
     Tier(tier::TierArgs),
     Explain(explain::ExplainArgs),
+    Advise(advise::AdviseArgs),
     Donor(donor::DonorArgs),
     Pool(pool::PoolArgs),
     Doctor(doctor::DoctorArgs),
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Ok(Cli { command: Command::Report(args) }) => report::run(&args),
         Ok(Cli { command: Command::Tier(args) }) => tier::run(args),
         Ok(Cli { command: Command::Explain(args) }) => explain::run(&args),
+        Ok(Cli { command: Command::Advise(args) }) => advise::run(&args),
         Ok(Cli { command: Command::Donor(args) }) => donor::run(args),
         Ok(Cli { command: Command::Pool(args) }) => pool::run(&args),
         Ok(Cli { command: Command::Doctor(args) }) => doctor::run(args),

@@ -23,7 +23,7 @@ use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIA
 use spillway_pager::run::state::Counter;
 use spillway_pager::run::supervisor::Supervisor;
 use spillway_pager::run::views::BusyPagers;
-
+use spillway_snapshot::directory::Of;
 use spillway_sys::{machine, process};
 
 use crate::configuration::Configuration;
@@ -330,7 +330,8 @@ fn begin_to_tell(
     let view =
         supervisor.view().map_err(|error| complain(format!("run: 'spillway top' cannot see it: {error}")));
     let program = run_snapshot::Program { command: command_of(args), pid, began };
-    start_teller(Telling { view: view.ok()?, program, metrics })
+    let subject = Box::new(run_snapshot::RunSubject { view: view.ok()?, program });
+    start_teller(Telling { of: Of::Run, subject, metrics })
 }
 
 fn start_teller(telling: Telling) -> Option<Teller> {

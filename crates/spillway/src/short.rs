@@ -81,6 +81,22 @@ fn is_invisible(letter: char) -> bool {
     matches!(letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
+/// A text of others in lines of at most so many columns, broken between words where that can be.
+pub fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let word = printable(word, columns);
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() <= columns => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,5 +128,12 @@ mod tests {
         assert_eq!(printable("longer than that", 7), "longer~");
         assert_eq!(printable("\u{6f22}\u{5b57}\u{6f22}", 4), "\u{6f22}~");
         assert_eq!(printable("abc", 0), "");
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_words_where_they_must_be() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a\u{1b}b verylongword", 5).iter().map(|line| line.width()).max(), Some(5));
+        assert!(wrapped("", 5).is_empty());
     }
 }

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
+use spillway_donor::status::{MemoryStatus, Status};
 use spillway_snapshot::reader::{self, Seen};
 use spillway_snapshot::snapshot::{Body, Health, Process, Run, Snapshot, Store, VERSION};
 
 use crate::exit::{Refusal, complain};
-use crate::short::{bytes, count, micros, percent, printable, seconds};
+use crate::short::{bytes, count, micros, percent, printable, seconds, wrapped};
 use crate::tier::print;
+use crate::watch::donor_snapshot::donor_of;
 
 const EXAMPLE: &str = "\
 Examples:
@@ -21,7 +23,7 @@ Examples:
 LOCAL is memory that is local, OF the limit of it, P99 how long the slowest
 hundredth of faults took at least, LOST the time that threads waited for faults
 since the start, in percent of the time that passed: 200% where two threads
-waited all the time.
+waited all the time. Of a donor LOCAL is what it holds, OF what it lends.
 
 Exit status: 0, or 1 if nothing runs, or nothing of that number or name. A user
 sees what is its own; root sees everything.";
@@ -29,7 +31,7 @@ sees what is its own; root sees everything.";
 /// Said where nothing runs.
 pub const NOTHING: &str = "nothing runs; start a program: spillway run --local 512M -- PROGRAM";
 
-/// Say what runs on this machine: programs on far memory, and daemons.
+/// Say what runs on this machine: programs on far memory, donors of memory, and daemons.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct StatusArgs {
@@ -103,7 +105,7 @@ pub fn is_called(snapshot: &Snapshot, what: &str) -> bool {
         Body::Run { run } => {
             run.program_pid == pid || run.processes.iter().any(|process| process.pid == Some(pid))
         }
-        Body::Tier { .. } => false,
+        Body::Donor { .. } | Body::Tier { .. } => false,
     };
     snapshot.pid == pid || is_of_run
 }
@@ -120,6 +122,7 @@ fn table(alive: &[&Snapshot], silent: &[Silent<'_>], is_detailed: bool) -> Strin
                     text += &causes(run);
                 }
             }
+            Body::Donor { .. } => text += &of_donor(snapshot, is_detailed),
             Body::Tier { tier } => text += &of_tier(snapshot, tier),
         }
     }
@@ -161,6 +164,52 @@ fn of_run(snapshot: &Snapshot, run: &Run) -> String {
         &micros(run.fault_latency.p99_us),
         &percent(lost_share(run.fault_latency.total_us, snapshot.uptime_s)),
     ])
+}
+
+/// A donor, with what it lends below it; all that it tells where it is asked for.
+fn of_donor(snapshot: &Snapshot, is_detailed: bool) -> String {
+    let donor = donor_of(snapshot);
+    let size = |of: fn(&MemoryStatus) -> u64| {
+        donor.as_ref().map_or_else(|| "-".to_owned(), |donor| bytes(of(&donor.memory) as f64))
+    };
+    let row = line([
+        &snapshot.pid.to_string(),
+        &printable(&name_of(snapshot), 16),
+        &seconds(snapshot.uptime_s),
+        "1",
+        &size(|memory| memory.used_bytes),
+        &size(|memory| memory.offered_bytes),
+        "-",
+        "-",
+        "-",
+        "-",
+    ]);
+    let below = match &donor {
+        None => "it is of another version: ask by the 'spillway' of that one\n".to_owned(),
+        Some(donor) if is_detailed => donor.to_string(),
+        Some(donor) => lends(donor) + "\n",
+    };
+    let lines = below.lines().flat_map(|line| wrapped(line, 72));
+    row + &lines.map(|line| format!("        {line}\n")).collect::<String>()
+}
+
+/// What a donor lends to whom, in one line.
+pub fn lends(donor: &Status) -> String {
+    let memory = &donor.memory;
+    let size = |size_bytes: u64| bytes(size_bytes as f64);
+    format!(
+        "{}{} promised, {} free; {}; read {}, written {}; {} refused",
+        if donor.is_ending { "ending; " } else { "" },
+        size(memory.promised_bytes),
+        size(memory.free_bytes),
+        match donor.clients.len() {
+            1 => "1 client".to_owned(),
+            several => format!("{several} clients"),
+        },
+        size(donor.counts.read_bytes),
+        size(donor.counts.written_bytes),
+        count((donor.counts.refusals + donor.counts.refused_connections) as f64),
+    )
 }
 
 /// The daemon's groups, together.
@@ -215,6 +264,7 @@ pub fn health(store: &Store) -> &'static str {
     match store.health {
         Health::Ok => "ok",
         Health::Full => "full",
+        Health::Silent => "silent",
         Health::Failing => "failing",
         Health::Unknown => "cannot be looked at",
     }
@@ -262,6 +312,7 @@ fn causes(run: &Run) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::donor_snapshot::tests::donor_snapshot;
     use crate::watch::metrics::tests::whole_snapshot;
 
     #[test]
@@ -292,6 +343,29 @@ mod tests {
             assert!(!line.contains('\u{1b}'));
         }
         assert!(text.contains("full") && text.contains("and 5000 processes more"), "{text}");
+    }
+
+    #[test]
+    fn a_donor_is_told_in_two_lines_and_in_all_it_says_where_it_is_asked_for() {
+        let mut snapshot = donor_snapshot(1e5, 4 << 20);
+        let short = table(&[&snapshot], &[], false);
+        assert_eq!(short.lines().count(), 1 + 2, "{short}");
+        for text in ["4.0M", "64M", "48M promised, 16M free; 1 client;", "1 refused"] {
+            assert!(short.contains(text), "no {text} in {short}");
+        }
+        donor_in(&mut snapshot)["clients"][0]["client"] = "\u{1b}[2J".repeat(30).into();
+        let long = table(&[&snapshot], &[], true);
+        assert!(long.contains("nbd://127.0.0.1:10809") && long.contains("never swapped"), "{long}");
+        for line in short.lines().chain(long.lines()) {
+            assert!(line.chars().count() <= 80 && !line.contains('\u{1b}'), "{line}");
+        }
+        *donor_in(&mut snapshot) = serde_json::json!({});
+        assert!(table(&[&snapshot], &[], false).contains("another version"));
+    }
+
+    fn donor_in(snapshot: &mut Snapshot) -> &mut serde_json::Value {
+        let Body::Donor { donor } = &mut snapshot.body else { panic!("no donor") };
+        donor
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 27] = [
     &[],
     &["run"],
     &["status"],
@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 26] = [
     &["tier"],
     &["tier", "status"],
     &["explain"],
+    &["advise"],
     &["donor"],
     &["donor", "drop"],
     &["doctor"],

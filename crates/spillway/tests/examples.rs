@@ -1,31 +1,13 @@
-//! The examples print what their pages say.
+//! The examples print what their pages say. full_examples.rs has those that take minutes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod examples_common;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
-fn examples() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
-}
-
-/// Runs the example, with the command under test on PATH.
-fn prints_what_it_says(name: &str) {
-    let ours = Path::new(env!("CARGO_BIN_EXE_spillway")).parent().unwrap();
-    let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap_or_default());
-    let script = examples().join(format!("{name}.sh"));
-    let output = Command::new("timeout")
-        .args(["60", script.to_str().unwrap()])
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let expected = fs::read_to_string(examples().join(format!("{name}.out"))).unwrap();
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(out, expected, "{name}: {}: {err}", output.status);
-    assert!(output.status.success(), "{name}: {err}");
-}
+use examples_common::{examples, prints_what_it_says};
 
 #[test]
 fn a_batch_job_has_a_limit() {
@@ -43,14 +25,35 @@ fn redis_has_its_far_memory_with_a_donor() {
 }
 
 #[test]
+fn a_jvm_has_a_heap_larger_than_local_memory() {
+    prints_what_it_says("jvm");
+}
+
+#[test]
+fn one_machine_lends_to_another() {
+    prints_what_it_says("two-machines");
+}
+
+#[test]
+fn a_recorded_job_is_read_out_of_its_report() {
+    prints_what_it_says("report");
+}
+
+#[test]
 fn every_example_is_run_and_listed() {
     let listed = fs::read_to_string(examples().join("README.md")).unwrap();
-    let this = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/examples.rs")).unwrap();
+    let tests = ["tests/examples.rs", "tests/full_examples.rs"]
+        .map(|file| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap());
+    let this = tests.concat();
     let paths = fs::read_dir(examples()).unwrap().map(|entry| entry.unwrap().path());
     for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "sh")) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(listed.contains(&format!("({name}.sh)")), "examples/README.md does not list {name}");
-        assert!(this.contains(&format!("prints_what_it_says(\"{name}\")")), "no test runs {name}");
+        assert!(
+            this.contains(&format!("prints_what_it_says(\"{name}\""))
+                || this.contains(&format!("prints_in_the_end(\"{name}\"")),
+            "no test runs {name}"
+        );
         assert!(path.with_extension("out").is_file(), "{name}.out is missing");
     }
 }

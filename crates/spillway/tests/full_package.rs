@@ -22,7 +22,9 @@ fn the_package_installs_runs_and_purges_on_a_clean_debian() {
     let text = String::from_utf8(made.stdout).unwrap();
     let package = text.lines().rfind(|line| line.ends_with(".deb")).expect("make names the package");
     let tried = String::from_utf8(run("scripts/try-package", &[package]).stdout).unwrap();
-    for said in ["can run programs on far memory", "found what it wrote", "Nothing is left."] {
+    let typed = ["Typing what README.md shows", "\n3000000 2999999\n"];
+    let tried_otherwise = ["can run programs on far memory", "found what it wrote", "Nothing is left."];
+    for said in tried_otherwise.into_iter().chain(typed) {
         assert!(tried.contains(said), "{said}: {tried}");
     }
 }

@@ -1,7 +1,8 @@
-//! A run is seen while it goes on: by `spillway status` and `top --once`, by programs that read its socket,
-//! by Prometheus; and nobody who looks can harm it.
+//! Runs and donors are seen while they go on: by `spillway status` and `top --once`, by programs that read
+//! their sockets, by Prometheus; and nobody who looks can harm them.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod donor_common;
 mod support;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use donor_common::Donor;
 use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
 use support::MIB;
@@ -146,6 +148,63 @@ fn the_table_and_top_show_a_run_and_end_by_what_they_found() {
     let unseen = spillway(&["top"]);
     assert_eq!(unseen.status.code(), Some(1));
     assert!(text(&unseen.stderr).contains("--once"), "{}", text(&unseen.stderr));
+}
+
+#[test]
+fn a_donor_is_seen_beside_the_runs_that_use_it() {
+    let donor = Donor::start("64M", &["--drain", "0.1"]);
+    let launch = Launch::limited(8 * MIB, &format!("{}?size=48M", donor.tcp_uri("")));
+    let watched = at_work(&launch);
+    let pid = Pid::from_raw(donor.pid() as i32).unwrap();
+    let seen = until(PATIENCE, "pages to lie there", || {
+        snapshot(pid).filter(|seen| number(seen, "/donor/memory/used_bytes") > 20 * MIB)
+    });
+    assert_eq!((seen["kind"].as_str(), seen["name"].as_str()), (Some("donor"), Some("donor")));
+    assert_eq!(number(&seen, "/donor/memory/offered_bytes"), 64 * MIB);
+    assert_eq!(number(&seen, "/donor/memory/promised_bytes"), 48 * MIB);
+    assert_eq!(number(&seen, "/donor/counts/granted_runs"), 1);
+    assert!(number(&seen, "/donor/pressure/available_bytes") > MIB, "{seen}");
+    // One source: what 'donor status' says of it is this, but for what came meanwhile.
+    let statuses: Value = serde_json::from_slice(&spillway(&["donor", "status", "--json"]).stdout).unwrap();
+    let is_it = |status: &&Value| status["pid"] == donor.pid();
+    let status = statuses.as_array().unwrap().iter().find(is_it).unwrap();
+    assert_eq!(status["memory"]["promised_bytes"], seen["donor"]["memory"]["promised_bytes"]);
+    assert_eq!(status["listening_on"], seen["donor"]["listening_on"]);
+    assert!(number(status, "/counts/written_bytes") >= number(&seen, "/donor/counts/written_bytes"));
+    let table = text(&spillway(&["status"]).stdout);
+    assert!(table.contains("48M promised, 16M free; 1 client;"), "{table}");
+    let rows: Value = serde_json::from_slice(&spillway(&["top", "--once", "--json"]).stdout).unwrap();
+    let of_donor = |row: &&Value| row["supervisor_pid"] == donor.pid() && row["kind"] == "donor";
+    let row = rows["rows"].as_array().unwrap().iter().find(of_donor).unwrap();
+    assert!(row["donor"]["rates"]["written_bytes_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    let history = launch.work().join("history");
+    let name = donor.pid().to_string();
+    let recorded = spillway(&["record", history.to_str().unwrap(), &name, "--every", "0.1", "--for", "0.5"]);
+    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    let report = spillway(&["report", history.to_str().unwrap(), "--json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(number(&report, "/donors/0/peak_promised_bytes"), 48 * MIB, "{report}");
+    end(watched);
+    assert!(donor.stop().0.success());
+    assert!(snapshot(pid).is_none(), "it has ended");
+}
+
+#[test]
+fn a_store_that_is_waited_for_is_told_to_be_silent_until_it_answers() {
+    let donor = Donor::start("64M", &["--drain", "0.1"]);
+    let launch = Launch::limited(8 * MIB, &format!("{}?size=48M", donor.tcp_uri("")));
+    let watched = at_work(&launch);
+    let pid = watched.running.pid();
+    let health = || snapshot(pid).map(|seen| seen["run"]["stores"][0]["health"].clone());
+    assert_eq!(health().unwrap(), "ok");
+    donor.signal(Signal::STOP);
+    until(PATIENCE, "the store to be silent", || (health()? == "silent").then_some(()));
+    donor.signal(Signal::CONT);
+    until(PATIENCE, "the store to be well", || (health()? == "ok").then_some(()));
+    let finished = watched.stop(Signal::USR1);
+    assert_eq!(finished.success(), "ready\nwhole\n");
+    assert!(finished.complaint().contains("answers again"), "{}", finished.complaint());
+    assert!(donor.stop().0.success());
 }
 
 #[test]
@@ -295,7 +354,14 @@ fn metrics_are_those_that_are_documented_and_the_dashboard_and_alerts_use_no_oth
     let (head, metrics) = get(&mut connect(), &format!("127.0.0.1:{port}"), "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 ") && head.contains("application/openmetrics-text"), "{head}");
     assert!(metrics.ends_with("# EOF\n"), "{metrics}");
-    let emitted = names_of_metrics(&metrics);
+    let donor_port = free_port();
+    let donor = Donor::start("16M", &["--metrics", &format!(":{donor_port}")]);
+    let mut to_donor = TcpStream::connect(("127.0.0.1", donor_port)).unwrap();
+    let (head, of_donor) = get(&mut to_donor, "localhost", "/metrics");
+    assert!(head.starts_with("HTTP/1.1 200 ") && of_donor.ends_with("# EOF\n"), "{head}");
+    assert!(of_donor.contains("spillway_donor_offered_bytes 16777216.0\n"), "{of_donor}");
+    let mut emitted = names_of_metrics(&metrics);
+    emitted.extend(names_of_metrics(&of_donor));
     let rows = page("docs/reference/metrics.md");
     let rows: String =
         rows.lines().filter(|line| line.starts_with("| `spillway_")).collect::<Vec<_>>().join("\n");
@@ -322,7 +388,9 @@ fn metrics_are_those_that_are_documented_and_the_dashboard_and_alerts_use_no_oth
     assert!(answer.is_empty() || text(&answer).contains("431"), "{}", text(&answer));
     if let Some(promtool) = promtool() {
         check_by(&promtool, &metrics);
+        check_by(&promtool, &of_donor);
     }
+    assert!(donor.stop().0.success());
     end(watched);
 }
 

@@ -47,7 +47,6 @@ pub fn config(memory_bytes: u64) -> Config {
         limits: Limits::of(128),
         force: false,
         protect: false,
-        control: false,
         log: LineStyle::None,
     }
 }

@@ -34,6 +34,7 @@ impl<K: Kernel> Worker<K> {
         let page_number = page_number_of(fault.address);
         self.faulting_thread = fault.thread_id;
         self.answered_ns.set(None);
+        self.away_pages.set(None);
         let needs_no_room = self.keeps_inactive() && self.is_inactive(page_number);
         if !needs_no_room && !self.will_overlap(page_number) {
             self.make_room_ahead();
@@ -49,6 +50,9 @@ impl<K: Kernel> Worker<K> {
         };
         let answered_ns = self.answered_ns.take().unwrap_or_else(K::now_ns);
         self.at.run.note_fault(self.at.entry, answered_ns - started_ns);
+        if let Some(away_pages) = self.away_pages.take() {
+            self.at.run.returns().note(away_pages, answered_ns - started_ns);
+        }
         served
     }
 
@@ -115,6 +119,9 @@ impl<K: Kernel> Worker<K> {
             }
             Service::Fetch(slot) => {
                 run.count_of(entry, Counter::FaultsFetch, 1);
+                if let PageState::Far { left, .. } = info.state {
+                    self.away_pages.set(Some(self.engine.departures.since(left)));
+                }
                 self.fetch_block(page_number, info, slot, access)
             }
             Service::Remap(frame) => {

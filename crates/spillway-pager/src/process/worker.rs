@@ -35,6 +35,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) is_in_program: bool,
     /// When the fault was answered that is being served, where that must be noted.
     pub(crate) answered_ns: Cell<Option<u64>>,
+    /// How many pages had left since the page did that the fault being served has fetched.
+    pub(crate) away_pages: Cell<Option<u64>>,
     /// The node that this thread's frames come from, where one was chosen.
     pub(crate) placed_on: Option<u16>,
     /// Whose fault is served, as far as it tells threads apart.
@@ -118,6 +120,7 @@ impl<K: Kernel> Worker<K> {
             is_alone: false,
             is_in_program: false,
             answered_ns: Cell::new(None),
+            away_pages: Cell::new(None),
             placed_on: None,
             faulting_thread: 0,
             last_block_pages: 1,

@@ -2,8 +2,10 @@
 //!
 //! - [`state`]: the memory file of atomics that all processes map, with each process's [`process_entry`];
 //! - [`counter`], [`store_counts`]: what is counted there;
+//! - [`inquiry`]: what a process is asked of its pages from outside;
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
+//! - [`returns`]: how far pages were that came back, for who asks how much memory would do;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
 //! - [`own_stores`]: the supervisor's own use of the stores;
 //! - [`store_health`]: what the user is told of stores that keep somebody waiting;
@@ -16,12 +18,14 @@
 //! nobody, and the supervisor can give back whatever the dead process held.
 
 pub mod counter;
+pub mod inquiry;
 pub mod known_sites;
 mod own_stores;
 pub mod process_entry;
 pub mod program;
 pub mod rendezvous;
 pub mod report;
+pub mod returns;
 pub mod settings;
 pub mod state;
 pub mod store_counts;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use crate::run::counter::{Counter, OF_PROCESS};
+use crate::run::inquiry::{INQUIRY_WORDS, Inquiry};
 
 /// Processes that one run may have at a time.
 pub const MAX_PROCESSES: usize = 1024;
@@ -66,9 +67,12 @@ const FAULT_NS_AT: usize = 12;
 /// The first of the counters that a process has of its own.
 const COUNTERS_AT: usize = 13;
 
+const INQUIRY_AT: usize = 32;
+const _: () = assert!(COUNTERS_AT + OF_PROCESS.len() <= INQUIRY_AT);
+
 /// Words of an entry.
-pub(super) const PROCESS_WORDS: usize = 32;
-const _: () = assert!(COUNTERS_AT + OF_PROCESS.len() <= PROCESS_WORDS);
+pub(super) const PROCESS_WORDS: usize = 64;
+const _: () = assert!(INQUIRY_AT + INQUIRY_WORDS <= PROCESS_WORDS);
 
 const FREE: u64 = 0;
 
@@ -202,6 +206,12 @@ impl<'a> Process<'a> {
     #[must_use]
     pub fn requested_pages(&self) -> &AtomicU64 {
         &self.words[REQUESTED_AT]
+    }
+
+    /// By which it is asked of its pages.
+    #[must_use]
+    pub fn inquiry(&self) -> Inquiry<'a> {
+        Inquiry(&self.words[INQUIRY_AT..INQUIRY_AT + INQUIRY_WORDS])
     }
 
     /// Whether another process, which must evict, asks it for pages that it does not use: 1, else 0.

@@ -22,9 +22,10 @@ pub use crate::run::counter::{BLOCK_SIZES, Counter};
 use crate::run::known_sites::{self, KnownSites};
 use crate::run::process_entry::{CHILD_LIMIT, EVICTOR_AT, PROCESS_WORDS};
 pub use crate::run::process_entry::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, Process};
+use crate::run::returns::{RETURN_WORDS, Returns};
 use crate::run::store_counts::{MAX_STORES, STORE_WORDS, StoreCounts};
 
-const MAGIC: u64 = 0x5350_494C_4C57_4103;
+const MAGIC: u64 = 0x5350_494C_4C57_4104;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 80;
 /// A histogram of one process, and its largest latency.
@@ -45,6 +46,7 @@ struct Layout {
     stores: usize,
     processes: usize,
     latencies: usize,
+    returns: usize,
     slab_used: usize,
     references: usize,
     contents: usize,
@@ -65,7 +67,8 @@ impl Layout {
         let stores = known_sites + pages(known_sites::WORDS * 8);
         let processes = stores + pages(MAX_STORES * STORE_WORDS * 8);
         let latencies = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
-        let slab_used = latencies + pages(MAX_PROCESSES * LATENCY_WORDS * 8);
+        let returns = latencies + pages(MAX_PROCESSES * LATENCY_WORDS * 8);
+        let slab_used = returns + pages(RETURN_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
         let seals = contents + pages(slots * 16);
@@ -78,6 +81,7 @@ impl Layout {
             stores,
             processes,
             latencies,
+            returns,
             slab_used,
             references,
             contents,
@@ -121,7 +125,7 @@ const KEY_AT: usize = 12;
 const KEY_WORDS: usize = 4;
 /// The notes on stores: see [`StoreNotes`].
 const STORES_AT: usize = 16;
-const NOTED_STORES: usize = 12;
+pub(super) const NOTED_STORES: usize = 12;
 
 impl RunState {
     /// Makes the state of a run with a local limit of `limit_pages` and `slots` slots of far memory.
@@ -319,6 +323,12 @@ impl RunState {
         self.fault_latency_of(entry).record(latency_ns);
         self.process(entry).fault_ns().fetch_add(latency_ns, Ordering::Relaxed);
         self.header(FAULT_NS_AT).fetch_add(latency_ns, Ordering::Relaxed);
+    }
+
+    /// Faults that fetched a page, by how many others had left since it did.
+    #[must_use]
+    pub fn returns(&self) -> Returns<'_> {
+        Returns(self.memory.atomics_u64(self.layout.returns, RETURN_WORDS))
     }
 
     /// What all faults of the run took, in nanoseconds: the sum over its threads.

@@ -1,12 +1,18 @@
 //! What other threads than the supervisor's see of a run.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
 
+use rustix::thread::futex;
 use spillway_store::Store;
 
+use crate::run::inquiry::Told;
 use crate::run::settings::Settings;
-use crate::run::state::RunState;
+use crate::run::state::{NOTED_STORES, RunState};
+
+/// Between two looks for an answer.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Whether the run's pagers are at work.
 #[derive(Clone)]
@@ -39,4 +45,39 @@ pub struct RunView {
     pub settings: Settings,
     /// The stores in the order of the settings; none where the supervisor could not open it.
     pub stores: Vec<Option<Arc<dyn Store>>>,
+}
+
+impl RunView {
+    /// Asks a process about its pages, and about one in particular; none where it does not answer in time, or
+    /// has ended. One asks at a time.
+    #[must_use]
+    pub fn inquire(&self, entry: usize, page_number: Option<u64>, patience: Duration) -> Option<Told> {
+        let process = self.run.process(entry);
+        let claim = process.claim();
+        let inquiry = process.inquiry();
+        let number = inquiry.ask(page_number);
+        let evictor = self.run.evictor_futex(entry);
+        // As who sleeps expects it: see the evictor's loop.
+        fence(Ordering::SeqCst);
+        if evictor.swap(0, Ordering::AcqRel) != 0 {
+            let _ = futex::wake(evictor, futex::Flags::empty(), 1);
+        }
+        let end = Instant::now() + patience;
+        loop {
+            let told = inquiry.answered(number);
+            if told.is_some() || Instant::now() > end {
+                return told.filter(|_| claim != 0 && process.claim() == claim);
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Some process has said that it waits for this store, and none since that it answers. Where stores share
+    /// their notes it cannot be said of which that is: false.
+    #[must_use]
+    pub fn is_waited_for(&self, store: usize) -> bool {
+        let shares = |other: usize| other != store && other % NOTED_STORES == store % NOTED_STORES;
+        !(0..self.settings.stores.len()).any(shares)
+            && self.run.store_notes(store).silent.load(Ordering::Relaxed) != 0
+    }
 }

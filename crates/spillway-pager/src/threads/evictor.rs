@@ -32,6 +32,7 @@ impl<K: Kernel> Worker<K> {
                 supervised_ns = K::now_ns();
             }
             if self.bring_in_for_others()
+                || self.answer_inquiry()
                 || self.read_ahead()
                 || self.fill_wanted_stage()
                 || self.scan_uses(&mut use_scan)
@@ -57,6 +58,7 @@ impl<K: Kernel> Worker<K> {
             if self.engine.read_streams.is_asked()
                 || self.engine.stages.is_asked()
                 || self.is_asked_by_others()
+                || self.is_inquired()
                 || unused_asked
             {
                 continue;

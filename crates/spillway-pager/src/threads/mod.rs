@@ -4,6 +4,7 @@
 //!   [`place`] for whose node;
 //! - [`evictor`]: makes room ahead of need and reads ahead; [`ahead_of_need`], [`background`], [`density`]
 //!   and [`use_scan`] are its other work;
+//! - [`inquiries`]: what the evictor tells who asks from outside;
 //! - [`calls`], [`serve_calls`]: what hooks ask for, by page faults; [`births`]: what a tape is told of it.
 //!
 //! Invariants:
@@ -18,6 +19,7 @@ pub mod calls;
 pub(crate) mod density;
 pub mod evictor;
 pub mod handlers;
+pub(crate) mod inquiries;
 pub mod leader;
 pub mod place;
 pub mod placement;

@@ -166,6 +166,11 @@ impl Traced {
         self.replacement.peek_inactive()
     }
 
+    /// [`Replacement::in_order`], which changes no choice.
+    pub fn in_order(&self, queue: Queue) -> impl Iterator<Item = Entry> {
+        self.replacement.in_order(queue)
+    }
+
     /// [`Replacement::for_each`], which changes no choice.
     pub fn for_each(&mut self, visit: impl FnMut(Queue, Entry)) {
         self.replacement.for_each(visit);

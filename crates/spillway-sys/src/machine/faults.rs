@@ -14,8 +14,7 @@ use crate::uffd::{self, Features};
 const KERNEL_NEEDED: (u32, u32) = (6, 8);
 
 const KERNEL_REMEDY: &str = "sudo apt-get install -t bookworm-backports linux-image-amd64 && sudo reboot";
-const CONTAINER_REMEDY: &str =
-    "docker run --security-opt seccomp=unconfined --device /dev/userfaultfd --cap-add SYS_PTRACE ...";
+const CONTAINER_REMEDY: &str = "docker run --device /dev/userfaultfd ...";
 /// The group whose members may use [`DEVICE`], by the rule that comes with the package.
 const GROUP: &str = "spillway";
 const DEVICE: &str = "/dev/userfaultfd";
@@ -94,17 +93,30 @@ const FEATURES: [FeatureUse; 19] = [
 /// The kernel, userfaultfd, the permission, and each feature.
 pub(super) fn checks() -> Vec<Check> {
     let mut checks = vec![kernel()];
-    // The user-mode-only descriptor tells the features even to those who may not handle the kernel's faults.
-    match open_user_mode_only() {
-        Ok(fd) => {
-            checks.push(Check::ok("userfaultfd", "present", "page faults can be taken over").essential());
+    match features() {
+        Ok((features, way)) => {
+            checks.push(Check::ok("userfaultfd", way, "page faults can be taken over").essential());
             checks.push(permission());
-            let features = uffd::handshake(&fd, 0).map_or(Features::empty(), Features::from_bits_truncate);
             checks.extend(FEATURES.iter().map(|known| feature(known, features)));
         }
         Err(error) => checks.push(no_userfaultfd(error)),
     }
     checks
+}
+
+/// What the kernel can do, and how it is to be had. The user-mode-only descriptor tells even those who may
+/// not handle the kernel's faults; where a container forbids that system call, the device tells too.
+fn features() -> Result<(Features, &'static str)> {
+    let by_call = open_user_mode_only().map(|fd| {
+        let features = uffd::handshake(&fd, 0).map_or(Features::empty(), Features::from_bits_truncate);
+        (features, "present")
+    });
+    by_call.or_else(|error| {
+        let device = open_device().map_err(|_| error)?;
+        uffd::supported_features(Some(device.as_fd()))
+            .map(|found| (found, "present, by the device"))
+            .map_err(|_| error)
+    })
 }
 
 fn kernel() -> Check {

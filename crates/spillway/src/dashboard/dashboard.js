@@ -33,16 +33,32 @@ const drawn = (name, attributes) => {
 };
 
 const bar = (row) => {
-  const all = Math.max(row.local_limit_bytes ?? 0, row.local_bytes + row.far_bytes, 1);
+  const donor = row.kind === 'donor';
+  // Of a donor: what is held, and what is promised beyond that.
+  const far_bytes = donor ? Math.max(row.donor.memory.promised_bytes - row.local_bytes, 0) : row.far_bytes;
+  const all = Math.max(row.local_limit_bytes ?? 0, row.local_bytes + far_bytes, 1);
   const picture = drawn('svg', { class: 'bar', viewBox: '0 0 100 8', preserveAspectRatio: 'none', role: 'img' });
   picture.append(drawn('rect', { class: 'room', width: 100, height: 8 }));
   const local = 100 * row.local_bytes / all;
   picture.append(drawn('rect', { class: 'local', width: local, height: 8 }));
-  picture.append(drawn('rect', { class: 'far', x: local, width: 100 * row.far_bytes / all, height: 8 }));
+  picture.append(drawn('rect', { class: 'far', x: local, width: 100 * far_bytes / all, height: 8 }));
   const title = drawn('title', {});
-  title.textContent = `${bytes(row.local_bytes)} local, ${bytes(row.far_bytes)} far`;
+  title.textContent = donor ? `${bytes(row.local_bytes)} held, ${bytes(far_bytes)} more promised`
+    : `${bytes(row.local_bytes)} local, ${bytes(row.far_bytes)} far`;
   picture.append(title);
   return picture;
+};
+
+// What a donor takes in is written to it, what it gives out is read.
+const rates_of = (row) => {
+  const rates = row.kind === 'donor' ? row.donor.rates : row.rates;
+  if (rates === null) { return Array(6).fill('-'); }
+  return row.kind === 'donor' ? [
+    '-', '-', '-', '-', bytes(rates.written_bytes_per_s), bytes(rates.read_bytes_per_s),
+  ] : [
+    count(rates.faults_per_s), micros(rates.fault_p50_us), micros(rates.fault_p99_us), percent(rates.lost_share),
+    bytes(rates.fetched_bytes_per_s), bytes(rates.written_bytes_per_s),
+  ];
 };
 
 const listed = (row) => {
@@ -50,15 +66,13 @@ const listed = (row) => {
   const memory = element('td', undefined, 'memory');
   memory.append(bar(row));
   line.append(element('td', row.name), element('td', String(row.pid)), memory);
-  const rates = row.rates;
-  const cells = [bytes(row.local_bytes), bytes(row.local_limit_bytes), bytes(row.far_bytes)];
-  cells.push(...(rates === null ? Array(6).fill('-') : [
-    count(rates.faults_per_s), micros(rates.fault_p50_us), micros(rates.fault_p99_us), percent(rates.lost_share),
-    bytes(rates.fetched_bytes_per_s), bytes(rates.written_bytes_per_s),
-  ]));
+  const far = row.kind === 'donor' ? '-' : bytes(row.far_bytes);
+  const cells = [bytes(row.local_bytes), bytes(row.local_limit_bytes), far, ...rates_of(row)];
   for (const cell of cells) { line.append(element('td', cell, 'number')); }
   return line;
 };
+
+const key_of = (row) => `${row.uid}/${row.supervisor_pid}`;
 
 // Lines of one chart: a class and a value for each point.
 const chart = (caption, points, lines, shown) => {
@@ -76,10 +90,7 @@ const chart = (caption, points, lines, shown) => {
 };
 
 const stores = (row) => {
-  const table = element('table');
-  const head = element('tr');
-  for (const name of ['store', 'health', 'holds', 'takes', 'in/s', 'out/s']) { head.append(element('th', name)); }
-  table.append(head);
+  const table = tabled(['store', 'health', 'holds', 'takes', 'in/s', 'out/s'], []);
   for (const store of row.stores) {
     const line = element('tr');
     line.append(element('td', store.uri));
@@ -92,10 +103,45 @@ const stores = (row) => {
   return table;
 };
 
+const tabled = (names, lines) => {
+  const table = element('table');
+  const head = element('tr');
+  for (const name of names) { head.append(element('th', name)); }
+  table.append(head);
+  for (const cells of lines) {
+    const line = element('tr');
+    for (const cell of cells) { line.append(element('td', cell)); }
+    table.append(line);
+  }
+  return table;
+};
+
+const lending = (row) => {
+  const { memory, clients, counts, pressure, listening_on: places } = row.donor;
+  const card = element('section', undefined, 'card');
+  const ending = row.donor.is_ending ? ', ending' : '';
+  card.append(element('h2', `${row.name} (${row.pid}) on ${places.join(' and ')}${ending}`));
+  const available = pressure.available_bytes === null ? '' : `; its machine has ${bytes(pressure.available_bytes)} available`;
+  card.append(element('p', `${bytes(memory.offered_bytes)} lent: ${bytes(memory.used_bytes)} held, `
+    + `${bytes(memory.promised_bytes)} promised, ${bytes(memory.free_bytes)} free${available}`));
+  const points = histories.get(key_of(row)) ?? [];
+  const charts = element('div', undefined, 'charts');
+  charts.append(
+    chart('held and promised', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes),
+    chart('written and read a second', points, [['local', (p) => p.written], ['far', (p) => p.read]], bytes),
+  );
+  card.append(charts, tabled(['client', 'connections', 'exports', 'promised', 'held'], clients.map((client) => [
+    client.client, String(client.connections), String(client.exports), bytes(client.promised_bytes), bytes(client.held_bytes),
+  ])));
+  card.append(element('p', `${count(counts.granted_runs)} runs granted, ${count(counts.refusals)} refused, `
+    + `${count(counts.lost_runs)} lost, ${count(counts.expired_runs)} not come back`));
+  return card;
+};
+
 const detailed = (row) => {
   const card = element('section', undefined, 'card');
   card.append(element('h2', `${row.name} (${row.pid}), ${row.fault_mode} mode`));
-  const points = histories.get(`${row.uid}/${row.supervisor_pid}`) ?? [];
+  const points = histories.get(key_of(row)) ?? [];
   const charts = element('div', undefined, 'charts');
   charts.append(
     chart('local and far', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes),
@@ -107,9 +153,12 @@ const detailed = (row) => {
 };
 
 const note = (row) => {
-  const key = `${row.uid}/${row.supervisor_pid}`;
+  const key = key_of(row);
   const points = histories.get(key) ?? [];
-  points.push({
+  points.push(row.kind === 'donor' ? {
+    local: row.local_bytes, far: row.donor.memory.promised_bytes,
+    written: row.donor.rates?.written_bytes_per_s ?? 0, read: row.donor.rates?.read_bytes_per_s ?? 0,
+  } : {
     local: row.local_bytes, far: row.far_bytes, faults: row.rates?.faults_per_s ?? 0, lost: row.rates?.lost_share ?? 0,
   });
   histories.set(key, points.slice(-KEPT_POINTS));
@@ -118,14 +167,16 @@ const note = (row) => {
 
 const show = ({ rows, silent }) => {
   const runs = rows.filter((row) => row.kind === 'run');
-  const known = new Set(runs.map(note));
+  const donors = rows.filter((row) => row.kind === 'donor');
+  const known = new Set([...runs, ...donors].map(note));
   for (const key of histories.keys()) { if (!known.has(key)) { histories.delete(key); } }
   document.querySelector('#list tbody').replaceChildren(...rows.map(listed));
-  document.querySelector('#details').replaceChildren(...runs.map(detailed));
+  document.querySelector('#details').replaceChildren(...runs.map(detailed), ...donors.map(lending));
   document.querySelector('#nothing').hidden = rows.length > 0;
   document.querySelector('#list').hidden = rows.length === 0;
   const unheard = silent.length > 0 ? `; ${silent.length} do not answer` : '';
-  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${unheard}`;
+  const lent = donors.length > 0 ? `, ${donors.length} ${donors.length === 1 ? 'donor' : 'donors'}` : '';
+  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${lent}${unheard}`;
 };
 
 const ask = async () => {

@@ -1,8 +1,10 @@
 //! `spillway report`: a page of what `spillway record` has kept.
 //!
 //! - [`story`]: what a run did, made of looks at it;
+//! - [`lending`]: what a donor did;
 //! - [`page`]: the page.
 
+mod lending;
 mod page;
 mod story;
 
@@ -17,6 +19,7 @@ use spillway_snapshot::history::{Header, HistoryError, Reader};
 
 use crate::exit::{Refusal, complain};
 use crate::tier::print;
+use lending::{Lenders, Lending, LendingSummary};
 use page::Stories;
 use story::{Story, Summary, Teller};
 
@@ -54,6 +57,7 @@ struct Figures<'a> {
     interval_s: f64,
     is_cut_off: bool,
     runs: Vec<Summary<'a>>,
+    donors: Vec<LendingSummary<'a>>,
 }
 
 /// Reads, and writes the page or prints figures.
@@ -66,17 +70,19 @@ pub fn run(args: &ReportArgs) -> ExitCode {
 
 fn report(args: &ReportArgs) -> Result<ExitCode, Refusal> {
     let stories = read(&args.file).map_err(|error| (1, format!("{}: {error}", args.file.display())))?;
-    if stories.stories.is_empty() {
+    if stories.stories.is_empty() && stories.donors.is_empty() {
         let file = args.file.display();
         return Err((
             1,
-            format!("{file}: no run is in it, only daemons; 'spillway tier status' tells of them"),
+            format!("{file}: no run is in it, only the tier daemon; 'spillway tier status' tells of it"),
         ));
     }
     if args.json {
         let Header { version, began_unix_s, interval_s, .. } = stories.header;
         let runs = stories.stories.iter().map(Story::summary).collect();
-        let figures = Figures { version, began_unix_s, interval_s, is_cut_off: stories.is_cut_off, runs };
+        let donors = stories.donors.iter().map(Lending::summary).collect();
+        let is_cut_off = stories.is_cut_off;
+        let figures = Figures { version, began_unix_s, interval_s, is_cut_off, runs, donors };
         let text = serde_json::to_string_pretty(&figures).map_err(|error| (1, error.to_string()))?;
         return print(&format!("{text}\n"));
     }
@@ -107,10 +113,11 @@ fn read(path: &Path) -> Result<Stories, HistoryError> {
         teller.count(&look);
     }
     let mut reader = Reader::new(BufReader::new(File::open(path)?))?;
-    let mut telling = teller.telling();
+    let (mut telling, mut lenders) = (teller.telling(), Lenders::default());
     while let Some(look) = reader.look()? {
+        lenders.take(&look);
         telling.take(look);
     }
     let (header, is_cut_off) = (reader.header().clone(), reader.is_cut_off());
-    Ok(Stories { header, is_cut_off, stories: telling.end() })
+    Ok(Stories { header, is_cut_off, stories: telling.end(), donors: lenders.end() })
 }

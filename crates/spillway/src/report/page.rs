@@ -2,14 +2,16 @@
 
 use maud::{Markup, PreEscaped, html};
 use spillway_report::ChartError;
-use spillway_report::chart::Series;
+use spillway_report::chart::{Chart, Kind, Series};
 use spillway_report::document::document;
 use spillway_report::timeline::{HeatMap, Timeline, clock};
 use spillway_snapshot::history::Header;
 use spillway_snapshot::snapshot::{Health, Store};
 
+use crate::report::lending::Lending;
 use crate::report::story::{LATENCY_ROWS, Point, Since, StoreUse, Story, Summary};
 use crate::short::{bytes, count, micros, percent, seconds};
+use crate::working_set::{Need, Observed};
 
 const MIB: f64 = (1 << 20) as f64;
 /// What the table of stores tells of each.
@@ -31,6 +33,8 @@ pub struct Stories {
     pub is_cut_off: bool,
     /// Its runs, in the order in which they were first seen.
     pub stories: Vec<Story>,
+    /// Its donors, in the order in which they were first seen.
+    pub donors: Vec<Lending>,
 }
 
 /// The page as one file.
@@ -39,6 +43,7 @@ pub struct Stories {
 /// A picture cannot be drawn.
 pub fn html(stories: &Stories) -> Result<String, ChartError> {
     let title = match &stories.stories[..] {
+        [] => "Donors of memory".to_owned(),
         [one] => format!("{} on far memory", one.name),
         several => format!("{} runs on far memory", several.len()),
     };
@@ -61,6 +66,9 @@ pub fn html(stories: &Stories) -> Result<String, ChartError> {
     for (at, story) in stories.stories.iter().enumerate() {
         sections.push(section(at, story)?);
     }
+    for donor in &stories.donors {
+        sections.push(donor.section()?);
+    }
     Ok(document(&title, &header, &html! { @for section in &sections { (section) } }))
 }
 
@@ -74,6 +82,7 @@ fn section(at: usize, story: &Story) -> Result<Markup, ChartError> {
             p { (in_words(&summary)) }
             (scores(&summary))
             @for picture in &pictures { div.card { (PreEscaped(picture)) } }
+            (working_set(&story.observed())?)
             h3 { "Stores" }
             (stores(story))
             @if story.processes.len() > 1 {
@@ -105,7 +114,7 @@ fn in_words(summary: &Summary<'_>) -> String {
     let worst = summary.worst.filter(|worst| worst.lost_share > 2.0 * summary.lost_share);
     let worst = worst.map(|worst| format!(" Worst at {}: {}.", clock(worst.at_s), percent(worst.lost_share)));
     let advice = match summary.lost_share {
-        share if share > 0.1 => " More local memory would help: 'spillway lab advise' tells how much.",
+        share if share > 0.1 => " More local memory would help: how much is told below.",
         _ => "",
     };
     let refused = match summary.refused_faults {
@@ -228,6 +237,60 @@ fn heat(points: &[Point]) -> HeatMap {
     }
 }
 
+/// How much local memory it would have needed; nothing where nothing was fetched again.
+fn working_set(observed: &Observed) -> Result<Markup, ChartError> {
+    if observed.faults() == 0 {
+        return Ok(html! {});
+    }
+    let curve = observed.curve();
+    // As many points as have room for their names.
+    let stride = curve.len().div_ceil(12).max(1);
+    let last = curve.len() - 1;
+    let shown: Vec<_> = curve
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| at % stride == 0 || *at == last)
+        .map(|(_, point)| point)
+        .collect();
+    let chart = Chart {
+        title: "Time lost to paging, by local memory".to_owned(),
+        unit: "%".to_owned(),
+        kind: Kind::Lines,
+        points: shown.iter().map(|point| bytes(point.local_bytes as f64)).collect(),
+        series: vec![Series {
+            name: "lost".to_owned(),
+            values: shown.iter().map(|point| Some(100.0 * point.lost_share)).collect(),
+        }],
+        line_at: None,
+    };
+    let picture = chart.svg()?;
+    Ok(html! {
+        h3 { "How much local memory it would have needed" }
+        div.card { table {
+            tr { th { "to lose at most" } th.number { "local memory" } }
+            @for need in observed.needs() {
+                tr {
+                    td { (percent(need.lost_share)) }
+                    td.number {
+                        (local_of(need))
+                    }
+                }
+            }
+        } }
+        div.card { (PreEscaped(picture)) }
+        p.note {
+            "Estimated from " (count(observed.faults() as f64)) " fetching faults: each would have been \
+             spared by as much more local memory as left while its page was away. New pages are faulted on \
+             at any size."
+            @for caveat in observed.caveats() { " " (caveat.sentence()) }
+        }
+    })
+}
+
+fn local_of(need: Need) -> String {
+    need.local_bytes.map_or_else(|| "more alone does not do".to_owned(), |local| bytes(local as f64))
+}
+
 fn stores(story: &Story) -> Markup {
     let peak = |at: usize, of: fn(&StoreUse) -> Option<u64>| {
         story.points.iter().filter_map(|point| of(point.stores.get(at)?)).max()
@@ -257,7 +320,7 @@ fn stores(story: &Story) -> Markup {
 
 fn unwell(points: &[Point], store: usize) -> usize {
     let health = points.iter().filter_map(|point| point.stores.get(store));
-    health.filter(|store| matches!(store.health, Health::Full | Health::Failing)).count()
+    health.filter(|store| matches!(store.health, Health::Full | Health::Silent | Health::Failing)).count()
 }
 
 fn processes(story: &Story) -> Markup {
@@ -297,7 +360,7 @@ mod tests {
     use crate::report::story::tests::story;
 
     fn stories(stories: Vec<Story>) -> Stories {
-        Stories { header: Header::new("1.2.3", 1e9, 1.0), is_cut_off: true, stories }
+        Stories { header: Header::new("1.2.3", 1e9, 1.0), is_cut_off: true, stories, donors: Vec::new() }
     }
 
     #[test]
@@ -312,6 +375,8 @@ mod tests {
             "Faults by how long they took",
             "from compressed:",
             "time lost",
+            "How much local memory it would have needed",
+            "1.0k fetching faults",
         ] {
             assert!(page.contains(text), "no {text:?}");
         }
@@ -325,8 +390,8 @@ mod tests {
         let story = story();
         let words = in_words(&story.summary());
         assert!(words.contains("Worst at 10s: 0.3%"), "{words}");
-        assert!(!words.contains("lab advise"), "{words}");
+        assert!(!words.contains("told below"), "{words}");
         let words = in_words(&Summary { lost_share: 0.5, worst: None, refused_faults: 3, ..story.summary() });
-        assert!(words.contains("lab advise") && words.contains("SIGBUS"), "{words}");
+        assert!(words.contains("told below") && words.contains("SIGBUS"), "{words}");
     }
 }

@@ -10,6 +10,7 @@ use spillway_snapshot::snapshot::{Body, Faults, Health, Run, Snapshot};
 
 use crate::status::{lost_share, name_of};
 use crate::top::rates::{Rates, between};
+use crate::working_set::{Need, Observed};
 
 /// Looks at one run that a page shows at most, and one.
 const MOST_LOOKS: u64 = 600;
@@ -129,6 +130,8 @@ pub struct Summary<'a> {
     pub written_bytes: u64,
     /// Faults that were refused with SIGBUS.
     pub refused_faults: u64,
+    /// How much local memory it would have needed for how much loss.
+    pub needs: Vec<Need>,
 }
 
 /// The worst moment of a run.
@@ -295,7 +298,15 @@ impl Story {
             fetched_bytes: bytes(first.fetched_pages, last.fetched_pages),
             written_bytes: bytes(first.written_pages, last.written_pages),
             refused_faults: last.faults.refused,
+            needs: self.observed().needs(),
         }
+    }
+
+    /// What it did while it was recorded, for who asks how much memory it needs.
+    pub fn observed(&self) -> Observed {
+        let recorded_s = self.last.uptime_s - self.first_uptime_s;
+        let whole = self.points.iter().map(|point| point.local_bytes + point.far_bytes).max();
+        Observed::between(&self.first, &self.last_run, recorded_s, whole.unwrap_or(0))
     }
 }
 
@@ -361,6 +372,7 @@ fn latency_row(ns: u64) -> usize {
 pub(crate) mod tests {
     use super::*;
     use crate::watch::metrics::tests::whole_snapshot;
+    use spillway_snapshot::snapshot::Return;
 
     /// A look at a run that has had so many faults, each of 3 us, by so many seconds.
     fn look(at_s: f64, pid: u32, uptime_s: f64, faults: u64) -> Look {
@@ -369,12 +381,10 @@ pub(crate) mod tests {
         run.faults = Faults { fetch: faults, ..Faults::default() };
         run.fetched_pages = 2 * faults;
         run.stores[0].fetched_pages = 2 * faults;
-        run.fault_latency = Latency {
-            count: faults,
-            total_us: 3.0 * faults as f64,
-            buckets: vec![(3_000, faults)],
-            ..Latency::default()
-        };
+        let total_us = 3.0 * faults as f64;
+        run.returns = vec![Return { within_bytes: 16 << 20, faults, total_us }];
+        run.fault_latency =
+            Latency { count: faults, total_us, buckets: vec![(3_000, faults)], ..Latency::default() };
         Look { at_s, seen: vec![snapshot] }
     }
 

@@ -156,7 +156,7 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::rates::tests::seen_twice;
+    use crate::top::rates::tests::{lender_seen_twice, seen_twice};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use ratatui::style::{Color, Modifier};
@@ -191,6 +191,23 @@ mod tests {
         }
         let at = |text: &str| shown.find(text).unwrap();
         assert!(at("child") < at("parent"), "the one with more memory first\n{shown}");
+    }
+
+    #[test]
+    fn a_donor_is_on_the_list_and_told_in_detail() {
+        let mut app = app(lender_seen_twice());
+        let shown = screen(&mut app, 80, 24);
+        for text in ["1 donor", "donor", "4.0M", "64M", "1.5M", "48M promised, 16M free", "1 refused"] {
+            assert!(shown.contains(text), "no {text} in\n{shown}");
+        }
+        press(&mut app, KeyCode::Enter);
+        let shown = screen(&mut app, 80, 24);
+        for text in ["####", "nbd://127.0.0.1:10809", "written 1.5M/s", "free; never", "client 127.0.0.1"] {
+            assert!(shown.contains(text), "no {text} in\n{shown}");
+        }
+        for (width, height) in [(40, 10), (20, 5), (10, 3), (200, 60)] {
+            screen(&mut app, width, height);
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One run or process: where its memory is, why it faults, what it waits for, the last minutes.
+//! One run, process or donor: where its memory is, why it faults, what it waits for, the last minutes.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -6,17 +6,23 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 use spillway_snapshot::snapshot::Run;
 
-use crate::short::{bytes, count, micros, percent, printable, seconds};
+use crate::short::{bytes, count, micros, percent, printable, seconds, wrapped};
 use crate::status::lost_share;
 use crate::top::history::History;
 use crate::top::list::store_text;
 use crate::top::palette::Palette;
-use crate::top::rates::{Kind, Rates, Row};
+use crate::top::rates::{DonorRow, Kind, Rates, Row};
 
 /// Draws one in detail.
 pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palette, interval_s: f64) {
     let area = frame.area();
     let facts = facts(row, palette, area.width.into());
+    if row.donor.is_some() {
+        let [facts_area, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+        frame.render_widget(Paragraph::new(facts), facts_area);
+        frame.render_widget(Paragraph::new("q back  ? help"), foot);
+        return;
+    }
     let graph_lines = if area.height >= 20 { 4 } else { 2 };
     let [facts_area, faults, fetched, latency, foot] = Layout::vertical([
         Constraint::Length(facts.len() as u16),
@@ -45,9 +51,11 @@ pub fn draw_gone(frame: &mut Frame<'_>, palette: Palette) {
 }
 
 fn facts(row: &Row, palette: Palette, width: usize) -> Vec<Line<'static>> {
-    let mode = row.fault_mode.as_deref().unwrap_or("-");
-    let title =
-        format!("{} ({})  up {}  faults by {mode}", printable(&row.name, 30), row.pid, seconds(row.uptime_s));
+    let mode = row.fault_mode.as_deref().map_or_else(String::new, |mode| format!("  faults by {mode}"));
+    let title = format!("{} ({})  up {}{mode}", printable(&row.name, 30), row.pid, seconds(row.uptime_s));
+    if let Some(donor) = &row.donor {
+        return of_donor(donor, Line::styled(title, palette.heading()), palette, width);
+    }
     let mut lines = vec![Line::styled(title, palette.heading()), memory(row, palette, width)];
     if row.kind == Kind::Tier {
         lines.push(Line::raw("'spillway tier status' tells more"));
@@ -74,6 +82,32 @@ fn facts(row: &Row, palette: Palette, width: usize) -> Vec<Line<'static>> {
         lines.extend(row.stores.iter().map(|store| Line::raw(store_text(store, width))));
     }
     lines
+}
+
+/// What a donor lends, to whom, and how fast it is used.
+fn of_donor(donor: &DonorRow, title: Line<'static>, palette: Palette, width: usize) -> Vec<Line<'static>> {
+    let rates = donor.rates.unwrap_or_default();
+    let memory = &donor.status.memory;
+    let room = width.saturating_sub(2).min(60);
+    let part =
+        |bytes: u64| (bytes as f64 / memory.offered_bytes.max(1) as f64 * room as f64).round() as usize;
+    let held = part(memory.used_bytes).min(room);
+    let promised = part(memory.promised_bytes.max(memory.used_bytes)).min(room) - held;
+    let bar = Line::from(vec![
+        Span::styled("#".repeat(held), palette.local()),
+        Span::styled("+".repeat(promised), palette.far()),
+        Span::raw(".".repeat(room - held - promised)),
+    ]);
+    let used = format!(
+        "{} requests/s, read {}/s, written {}/s; bar: # held, + promised, . free",
+        count(rates.requests_per_s),
+        bytes(rates.read_bytes_per_s),
+        bytes(rates.written_bytes_per_s),
+    );
+    let status = donor.status.to_string();
+    // The first line is the title's.
+    let told = status.lines().skip(1).flat_map(|line| wrapped(line, width)).map(Line::raw);
+    [title, bar, Line::raw(printable(&used, width))].into_iter().chain(told.collect::<Vec<_>>()).collect()
 }
 
 fn of_run(run: &Run) -> [Line<'static>; 2] {

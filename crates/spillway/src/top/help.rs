@@ -6,7 +6,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::top::palette::Palette;
 
-const TEXT: [&str; 20] = [
+const TEXT: [&str; 22] = [
     "Keys",
     "  arrows, j, k   choose a row",
     "  Enter          show it in detail",
@@ -20,12 +20,14 @@ const TEXT: [&str; 20] = [
     "  LOST           time that threads waited for them, of the time that passed;",
     "                 200% where two threads waited all the time",
     "  IN/s, OUT/s    fetched from stores, written to them",
+    "  Of a donor, LOCAL is what it holds and LIMIT what it lends; IN/s is what",
+    "  clients write to it, OUT/s what they read.",
     "  BY             who serves faults: a thread of Spillway's, or inline",
     "A store is",
     "  full           it has turned pages away within the last ten seconds",
+    "  silent         it does not answer, and who needs its pages waits",
     "  failing        it has failed a page within the last ten seconds",
     "LOST is high: give the program more --local, or a faster store.",
-    "",
     "Any key goes back.",
 ];
 

@@ -1,4 +1,4 @@
-//! The list: a row for each run, process and daemon, the stores of the chosen one, and what keys do.
+//! The list: a row for each run, process, donor and daemon, the stores of the chosen one, and what keys do.
 
 use std::fmt::Write as _;
 
@@ -10,9 +10,9 @@ use ratatui::widgets::{Paragraph, Wrap};
 use spillway_snapshot::snapshot::Health;
 
 use crate::short::{bytes, count, micros, percent, printable};
-use crate::status::{NOTHING, health};
+use crate::status::{NOTHING, health, lends};
 use crate::top::palette::Palette;
-use crate::top::rates::{Kind, Rates, Row, Rows, StoreRow};
+use crate::top::rates::{DonorRates, Kind, Rates, Row, Rows, StoreRow};
 use crate::top::sort::Sort;
 
 /// A column, and from which width of the terminal on it is shown.
@@ -58,8 +58,12 @@ pub struct View<'a> {
 
 /// Draws the list. `offset` is what is scrolled away above.
 pub fn draw(frame: &mut Frame<'_>, view: &View<'_>, offset: &mut usize) {
-    let stores = view.rows.get(view.chosen_at).map_or(&[][..], |row| stores_of(view.rows, row));
-    let store_lines = store_lines(stores, view.palette, frame.area().width.into());
+    let width = frame.area().width.into();
+    let chosen = view.rows.get(view.chosen_at);
+    let stores = chosen.map_or(&[][..], |row| stores_of(view.rows, row));
+    let mut store_lines = store_lines(stores, view.palette, width);
+    let donor = chosen.and_then(|row| row.donor.as_ref());
+    store_lines.extend(donor.map(|donor| Line::raw(printable(&lends(&donor.status), width))));
     let below = (store_lines.len() + view.silent.len()).min(usize::from(frame.area().height) / 3) as u16;
     let [top, list, below, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -96,16 +100,23 @@ fn stores_of<'a>(rows: &'a [Row], row: &Row) -> &'a [StoreRow] {
 }
 
 fn summary(view: &View<'_>) -> Line<'static> {
-    let whole = || view.rows.iter().filter(|row| row.kind != Kind::Process);
-    let (runs, daemons) = (
-        whole().filter(|row| row.kind == Kind::Run).count(),
-        whole().filter(|row| row.kind == Kind::Tier).count(),
-    );
-    let sum = |number: fn(&Row) -> u64| bytes(whole().map(|row| number(row) as f64).sum());
-    let daemons = if daemons > 0 { format!(", {daemons} tier daemon") } else { String::new() };
-    let runs = if runs == 1 { "1 run".to_owned() } else { format!("{runs} runs") };
+    let of = |kind: Kind| view.rows.iter().filter(move |row| row.kind == kind);
+    // What a donor holds is somebody's far memory, and may be of a run that is counted here.
+    let own = || of(Kind::Run).chain(of(Kind::Tier));
+    let sum = |number: fn(&Row) -> u64| bytes(own().map(|row| number(row) as f64).sum());
+    let counted = |count: usize, one: &str, several: &str| match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {several}"),
+    };
+    let optional = |count: usize, one: &str, several: &str| match count {
+        0 => String::new(),
+        count => format!(", {}", counted(count, one, several)),
+    };
+    let runs = counted(of(Kind::Run).count(), "run", "runs");
+    let donors = optional(of(Kind::Donor).count(), "donor", "donors");
+    let daemons = optional(of(Kind::Tier).count(), "tier daemon", "tier daemons");
     Line::from(vec![
-        Span::styled(format!("spillway: {runs}{daemons}  "), view.palette.heading()),
+        Span::styled(format!("spillway: {runs}{donors}{daemons}  "), view.palette.heading()),
         Span::styled(format!("local {}  ", sum(|row| row.local_bytes)), view.palette.local()),
         Span::styled(format!("far {}", sum(|row| row.far_bytes)), view.palette.far()),
     ])
@@ -173,16 +184,32 @@ fn cells(row: &Row, palette: Palette) -> [(String, Style); COLUMNS.len()] {
     let rate =
         |text: &dyn Fn(&Rates) -> Option<String>| row.rates.as_ref().and_then(text).unwrap_or_else(none);
     let lost = row.rates.map_or(0.0, |rates| rates.lost_share);
+    let held = match row.kind {
+        Kind::Donor => none(),
+        _ => bytes(row.far_bytes as f64),
+    };
+    // A donor gives out what is fetched from it, and takes in what is written to it.
+    let of_donor = |rate: fn(&DonorRates) -> f64| {
+        row.donor.as_ref().and_then(|donor| donor.rates.as_ref()).map(|rates| bytes(rate(rates)))
+    };
     [
         (bytes(row.local_bytes as f64), local),
         (row.local_limit_bytes.map_or_else(String::new, |limit| bytes(limit as f64)), plain),
-        (bytes(row.far_bytes as f64), far),
+        (held, far),
         (rate(&|rates| Some(count(rates.faults_per_s))), plain),
         (rate(&|rates| rates.fault_p50_us.map(micros)), plain),
         (rate(&|rates| rates.fault_p99_us.map(micros)), plain),
         (rate(&|rates| Some(percent(rates.lost_share))), if lost >= 0.1 { palette.warning() } else { plain }),
-        (rate(&|rates| Some(bytes(rates.fetched_bytes_per_s))), plain),
-        (rate(&|rates| Some(bytes(rates.written_bytes_per_s))), plain),
+        (
+            of_donor(|rates| rates.written_bytes_per_s)
+                .unwrap_or_else(|| rate(&|rates| Some(bytes(rates.fetched_bytes_per_s)))),
+            plain,
+        ),
+        (
+            of_donor(|rates| rates.read_bytes_per_s)
+                .unwrap_or_else(|| rate(&|rates| Some(bytes(rates.written_bytes_per_s)))),
+            plain,
+        ),
         (row.fault_mode.clone().unwrap_or_else(none), plain),
     ]
 }
@@ -220,6 +247,9 @@ pub fn text(seen: &Rows) -> String {
         let _ = writeln!(text, "{}", line.spans.iter().map(|span| span.content.as_ref()).collect::<String>());
         for store in &row.stores {
             let _ = writeln!(text, "        {}", store_text(store, WIDTH - 8));
+        }
+        if let Some(donor) = &row.donor {
+            let _ = writeln!(text, "        {}", printable(&lends(&donor.status), WIDTH - 8));
         }
     }
     for (socket, reason) in &seen.silent {

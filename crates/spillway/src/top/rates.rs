@@ -5,11 +5,14 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use spillway_core::page::PAGE_BYTES;
+use spillway_donor::journal::Counts;
+use spillway_donor::status::Status;
 use spillway_snapshot::histogram::{Latency, quantile_us};
 use spillway_snapshot::reader::Seen;
 use spillway_snapshot::snapshot::{Body, Faults, Process, Run, Snapshot, Store, VERSION};
 
 use crate::status::{lost_share, name_of};
+use crate::watch::donor_snapshot::donor_of;
 
 /// Who a row is about: whose run, its supervisor, and one of its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -30,11 +33,13 @@ pub enum Kind {
     Run,
     /// A process of a run.
     Process,
+    /// A donor of memory.
+    Donor,
     /// The daemon `spillway tier`.
     Tier,
 }
 
-/// One run, process or daemon, as it was between two looks.
+/// One run, process, donor or daemon, as it was between two looks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Who it is about.
@@ -46,16 +51,19 @@ pub struct Row {
     pub name: String,
     /// The process that a user would look for: the program's, of a run.
     pub pid: u32,
-    /// `thread` or `inline`; none of a daemon.
+    /// `thread` or `inline`; none of a donor or a daemon.
     pub fault_mode: Option<String>,
-    /// Memory that is local.
+    /// Memory that is local; of a donor, what it holds.
     pub local_bytes: u64,
-    /// Most of that; none of a process, which shares its run's limit.
+    /// Most of that; none of a process, which shares its run's limit. Of a donor, what it lends.
     pub local_limit_bytes: Option<u64>,
     /// Memory that is far.
     pub far_bytes: u64,
-    /// What happened between the looks; none at the first one, and of a daemon.
+    /// What happened between the looks; none at the first one, and of a donor or a daemon.
     pub rates: Option<Rates>,
+    /// How a donor stands, and its rates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub donor: Option<Box<DonorRow>>,
     /// The stores of a run.
     pub stores: Vec<StoreRow>,
     /// Faults since the start.
@@ -88,6 +96,27 @@ pub struct Rates {
     pub written_bytes_per_s: f64,
 }
 
+/// A donor as it was between two looks.
+#[derive(Clone, Debug, Serialize)]
+pub struct DonorRow {
+    /// As `spillway donor status --json` prints it.
+    #[serde(flatten)]
+    pub status: Status,
+    /// What happened between the looks; none at the first one.
+    pub rates: Option<DonorRates>,
+}
+
+/// What clients did between two looks at a donor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct DonorRates {
+    /// Requests of all clients, a second.
+    pub requests_per_s: f64,
+    /// Bytes that clients wrote, a second.
+    pub written_bytes_per_s: f64,
+    /// Bytes that clients read, a second.
+    pub read_bytes_per_s: f64,
+}
+
 /// A store of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreRow {
@@ -105,7 +134,7 @@ pub struct StoreRow {
 pub struct Rows {
     /// The version of this form.
     pub version: u32,
-    /// Runs, each before its processes, and daemons.
+    /// Runs, each before its processes, donors and daemons.
     pub rows: Vec<Row>,
     /// Those that do not tell of themselves: socket and reason.
     pub silent: Vec<(String, String)>,
@@ -144,15 +173,16 @@ impl Looks {
 
 /// A row for what a snapshot is of, and one for each process of a run that has several.
 fn rows(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Row> {
+    // A process of the same number that began later is another.
+    let before = before.filter(|before| before.uptime_s < now.uptime_s);
     match &now.body {
         Body::Tier { tier } => vec![of_tier(now, tier)],
+        Body::Donor { .. } => of_donor(now, before).into_iter().collect(),
         Body::Run { run } => {
-            // A supervisor of the same number that began later is another.
-            let before = before.filter(|before| before.uptime_s < now.uptime_s);
             let passed_s = before.map_or(0.0, |before| now.uptime_s - before.uptime_s);
             let before = before.and_then(|before| match &before.body {
                 Body::Run { run } => Some(&**run),
-                Body::Tier { .. } => None,
+                Body::Donor { .. } | Body::Tier { .. } => None,
             });
             let run = Rc::new((**run).clone());
             let mut rows = vec![of_run(now, &run, before, passed_s)];
@@ -172,24 +202,61 @@ fn key(snapshot: &Snapshot, process_pid: Option<u32>) -> Key {
     Key { uid: snapshot.uid, supervisor_pid: snapshot.pid, process_pid }
 }
 
-fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
-    let groups = || tier["groups"].as_array().into_iter().flatten();
-    let sum = |key: &str| groups().filter_map(|group| group[key].as_u64()).fold(0, u64::saturating_add);
+/// None where it is of a version that says too little.
+fn of_donor(snapshot: &Snapshot, before: Option<&Snapshot>) -> Option<Row> {
+    let status = donor_of(snapshot)?;
+    let rates = before.and_then(|before| Some((before.uptime_s, donor_of(before)?))).map(|(at_s, before)| {
+        let passed_s = snapshot.uptime_s - at_s;
+        donor_rates(&before.counts, &status.counts, passed_s)
+    });
+    Some(Row {
+        kind: Kind::Donor,
+        local_bytes: status.memory.used_bytes,
+        local_limit_bytes: Some(status.memory.offered_bytes),
+        donor: Some(Box::new(DonorRow { status, rates })),
+        ..empty_row(snapshot)
+    })
+}
+
+/// What clients did between two looks at a donor, so much time apart.
+pub fn donor_rates(before: &Counts, now: &Counts, passed_s: f64) -> DonorRates {
+    DonorRates {
+        requests_per_s: per_s((before.requests, now.requests), passed_s),
+        written_bytes_per_s: per_s((before.written_bytes, now.written_bytes), passed_s),
+        read_bytes_per_s: per_s((before.read_bytes, now.read_bytes), passed_s),
+    }
+}
+
+/// A row that says who it is about and nothing else.
+fn empty_row(snapshot: &Snapshot) -> Row {
     Row {
         key: key(snapshot, None),
         kind: Kind::Tier,
         name: name_of(snapshot),
         pid: snapshot.pid,
         fault_mode: None,
-        local_bytes: sum("local_bytes"),
-        local_limit_bytes: Some(sum("local_limit_bytes")),
-        far_bytes: sum("far_bytes"),
+        local_bytes: 0,
+        local_limit_bytes: None,
+        far_bytes: 0,
         rates: None,
+        donor: None,
         stores: Vec::new(),
         faults: Faults::default(),
         latency: Latency::default(),
         run: None,
         uptime_s: snapshot.uptime_s,
+    }
+}
+
+fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
+    let groups = || tier["groups"].as_array().into_iter().flatten();
+    let sum = |key: &str| groups().filter_map(|group| group[key].as_u64()).fold(0, u64::saturating_add);
+    Row {
+        kind: Kind::Tier,
+        local_bytes: sum("local_bytes"),
+        local_limit_bytes: Some(sum("local_limit_bytes")),
+        far_bytes: sum("far_bytes"),
+        ..empty_row(snapshot)
     }
 }
 
@@ -205,6 +272,7 @@ fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f6
         local_limit_bytes: Some(run.local_limit_bytes),
         far_bytes: run.far_bytes,
         rates,
+        donor: None,
         stores: run.stores.iter().map(|store| of_store(store, before, passed_s)).collect(),
         faults: run.faults,
         latency: run.fault_latency.clone(),
@@ -242,6 +310,7 @@ fn of_process(
         local_limit_bytes: None,
         far_bytes: process.far_bytes,
         rates,
+        donor: None,
         stores: Vec::new(),
         faults: process.faults,
         latency: process.fault_latency.clone(),
@@ -288,6 +357,7 @@ fn of_store(store: &Store, before: Option<&Run>, passed_s: f64) -> StoreRow {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::watch::donor_snapshot::tests::donor_snapshot;
     use crate::watch::metrics::tests::whole_snapshot;
 
     fn seen(snapshot: Snapshot) -> Vec<Seen> {
@@ -340,6 +410,32 @@ pub(crate) mod tests {
         assert_eq!(parent.rates.unwrap().faults_per_s, 0.0);
         assert_eq!(child.rates.unwrap().faults_per_s, 1_000.0);
         assert_eq!((child.kind, child.key.process_pid), (Kind::Process, Some(9)));
+    }
+
+    /// A donor, seen twice, two seconds apart: 3 MiB written.
+    pub(crate) fn lender_seen_twice() -> Looks {
+        let mut looks = Looks::default();
+        for (uptime_s, written_bytes) in [(1.0, 1 << 20), (3.0, 4 << 20)] {
+            let mut snapshot = donor_snapshot(uptime_s, written_bytes);
+            snapshot.uid = rustix::process::geteuid().as_raw();
+            looks.take(seen(snapshot));
+        }
+        looks
+    }
+
+    #[test]
+    fn a_donors_rates_are_its_clients() {
+        let looks = lender_seen_twice();
+        let [row] = &looks.seen().rows[..] else { panic!("{:?}", looks.seen()) };
+        let rates = row.donor.as_ref().unwrap().rates.unwrap();
+        assert_eq!((rates.written_bytes_per_s, rates.read_bytes_per_s), (1.5 * 1024.0 * 1024.0, 0.0));
+        assert_eq!(
+            (row.kind, row.local_bytes, row.local_limit_bytes),
+            (Kind::Donor, 4 << 20, Some(64 << 20))
+        );
+        let json = serde_json::to_value(row).unwrap();
+        assert_eq!(json["donor"]["memory"]["promised_bytes"], 48 << 20);
+        assert_eq!(serde_json::to_value(&seen_twice().seen().rows[0]).unwrap().get("donor"), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A run's snapshot as OpenMetrics text. docs/reference/metrics.md describes each name.
+//! A snapshot as OpenMetrics text: a run's here, a donor's in [`crate::watch::donor_metrics`].
+//! docs/reference/metrics.md describes each name.
 //!
 //! Processes have no metrics of their own: a run may start thousands, and each would be a series that never
 //! goes. `spillway status --json` tells of each.
@@ -8,11 +9,15 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use serde::Deserialize;
+use spillway_donor::status::Status;
 use spillway_snapshot::histogram::Latency;
 use spillway_snapshot::snapshot::{Body, Health, Run, Snapshot, Store};
+
+use crate::watch::writer::{Labelled, Writer, ratio};
 
 /// Upper bounds of the histogram's buckets, in nanoseconds: 1, 2 and 5 of each power of ten, from 1 us to
 /// 10 s.
@@ -29,7 +34,7 @@ const BOUNDS_NS: [u64; 22] = {
     bounds
 };
 
-/// The metrics of a run.
+/// The metrics of a run or a donor.
 pub fn text(snapshot: &Arc<Snapshot>) -> String {
     let mut registry = Registry::with_prefix("spillway");
     registry.register_collector(Box::new(Metrics(snapshot.clone())));
@@ -44,19 +49,23 @@ struct Metrics(Arc<Snapshot>);
 
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Body::Run { run } = &self.0.body else { return Ok(()) };
         let mut writer = Writer(&mut encoder);
-        writer.about(&self.0, run)?;
-        writer.memory(run)?;
-        writer.paging(run)?;
-        writer.stores(&run.stores)
+        match &self.0.body {
+            Body::Run { run } => {
+                writer.about(&self.0, run)?;
+                writer.memory(run)?;
+                writer.paging(run)?;
+                writer.stores(&run.stores)
+            }
+            Body::Donor { donor } => match Status::deserialize(donor) {
+                Ok(donor) => writer.donor(&donor),
+                // It is this process's own.
+                Err(_) => Err(Error),
+            },
+            Body::Tier { .. } => Ok(()),
+        }
     }
 }
-
-/// A value, with its labels.
-type Labelled<'a, T> = (Vec<(&'a str, &'a str)>, T);
-
-struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl Writer<'_, '_> {
     fn about(&mut self, snapshot: &Snapshot, run: &Run) -> Result<(), Error> {
@@ -182,26 +191,6 @@ impl Writer<'_, '_> {
         })
     }
 
-    fn gauge(&mut self, name: &str, help: &str, unit: Option<&Unit>, value: f64) -> Result<(), Error> {
-        self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?.encode_gauge(&value)
-    }
-
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        count(&mut metric, value)
-    }
-
-    /// A counter of several values, told apart by a label.
-    fn counters(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) -> Result<(), Error> {
-        let values = values.iter().map(|&(kind, value)| (vec![(label, kind)], value));
-        self.labelled(name, help, values.collect())
-    }
-
-    fn labelled(&mut self, name: &str, help: &str, values: Vec<Labelled<'_, u64>>) -> Result<(), Error> {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        values.iter().try_for_each(|(labels, value)| count(&mut metric.encode_family(labels)?, *value))
-    }
-
     fn store_counter(
         &mut self,
         stores: &[Store],
@@ -239,15 +228,6 @@ impl Writer<'_, '_> {
         let buckets = buckets(latency);
         metric.encode_histogram::<NoLabelSet>(latency.total_us / 1e6, latency.count, &buckets, None)
     }
-}
-
-/// The unit of what has none, as OpenMetrics names it.
-fn ratio() -> Unit {
-    Unit::Other("ratio".to_owned())
-}
-
-fn count(metric: &mut MetricEncoder<'_>, value: u64) -> Result<(), Error> {
-    metric.encode_counter::<NoLabelSet, u64, u64>(&value, None)
 }
 
 /// Counts by upper bound in seconds. Latencies are known to 1/16, so one that is a little below a bound may
@@ -306,6 +286,7 @@ pub(crate) mod tests {
                 max_us: 5000.0,
                 buckets: vec![(1_500, 2), (5_000_001, 1)],
             },
+            returns: Vec::new(),
             fetched_pages: 5,
             written_pages: 6,
             prefetch: Prefetch { fetched_ahead_pages: 3, accuracy: Some(0.5) },

@@ -1,15 +1,20 @@
-//! What a run tells of itself while it goes on, and how it is asked.
+//! What a run or a donor tells of itself while it goes on, and how it is asked.
 //!
-//! - [`run_snapshot`]: reads the run's counters;
-//! - [`teller`]: the thread that answers whoever asks, beside the supervisor;
-//! - [`metrics`]: the same numbers as OpenMetrics text;
+//! - [`run_snapshot`], [`donor_snapshot`]: read a run's counters, and how a donor stands;
+//! - [`run_explained`]: why a page of a run's is where it is;
+//! - [`teller`]: the thread that answers whoever asks, beside the supervisor or the donor's own;
+//! - [`writer`], [`metrics`], [`donor_metrics`]: the same numbers as OpenMetrics text;
 //! - [`http`]: how Prometheus asks for them, and a browser for the dashboard;
 //! - [`endpoint`]: where it asks.
 //!
-//! Invariant: nobody who asks can hold up the run: the supervisor's own loop has no part in this.
+//! Invariant: nobody who asks can hold up a run or a donor: their own loops have no part in this.
 
+pub mod donor_metrics;
+pub mod donor_snapshot;
 pub mod endpoint;
 pub mod http;
 pub mod metrics;
+pub mod run_explained;
 pub mod run_snapshot;
 pub mod teller;
+pub mod writer;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use serde_json::Value;
 use spillway_core::page::PAGE_BYTES;
 use spillway_pager::run::report::prefetch_accuracy;
 use spillway_pager::run::settings::FaultMode;
@@ -12,9 +13,12 @@ use spillway_pager::run::state::{Counter, PID_OF_ANOTHER_NAMESPACE, slot_ranges}
 use spillway_pager::run::views::RunView;
 use spillway_snapshot::histogram::Latency;
 use spillway_snapshot::snapshot::{
-    Body, Evictions, Faults, Health, MOST_PROCESSES, Prefetch, Process, Run, Snapshot, Store, VERSION,
+    Body, Evictions, Faults, Health, MOST_PROCESSES, Prefetch, Process, Return, Run, Snapshot, Store, VERSION,
 };
 use spillway_store::{LatencyClass, Part, PartHealth, Store as OpenStore, StoreSpec};
+
+use crate::watch::run_explained;
+use crate::watch::teller::Subject;
 
 /// A store that failed, or was full, within this time is told to be so.
 const RECENT_NS: u64 = 10_000_000_000;
@@ -37,16 +41,29 @@ impl Program {
     }
 }
 
-/// Looks at a run.
-pub fn snapshot(view: &RunView, program: &Program) -> Snapshot {
-    Snapshot {
-        version: VERSION,
-        spillway_version: env!("CARGO_PKG_VERSION").to_owned(),
-        pid: std::process::id(),
-        uid: rustix::process::geteuid().as_raw(),
-        name: program.name(),
-        uptime_s: program.began.elapsed().as_secs_f64(),
-        body: Body::Run { run: Box::new(run(view, program)) },
+/// A run that is told of.
+pub struct RunSubject {
+    /// What its processes share.
+    pub view: RunView,
+    /// Its program, with its beginning.
+    pub program: Program,
+}
+
+impl Subject for RunSubject {
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            version: VERSION,
+            spillway_version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uid: rustix::process::geteuid().as_raw(),
+            name: self.program.name(),
+            uptime_s: self.program.began.elapsed().as_secs_f64(),
+            body: Body::Run { run: Box::new(run(&self.view, &self.program)) },
+        }
+    }
+
+    fn explain(&self, process: u32, address: Option<u64>) -> Result<Value, String> {
+        run_explained::explain(&self.view, &run(&self.view, &self.program), process, address)
     }
 }
 
@@ -68,6 +85,7 @@ fn run(view: &RunView, program: &Program) -> Run {
         far_bytes: sizes.iter().map(|size| bytes(size.far_pages())).sum(),
         faults: faults(count),
         fault_latency: Latency::read(&run.fault_latency(), run.fault_ns()),
+        returns: returns(view),
         fetched_pages: count(Counter::PagesFetched),
         written_pages: count(Counter::PagesWrittenBack),
         prefetch: Prefetch {
@@ -88,6 +106,15 @@ fn run(view: &RunView, program: &Program) -> Run {
         processes: sizes.iter().take(MOST_PROCESSES).map(|size| process(view, size)).collect(),
         processes_started: count(Counter::Processes),
     }
+}
+
+fn returns(view: &RunView) -> Vec<Return> {
+    let each = view.run.returns().read().into_iter().map(|returned| Return {
+        within_bytes: returned.within_pages * PAGE_BYTES,
+        faults: returned.faults,
+        total_us: returned.ns as f64 / 1e3,
+    });
+    each.collect()
 }
 
 fn mode(is_inline: bool) -> String {
@@ -199,6 +226,7 @@ fn stores(view: &RunView) -> Vec<Store> {
             is_sealed: spec.is_some_and(|spec| view.settings.seal.covers(&spec)),
             health: match open {
                 None => Health::Unknown,
+                Some(_) if view.is_waited_for(index) => Health::Silent,
                 Some(_) if is_recent(counts.last_failed_ns()) => Health::Failing,
                 Some(_) if is_recent(counts.last_full_ns()) => Health::Full,
                 Some(_) => Health::Ok,
@@ -228,7 +256,8 @@ fn donor_of_pool(part: Part, is_sealed: bool) -> Store {
         is_sealed,
         health: match part.health {
             PartHealth::Up => Health::Ok,
-            PartHealth::Silent | PartHealth::Away => Health::Failing,
+            PartHealth::Silent => Health::Silent,
+            PartHealth::Away => Health::Failing,
         },
     }
 }

@@ -1,4 +1,5 @@
-//! The thread that answers whoever looks at a run: readers of its state socket, and of its metrics.
+//! The thread that answers whoever looks at a run or a donor: readers of its state socket, and of its
+//! metrics.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use spillway_pager::run::views::RunView;
+use serde_json::Value;
+use spillway_snapshot::directory::Of;
 use spillway_snapshot::request::{Answer, Request};
 use spillway_snapshot::server::{Bounds, Listener, Reply, Server};
 use spillway_snapshot::snapshot::Snapshot;
@@ -16,35 +18,48 @@ use spillway_snapshot::state_socket::{StateSocket, StateSocketError};
 use crate::watch::endpoint::Endpoint;
 use crate::watch::http::{self, Content, OPEN_METRICS};
 use crate::watch::metrics;
-use crate::watch::run_snapshot::{self, Program};
 
 /// A look is shared by all who ask within this time.
 const FRESH: Duration = Duration::from_millis(50);
 
+/// Who is told of.
+pub trait Subject: Send {
+    /// How it stands now.
+    fn snapshot(&self) -> Snapshot;
+
+    /// Why a process's pages are where they are, and the page at an address, where one is meant.
+    ///
+    /// # Errors
+    /// It has no such process, or none that answers; a sentence that says so.
+    fn explain(&self, process: u32, _address: Option<u64>) -> Result<Value, String> {
+        Err(format!("process {process} has no pages that go far"))
+    }
+}
+
 /// What is told, and on which sockets.
 pub struct Telling {
-    /// The run that it is about.
-    pub view: RunView,
-    /// The program of the run.
-    pub program: Program,
+    /// What the socket is of.
+    pub of: Of,
+    /// Who is told of.
+    pub subject: Box<dyn Subject>,
     /// Where Prometheus asks, if anywhere.
     pub metrics: Option<Endpoint>,
 }
 
-/// The thread at work. It ends, and the run's socket goes, when the value is dropped.
+/// The thread at work. It ends, and the socket goes, when the value is dropped.
 pub struct Teller {
     stop: UnixStream,
     thread: Option<JoinHandle<Telling>>,
 }
 
 impl Teller {
-    /// Begins to answer. Where the run can have no socket of its own, the reason is returned beside it: the
-    /// metrics are told all the same.
+    /// Begins to answer. Where there can be no socket, the reason is returned beside it: the metrics are told
+    /// all the same.
     ///
     /// # Errors
     /// The kernel makes no thread, or no descriptor for it.
     pub fn start(telling: Telling) -> io::Result<(Self, Option<StateSocketError>)> {
-        let (state, failure) = match StateSocket::open(std::process::id()) {
+        let (state, failure) = match StateSocket::open(telling.of, std::process::id()) {
             Ok(opened) => (Some(opened), None),
             Err(error) => (None, Some(error)),
         };
@@ -84,8 +99,8 @@ impl Looks<'_> {
         if self.at.is_none_or(|at| at.elapsed() > FRESH) {
             (self.snapshot, self.line, self.at) = (None, None, Some(Instant::now()));
         }
-        let Telling { view, program, .. } = self.telling;
-        self.snapshot.get_or_insert_with(|| Arc::new(run_snapshot::snapshot(view, program))).clone()
+        let subject = &self.telling.subject;
+        self.snapshot.get_or_insert_with(|| Arc::new(subject.snapshot())).clone()
     }
 
     /// The answer to a line.
@@ -94,6 +109,12 @@ impl Looks<'_> {
             Ok(Request::Snapshot) => {
                 let snapshot = self.snapshot();
                 self.line.get_or_insert_with(|| Arc::new(Answer::Ok(&*snapshot).line())).clone()
+            }
+            Ok(Request::Explain { process, address }) => {
+                Arc::new(match self.telling.subject.explain(process, address) {
+                    Ok(explained) => Answer::Ok(explained).line(),
+                    Err(reason) => Answer::<()>::Error(reason).line(),
+                })
             }
             Err(error) => Arc::new(Answer::<()>::Error(format!("request: {error}")).line()),
         }

@@ -1,0 +1,57 @@
+//! A donor's place in a pool of etcd's.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use spillway_core::size::Size;
+use spillway_donor::Donor;
+use spillway_donor::place::Place;
+use spillway_etcd::Registrar;
+use spillway_store::membership::Member;
+use spillway_store::spec::{EtcdPool, PoolDonor};
+
+use super::DonorArgs;
+
+/// Keeps the donor registered in its pool.
+pub(super) fn register(args: &DonorArgs, pool: &EtcdPool, donor: &Donor) -> Result<Registrar, String> {
+    let listens = donor.places().find_map(|place| match place {
+        Place::Tcp(address) => Some(*address),
+        _ => None,
+    });
+    let own = listens.ok_or("--pool takes --listen: others reach a donor by TCP")?;
+    let address = match args.advertise {
+        Some(address) => address,
+        None if own.ip().is_unspecified() => SocketAddr::new(address_towards(pool)?, own.port()),
+        None => own,
+    };
+    let domain = args.domain.clone().unwrap_or_else(|| address.ip().to_string());
+    let (standing, per_run) = (donor.standing(), args.per_run.map_or(u64::MAX, Size::bytes));
+    let member = move || {
+        let standing = standing();
+        Member {
+            address: address.to_string(),
+            domain: domain.clone(),
+            version: standing.version,
+            offered_bytes: standing.offered_bytes,
+            free_bytes: standing.free_bytes.min(per_run),
+            is_draining: standing.is_draining,
+        }
+    };
+    Registrar::start(pool, member, donor.note()).map_err(|error| format!("--pool {pool}: {error}"))
+}
+
+/// The address of this machine from which packets to etcd go.
+fn address_towards(pool: &EtcdPool) -> Result<IpAddr, String> {
+    let mut last = "it names no server".to_owned();
+    for PoolDonor { host, port } in &pool.servers {
+        for family in ["0.0.0.0:0", "[::]:0"] {
+            // Nothing is sent: the kernel only says which way it would go.
+            let found = UdpSocket::bind(family)
+                .and_then(|socket| socket.connect((host.as_str(), *port)).and_then(|()| socket.local_addr()));
+            match found {
+                Ok(address) => return Ok(address.ip()),
+                Err(error) => last = format!("{host}: {error}"),
+            }
+        }
+    }
+    Err(format!("--pool {pool}: no way there ({last}); say where others reach this donor: --advertise"))
+}

@@ -1,0 +1,294 @@
+//! How much local memory a run would need for how much loss: an estimate out of what its pager counts.
+//!
+//! Of each fault that fetches a page it is known how many others of its process had left since the page did.
+//! Had so much more been local, the page would still have been there, as queues of pages go, and the fault
+//! would not have been. So what faults took, by that distance, says what each further size saves. It says
+//! nothing of sizes below the limit that the run has. Faults on pages that were local still, but unmapped to
+//! leave soon, are thought to go as fetches do; first touches stay.
+
+use serde::Serialize;
+use spillway_snapshot::snapshot::{Faults, Return, Run};
+
+/// Losses that are asked for.
+pub const TARGETS: [f64; 3] = [0.05, 0.1, 0.2];
+/// Fewer fetching faults say little.
+const FEW_FAULTS: u64 = 1000;
+/// No more of the time is thought to be saved.
+const MOST_SAVED: f64 = 0.95;
+
+/// What a run did in some time.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// How long it was watched, in seconds.
+    pub passed_s: f64,
+    /// What all its faults took together in that time, in microseconds.
+    pub lost_us: f64,
+    /// Its fetching faults in that time, the nearest pages first.
+    pub returns: Vec<Return>,
+    /// What faults on pages that were local still took together, in microseconds: by their share of those
+    /// that fetched nothing.
+    pub still_local_us: f64,
+    /// Most of its memory that may be local.
+    pub local_limit_bytes: u64,
+    /// What it holds, local and far: with so much local nothing is far.
+    pub whole_bytes: u64,
+    /// Processes that share the limit.
+    pub processes: u64,
+}
+
+/// The least local memory for a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Need {
+    /// The time lost to paging, by the time that passes: 1 where one thread waits all the time.
+    pub lost_share: f64,
+    /// What is needed for at most that; none where more memory does not bring it there.
+    pub local_bytes: Option<u64>,
+}
+
+/// The loss at a size of local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// So much local memory.
+    pub local_bytes: u64,
+    /// The time lost to paging, by the time that passes.
+    pub lost_share: f64,
+}
+
+/// What an estimate does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Caveat {
+    /// It has fetched too little to go by.
+    FewFaults,
+    /// Processes share the limit, and each is counted by itself.
+    SeveralProcesses,
+    /// It loses less than is asked for already; whether less memory would do is not known.
+    LessUnknown,
+}
+
+impl Observed {
+    /// What a run did since its start.
+    pub fn since_start(run: &Run, uptime_s: f64) -> Self {
+        Self {
+            passed_s: uptime_s,
+            lost_us: run.fault_latency.total_us,
+            still_local_us: still_local_us(&run.returns, run.fault_latency.total_us, &run.faults),
+            returns: run.returns.clone(),
+            local_limit_bytes: run.local_limit_bytes,
+            whole_bytes: run.local_bytes + run.far_bytes,
+            processes: run.processes.len() as u64 + run.processes_unlisted,
+        }
+    }
+
+    /// What a run did between two looks at it, so much time apart; `whole_bytes` is the most that it held.
+    pub fn between(first: &Run, last: &Run, passed_s: f64, whole_bytes: u64) -> Self {
+        let before = |within_bytes: u64| first.returns.iter().find(|old| old.within_bytes == within_bytes);
+        let new = last.returns.iter().map(|now| match before(now.within_bytes) {
+            Some(old) => Return {
+                faults: now.faults.saturating_sub(old.faults),
+                total_us: (now.total_us - old.total_us).max(0.0),
+                ..*now
+            },
+            None => *now,
+        });
+        let returns: Vec<Return> = new.filter(|returned| returned.faults > 0).collect();
+        let lost_us = (last.fault_latency.total_us - first.fault_latency.total_us).max(0.0);
+        Self {
+            passed_s,
+            lost_us,
+            still_local_us: still_local_us(&returns, lost_us, &last.faults.since(&first.faults)),
+            returns,
+            whole_bytes,
+            ..Self::since_start(last, passed_s)
+        }
+    }
+
+    /// Faults that the estimate goes by.
+    pub fn faults(&self) -> u64 {
+        self.returns.iter().map(|returned| returned.faults).sum()
+    }
+
+    /// The loss as it was.
+    pub fn lost_share(&self) -> f64 {
+        self.share_after(0.0)
+    }
+
+    /// The loss where faults that took so long would not have been. The time that passes is shorter then, by
+    /// as much as each of the threads that waited would have waited less.
+    fn share_after(&self, saved_us: f64) -> f64 {
+        let passed_us = self.passed_s * 1e6;
+        if passed_us <= 0.0 {
+            return 0.0;
+        }
+        // The fewest that can have waited so long, with some time for their work.
+        let threads = (self.lost_us / passed_us).floor() + 1.0;
+        let saved = (saved_us / threads).min(MOST_SAVED * passed_us);
+        (self.lost_us - saved_us).max(0.0) / (passed_us - saved)
+    }
+
+    /// The loss at its limit, and at each size beyond it at which there would be less.
+    pub fn curve(&self) -> Vec<Point> {
+        let fetched_us: f64 = self.returns.iter().map(|returned| returned.total_us).sum();
+        let with_others = if fetched_us > 0.0 { 1.0 + self.still_local_us / fetched_us } else { 1.0 };
+        let mut saved_us = 0.0;
+        let beyond = self.returns.iter().map(|returned| {
+            saved_us += returned.total_us * with_others;
+            let local_bytes = (self.local_limit_bytes + returned.within_bytes).min(self.most_bytes());
+            Point { local_bytes, lost_share: self.share_after(saved_us) }
+        });
+        let here = Point { local_bytes: self.local_limit_bytes, lost_share: self.lost_share() };
+        let mut curve: Vec<Point> = vec![here];
+        for point in beyond {
+            // Beyond all that there is, sizes are one.
+            match curve.last_mut() {
+                Some(last) if last.local_bytes == point.local_bytes => *last = point,
+                _ => curve.push(point),
+            }
+        }
+        curve
+    }
+
+    /// With more than it holds nothing is far.
+    fn most_bytes(&self) -> u64 {
+        self.whole_bytes.max(self.local_limit_bytes)
+    }
+
+    /// The least that does for each of the losses.
+    pub fn needs(&self) -> Vec<Need> {
+        let curve = self.curve();
+        let least = |lost_share: f64| {
+            let found = curve.iter().find(|point| point.lost_share <= lost_share);
+            Need { lost_share, local_bytes: found.map(|point| point.local_bytes) }
+        };
+        TARGETS.into_iter().map(least).collect()
+    }
+
+    /// What is not known.
+    pub fn caveats(&self) -> Vec<Caveat> {
+        let is_low = self.lost_share() <= TARGETS[TARGETS.len() - 1];
+        [
+            (self.faults() < FEW_FAULTS, Caveat::FewFaults),
+            (self.processes > 1, Caveat::SeveralProcesses),
+            (is_low, Caveat::LessUnknown),
+        ]
+        .into_iter()
+        .filter_map(|(is_so, caveat)| is_so.then_some(caveat))
+        .collect()
+    }
+}
+
+/// What faults on pages that were local still took, of all that fetched nothing.
+fn still_local_us(returns: &[Return], lost_us: f64, faults: &Faults) -> f64 {
+    let fetched_us: f64 = returns.iter().map(|returned| returned.total_us).sum();
+    let still_local = faults.inactive + faults.writeback + faults.other;
+    let others = still_local + faults.first_touch + faults.refused;
+    if others == 0 { 0.0 } else { (lost_us - fetched_us).max(0.0) * still_local as f64 / others as f64 }
+}
+
+impl Caveat {
+    /// In a sentence, with what can be done.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::FewFaults => "It has fetched too few pages to go by: look again when it has run longer.",
+            Self::SeveralProcesses => {
+                "Its processes share the limit, and each was counted by itself: it may take more."
+            }
+            Self::LessUnknown => {
+                "Whether less than it has would do is not known: 'spillway run --record FILE' with less, and \
+                 'spillway lab replay FILE', tell."
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Of 10 s one thread waited for 5: for pages that 16, 32 and 64 MiB more would have kept, and for one
+    /// second for pages that were new.
+    pub(crate) fn observed() -> Observed {
+        let returned =
+            |mib: u64, faults, s: f64| Return { within_bytes: mib * MIB, faults, total_us: s * 1e6 };
+        Observed {
+            passed_s: 10.0,
+            lost_us: 5e6,
+            still_local_us: 0.0,
+            returns: vec![returned(16, 1000, 1.0), returned(32, 2000, 2.0), returned(64, 500, 1.0)],
+            local_limit_bytes: 64 * MIB,
+            whole_bytes: 120 * MIB,
+            processes: 1,
+        }
+    }
+
+    #[test]
+    fn each_further_size_saves_what_faults_took_on_pages_that_were_nearer() {
+        let curve = observed().curve();
+        let sizes: Vec<u64> = curve.iter().map(|point| point.local_bytes / MIB).collect();
+        assert_eq!(sizes, [64, 80, 96, 120], "no more than it holds");
+        let expected = [0.5, 4.0 / 9.0, 2.0 / 7.0, 1.0 / 6.0];
+        for (point, expected) in curve.iter().zip(expected) {
+            assert!((point.lost_share - expected).abs() < 1e-9, "{point:?} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn faults_on_what_was_local_still_go_as_fetches_do_and_first_touches_stay() {
+        let faults = Faults { first_touch: 300, inactive: 90, other: 10, fetch: 5, ..Faults::default() };
+        let still_local_us = still_local_us(&observed().returns, 5e6, &faults);
+        assert!((still_local_us - 0.25e6).abs() < 1.0, "a quarter of the second that is no fetch's");
+        let last = Observed { still_local_us, ..observed() }.curve().pop().unwrap();
+        assert!((last.lost_share - 0.75 / 5.75).abs() < 1e-6, "{last:?}");
+        assert_eq!(super::still_local_us(&[], 5e6, &Faults::default()), 0.0);
+    }
+
+    #[test]
+    fn the_least_that_does_is_named_and_what_cannot_be_had_is_not() {
+        let mut observed = observed();
+        let needs =
+            |observed: &Observed| observed.needs().iter().map(|need| need.local_bytes).collect::<Vec<_>>();
+        assert_eq!(needs(&observed), [None, None, Some(120 * MIB)]);
+        observed.lost_us = 4.05e6;
+        assert_eq!(needs(&observed), [Some(120 * MIB), Some(120 * MIB), Some(96 * MIB)]);
+        assert_eq!(observed.caveats(), []);
+        let idle = Observed { lost_us: 1e5, returns: Vec::new(), processes: 2, ..observed };
+        assert_eq!(needs(&idle), [Some(64 * MIB); 3]);
+        assert_eq!(idle.caveats(), [Caveat::FewFaults, Caveat::SeveralProcesses, Caveat::LessUnknown]);
+    }
+
+    #[test]
+    fn threads_that_wait_at_once_are_not_each_thought_to_save_all_the_time() {
+        let mut many = observed();
+        // Four threads, each of which waits half of the time.
+        many.lost_us = 20e6;
+        many.returns.iter_mut().for_each(|returned| returned.total_us *= 4.0);
+        let curve = many.curve();
+        assert!((curve[0].lost_share - 2.0).abs() < 1e-9);
+        for pair in curve.windows(2) {
+            assert!(pair[1].lost_share < pair[0].lost_share, "{curve:?}");
+        }
+        assert!(curve[3].lost_share > 0.3, "{curve:?}");
+        let nothing = Observed { passed_s: 0.0, ..many };
+        assert!(nothing.curve().iter().all(|point| point.lost_share == 0.0));
+    }
+
+    #[test]
+    fn what_came_between_two_looks_alone_counts() {
+        let (first, mut last) = (observed(), observed());
+        last.returns[1].faults += 7;
+        last.returns[1].total_us += 3e5;
+        let crate_run = |observed: &Observed| {
+            let snapshot = crate::watch::metrics::tests::whole_snapshot();
+            let spillway_snapshot::snapshot::Body::Run { mut run } = snapshot.body else { panic!("no run") };
+            run.returns = observed.returns.clone();
+            *run
+        };
+        let between = Observed::between(&crate_run(&first), &crate_run(&last), 2.0, 99 * MIB);
+        let [one] = &between.returns[..] else { panic!("{:?}", between.returns) };
+        assert_eq!((one.within_bytes, one.faults), (32 * MIB, 7));
+        assert!((one.total_us - 3e5).abs() < 1.0);
+        assert_eq!((between.whole_bytes, between.passed_s), (99 * MIB, 2.0));
+    }
+}
