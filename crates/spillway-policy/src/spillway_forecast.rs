@@ -5,7 +5,8 @@
 //! A linear regression over all pages, renewed at every scan, says how well each foretells the next bit:
 //! where use is as it was, the slow one has the weight; where it changes, the fast one; where it is by
 //! chance alone, neither, and then no page is foretold to be used more than another. How long a difference
-//! between pages lasts is measured likewise, by what a forecast is still worth some scans later.
+//! between pages lasts is measured likewise: by how often pages were used within some scans after a forecast,
+//! for each use that it foretold, and by what it is still worth at the last of them.
 
 use crate::machine::PageIndex;
 
@@ -19,8 +20,10 @@ const KEPT: f64 = 0.85;
 const LAG_SCANS: u32 = 5;
 /// What a new measurement counts for in how long differences last.
 const NEW_WEIGHT: f64 = 0.4;
-/// Least and most of what is left of a difference, so that its logarithm makes sense.
-const LEFT: std::ops::RangeInclusive<f64> = 0.02..=0.98;
+/// Least and most of what is left of a difference, since what is measured has chance in it.
+const LEFT: std::ops::RangeInclusive<f64> = 0.0..=0.98;
+/// A forecast is worth this many intervals at least.
+const LEAST_INTERVALS: f64 = 0.1;
 /// No page is foretold to be used more surely: a scan cannot tell how often it was.
 const SUREST: f64 = 0.97;
 /// Marks a page that had no forecast.
@@ -110,12 +113,14 @@ pub struct Forecast {
     /// What was foretold when the forecast was made that is held against what came.
     foretold: Vec<f32>,
     foretold_at_ns: u64,
+    /// How often each page was found in use since.
+    found_since: Vec<u8>,
     scans_since: u32,
     /// Scans since the start, or since all was found changed.
     scans: u32,
     moments: Moments,
     weights: Weights,
-    /// After how long a difference between pages is an e-th of what it was.
+    /// How long a difference between pages lasts.
     lasts_ns: f64,
     first_guess_ns: f64,
 }
@@ -130,6 +135,7 @@ impl Forecast {
             slow: vec![0.0; pages],
             foretold: vec![NONE; pages],
             foretold_at_ns: 0,
+            found_since: vec![0; pages],
             scans_since: 0,
             scans: 0,
             moments: Moments::default(),
@@ -146,6 +152,7 @@ impl Forecast {
         for &page in pages {
             let at = page as usize;
             let bit = f32::from(u8::from(used[at]));
+            self.found_since[at] += u8::from(used[at]);
             let (fast, slow) = (&mut self.fast[at], &mut self.slow[at]);
             if self.scans > 0 {
                 self.moments.add(f64::from(*fast), f64::from(*slow), f64::from(bit));
@@ -164,39 +171,48 @@ impl Forecast {
         }
     }
 
-    /// What is left of the differences that were foretold some scans ago.
+    /// What came, and what is left, of the differences that were foretold some scans ago.
     fn hold_against(&mut self, pages: &[PageIndex], used: &[bool], now_ns: u64) {
-        let (mut count, mut sum, mut squares, mut found, mut product) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        let (mut last, mut last_product, mut all, mut all_product) = (0.0, 0.0, 0.0, 0.0);
         for &page in pages {
             let foretold = f64::from(self.foretold[page as usize]);
             if foretold < 0.0 {
                 continue;
             }
             let bit = f64::from(u8::from(used[page as usize]));
+            let found = f64::from(self.found_since[page as usize]);
             count += 1.0;
             sum += foretold;
             squares += foretold * foretold;
-            found += bit;
-            product += foretold * bit;
+            last += bit;
+            last_product += foretold * bit;
+            all += found;
+            all_product += foretold * found;
         }
         if count < 2.0 {
             return;
         }
-        let variance = squares / count - (sum / count) * (sum / count);
-        let covariance = product / count - sum / count * (found / count);
+        let mean = sum / count;
+        let variance = squares / count - mean * mean;
         // Where pages were foretold to be alike nothing can be said of how long differences last.
         if variance < 1e-6 {
             return;
         }
-        let left = (covariance / variance).clamp(*LEFT.start(), *LEFT.end());
-        let lasts_ns = now_ns.saturating_sub(self.foretold_at_ns) as f64 / -left.ln();
-        self.lasts_ns += NEW_WEIGHT * (lasts_ns - self.lasts_ns);
+        let slope = |product: f64, sum: f64| (product / count - mean * (sum / count)) / variance;
+        let left = slope(last_product, last).clamp(*LEFT.start(), *LEFT.end());
+        let kept = left.powf(1.0 / f64::from(LAG_SCANS));
+        let later = left * kept / (1.0 - kept);
+        let intervals = (slope(all_product, all) + later).max(LEAST_INTERVALS);
+        let interval_ns = now_ns.saturating_sub(self.foretold_at_ns) as f64 / f64::from(LAG_SCANS);
+        self.lasts_ns += NEW_WEIGHT * (intervals * interval_ns - self.lasts_ns);
     }
 
     fn note_foretold(&mut self, pages: &[PageIndex], now_ns: u64) {
         for &page in pages {
             self.foretold[page as usize] = self.chance(page) as f32;
         }
+        self.found_since.fill(0);
         (self.foretold_at_ns, self.scans_since) = (now_ns, 0);
     }
 
@@ -215,7 +231,7 @@ impl Forecast {
         -(1.0 - self.chance(page)).ln()
     }
 
-    /// After how long a difference between pages is an e-th of what it was, in nanoseconds.
+    /// How long a difference between pages lasts, in nanoseconds: as if it stayed whole for so long.
     #[must_use]
     pub fn lasts_ns(&self) -> f64 {
         self.lasts_ns
@@ -229,6 +245,7 @@ impl Forecast {
         self.lasts_ns = self.lasts_ns.min(self.first_guess_ns);
         self.slow.copy_from_slice(&self.fast);
         self.foretold.fill(NONE);
+        self.found_since.fill(0);
         self.scans_since = 0;
     }
 

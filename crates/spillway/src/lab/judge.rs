@@ -1,6 +1,8 @@
 //! `spillway lab judge`: its arguments, and how its results look.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
@@ -35,8 +37,13 @@ pub struct JudgeArgs {
     #[arg(long)]
     untuned: bool,
 
+    /// The factors of settings from this file, as '--tune' prints them under 'tuned', in place of those that
+    /// are brought along
+    #[arg(long, value_name = "FILE", conflicts_with = "untuned")]
+    factors: Option<PathBuf>,
+
     /// Search the settings of policies on the training set instead of judging; prints factors as JSON
-    #[arg(long, conflicts_with_all = ["quick", "training", "untuned"])]
+    #[arg(long, conflicts_with_all = ["quick", "training", "untuned", "factors"])]
     tune: bool,
 
     /// Trials of the search for each policy, one of them with the settings as they are
@@ -87,8 +94,20 @@ fn tune(args: &JudgeArgs, threads: usize) -> Result<ExitCode, Box<dyn std::error
     Ok(ended(print_json(&mut io::stdout().lock(), &Search { searched, tuned })))
 }
 
+fn read_factors(path: &Path) -> Result<Tuned, String> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        format!("cannot take factors from '{}': {error}; 'lab judge --tune' makes some", path.display())
+    };
+    let text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    serde_json::from_str(&text).map_err(|error| wrong(&error))
+}
+
 fn judge(args: &JudgeArgs, threads: usize) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let tuned = if args.untuned { Tuned::default() } else { Tuned::shipped()? };
+    let tuned = match &args.factors {
+        Some(path) => read_factors(path)?,
+        None if args.untuned => Tuned::default(),
+        None => Tuned::shipped()?,
+    };
     let cells = if args.training { judge::training() } else { judge::judgement(args.quick) };
     let bar = progress_bar(judge::runs_of(&cells), "runs");
     let judged = judge::judge(&cells, &tuned, threads, &|| bar.inc(1));

@@ -17,14 +17,14 @@ Examples:
   spillway lab sensitivity
   spillway lab sensitivity H10 I8 --constants far_ns,fault_ns --size 16M --json";
 
-/// Figures whose claims hang on costs the most, and which take seconds each.
-const FIGURES: [&str; 6] = ["H5a", "H8", "H42", "H12", "I4", "I11"];
+/// The figure that compares all policies on all of HotBox's benchmarks.
+const FIGURES: [&str; 1] = ["H10"];
 
 /// See which claims of the figures turn when a constant of the time model is halved or doubled.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct SensitivityArgs {
-    /// The figures' ids [default: H5a H8 H42 H12 I4 I11]
+    /// The figures' ids [default: H10, HotBox beside its rivals]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
