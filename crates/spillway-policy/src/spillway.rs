@@ -60,7 +60,7 @@ impl Default for Config {
             longest_period_us: 8_000_000,
             scan_share: 0.02,
             move_share: 0.5,
-            follower_share: 0.2,
+            follower_share: 0.3,
             margin: 1.0,
             move_ns: 5000.0,
             interrupt_ns: 500.0,
@@ -118,7 +118,7 @@ struct Proof {
     found: f64,
 }
 
-/// A page and how often it will be used until the next scan, for each of its base pages.
+/// A page, and the chance that the next scan finds it used, by its base pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Foretold {
     uses: f64,
@@ -253,7 +253,7 @@ impl Spillway {
 
     /// Holds what exchanges were foretold to bring against what they brought.
     fn note_exchanged(&mut self) {
-        let foretold = |pages: &[Foretold]| pages.iter().map(|one| 1.0 - (-one.uses).exp()).sum::<f64>();
+        let foretold = |pages: &[Foretold]| pages.iter().map(|one| one.uses).sum::<f64>();
         let found =
             |pages: &[Foretold]| pages.iter().filter(|one| self.used[one.page as usize]).count() as f64;
         let [more, less] = [&self.promoted, &self.demoted];
@@ -551,11 +551,11 @@ mod tests {
     fn forecasts_that_do_not_come_true_are_believed_the_less() {
         let (mut policy, _) = spillway(16);
         let pages = |pages: std::ops::Range<u32>, uses| pages.map(|page| Foretold { uses, page }).collect();
-        (policy.promoted, policy.demoted) = (pages(0..8, 3.0), Vec::new());
+        (policy.promoted, policy.demoted) = (pages(0..8, 1.0), Vec::new());
         policy.used[..8].fill(true);
         policy.note_exchanged();
         assert!(policy.trust() > 0.99, "all came true: {}", policy.trust());
-        (policy.promoted, policy.demoted) = (pages(0..8, 3.0), pages(8..16, 0.1));
+        (policy.promoted, policy.demoted) = (pages(0..8, 1.0), pages(8..16, 0.1));
         policy.used[..16].fill(true);
         policy.note_exchanged();
         assert!(policy.trust() < 0.8, "what left is used as well: {}", policy.trust());

@@ -24,8 +24,6 @@ const NEW_WEIGHT: f64 = 0.4;
 const LEFT: std::ops::RangeInclusive<f64> = 0.0..=0.98;
 /// A forecast is worth this many intervals at least.
 const LEAST_INTERVALS: f64 = 0.1;
-/// No page is foretold to be used more surely: a scan cannot tell how often it was.
-const SUREST: f64 = 0.97;
 /// Marks a page that had no forecast.
 const NONE: f32 = -1.0;
 
@@ -210,25 +208,20 @@ impl Forecast {
 
     fn note_foretold(&mut self, pages: &[PageIndex], now_ns: u64) {
         for &page in pages {
-            self.foretold[page as usize] = self.chance(page) as f32;
+            self.foretold[page as usize] = self.uses(page) as f32;
         }
         self.found_since.fill(0);
         (self.foretold_at_ns, self.scans_since) = (now_ns, 0);
     }
 
-    /// The chance that the next scan finds a page in use.
-    fn chance(&self, page: PageIndex) -> f64 {
+    /// The chance that the next scan finds a page in use. A scan cannot tell how often it was, so pages that
+    /// are in use all the time are alike.
+    #[must_use]
+    pub fn uses(&self, page: PageIndex) -> f64 {
         let Weights { base, fast, slow } = self.weights;
         let at = page as usize;
         let chance = base + fast * f64::from(self.fast[at]) + slow * f64::from(self.slow[at]);
-        chance.clamp(0.0, SUREST)
-    }
-
-    /// How often a page will be used until the next scan, in uses that a scan could tell apart if it came
-    /// often enough.
-    #[must_use]
-    pub fn uses(&self, page: PageIndex) -> f64 {
-        -(1.0 - self.chance(page)).ln()
+        chance.clamp(0.0, 1.0)
     }
 
     /// How long a difference between pages lasts, in nanoseconds: as if it stayed whole for so long.
