@@ -13,7 +13,8 @@ const SHARES: [f64; 8] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 0.95];
 const LOSSES: [f64; 3] = [0.05, 0.10, 0.20];
 
 /// Policies that are advised among: all that can run live, once each.
-const POLICIES: [&str; 14] = [
+const POLICIES: [&str; 18] = [
+    "spillway",
     "hotbox",
     "indigo",
     "tpp",
@@ -26,6 +27,9 @@ const POLICIES: [&str; 14] = [
     "multi-clock",
     "hemem",
     "memtis",
+    "linux-tiering",
+    "colloid",
+    "nomad",
     "swap",
     "dcm",
 ];

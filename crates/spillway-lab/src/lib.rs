@@ -4,6 +4,8 @@
 //! - [`advise`], [`sweep`]: many runs, for an answer or for a table
 //! - [`figures`]: the papers' figures and their claims
 //! - [`clairvoyant`]: what no choice of residency can beat
+//! - [`judge`]: our own policy against its rivals and the bound, on cells that nothing was tuned on
+//! - [`sensitivity`]: what becomes of the claims when a constant of the time model is another one
 //! - [`chart`], [`report`]: results to look at
 //! - [`run`]: a workload under a policy on a platform, and what came of it
 //! - [`simulator`]: tiered memory in simulated time
@@ -24,6 +26,7 @@ pub mod bounds;
 pub mod calibration;
 pub mod clairvoyant;
 pub mod figures;
+pub mod judge;
 pub mod memory;
 pub mod misses;
 pub mod predict;
@@ -31,6 +34,7 @@ pub mod replay;
 pub mod replay_faults;
 pub mod report;
 pub mod run;
+pub mod sensitivity;
 pub mod simulator;
 pub mod sweep;
 pub mod trace;

@@ -50,6 +50,11 @@ pub struct Needs {
     /// That far pages cannot be accessed in place, so that each is fetched
     /// ([`AccessModel::PageFetch`](crate::policy::AccessModel)).
     pub page_fetches: bool,
+    /// That far memory keeps the copy of a page that came to local memory
+    /// ([`TieredMachine::keep_far_copy`]).
+    ///
+    /// [`TieredMachine::keep_far_copy`]: crate::machine::TieredMachine::keep_far_copy
+    pub far_copies: bool,
 }
 
 impl Needs {
@@ -59,6 +64,7 @@ impl Needs {
         samples: false,
         huge_mappings: false,
         page_fetches: false,
+        far_copies: false,
     };
 }
 
@@ -175,6 +181,11 @@ impl PolicyEntry {
     /// Needs far pages to be fetched.
     pub(crate) const fn fetching(self) -> Self {
         Self { needs: Needs { page_fetches: true, ..self.needs }, ..self }
+    }
+
+    /// Needs far memory to keep copies.
+    pub(crate) const fn keeping_copies(self) -> Self {
+        Self { needs: Needs { far_copies: true, ..self.needs }, ..self }
     }
 
     /// Its settings, at the values that they have for a working set that is `factor` of its paper's.

@@ -8,8 +8,9 @@
 //! - [`page_lists`], [`blocks`], [`victims`], [`two_list`], [`hint_scan`]: what several of them are made of
 //! - [`hotbox`], [`indigo`] with its telemetry, what its agent is told ([`indigo_context`]) and the agent
 //!   ([`indigo_model`]), [`dcm`] with [`dcm_blocks`]: the papers' own
-//! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`]:
-//!   their rivals
+//! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`],
+//!   [`linux_tiering`] with its [`generations`], [`colloid`], [`nomad`]: their rivals
+//! - [`spillway`]: our own, and what it foretells by ([`spillway_forecast`])
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`newcomers`], [`thread_queues`]: which queue of dcm's a page begins in, and what a thread has of its
 //!   own of them
@@ -22,11 +23,13 @@ pub mod auto_numa;
 pub mod auto_tiering;
 pub mod belady;
 pub mod blocks;
+pub mod colloid;
 pub mod dcm;
 pub mod dcm_blocks;
 pub mod entry;
 pub mod fault_trace;
 pub mod fixed;
+pub mod generations;
 pub mod hemem;
 pub mod hint_scan;
 pub mod hotbox;
@@ -35,17 +38,21 @@ pub mod indigo_context;
 pub mod indigo_model;
 mod indigo_telemetry;
 pub mod knowledge;
+pub mod linux_tiering;
 pub mod machine;
 pub mod memtis;
 pub mod multi_clock;
 pub mod newcomers;
 pub mod nimble;
+pub mod nomad;
 pub mod oracle;
 pub mod page_lists;
 pub mod policy;
 pub mod registry;
 pub mod scale;
 pub mod scan_clock;
+pub mod spillway;
+pub mod spillway_forecast;
 pub mod strides;
 pub mod swap;
 pub mod tape;

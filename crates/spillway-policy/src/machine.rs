@@ -141,11 +141,33 @@ pub trait TieredMachine {
     /// the network allows.
     fn write_back(&mut self, page: PageIndex);
 
+    /// Keeps the far copy of a page that has just come to local memory, write-protected: until the program
+    /// writes to the page, which is a minor fault once, it leaves without being copied. A machine that keeps
+    /// none does nothing.
+    fn keep_far_copy(&mut self, _page: PageIndex) {}
+
     /// Takes away the mappings of local pages; they stay local, and the next access to each is a minor fault.
     fn unmap(&mut self, pages: &[PageIndex]);
 
     /// Splits a huge mapping into base pages.
     fn split(&mut self, page: PageIndex);
+
+    /// Cores that the program runs on, all of which are interrupted when a page moves.
+    fn cores(&self) -> u32 {
+        1
+    }
+
+    /// Whether windows count accesses ([`TieredMachine::count_accesses`]); otherwise they count the pages
+    /// that scans find in use.
+    fn counts_each_access(&self) -> bool {
+        true
+    }
+
+    /// What of the time that a policy's timers take is the program's: all of it where they share its cores,
+    /// none where they have one of their own.
+    fn background_share(&self) -> f64 {
+        1.0
+    }
 
     /// Samples one access in `period` that misses the caches, from now on; 0 ends it.
     fn sample_accesses(&mut self, period: u32);

@@ -3,8 +3,8 @@
 use crate::entry::{PolicyEntry, PolicyError, Preset, entry};
 use crate::knowledge::Foreknowledge;
 use crate::{
-    auto_numa, auto_tiering, belady, dcm_blocks, fixed, hemem, hotbox, indigo, memtis, multi_clock, nimble,
-    oracle, swap, tpp,
+    auto_numa, auto_tiering, belady, colloid, dcm_blocks, fixed, hemem, hotbox, indigo, linux_tiering,
+    memtis, multi_clock, nimble, nomad, oracle, spillway, swap, tpp,
 };
 
 static ENTRIES: &[PolicyEntry] = &[
@@ -76,6 +76,14 @@ static ENTRIES: &[PolicyEntry] = &[
     entry::<memtis::Memtis>("memtis", "MEMTIS: sampled histogram, splits skewed huge pages")
         .mapping_huge()
         .sampling(),
+    entry::<linux_tiering::LinuxTiering>(
+        "linux-tiering",
+        "Linux's NUMA balancing for tiers, multi-generational LRU",
+    ),
+    entry::<colloid::Colloid>("colloid", "Colloid on linux-tiering: balances the tiers' loaded latencies"),
+    entry::<nomad::Nomad>("nomad", "Nomad: promoted pages keep their far copy, promotion beside the program")
+        .keeping_copies(),
+    entry::<spillway::Spillway>("spillway", "Our own: what a move saves against what it costs, measured"),
 ];
 
 /// All policies that there are.
@@ -133,6 +141,7 @@ mod tests {
             samples: machine.samples_asked_for,
             huge_mappings: policy.mapping() == Mapping::Huge,
             page_fetches: policy.access_model() == AccessModel::PageFetch,
+            far_copies: !machine.copies.is_empty(),
         }
     }
 

@@ -42,6 +42,8 @@ pub struct TestMachine {
     pub counter_window_ns: u64,
     pub link: LinkTelemetry,
     pub splits: Vec<PageIndex>,
+    /// Pages of which the far copy was asked to be kept, in order.
+    pub copies: Vec<PageIndex>,
 }
 
 impl TestMachine {
@@ -71,6 +73,7 @@ impl TestMachine {
             counter_window_ns: 0,
             link: LinkTelemetry { available_bytes_per_s: 1e10, delta_latency_ns: 1000.0, traffic_bytes: 0 },
             splits: Vec::new(),
+            copies: Vec::new(),
         }
     }
 
@@ -292,6 +295,11 @@ impl TieredMachine for TestMachine {
     fn split(&mut self, page: PageIndex) {
         self.huge[(page / PAGES_PER_HUGE) as usize] = false;
         self.splits.push(page);
+    }
+
+    fn keep_far_copy(&mut self, page: PageIndex) {
+        assert_eq!(self.tier_of(page), Some(Tier::Local));
+        self.copies.push(page);
     }
 
     fn sample_accesses(&mut self, period: u32) {

@@ -295,6 +295,9 @@ fn refusal(entry: &PolicyEntry) -> Option<&'static str> {
     if needs.huge_mappings {
         return Some("it maps memory in huge pages, which is the kernel's to decide here");
     }
+    if needs.far_copies {
+        return Some("it keeps copies in far memory, which no kernel does for another process");
+    }
     needs.samples.then_some("it needs samples of accesses from the hardware, which no source here takes")
 }
 
@@ -316,9 +319,13 @@ mod tests {
 
     #[test]
     fn what_cannot_run_live_is_refused_with_the_reason_and_those_that_can() {
-        for (name, reason) in
-            [("dcm", "fetches"), ("belady", "beforehand"), ("hemem", "samples"), ("nimble-huge", "huge")]
-        {
+        for (name, reason) in [
+            ("dcm", "fetches"),
+            ("belady", "beforehand"),
+            ("hemem", "samples"),
+            ("nimble-huge", "huge"),
+            ("nomad", "copies"),
+        ] {
             let group = Group { name: "g".into(), policy: name.into(), ..Group::default() };
             let error = group.build_policy().err().unwrap().to_string();
             assert!(error.contains(reason) && error.contains("hotbox"), "{error}");

@@ -510,6 +510,10 @@ impl TieredMachine for LiveMachine {
     /// A huge mapping stays what it is: the kernel splits none for another process.
     fn split(&mut self, _page: PageIndex) {}
 
+    fn counts_each_access(&self) -> bool {
+        self.counters.is_some()
+    }
+
     /// No source takes samples for policies; who needs them is refused before it starts.
     fn sample_accesses(&mut self, _period: u32) {}
 

@@ -7,6 +7,7 @@ use std::thread;
 
 use crate::clairvoyant::{CLAIRVOYANT, Clairvoyant, EPOCHS, Foresight, foresee};
 use crate::run::{LocalSize, Report, RunError, RunSpec, execute};
+use crate::sensitivity::scale_constant;
 use crate::train::TrainError;
 use crate::train::cells::Plan;
 use crate::train::lessons::Lessons;
@@ -21,6 +22,8 @@ pub struct Lab {
     bounds: BTreeMap<String, Clairvoyant>,
     /// What agents are trained on, and of which plan.
     lessons: BTreeMap<String, Lessons>,
+    /// A constant of all platforms that is another one, and by what factor.
+    scaled: Option<(String, f64)>,
     /// Told each time that a run has ended.
     ended: Box<dyn Fn() + Send + Sync>,
 }
@@ -31,7 +34,22 @@ impl Lab {
     pub fn new(bytes: u64, threads: usize) -> Self {
         let (reports, bounds, lessons) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let ended = Box::new(|| {});
-        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds, lessons, ended }
+        let scaled = None;
+        Self { bytes, threads: threads.max(1), reports, foresight: None, bounds, lessons, scaled, ended }
+    }
+
+    /// The same, where this constant of the time model is so many times what it is otherwise, in every run.
+    #[must_use]
+    pub fn scaling(self, constant: &str, factor: f64) -> Self {
+        Self { scaled: Some((constant.to_owned(), factor)), ..self }
+    }
+
+    /// The run as this lab makes it.
+    fn own(&self, spec: &RunSpec) -> RunSpec {
+        match &self.scaled {
+            Some((constant, factor)) => scale_constant(spec, constant, *factor),
+            None => spec.clone(),
+        }
     }
 
     /// The same, which tells `ended` each time that a run has ended, from any of its threads.
@@ -77,8 +95,9 @@ impl Lab {
     /// # Errors
     /// The first run, in order, that failed.
     pub fn all(&mut self, specs: &[RunSpec]) -> Result<Vec<Report>, RunError> {
+        let specs: Vec<RunSpec> = specs.iter().map(|spec| self.own(spec)).collect();
         let mut missing: Vec<&RunSpec> = Vec::new();
-        for spec in specs {
+        for spec in &specs {
             if !self.reports.contains_key(&key(spec)) && !missing.contains(&spec) {
                 missing.push(spec);
             }
@@ -97,7 +116,7 @@ impl Lab {
     /// The run cannot be made.
     pub fn bound(&mut self, spec: &RunSpec) -> Result<&Clairvoyant, RunError> {
         let spec =
-            RunSpec { policy: CLAIRVOYANT.into(), policy_settings: Default::default(), ..spec.clone() };
+            RunSpec { policy: CLAIRVOYANT.into(), policy_settings: Default::default(), ..self.own(spec) };
         let key_of_bound = key(&spec);
         if !self.bounds.contains_key(&key_of_bound) {
             let of = key(&RunSpec { local: LocalSize::Share(1.0), ..spec.clone() });

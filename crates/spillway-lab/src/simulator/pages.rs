@@ -118,6 +118,8 @@ pub struct Pages {
     pub flags: Vec<u8>,
     /// Bits of each huge region.
     pub regions: Vec<u8>,
+    /// Whether a local page has a copy in far memory, write-protected meanwhile; empty where none ever had.
+    far_copies: Vec<bool>,
     /// `log2` of the pages in a huge region.
     pub huge_shift: u32,
     /// Frames of each tier: all, and those in no use.
@@ -134,6 +136,7 @@ impl Pages {
         Self {
             flags: vec![0; page_count as usize],
             regions: vec![0; (page_count >> huge_shift) as usize],
+            far_copies: Vec::new(),
             huge_shift,
             capacity,
             free: capacity,
@@ -193,6 +196,23 @@ impl Pages {
             (0, _) => None,
             (_, 0) => Some(Tier::Far),
             _ => Some(Tier::Local),
+        }
+    }
+
+    /// Whether a page has a copy in far memory.
+    #[inline]
+    #[must_use]
+    pub fn has_far_copy(&self, page: PageIndex) -> bool {
+        self.far_copies.get(page as usize).is_some_and(|has| *has)
+    }
+
+    /// A page has a copy in far memory from now on, or no more.
+    pub fn set_far_copy(&mut self, page: PageIndex, has: bool) {
+        if has && self.far_copies.is_empty() {
+            self.far_copies = vec![false; self.flags.len()];
+        }
+        if let Some(copy) = self.far_copies.get_mut(page as usize) {
+            *copy = has;
         }
     }
 

@@ -5,6 +5,8 @@
 //! machine (2 virtual CPUs, Linux 6.18); "chosen" means that no source was found, and that the value is our
 //! estimate.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spillway_core::page::PAGE_BYTES;
@@ -112,21 +114,27 @@ pub struct PlatformError {
 /// Names of the presets.
 pub const NAMES: [&str; 6] = ["hotbox", "indigo", "dcm", "cxl", "nvmm", "numa"];
 
+/// What a setting of this name may be.
+#[must_use]
+pub fn range(name: &str) -> Option<RangeInclusive<f64>> {
+    match name {
+        "working_set_bytes" => Some(1.0..=1e18),
+        "stream_overlap" => Some(1.0..=1024.0),
+        "copy_overlap" => Some(0.0..=1024.0),
+        name if name.ends_with("_bytes_per_s") => Some(1e3..=1e15),
+        name if name.ends_with("_bytes") => Some(0.0..=f64::from(1 << 30)),
+        name if name.ends_with("_entries") => Some(0.0..=f64::from(1 << 20)),
+        name if name.ends_with("_share") => Some(0.0..=1.0),
+        name if name.ends_with("_ns") => Some(0.0..=1e9),
+        _ => None,
+    }
+}
+
 /// What is wrong with the first setting of a platform whose value makes no sense, if any does not.
 #[must_use]
 pub fn nonsense(settings: &Map<String, Value>) -> Option<String> {
     settings.iter().find_map(|(name, value)| {
-        let range = match name.as_str() {
-            "working_set_bytes" => 1.0..=1e18,
-            "stream_overlap" => 1.0..=1024.0,
-            "copy_overlap" => 0.0..=1024.0,
-            name if name.ends_with("_bytes_per_s") => 1e3..=1e15,
-            name if name.ends_with("_bytes") => 0.0..=f64::from(1 << 30),
-            name if name.ends_with("_entries") => 0.0..=f64::from(1 << 20),
-            name if name.ends_with("_share") => 0.0..=1.0,
-            name if name.ends_with("_ns") => 0.0..=1e9,
-            _ => return None,
-        };
+        let range = range(name)?;
         let wrong = value.as_f64().is_some_and(|number| !range.contains(&number));
         wrong.then(|| format!("'{name}' is {value}, not within {} to {}", range.start(), range.end()))
     })

@@ -61,6 +61,7 @@ impl Node {
                 self.pages.give_frames(tier, 1);
             }
             self.pages.flags[page as usize] = 0;
+            self.pages.set_far_copy(page, false);
             self.forget(page);
         }
     }

@@ -8,6 +8,7 @@ use super::link::{Direction, Link, PS_PER_NS};
 use super::metrics::{Bill, Work};
 use super::node::Node;
 use super::pages::{bit, region_bit};
+use super::platform::DaemonCore;
 use super::timers::Timers;
 
 /// More pages than this are marked or unmapped with one flush of the whole TLB (Linux:
@@ -88,9 +89,12 @@ impl View<'_> {
 
     /// Whether a local page's far copy is as good as itself, so that it need not be written: where pages are
     /// fetched, one that was not written since it came, or never. Where far pages are accessed in place there
-    /// is one copy of each.
+    /// is one copy of each, but for those that were asked to be kept.
     fn is_clean(&self, head: PageIndex) -> bool {
         let pages = &self.node.pages;
+        if pages.has_far_copy(head) {
+            return true;
+        }
         let mapping = head as usize..(head + pages.span(head)) as usize;
         self.node.model == AccessModel::PageFetch
             && pages.flags[mapping].iter().all(|flags| flags & (bit::DIRTY | bit::LOCAL) == bit::LOCAL)
@@ -106,6 +110,7 @@ impl View<'_> {
 
     /// Moves a page's frame and its bits, and counts it; costs nothing by itself.
     fn relocate(&mut self, head: PageIndex, to: Tier) {
+        self.node.pages.set_far_copy(head, false);
         let span = self.node.pages.span(head);
         let from = if to == Tier::Local { Tier::Far } else { Tier::Local };
         self.node.pages.take_frames(to, span);
@@ -464,6 +469,23 @@ impl TieredMachine for View<'_> {
         let entries = self.node.costs.mark_page * u64::from(self.pages_per_huge());
         self.charge(Work::Migration, entries + self.node.costs.shootdown);
         self.shoot_down();
+    }
+
+    fn keep_far_copy(&mut self, page: PageIndex) {
+        if self.tier_of(page) == Some(Tier::Local) && self.span(page) == 1 {
+            self.node.pages.set_far_copy(page, true);
+        }
+    }
+
+    fn cores(&self) -> u32 {
+        self.node.cores.iter().filter(|core| !core.done).count() as u32
+    }
+
+    fn background_share(&self) -> f64 {
+        match self.node.daemon_core {
+            DaemonCore::Shared => 1.0,
+            DaemonCore::Spare => 0.0,
+        }
     }
 
     fn sample_accesses(&mut self, period: u32) {

@@ -6,12 +6,14 @@ mod arguments;
 mod calibrate;
 mod figure;
 mod import;
+mod judge;
 mod misses;
 mod progress;
 mod record;
 mod replay;
 mod report;
 mod run;
+mod sensitivity;
 mod sweep;
 mod train;
 
@@ -38,6 +40,8 @@ enum Command {
     Run(run::RunArgs),
     Figure(figure::FigureArgs),
     Sweep(sweep::SweepArgs),
+    Judge(judge::JudgeArgs),
+    Sensitivity(sensitivity::SensitivityArgs),
     Train(train::TrainArgs),
     Report(report::ReportArgs),
     Advise(advise::AdviseArgs),
@@ -55,6 +59,8 @@ pub fn run(args: LabArgs) -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Figure(args) => figure::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Judge(args) => judge::run(&args),
+        Command::Sensitivity(args) => sensitivity::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Advise(args) => advise::run(&args),

@@ -123,6 +123,11 @@ impl Path<'_> {
         let dirty = if write { bit::DIRTY } else { 0 };
         let after = (flags | bit::ACCESSED | bit::IN_USE | dirty) & !bit::FRESH;
         if after != flags {
+            if dirty != 0 && flags & bit::DIRTY == 0 && self.pages.has_far_copy(page) {
+                // Write-protected: the fault gives the copy up, and the access comes again.
+                self.pages.set_far_copy(page, false);
+                return Some(Stop::Fault(page, FaultKind::Minor, true));
+            }
             self.pages.flags[page as usize] = after;
             if flags & bit::FRESH != 0 {
                 self.counts.promotions_used += 1;
