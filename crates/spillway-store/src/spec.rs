@@ -308,7 +308,7 @@ impl<'a> Uri<'a> {
             ["size", "timeout", "reconnect", "claim", "plain", "tls-certificates", "tls-hostname"],
             known,
         )?;
-        let (host, port) = self.host_and_port(authority, form)?;
+        let (host, port) = self.host_and_port(authority, DEFAULT_NBD_PORT, form)?;
         let patience = self.patience(timeout, reconnect)?;
         let (size, claim) = (self.any_size(size)?, self.claim(claim)?);
         let transport = fitting(self.transport([plain, certificates, hostname], form)?)?;

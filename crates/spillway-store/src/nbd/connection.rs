@@ -299,12 +299,12 @@ pub fn ask_donor(
 ) -> Result<Vec<String>, ConnectError> {
     let greeter = Greeter::connect(address, Attempt::of(timeout))?;
     let offered = greeter.greeting()?;
-    greeter.send(&offered.bits().to_be_bytes())?;
+    greeter.send_flags(offered)?;
     let structured = greeter.ask(&ClientOption::StructuredReply, |_| {})?.is_ok();
     let contexts = if structured { greeter.contexts("", query)? } else { Vec::new() };
     let mut bytes = Vec::new();
     put_option(&mut bytes, &ClientOption::Abort);
-    let _ = greeter.send(&bytes);
+    let _ = greeter.wire.send(&bytes);
     Ok(contexts)
 }
 
