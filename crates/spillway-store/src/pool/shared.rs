@@ -116,6 +116,11 @@ impl Shared {
         place.get()
     }
 
+    /// Donors that take new pages now: among whom one that comes has its share.
+    pub(super) fn well_donors(&self) -> usize {
+        self.table().candidates().iter().filter(|donor| donor.is_well).count()
+    }
+
     /// Where a donor is reached.
     pub(super) fn address(&self, donor: usize) -> Option<SocketAddr> {
         self.table().text(donor).parse().ok()

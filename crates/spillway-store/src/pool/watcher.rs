@@ -204,7 +204,7 @@ impl Watcher {
             return std::thread::sleep(NEW_LIFE_PAUSE);
         }
         let life = table.donor(self.donor).life;
-        let asked = asked_of_each(&shared.spec, table.donors());
+        let asked = asked_of_each(&shared.spec, shared.well_donors() + 1);
         match begin_at(spec, asked, &token_of(&shared.token, life)) {
             Ok((slots, fd)) => {
                 site.hold(self.donor, fd);

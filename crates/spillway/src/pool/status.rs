@@ -72,7 +72,7 @@ struct Seen {
     donors: Vec<Row>,
 }
 
-/// One donor.
+/// One donor of the pool, as it is printed.
 #[derive(Serialize)]
 struct Row {
     address: String,
