@@ -122,7 +122,8 @@ fn begin_registered(
     let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
     Err(spec.unusable(
         format!(
-            "{} copies of a page need {} donors that fail apart, and {} can be used now, in {} failure domains{failures}",
+            "{} copies of a page need {} donors that fail apart, and {} can be used now, in {} failure \
+             domains{failures}",
             pool.copies,
             pool.copies,
             donors.len(),

@@ -1,6 +1,6 @@
-//! One donor under the supervisor's eyes. A thread asks it for a page again and again: so a donor that dies is
-//! known before a fault finds out, one that is back is used again, one that has lost what it held begins a new
-//! life, and one that is drained is left.
+//! One donor under the supervisor's eyes. A thread asks it for a page again and again: so a donor that dies
+//! is known before a fault finds out, one that is back is used again, one that has lost what it held begins a
+//! new life, and one that is drained is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
-//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE]`, or `pool:etcd://HOST:PORT/NAME` with the same but domain.
+//! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE]`, or `pool:etcd://HOST:PORT/NAME` with the same but
+//! domain.
 
 use std::fmt;
 use std::time::Duration;

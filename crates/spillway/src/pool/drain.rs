@@ -178,8 +178,8 @@ fn gone(args: &DrainArgs, error: &ConnectError) -> String {
 
 fn stuck(args: &DrainArgs) -> String {
     format!(
-        "nothing has moved off donor {} for {} s: its runs may have no other donor with room (they say so), or \
-         be nbd:// runs, which keep it until they end; it is waited for, and Ctrl-C calls it off",
+        "nothing has moved off donor {} for {} s: its runs may have no other donor with room (they say so), \
+         or be nbd:// runs, which keep it until they end; it is waited for, and Ctrl-C calls it off",
         args.donor,
         STUCK.as_secs()
     )

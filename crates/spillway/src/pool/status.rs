@@ -65,7 +65,7 @@ impl FromStr for Pool {
     }
 }
 
-/// What `--json` prints.
+/// What `--json` prints of all.
 #[derive(Serialize)]
 struct Seen {
     pool: String,
