@@ -1,5 +1,5 @@
-//! The registration of a donor, kept up by a thread for as long as the donor lives. Where etcd is away, or has
-//! lost its data, the donor goes on, and registers again.
+//! The registration of a donor, kept up by a thread for as long as the donor lives. Where etcd is away, or
+//! has lost its data, the donor goes on, and registers again.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;

@@ -27,7 +27,7 @@ pub struct Standing {
 const PREFIX: &str = "spillway:standing=";
 
 impl fmt::Display for Standing {
-    /// As it travels.
+    /// As it travels to the client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { offered_bytes, promised_bytes, free_bytes, held_bytes, run_bytes, runs, .. } = self;
         write!(f, "{PREFIX}{offered_bytes},{promised_bytes},{free_bytes},{held_bytes},{run_bytes},{runs},")?;

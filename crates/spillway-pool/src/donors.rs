@@ -1,12 +1,12 @@
 //! The donors in the table: how each is, where it is reached, which of its memory is whose; how one joins a
 //! run that is under way, and how one leaves it.
 //!
-//! A donor *joins* at a place that was kept for it: its words are written first, and the number of donors goes
-//! up last, so who counts them sees whole ones. It keeps its place for as long as the run lasts.
+//! A donor *joins* at a place that was kept for it: its words are written first, and the number of donors
+//! goes up last, so who counts them sees whole ones. It keeps its place for as long as the run lasts.
 //!
 //! A donor that *leaves* (it is drained) serves on, takes no new copies, and its copies do not count as ones
-//! that will last, so they are made anew elsewhere ([`crate::survey`]). The mark comes before the look at what
-//! it still has, and who takes a place looks at the mark again after: so once the look finds nothing
+//! that will last, so they are made anew elsewhere ([`crate::survey`]). The mark comes before the look at
+//! what it still has, and who takes a place looks at the mark again after: so once the look finds nothing
 //! ([`crate::survey::left_on`]), nothing can come there any more.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

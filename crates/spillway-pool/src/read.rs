@@ -57,8 +57,8 @@ fn is_read_anyway(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
     table.planted("rebuilding-copy-read") && seen.state.copies[copy] != Copy::Absent
 }
 
-/// Whether what was read there still counts: the copy is whole now too, and so was all the time. What is given
-/// up may be forgotten by its donor, and its place given to another extent.
+/// Whether what was read there still counts: the copy is whole now too, and so was all the time. What is
+/// given up may be forgotten by its donor, and its place given to another extent.
 #[must_use]
 pub fn still_counts(table: &Table<'_>, extent: u32, choice: Choice) -> bool {
     let seen = table.snapshot(extent);

@@ -207,8 +207,8 @@ pub trait Lane: Send {
     fn write(&mut self, batch: &mut [WriteRequest<'_>]);
 
     /// Begins to store pages and returns at once; [`Self::complete_writes`] waits for it, and is to be called
-    /// next, with the same batch. What cannot be sent now is sent then. So a thread writes by several lanes at
-    /// the same time.
+    /// next, with the same batch. What cannot be sent now is sent then. So a thread writes by several lanes
+    /// at the same time.
     fn post_writes(&mut self, _batch: &[WriteRequest<'_>]) {}
 
     /// Ends what [`Self::post_writes`] began, as [`Self::write`] does.

@@ -1,5 +1,5 @@
 //! `spillway bench dcm` with small inputs: whole programs, which check their results, on each kind of far
-//! memory. Run by `make test-full`.
+//! memory; and `spillway bench pool`. Run by `make test-full`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bench_common;
@@ -154,4 +154,27 @@ fn a_saved_evaluation_goes_on_cell_by_cell() {
     let said = complaint(&output);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("another --quick"), "{said}");
+}
+
+#[test]
+fn a_pool_is_measured_beside_one_donor_and_while_one_of_three_dies() {
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+    command.args(["bench", "pool", "--quick", "--json"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let output = finish(child, PATIENCE);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 9, "{report}");
+    for row in rows {
+        assert!(
+            row["value"].as_f64().unwrap() > 0.0 && row["aim"].is_f64() && row["met"].is_boolean(),
+            "{row}"
+        );
+    }
+    for what in ["random read", "sequential read", "longest stall", "p99 of faults", "repair"] {
+        let is = |row: &&Value| row["name"].as_str().unwrap().contains(what);
+        assert!(rows.iter().any(|row| is(&row)), "no {what} in {report}");
+    }
 }

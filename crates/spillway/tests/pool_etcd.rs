@@ -1,5 +1,5 @@
-//! A pool whose donors are registered in etcd: they come and go while a program checks every byte, and so does
-//! etcd.
+//! A pool whose donors are registered in etcd: they come and go while a program checks every byte, and so
+//! does etcd.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

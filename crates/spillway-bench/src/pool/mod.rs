@@ -47,11 +47,11 @@ pub struct Extent {
 pub struct Row {
     /// What it is, with its unit.
     pub name: &'static str,
-    /// What was measured.
+    /// What was measured, in the unit that the name says.
     pub value: f64,
     /// What it should be at most or at least, by the name.
     pub aim: f64,
-    /// Whether it is.
+    /// Whether the value reaches its aim.
     pub met: bool,
 }
 
@@ -65,7 +65,7 @@ impl Row {
     }
 }
 
-/// What came out.
+/// What came out of all measurements.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolReport {
     /// On what machine it was measured.

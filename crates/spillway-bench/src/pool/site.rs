@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// A donor of the pool.
 pub(super) struct PoolDonor {
-    /// Where it listens.
+    /// Where it listens, as `ADDRESS:PORT`.
     pub address: String,
     _child: Ended,
 }

@@ -8,7 +8,7 @@
 //! contents, the pager's checksums tell.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendFlags, getpeername, send};
@@ -41,7 +41,8 @@ pub fn prepare(spec: &StoreSpec, run_token: &str) -> Result<SharedParts, StoreEr
         StoreSpec::Nbd { size, .. } | StoreSpec::NbdUnix { size, .. } => *size,
         _ => None,
     };
-    start_relay(spec, run_token)?;
+    let_relays_start();
+    need_relay(spec, run_token)?;
     prepare_sized(spec, run_token, asked)
 }
 
@@ -168,7 +169,8 @@ pub fn drop_export(spec: &StoreSpec) -> Result<(), StoreError> {
     let (export, patience) = target(spec)?;
     let mut last = ConnectError::Unreachable("the name has no address".to_owned());
     let token = random_token();
-    start_relay(spec, &token)?;
+    let_relays_start();
+    need_relay(spec, &token)?;
     for address in addresses(spec, &token)? {
         match super::connection::drop_export(&address, export, patience.timeout) {
             Ok(()) => return Ok(()),
@@ -279,9 +281,28 @@ fn resolve(spec: &StoreSpec) -> Result<Vec<SocketAddr>, StoreError> {
     Ok(found.collect())
 }
 
-/// Starts the run's relay, where the server is spoken to by TLS and there is none yet. Only the command does
-/// so: none of what this needs is in the library that enters programs.
-pub(crate) fn start_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
+type RelayStarter = fn(&StoreSpec, &str) -> Result<(), StoreError>;
+
+static RELAY_STARTER: OnceLock<RelayStarter> = OnceLock::new();
+
+/// Lets this process start relays from now on. Only the command does so: none of what they need is in the
+/// library that enters programs, and what looks after a pool would bring it there.
+pub(crate) fn let_relays_start() {
+    let _ = RELAY_STARTER.set(start_relay);
+}
+
+/// Starts the run's relay, where the server is spoken to by TLS and there is none yet.
+pub(crate) fn need_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
+    match (tls_of(spec), RELAY_STARTER.get()) {
+        (None, _) => Ok(()),
+        (Some(_), Some(start)) => start(spec, run_token),
+        (Some(_), None) => {
+            Err(spec.unusable("no relay for TLS is started here", "start it by 'spillway run'"))
+        }
+    }
+}
+
+fn start_relay(spec: &StoreSpec, run_token: &str) -> Result<(), StoreError> {
     let StoreSpec::Nbd { host, port, transport: Transport::Tls(wishes), .. } = spec else { return Ok(()) };
     let addresses = resolve(spec)?;
     let meeting = meeting(run_token, host, *port, wishes);

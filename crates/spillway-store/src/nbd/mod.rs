@@ -23,6 +23,6 @@ mod relay;
 mod standing;
 
 pub use client::{drop_export, end, open, prepare};
-pub(crate) use client::{known_address, open_patiently, prepare_sized, start_relay};
+pub(crate) use client::{known_address, let_relays_start, need_relay, open_patiently, prepare_sized};
 pub(crate) use pool::sleep;
 pub use standing::{Door, drain, standing};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use spillway_nbd::private::PrivateQuery;
 use spillway_nbd::standing::Standing;
 
-use super::client::{known_address, random_token, start_relay};
+use super::client::{known_address, let_relays_start, need_relay, random_token};
 use super::connection::{Address, ConnectError, ask_donor};
 use crate::spec::{Tls, Transport};
 use crate::{Claim, Patience, StoreSpec};
@@ -29,6 +29,7 @@ impl Door {
     /// The way to a donor whose certificate must be for `host`, or for the name that `tls` has.
     #[must_use]
     pub fn by_tls(address: SocketAddr, host: &str, tls: &Tls) -> Self {
+        let_relays_start();
         let spec = StoreSpec::Nbd {
             host: address.ip().to_string(),
             port: address.port(),
@@ -50,7 +51,7 @@ impl Door {
             Way::Known(address) => Ok(address.clone()),
             Way::Tls { spec, token } => {
                 let refused = |reason: String| ConnectError::Refused(reason);
-                start_relay(spec, token).map_err(|error| refused(error.to_string()))?;
+                need_relay(spec, token).map_err(|error| refused(error.to_string()))?;
                 known_address(spec, token).ok_or_else(|| refused("it has no address".to_owned()))
             }
         }

@@ -20,6 +20,7 @@ use crate::{Claim, SharedParts, StoreError, StoreSpec};
 
 /// Asks each donor for memory, and makes the table that the run's processes share.
 pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Result<SharedParts, StoreError> {
+    crate::nbd::let_relays_start();
     let mut held = Vec::new();
     let begun = begin(spec, pool, run_token, &mut held);
     if begun.is_err() {
@@ -122,7 +123,8 @@ fn begin_registered(
     let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
     Err(spec.unusable(
         format!(
-            "{} copies of a page need {} donors that fail apart, and {} can be used now, in {} failure domains{failures}",
+            "{} copies of a page need {} donors that fail apart, and {} can be used now, in {} failure \
+             domains{failures}",
             pool.copies,
             pool.copies,
             donors.len(),
@@ -147,7 +149,7 @@ pub(super) fn begin_member(
     let own = donor_spec(&text, transport, None).filter(|_| text.len() <= TEXT_BYTES);
     let own = own.ok_or_else(|| "its address is not one in digits".to_owned())?;
     let asked = asked.filter(|asked| asked.bytes() <= member.free_bytes);
-    let started = crate::nbd::start_relay(&own, run_token);
+    let started = crate::nbd::need_relay(&own, run_token);
     let begun = started.and_then(|()| begin_at(&own, asked, run_token));
     let (slots, fd) = begun.map_err(|error| reason_of(&error))?;
     if slots < EXTENT_SLOTS {
@@ -200,7 +202,7 @@ fn begin_donor(
         else {
             continue;
         };
-        let started = crate::nbd::start_relay(&own, run_token);
+        let started = crate::nbd::need_relay(&own, run_token);
         match started.and_then(|()| begin_at(&own, asked, run_token)) {
             Ok((slots, fd)) => return Ok((text, slots, fd)),
             Err(error) => last = Some(error),

@@ -1,5 +1,5 @@
-//! Makes lost copies anew, moves those of donors that leave, and says what is in danger, what is lost and when
-//! all is well again.
+//! Makes lost copies anew, moves those of donors that leave, and says what is in danger, what is lost and
+//! when all is well again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -119,8 +119,8 @@ impl Rebuilder {
         }
     }
 
-    /// Drops copies that are too many. A donor that leaves forgets them at once, so it is seen how far that is;
-    /// nobody reads there any more.
+    /// Drops copies that are too many. A donor that leaves forgets them at once, so it is seen how far that
+    /// is; nobody reads there any more.
     fn drop_surplus(&mut self, extent: u32) {
         let site = Arc::clone(&self.site);
         for place in drop_surplus(&site.shared.table(), extent) {

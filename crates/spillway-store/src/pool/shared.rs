@@ -118,6 +118,11 @@ impl Shared {
         place.get()
     }
 
+    /// Donors that take new pages now: among whom one that comes has its share.
+    pub(super) fn well_donors(&self) -> usize {
+        self.table().candidates().iter().filter(|donor| donor.is_well).count()
+    }
+
     /// Where a donor is asked how it stands.
     pub(super) fn door(&self, donor: usize) -> Option<Door> {
         known_address(self.donor_spec(donor)?, &self.token).map(Door::known)

@@ -17,8 +17,9 @@ pub(super) struct Site {
     is_over: AtomicBool,
     /// A donor went or came: the user waits to hear that all is well.
     is_news_due: AtomicBool,
-    /// By donor: the connection on which the run, or the donor's present life in it, was begun.
-    held: Mutex<Vec<OwnedFd>>,
+    /// By donor: the connection on which the run, or the donor's present life in it, was begun, where it is
+    /// here.
+    held: Mutex<Vec<Option<OwnedFd>>>,
     /// Of each thread: locked by it while it is at work.
     at_work: Mutex<Vec<Arc<Mutex<()>>>>,
 }
@@ -30,7 +31,7 @@ impl Site {
             tell,
             is_over: AtomicBool::new(false),
             is_news_due: AtomicBool::new(false),
-            held: Mutex::new(held),
+            held: Mutex::new(held.into_iter().map(Some).collect()),
             at_work: Mutex::default(),
         }
     }
@@ -103,24 +104,25 @@ impl Site {
     /// Keeps the connection on which a donor's new life began.
     pub(super) fn hold(&self, donor: usize, connection: OwnedFd) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.get_mut(donor) {
-            Some(place) => *place = connection,
-            // The next that has joined.
-            None => held.push(connection),
+        if held.len() <= donor {
+            held.resize_with(donor + 1, || None);
         }
+        held[donor] = Some(connection);
     }
 
     /// Tells a donor that the run, or its present life there, has ended, so that it gives its memory back.
     pub(super) fn end_part(&self, donor: usize) {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         // Its place stays taken: they are by number.
-        let connection = held.get(donor).and_then(|connection| connection.try_clone().ok());
+        let connection = held.get(donor).and_then(Option::as_ref);
+        let connection = connection.and_then(|connection| connection.try_clone().ok());
         drop(held);
         connection.iter().for_each(crate::nbd::end);
     }
 
-    /// Gives the connections back; none where a thread has them at this moment.
+    /// Gives the connections back, by donor; none where a thread has them at this moment, or one is missing.
     pub(super) fn let_go(&self) -> Vec<OwnedFd> {
-        self.held.try_lock().map_or_else(|_| Vec::new(), |mut held| std::mem::take(&mut *held))
+        let held = self.held.try_lock().map_or_else(|_| Vec::new(), |mut held| std::mem::take(&mut *held));
+        held.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 }

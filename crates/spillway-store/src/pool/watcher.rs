@@ -1,6 +1,6 @@
-//! One donor under the supervisor's eyes. A thread asks it for a page again and again: so a donor that dies is
-//! known before a fault finds out, one that is back is used again, one that has lost what it held begins a new
-//! life, and one that is drained is left.
+//! One donor under the supervisor's eyes. A thread asks it for a page again and again: so a donor that dies
+//! is known before a fault finds out, one that is back is used again, one that has lost what it held begins a
+//! new life, and one that is drained is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -202,7 +202,7 @@ impl Watcher {
             return std::thread::sleep(NEW_LIFE_PAUSE);
         }
         let life = table.donor(self.donor).life;
-        let asked = asked_of_each(&shared.spec, table.donors());
+        let asked = asked_of_each(&shared.spec, shared.well_donors() + 1);
         match begin_at(spec, asked, &token_of(&shared.token, life)) {
             Ok((slots, fd)) => {
                 site.hold(self.donor, fd);

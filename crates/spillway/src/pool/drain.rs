@@ -45,7 +45,7 @@ donor does not answer.";
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct DrainArgs {
-    /// The donor
+    /// Which donor, by its address and port
     #[arg(value_name = "HOST:PORT")]
     donor: PoolDonor,
     #[command(flatten)]
@@ -71,6 +71,13 @@ struct Progress {
     is_drained: bool,
 }
 
+impl Progress {
+    /// Whether it is further than another. Pages come and go while runs go on.
+    fn is_beyond(&self, other: &Self) -> bool {
+        self.is_drained || self.runs_left != other.runs_left || self.pages_left < other.pages_left
+    }
+}
+
 /// Has a donor drained, and waits for it; or calls that off.
 pub fn drain(args: &DrainArgs) -> Result<ExitCode, Refusal> {
     let door = args.reach.door(&args.donor).map_err(|reason| (1, reason))?;
@@ -88,14 +95,14 @@ pub fn drain(args: &DrainArgs) -> Result<ExitCode, Refusal> {
         match look(args, &door) {
             Ok(progress) => {
                 away_since = None;
-                if last.as_ref() != Some(&progress) {
+                if last.as_ref().is_none_or(|last| progress.is_beyond(last)) {
                     moved = Instant::now();
                     report(args, &progress);
+                    last = Some(progress.clone());
                 }
                 if progress.is_drained {
                     return Ok(ExitCode::SUCCESS);
                 }
-                last = Some(progress);
             }
             Err(error) => {
                 let since = *away_since.get_or_insert_with(Instant::now);
@@ -173,8 +180,8 @@ fn gone(args: &DrainArgs, error: &ConnectError) -> String {
 
 fn stuck(args: &DrainArgs) -> String {
     format!(
-        "nothing has moved off donor {} for {} s: its runs may have no other donor with room (they say so), or \
-         be nbd:// runs, which keep it until they end; it is waited for, and Ctrl-C calls it off",
+        "nothing has moved off donor {} for {} s: its runs may have no other donor with room (they say so), \
+         or be nbd:// runs, which keep it until they end; it is waited for, and Ctrl-C calls it off",
         args.donor,
         STUCK.as_secs()
     )

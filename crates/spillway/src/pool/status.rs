@@ -67,14 +67,14 @@ impl FromStr for Pool {
     }
 }
 
-/// What `--json` prints.
+/// What `--json` prints of all.
 #[derive(Serialize)]
 struct Seen {
     pool: String,
     donors: Vec<Row>,
 }
 
-/// One donor.
+/// One donor of the pool, as it is printed.
 #[derive(Serialize)]
 struct Row {
     address: String,

@@ -115,7 +115,7 @@ impl Etcd {
         until(PATIENCE, "etcd to listen", || TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
     }
 
-    /// Kills it.
+    /// Kills it at once, without a word.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
