@@ -510,6 +510,7 @@ mod query;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod transport_uri;
 mod wishes;
 
 pub use pool::{Domains, PoolDonor, PoolSpec};
