@@ -518,6 +518,7 @@ mod query;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod transport_uri;
 mod wishes;
 
 pub use etcd::EtcdPool;

@@ -14,13 +14,13 @@ use crate::TlsError;
 pub const CA_CERTIFICATE: &str = "ca-cert.pem";
 /// The authority's key, which only who makes certificates needs.
 pub const CA_KEY: &str = "ca-key.pem";
-/// A server's certificate.
+/// What a server shows: its certificate.
 pub const SERVER_CERTIFICATE: &str = "server-cert.pem";
-/// A server's key.
+/// The key of a server's certificate.
 pub const SERVER_KEY: &str = "server-key.pem";
-/// A client's certificate.
+/// What a client shows: its certificate.
 pub const CLIENT_CERTIFICATE: &str = "client-cert.pem";
-/// A client's key.
+/// The key of a client's certificate.
 pub const CLIENT_KEY: &str = "client-key.pem";
 
 /// What to do about a certificate of one's own that is of no use.

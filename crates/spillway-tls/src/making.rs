@@ -22,7 +22,7 @@ use crate::sides::server_name;
 pub struct Wish {
     /// Names and IP addresses by which clients reach the server.
     pub hosts: Vec<String>,
-    /// The client's name.
+    /// Who the client is to servers.
     pub client: String,
     /// From how many days from now the certificates are valid; those before are in the past.
     pub from_days: i64,

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use donor_common::{Donor, command, eventually, tool};
 use fault_common::{Hold, SOON, Scene};
 use hostile_nbd::proxy::Proxy;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use support::child::{PATIENCE, Running, free_port, until};
 use support::tools::c_program;
 
@@ -102,6 +102,25 @@ fn forked_processes_have_one_relay_and_every_byte() {
     assert_eq!(own["exports"], serde_json::json!([]), "{own}");
     let counts = donor.stop().1;
     assert!(counts.contains("of which 0 failed"), "{counts}");
+}
+
+/// The supervisor goes on as a copy of itself then, and its relay as ever.
+#[test]
+fn a_program_that_is_left_behind_goes_on_by_tls() {
+    let (certificates, scene) = (Certificates::make(), Scene::new());
+    let donor = certificates.donor("64M", &[]);
+    let said = scene.work().join("said");
+    let script = format!("'{}' 16 >'{}' 2>&1 & echo $!", c_program("fault_hold").display(), said.display());
+    let uri = certificates.uri(&address(&donor), "");
+    let mut shell = Running::start(scene.run("8M", &[uri], "/bin/sh").args(["-c", &script]));
+    let pid = shell.finish(PATIENCE).success().trim().parse().unwrap();
+    let steps = || fs::read_to_string(&said).unwrap_or_default().matches("on\n").count();
+    let enough = steps() + 3;
+    until(PATIENCE, "the program to go on", || (steps() >= enough).then_some(()));
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    let is_whole = || fs::read_to_string(&said).unwrap().ends_with("whole\n").then_some(());
+    until(PATIENCE, "the program to find everything right", is_whole);
+    eventually("the run ends at the donor", || donor.log().contains("run 1 of client ada has ended"));
 }
 
 #[test]

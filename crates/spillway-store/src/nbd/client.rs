@@ -77,7 +77,7 @@ pub(crate) fn prepare_sized(
             Err(error) => last = error,
         }
     }
-    let is_about_tls = matches!(tls_of(spec), Some(_) if last.is_final());
+    let is_about_tls = tls_of(spec).is_some() && last.is_final();
     Err(match is_about_tls {
         true => spec.unusable(last, "then start the run again"),
         false => {

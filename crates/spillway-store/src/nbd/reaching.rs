@@ -148,7 +148,7 @@ pub fn unix_address(address: Result<SocketAddrUnix, Errno>) -> Result<SocketAddr
 }
 
 impl Wire {
-    /// Connects by TCP.
+    /// Connects to a server by TCP.
     pub fn by_tcp(address: &SocketAddr, attempt: Attempt) -> Result<Self, ConnectError> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -225,7 +225,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Fills the buffer.
+    /// Receives as much as the buffer holds.
     pub fn receive(&self, bytes: &mut [u8]) -> Result<(), ConnectError> {
         let mut filled = 0;
         while filled < bytes.len() {

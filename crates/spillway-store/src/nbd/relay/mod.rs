@@ -5,6 +5,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `target` | where it connects to, and what it shows there |
 //! | `serve` | the process: its connections, a thread each, and its end |
 //! | `upstream` | connecting to the server: TCP, STARTTLS, certificates |
 //! | `pump` | copying between a lane and the server, until one of them leaves |
@@ -16,26 +17,16 @@
 
 mod pump;
 mod serve;
+mod target;
 mod upstream;
 
-use std::net::SocketAddr;
+pub(super) use target::Target;
+
 use std::os::fd::OwnedFd;
 
+use super::meeting::Meeting;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
-use spillway_tls::ClientSide;
-
-use super::meeting::Meeting;
-
-/// Where a relay connects to, and what it shows there.
-pub(super) struct Target {
-    /// The server's addresses, tried in this order.
-    pub addresses: Vec<SocketAddr>,
-    /// Whom the server's certificate must be for.
-    pub host: String,
-    /// Our certificate, and whose we take.
-    pub tls: ClientSide,
-}
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;

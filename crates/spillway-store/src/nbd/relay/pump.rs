@@ -52,7 +52,7 @@ impl Outgoing {
     }
 }
 
-/// Why copying ends.
+/// Why copying comes to its end.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     /// The lane has hung up, and all that it sent has been passed on.

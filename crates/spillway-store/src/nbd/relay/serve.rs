@@ -9,8 +9,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, accept_with};
 use spillway_nbd::handshake::{CLIENT_FLAGS_BYTES, encode_greeting};
 
-use super::Target;
 use super::pump::Pump;
+use super::target::Target;
 use super::upstream::Upstream;
 use crate::nbd::meeting::{CONNECTED, Meeting, READY, encode_failure};
 use crate::nbd::reaching::{ConnectError, Wire};

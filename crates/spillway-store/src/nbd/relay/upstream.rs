@@ -10,7 +10,7 @@ use spillway_nbd::handshake::{
 };
 use spillway_tls::{Session, TlsError};
 
-use super::Target;
+use super::target::Target;
 use crate::nbd::connection::{Address, Greeter};
 use crate::nbd::reaching::{Attempt, ConnectError, Wire};
 
@@ -83,7 +83,7 @@ impl Upstream {
     }
 }
 
-/// TLS that begins.
+/// A connection on which TLS begins.
 struct Starting {
     wire: Wire,
     session: Session,

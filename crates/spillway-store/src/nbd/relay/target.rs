@@ -1,0 +1,15 @@
+//! Where a relay connects to, and what it shows there.
+
+use std::net::SocketAddr;
+
+use spillway_tls::ClientSide;
+
+/// Where a relay connects to, and what it shows there.
+pub(in crate::nbd) struct Target {
+    /// The server's addresses, tried in this order.
+    pub addresses: Vec<SocketAddr>,
+    /// Whom the server's certificate must be for.
+    pub host: String,
+    /// Our certificate, and whose we take.
+    pub tls: ClientSide,
+}
