@@ -8,8 +8,8 @@ cd "$(dirname "$0")/.."
 
 # The page's first block of Rust is the file, its second the line.
 block() {
-    awk -v wanted="$1" '/^```/ { inside = !inside; if (inside && /rust/) at++; next }
-        inside && at == wanted' docs/lab/a-new-policy.md
+    awk -v wanted="$1" '/^```/ { inside = !inside; mine = inside && /rust/ && ++at == wanted; next }
+        mine' docs/lab/a-new-policy.md
 }
 git ls-files -z | tar --create --null --files-from=- | tar --extract --directory "$work"
 policies=$work/crates/spillway-policy/src

@@ -127,7 +127,7 @@ fn table(alive: &[&Snapshot], silent: &[Silent<'_>], is_detailed: bool) -> Strin
         }
     }
     for Silent { socket, reason, .. } in silent {
-        let _ = writeln!(text, "{}: {reason}", printable(socket, 200));
+        wrapped(&format!("{socket}: {reason}"), 80).iter().for_each(|line| text += &format!("{line}\n"));
     }
     text
 }

@@ -9,7 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 use spillway_snapshot::snapshot::Health;
 
-use crate::short::{bytes, count, micros, percent, printable};
+use crate::short::{bytes, count, micros, percent, printable, wrapped};
 use crate::status::{NOTHING, health, lends};
 use crate::top::palette::Palette;
 use crate::top::rates::{DonorRates, Kind, Rates, Row, Rows, StoreRow};
@@ -253,7 +253,7 @@ pub fn text(seen: &Rows) -> String {
         }
     }
     for (socket, reason) in &seen.silent {
-        let _ = writeln!(text, "{}: {reason}", printable(socket, 200));
+        wrapped(&format!("{socket}: {reason}"), WIDTH).iter().for_each(|line| text += &format!("{line}\n"));
     }
     text
 }
@@ -266,6 +266,9 @@ mod tests {
     #[test]
     fn text_for_scripts_fits_80_columns_and_has_no_colours() {
         let looks = seen_twice();
+        let mut silent = Rows::default();
+        silent.silent.push(("/run/spillway/donor-1234567.sock".to_owned(), "it does not answer; ".repeat(9)));
+        assert!(text(&silent).lines().all(|line| line.chars().count() <= 80), "{}", text(&silent));
         let text = text(looks.seen());
         for line in text.lines() {
             assert!(line.chars().count() <= 80 && !line.contains('\u{1b}'), "{line}");
