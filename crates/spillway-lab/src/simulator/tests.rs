@@ -437,8 +437,8 @@ fn addresses_outside_the_regions_are_an_error() {
 #[test]
 fn a_page_with_a_far_copy_leaves_without_being_sent_until_it_is_written() {
     let run = |workload: Box<Stride>| simulate(workload, Box::new(Copying), 4, 0.0).counts;
-    let read = run(Stride::new(2 * MIB, PAGE_BYTES, 40, 1));
-    let written = run(Stride::new(2 * MIB, PAGE_BYTES, 40, 1).writing());
+    let read = run(Stride::new(2 * MIB, PAGE_BYTES, 4000, 1));
+    let written = run(Stride::new(2 * MIB, PAGE_BYTES, 4000, 1).writing());
     for counts in [read, written] {
         assert_eq!((counts.promotions, counts.demotions), (1, 1));
     }
