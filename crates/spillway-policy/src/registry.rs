@@ -80,9 +80,8 @@ static ENTRIES: &[PolicyEntry] = &[
         "linux-tiering",
         "Linux's NUMA balancing for tiers, multi-generational LRU",
     ),
-    entry::<colloid::Colloid>("colloid", "Colloid on linux-tiering: balances the tiers' loaded latencies"),
-    entry::<nomad::Nomad>("nomad", "Nomad: promoted pages keep their far copy, promotion beside the program")
-        .keeping_copies(),
+    entry::<colloid::Colloid>("colloid", "Colloid on linux-tiering: balances loaded latencies"),
+    entry::<nomad::Nomad>("nomad", "Nomad: far copies kept, promotion beside the program").keeping_copies(),
     entry::<spillway::Spillway>("spillway", "Our own: what a move saves against what it costs, measured"),
 ];
 

@@ -265,7 +265,7 @@ mod tests {
     fn a_cell_is_run_under_all_and_threads_change_nothing() {
         let cells = [cell()];
         let count = AtomicUsize::new(0);
-        let ended = || drop(count.fetch_add(1, Ordering::Relaxed));
+        let ended = || _ = count.fetch_add(1, Ordering::Relaxed);
         let judged = |threads| {
             let judged = judge(&cells, &Tuned::default(), threads, &ended);
             serde_json::to_string(&judged.map_err(|error| error.to_string()).unwrap()).unwrap()

@@ -188,6 +188,28 @@ impl Policy for Busy {
     }
 }
 
+/// Brings the first page in and keeps its far copy; later it sends the page away.
+struct Copying;
+
+impl Policy for Copying {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
+        machine.set_timer(0, 2_000_000);
+        machine.set_timer(1, 6_000_000);
+    }
+
+    fn place(&mut self, _page: u32, _machine: &mut dyn TieredMachine) -> Tier {
+        Tier::Far
+    }
+
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
+        let to = if timer == 0 { Tier::Local } else { Tier::Far };
+        assert_eq!(machine.migrate(&[0], to, spillway_policy::machine::Call::Kernel), 1);
+        if timer == 0 {
+            machine.keep_far_copy(0);
+        }
+    }
+}
+
 fn simulate(
     workload: Box<dyn Workload>,
     policy: Box<dyn Policy>,
@@ -409,4 +431,17 @@ fn addresses_outside_the_regions_are_an_error() {
     let setup = setup(workload, Box::new(Fixed(Tier::Local)), 1, 0.0);
     let error = Simulation::new(setup).unwrap().run().err().unwrap().to_string();
     assert!(error.contains("0x40000000"), "{error}");
+}
+
+/// Nomad's page shadowing.
+#[test]
+fn a_page_with_a_far_copy_leaves_without_being_sent_until_it_is_written() {
+    let run = |workload: Box<Stride>| simulate(workload, Box::new(Copying), 4, 0.0).counts;
+    let read = run(Stride::new(2 * MIB, PAGE_BYTES, 4000, 1));
+    let written = run(Stride::new(2 * MIB, PAGE_BYTES, 4000, 1).writing());
+    for counts in [read, written] {
+        assert_eq!((counts.promotions, counts.demotions), (1, 1));
+    }
+    assert_eq!((read.traffic.migration_bytes, read.minor_faults), (PAGE_BYTES, 0));
+    assert_eq!((written.traffic.migration_bytes, written.minor_faults), (2 * PAGE_BYTES, 1));
 }

@@ -124,10 +124,11 @@ fn judge(args: &JudgeArgs, threads: usize) -> Result<ExitCode, Box<dyn std::erro
 }
 
 fn print(out: &mut impl Write, judged: &Judgement) -> io::Result<()> {
-    writeln!(out, "{:<56} {:<20} {:>9} {:>10}", "cell", "first of the rivals", "over it", "over bound")?;
+    writeln!(out, "{:<44} {:<19} {:>6} {:>6}", "", "first of rivals", "over", "over")?;
+    writeln!(out, "{:<44} {:<19} {:>6} {:>6}", "cell", "in the cell", "it", "bound")?;
     for verdict in &judged.verdicts {
         let judge::Verdict { cell, best_rival, over_best, over_bound, .. } = verdict;
-        writeln!(out, "{cell:<56} {best_rival:<20} {over_best:>9.3} {over_bound:>10.3}")?;
+        writeln!(out, "{cell:<44} {best_rival:<19} {over_best:>6.3} {over_bound:>6.3}")?;
     }
     writeln!(out)?;
     for (rival, over) in &judged.rivals_over_ours {
