@@ -9,8 +9,7 @@ use spillway_report::claim::{Claim, Score};
 
 use crate::figures::lab::Lab;
 use crate::figures::{self, Figure, FigureError};
-use crate::run::RunSpec;
-use crate::simulator::platform::{self, Platform};
+use crate::simulator::platform::Platform;
 
 /// By what each constant is multiplied.
 pub const FACTORS: [f64; 2] = [0.5, 2.0];
@@ -34,7 +33,7 @@ pub struct Plan {
 pub struct Turn {
     /// The figure of the claim.
     pub figure: String,
-    /// What it says.
+    /// What the claim says.
     pub text: String,
     /// What was measured with the constants as they are.
     pub value_before: f64,
@@ -83,26 +82,6 @@ pub fn constants() -> Vec<String> {
     let numbers =
         all.into_iter().filter(|(name, value)| value.is_number() && !SIZES.contains(&name.as_str()));
     numbers.map(|(name, _)| name).collect()
-}
-
-/// The run on a platform of which a constant is so many times what it is otherwise, within what makes sense.
-pub(crate) fn scale_constant(spec: &RunSpec, constant: &str, factor: f64) -> RunSpec {
-    let mut spec = spec.clone();
-    let preset = || {
-        let platform = Platform::named(&spec.platform).ok()?;
-        serde_json::to_value(platform).ok()?.get(constant).cloned()
-    };
-    let Some(value) = spec.platform_settings.get(constant).cloned().or_else(preset) else { return spec };
-    let Some(number) = value.as_f64() else { return spec };
-    let scaled = number * factor;
-    let within = |number: f64| {
-        let range = platform::range(constant);
-        range.map_or(number, |range| number.clamp(*range.start(), *range.end()))
-    };
-    let scaled =
-        if value.is_u64() { Value::from(within(scaled).round() as u64) } else { within(scaled).into() };
-    spec.platform_settings.insert(constant.to_owned(), scaled);
-    spec
 }
 
 fn make(plan: &Plan, lab: &mut Lab, made: &dyn Fn()) -> Result<Vec<Figure>, FigureError> {
@@ -195,6 +174,8 @@ pub fn turned(turn: &Turn) -> String {
 mod tests {
     use super::*;
     use crate::figures::lab::Change;
+    use crate::figures::lab::scale_constant;
+    use crate::run::RunSpec;
 
     #[test]
     fn every_constant_of_the_platform_is_one_and_no_size_is() {

@@ -71,11 +71,9 @@ impl Policy for Colloid {
             Some(Tier::Local) if self.local_is_overloaded() && self.base.is_hot(machine, fault.page) => {
                 self.base.demote_page(machine, fault.page);
             }
-            Some(Tier::Far) => {
-                // The base counts its candidates whether they are promoted or not.
-                if self.base.promotes(machine, fault.page) && !self.local_is_overloaded() {
-                    self.base.promote(machine, fault.page);
-                }
+            // The base counts its candidates whether they are promoted or not: it is asked first.
+            Some(Tier::Far) if self.base.promotes(machine, fault.page) && !self.local_is_overloaded() => {
+                self.base.promote(machine, fault.page);
             }
             _ => {}
         }

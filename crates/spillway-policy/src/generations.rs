@@ -9,7 +9,7 @@
 use crate::machine::{PageIndex, Scan, Tier, TieredMachine};
 use crate::page_lists::PageLists;
 
-/// Most generations (`MAX_NR_GENS`).
+/// The most generations that there are (`MAX_NR_GENS`).
 const MOST: u64 = 4;
 /// Fewer than this are left: tables are walked (`MIN_NR_GENS`).
 const LEAST: u64 = 2;

@@ -2,9 +2,10 @@
 
 use crate::entry::{PolicyEntry, PolicyError, Preset, entry};
 use crate::knowledge::Foreknowledge;
+use crate::spillway::Spillway;
 use crate::{
     auto_numa, auto_tiering, belady, colloid, dcm_blocks, fixed, hemem, hotbox, indigo, linux_tiering,
-    memtis, multi_clock, nimble, nomad, oracle, spillway, swap, tpp,
+    memtis, multi_clock, nimble, nomad, oracle, swap, tpp,
 };
 
 static ENTRIES: &[PolicyEntry] = &[
@@ -82,7 +83,7 @@ static ENTRIES: &[PolicyEntry] = &[
     ),
     entry::<colloid::Colloid>("colloid", "Colloid on linux-tiering: balances loaded latencies"),
     entry::<nomad::Nomad>("nomad", "Nomad: far copies kept, promotion beside the program").keeping_copies(),
-    entry::<spillway::Spillway>("spillway", "Our own: what a move saves against what it costs, measured"),
+    entry::<Spillway>("spillway", "Our own: what a move saves against what it costs, measured"),
 ];
 
 /// All policies that there are.

@@ -7,7 +7,8 @@
 //!   long a difference between pages lasts.
 //! - Before each exchange of a far page for a local one stand, on one side, the accesses that it is foretold
 //!   to save as long as the difference lasts, by how much longer far memory takes under its present load, and
-//!   less for accesses that come in runs, as hardware reads ahead of those; on the other, what the two moves take of the program's cores: measured, interrupts of all cores included.
+//!   less for accesses that come in runs, as hardware reads ahead of those; on the other, what the two moves
+//!   take of the program's cores: measured, interrupts of all cores included.
 //! - What exchanges were foretold to bring is held against what they then brought: where the best of many
 //!   forecasts are too good to be true, differences are believed the less.
 //! - A page that comes back soon after it left costs more each time (ping-pong).
@@ -102,7 +103,7 @@ impl Average {
     }
 }
 
-/// A page's goings.
+/// When a page came and went.
 #[derive(Clone, Copy, Debug, Default)]
 struct Past {
     /// The interval in which it left last, counted from 1; 0 for never.

@@ -12,13 +12,10 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::MAX_DONORS;
-use crate::placement::Candidate;
+use crate::new_donor::{DONOR_WORDS, NewDonor, TEXT_BYTES};
+use crate::placement::{Candidate, Chooser};
 use crate::table::{DONORS_AT, HEADER_WORDS, OWNERS_AT, Table};
 use crate::words::{Condition, DonorWord, Place};
-
-pub(crate) const DONOR_WORDS: usize = 32;
-/// Bytes of the text that can be kept with a donor.
-pub const TEXT_BYTES: usize = 16 * 8;
 
 const WORD_AT: usize = 0;
 const CAPACITY_AT: usize = 1;
@@ -35,18 +32,14 @@ const TEXT_AT: usize = 16;
 
 const _: () = assert!(TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
 
-/// A donor as a pool begins with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewDonor {
-    /// Extents of memory that it lends.
-    pub capacity: u32,
-    /// Number of its failure domain.
-    pub domain: u32,
-    /// Where it is reached: kept for those who open the table.
-    pub text: String,
-}
-
 impl<'a> Table<'a> {
+    /// What chooses among the donors that there are now.
+    #[must_use]
+    pub fn chooser(&self) -> Chooser {
+        let domains: Vec<u32> = (0..self.donors()).map(|donor| self.domain(donor)).collect();
+        Chooser::new(&domains, self.wanted_copies())
+    }
+
     /// Keeps a list of owners for a donor, which begins at this word.
     pub(crate) fn keep_list(&self, donor: usize, start: usize, length: u32) {
         self.words()[OWNERS_AT + donor].store(start as u64, SeqCst);

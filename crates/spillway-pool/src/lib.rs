@@ -14,6 +14,7 @@
 //! | [`words`] | what one word of the table says |
 //! | [`table`] | the table: its extents, and the steps from one word to the next; its invariants |
 //! | [`donors`] | the donors in it: which memory is whose, joining and leaving |
+//! | [`new_donor`] | a donor before it is in the table |
 //! | [`placement`] | which donors: copysets over failure domains, power of two choices |
 //! | [`health`] | what a donor's answers and silence say of it |
 //! | [`write`] | one write, step by step |
@@ -24,6 +25,7 @@
 pub mod bits;
 pub mod donors;
 pub mod health;
+pub mod new_donor;
 pub mod placement;
 pub mod read;
 pub mod rebuild;

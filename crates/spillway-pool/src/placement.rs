@@ -9,7 +9,6 @@
 //! Of two sets drawn by chance the one with more free memory is taken (power of two choices; Mitzenmacher,
 //! 2001). Where no whole set can be had, donors are drawn one by one in the same way.
 
-use crate::table::Table;
 use crate::{MAX_COPIES, MAX_DONORS};
 
 /// Other donors on which a donor's extents have copies, where there are so many.
@@ -75,13 +74,6 @@ impl Chooser {
     #[must_use]
     pub fn new(domains: &[u32], copies: usize) -> Self {
         Self { sets: copysets(domains, copies.clamp(1, MAX_COPIES)), donors: domains.len(), copies }
-    }
-
-    /// The chooser for the donors that a table has now.
-    #[must_use]
-    pub fn of(table: &Table<'_>) -> Self {
-        let domains: Vec<u32> = (0..table.donors()).map(|donor| table.domain(donor)).collect();
-        Self::new(&domains, table.wanted_copies())
     }
 
     /// How many donors it chooses among.

@@ -19,7 +19,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::bits::{BITS_WORDS, Bits};
-use crate::donors::{DONOR_WORDS, NewDonor};
+use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
 use crate::words::{Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};

@@ -8,8 +8,7 @@ mod world;
 use std::sync::atomic::AtomicU64;
 
 use spillway_pool::bits::{bits_of, slots_of};
-use spillway_pool::donors::NewDonor;
-use spillway_pool::placement::Chooser;
+use spillway_pool::new_donor::NewDonor;
 use spillway_pool::table::{Table, Terms, Which, words_of};
 use spillway_pool::write::{self, Outcome, Write, without_barred};
 use world::World;
@@ -81,7 +80,7 @@ fn bars_are_seen_by_who_writes_next() {
     let terms = Terms { extents: 2, wanted: 2, least: 1, joining: 0 };
     let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
     let table = Table::create(&words, &donors, terms);
-    let chooser = Chooser::of(&table);
+    let chooser = table.chooser();
     let (mut write, mut under_way) = (Write::new(0, bits_of([3, 4]), 1), Vec::new());
     let outcome = loop {
         match write.step(&table, &chooser) {

@@ -511,6 +511,7 @@ impl From<StoreSpec> for String {
 }
 
 mod etcd;
+mod members;
 mod pool;
 mod pool_uri;
 mod printed;
@@ -521,7 +522,7 @@ mod transport;
 mod transport_uri;
 mod wishes;
 
-pub use etcd::EtcdPool;
-pub use pool::{Domains, Members, PoolDonor, PoolSpec};
+pub use members::{EtcdPool, Members, PoolDonor};
+pub use pool::{Domains, PoolSpec};
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

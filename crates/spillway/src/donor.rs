@@ -27,6 +27,7 @@ use spillway_store::spec::EtcdPool;
 use spillway_tls::ServerSide;
 use spillway_tls::making::{self, Wish};
 
+use self::registering::Wishes;
 use crate::watch::donor_snapshot::{DonorSubject, donor_of};
 use crate::watch::endpoint::{Endpoint, Place};
 use crate::watch::teller::{Teller, Telling};
@@ -283,7 +284,9 @@ fn serve(args: &DonorArgs) -> Result<(), String> {
     let listening_on: Vec<String> = donor.places().map(ToString::to_string).collect();
     let text = format!("listening on {}; lending up to {memory}", listening_on.join(" and "));
     print(args.json, &text, &Ready { listening_on, memory_bytes: memory.bytes() });
-    let registrar = args.pool.as_ref().map(|pool| registering::register(args, pool, &donor)).transpose()?;
+    let wishes = Wishes { advertise: args.advertise, domain: args.domain.as_deref(), per_run: args.per_run };
+    let registrar =
+        args.pool.as_ref().map(|pool| registering::register(&wishes, pool, &donor)).transpose()?;
     let summary = donor.serve(stop.as_fd(), &hung_up).map_err(|error| error.to_string())?;
     drop(registrar);
     let Summary { connections, failed_connections, refused_connections, stored_bytes } = summary;

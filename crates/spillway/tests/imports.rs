@@ -43,6 +43,7 @@ crates_without_circles!(
     spillway_pool,
     spillway_tls,
     spillway_store,
+    spillway_etcd,
     spillway_donor,
     spillway_pager,
     spillway_sim,

@@ -92,8 +92,8 @@ struct Limits {
 struct Settled {
     under: Under,
     limit_bytes: u64,
-    /// What the program held in the run that settled it. One run may hold as much by luck: a second at the same
-    /// limit must bear it out, and then this is none.
+    /// What the program held in the run that settled it. One run may hold as much by luck: a second at the
+    /// same limit must bear it out, and then this is none.
     held_once_bytes: Option<u64>,
 }
 

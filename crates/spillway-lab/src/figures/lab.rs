@@ -5,9 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use serde_json::Value;
+
 use crate::clairvoyant::{CLAIRVOYANT, Clairvoyant, EPOCHS, Foresight, foresee};
 use crate::run::{LocalSize, Report, RunError, RunSpec, execute};
-use crate::sensitivity::scale_constant;
+use crate::simulator::platform::{self, Platform};
 use crate::train::TrainError;
 use crate::train::cells::Plan;
 use crate::train::lessons::Lessons;
@@ -209,4 +211,23 @@ impl Change for RunSpec {
         self.platform_settings.insert(key.into(), value.into());
         self
     }
+}
+/// The run on a platform of which a constant is so many times what it is otherwise, within what makes sense.
+pub(crate) fn scale_constant(spec: &RunSpec, constant: &str, factor: f64) -> RunSpec {
+    let mut spec = spec.clone();
+    let preset = || {
+        let platform = Platform::named(&spec.platform).ok()?;
+        serde_json::to_value(platform).ok()?.get(constant).cloned()
+    };
+    let Some(value) = spec.platform_settings.get(constant).cloned().or_else(preset) else { return spec };
+    let Some(number) = value.as_f64() else { return spec };
+    let scaled = number * factor;
+    let within = |number: f64| {
+        let range = platform::range(constant);
+        range.map_or(number, |range| number.clamp(*range.start(), *range.end()))
+    };
+    let scaled =
+        if value.is_u64() { Value::from(within(scaled).round() as u64) } else { within(scaled).into() };
+    spec.platform_settings.insert(constant.to_owned(), scaled);
+    spec
 }

@@ -5,22 +5,21 @@
 //! known before. The bound is what no choice of residency could have beaten ([`crate::clairvoyant`]).
 
 pub mod cells;
+mod jobs;
 pub mod tune;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use serde::Serialize;
 
 use crate::clairvoyant::clairvoyant;
-use crate::run::{RunError, RunSpec, execute_together};
+use crate::run::RunError;
+use jobs::{Jobs, geometric_mean, time_s};
+
 pub use cells::{Cell, judgement, training};
 pub use tune::{Searched, Tuned, tune};
 
-/// Our own policy.
+/// The name of our own policy.
 pub const OURS: &str = "spillway";
 
 /// Those that it is judged against: all that need not know the run beforehand. Of Nimble's two readings both.
@@ -53,7 +52,7 @@ const ABOVE_BOUND: f64 = 0.15;
 /// What came of one cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
-    /// What was run.
+    /// What was run, by name.
     pub cell: String,
     /// Run time under each policy, in seconds; of several programs their sum.
     pub run_s: BTreeMap<String, f64>,
@@ -86,51 +85,6 @@ pub struct Judgement {
     pub over_bound: f64,
     /// Each rival over our own in the geometric mean: what who had chosen it everywhere would have had.
     pub rivals_over_ours: BTreeMap<String, f64>,
-}
-
-pub(crate) fn geometric_mean(values: impl IntoIterator<Item = f64>) -> f64 {
-    let (mut sum, mut count) = (0.0, 0.0);
-    for value in values {
-        sum += value.ln();
-        count += 1.0;
-    }
-    if count > 0.0 { f64::exp(sum / count) } else { f64::NAN }
-}
-
-/// Run time of programs at once, in seconds: their sum.
-pub(crate) fn time_s(programs: &[RunSpec]) -> Result<f64, RunError> {
-    Ok(execute_together(programs)?.iter().map(|report| report.run_s).sum())
-}
-
-/// Work on several threads.
-pub(crate) struct Jobs<'a> {
-    pub threads: usize,
-    /// Told each time that one has ended.
-    pub ended: &'a (dyn Fn() + Sync),
-}
-
-impl Jobs<'_> {
-    /// Does all of it; results are in the order of the jobs.
-    pub(crate) fn all<T: Sync, R: Send>(&self, jobs: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-        let next = AtomicUsize::new(0);
-        let results = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for _ in 0..self.threads.clamp(1, jobs.len().max(1)) {
-                scope.spawn(|| {
-                    loop {
-                        let at = next.fetch_add(1, Ordering::Relaxed);
-                        let Some(job) = jobs.get(at) else { return };
-                        let result = work(job);
-                        (self.ended)();
-                        results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
-                    }
-                });
-            }
-        });
-        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-        results.sort_by_key(|(at, _)| *at);
-        results.into_iter().map(|(_, result)| result).collect()
-    }
 }
 
 /// How many runs a judgement of these cells makes, bounds included.
@@ -222,14 +176,17 @@ pub fn summary(judgement: &Judgement) -> String {
     format!(
         "Of {cells} cells ours is first in {first}, at most 2% behind the best rival of the cell in {near}, \
          and {worst_over_best:.3} of it where it is worst. The best rival of each cell takes \
-         {best_over_ours:.3} of our run time in the geometric mean. At most 15% above the bound: {near_bound} \
-         cells; {over_bound:.3} of it in the geometric mean."
+         {best_over_ours:.3} of our run time in the geometric mean. At most 15% above the bound: \
+         {near_bound} cells; {over_bound:.3} of it in the geometric mean."
     )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::run::RunSpec;
 
     fn cell() -> Cell {
         let spec = RunSpec { workload: "uniform-kv".into(), bytes: 1 << 20, ..RunSpec::default() };

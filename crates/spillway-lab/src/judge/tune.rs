@@ -1,8 +1,8 @@
 //! The same chance for all: each policy's settings are searched on the training set with the same budget.
 //!
 //! A trial multiplies each number among a policy's settings by 1, or by a factor between a quarter and four
-//! that is drawn; the first trial leaves all as they are. The trial with the least geometric mean of run times
-//! wins, and its factors are kept ([`Tuned::shipped`]). What is a share stays one.
+//! that is drawn; the first trial leaves all as they are. The trial with the least geometric mean of run
+//! times wins, and its factors are kept ([`Tuned::shipped`]). What is a share stays one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use spillway_policy::registry;
 
 use super::cells::{Cell, training};
-use super::{Jobs, geometric_mean, time_s};
+use super::jobs::{Jobs, geometric_mean, time_s};
 use crate::run::{RunError, RunSpec, platform};
 
 /// Factors that a trial draws from.

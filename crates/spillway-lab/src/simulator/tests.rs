@@ -433,7 +433,7 @@ fn addresses_outside_the_regions_are_an_error() {
     assert!(error.contains("0x40000000"), "{error}");
 }
 
-/// Nomad's page shadowing.
+/// Nomad's shadows: copies of pages that stay far.
 #[test]
 fn a_page_with_a_far_copy_leaves_without_being_sent_until_it_is_written() {
     let run = |workload: Box<Stride>| simulate(workload, Box::new(Copying), 4, 0.0).counts;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use spillway_pool::MAX_COPIES;
-use spillway_pool::donors::NewDonor;
+use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::read;
 use spillway_pool::rebuild::Rebuild;
@@ -172,7 +172,7 @@ impl World {
         let known = &mut self.runs[run].chooser;
         match known {
             Some(chooser) if chooser.donors() == table.donors() => Rc::clone(chooser),
-            _ => Rc::clone(known.insert(Rc::new(Chooser::of(table)))),
+            _ => Rc::clone(known.insert(Rc::new(table.chooser()))),
         }
     }
 

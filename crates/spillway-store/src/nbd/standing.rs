@@ -58,7 +58,7 @@ impl Door {
     }
 }
 
-/// Without TLS.
+/// The way without TLS.
 impl From<SocketAddr> for Door {
     fn from(address: SocketAddr) -> Self {
         Self::known(Address::Tcp(address))

@@ -7,7 +7,7 @@ use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
-use spillway_pool::donors::{NewDonor, TEXT_BYTES};
+use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::placement::capacity;
 use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::table::{Table, Terms, words_of};
@@ -247,8 +247,8 @@ pub(super) fn begin_at(
     }
 }
 
-/// The store that one donor is, by its address in digits, and by the host that its certificate must be for, if
-/// that is another than the address. Its patience is that of who opens it: a run is
+/// The store that one donor is, by its address in digits, and by the host that its certificate must be for,
+/// if that is another than the address. Its patience is that of who opens it: a run is
 /// known to the donor by what is printed of this.
 pub(super) fn donor_spec(address: &str, transport: &Transport, host: Option<&str>) -> Option<StoreSpec> {
     let address: std::net::SocketAddr = address.parse().ok()?;

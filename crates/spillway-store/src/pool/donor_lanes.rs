@@ -41,7 +41,7 @@ impl DonorLanes {
         let table = self.shared.table();
         match &self.chooser {
             Some(chooser) if chooser.donors() == table.donors() => Arc::clone(chooser),
-            _ => Arc::clone(self.chooser.insert(Arc::new(Chooser::of(&table)))),
+            _ => Arc::clone(self.chooser.insert(Arc::new(table.chooser()))),
         }
     }
 

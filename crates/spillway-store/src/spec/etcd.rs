@@ -1,9 +1,8 @@
 //! A pool that is named in etcd: `etcd://HOST:PORT[,HOST:PORT...]/NAME`.
 
-use std::fmt;
 use std::str::FromStr;
 
-use super::pool::PoolDonor;
+use super::members::{EtcdPool, PoolDonor, SCHEME};
 use super::{DEFAULT_NBD_PORT, SpecError, Uri};
 
 /// Port of etcd where the URI names none.
@@ -11,23 +10,6 @@ const DEFAULT_ETCD_PORT: u16 = 2379;
 /// Most bytes in a pool's name.
 const MOST_NAME_BYTES: usize = 64;
 const FORM: &str = "etcd://HOST:PORT/NAME, of letters, digits, '-', '_' and '.' in NAME";
-const SCHEME: &str = "etcd://";
-
-/// A pool in etcd: donors register there, and runs find them there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdPool {
-    /// Members of the etcd cluster, which are asked in this order.
-    pub servers: Vec<PoolDonor>,
-    /// The name of the pool.
-    pub name: String,
-}
-
-impl fmt::Display for EtcdPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
-        write!(f, "{SCHEME}{}/{}", servers.join(","), self.name)
-    }
-}
 
 impl FromStr for EtcdPool {
     type Err = SpecError;

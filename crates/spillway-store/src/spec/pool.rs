@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spillway_core::size::Size;
 
-use super::etcd::EtcdPool;
+use super::members::{Members, PoolDonor};
 use super::query::{Query, encode};
 use super::transport::Transport;
 use super::wishes::Patience;
@@ -16,31 +16,6 @@ use super::wishes::Patience;
 pub(super) const USUAL_COPIES: usize = 2;
 /// Bytes that are copied a second at most while lost copies are made anew.
 pub(super) const USUAL_REBUILD: Size = Size::from_bytes(256 << 20);
-
-/// A donor of a pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PoolDonor {
-    /// Name or address; an IPv6 address without its brackets.
-    pub host: String,
-    /// The donor's TCP port.
-    pub port: u16,
-}
-
-impl fmt::Display for PoolDonor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
-/// Which donors a pool has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Members {
-    /// These, each named once.
-    Listed(Vec<PoolDonor>),
-    /// Those that are registered in etcd. They come and go while a run lasts.
-    Etcd(EtcdPool),
-}
 
 /// Which donors fail together (`?domain=DOMAINS`): no two copies of a page are put on such.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

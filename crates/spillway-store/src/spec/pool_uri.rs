@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use spillway_pool::{MAX_DONORS, MOST_WANTED_COPIES};
 
-use super::pool::{Domains, Members, PoolDonor, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
+use super::members::{Members, PoolDonor};
+use super::pool::{Domains, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
 use super::wishes::Patience;
 use super::{DEFAULT_NBD_PORT, SpecError, StoreSpec, Uri};
 

@@ -9,22 +9,30 @@ use spillway_etcd::Registrar;
 use spillway_store::membership::Member;
 use spillway_store::spec::{EtcdPool, PoolDonor};
 
-use super::DonorArgs;
+/// How the donor is to be known there.
+pub(super) struct Wishes<'a> {
+    /// Where others reach it, if not where it listens.
+    pub(super) advertise: Option<SocketAddr>,
+    /// What fails together with it, if not its address alone.
+    pub(super) domain: Option<&'a str>,
+    /// The most that a run may have of it.
+    pub(super) per_run: Option<Size>,
+}
 
 /// Keeps the donor registered in its pool.
-pub(super) fn register(args: &DonorArgs, pool: &EtcdPool, donor: &Donor) -> Result<Registrar, String> {
+pub(super) fn register(wishes: &Wishes<'_>, pool: &EtcdPool, donor: &Donor) -> Result<Registrar, String> {
     let listens = donor.places().find_map(|place| match place {
         Place::Tcp(address) => Some(*address),
         _ => None,
     });
     let own = listens.ok_or("--pool takes --listen: others reach a donor by TCP")?;
-    let address = match args.advertise {
+    let address = match wishes.advertise {
         Some(address) => address,
         None if own.ip().is_unspecified() => SocketAddr::new(address_towards(pool)?, own.port()),
         None => own,
     };
-    let domain = args.domain.clone().unwrap_or_else(|| address.ip().to_string());
-    let (standing, per_run) = (donor.standing(), args.per_run.map_or(u64::MAX, Size::bytes));
+    let domain = wishes.domain.map_or_else(|| address.ip().to_string(), str::to_owned);
+    let (standing, per_run) = (donor.standing(), wishes.per_run.map_or(u64::MAX, Size::bytes));
     let member = move || {
         let standing = standing();
         Member {

@@ -73,7 +73,7 @@ struct Search {
     tuned: Tuned,
 }
 
-/// Judges, or searches.
+/// Judges our own policy, or searches for settings.
 pub fn run(args: &JudgeArgs) -> ExitCode {
     let threads = args.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let done = if args.tune { tune(args, threads) } else { judge(args, threads) };

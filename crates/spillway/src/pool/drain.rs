@@ -13,7 +13,7 @@ use spillway_store::nbd::Door;
 use spillway_store::nbd::connection::ConnectError;
 use spillway_store::spec::PoolDonor;
 
-use super::Reach;
+use super::reach::Reach;
 use crate::exit::{Refusal, complain};
 use crate::stop::{self, wait_or_stop};
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use spillway_store::membership::Member;
 use spillway_store::spec::{EtcdPool, PoolDonor};
 
-use super::Reach;
+use super::reach::Reach;
 use crate::exit::Refusal;
 use crate::short::{bytes, printable};
 use crate::tier::print;
