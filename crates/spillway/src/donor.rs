@@ -37,7 +37,7 @@ Examples:
   spillway donor certificates certificates --host 10.0.0.2
   spillway donor --memory 4G --listen 0.0.0.0:10809 --tls-certificates certificates
   spillway donor --memory 4G --shm idle
-  spillway donor --memory 4G --listen 0.0.0.0:10809 --pool etcd://10.0.0.9/lab
+  spillway donor --memory 4G --listen 0.0.0.0:10809 --tls-certificates certificates --pool etcd://10.0.0.9/lab
   spillway donor status
   spillway donor drop nbd://localhost:10809/disk
 

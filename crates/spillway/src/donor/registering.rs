@@ -22,7 +22,7 @@ pub(super) struct Wishes<'a> {
 /// Keeps the donor registered in its pool.
 pub(super) fn register(wishes: &Wishes<'_>, pool: &EtcdPool, donor: &Donor) -> Result<Registrar, String> {
     let listens = donor.places().find_map(|place| match place {
-        Place::Tcp(address) => Some(*address),
+        Place::Tcp(address) | Place::Tls(address) => Some(*address),
         _ => None,
     });
     let own = listens.ok_or("--pool takes --listen: others reach a donor by TCP")?;

@@ -50,7 +50,8 @@ impl Donor {
 
     /// `127.0.0.1:PORT`, from the ready line.
     pub fn tcp(&self) -> String {
-        let (_, rest) = self.ready.split_once("nbd://").unwrap();
+        let said = self.ready.split_once("nbds://").or_else(|| self.ready.split_once("nbd://"));
+        let (_, rest) = said.unwrap();
         rest.split([' ', ';', '"']).next().unwrap().to_owned()
     }
 
