@@ -179,7 +179,7 @@ fn advice_is_given_for_a_trace() {
     assert!(output.status.success(), "{}", stderr(&output));
     let advice: Value = serde_json::from_slice(&output.stdout).unwrap();
     let policies = advice["policies"].as_array().unwrap();
-    assert_eq!(policies.len(), 14);
+    assert_eq!(policies.len(), 18);
     for policy in policies {
         assert_eq!(policy["least_local"].as_array().unwrap().len(), 3, "{policy}");
     }
