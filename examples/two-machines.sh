@@ -24,7 +24,8 @@ spillway donor certificates "$work/tls" --host 10.73.0.1 --client worker >"$work
 
 # On the machine that lends:
 nsenter --net="/proc/$lender/ns/net" \
-    spillway donor --memory 256M --listen 10.73.0.1:10809 --tls-certificates "$work/tls" >"$work/donor.log" 2>&1 &
+    spillway donor --memory 256M --listen 10.73.0.1:10809 --tls-certificates "$work/tls" \
+    >"$work/donor.log" 2>&1 &
 donor=$!
 until grep --quiet "listening on" "$work/donor.log"; do sleep 0.1; done
 

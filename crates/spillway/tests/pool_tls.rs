@@ -1,5 +1,5 @@
-//! A pool in etcd whose donors take nothing but TLS: a run, the donors that come to it, and the commands that look
-//! after it, all by certificates.
+//! A pool in etcd whose donors take nothing but TLS: a run, the donors that come to it, and the commands that
+//! look after it, all by certificates.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;
