@@ -30,6 +30,7 @@ pub mod entry;
 pub mod fault_trace;
 pub mod fixed;
 pub mod generations;
+mod headroom;
 pub mod hemem;
 pub mod hint_scan;
 pub mod hotbox;

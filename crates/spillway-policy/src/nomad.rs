@@ -20,11 +20,11 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
+use crate::headroom::{Headroom, Watermarks};
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{Fault, FaultKind, Policy};
-use crate::two_list::TwoList;
 
 /// What a run may set; the defaults are the module's and TPP's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -67,13 +67,11 @@ const PROMOTE: u32 = 2;
 /// The two lists over local pages, what faulted lately, and what waits for promotion.
 pub struct Nomad {
     config: Config,
-    lists: TwoList,
-    far_active: Vec<bool>,
+    local: Headroom,
     faulted: VecDeque<PageIndex>,
     queue: VecDeque<PageIndex>,
     queued: Vec<bool>,
     scan: HintScan,
-    demoting: bool,
     promoting: bool,
 }
 
@@ -82,26 +80,25 @@ impl Registered for Nomad {
     fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
         Self {
             config,
-            lists: TwoList::new(0, config.inactive_share),
-            far_active: Vec::new(),
+            local: Headroom::new(0, config.inactive_share),
             faulted: VecDeque::new(),
             queue: VecDeque::new(),
             queued: Vec::new(),
             scan: HintScan::default(),
-            demoting: false,
             promoting: false,
         }
     }
 }
 
 impl Nomad {
-    fn frames(machine: &dyn TieredMachine, share: f64) -> u32 {
-        (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
+    fn watermarks(&self) -> Watermarks {
+        let Config { allocation_share, demotion_share, .. } = self.config;
+        Watermarks { allocation_share, demotion_share, demote_timer: DEMOTE }
     }
 
     /// Goes over the pages that faulted before; those that are done with are dropped.
     fn look_back(&mut self, machine: &mut dyn TieredMachine) {
-        let Self { faulted, far_active, queued, queue, config, .. } = self;
+        let Self { faulted, local: Headroom { far_active, .. }, queued, queue, config, .. } = self;
         let mut distance = 0;
         faulted.retain(|&page| {
             distance += 1;
@@ -135,49 +132,27 @@ impl Nomad {
             self.queued[page as usize] = false;
             if machine.migrate(&[page], Tier::Local, Call::Kernel) == 1 {
                 machine.keep_far_copy(page);
-                self.lists.insert(page, true);
+                self.local.lists.insert(page, true);
             }
         }
-        self.wake_demotion(machine);
-    }
-
-    fn wake_demotion(&mut self, machine: &mut dyn TieredMachine) {
-        if !self.demoting
-            && machine.free_pages(Tier::Local) < Self::frames(machine, self.config.demotion_share)
-        {
-            self.demoting = true;
-            machine.set_timer(DEMOTE, 0);
-        }
-    }
-
-    fn demote(&mut self, machine: &mut dyn TieredMachine) {
-        let keep = Self::frames(machine, self.config.demotion_share);
-        let want = (keep + keep / 2).saturating_sub(machine.free_pages(Tier::Local));
-        let cold = self.lists.take_cold(machine, want);
-        machine.migrate(&cold, Tier::Far, Call::Kernel);
-        for page in cold {
-            self.far_active[page as usize] = false;
-        }
+        self.local.wake_demotion(self.watermarks(), machine);
     }
 }
 
 impl Policy for Nomad {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
-        self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
-        self.far_active = vec![false; machine.page_count() as usize];
+        self.local = Headroom::new(machine.page_count(), self.config.inactive_share);
         self.queued = vec![false; machine.page_count() as usize];
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
     }
 
     fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
-        let spare = Self::frames(machine, self.config.allocation_share);
-        self.wake_demotion(machine);
-        if machine.free_pages(Tier::Local) >= machine.span(page) + spare { Tier::Local } else { Tier::Far }
+        self.local.place(page, self.watermarks(), machine)
     }
 
     fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
-            self.lists.insert(page, false);
+            self.local.lists.insert(page, false);
         }
     }
 
@@ -192,8 +167,7 @@ impl Policy for Nomad {
 
     fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
         let page = pages.start;
-        self.lists.remove(page);
-        self.far_active[page as usize] = false;
+        self.local.release(page);
         self.faulted.retain(|&other| other != page);
         if std::mem::take(&mut self.queued[page as usize]) {
             self.queue.retain(|&other| other != page);
@@ -202,10 +176,7 @@ impl Policy for Nomad {
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         match timer {
-            DEMOTE => {
-                self.demoting = false;
-                self.demote(machine);
-            }
+            DEMOTE => self.local.demote(self.watermarks(), machine),
             PROMOTE => {
                 self.promoting = false;
                 self.promote(machine);
@@ -248,7 +219,7 @@ mod tests {
         let (mut policy, mut machine) = nomad();
         machine.run(&mut policy, 5);
         machine.run(&mut policy, 6);
-        assert!(policy.far_active[5], "the next fault found it accessed");
+        assert!(policy.local.far_active[5], "the next fault found it accessed");
         assert!(machine.moves.is_empty());
         machine.access(5);
         machine.run(&mut policy, 7);

@@ -16,11 +16,11 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
+use crate::headroom::{Headroom, Watermarks};
 use crate::hint_scan::HintScan;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{Fault, FaultKind, Policy};
-use crate::two_list::TwoList;
 
 /// What a run may set; the defaults are the paper's, or chosen as the file's head says.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -56,67 +56,37 @@ const DEMOTE: u32 = 1;
 /// The two lists over local pages, and where the window of marks stands.
 pub struct Tpp {
     config: Config,
-    lists: TwoList,
-    far_active: Vec<bool>,
+    local: Headroom,
     scan: HintScan,
-    demoting: bool,
 }
 
 impl Registered for Tpp {
     type Config = Config;
     fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
-        Self {
-            config,
-            lists: TwoList::new(0, config.inactive_share),
-            far_active: Vec::new(),
-            scan: HintScan::default(),
-            demoting: false,
-        }
+        Self { config, local: Headroom::new(0, config.inactive_share), scan: HintScan::default() }
     }
 }
 
 impl Tpp {
-    fn frames(machine: &dyn TieredMachine, share: f64) -> u32 {
-        (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
-    }
-
-    fn wake_demotion(&mut self, machine: &mut dyn TieredMachine) {
-        if !self.demoting
-            && machine.free_pages(Tier::Local) < Self::frames(machine, self.config.demotion_share)
-        {
-            self.demoting = true;
-            machine.set_timer(DEMOTE, 0);
-        }
-    }
-
-    fn demote(&mut self, machine: &mut dyn TieredMachine) {
-        let keep = Self::frames(machine, self.config.demotion_share);
-        // Somewhat more than is missing, so that the daemon does not run for every page.
-        let want = (keep + keep / 2).saturating_sub(machine.free_pages(Tier::Local));
-        let cold = self.lists.take_cold(machine, want);
-        machine.migrate(&cold, Tier::Far, Call::Kernel);
-        for page in cold {
-            self.far_active[page as usize] = false;
-        }
+    fn watermarks(&self) -> Watermarks {
+        let Config { allocation_share, demotion_share, .. } = self.config;
+        Watermarks { allocation_share, demotion_share, demote_timer: DEMOTE }
     }
 }
 
 impl Policy for Tpp {
     fn start(&mut self, machine: &mut dyn TieredMachine) {
-        self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
-        self.far_active = vec![false; machine.page_count() as usize];
+        self.local = Headroom::new(machine.page_count(), self.config.inactive_share);
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
     }
 
     fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
-        let spare = Self::frames(machine, self.config.allocation_share);
-        self.wake_demotion(machine);
-        if machine.free_pages(Tier::Local) >= machine.span(page) + spare { Tier::Local } else { Tier::Far }
+        self.local.place(page, self.watermarks(), machine)
     }
 
     fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
-            self.lists.insert(page, false);
+            self.local.lists.insert(page, false);
         }
     }
 
@@ -124,24 +94,22 @@ impl Policy for Tpp {
         if fault.kind != FaultKind::Hint || machine.tier_of(fault.page) != Some(Tier::Far) {
             return;
         }
-        if !std::mem::replace(&mut self.far_active[fault.page as usize], true) {
+        if !std::mem::replace(&mut self.local.far_active[fault.page as usize], true) {
             return;
         }
         if machine.migrate(&[fault.page], Tier::Local, Call::Kernel) == 1 {
-            self.lists.insert(fault.page, true);
+            self.local.lists.insert(fault.page, true);
         }
-        self.wake_demotion(machine);
+        self.local.wake_demotion(self.watermarks(), machine);
     }
 
     fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
-        self.lists.remove(pages.start);
-        self.far_active[pages.start as usize] = false;
+        self.local.release(pages.start);
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if timer == DEMOTE {
-            self.demoting = false;
-            return self.demote(machine);
+            return self.local.demote(self.watermarks(), machine);
         }
         machine.set_timer(SCAN, self.config.scan_period_us * 1000);
         self.scan.mark_next(machine, self.config.scan_bytes, Some(Tier::Far));
@@ -193,9 +161,10 @@ mod tests {
     fn a_demoted_page_has_to_be_activated_anew() {
         let (mut policy, mut machine) = tpp(16, 8, Config { demotion_share: 0.0, ..Config::default() });
         machine.touch(&mut policy, 0..8);
-        policy.far_active[0] = true;
+        policy.local.far_active[0] = true;
         policy.config.demotion_share = 0.5;
-        policy.demote(&mut machine);
+        let marks = policy.watermarks();
+        policy.local.demote(marks, &mut machine);
         assert_eq!(machine.tier_of(0), Some(Tier::Far));
         machine.pass_ns(&mut policy, 1000);
         assert!(machine.run(&mut policy, 0));
