@@ -21,8 +21,8 @@ impl Watermarks {
     }
 }
 
-/// The two lists over local pages, a bit for each far page that says whether it is active, and the daemon that
-/// demotes.
+/// The two lists over local pages, a bit for each far page that says whether it is active, and the daemon
+/// that demotes.
 pub(crate) struct Headroom {
     pub lists: TwoList,
     pub far_active: Vec<bool>,
