@@ -29,6 +29,7 @@ pub const MISTAKES: &[Mistake] = &[
     mistake("checksum-of-the-older-version", "a slot's new page is noted with the old one's checksum"),
     mistake("stale-copy-kept", "a changed page keeps its old slot in place of a write"),
     mistake("zeros-by-half", "a page counts as zeros by its first half"),
+    mistake("given-up-copy-kept", "a page that is written to keeps the slot that it has given up"),
     mistake("half-written-slot-kept", "a slot that could not be written is given up twice"),
     mistake("full-frame-given-back", "a frame that was copied from is free although it is full"),
     mistake("frame-of-gone-page-lost", "the frame taken for a page that was gone is never free again"),

@@ -90,6 +90,7 @@ fn settings(world: &World) -> Settings {
             victim_window_pages: config.victim_window_pages,
             // Else each page leaves by a move.
             by_reference: !config.seed.is_multiple_of(3),
+            copy_share: [0.0, 0.125, 1.0][config.seed as usize % 5 % 3],
             ..PoolSettings::default()
         },
         fetch: FetchSettings {

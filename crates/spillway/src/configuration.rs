@@ -81,6 +81,10 @@ impl Configuration {
     /// Whether every value makes sense; else the key of the first that does not, and what would.
     pub fn check(&self) -> Result<(), String> {
         self.replacement.check().map_err(|error| error.to_string())?;
+        let copy_share = self.pool.local.copy_share;
+        if !(0.0..=1.0).contains(&copy_share) {
+            return Err(format!("copy_share is {copy_share}; set it to 0 to 1"));
+        }
         let yield_ratio = self.pool.local.background.yield_ratio;
         if yield_ratio != 0.0 && !(1.0..=1000.0).contains(&yield_ratio) {
             return Err(format!("yield_ratio is {yield_ratio}; set it to 1 to 1000, or to 0 for never"));

@@ -88,6 +88,8 @@ one of what it measures):
   reserve_bytes = \"4M\"            zeros kept ready for streams of first writes
   victim_window_pages = 256       oldest pages of which neighbours leave first
   by_reference = true             scattered pages leave with one flush a batch
+  copy_share = 0.125              local pages, of the limit, of which
+                                  compressed: keeps a copy
   huge_pages = false              ask for huge pages, and re-form them
   [pool.local.background]
   bytes_per_s = \"1G\"              most that is moved ahead of need; 0: no bound

@@ -133,6 +133,13 @@ pub const SWITCHES: &[Switch] = &[
         &["false"],
         "scattered pages leave with one flush of the CPUs' translations a batch",
     ),
+    key(
+        "pool.local",
+        "copy_share",
+        "0.125",
+        &["0.0", "1.0"],
+        "the compressed store keeps copies of so many of the local pages",
+    ),
     key("pool.local", "huge_pages", "false", &["true"], "huge pages are asked for, and re-formed"),
     key(
         "pool.local.background",

@@ -43,11 +43,18 @@ impl<K: Kernel> Worker<K> {
         {
             return None;
         }
-        let score = self.engine.table.writes_of(page_number).map_or(0, |score| score.load(Ordering::Relaxed));
-        if score >= WRITTEN_SCORE && !page_number.wrapping_mul(0x9E37_79B9).is_multiple_of(TRY_ONE_IN) {
+        if self.is_written_soon(page_number)
+            && !page_number.wrapping_mul(0x9E37_79B9).is_multiple_of(TRY_ONE_IN)
+        {
             return None;
         }
         Some(self.engine.epoch())
+    }
+
+    /// Whether most pages of this stretch that come are written to before they leave.
+    pub(crate) fn is_written_soon(&self, page_number: u64) -> bool {
+        let score = self.engine.table.writes_of(page_number).map_or(0, |score| score.load(Ordering::Relaxed));
+        score >= WRITTEN_SCORE
     }
 
     /// Notes that a clean page is written to (`true`) or was dropped.

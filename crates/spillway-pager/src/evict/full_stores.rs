@@ -44,6 +44,7 @@ impl<K: Kernel> Worker<K> {
             Some(left) => left,
             None => {
                 self.crowded = self.last_store_is_nearly_full();
+                self.copies_abound = self.too_many_copies();
                 self.pages_between_counts()
             }
         };

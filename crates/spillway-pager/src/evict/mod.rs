@@ -10,6 +10,7 @@
 //! - [`by_reference`]: the way into frames that flushes the CPUs' translations once a batch;
 //! - [`in_place`]: the short way, where no thread of the program runs;
 //! - [`whole_ranges`]: what came as one huge page leaves as one;
+//! - [`copies`]: whether a page that came keeps its copy, which spares the next write;
 //! - [`full_stores`]: what happens when there is nowhere to write;
 //! - [`scan_clock`]: when it is found out anew which pages are in use;
 //! - [`written_share`]: whether it pays to do this ahead of need.
@@ -26,6 +27,7 @@ pub mod blocks;
 pub mod by_reference;
 pub mod charge;
 pub mod clean;
+pub mod copies;
 pub mod full_stores;
 pub mod in_place;
 pub mod inactive;

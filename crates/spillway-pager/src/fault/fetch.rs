@@ -58,7 +58,9 @@ impl<K: Kernel> Worker<K> {
             self.ask_ahead(page_number, block.direction, &came, pages, access);
             self.note_foreseen(&block.foreseen, &followers);
         }
-        let epoch = self.protection(page_number, access != Access::Read, 1 + followers.len());
+        // What loses its copy at once need not be protected for it.
+        let may_change = access != Access::Read || self.keeps_no_copies(slot);
+        let epoch = self.protection(page_number, may_change, 1 + followers.len());
         let expected = followers.len();
         if overlaps {
             self.charge_meanwhile(&mut followers)?;
@@ -86,7 +88,7 @@ impl<K: Kernel> Worker<K> {
         self.watch_use(&followers);
         self.settle_followers(&followers, queue, epoch);
         self.unlock_head(block);
-        Ok(self.settle_fetched(page_number, info, slot, queue, epoch))
+        Ok(self.settle_fetched(page_number, info, slot, queue, epoch, access == Access::Write))
     }
 
     /// Locks what belongs to the block of a page that is charged, and charges what can be: those are
@@ -169,7 +171,8 @@ impl<K: Kernel> Worker<K> {
         copied
     }
 
-    /// What a page's word says once it was fetched. Its slot is given up where there are too few.
+    /// What a page's word says once it was fetched, for a write or not. Its copy is given up where it is not
+    /// worth its room.
     pub(crate) fn settle_fetched(
         &mut self,
         page_number: u64,
@@ -177,10 +180,11 @@ impl<K: Kernel> Worker<K> {
         slot: u32,
         queue: Queue,
         epoch: Option<Epoch>,
+        is_written: bool,
     ) -> PageInfo {
         let next = fetched(info, slot, queue, epoch);
-        // Where others hold the slot too, giving it up makes no room, and keeping it saves a write.
-        if !self.stores_are_crowded(1) || self.at.run.slots().is_shared(slot) {
+        let is_written = is_written || epoch.is_none() && self.is_written_soon(page_number);
+        if !self.gives_copy_up(slot, is_written) {
             return next;
         }
         self.drop_slot(Some(slot));
@@ -201,7 +205,7 @@ impl<K: Kernel> Worker<K> {
             let (Some(slot), Some(word)) = (info.slot(), self.engine.table.find(page_number)) else {
                 continue;
             };
-            let next = self.settle_fetched(page_number, info, slot, queue, epoch);
+            let next = self.settle_fetched(page_number, info, slot, queue, epoch, false);
             self.unlock(page_number, word, next);
             self.enqueue(page_number, next);
         }

@@ -344,7 +344,7 @@ impl<K: Kernel> Worker<K> {
         for (i, (page, word, info)) in locked.into_iter().enumerate() {
             let slot = info.slot().filter(|_| i < moved);
             let queue = self.queue_of_returner(info);
-            let next = slot.map(|slot| self.settle_fetched(page, info, slot, queue, None));
+            let next = slot.map(|slot| self.settle_fetched(page, info, slot, queue, None, false));
             if page == page_number {
                 own = next;
                 continue;

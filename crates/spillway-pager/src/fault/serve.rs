@@ -161,7 +161,8 @@ impl<K: Kernel> Worker<K> {
 
     fn let_retry(&mut self, page_number: u64, info: PageInfo, access: Access) -> PageInfo {
         if access == Access::Protected {
-            return self.unprotect(page_number, info);
+            let info = self.unprotect(page_number, info);
+            return self.without_stale_copy(info);
         }
         match self.map_zeros(page_number, access) {
             // Nothing was there: the program has discarded the page past our hooks, and reads zeros.

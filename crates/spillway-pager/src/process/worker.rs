@@ -53,6 +53,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) next_slab: u32,
     /// The last store was nearly full when its slots were last counted.
     pub(crate) crowded: bool,
+    /// There were too many copies of local pages then: see [`crate::evict::copies`].
+    pub(crate) copies_abound: bool,
     pub(crate) pages_until_count: u32,
 }
 
@@ -129,6 +131,7 @@ impl<K: Kernel> Worker<K> {
             pace: Pace::Batch,
             next_slab: 0,
             crowded: false,
+            copies_abound: false,
             pages_until_count: 0,
         })
     }

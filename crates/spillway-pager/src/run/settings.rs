@@ -150,6 +150,9 @@ pub struct PoolSettings {
     /// Scattered pages of a program that serves its own faults come into frames by reference, with one flush
     /// of the CPUs' translations a batch ([`crate::evict::by_reference`]). For several threads.
     pub by_reference: bool,
+    /// Of as many of the local pages as are this share of the limit `compressed:` keeps the copies that they
+    /// came from ([`crate::evict::copies`]).
+    pub copy_share: f64,
     /// Huge pages: native memory asks the kernel for them, and whole managed ranges are re-formed while
     /// nothing is evicted.
     pub huge_pages: bool,
@@ -163,6 +166,7 @@ impl Default for PoolSettings {
             reserve_bytes: Size::from_bytes(4 << 20),
             victim_window_pages: 256,
             by_reference: true,
+            copy_share: 0.125,
             huge_pages: false,
             background: background::Config::default(),
         }
