@@ -7,6 +7,7 @@
 //! leave soon, are thought to go as fetches do; first touches stay.
 
 use serde::Serialize;
+use spillway_snapshot::past::Past;
 use spillway_snapshot::snapshot::{Faults, Return, Run};
 
 /// Losses that are asked for.
@@ -80,10 +81,11 @@ impl Observed {
         }
     }
 
-    /// What a run did between two looks at it, so much time apart; `whole_bytes` is the most that it held.
-    pub fn between(first: &Run, last: &Run, passed_s: f64, whole_bytes: u64) -> Self {
-        let before = |within_bytes: u64| first.returns.iter().find(|old| old.within_bytes == within_bytes);
-        let new = last.returns.iter().map(|now| match before(now.within_bytes) {
+    /// What a run did between what it had counted before and a look at it; `whole_bytes` is the most that it
+    /// held.
+    pub fn since(before: &Past, run: &Run, uptime_s: f64, whole_bytes: u64) -> Self {
+        let old = |within_bytes: u64| before.returns.iter().find(|old| old.within_bytes == within_bytes);
+        let new = run.returns.iter().map(|now| match old(now.within_bytes) {
             Some(old) => Return {
                 faults: now.faults.saturating_sub(old.faults),
                 total_us: (now.total_us - old.total_us).max(0.0),
@@ -92,14 +94,15 @@ impl Observed {
             None => *now,
         });
         let returns: Vec<Return> = new.filter(|returned| returned.faults > 0).collect();
-        let lost_us = (last.fault_latency.total_us - first.fault_latency.total_us).max(0.0);
+        let lost_us = (run.fault_latency.total_us - before.lost_us).max(0.0);
+        let passed_s = (uptime_s - before.uptime_s).max(0.0);
         Self {
             passed_s,
             lost_us,
-            still_local_us: still_local_us(&returns, lost_us, &last.faults.since(&first.faults)),
+            still_local_us: still_local_us(&returns, lost_us, &run.faults.since(&before.faults)),
             returns,
             whole_bytes,
-            ..Self::since_start(last, passed_s)
+            ..Self::since_start(run, passed_s)
         }
     }
 
@@ -285,10 +288,11 @@ pub(crate) mod tests {
             run.returns = observed.returns.clone();
             *run
         };
-        let between = Observed::between(&crate_run(&first), &crate_run(&last), 2.0, 99 * MIB);
-        let [one] = &between.returns[..] else { panic!("{:?}", between.returns) };
+        let before = Past::of(&crate_run(&first), 5.0);
+        let since = Observed::since(&before, &crate_run(&last), 7.0, 99 * MIB);
+        let [one] = &since.returns[..] else { panic!("{:?}", since.returns) };
         assert_eq!((one.within_bytes, one.faults), (32 * MIB, 7));
         assert!((one.total_us - 3e5).abs() < 1.0);
-        assert_eq!((between.whole_bytes, between.passed_s), (99 * MIB, 2.0));
+        assert_eq!((since.whole_bytes, since.passed_s), (99 * MIB, 2.0));
     }
 }
