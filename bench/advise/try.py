@@ -20,15 +20,20 @@ held = [bytearray(4000) for _ in range(pages)]
 weights = [1 / (rank + 1) for rank in range(pages)]
 order = list(range(pages))
 random.shuffle(order)
+work = open("work", "wb", 0)
 while True:
-    for at in random.choices(order, weights, k=20000):
+    for at in random.choices(order, weights, k=2000):
         held[at][7] = held[at][7] + 1 & 255
+    work.write(b".")
 """
 
 HASH = """
 my %seen; my $x = 1;
 for my $i (1 .. 400000) { $x = ($x * 1103515245 + 12345) % 4294967296; $seen{$i} = "$i:$x" x 4; }
+open(my $work, ">:unix", "work");
+my $turn = 0;
 while (1) {
+    syswrite $work, "." if ++$turn % 2000 == 0;
     # A tenth of the keys is asked for nine times in ten.
     $x = ($x * 1103515245 + 12345) % 4294967296;
     my $key = ($x >> 8) % 10 ? 1 + ($x >> 4) % 40000 : 1 + ($x >> 4) % 400000;
@@ -47,7 +52,7 @@ create trigger again after update on s when new.total < 9e18 begin
   update s set total = total + 1; end;
 """
 # Look-ups by the index, most of them among few keys.
-QUERY = "select count(*), sum(length(b.v)) from t a join t b on b.k = (a.id * a.g) % 250000 where a.g = %d;\n"
+QUERY = "select count(*), sum(length(b.v)) from t a join t b on b.k = (a.id * a.g) %% 250000 where a.g = %d;\n"
 
 PROGRAMS = {
     "zipf": (["python3", "-c", ZIPF], "100M"),
@@ -71,7 +76,7 @@ class Program:
         stdin = subprocess.PIPE if name == "sqlite" else subprocess.DEVNULL
         self.run = subprocess.Popen(
             [self.spillway, "run", "--local", str(local), "--"] + command,
-            stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.place.name,
+            stdin=stdin, stdout=open(os.path.join(self.place.name, "output"), "wb"), stderr=subprocess.DEVNULL, cwd=self.place.name,
         )
         if name == "sqlite":
             self.helpers.append(subprocess.Popen(
@@ -87,6 +92,14 @@ class Program:
                 work[work.index("-c") + 1] = count
                 self.helpers.append(subprocess.Popen(
                     work + ["-n", "100000000", "-t", "get,set"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    def work(self):
+        """What it has done so far, in whatever it does."""
+        if hasattr(self, "socket"):
+            told = subprocess.run(["redis-cli", "-s", self.socket, "info", "stats"], stdout=subprocess.PIPE).stdout
+            return int(told.split(b"total_commands_processed:")[1].split()[0])
+        return sum(os.path.getsize(os.path.join(self.place.name, name)) for name in ("work", "output")
+                   if os.path.exists(os.path.join(self.place.name, name)))
 
     def pid(self):
         status = json.loads(subprocess.run(

@@ -90,7 +90,7 @@ mod tests {
         let many = (0..100).map(|at| site(&at.to_string(), at));
         let most = Sites::of(many, 0);
         assert_eq!((most.sites.len(), most.sites[0].waited_us), (MOST_SITES, 99));
-        assert_eq!(most.waited_us(), (0..100).sum());
+        assert_eq!(most.waited_us(), (0..100).sum::<u64>());
     }
 
     #[test]

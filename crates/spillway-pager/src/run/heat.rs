@@ -292,6 +292,7 @@ impl HeatWords<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::slice::from_ref;
 
     const PAGE: usize = 1 << PAGE_SHIFT;
     const BLOCK: usize = 1 << LEAST_SHIFT;
@@ -322,8 +323,8 @@ mod tests {
     #[test]
     fn small_memory_is_told_page_by_page_and_what_is_native_beside_it() {
         let managed = [BLOCK..BLOCK + 3 * PAGE, 2 * BLOCK - PAGE..2 * BLOCK + PAGE];
-        let native = [5 * BLOCK..6 * BLOCK];
-        let heat = Heat::of(&managed, &native, 7, |page| {
+        let native = 5 * BLOCK..6 * BLOCK;
+        let heat = Heat::of(&managed, from_ref(&native), 7, |page| {
             if page == (BLOCK / PAGE) as u64 { Warmth::Hot } else { Warmth::Far }
         });
         assert_eq!((heat.block_shift, heat.one_in), (LEAST_SHIFT, 1));
@@ -344,13 +345,13 @@ mod tests {
     #[test]
     fn much_memory_is_looked_at_in_part_and_each_group_has_its_turn() {
         let bytes = 3 << 30;
-        let managed = [1 << 40..(1 << 40) + bytes];
+        let managed = 1 << 40..(1 << 40) + bytes;
         let mut seen = std::collections::BTreeSet::new();
         let groups = bytes as u64 / PAGE as u64 / GROUP_PAGES;
         let mut one_in = 1;
         for turn in 0..24 {
             let mut count = 0;
-            let heat = Heat::of(&managed, &[], turn, |page| {
+            let heat = Heat::of(from_ref(&managed), &[], turn, |page| {
                 count += 1;
                 seen.insert(page / GROUP_PAGES);
                 Warmth::Warm

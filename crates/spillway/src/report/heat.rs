@@ -30,7 +30,7 @@ const fn colour_of(kind: HeatKind) -> usize {
 /// The picture of a process's memory, of which so many looks were taken.
 pub fn picture(name: &str, pid: u32, looks: &[(f64, HeatMap)]) -> AddressMap {
     let stride = looks.len().div_ceil(MOST_COLUMNS).max(1);
-    let is_shown = |at: usize| at % stride == 0 || at + 1 == looks.len();
+    let is_shown = |at: usize| at.is_multiple_of(stride) || at + 1 == looks.len();
     let shown: Vec<&(f64, HeatMap)> =
         looks.iter().enumerate().filter(|(at, _)| is_shown(*at)).map(|(_, look)| look).collect();
     let (maps, rows, block_bytes) = in_rows(&shown);
