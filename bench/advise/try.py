@@ -1,5 +1,5 @@
-"""Tries what `spillway advise` says: runs real programs with little local memory, asks how much they would need to lose
-at most 10%, runs them again with that, and prints a table of what they lost then.
+"""Tries what `spillway advise` says: runs real programs with little local memory, asks how much they would need
+to lose at most 10%, runs them again with that, and prints a table of what they lost then.
 
 usage: try.py [--spillway COMMAND] [--warm-up SECONDS] [--watch SECONDS] [NAME...]
 Needs redis-server, redis-benchmark, sqlite3, perl and python3. Each program takes twice the two times."""
@@ -20,20 +20,15 @@ held = [bytearray(4000) for _ in range(pages)]
 weights = [1 / (rank + 1) for rank in range(pages)]
 order = list(range(pages))
 random.shuffle(order)
-work = open("work", "wb", 0)
 while True:
     for at in random.choices(order, weights, k=2000):
         held[at][7] = held[at][7] + 1 & 255
-    work.write(b".")
 """
 
 HASH = """
 my %seen; my $x = 1;
 for my $i (1 .. 400000) { $x = ($x * 1103515245 + 12345) % 4294967296; $seen{$i} = "$i:$x" x 4; }
-open(my $work, ">:unix", "work");
-my $turn = 0;
 while (1) {
-    syswrite $work, "." if ++$turn % 2000 == 0;
     # A tenth of the keys is asked for nine times in ten.
     $x = ($x * 1103515245 + 12345) % 4294967296;
     my $key = ($x >> 8) % 10 ? 1 + ($x >> 4) % 40000 : 1 + ($x >> 4) % 400000;
@@ -46,13 +41,10 @@ create table t(id integer primary key, k integer, g integer, v text);
 with recursive n(i) as (select 1 union all select i + 1 from n where i < 250000)
 insert into t select i, (i * 2654435761) % 250000, (i * 40503) % 997, printf('%0200d', i) from n;
 create index by_k on t(k);
-create table s(total integer);
-insert into s values(0);
-create trigger again after update on s when new.total < 9e18 begin
-  update s set total = total + 1; end;
 """
 # Look-ups by the index, most of them among few keys.
-QUERY = "select count(*), sum(length(b.v)) from t a join t b on b.k = (a.id * a.g) %% 250000 where a.g = %d;\n"
+QUERY = ("select count(*), sum(length(b.v)) from t a join t b on b.k = (a.id * a.g) %% 250000 "
+         "where a.g = %d;\n")
 
 PROGRAMS = {
     "zipf": (["python3", "-c", ZIPF], "100M"),
@@ -76,7 +68,7 @@ class Program:
         stdin = subprocess.PIPE if name == "sqlite" else subprocess.DEVNULL
         self.run = subprocess.Popen(
             [self.spillway, "run", "--local", str(local), "--"] + command,
-            stdin=stdin, stdout=open(os.path.join(self.place.name, "output"), "wb"), stderr=subprocess.DEVNULL, cwd=self.place.name,
+            stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.place.name,
         )
         if name == "sqlite":
             self.helpers.append(subprocess.Popen(
@@ -91,17 +83,10 @@ class Program:
                 work[-1] = reach
                 work[work.index("-c") + 1] = count
                 self.helpers.append(subprocess.Popen(
-                    work + ["-n", "100000000", "-t", "get,set"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                    work + ["-n", "100000000", "-t", "get,set"],
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
-    def work(self):
-        """What it has done so far, in whatever it does."""
-        if hasattr(self, "socket"):
-            told = subprocess.run(["redis-cli", "-s", self.socket, "info", "stats"], stdout=subprocess.PIPE).stdout
-            return int(told.split(b"total_commands_processed:")[1].split()[0])
-        return sum(os.path.getsize(os.path.join(self.place.name, name)) for name in ("work", "output")
-                   if os.path.exists(os.path.join(self.place.name, name)))
-
-    def pid(self):
+    def look(self):
         status = json.loads(subprocess.run(
             [self.spillway, "status", str(self.run.pid), "--json"], stdout=subprocess.PIPE).stdout)
         return status["alive"][0]
@@ -118,7 +103,7 @@ class Program:
 FEEDER = f"""
 import random, sys
 random.seed(1)
-print({SQL.split('create table s')[0]!r})
+print({SQL!r})
 while True:
     few = random.random() < 0.9
     print({QUERY!r} % (random.randrange(40) if few else random.randrange(997)), flush=True)
@@ -127,9 +112,9 @@ while True:
 
 def looks(program, seconds):
     """What the run tells at the beginning and at the end of some time."""
-    first = program.pid()
+    first = program.look()
     time.sleep(seconds)
-    return first, program.pid()
+    return first, program.look()
 
 
 def lost(first, last):
@@ -154,11 +139,12 @@ def main():
         time.sleep(arguments.warm_up)
         before = lost(*looks(program, arguments.watch))
         told = json.loads(subprocess.run(
-            [arguments.spillway, "advise", "--pid", str(program.pid()["run"]["program_pid"]), "--json",
+            [arguments.spillway, "advise", "--pid", str(program.look()["run"]["program_pid"]), "--json",
              "--last", str(arguments.watch)], stdout=subprocess.PIPE, check=True).stdout)
         program.end()
-        need = {time: next(need["local_bytes"] for need in estimate["needs"] if need["lost_share"] == arguments.at_most)
-                for time, estimate in [("whole", told), ("last", told["last"])] if estimate}
+        of = lambda estimate: next(
+            need["local_bytes"] for need in estimate["needs"] if need["lost_share"] == arguments.at_most)
+        need = {time: of(estimate) for time, estimate in [("whole", told), ("last", told["last"])] if estimate}
         after = None
         if need.get("last"):
             program = Program(arguments, name, f"{need['last']}B")

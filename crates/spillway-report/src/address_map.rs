@@ -1,5 +1,5 @@
-//! What lies where over time, as SVG: time from left to right, addresses from the bottom up, a colour for each
-//! kind.
+//! What lies where over time, as SVG: time from left to right, addresses from the bottom up, a colour for
+//! each kind.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

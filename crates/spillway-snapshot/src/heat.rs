@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 10]", into = "[u64; 10]")]
 pub struct HeatBlock {
-    /// Its first address.
+    /// The first address in it.
     pub address: u64,
     /// Pages, by [`HeatKind::ALL`]. Where not each was looked at they are estimates.
     pub pages: [u64; HeatKind::ALL.len()],
@@ -45,7 +45,7 @@ pub enum HeatKind {
     Far,
     /// It cannot be had any more.
     Lost,
-    /// Never written to.
+    /// Nobody has written to it.
     Untouched,
 }
 

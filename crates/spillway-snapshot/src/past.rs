@@ -11,7 +11,7 @@ pub struct Past {
     pub uptime_s: f64,
     /// What all its faults had taken together, in microseconds.
     pub lost_us: f64,
-    /// Its faults.
+    /// Its faults, by kind.
     pub faults: Faults,
     /// Of these, those that fetched a page, by how much had left since it did.
     pub returns: Vec<Return>,

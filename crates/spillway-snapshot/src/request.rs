@@ -26,7 +26,7 @@ pub enum Request {
     /// Asks a run for what it had counted so long ago, a [`crate::past::Past`]: up to ten minutes, to ten
     /// seconds.
     Past {
-        /// In seconds.
+        /// How long ago, in seconds.
         ago_s: u32,
     },
     /// Asks a run for its [`crate::sites::Sites`].

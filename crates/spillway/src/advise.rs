@@ -20,9 +20,9 @@ Examples:
   spillway advise --pid 1234 --last 60
   spillway advise --pid 1234 --json
 
-It goes by what the run's pager has counted since its start: of each page that
-was fetched again, how much had left since it did. So much more local memory
-would have spared that fault. The loss is LOST of 'spillway top': the time that
+It goes by what the run's pager has counted: of each page that was fetched
+again, how much had left since it did, and so how often it is touched. With more
+local memory pages stay longer. The loss is LOST of 'spillway top': the time that
 threads wait for memory, by the time that passes. 'spillway report' has the same
 of a history.
 
@@ -35,8 +35,9 @@ pub struct AdviseArgs {
     /// The run, by any of its processes
     #[arg(long, value_name = "PID")]
     pid: u32,
-    /// Say what its last so many seconds tell, beside its whole time: 10 to 600
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(10..=600))]
+    /// Say what its last so many seconds tell, beside its whole time: 1 to 600
+    #[arg(long, value_name = "SECONDS", default_value_t = 300,
+        value_parser = clap::value_parser!(u32).range(1..=600))]
     last: u32,
     /// Print it as JSON
     #[arg(long)]
@@ -51,7 +52,7 @@ struct Advice<'a> {
     local_limit_bytes: u64,
     local_bytes: u64,
     far_bytes: u64,
-    /// Since its start.
+    /// What its whole time says.
     #[serde(flatten)]
     whole: Estimate,
     /// Of its last minutes, where it has run that long.
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(rows(&text), 1 + TARGETS.len(), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80 || line.ends_with('.')), "{text}");
         let alone = describe(&snapshot, run, &observed(), None);
-        assert!(!alone.contains("lately") && alone.contains("120M local"), "{alone}");
+        assert!(!alone.contains("lately") && alone.contains("more alone is not enough"), "{alone}");
         let idle = Observed { returns: Vec::new(), ..observed() };
         let fits = Run { far_bytes: 0, ..(**run).clone() };
         assert!(describe(&snapshot, &fits, &idle, None).contains("as much as it needs"));

@@ -50,8 +50,8 @@ fn looks(path: &Path) -> Vec<Value> {
     text.lines().skip(1).filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Bytes of each kind in the map of a run's first process, as docs/operate/history.md names them; none where it
-/// was not told.
+/// Bytes of each kind in the map of a run's first process, as docs/operate/history.md names them; none where
+/// it was not told.
 fn mapped(look: &Value) -> Option<BTreeMap<&'static str, u64>> {
     const KINDS: [&str; 9] =
         ["hot", "warm", "untold", "cold", "pinned", "native", "far", "lost", "untouched"];

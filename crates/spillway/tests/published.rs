@@ -1,5 +1,5 @@
-//! What the documentation promises of itself: a published number says on which commit it was made, and a code such as
-//! H4 stands in the glossary.
+//! What the documentation promises of itself: a published number says on which commit it was made, and a code
+//! such as H4 stands in the glossary.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod pages_common;
@@ -129,8 +129,8 @@ fn codes_and_rows_are_read_as_they_are_meant() {
     ] {
         assert_eq!(is_code(word), expected, "{word}");
     }
-    let index = "# x\n| [a](a.md) | b | `1234567` |\n## What was measured\n\n| page | is of | numbers of |\n|---|---|---|\n\
-                 | [c](d/c.md) | e | `abcdef0`, 2026-11-26 |\n";
+    let index = "# x\n| [a](a.md) | b | `1234567` |\n## What was measured\n\n| page | is of | numbers of |\n\
+                 |---|---|---|\n| [c](d/c.md) | e | `abcdef0`, 2026-11-26 |\n";
     assert_eq!(rows(index), [("d/c.md".to_owned(), "abcdef0".to_owned())]);
     assert!(!is_commit("abcdefg") && !is_commit("abc") && is_commit("abcdef0"));
 }

@@ -1,6 +1,6 @@
 //! What is noted of each page for the sake of its block, in a byte of the page table: the block's order, and
-//! whether the page was used; and whether it could not leave. Changed without locks, a bit at a time; who may change an order is
-//! [`crate::fault::elastic`]'s to say.
+//! whether the page was used; and whether it could not leave. Changed without locks, a bit at a time; who may
+//! change an order is [`crate::fault::elastic`]'s to say.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

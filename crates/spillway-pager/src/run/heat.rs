@@ -2,9 +2,9 @@
 //! is asked for by who draws a map of it, and answers in words of the run's state.
 //!
 //! Blocks are of equal size, a power of two, and lie at multiples of it: the least at which all managed and
-//! native memory lies in at most [`MOST_BLOCKS`]. So those of two looks fit into each other. Of much memory not each
-//! page is looked at, but groups of neighbours evenly apart, other ones at each look. Asked and answered as
-//! [`crate::run::inquiry`] is; who asks sees the memory as it was while it was looked through.
+//! native memory lies in at most [`MOST_BLOCKS`]. So those of two looks fit into each other. Of much memory
+//! not each page is looked at, but groups of neighbours evenly apart, other ones at each look. Asked and
+//! answered as [`crate::run::inquiry`] is; who asks sees the memory as it was while it was looked through.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -404,7 +404,8 @@ mod tests {
             let heat = Heat::of(&managed, &native, 3, |_| Warmth::Cold);
             prop_assert!(heat.blocks.len() <= MOST_BLOCKS);
             prop_assert!(heat.blocks.is_sorted_by(|one, other| one.number < other.number));
-            let pages = |ranges: &[Range<usize>]| ranges.iter().map(|range| range.len() / PAGE).sum::<usize>();
+            let pages =
+                |ranges: &[Range<usize>]| ranges.iter().map(|range| range.len() / PAGE).sum::<usize>();
             let told = |of: fn(&HeatBlock) -> u32| heat.blocks.iter().map(of).sum::<u32>() as usize;
             prop_assert_eq!(told(|block| block.managed_pages), pages(&managed));
             prop_assert_eq!(told(|block| block.native_pages), pages(&native));

@@ -23,7 +23,7 @@ pub(super) const SITE_WORDS: usize = SITES_AT + SITES * 2;
 /// An instruction of a process, and what was seen of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The process's entry.
+    /// The process's entry in the run.
     pub entry: usize,
     /// The address of the instruction; 0 where a system call needed the page.
     pub instruction: u64,
@@ -31,7 +31,7 @@ pub struct Site {
     pub samples: u64,
 }
 
-/// The table.
+/// The table of a run's instructions.
 #[derive(Clone, Copy)]
 pub struct Sites<'a>(pub(super) &'a [AtomicU64]);
 
@@ -80,7 +80,7 @@ impl Sites<'_> {
         }
     }
 
-    /// What was noted.
+    /// All that was noted so far.
     #[must_use]
     pub fn read(&self) -> Vec<Site> {
         let each = (0..SITES).map(|place| self.pair(place)).filter_map(|(of, count)| {

@@ -30,14 +30,16 @@ const STORE_COLUMNS: [&str; 7] = [
 
 /// Processes of a run whose memory is shown.
 const MOST_MAPS: usize = 3;
-const WAITS_IN_WORDS: &str = "By samples, of the function whose instruction needed the page, not of its callers. \
-    Where a program serves its faults itself, one fetch is noted for each millisecond that was lost; else its \
-    threads are looked at 20 times a second. Names are as the file's symbols have them.";
-const MAPS_IN_WORDS: &str = "Only memory that Spillway manages or leaves to the kernel has a row. Hot is what \
-    several of the last scans of the accessed bits found in use, warm what few did, cold what none did or what \
-    is about to leave; untold came after the last scan, or nobody may scan. Native is left to the kernel. \
-    Pinned is what the kernel did not let go. The stronger the colour, the more of the memory there is of that \
-    kind. Of more than 128 MiB a part of the pages was looked at.";
+const WAITS_IN_WORDS: &str = "\
+    By samples, of the function whose instruction needed the page, not of its callers. Where a program \
+    serves its faults itself, one fetch is noted for each millisecond that was lost; else its threads \
+    are looked at 20 times a second. Names are as the file's symbols have them.";
+const MAPS_IN_WORDS: &str = "\
+    Only memory that Spillway manages or leaves to the kernel has a row. Hot is what several of the \
+    last scans of the accessed bits found in use, warm what few did, cold what none did or what is \
+    about to leave; untold came after the last scan, or nobody may scan. Native is left to the kernel. \
+    Pinned is what the kernel did not let go. The stronger the colour, the more of the memory there is \
+    of that kind. Of more than 128 MiB a part of the pages was looked at.";
 
 /// A whole history, ready to be shown.
 pub struct Stories {
@@ -346,9 +348,8 @@ fn working_set(observed: &Observed) -> Result<Markup, ChartError> {
         } }
         div.card { (PreEscaped(picture)) }
         p.note {
-            "Estimated from " (count(observed.faults() as f64)) " fetching faults: each would have been \
-             spared by as much more local memory as left while its page was away. New pages are faulted on \
-             at any size."
+            "Estimated from " (count(observed.faults() as f64)) " fetching faults, by how long their pages \
+             were away: with more local memory pages stay longer. New pages are faulted on at any size."
             @for caveat in observed.caveats() { " " (caveat.sentence()) }
         }
     })

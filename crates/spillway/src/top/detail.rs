@@ -22,11 +22,11 @@ const ROWS_WITH_MAP: u16 = 20;
 pub struct View<'a> {
     /// Who it is about.
     pub row: &'a Row,
-    /// The last minutes.
+    /// What its last minutes were like.
     pub history: &'a History,
     /// Where its memory is, where that is known.
     pub heat: Option<&'a HeatMap>,
-    /// In which colours.
+    /// The colours that it is drawn in.
     pub palette: Palette,
     /// Time between looks, in seconds.
     pub interval_s: f64,

@@ -3,7 +3,7 @@
 //! - [`rates`]: two looks make rates;
 //! - [`history`]: the last minutes of them; [`sort`]: the order of rows;
 //! - [`app`]: what is shown, and what keys do to it;
-//! - [`list`], [`detail`], [`help`]: the screens, in the colours of [`palette`]; [`heat`]: a map in one of them;
+//! - [`list`], [`detail`], [`help`]: the screens, in the colours of [`palette`]; [`heat`]: a map in one;
 //! - [`terminal`]: takes the terminal, and gives it back whatever happens.
 
 mod app;

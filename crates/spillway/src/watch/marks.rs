@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use spillway_snapshot::past::Past;
 
-/// Between two marks.
+/// Time from one mark to the next.
 const EVERY: Duration = Duration::from_secs(10);
 /// Marks that are kept: of ten minutes, and of the one before.
 const KEPT: usize = 61;
