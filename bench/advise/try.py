@@ -1,5 +1,5 @@
-"""Tries what `spillway advise` says: runs real programs with little local memory, asks how much they would need
-to lose at most 10%, runs them again with that, and prints a table of what they lost then.
+"""Tries what `spillway advise` says: runs real programs with little local memory, asks how much they would
+need to lose at most 10%, runs them again with that, and prints a table of what they lost then.
 
 usage: try.py [--spillway COMMAND] [--warm-up SECONDS] [--watch SECONDS] [NAME...]
 Needs redis-server, redis-benchmark, sqlite3, perl and python3. Each program takes twice the two times."""
@@ -47,8 +47,8 @@ QUERY = ("select count(*), sum(length(b.v)) from t a join t b on b.k = (a.id * a
          "where a.g = %d;\n")
 
 PROGRAMS = {
-    "zipf": (["python3", "-c", ZIPF], "100M"),
-    "hash": (["perl", "-e", HASH], "90M"),
+    "zipf": (["python3", "-c", ZIPF], "60M"),
+    "hash": (["perl", "-e", HASH], "50M"),
     "sqlite": (["sqlite3", "-batch", ":memory:"], "50M"),
     "redis": (["redis-server", "--port", "0", "--save", "", "--unixsocket"], "60M"),
 }
@@ -144,7 +144,8 @@ def main():
         program.end()
         of = lambda estimate: next(
             need["local_bytes"] for need in estimate["needs"] if need["lost_share"] == arguments.at_most)
-        need = {time: of(estimate) for time, estimate in [("whole", told), ("last", told["last"])] if estimate}
+        estimates = [("whole", told), ("last", told["last"])]
+        need = {time: of(estimate) for time, estimate in estimates if estimate}
         after = None
         if need.get("last"):
             program = Program(arguments, name, f"{need['last']}B")
