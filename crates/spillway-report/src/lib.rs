@@ -11,8 +11,10 @@
 //! | [`markdown`] | pages of Markdown with pictures |
 //! | `drawing` | colours, fonts and the error that all pictures share |
 //! | [`order`] | names in the order in which they come |
+//! | [`address_map`] | what lies where over time, as SVG |
 //! | [`timeline`] | lines and maps of heat over time, as SVG |
 
+pub mod address_map;
 pub mod chart;
 pub mod claim;
 pub mod distribution;

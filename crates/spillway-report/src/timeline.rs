@@ -13,8 +13,8 @@ const WIDTH_PX: u32 = 980;
 const HEIGHT_PX: u32 = 250;
 const SCALE_PX: u32 = 64;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(crate) type Plane<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// Lines over time. All timelines are equally wide, so that what lies above each other happened together.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,9 +67,10 @@ impl Timeline {
         let top = highest.fold(0.0, f64::max) * 1.05;
         let top = if top > 0.0 { top } else { 1.0 };
         let begin_s = self.at_s.first().copied().unwrap_or(0.0);
-        let names = self.series.iter().map(|series| series.name.as_str());
-        let root = root(svg, &self.title)?;
-        let mut plane = plane(&root, [begin_s, self.at_s.last().copied().unwrap_or(1.0)], top)?;
+        let names = self.series.iter().enumerate().map(|(at, series)| (series.name.as_str(), colour(at)));
+        let root = root(svg, &self.title, HEIGHT_PX)?;
+        let end_s = self.at_s.last().copied().unwrap_or(1.0);
+        let mut plane = plane(&root, [begin_s, end_s], top, SCALE_PX)?;
         plane
             .configure_mesh()
             .disable_x_mesh()
@@ -113,9 +114,9 @@ impl HeatMap {
     }
 
     fn draw(&self, svg: &mut String) -> Drawn {
-        let root = root(svg, &self.title)?;
+        let root = root(svg, &self.title, HEIGHT_PX)?;
         let end_s = self.at_s.last().copied().unwrap_or(1.0);
-        let mut plane = plane(&root, [self.begin_s, end_s], self.rows.len() as f64)?;
+        let mut plane = plane(&root, [self.begin_s, end_s], self.rows.len() as f64, SCALE_PX)?;
         plane
             .configure_mesh()
             .disable_mesh()
@@ -148,18 +149,25 @@ impl HeatMap {
     }
 }
 
-fn root<'a>(svg: &'a mut String, title: &str) -> Result<Area<'a>, Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, (WIDTH_PX, HEIGHT_PX)).into_drawing_area();
+/// An empty picture with its title.
+pub(crate) fn root<'a>(
+    svg: &'a mut String,
+    title: &str,
+    height_px: u32,
+) -> Result<Area<'a>, Box<dyn std::error::Error>> {
+    let root = SVGBackend::with_string(svg, (WIDTH_PX, height_px)).into_drawing_area();
     root.fill(&WHITE)?;
     let style = (FONT, TITLE_PX).into_font().color(&INK);
     root.draw_text(title, &style, (MARGIN_PX, MARGIN_PX)).map_err(|error| error.to_string())?;
     Ok(root)
 }
 
-fn plane<'a>(
+/// What lies beside the scales, the left one of so many pixels: time by value.
+pub(crate) fn plane<'a>(
     root: &Area<'a>,
     [begin_s, end_s]: [f64; 2],
     top: f64,
+    scale_px: u32,
 ) -> Result<Plane<'a>, Box<dyn std::error::Error>> {
     // One look alone has no width.
     let end_s = if end_s > begin_s { end_s } else { begin_s + 1.0 };
@@ -167,19 +175,22 @@ fn plane<'a>(
         .margin(MARGIN_PX)
         .margin_top(MARGIN_PX + 2 * TITLE_PX)
         .x_label_area_size(28)
-        .y_label_area_size(SCALE_PX)
+        .y_label_area_size(scale_px)
         .build_cartesian_2d(begin_s..end_s, 0.0..top);
     plane.map_err(|error| error.to_string().into())
 }
 
 /// Names in their colours, in one row at the right of the title.
-fn legend<'a>(root: &Area<'_>, names: impl DoubleEndedIterator<Item = &'a str> + ExactSizeIterator) -> Drawn {
+pub(crate) fn legend<'a>(
+    root: &Area<'_>,
+    names: impl DoubleEndedIterator<Item = (&'a str, RGBColor)>,
+) -> Drawn {
     let style = (FONT, FONT_PX).into_font().color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
     let mut right_px = WIDTH_PX as i32 - MARGIN_PX;
-    for (at, name) in names.enumerate().rev() {
+    for (name, colour) in names.rev() {
         right_px -= longest_px([name].into_iter()) + 30;
         let y_px = MARGIN_PX + TITLE_PX / 2;
-        root.draw(&Rectangle::new([(right_px, y_px - 6), (right_px + 12, y_px + 6)], colour(at).filled()))?;
+        root.draw(&Rectangle::new([(right_px, y_px - 6), (right_px + 12, y_px + 6)], colour.filled()))?;
         root.draw_text(name, &style, (right_px + 18, y_px))?;
     }
     Ok(())

@@ -81,7 +81,7 @@ fn serve_own_fault(process: usize, address: usize, write: bool, was_there: bool)
     };
     with(|world| world.note(80, address as u64, || format!("SIGBUS at {address:#x}, served here")));
     if inline.manages(address) {
-        inline.serve(address, write, was_there)
+        inline.serve(address, write, was_there, address)
     } else {
         inline.was_given_up(address, write)
     }

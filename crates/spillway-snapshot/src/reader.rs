@@ -14,7 +14,10 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::directory::{Directory, is_socket_of};
+use crate::heat::HeatMap;
+use crate::past::Past;
 use crate::request::{Answer, Request, SNAPSHOT};
+use crate::sites::Sites;
 use crate::snapshot::{Snapshot, VERSION};
 use crate::state_socket::{try_connect, uid_of_peer};
 
@@ -119,6 +122,27 @@ pub fn ask_further(seen: &Seen, request: &Request) -> Result<Value, ReadError> {
         Answer::Ok(answer) => Ok(answer),
         Answer::Error(reason) => Err(ReadError::Said(reason)),
     }
+}
+
+/// Where the memory of one of a run's processes is and how much it is used; none where it does not tell, as
+/// runs of before this request was do not.
+#[must_use]
+pub fn heat(seen: &Seen, process: u32) -> Option<HeatMap> {
+    let told = ask_further(seen, &Request::Heat { process }).ok()?;
+    serde_json::from_value(told).ok()
+}
+
+/// Where a run's programs waited for pages; none where it does not tell.
+#[must_use]
+pub fn sites(seen: &Seen) -> Option<Sites> {
+    serde_json::from_value(ask_further(seen, &Request::Sites).ok()?).ok()
+}
+
+/// What a run had counted so long ago; none where it does not know any more, or not yet.
+#[must_use]
+pub fn past(seen: &Seen, ago_s: u32) -> Option<Past> {
+    let told = ask_further(seen, &Request::Past { ago_s }).ok()?;
+    serde_json::from_value(told).ok()
 }
 
 fn ask(directory: &Directory, name: &str) -> Result<Snapshot, ReadError> {

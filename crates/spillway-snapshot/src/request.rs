@@ -18,6 +18,19 @@ pub enum Request {
         /// and the address of one of its pages, where one is meant.
         address: Option<u64>,
     },
+    /// Asks a run for the [`crate::heat::HeatMap`] of one of its processes.
+    Heat {
+        /// The process, by number.
+        process: u32,
+    },
+    /// Asks a run for what it had counted so long ago, a [`crate::past::Past`]: up to ten minutes, to ten
+    /// seconds.
+    Past {
+        /// How long ago, in seconds.
+        ago_s: u32,
+    },
+    /// Asks a run for its [`crate::sites::Sites`].
+    Sites,
 }
 
 /// What comes back over the socket.

@@ -6,7 +6,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::heat::HeatMap;
 use crate::histogram::Latency;
+use crate::sites::Sites;
 
 /// The version of the form. It grows when a key changes its meaning or goes; new keys leave it as it is.
 pub const VERSION: u32 = 1;
@@ -135,6 +137,9 @@ pub struct Run {
     pub processes_unlisted: u64,
     /// Processes that ran managed since the start.
     pub processes_started: u64,
+    /// Where its programs waited for pages: in histories alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sites: Option<Sites>,
 }
 
 /// Faults that fetched pages which had been away about as long: had so much more been local, they would not
@@ -255,4 +260,7 @@ pub struct Process {
     pub fetched_ahead_pages: u64,
     /// Pages written to stores.
     pub written_pages: u64,
+    /// Where its memory is and how much it is used: in histories alone, and not of each process there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heat: Option<HeatMap>,
 }

@@ -11,6 +11,8 @@ pub struct Mapping {
     pub end: usize,
     /// As the kernel prints them: `rw-p`.
     pub permissions: String,
+    /// Where in the file it begins, in bytes.
+    pub file_offset: u64,
     /// 0 for memory without a file.
     pub inode: u64,
     /// File, or a name such as `[heap]`; empty for plain anonymous memory.
@@ -24,11 +26,12 @@ impl Mapping {
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
         let permissions = fields.next()?.to_owned();
-        let (_offset, _device) = (fields.next()?, fields.next()?);
+        let (offset, _device) = (fields.next()?, fields.next()?);
+        let file_offset = u64::from_str_radix(offset, 16).ok()?;
         let inode = fields.next()?.parse().ok()?;
         let name = fields.next().unwrap_or_default().trim().to_owned();
         let address = |text| usize::from_str_radix(text, 16).ok();
-        Some(Self { start: address(start)?, end: address(end)?, permissions, inode, name })
+        Some(Self { start: address(start)?, end: address(end)?, permissions, file_offset, inode, name })
     }
 
     /// Private memory that the program may write.

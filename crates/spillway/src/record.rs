@@ -9,9 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::history::{Header, Look, Writer};
-use spillway_snapshot::reader;
-use spillway_snapshot::snapshot::Snapshot;
+use spillway_snapshot::reader::{self, Seen};
+use spillway_snapshot::snapshot::{Body, Snapshot};
 
 use crate::exit::{Refusal, complain};
 use crate::status::{NOTHING, is_called};
@@ -24,9 +25,16 @@ Examples:
   spillway report night.history
 
 It ends when what it records has ended, after --for, or at Ctrl-C; the file is
-whole at any time. A look at one run takes some 4 KiB.
+whole at any time. A look at one run takes some 7 KiB.
 
 Exit status: 0, or 1 if nothing runs or the file cannot be written.";
+
+/// Processes of a run whose memory is mapped at each look: those that have most.
+const MOST_MAPS: usize = 4;
+/// Functions that waited longest, which are kept at each look.
+const MOST_SITES: usize = 12;
+/// Blocks of such a map: as many as a picture has room for.
+const MOST_BLOCKS: usize = 64;
 
 /// Keep what runs on this machine does in a file, for 'spillway report'.
 #[derive(Args, Debug)]
@@ -155,8 +163,30 @@ fn cannot_write(path: &Path, error: &io::Error) -> String {
 }
 
 fn look(args: &RecordArgs) -> Vec<Snapshot> {
-    let alive = reader::look().into_iter().filter_map(|seen| seen.answer.ok());
-    alive.filter(|snapshot| args.what.as_ref().is_none_or(|what| is_called(snapshot, what))).collect()
+    let is_meant = |seen: &Seen| {
+        let snapshot = seen.answer.as_ref().ok();
+        snapshot.is_some_and(|snapshot| args.what.as_ref().is_none_or(|what| is_called(snapshot, what)))
+    };
+    reader::look().into_iter().filter(is_meant).filter_map(with_heat).collect()
+}
+
+/// With the maps of its largest processes and where they wait, where it is a run.
+fn with_heat(seen: Seen) -> Option<Snapshot> {
+    let mut maps: Vec<Option<HeatMap>> = Vec::new();
+    let mut sites = None;
+    if let Ok(Snapshot { body: Body::Run { run }, .. }) = &seen.answer {
+        let processes = run.processes.iter().take(MOST_MAPS);
+        maps.extend(processes.map(|process| reader::heat(&seen, process.pid?)));
+        sites = reader::sites(&seen).map(|sites| sites.most(MOST_SITES));
+    }
+    let mut snapshot = seen.answer.ok()?;
+    if let Body::Run { run } = &mut snapshot.body {
+        for (process, map) in run.processes.iter_mut().zip(maps) {
+            process.heat = map.map(|map| map.in_at_most(MOST_BLOCKS));
+        }
+        run.sites = sites;
+    }
+    Some(snapshot)
 }
 
 /// Seen where somebody looks only.

@@ -332,7 +332,7 @@ fn begin_to_tell(
     let view =
         supervisor.view().map_err(|error| complain(format!("run: 'spillway top' cannot see it: {error}")));
     let program = run_snapshot::Program { command: command_of(args), pid, began };
-    let subject = Box::new(run_snapshot::RunSubject { view: view.ok()?, program });
+    let subject = Box::new(run_snapshot::RunSubject::new(view.ok()?, program));
     start_teller(Telling { of: Of::Run, subject, metrics })
 }
 

@@ -336,6 +336,7 @@ mod tests {
             fetched_pages: 0,
             fetched_ahead_pages: 0,
             written_pages: 0,
+            heat: None,
         });
         let text = table(&[&snapshot], &[], true);
         for line in text.lines() {

@@ -1,12 +1,16 @@
 //! How much local memory a run would need for how much loss: an estimate out of what its pager counts.
 //!
-//! Of each fault that fetches a page it is known how many others of its process had left since the page did.
-//! Had so much more been local, the page would still have been there, as queues of pages go, and the fault
-//! would not have been. So what faults took, by that distance, says what each further size saves. It says
-//! nothing of sizes below the limit that the run has. Faults on pages that were local still, but unmapped to
-//! leave soon, are thought to go as fetches do; first touches stay.
+//! Of each fault that fetches a page it is known how many others of its process had left since the page did:
+//! how long it was away, by that clock. Pages that stay away for as long are thought to be touched as often,
+//! at random times, and to stay local for as long as the limit has pages, as in a queue that they enter when
+//! they come: the model of FIFO under independent references (Gelenbe, "A unified approach to the evaluation
+//! of a class of replacement algorithms", 1973). So there are known numbers of pages with known pauses, and
+//! with more memory all stay the longer that all of them fit. It says nothing of sizes below the limit that
+//! the run has. Faults on pages that were local still, but unmapped to leave soon, are thought to go as
+//! fetches do; first touches stay.
 
 use serde::Serialize;
+use spillway_snapshot::past::Past;
 use spillway_snapshot::snapshot::{Faults, Return, Run};
 
 /// Losses that are asked for.
@@ -15,6 +19,12 @@ pub const TARGETS: [f64; 3] = [0.05, 0.1, 0.2];
 const FEW_FAULTS: u64 = 1000;
 /// No more of the time is thought to be saved.
 const MOST_SAVED: f64 = 0.95;
+/// What a fault costs a program, by what is counted of it: the trap, the way back, and caches that are cold
+/// then are not. What a program gains by fewer faults is the more, and the rest of them a larger share of its
+/// time.
+const COST_BY_COUNTED: f64 = 1.5;
+/// Sizes that a curve has beyond the limit.
+const SIZES: u64 = 64;
 
 /// What a run did in some time.
 #[derive(Clone, Debug)]
@@ -80,10 +90,11 @@ impl Observed {
         }
     }
 
-    /// What a run did between two looks at it, so much time apart; `whole_bytes` is the most that it held.
-    pub fn between(first: &Run, last: &Run, passed_s: f64, whole_bytes: u64) -> Self {
-        let before = |within_bytes: u64| first.returns.iter().find(|old| old.within_bytes == within_bytes);
-        let new = last.returns.iter().map(|now| match before(now.within_bytes) {
+    /// What a run did between what it had counted before and a look at it; `whole_bytes` is the most that it
+    /// held.
+    pub fn since(before: &Past, run: &Run, uptime_s: f64, whole_bytes: u64) -> Self {
+        let old = |within_bytes: u64| before.returns.iter().find(|old| old.within_bytes == within_bytes);
+        let new = run.returns.iter().map(|now| match old(now.within_bytes) {
             Some(old) => Return {
                 faults: now.faults.saturating_sub(old.faults),
                 total_us: (now.total_us - old.total_us).max(0.0),
@@ -92,14 +103,15 @@ impl Observed {
             None => *now,
         });
         let returns: Vec<Return> = new.filter(|returned| returned.faults > 0).collect();
-        let lost_us = (last.fault_latency.total_us - first.fault_latency.total_us).max(0.0);
+        let lost_us = (run.fault_latency.total_us - before.lost_us).max(0.0);
+        let passed_s = (uptime_s - before.uptime_s).max(0.0);
         Self {
             passed_s,
             lost_us,
-            still_local_us: still_local_us(&returns, lost_us, &last.faults.since(&first.faults)),
+            still_local_us: still_local_us(&returns, lost_us, &run.faults.since(&before.faults)),
             returns,
             whole_bytes,
-            ..Self::since_start(last, passed_s)
+            ..Self::since_start(run, passed_s)
         }
     }
 
@@ -122,35 +134,33 @@ impl Observed {
         }
         // The fewest that can have waited so long, with some time for their work.
         let threads = (self.lost_us / passed_us).floor() + 1.0;
-        let saved = (saved_us / threads).min(MOST_SAVED * passed_us);
-        (self.lost_us - saved_us).max(0.0) / (passed_us - saved)
+        // No more than half of the time that is not lost goes with faults.
+        let by_counted = passed_us * threads / self.lost_us.max(1.0);
+        let by_counted = COST_BY_COUNTED.min(0.5 + 0.5 * by_counted);
+        let saved_passed_us = (saved_us / threads * by_counted).min(MOST_SAVED * passed_us);
+        (self.lost_us - saved_us).max(0.0) / (passed_us - saved_passed_us)
     }
 
-    /// The loss at its limit, and at each size beyond it at which there would be less.
+    /// The loss at its limit, and at sizes beyond it up to all that it holds.
     pub fn curve(&self) -> Vec<Point> {
-        let fetched_us: f64 = self.returns.iter().map(|returned| returned.total_us).sum();
-        let with_others = if fetched_us > 0.0 { 1.0 + self.still_local_us / fetched_us } else { 1.0 };
-        let mut saved_us = 0.0;
-        let beyond = self.returns.iter().map(|returned| {
-            saved_us += returned.total_us * with_others;
-            let local_bytes = (self.local_limit_bytes + returned.within_bytes).min(self.most_bytes());
-            Point { local_bytes, lost_share: self.share_after(saved_us) }
-        });
         let here = Point { local_bytes: self.local_limit_bytes, lost_share: self.lost_share() };
-        let mut curve: Vec<Point> = vec![here];
-        for point in beyond {
-            // Beyond all that there is, sizes are one.
-            match curve.last_mut() {
-                Some(last) if last.local_bytes == point.local_bytes => *last = point,
-                _ => curve.push(point),
-            }
+        let more_bytes = self.whole_bytes.saturating_sub(self.local_limit_bytes);
+        let pauses = Pauses::of(self);
+        if pauses.0.is_empty() || more_bytes == 0 {
+            return vec![here];
         }
-        curve
-    }
-
-    /// With more than it holds nothing is far.
-    fn most_bytes(&self) -> u64 {
-        self.whole_bytes.max(self.local_limit_bytes)
+        let fetched_us: f64 = pauses.0.iter().map(|pause| pause.total_us).sum();
+        let with_others = if fetched_us > 0.0 { 1.0 + self.still_local_us / fetched_us } else { 1.0 };
+        let beyond = (1..=SIZES).map(|size| {
+            let local_bytes =
+                self.local_limit_bytes + (more_bytes as f64 * size as f64 / SIZES as f64) as u64;
+            let saved_us = match size {
+                SIZES => fetched_us,
+                _ => pauses.saved_us(self.local_limit_bytes as f64, local_bytes as f64),
+            };
+            Point { local_bytes, lost_share: self.share_after(saved_us * with_others) }
+        });
+        std::iter::once(here).chain(beyond).collect()
     }
 
     /// The least that does for each of the losses.
@@ -174,6 +184,53 @@ impl Observed {
         .into_iter()
         .filter_map(|(is_so, caveat)| is_so.then_some(caveat))
         .collect()
+    }
+}
+
+/// Pages that are away for as long, and those among them that are local.
+struct Pause {
+    /// How much leaves while one of them is away, in bytes.
+    away_bytes: f64,
+    /// How much memory they are.
+    bytes: f64,
+    /// What their faults took, in microseconds.
+    total_us: f64,
+}
+
+/// What a run fetches again and again, by how long it pauses.
+struct Pauses(Vec<Pause>);
+
+impl Pauses {
+    /// A page is fetched once in the time that it stays local and then away: so many faults are of so many
+    /// pages.
+    fn of(observed: &Observed) -> Self {
+        let faults = observed.faults() as f64;
+        let stay_bytes = observed.local_limit_bytes as f64;
+        let each = observed.returns.iter().filter(|returned| returned.faults > 0).map(|returned| {
+            let away_bytes = returned.within_bytes as f64;
+            let bytes = returned.faults as f64 / faults * (stay_bytes + away_bytes);
+            Pause { away_bytes, bytes, total_us: returned.total_us }
+        });
+        Self(each.collect())
+    }
+
+    /// How much is local where pages stay for so long.
+    fn local_bytes(&self, stay_bytes: f64) -> f64 {
+        self.0.iter().map(|pause| pause.bytes * stay_bytes / (stay_bytes + pause.away_bytes)).sum()
+    }
+
+    /// What faults take less, by time, with `more` local memory in place of `limit`.
+    fn saved_us(&self, limit: f64, more: f64) -> f64 {
+        // What is local and never fetched again stays so.
+        let others = limit - self.local_bytes(limit);
+        let wanted = more - others;
+        let (mut short, mut long) = (limit, limit * 1e6);
+        for _ in 0..80 {
+            let middle = (short * long).sqrt();
+            if self.local_bytes(middle) < wanted { short = middle } else { long = middle }
+        }
+        let spared = |pause: &Pause| 1.0 - (limit + pause.away_bytes) / (short + pause.away_bytes);
+        self.0.iter().map(|pause| pause.total_us * spared(pause)).sum()
     }
 }
 
@@ -223,15 +280,44 @@ pub(crate) mod tests {
         }
     }
 
+    /// Pages that are touched at random, all as often: half of them are local, of 128 MiB.
+    fn at_random() -> Observed {
+        let returns = vec![Return { within_bytes: 64 * MIB, faults: 9_000, total_us: 3.6e6 }];
+        Observed { lost_us: 3.6e6, returns, whole_bytes: 128 * MIB, ..observed() }
+    }
+
     #[test]
-    fn each_further_size_saves_what_faults_took_on_pages_that_were_nearer() {
-        let curve = observed().curve();
-        let sizes: Vec<u64> = curve.iter().map(|point| point.local_bytes / MIB).collect();
-        assert_eq!(sizes, [64, 80, 96, 120], "no more than it holds");
-        let expected = [0.5, 4.0 / 9.0, 2.0 / 7.0, 1.0 / 6.0];
-        for (point, expected) in curve.iter().zip(expected) {
-            assert!((point.lost_share - expected).abs() < 1e-9, "{point:?} is not {expected}");
+    fn of_pages_that_are_touched_at_random_as_many_are_fetched_as_are_far() {
+        let observed = at_random();
+        let pauses = Pauses::of(&observed);
+        let mib = MIB as f64;
+        assert!((pauses.0[0].bytes - 128.0 * mib).abs() < 1.0, "as many as there are");
+        for (local_mib, far_share) in [(64.0, 1.0), (80.0, 0.75), (96.0, 0.5), (127.0, 1.0 / 64.0)] {
+            let saved_us = pauses.saved_us(64.0 * mib, local_mib * mib);
+            assert!((saved_us - 3.6e6 * (1.0 - far_share)).abs() < 1e3, "{local_mib}: {saved_us}");
         }
+        let curve = observed.curve();
+        assert_eq!((curve[0].local_bytes, curve.len()), (64 * MIB, 1 + SIZES as usize));
+        assert_eq!(curve.last(), Some(&Point { local_bytes: 128 * MIB, lost_share: 0.0 }));
+        // At 96 MiB 1.8 s are lost less, and 2.7 s pass less.
+        let middle = curve[SIZES as usize / 2];
+        assert!(middle.local_bytes == 96 * MIB && (middle.lost_share - 1.8 / 7.3).abs() < 1e-3, "{middle:?}");
+    }
+
+    #[test]
+    fn pages_with_short_pauses_are_spared_before_those_with_long_ones() {
+        let curve = observed().curve();
+        for pair in curve.windows(2) {
+            assert!(pair[1].lost_share <= pair[0].lost_share, "{curve:?}");
+        }
+        assert!(curve[SIZES as usize / 2].lost_share < 0.9 * curve[0].lost_share, "{curve:?}");
+        let pauses = Pauses::of(&observed());
+        let (limit, more) = (64.0 * MIB as f64, 90.0 * MIB as f64);
+        let saved = pauses.saved_us(limit, more);
+        assert!(saved > 0.0 && saved < 4e6, "{saved}");
+        let one = |at: usize| Pauses(vec![Pauses::of(&observed()).0.swap_remove(at)]);
+        let share = |pauses: &Pauses| pauses.saved_us(limit, more) / pauses.0[0].total_us;
+        assert!(share(&one(0)) > share(&one(2)));
     }
 
     #[test]
@@ -240,7 +326,7 @@ pub(crate) mod tests {
         let still_local_us = still_local_us(&observed().returns, 5e6, &faults);
         assert!((still_local_us - 0.25e6).abs() < 1.0, "a quarter of the second that is no fetch's");
         let last = Observed { still_local_us, ..observed() }.curve().pop().unwrap();
-        assert!((last.lost_share - 0.75 / 5.75).abs() < 1e-6, "{last:?}");
+        assert!((last.lost_share - 0.75 / (10.0 - 4.25 * 1.5)).abs() < 1e-6, "{last:?}");
         assert_eq!(super::still_local_us(&[], 5e6, &Faults::default()), 0.0);
     }
 
@@ -249,9 +335,11 @@ pub(crate) mod tests {
         let mut observed = observed();
         let needs =
             |observed: &Observed| observed.needs().iter().map(|need| need.local_bytes).collect::<Vec<_>>();
-        assert_eq!(needs(&observed), [None, None, Some(120 * MIB)]);
+        // A second is lost to new pages whatever there is local: a quarter of the time that is left.
+        assert_eq!(needs(&observed), [None, None, None]);
         observed.lost_us = 4.05e6;
-        assert_eq!(needs(&observed), [Some(120 * MIB), Some(120 * MIB), Some(96 * MIB)]);
+        let [five, ten, twenty] = needs(&observed)[..] else { panic!("three losses") };
+        assert!(five >= ten && ten > twenty && twenty > Some(64 * MIB) && five <= Some(120 * MIB));
         assert_eq!(observed.caveats(), []);
         let idle = Observed { lost_us: 1e5, returns: Vec::new(), processes: 2, ..observed };
         assert_eq!(needs(&idle), [Some(64 * MIB); 3]);
@@ -267,9 +355,9 @@ pub(crate) mod tests {
         let curve = many.curve();
         assert!((curve[0].lost_share - 2.0).abs() < 1e-9);
         for pair in curve.windows(2) {
-            assert!(pair[1].lost_share < pair[0].lost_share, "{curve:?}");
+            assert!(pair[1].lost_share <= pair[0].lost_share, "{curve:?}");
         }
-        assert!(curve[3].lost_share > 0.3, "{curve:?}");
+        assert!(curve.last().is_some_and(|last| last.lost_share > 0.3), "{curve:?}");
         let nothing = Observed { passed_s: 0.0, ..many };
         assert!(nothing.curve().iter().all(|point| point.lost_share == 0.0));
     }
@@ -285,10 +373,11 @@ pub(crate) mod tests {
             run.returns = observed.returns.clone();
             *run
         };
-        let between = Observed::between(&crate_run(&first), &crate_run(&last), 2.0, 99 * MIB);
-        let [one] = &between.returns[..] else { panic!("{:?}", between.returns) };
+        let before = Past::of(&crate_run(&first), 5.0);
+        let since = Observed::since(&before, &crate_run(&last), 7.0, 99 * MIB);
+        let [one] = &since.returns[..] else { panic!("{:?}", since.returns) };
         assert_eq!((one.within_bytes, one.faults), (32 * MIB, 7));
         assert!((one.total_us - 3e5).abs() < 1.0);
-        assert_eq!((between.whole_bytes, between.passed_s), (99 * MIB, 2.0));
+        assert_eq!((since.whole_bytes, since.passed_s), (99 * MIB, 2.0));
     }
 }

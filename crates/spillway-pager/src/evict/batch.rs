@@ -6,7 +6,7 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_core::transitions::is_queued_mapped;
 use spillway_policy::dcm::Step;
-use spillway_policy::use_history::{self, UseHistory};
+use spillway_policy::use_history;
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
@@ -132,7 +132,7 @@ impl<K: Kernel> Worker<K> {
                 self.unlock(entry.page_number, word, info);
                 busy.push(entry);
             } else {
-                self.engine.table.set_use(entry.page_number, UseHistory::NEW);
+                self.engine.begin_to_leave(entry.page_number);
                 victims.push((entry.page_number, info));
                 self.take_block_along(entry.page_number, None, &mut victims, &mut replacement);
             }

@@ -16,7 +16,7 @@ use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, Queue};
 use spillway_policy::blocks::Orders;
 use spillway_policy::fault_trace::Traced;
-use spillway_policy::use_history::{self, UseHistory};
+use spillway_policy::use_history;
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, planted};
@@ -95,7 +95,7 @@ impl<K: Kernel> Worker<K> {
                     self.unlock_page(member, info);
                 }
                 None => {
-                    self.engine.table.set_use(member, UseHistory::NEW);
+                    self.engine.begin_to_leave(member);
                     victims.push((member, info));
                 }
             }

@@ -172,6 +172,7 @@ impl<K: Kernel> Worker<K> {
     fn refuse_eviction(&self, page_number: u64, info: PageInfo) {
         self.at.run.count(Counter::EvictionsRefused, 1);
         self.engine.table.set_use(page_number, UseHistory::IN_USE);
+        self.engine.note_refusal(page_number);
         self.keep_mapped(page_number, info);
     }
 

@@ -10,7 +10,8 @@
 //! - [`read_again`]: what failed or came wrong is read once more;
 //! - [`read_streams`], [`read_ahead`]: what the evictor thread brings before it is asked for;
 //! - [`huge_streams`]: streams by ranges of 2 MiB;
-//! - [`reserved`]: zeros that lie ready.
+//! - [`reserved`]: zeros that lie ready;
+//! - [`sites`]: which instructions wait.
 //!
 //! Invariants:
 //! - A thread that holds a page's word waits for no other word, and for no room once it holds more than one
@@ -36,6 +37,7 @@ pub mod read_ahead;
 pub mod read_streams;
 pub mod reserved;
 pub mod serve;
+mod sites;
 pub mod streams;
 pub mod taped;
 pub mod zeros;

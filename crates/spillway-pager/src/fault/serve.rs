@@ -52,6 +52,7 @@ impl<K: Kernel> Worker<K> {
         self.at.run.note_fault(self.at.entry, answered_ns - started_ns);
         if let Some(away_pages) = self.away_pages.take() {
             self.at.run.returns().note(away_pages, answered_ns - started_ns);
+            self.unsampled_ns += answered_ns - started_ns;
         }
         served
     }
@@ -119,6 +120,7 @@ impl<K: Kernel> Worker<K> {
             }
             Service::Fetch(slot) => {
                 run.count_of(entry, Counter::FaultsFetch, 1);
+                self.sample_site();
                 if let PageState::Far { left, .. } = info.state {
                     self.away_pages.set(Some(self.engine.departures.since(left)));
                 }

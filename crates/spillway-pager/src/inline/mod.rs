@@ -265,13 +265,13 @@ impl<K: Kernel> Inline<K> {
     }
 
     /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot
-    /// be had.
+    /// be had. `instruction` is the address of the one that needs it, 0 for a system call.
     #[must_use]
-    pub fn serve(&self, address: usize, write: bool, was_there: bool) -> bool {
-        undisturbed(|| self.serve_now(address, write, was_there))
+    pub fn serve(&self, address: usize, write: bool, was_there: bool, instruction: usize) -> bool {
+        undisturbed(|| self.serve_now(address, write, was_there, instruction))
     }
 
-    fn serve_now(&self, address: usize, write: bool, was_there: bool) -> bool {
+    fn serve_now(&self, address: usize, write: bool, was_there: bool, instruction: usize) -> bool {
         let fault = Fault {
             address: address & !(PAGE_SIZE - 1),
             write,
@@ -287,6 +287,7 @@ impl<K: Kernel> Inline<K> {
         let served = match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
             Some(mut worker) => {
                 worker.is_alone = !self.has_company.load(Ordering::Acquire);
+                worker.instruction = Some(instruction as u64);
                 worker.serve_fault(fault)
             }
             None => {
@@ -391,7 +392,7 @@ impl<K: Kernel> Inline<K> {
             }
             // A page under write-back may have to wait for the end of that, which a store takes its time for.
             tries += usize::from(!is_leaving);
-            if !self.serve(page, true, was_there) {
+            if !self.serve(page, true, was_there, 0) {
                 return Page::Lost;
             }
         }

@@ -1,6 +1,6 @@
 //! What is noted of each page for the sake of its block, in a byte of the page table: the block's order, and
-//! whether the page was used. Changed without locks, a bit at a time; who may change an order is
-//! [`crate::fault::elastic`]'s to say.
+//! whether the page was used; and whether it could not leave. Changed without locks, a bit at a time; who may
+//! change an order is [`crate::fault::elastic`]'s to say.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,8 @@ const USED: u64 = 1 << 4;
 const AHEAD: u64 = 1 << 5;
 /// Its range came as one huge page: see [`crate::pages::whole_ranges`].
 const WHOLE: u64 = 1 << 6;
+/// The kernel did not let it go when its turn to leave had come.
+const REFUSED: u64 = 1 << 7;
 
 impl Orders for PageTable {
     fn order(&self, page_number: u64) -> Option<u8> {
@@ -67,6 +69,20 @@ impl PageTable {
         self.clear(page_number, USED);
     }
 
+    /// The kernel does not let the page go.
+    pub(crate) fn note_refused(&self, page_number: u64) {
+        self.set(page_number, REFUSED);
+    }
+
+    /// Its turn has come anew, and whether it can go is about to be seen.
+    pub(crate) fn forget_refusal(&self, page_number: u64) {
+        self.clear(page_number, REFUSED);
+    }
+
+    pub(crate) fn is_refused(&self, page_number: u64) -> bool {
+        self.has(page_number, REFUSED)
+    }
+
     /// The pages came as one huge page.
     pub(crate) fn mark_whole(&self, pages: Range<u64>) {
         pages.for_each(|page_number| self.set(page_number, WHOLE));
@@ -99,7 +115,7 @@ impl PageTable {
                 Some((bytes, _)) if bytes.load(Ordering::Acquire) == 0 => 8,
                 Some(_) => {
                     self.set_order(page_number, 0);
-                    self.clear(page_number, USED | AHEAD);
+                    self.clear(page_number, USED | AHEAD | REFUSED);
                     1
                 }
             };
@@ -150,6 +166,10 @@ mod tests {
         assert!(table.take_ahead(9) && !table.take_ahead(9));
         table.forget_use(8);
         assert_eq!([of(8), of(9)], [(Some(9), false, false), (Some(3), false, false)]);
+        table.note_refused(9);
+        assert_eq!((table.is_refused(8), table.is_refused(9), of(9)), (false, true, (Some(3), false, false)));
+        table.forget_refusal(9);
+        assert!(!table.is_refused(9));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use spillway_core::page_word::{Departures, Epoch, MAX_EPOCH, MAX_FRAMES, PageInf
 use spillway_policy::dcm::{Config, Replacement};
 use spillway_policy::fault_trace::{Event, Header, Sink, Traced};
 use spillway_policy::scan_clock::ScanClock;
+use spillway_policy::use_history::UseHistory;
 use spillway_store::StoreError;
 use spillway_sys::memory::Area;
 use spillway_sys::ranges::BounceRange;
@@ -87,6 +88,8 @@ pub struct Engine<K: Kernel> {
     replacement: Mutex<Traced>,
     /// What each thread has of its own of the queues: see [`crate::process::queues`].
     pub(crate) own_queues: OwnQueues,
+    /// The kernel did not let some page go: such pages are noted in the table.
+    refuses: AtomicBool,
     /// What happens is written down: see [`Self::note`].
     is_recorded: AtomicBool,
     protection_epoch: AtomicU32,
@@ -186,6 +189,7 @@ impl<K: Kernel> Engine<K> {
                 config.seed,
                 THREADS_A_CPU * config.cpus + MORE_THREADS,
             ),
+            refuses: AtomicBool::new(false),
             is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(1),
             departures: Departures::default(),
@@ -239,6 +243,7 @@ impl<K: Kernel> Engine<K> {
             config: self.config,
             replacement: copy(&self.replacement)?,
             own_queues: self.own_queues.for_child()?,
+            refuses: AtomicBool::new(self.refuses()),
             is_recorded: AtomicBool::new(false),
             protection_epoch: AtomicU32::new(self.protection_epoch.load(Ordering::Relaxed)),
             departures,
@@ -339,6 +344,25 @@ impl<K: Kernel> Engine<K> {
             let event = event();
             self.replacement().note(&event);
         }
+    }
+
+    /// A page's turn to leave has come: what was known of its use is of before.
+    pub(crate) fn begin_to_leave(&self, page_number: u64) {
+        self.table.set_use(page_number, UseHistory::NEW);
+        if self.refuses() {
+            self.table.forget_refusal(page_number);
+        }
+    }
+
+    /// The kernel does not let a page go.
+    pub(crate) fn note_refusal(&self, page_number: u64) {
+        self.table.note_refused(page_number);
+        self.refuses.store(true, Ordering::Relaxed);
+    }
+
+    /// Some page could not leave.
+    pub(crate) fn refuses(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed)
     }
 
     /// The ranges that are registered and paged.

@@ -37,6 +37,10 @@ pub struct Worker<K: Kernel> {
     pub(crate) answered_ns: Cell<Option<u64>>,
     /// How many pages had left since the page did that the fault being served has fetched.
     pub(crate) away_pages: Cell<Option<u64>>,
+    /// The instruction whose fault is served, where the fault came with it; 0 for a system call.
+    pub(crate) instruction: Option<u64>,
+    /// Time lost to fetches that no sample stands for yet: see [`crate::fault::sites`].
+    pub(crate) unsampled_ns: u64,
     /// The node that this thread's frames come from, where one was chosen.
     pub(crate) placed_on: Option<u16>,
     /// Whose fault is served, as far as it tells threads apart.
@@ -123,6 +127,8 @@ impl<K: Kernel> Worker<K> {
             is_in_program: false,
             answered_ns: Cell::new(None),
             away_pages: Cell::new(None),
+            instruction: None,
+            unsampled_ns: 0,
             placed_on: None,
             faulting_thread: 0,
             last_block_pages: 1,

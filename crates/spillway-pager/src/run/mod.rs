@@ -2,10 +2,11 @@
 //!
 //! - [`state`]: the memory file of atomics that all processes map, with each process's [`process_entry`];
 //! - [`counter`], [`store_counts`]: what is counted there;
-//! - [`inquiry`]: what a process is asked of its pages from outside;
+//! - [`inquiry`], [`heat`]: what a process is asked of its pages from outside;
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`returns`]: how far pages were that came back, for who asks how much memory would do;
+//! - [`sites`]: which instructions waited for pages;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
 //! - [`own_stores`]: the supervisor's own use of the stores;
 //! - [`store_health`]: what the user is told of stores that keep somebody waiting;
@@ -18,6 +19,7 @@
 //! nobody, and the supervisor can give back whatever the dead process held.
 
 pub mod counter;
+pub mod heat;
 pub mod inquiry;
 pub mod known_sites;
 mod own_stores;
@@ -27,6 +29,7 @@ pub mod rendezvous;
 pub mod report;
 pub mod returns;
 pub mod settings;
+pub mod sites;
 pub mod state;
 pub mod store_counts;
 pub mod store_health;

@@ -19,13 +19,15 @@ use spillway_core::slots::{HeldSlots, SLAB_SLOTS, SlotTable};
 use spillway_sys::shared_memory::SharedMemory;
 
 pub use crate::run::counter::{BLOCK_SIZES, Counter};
+use crate::run::heat::{HEAT_WORDS, HeatWords};
 use crate::run::known_sites::{self, KnownSites};
 use crate::run::process_entry::{CHILD_LIMIT, EVICTOR_AT, PROCESS_WORDS};
 pub use crate::run::process_entry::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, Process};
 use crate::run::returns::{RETURN_WORDS, Returns};
+use crate::run::sites::{SITE_WORDS, Sites};
 use crate::run::store_counts::{MAX_STORES, STORE_WORDS, StoreCounts};
 
-const MAGIC: u64 = 0x5350_494C_4C57_4104;
+const MAGIC: u64 = 0x5350_494C_4C57_4105;
 const HEADER_WORDS: usize = 64;
 const COUNTERS: usize = 80;
 /// A histogram of one process, and its largest latency.
@@ -47,6 +49,8 @@ struct Layout {
     processes: usize,
     latencies: usize,
     returns: usize,
+    heat: usize,
+    sites: usize,
     slab_used: usize,
     references: usize,
     contents: usize,
@@ -68,7 +72,9 @@ impl Layout {
         let processes = stores + pages(MAX_STORES * STORE_WORDS * 8);
         let latencies = processes + pages(MAX_PROCESSES * PROCESS_WORDS * 8);
         let returns = latencies + pages(MAX_PROCESSES * LATENCY_WORDS * 8);
-        let slab_used = returns + pages(RETURN_WORDS * 8);
+        let heat = returns + pages(RETURN_WORDS * 8);
+        let sites = heat + pages(MAX_PROCESSES * HEAT_WORDS * 8);
+        let slab_used = sites + pages(SITE_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
         let seals = contents + pages(slots * 16);
@@ -82,6 +88,8 @@ impl Layout {
             processes,
             latencies,
             returns,
+            heat,
+            sites,
             slab_used,
             references,
             contents,
@@ -331,6 +339,19 @@ impl RunState {
         Returns(self.memory.atomics_u64(self.layout.returns, RETURN_WORDS))
     }
 
+    /// By which process `entry` is asked where its memory is and how much it is used.
+    #[must_use]
+    pub fn heat(&self, entry: usize) -> HeatWords<'_> {
+        assert!(entry < MAX_PROCESSES, "no such process entry");
+        HeatWords(self.memory.atomics_u64(self.layout.heat + entry * HEAT_WORDS * 8, HEAT_WORDS))
+    }
+
+    /// Which instructions waited for pages.
+    #[must_use]
+    pub fn sites(&self) -> Sites<'_> {
+        Sites(self.memory.atomics_u64(self.layout.sites, SITE_WORDS))
+    }
+
     /// What all faults of the run took, in nanoseconds: the sum over its threads.
     #[must_use]
     pub fn fault_ns(&self) -> u64 {
@@ -401,6 +422,7 @@ impl RunState {
     fn forget_faults(&self, entry: usize) {
         let histogram = self.fault_latency_of(entry);
         histogram.buckets.iter().chain([histogram.max_ns]).for_each(|word| word.store(0, Ordering::Relaxed));
+        self.sites().forget(entry);
     }
 
     /// The entries in use.

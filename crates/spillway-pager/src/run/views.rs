@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::futex;
 use spillway_store::Store;
 
+use crate::run::heat::Heat;
 use crate::run::inquiry::Told;
 use crate::run::settings::Settings;
 use crate::run::state::{NOTED_STORES, RunState};
@@ -52,10 +53,27 @@ impl RunView {
     /// has ended. One asks at a time.
     #[must_use]
     pub fn inquire(&self, entry: usize, page_number: Option<u64>, patience: Duration) -> Option<Told> {
+        let inquiry = self.run.process(entry).inquiry();
+        self.ask(entry, patience, || inquiry.ask(page_number), |number| inquiry.answered(number))
+    }
+
+    /// Asks a process where its memory is and how much it is used; none as for [`Self::inquire`].
+    #[must_use]
+    pub fn heat(&self, entry: usize, patience: Duration) -> Option<Heat> {
+        let words = self.run.heat(entry);
+        self.ask(entry, patience, || words.ask(), |number| words.answered(number))
+    }
+
+    fn ask<T>(
+        &self,
+        entry: usize,
+        patience: Duration,
+        ask: impl FnOnce() -> u64,
+        answered: impl Fn(u64) -> Option<T>,
+    ) -> Option<T> {
         let process = self.run.process(entry);
         let claim = process.claim();
-        let inquiry = process.inquiry();
-        let number = inquiry.ask(page_number);
+        let number = ask();
         let evictor = self.run.evictor_futex(entry);
         // As who sleeps expects it: see the evictor's loop.
         fence(Ordering::SeqCst);
@@ -64,7 +82,7 @@ impl RunView {
         }
         let end = Instant::now() + patience;
         loop {
-            let told = inquiry.answered(number);
+            let told = answered(number);
             if told.is_some() || Instant::now() > end {
                 return told.filter(|_| claim != 0 && process.claim() == claim);
             }

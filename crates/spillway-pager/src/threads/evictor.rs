@@ -33,6 +33,7 @@ impl<K: Kernel> Worker<K> {
             }
             if self.bring_in_for_others()
                 || self.answer_inquiry()
+                || self.answer_heat()
                 || self.read_ahead()
                 || self.fill_wanted_stage()
                 || self.scan_uses(&mut use_scan)

@@ -1,4 +1,7 @@
-//! The evictor answers what the process is asked of its pages from outside ([`crate::run::inquiry`]).
+//! The evictor answers what the process is asked of its pages from outside ([`crate::run::inquiry`],
+//! [`crate::run::heat`]).
+
+use std::ops::Range;
 
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::{PageInfo, PageState, Queue};
@@ -7,6 +10,7 @@ use spillway_policy::use_history;
 use crate::kernel::Kernel;
 use crate::pages::address::address_of;
 use crate::process::worker::Worker;
+use crate::run::heat::{Heat, Warmth};
 use crate::run::inquiry::{Leaving, MOST_NEXT, PageTold, Told, Whose};
 
 /// Entries that are looked at for those of pages that may leave: others are stale.
@@ -15,7 +19,7 @@ const MOST_LOOKED_AT: usize = 512;
 impl<K: Kernel> Worker<K> {
     /// Whether something was asked that is not answered.
     pub(crate) fn is_inquired(&self) -> bool {
-        self.at.process().inquiry().is_open()
+        self.at.process().inquiry().is_open() || self.at.run.heat(self.at.entry).is_open()
     }
 
     /// Answers what was asked. False where nothing was.
@@ -29,6 +33,33 @@ impl<K: Kernel> Worker<K> {
             });
         }
         is_open
+    }
+
+    /// Answers how warm its memory is, where that was asked. False where it was not.
+    pub(crate) fn answer_heat(&self) -> bool {
+        let words = self.at.run.heat(self.at.entry);
+        let is_open = words.is_open();
+        if is_open {
+            words.answer(|turn| self.heat(turn));
+        }
+        is_open
+    }
+
+    /// What changes while it is looked through may be told as it was before, or after.
+    fn heat(&self, turn: u64) -> Heat {
+        let engine = self.engine;
+        let native: Vec<Range<usize>> = engine.native().iter().map(|(range, _)| range).collect();
+        let managed: Vec<Range<usize>> = engine.regions().iter().map(|(range, _)| range).collect();
+        let table = &engine.table;
+        Heat::of(&managed, &native, turn, |page_number| {
+            let info = table.find(page_number).map_or(PageInfo::ABSENT, |word| word.peek());
+            // Most that is not local needs no further look.
+            if !info.is_mapped() {
+                return Warmth::of(info, use_history::UNKNOWN, false);
+            }
+            let rank = table.use_of(page_number).rank();
+            Warmth::of(info, rank, engine.refuses() && table.is_refused(page_number))
+        })
     }
 
     fn told_of(&self, page_number: u64) -> PageTold {

@@ -91,7 +91,8 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
         Some(pager) if info.si_code == BUS_MCEERR_AR && pager.was_kept_back(address) => {}
         Some(pager) if info.si_code == BUS_ADRERR && pager.manages(address) => {
             let (write, was_there) = context.fault_was();
-            if !pager.serve(address, write, was_there) {
+            let instruction = context.register(libc::REG_RIP);
+            if !pager.serve(address, write, was_there, instruction) {
                 signals::to_program(number, info, &mut context);
             }
         }

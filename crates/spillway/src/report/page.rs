@@ -2,12 +2,15 @@
 
 use maud::{Markup, PreEscaped, html};
 use spillway_report::ChartError;
+use spillway_report::address_map::AddressMap;
 use spillway_report::chart::{Chart, Kind, Series};
 use spillway_report::document::document;
 use spillway_report::timeline::{HeatMap, Timeline, clock};
 use spillway_snapshot::history::Header;
+use spillway_snapshot::sites::{Site, Sites};
 use spillway_snapshot::snapshot::{Health, Store};
 
+use crate::report::heat;
 use crate::report::lending::Lending;
 use crate::report::story::{LATENCY_ROWS, Point, Since, StoreUse, Story, Summary};
 use crate::short::{bytes, count, micros, percent, seconds};
@@ -24,6 +27,19 @@ const STORE_COLUMNS: [&str; 7] = [
     "turned away",
     "looks that found it unwell",
 ];
+
+/// Processes of a run whose memory is shown.
+const MOST_MAPS: usize = 3;
+const WAITS_IN_WORDS: &str = "\
+    By samples, of the function whose instruction needed the page, not of its callers. Where a program \
+    serves its faults itself, one fetch is noted for each millisecond that was lost; else its threads \
+    are looked at 20 times a second. Names are as the file's symbols have them.";
+const MAPS_IN_WORDS: &str = "\
+    Only memory that Spillway manages or leaves to the kernel has a row. Hot is what several of the \
+    last scans of the accessed bits found in use, warm what few did, cold what none did or what is \
+    about to leave; untold came after the last scan, or nobody may scan. Native is left to the kernel. \
+    Pinned is what the kernel did not let go. The stronger the colour, the more of the memory there is \
+    of that kind. Of more than 128 MiB a part of the pages was looked at.";
 
 /// A whole history, ready to be shown.
 pub struct Stories {
@@ -75,6 +91,7 @@ pub fn html(stories: &Stories) -> Result<String, ChartError> {
 fn section(at: usize, story: &Story) -> Result<Markup, ChartError> {
     let summary = story.summary();
     let pictures = pictures(story)?;
+    let maps = maps(story)?;
     Ok(html! {
         section id=(format!("run-{at}")) {
             h2 { (story.name) " (" (story.pid) ")" }
@@ -82,6 +99,12 @@ fn section(at: usize, story: &Story) -> Result<Markup, ChartError> {
             p { (in_words(&summary)) }
             (scores(&summary))
             @for picture in &pictures { div.card { (PreEscaped(picture)) } }
+            @if !maps.is_empty() {
+                h3 { "Memory over time and address" }
+                @for map in &maps { div.card { (PreEscaped(map)) } }
+                p.note { (MAPS_IN_WORDS) }
+            }
+            (waits(&story.sites()))
             (working_set(&story.observed())?)
             h3 { "Stores" }
             (stores(story))
@@ -216,15 +239,24 @@ fn pictures(story: &Story) -> Result<Vec<String>, ChartError> {
             pictures.push(timeline.svg()?);
         }
     }
-    let map = heat(points);
+    let map = latency_map(points);
     if map.has_values() {
         pictures.push(map.svg()?);
     }
     Ok(pictures)
 }
 
+/// The memory of the processes that had most, those of which it is known.
+fn maps(story: &Story) -> Result<Vec<String>, ChartError> {
+    let mut told: Vec<_> = story.processes.iter().filter(|(_, peak)| !peak.heat.is_empty()).collect();
+    told.sort_by_key(|(_, peak)| std::cmp::Reverse(peak.local_bytes.saturating_add(peak.far_bytes)));
+    let pictures = told.into_iter().take(MOST_MAPS);
+    let pictures = pictures.map(|(pid, peak)| heat::picture(&peak.name, *pid, &peak.heat));
+    pictures.filter(AddressMap::has_values).map(|picture| picture.svg()).collect()
+}
+
 /// How often faults took how long, over time.
-fn heat(points: &[Point]) -> HeatMap {
+fn latency_map(points: &[Point]) -> HeatMap {
     let columns = points.iter().filter_map(|point| Some((point.at_s, point.since.as_ref()?)));
     let (at_s, counts) = columns.map(|(at_s, since)| (at_s, since.latency_rows.clone())).unzip();
     HeatMap {
@@ -234,6 +266,43 @@ fn heat(points: &[Point]) -> HeatMap {
         begin_s: points.first().map_or(0.0, |point| point.at_s),
         rows: (0..LATENCY_ROWS).map(|row| micros(f64::from(1 << row))).collect(),
         counts,
+    }
+}
+
+/// Where its programs waited, nothing where that is not known.
+fn waits(sites: &Sites) -> Markup {
+    let all_us = sites.waited_us();
+    if all_us == 0 {
+        return html! {};
+    }
+    let share = |us: u64| percent(us as f64 / all_us as f64);
+    let of_file = |site: &Site| site.file.clone().unwrap_or_else(|| "-".to_owned());
+    let function = |site: &Site| match (&site.function, &site.file) {
+        (Some(function), _) => function.clone(),
+        (None, Some(_)) => "no function is named there".to_owned(),
+        (None, None) => "a system call, or code in no file".to_owned(),
+    };
+    html! {
+        h3 { "Where it waited for pages to be fetched" }
+        div.card { table {
+            tr { th { "function" } th { "of" } th.number { "waited" } th.number { "share" } }
+            @for site in &sites.sites {
+                tr {
+                    td { code { (function(site)) } }
+                    td { (of_file(site)) }
+                    td.number { (micros(site.waited_us as f64)) }
+                    td.number { (share(site.waited_us)) }
+                }
+            }
+            @if sites.others_us > 0 {
+                tr {
+                    td { "others" } td { "-" }
+                    td.number { (micros(sites.others_us as f64)) }
+                    td.number { (share(sites.others_us)) }
+                }
+            }
+        } }
+        p.note { (WAITS_IN_WORDS) }
     }
 }
 
@@ -279,9 +348,8 @@ fn working_set(observed: &Observed) -> Result<Markup, ChartError> {
         } }
         div.card { (PreEscaped(picture)) }
         p.note {
-            "Estimated from " (count(observed.faults() as f64)) " fetching faults: each would have been \
-             spared by as much more local memory as left while its page was away. New pages are faulted on \
-             at any size."
+            "Estimated from " (count(observed.faults() as f64)) " fetching faults, by how long their pages \
+             were away: with more local memory pages stay longer. New pages are faulted on at any size."
             @for caveat in observed.caveats() { " " (caveat.sentence()) }
         }
     })
@@ -383,6 +451,27 @@ mod tests {
         assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("@import"));
         assert!(!page.contains("refused"), "what did not happen is not shown");
         assert!(!page.contains("Processes, at their most"), "one process has no table");
+    }
+
+    #[test]
+    fn functions_that_waited_are_told_with_their_share() {
+        assert_eq!(waits(&Sites::default()).into_string(), "");
+        let site = |function: Option<&str>, file: Option<&str>, waited_us| Site {
+            function: function.map(str::to_owned),
+            file: file.map(str::to_owned),
+            waited_us,
+        };
+        let met = [
+            site(Some("walk<T>"), Some("/bin/x"), 60_000),
+            site(None, Some("/lib/y.so"), 20_000),
+            site(None, None, 10_000),
+        ];
+        let told = waits(&Sites::of(met, 10_000)).into_string();
+        for text in
+            ["walk&lt;T&gt;", "60%", "no function is named", "20%", "a system call, or code", "others"]
+        {
+            assert!(told.contains(text), "no {text:?} in {told}");
+        }
     }
 
     #[test]

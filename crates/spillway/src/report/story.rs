@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use spillway_core::page::PAGE_BYTES;
+use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::histogram::{Latency, quantile_us};
 use spillway_snapshot::history::Look;
+use spillway_snapshot::past::Past;
+use spillway_snapshot::sites::Sites;
 use spillway_snapshot::snapshot::{Body, Faults, Health, Run, Snapshot};
 
 use crate::status::{lost_share, name_of};
@@ -70,6 +73,8 @@ pub struct ProcessPeak {
     pub faults: u64,
     /// Pages that it fetched.
     pub fetched_pages: u64,
+    /// Where its memory was and how much it was used, at the looks that tell.
+    pub heat: Vec<(f64, HeatMap)>,
 }
 
 /// One run over its time.
@@ -84,6 +89,8 @@ pub struct Story {
     pub points: Vec<Point>,
     /// Its processes, at their most.
     pub processes: BTreeMap<u32, ProcessPeak>,
+    /// Where its programs waited, as the first and the last look that tell have it.
+    sites: Option<[Sites; 2]>,
     first: Run,
     last: Snapshot,
     /// The last look at it.
@@ -132,6 +139,8 @@ pub struct Summary<'a> {
     pub refused_faults: u64,
     /// How much local memory it would have needed for how much loss.
     pub needs: Vec<Need>,
+    /// Where its programs waited while it was recorded.
+    pub sites: Sites,
 }
 
 /// The worst moment of a run.
@@ -234,12 +243,14 @@ impl Story {
             uid: snapshot.uid,
             points: vec![point(at_s, &run, None)],
             processes: BTreeMap::new(),
+            sites: None,
             first: run.clone(),
             first_uptime_s: snapshot.uptime_s,
             last_run: run.clone(),
             last: snapshot,
         };
-        story.note_processes(&run);
+        story.note_processes(at_s, &run);
+        story.note_sites(&run);
         Some(story)
     }
 
@@ -250,12 +261,13 @@ impl Story {
         if passed_s > 0.0 {
             let run = (**run).clone();
             self.points.push(point(at_s, &run, Some(since(&self.last_run, &run, passed_s))));
-            self.note_processes(&run);
+            self.note_processes(at_s, &run);
+            self.note_sites(&run);
             (self.last_run, self.last) = (run, snapshot);
         }
     }
 
-    fn note_processes(&mut self, run: &Run) {
+    fn note_processes(&mut self, at_s: f64, run: &Run) {
         for process in &run.processes {
             let Some(pid) = process.pid else { continue };
             let peak = self.processes.entry(pid).or_default();
@@ -265,7 +277,22 @@ impl Story {
             peak.far_bytes = peak.far_bytes.max(process.far_bytes);
             peak.faults = peak.faults.max(process.faults.all());
             peak.fetched_pages = peak.fetched_pages.max(process.fetched_pages);
+            peak.heat.extend(process.heat.clone().map(|map| (at_s, map)));
         }
+    }
+
+    fn note_sites(&mut self, run: &Run) {
+        let Some(sites) = &run.sites else { return };
+        match &mut self.sites {
+            Some([_, last]) => *last = sites.clone(),
+            // What it waited before it was recorded is not of this time.
+            none => *none = Some([sites.clone(), sites.clone()]),
+        }
+    }
+
+    /// Where its programs waited while it was recorded.
+    pub fn sites(&self) -> Sites {
+        self.sites.as_ref().map(|[first, last]| last.since(first)).unwrap_or_default()
     }
 
     /// The run in figures.
@@ -299,14 +326,15 @@ impl Story {
             written_bytes: bytes(first.written_pages, last.written_pages),
             refused_faults: last.faults.refused,
             needs: self.observed().needs(),
+            sites: self.sites(),
         }
     }
 
     /// What it did while it was recorded, for who asks how much memory it needs.
     pub fn observed(&self) -> Observed {
-        let recorded_s = self.last.uptime_s - self.first_uptime_s;
         let whole = self.points.iter().map(|point| point.local_bytes + point.far_bytes).max();
-        Observed::between(&self.first, &self.last_run, recorded_s, whole.unwrap_or(0))
+        let before = Past::of(&self.first, self.first_uptime_s);
+        Observed::since(&before, &self.last_run, self.last.uptime_s, whole.unwrap_or(0))
     }
 }
 

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::reader::Seen;
 
 use crate::top::history::History;
@@ -24,6 +25,8 @@ pub struct App {
     looks: Looks,
     rows: Vec<Row>,
     history: History,
+    /// The map of the row that was shown in detail at the last look.
+    heat: Option<(Key, HeatMap)>,
     sort: Sort,
     /// The row that is chosen; the first where it is none of those that are there.
     chosen: Option<Key>,
@@ -44,6 +47,7 @@ impl App {
             looks: Looks::default(),
             rows: Vec::new(),
             history: History::default(),
+            heat: None,
             sort: Sort::default(),
             chosen: None,
             screen: Screen::List,
@@ -55,8 +59,14 @@ impl App {
         }
     }
 
-    /// Takes a further look.
-    pub fn take(&mut self, seen: Vec<Seen>) {
+    /// The row of which a map is wanted with the next look.
+    pub fn wanted(&self) -> Option<Key> {
+        self.chosen.filter(|_| self.screen == Screen::Detail)
+    }
+
+    /// Takes a further look, and the map of a row.
+    pub fn take(&mut self, seen: Vec<Seen>, heat: Option<(Key, HeatMap)>) {
+        self.heat = heat;
         self.looks.take(seen);
         self.has_looked = true;
         self.history.note(&self.looks.seen().rows);
@@ -135,7 +145,15 @@ impl App {
         let chosen_at = self.chosen_at();
         match (self.screen, self.rows.get(chosen_at)) {
             (Screen::Detail, Some(row)) if Some(row.key) == self.chosen => {
-                detail::draw(frame, row, &self.history, self.palette, self.interval_s);
+                let heat = self.heat.as_ref().filter(|(key, _)| *key == row.key).map(|(_, map)| map);
+                let view = detail::View {
+                    row,
+                    history: &self.history,
+                    heat,
+                    palette: self.palette,
+                    interval_s: self.interval_s,
+                };
+                detail::draw(frame, &view);
             }
             (Screen::Detail, _) => detail::draw_gone(frame, self.palette),
             (Screen::List, _) => {
@@ -240,8 +258,33 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shown_in_detail_has_a_map_of_its_memory() {
+        let mut app = app(seen_twice());
+        assert_eq!(app.wanted(), None, "the list has none");
+        press(&mut app, KeyCode::Down);
+        press(&mut app, KeyCode::Enter);
+        let wanted = app.wanted().unwrap();
+        assert_eq!(wanted.process_pid, Some(9));
+        app.heat = Some((wanted, crate::top::heat::tests::map()));
+        let shown = screen(&mut app, 80, 24);
+        for text in ["a sign for 1.0M", "# hot 1.0M", "#- P_", "faults a second"] {
+            assert!(shown.contains(text), "no {text} in\n{shown}");
+        }
+        press(&mut app, KeyCode::Esc);
+        press(&mut app, KeyCode::Up);
+        press(&mut app, KeyCode::Enter);
+        assert!(!screen(&mut app, 80, 24).contains("a sign for"), "it is another's");
+        // Where there is little room, what happens matters more.
+        press(&mut app, KeyCode::Esc);
+        press(&mut app, KeyCode::Down);
+        press(&mut app, KeyCode::Enter);
+        assert!(!screen(&mut app, 80, 16).contains("a sign for"));
+    }
+
+    #[test]
     fn every_screen_fits_whatever_the_terminal() {
         let mut app = app(seen_twice());
+        app.heat = app.rows.get(1).map(|row| (row.key, crate::top::heat::tests::map()));
         for (width, height) in [(80, 24), (40, 24), (40, 10), (200, 60), (20, 5), (10, 3), (1, 1), (79, 4)] {
             for keys in ["", "\n", "?"] {
                 for key in keys.chars() {
@@ -263,11 +306,14 @@ mod tests {
             let shown = screen(&mut app, width, 24).replace("\"\n\"", "");
             assert!(shown.contains("spillway run --local 512M"), "{shown}");
         }
-        app.take(vec![Seen {
-            socket: "/run/x".to_owned(),
-            uid: 0,
-            answer: Err(spillway_snapshot::reader::ReadError::Silent),
-        }]);
+        app.take(
+            vec![Seen {
+                socket: "/run/x".to_owned(),
+                uid: 0,
+                answer: Err(spillway_snapshot::reader::ReadError::Silent),
+            }],
+            None,
+        );
         assert!(screen(&mut app, 80, 24).contains("does not answer"));
     }
 
@@ -278,6 +324,7 @@ mod tests {
         {
             let mut app = app(seen_twice());
             app.palette = Palette::new(has_colours);
+            app.heat = app.rows.first().map(|row| (row.key, crate::top::heat::tests::map()));
             for key in [KeyCode::Esc, KeyCode::Enter, KeyCode::Char('?')] {
                 press(&mut app, key);
                 let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();

@@ -4,17 +4,37 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Wrap};
+use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::snapshot::Run;
 
 use crate::short::{bytes, count, micros, percent, printable, seconds, wrapped};
 use crate::status::lost_share;
+use crate::top::heat;
 use crate::top::history::History;
 use crate::top::list::store_text;
 use crate::top::palette::Palette;
 use crate::top::rates::{DonorRow, Kind, Rates, Row};
 
+/// From this height on a map of the memory has room.
+const ROWS_WITH_MAP: u16 = 20;
+
+/// What is shown, and how.
+pub struct View<'a> {
+    /// Who it is about.
+    pub row: &'a Row,
+    /// What its last minutes were like.
+    pub history: &'a History,
+    /// Where its memory is, where that is known.
+    pub heat: Option<&'a HeatMap>,
+    /// The colours that it is drawn in.
+    pub palette: Palette,
+    /// Time between looks, in seconds.
+    pub interval_s: f64,
+}
+
 /// Draws one in detail.
-pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palette, interval_s: f64) {
+pub fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+    let View { row, palette, .. } = *view;
     let area = frame.area();
     let facts = facts(row, palette, area.width.into());
     if row.donor.is_some() {
@@ -23,9 +43,17 @@ pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palett
         frame.render_widget(Paragraph::new("q back  ? help"), foot);
         return;
     }
-    let graph_lines = if area.height >= 20 { 4 } else { 2 };
-    let [facts_area, faults, fetched, latency, foot] = Layout::vertical([
+    let heat = view.heat.filter(|_| area.height >= ROWS_WITH_MAP);
+    let map = heat.map_or_else(Vec::new, |map| heat::lines(map, palette, area.width.into()));
+    debug_assert!(map.len() <= heat::LINES);
+    let graph_lines = match area.height {
+        ROWS_WITH_MAP.. if map.is_empty() => 4,
+        ROWS_WITH_MAP.. => 3,
+        _ => 2,
+    };
+    let [facts_area, map_area, faults, fetched, latency, foot] = Layout::vertical([
         Constraint::Length(facts.len() as u16),
+        Constraint::Length(map.len() as u16),
         Constraint::Length(graph_lines),
         Constraint::Length(graph_lines),
         Constraint::Min(0),
@@ -33,12 +61,13 @@ pub fn draw(frame: &mut Frame<'_>, row: &Row, history: &History, palette: Palett
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(facts), facts_area);
+    frame.render_widget(Paragraph::new(map), map_area);
     let graphs: [(Rect, Graph); 2] = [
         (faults, ("faults a second", |rates| rates.faults_per_s, count)),
         (fetched, ("fetched a second", |rates| rates.fetched_bytes_per_s, bytes)),
     ];
     for (area, graph) in graphs {
-        draw_graph(frame, area, row, history, graph, palette, interval_s);
+        draw_graph(frame, area, view, graph);
     }
     frame.render_widget(Paragraph::new(histogram(row, latency, palette)), latency);
     frame.render_widget(Paragraph::new("q back  ? help"), foot);
@@ -145,27 +174,19 @@ fn memory(row: &Row, palette: Palette, width: usize) -> Line<'static> {
 
 type Graph<'a> = (&'a str, fn(&Rates) -> f64, fn(f64) -> String);
 
-fn draw_graph(
-    frame: &mut Frame<'_>,
-    area: Rect,
-    row: &Row,
-    history: &History,
-    (what, number, shown): Graph<'_>,
-    palette: Palette,
-    interval_s: f64,
-) {
-    let points = history.last(row.key, area.width.into(), number);
+fn draw_graph(frame: &mut Frame<'_>, area: Rect, view: &View<'_>, (what, number, shown): Graph<'_>) {
+    let points = view.history.last(view.row.key, area.width.into(), number);
     let most = points.iter().copied().max().unwrap_or(0);
     let last = points.last().copied().unwrap_or(0);
     let title = format!(
         "{what}: {} now, at most {} in the last {}",
         shown(last as f64),
         shown(most as f64),
-        seconds(points.len() as f64 * interval_s),
+        seconds(points.len() as f64 * view.interval_s),
     );
     let [head, graph] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     frame.render_widget(Paragraph::new(title), head);
-    frame.render_widget(Sparkline::default().data(points).max(most.max(1)).style(palette.far()), graph);
+    frame.render_widget(Sparkline::default().data(points).max(most.max(1)).style(view.palette.far()), graph);
 }
 
 /// Faults since the start by how long they took, in powers of two, or of more where the lines do not do.

@@ -6,7 +6,7 @@ use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::top::palette::Palette;
 
-const TEXT: [&str; 22] = [
+const TEXT: [&str; 24] = [
     "Keys",
     "  arrows, j, k   choose a row",
     "  Enter          show it in detail",
@@ -23,6 +23,8 @@ const TEXT: [&str; 22] = [
     "  Of a donor, LOCAL is what it holds and LIMIT what it lends; IN/s is what",
     "  clients write to it, OUT/s what they read.",
     "  BY             who serves faults: a thread of Spillway's, or inline",
+    "  hot, warm, cold: used in several, few, none of the last scans of memory;",
+    "  untold: of no scan yet; native: left to the kernel; pinned: cannot leave",
     "A store is",
     "  full           it has turned pages away within the last ten seconds",
     "  silent         it does not answer, and who needs its pages waits",

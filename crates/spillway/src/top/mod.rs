@@ -3,11 +3,12 @@
 //! - [`rates`]: two looks make rates;
 //! - [`history`]: the last minutes of them; [`sort`]: the order of rows;
 //! - [`app`]: what is shown, and what keys do to it;
-//! - [`list`], [`detail`], [`help`]: the screens, in the colours of [`palette`];
+//! - [`list`], [`detail`], [`help`]: the screens, in the colours of [`palette`]; [`heat`]: a map in one;
 //! - [`terminal`]: takes the terminal, and gives it back whatever happens.
 
 mod app;
 mod detail;
+mod heat;
 mod help;
 mod history;
 mod list;

@@ -378,6 +378,7 @@ pub(crate) mod tests {
             fetched_pages: 0,
             fetched_ahead_pages: 0,
             written_pages: 0,
+            heat: None,
         };
         let mut first = whole_snapshot();
         first.uid = rustix::process::geteuid().as_raw();

@@ -3,6 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratatui::DefaultTerminal;
@@ -13,11 +14,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::signal as signals;
 use signal_hook::iterator::Signals;
+use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::reader::{self, Seen};
+use spillway_snapshot::snapshot::Body;
 use spillway_sys::process;
 
 use crate::top::app::App;
 use crate::top::palette::Palette;
+use crate::top::rates::Key;
+
+/// What was seen, and a map of the row that is shown in detail.
+type LookTaken = (Vec<Seen>, Option<(Key, HeatMap)>);
+/// The row of which a map is wanted.
+type Wanted = Mutex<Option<Key>>;
 
 /// A look is noticed within this time.
 const NOTICE: Duration = Duration::from_millis(100);
@@ -28,10 +37,11 @@ const NOTICE: Duration = Duration::from_millis(100);
 /// The terminal cannot be had, or is gone.
 pub fn watch(interval: Duration) -> io::Result<ExitCode> {
     end_on_signals()?;
-    let (looks, _end) = begin_to_look(interval);
+    let wanted = Arc::new(Mutex::new(None));
+    let (looks, _end) = begin_to_look(interval, wanted.clone());
     // On a panic the terminal is restored before the message is printed.
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
-    let watched = show(&mut terminal, &looks, interval);
+    let watched = show(&mut terminal, &looks, &wanted, interval);
     give_back();
     if terminal.show_cursor().is_err() {
         // Nobody is there any more. Its end would say so on a terminal that is gone, and panic for it.
@@ -73,11 +83,11 @@ fn wait_for_key() -> io::Result<bool> {
 
 /// Looks from a thread of its own, so that one that does not answer keeps no key waiting. Looking ends when
 /// the sender is dropped.
-fn begin_to_look(interval: Duration) -> (Receiver<Vec<Seen>>, SyncSender<()>) {
+fn begin_to_look(interval: Duration, wanted: Arc<Wanted>) -> (Receiver<LookTaken>, SyncSender<()>) {
     let (sender, receiver) = sync_channel(1);
     let (end, ended) = sync_channel::<()>(1);
     std::thread::spawn(move || {
-        while sender.send(reader::look()).is_ok() {
+        while sender.send(look(&wanted)).is_ok() {
             if !matches!(ended.recv_timeout(interval), Err(RecvTimeoutError::Timeout)) {
                 break;
             }
@@ -86,11 +96,37 @@ fn begin_to_look(interval: Duration) -> (Receiver<Vec<Seen>>, SyncSender<()>) {
     (receiver, end)
 }
 
-fn show(terminal: &mut DefaultTerminal, looks: &Receiver<Vec<Seen>>, interval: Duration) -> io::Result<()> {
+/// The map is asked for as long as it is shown, and no longer.
+fn look(wanted: &Wanted) -> LookTaken {
+    let seen = reader::look();
+    let wanted = wanted.lock().map_or(None, |wanted| *wanted);
+    let heat = wanted.and_then(|key| {
+        let (seen, pid) = seen.iter().find_map(|seen| Some((seen, process_of(seen, key)?)))?;
+        Some((key, reader::heat(seen, pid)?))
+    });
+    (seen, heat)
+}
+
+/// The process that a row is about: of a run its largest.
+fn process_of(seen: &Seen, key: Key) -> Option<u32> {
+    let snapshot = seen.answer.as_ref().ok()?;
+    let Body::Run { run } = &snapshot.body else { return None };
+    if (snapshot.uid, snapshot.pid) != (key.uid, key.supervisor_pid) {
+        return None;
+    }
+    key.process_pid.or_else(|| run.processes.first()?.pid)
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    looks: &Receiver<LookTaken>,
+    wanted: &Wanted,
+    interval: Duration,
+) -> io::Result<()> {
     let mut app = App::new(Palette::of_environment(), interval.as_secs_f64());
     // The first look takes some milliseconds.
-    if let Ok(seen) = looks.recv_timeout(NOTICE) {
-        app.take(seen);
+    if let Ok((seen, heat)) = looks.recv_timeout(NOTICE) {
+        app.take(seen, heat);
     }
     terminal.draw(|frame| app.draw(frame))?;
     while wait_for_key()? {
@@ -101,9 +137,12 @@ fn show(terminal: &mut DefaultTerminal, looks: &Receiver<Vec<Seen>>, interval: D
                 _ => has_changed = true,
             }
         }
-        for seen in looks.try_iter() {
-            app.take(seen);
+        for (seen, heat) in looks.try_iter() {
+            app.take(seen, heat);
             has_changed = true;
+        }
+        if let Ok(mut wanted) = wanted.lock() {
+            *wanted = app.wanted();
         }
         if has_changed {
             terminal.draw(|frame| app.draw(frame))?;

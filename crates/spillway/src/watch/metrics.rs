@@ -295,6 +295,7 @@ pub(crate) mod tests {
             processes: Vec::new(),
             processes_unlisted: 0,
             processes_started: 1,
+            sites: None,
         };
         Snapshot {
             version: VERSION,

@@ -1,9 +1,10 @@
 //! A run's counters, read from what its processes share.
 
+use std::cell::RefCell;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use spillway_core::page::PAGE_BYTES;
@@ -11,14 +12,18 @@ use spillway_pager::run::report::prefetch_accuracy;
 use spillway_pager::run::settings::FaultMode;
 use spillway_pager::run::state::{Counter, PID_OF_ANOTHER_NAMESPACE, slot_ranges};
 use spillway_pager::run::views::RunView;
+use spillway_snapshot::heat::HeatMap;
 use spillway_snapshot::histogram::Latency;
+use spillway_snapshot::past::Past;
+use spillway_snapshot::sites::Sites;
 use spillway_snapshot::snapshot::{
     Body, Evictions, Faults, Health, MOST_PROCESSES, Prefetch, Process, Return, Run, Snapshot, Store, VERSION,
 };
 use spillway_store::{LatencyClass, Part, PartHealth, Store as OpenStore, StoreSpec};
 
-use crate::watch::run_explained;
+use crate::watch::run_sites::RunSites;
 use crate::watch::teller::Subject;
+use crate::watch::{run_explained, run_heat};
 
 /// A store that failed, or was full, within this time is told to be so.
 const RECENT_NS: u64 = 10_000_000_000;
@@ -47,6 +52,14 @@ pub struct RunSubject {
     pub view: RunView,
     /// Its program, with its beginning.
     pub program: Program,
+    sites: RefCell<RunSites>,
+}
+
+impl RunSubject {
+    /// Tells of a run.
+    pub fn new(view: RunView, program: Program) -> Self {
+        Self { view, program, sites: RefCell::default() }
+    }
 }
 
 impl Subject for RunSubject {
@@ -64,6 +77,28 @@ impl Subject for RunSubject {
 
     fn explain(&self, process: u32, address: Option<u64>) -> Result<Value, String> {
         run_explained::explain(&self.view, &run(&self.view, &self.program), process, address)
+    }
+
+    fn heat(&self, process: u32) -> Result<HeatMap, String> {
+        run_heat::heat(&self.view, process)
+    }
+
+    fn sites(&self) -> Result<Sites, String> {
+        Ok(self.sites.borrow_mut().sites(&self.view))
+    }
+
+    fn go_on(&self) -> Option<Duration> {
+        self.sites.borrow_mut().go_on(&self.view)
+    }
+
+    fn counts(&self) -> Option<Past> {
+        let run = &self.view.run;
+        Some(Past {
+            uptime_s: self.program.began.elapsed().as_secs_f64(),
+            lost_us: run.fault_ns() as f64 / 1e3,
+            faults: faults(|counter| run.counter(counter).load(Ordering::Relaxed)),
+            returns: returns(&self.view),
+        })
     }
 }
 
@@ -105,6 +140,7 @@ fn run(view: &RunView, program: &Program) -> Run {
         processes_unlisted: sizes.len().saturating_sub(MOST_PROCESSES) as u64,
         processes: sizes.iter().take(MOST_PROCESSES).map(|size| process(view, size)).collect(),
         processes_started: count(Counter::Processes),
+        sites: None,
     }
 }
 
@@ -189,6 +225,7 @@ fn process(view: &RunView, size: &Sizes) -> Process {
         fetched_pages: process.counted(Counter::PagesFetched),
         fetched_ahead_pages: process.counted(Counter::PagesFetchedAhead),
         written_pages: process.counted(Counter::PagesWrittenBack),
+        heat: None,
     }
 }
 

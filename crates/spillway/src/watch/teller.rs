@@ -8,15 +8,20 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::Value;
 use spillway_snapshot::directory::Of;
+use spillway_snapshot::heat::HeatMap;
+use spillway_snapshot::past::Past;
 use spillway_snapshot::request::{Answer, Request};
 use spillway_snapshot::server::{Bounds, Listener, Reply, Server};
+use spillway_snapshot::sites::Sites;
 use spillway_snapshot::snapshot::Snapshot;
 use spillway_snapshot::state_socket::{StateSocket, StateSocketError};
 
 use crate::watch::endpoint::Endpoint;
 use crate::watch::http::{self, Content, OPEN_METRICS};
+use crate::watch::marks::Marks;
 use crate::watch::metrics;
 
 /// A look is shared by all who ask within this time.
@@ -32,8 +37,38 @@ pub trait Subject: Send {
     /// # Errors
     /// It has no such process, or none that answers; a sentence that says so.
     fn explain(&self, process: u32, _address: Option<u64>) -> Result<Value, String> {
-        Err(format!("process {process} has no pages that go far"))
+        Err(no_pages(process))
     }
+
+    /// Where a process's memory is and how much it is used.
+    ///
+    /// # Errors
+    /// As for [`Self::explain`].
+    fn heat(&self, process: u32) -> Result<HeatMap, String> {
+        Err(no_pages(process))
+    }
+
+    /// Where its programs waited for pages.
+    ///
+    /// # Errors
+    /// It has none.
+    fn sites(&self) -> Result<Sites, String> {
+        Err("it has no programs".to_owned())
+    }
+
+    /// Does what it does from time to time; returns in what time it is due again.
+    fn go_on(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What it has counted up to now; none where nothing of that kind is counted.
+    fn counts(&self) -> Option<Past> {
+        None
+    }
+}
+
+fn no_pages(process: u32) -> String {
+    format!("process {process} has no pages that go far")
 }
 
 /// What is told, and on which sockets.
@@ -92,6 +127,7 @@ struct Looks<'a> {
     at: Option<Instant>,
     snapshot: Option<Arc<Snapshot>>,
     line: Option<Arc<Vec<u8>>>,
+    marks: Marks,
 }
 
 impl Looks<'_> {
@@ -103,6 +139,12 @@ impl Looks<'_> {
         self.snapshot.get_or_insert_with(|| Arc::new(subject.snapshot())).clone()
     }
 
+    fn past(&self, ago_s: u32) -> Result<&Past, String> {
+        let now = self.telling.subject.counts();
+        let past = now.and_then(|now| self.marks.before(now.uptime_s, ago_s));
+        past.ok_or_else(|| format!("it knows nothing of {ago_s} seconds ago"))
+    }
+
     /// The answer to a line.
     fn line(&mut self, request: &[u8]) -> Arc<Vec<u8>> {
         match serde_json::from_slice::<Request>(request) {
@@ -111,14 +153,18 @@ impl Looks<'_> {
                 self.line.get_or_insert_with(|| Arc::new(Answer::Ok(&*snapshot).line())).clone()
             }
             Ok(Request::Explain { process, address }) => {
-                Arc::new(match self.telling.subject.explain(process, address) {
-                    Ok(explained) => Answer::Ok(explained).line(),
-                    Err(reason) => Answer::<()>::Error(reason).line(),
-                })
+                answer(self.telling.subject.explain(process, address))
             }
+            Ok(Request::Heat { process }) => answer(self.telling.subject.heat(process)),
+            Ok(Request::Past { ago_s }) => answer(self.past(ago_s)),
+            Ok(Request::Sites) => answer(self.telling.subject.sites()),
             Err(error) => Arc::new(Answer::<()>::Error(format!("request: {error}")).line()),
         }
     }
+}
+
+fn answer(told: Result<impl Serialize, String>) -> Arc<Vec<u8>> {
+    Arc::new(told.map_or_else(|reason| Answer::<()>::Error(reason).line(), |told| Answer::Ok(told).line()))
 }
 
 fn tell(telling: Telling, state: Option<(StateSocket, Listener)>, stopped: &UnixStream) -> Telling {
@@ -126,22 +172,25 @@ fn tell(telling: Telling, state: Option<(StateSocket, Listener)>, stopped: &Unix
     let metrics = telling.metrics.as_ref().and_then(|endpoint| endpoint.listener().ok());
     let is_state = |index: usize| index == 0 && socket.is_some();
     let mut server = Server::new(listener.into_iter().chain(metrics).collect(), Bounds::default());
-    let mut looks = Looks { telling: &telling, at: None, snapshot: None, line: None };
-    let mut answering = |index: usize, received: &[u8], is_full: bool| {
-        if is_state(index) {
-            return match received.iter().position(|&byte| byte == b'\n') {
-                Some(end) => Reply::Answer(looks.line(&received[..end])),
-                None => Reply::More,
-            };
-        }
-        let hosts = telling.metrics.as_ref().map_or(&[][..], Endpoint::host_names);
-        http::answer(received, is_full, hosts, &["/metrics"], |_| Content {
-            kind: OPEN_METRICS,
-            body: metrics::text(&looks.snapshot()),
-        })
-    };
+    let marks = Marks::new(telling.subject.counts().is_some());
+    let mut looks = Looks { telling: &telling, at: None, snapshot: None, line: None, marks };
     loop {
-        match server.turn(Some(stopped.as_fd()), None, &mut answering) {
+        looks.marks.go_on(|| telling.subject.counts());
+        let wait = looks.marks.wait().into_iter().chain(telling.subject.go_on()).min();
+        let mut answering = |index: usize, received: &[u8], is_full: bool| {
+            if is_state(index) {
+                return match received.iter().position(|&byte| byte == b'\n') {
+                    Some(end) => Reply::Answer(looks.line(&received[..end])),
+                    None => Reply::More,
+                };
+            }
+            let hosts = telling.metrics.as_ref().map_or(&[][..], Endpoint::host_names);
+            http::answer(received, is_full, hosts, &["/metrics"], |_| Content {
+                kind: OPEN_METRICS,
+                body: metrics::text(&looks.snapshot()),
+            })
+        };
+        match server.turn(Some(stopped.as_fd()), wait, &mut answering) {
             Ok(true) => break,
             Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

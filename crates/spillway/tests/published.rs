@@ -1,0 +1,136 @@
+//! What the documentation promises of itself: a published number says on which commit it was made, and a code
+//! such as H4 stands in the glossary.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod pages_common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pages_common::root;
+
+/// A number that is older says little of what is built now.
+const MOST_COMMITS: u64 = 1000;
+
+/// The page of each row of the table of what was measured, and the commit that it names.
+fn rows(index: &str) -> Vec<(String, String)> {
+    let (_, table) = index.split_once("## What was measured").expect("the index has a table");
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows = table.lines().map(cells).filter(|cells| cells.len() == 5 && cells[1].starts_with('['));
+    rows.map(|cells| {
+        let page = cells[1].split_once("](").unwrap().1.trim_end_matches(')').to_owned();
+        let commit = cells[3].split('`').nth(1).unwrap_or_default().to_owned();
+        (page, commit)
+    })
+    .collect()
+}
+
+/// What git prints; none where it says no.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).current_dir(root()).output().unwrap();
+    output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
+}
+
+fn is_commit(text: &str) -> bool {
+    (7..=40).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn pages_below(directory: &Path, found: &mut Vec<PathBuf>) {
+    for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            pages_below(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// Pages that `spillway bench report` or the lab has made are of numbers, whoever forgets them.
+fn is_made(page: &str) -> bool {
+    page.lines().take(12).any(|line| line.starts_with("Made by `spillway bench"))
+}
+
+#[test]
+fn each_page_of_numbers_says_on_which_commit_it_was_made() {
+    let docs = root().join("docs");
+    let rows = rows(&fs::read_to_string(docs.join("README.md")).unwrap());
+    assert!(rows.len() > 10, "{rows:?}");
+    // What is unpacked from an archive has no history to compare with.
+    let has_history =
+        git(&["rev-parse", "--is-shallow-repository"]).is_some_and(|shallow| shallow == "false");
+    for (page, commit) in &rows {
+        assert!(docs.join(page).is_file(), "{page} is no page");
+        assert!(is_commit(commit), "{page}: '{commit}' is no commit");
+        if has_history {
+            let since = git(&["rev-list", "--count", &format!("{commit}..HEAD")]);
+            let since = since.unwrap_or_else(|| panic!("{page}: commit {commit} is none of this history"));
+            let since: u64 = since.parse().unwrap();
+            assert!(
+                since <= MOST_COMMITS,
+                "{page} is {since} commits old: renew it, or remove what does not hold"
+            );
+        }
+    }
+    let told: BTreeSet<PathBuf> = rows.iter().map(|(page, _)| docs.join(page)).collect();
+    let mut pages = Vec::new();
+    pages_below(&docs, &mut pages);
+    let made = pages.into_iter().filter(|page| is_made(&fs::read_to_string(page).unwrap()));
+    let missing: Vec<PathBuf> = made.filter(|page| !told.contains(page)).collect();
+    assert!(missing.is_empty(), "without a row in docs/README.md: {missing:?}");
+}
+
+/// Whether a word is the code of a paper's figure: letters of the paper, a number, perhaps a letter.
+fn is_code(word: &str) -> bool {
+    let number = ["IT", "H", "I", "D"].iter().find_map(|paper| word.strip_prefix(paper));
+    number.is_some_and(|number| {
+        let digits = number.trim_end_matches(['a', 'b', 'c']);
+        !digits.is_empty()
+            && number.len() - digits.len() <= 1
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[test]
+fn every_code_on_a_page_is_in_the_glossary() {
+    // A database in Java.
+    const NO_CODES: [&str; 1] = ["H2"];
+    let glossary = fs::read_to_string(root().join("docs/concepts/glossary.md")).unwrap();
+    let words = |text: &str| -> BTreeSet<String> {
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+        words.filter(|word| is_code(word) && !NO_CODES.contains(word)).map(str::to_owned).collect()
+    };
+    let first_cells: String =
+        glossary.lines().filter_map(|line| line.split('|').nth(1)).collect::<Vec<_>>().join(" ");
+    let explained = words(&first_cells);
+    let mut pages =
+        ["README.md", "ARCHITECTURE.md", "SPECIFICATION.md"].map(|name| root().join(name)).to_vec();
+    pages_below(&root().join("docs"), &mut pages);
+    let mut used = BTreeSet::new();
+    for page in pages {
+        used.extend(words(&fs::read_to_string(page).unwrap()));
+    }
+    assert!(used.len() > 20, "{used:?}");
+    let unexplained: Vec<&String> = used.difference(&explained).collect();
+    assert!(unexplained.is_empty(), "docs/concepts/glossary.md does not explain {unexplained:?}");
+}
+
+#[test]
+fn codes_and_rows_are_read_as_they_are_meant() {
+    for (word, expected) in [
+        ("H4", true),
+        ("IT4", true),
+        ("H5c", true),
+        ("D75", true),
+        ("H", false),
+        ("Hub", false),
+        ("I5cc", false),
+    ] {
+        assert_eq!(is_code(word), expected, "{word}");
+    }
+    let index = "# x\n| [a](a.md) | b | `1234567` |\n## What was measured\n\n| page | is of | numbers of |\n\
+                 |---|---|---|\n| [c](d/c.md) | e | `abcdef0`, 2026-11-26 |\n";
+    assert_eq!(rows(index), [("d/c.md".to_owned(), "abcdef0".to_owned())]);
+    assert!(!is_commit("abcdefg") && !is_commit("abc") && is_commit("abcdef0"));
+}
