@@ -258,8 +258,8 @@ impl Sweep {
         let steady: Vec<bool> = (0..table.donors()).map(is_steady).collect();
         self.lift_bars(table, &steady, now_ms, patience_ms);
         let mut freed = 0;
-        self.since_ms.resize(table.donors(), Vec::new());
-        for donor in 0..table.donors() {
+        self.since_ms.resize(steady.len(), Vec::new());
+        for (donor, &is_steady) in steady.iter().enumerate() {
             let (life, capacity) = (table.donor(donor).life, table.room(donor).0);
             let since = &mut self.since_ms[donor];
             since.resize(capacity as usize, 0);
@@ -276,7 +276,7 @@ impl Sweep {
                         && (seen.state.phase != Phase::Placed || seen.state.copies[copy] != Copy::Absent)
                 });
                 // While the extent has no donors yet, somebody may be about to name his.
-                if is_named || !steady[donor] || seen.state.phase != Phase::Placed {
+                if is_named || !is_steady || seen.state.phase != Phase::Placed {
                     since[own as usize] = 0;
                 } else if since[own as usize] == 0 {
                     since[own as usize] = now_ms.max(1);
