@@ -1,9 +1,10 @@
-//! How fast copies are made anew by several workers: at most so many bytes a second in all; and while
-//! somebody waits for pages, one worker goes on a quarter of the time, and the others rest.
+//! How fast copies are made anew by several workers: at most so many bytes a second in all. While somebody
+//! waits for pages, the first worker alone begins copies, and each rests three quarters of the time: what was
+//! begun by the others is ended, or nobody would look at the table again while a program reads on and on.
 
 use spillway_core::page::PAGE_SIZE;
 
-/// Of the time that copying takes, how often the one worker rests that goes on while somebody waits.
+/// Of the time that copying takes, how often a worker rests while somebody waits.
 const YIELD: u64 = 3;
 /// Who waited for a page a moment ago is about to wait for the next.
 const WANTED_US: u64 = 20_000;
@@ -11,6 +12,9 @@ const WANTED_US: u64 = 20_000;
 const MOST_YIELD_US: u64 = 1_000_000;
 /// Longest rest at a time: then the worker looks again.
 const MOST_REST_US: u64 = 20_000;
+
+/// Most workers, counted from 0.
+pub const MOST_WORKERS: usize = 8;
 
 /// The pace of all workers together. Times are microseconds of one clock.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +26,8 @@ pub struct Pace {
     reads: u64,
     /// Until then somebody counts as waiting.
     wanted_until_us: u64,
-    /// Until then the first worker rests, where somebody waits.
-    quiet_until_us: u64,
+    /// Until then each worker rests, where somebody waits.
+    quiet_until_us: [u64; MOST_WORKERS],
 }
 
 impl Pace {
@@ -31,21 +35,29 @@ impl Pace {
     #[must_use]
     pub fn new(bytes_per_s: u64) -> Self {
         let bytes_per_s = bytes_per_s.max(PAGE_SIZE as u64);
-        Self { bytes_per_s, due_us: 0, reads: 0, wanted_until_us: 0, quiet_until_us: 0 }
+        Self { bytes_per_s, due_us: 0, reads: 0, wanted_until_us: 0, quiet_until_us: [0; MOST_WORKERS] }
     }
 
     /// How long a worker is to rest before its next chunk, and then ask again, in microseconds; 0 where it
     /// may go on. `reads` counts the reads that somebody has waited for so far.
     pub fn rest_us(&mut self, worker: usize, now_us: u64, reads: u64) -> u64 {
+        let yields_until_us = match self.is_wanted(now_us, reads) {
+            false => 0,
+            true => self.quiet_until_us[worker % MOST_WORKERS],
+        };
+        self.due_us.max(yields_until_us).saturating_sub(now_us).min(MOST_REST_US)
+    }
+
+    fn is_wanted(&mut self, now_us: u64, reads: u64) -> bool {
         if reads != self.reads {
             (self.reads, self.wanted_until_us) = (reads, now_us + WANTED_US);
         }
-        let yields_until_us = match (now_us < self.wanted_until_us, worker) {
-            (false, _) => 0,
-            (true, 0) => self.quiet_until_us,
-            (true, _) => self.wanted_until_us,
-        };
-        self.due_us.max(yields_until_us).saturating_sub(now_us).min(MOST_REST_US)
+        now_us < self.wanted_until_us
+    }
+
+    /// Whether a worker may begin another copy.
+    pub fn may_begin(&mut self, worker: usize, now_us: u64, reads: u64) -> bool {
+        worker == 0 || !self.is_wanted(now_us, reads)
     }
 
     /// Hears that a worker has copied so many bytes, which took so long and is over now.
@@ -53,9 +65,8 @@ impl Pace {
         let least_us = bytes.saturating_mul(1_000_000) / self.bytes_per_s;
         // What was not used before this chunk began is not made up for.
         self.due_us = self.due_us.max(now_us.saturating_sub(took_us)).saturating_add(least_us);
-        if worker == 0 {
-            self.quiet_until_us = now_us + took_us.saturating_mul(YIELD).min(MOST_YIELD_US);
-        }
+        self.quiet_until_us[worker % MOST_WORKERS] =
+            now_us + took_us.saturating_mul(YIELD).min(MOST_YIELD_US);
     }
 }
 
@@ -71,12 +82,16 @@ mod tests {
         assert_eq!(pace.rest_us(1, 106_000, 0), 0);
         pace.copied(0, 1_000_000, 20_000, 200_000);
         assert_eq!(pace.rest_us(0, 200_000, 0), 0, "slower than the bound");
-        assert_eq!(pace.rest_us(1, 200_000, 5), WANTED_US, "somebody reads: the others rest");
-        assert_eq!(pace.rest_us(0, 205_000, 5), MOST_REST_US, "and the first for three times as long");
-        assert_eq!(pace.rest_us(0, 219_999, 5), MOST_REST_US);
-        assert_eq!(pace.rest_us(0, 220_000, 5), 0, "nobody has read for a while");
+        assert_eq!(pace.rest_us(0, 205_000, 5), MOST_REST_US, "somebody reads: three times as long");
+        assert!(pace.may_begin(0, 205_000, 5) && !pace.may_begin(1, 205_000, 5));
+        assert_eq!(pace.rest_us(0, 224_999, 5), MOST_REST_US);
+        assert_eq!(pace.rest_us(0, 225_000, 5), 0, "nobody has read for a while");
+        assert!(pace.may_begin(1, 225_000, 5));
         assert_eq!(pace.rest_us(0, 230_000, 6), MOST_REST_US, "somebody does again");
-        assert_eq!(pace.rest_us(1, 250_000, 6), 0, "and no more");
+        // What another worker has begun goes on though somebody reads all the time.
+        pace.copied(1, 1_000, 2_000, 300_000);
+        assert_eq!(pace.rest_us(1, 301_000, 7), 5_000);
+        assert_eq!(pace.rest_us(1, 306_000, 8), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::bits::{Bits, slots_of};
-use spillway_pool::pace::Pace;
+use spillway_pool::pace::{MOST_WORKERS, Pace};
 use spillway_pool::placement::Dice;
 use spillway_pool::rebuild::{CHUNK_SLOTS, End, Moved, Rebuild, Step};
 use spillway_pool::round::Round;
@@ -23,6 +23,7 @@ use crate::{ReadRequest, StoreError, WriteRequest};
 /// Copies that are made at the same time: enough that a donor's answer is never what all wait for, few enough
 /// that donors serve others between two of their requests.
 const WORKERS: usize = 4;
+const _: () = assert!(WORKERS <= MOST_WORKERS);
 
 /// The workers, and what they share.
 pub(super) struct Crew {
@@ -119,6 +120,13 @@ impl Under<'_> {
         self.since.elapsed().as_micros() as u64
     }
 
+    /// Whether a worker may begin another copy: those that it does not begin the first one makes.
+    fn may_begin(&self, worker: usize) -> bool {
+        let reads = self.site.shared.table().reads();
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.may_begin(worker, self.now_us(), reads)
+    }
+
     /// Rests for as long as others come first. False where all is over.
     fn rest(&self, worker: usize) -> bool {
         while !self.site.is_over() {
@@ -144,7 +152,9 @@ impl Under<'_> {
 impl Copier {
     fn work(&mut self, under: &Under<'_>) {
         let table = under.site.shared.table();
-        while let Some(task) = under.round.take(&table) {
+        while under.may_begin(self.number)
+            && let Some(task) = under.round.take(&table)
+        {
             if under.site.is_over() {
                 return;
             }
