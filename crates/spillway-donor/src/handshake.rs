@@ -11,6 +11,7 @@ use spillway_nbd::handshake::{
 };
 use spillway_nbd::private::{ABSENT, Claim, LOST, PrivateQuery, REFUSED, challenge_text};
 use spillway_nbd::proof::{Hexadecimal, NONCE_BYTES, Nonce, Purpose};
+use spillway_nbd::run_standing::runs_text;
 use spillway_nbd::{MAX_OPTION_BYTES, MAX_REQUEST_BYTES, WireError};
 use spillway_tls::ServerSide;
 
@@ -331,6 +332,7 @@ impl Handshake<'_> {
                 says.map(str::to_owned)
             }
             PrivateQuery::Standing => Some(self.registry.standing().to_string()),
+            PrivateQuery::Runs => Some(runs_text(self.registry.runs())),
             PrivateQuery::Drain | PrivateQuery::Stay => {
                 self.registry.drain(query == PrivateQuery::Drain, self.peer);
                 None

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_nbd::run_standing::RunStanding;
 use spillway_nbd::standing::Standing;
 
 use crate::export::Export;
@@ -175,6 +176,19 @@ impl Registry {
             is_draining: self.is_draining.load(Ordering::Relaxed),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
+    }
+
+    /// What is there for each run, for anybody who may connect.
+    #[must_use]
+    pub fn runs(&self) -> Vec<RunStanding> {
+        let entries = lock(&self.entries);
+        let run = |entry: &Entry| RunStanding {
+            number: entry.run,
+            promised_bytes: entry.export.promised_bytes().unwrap_or(0),
+            held_bytes: held(&entry.export).bytes(),
+            is_lost: entry.connections == 0,
+        };
+        entries.private.values().map(run).collect()
     }
 
     /// Opens an export, making it where the visitor may.

@@ -1,28 +1,79 @@
-//! The donors of a pool, as a run finds them in etcd.
+//! The donors of a pool, as a run finds them in etcd; and the runs, as they say there how they are.
 
-use spillway_store::membership::{Directory, Member};
+use std::time::{Duration, Instant};
+
+use spillway_store::membership::{Directory, Member, RunState};
 use spillway_store::spec::EtcdPool;
 
-use crate::gateway::Gateway;
+use crate::gateway::{EtcdError, Gateway, Lease};
+use crate::run_registration::{self, RunRegistration};
 use crate::{Registration, prefix};
+
+/// A run that has died is gone from etcd after so long.
+const LEASE_S: u64 = 10;
+/// How often its lease is kept alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// Where the donors of one pool are registered.
 #[derive(Debug)]
 pub struct EtcdDirectory {
     pool: EtcdPool,
     gateway: Gateway,
+    /// Of the run that is registered by this: its lease, when that was kept alive last, and what it has said.
+    registered: Option<(Lease, Instant, RunRegistration)>,
+}
+
+impl EtcdDirectory {
+    fn keep_registered(&mut self, run: &RunState) -> Result<(), EtcdError> {
+        let run = RunRegistration::from(run.clone());
+        let (lease, kept) = match self.registered.take() {
+            Some((lease, kept, known)) if kept.elapsed() < KEEP_ALIVE => {
+                self.registered = Some((lease, kept, known.clone()));
+                if known == run {
+                    return Ok(());
+                }
+                (lease, kept)
+            }
+            // etcd may have been away for too long, or have lost its data.
+            Some((lease, ..)) if self.gateway.keep_alive(lease)? => (lease, Instant::now()),
+            _ => (self.gateway.grant(LEASE_S)?, Instant::now()),
+        };
+        let value = serde_json::to_string(&run).unwrap_or_default();
+        self.gateway.put(&run_registration::key(&self.pool, &run), &value, lease)?;
+        self.registered = Some((lease, kept, run));
+        Ok(())
+    }
+}
+
+impl Drop for EtcdDirectory {
+    /// Takes the run out of the pool, if etcd answers in time; else it goes with its lease.
+    fn drop(&mut self) {
+        if let Some((lease, ..)) = self.registered.take() {
+            let _ = self.gateway.revoke(lease);
+        }
+    }
 }
 
 /// Opens the directory of a pool; nobody is asked yet.
 #[must_use]
 pub fn open(pool: &EtcdPool) -> Box<dyn Directory> {
-    Box::new(EtcdDirectory { pool: pool.clone(), gateway: Gateway::new(pool) })
+    Box::new(EtcdDirectory { pool: pool.clone(), gateway: Gateway::new(pool), registered: None })
 }
 
 impl Directory for EtcdDirectory {
     fn look(&mut self) -> Result<Vec<Member>, String> {
         let found = self.gateway.under(&prefix(&self.pool)).map_err(|error| error.to_string())?;
         Ok(found.iter().filter_map(|(key, value)| member(key, value)).collect())
+    }
+
+    fn register(&mut self, run: &RunState) -> Result<(), String> {
+        self.keep_registered(run).map_err(|error| error.to_string())
+    }
+
+    fn runs(&mut self) -> Result<Vec<RunState>, String> {
+        let found = self.gateway.under(&run_registration::prefix(&self.pool));
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.iter().filter_map(|(key, value)| run_registration::run(key, value)).collect())
     }
 }
 
@@ -31,13 +82,13 @@ fn member(key: &str, value: &str) -> Option<Member> {
     let member: Member = serde_json::from_str::<Registration>(value).ok()?.into();
     let is_whole = key.ends_with(&format!("/{}", member.address))
         && member.address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.port() != 0)
-        && [&member.domain, &member.version].iter().all(|text| text.len() <= 256 && is_plain(text));
+        && [&member.domain, &member.version].into_iter().all(|text| is_plain_name(text));
     is_whole.then_some(member)
 }
 
 /// No terminal takes any of it for a command.
-fn is_plain(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|letter| !letter.is_control())
+pub(crate) fn is_plain_name(text: &str) -> bool {
+    (1..=256).contains(&text.len()) && text.chars().all(|letter| !letter.is_control())
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! Pools in etcd: donors register there under leases, runs find them there.
+//! Pools in etcd: donors register there under leases, runs find them there and say how they are.
 //!
 //! A donor of pool `NAME` is a key, `/spillway/pools/NAME/donors/ADDRESS:PORT`, whose value is JSON
 //! ([`Registration`]). The key hangs on a lease: where the donor dies, it is gone after some seconds.
+//!
+//! A run is a key beside them, `.../runs/HOST:PID` ([`RunRegistration`]), for who looks after the pool.
 //!
 //! etcd is asked by its own JSON gateway, HTTP requests that end at once: no watch is kept open, for one that
 //! broke looks like one where nothing happens. It is a place to meet and no more: a run reads from it who is
@@ -10,15 +12,18 @@
 //! | file | holds |
 //! |---|---|
 //! | [`gateway`] | requests to etcd, as far as they are needed |
-//! | [`directory`] | the donors of a pool, for runs |
+//! | [`directory`] | the donors of a pool, for runs; and runs, for who looks after the pool |
+//! | [`run_registration`] | what a run registers |
 //! | [`registrar`] | the registration of a donor, kept up |
 
 pub mod directory;
 pub mod gateway;
 pub mod registrar;
+pub mod run_registration;
 
 pub use directory::{EtcdDirectory, open};
 pub use registrar::Registrar;
+pub use run_registration::RunRegistration;
 
 use serde::{Deserialize, Serialize};
 use spillway_store::membership::Member;

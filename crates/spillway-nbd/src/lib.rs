@@ -10,6 +10,7 @@
 //! | [`transmission`] | requests, replies and chunks |
 //! | [`private`] | our extension: how a run keeps its export to itself |
 //! | [`standing`] | how a donor stands, as it tells |
+//! | [`run_standing`] | what it has for each of its runs, as it tells |
 //! | [`proof`] | how a connection shows that it is the run's |
 //! | `fields` | reading and writing the fields of one message |
 
@@ -17,6 +18,7 @@ mod fields;
 pub mod handshake;
 pub mod private;
 pub mod proof;
+pub mod run_standing;
 pub mod standing;
 pub mod transmission;
 

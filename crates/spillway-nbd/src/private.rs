@@ -10,6 +10,7 @@
 //! | `spillway:run=KEY,BYTES,PROOF` | a run begins: make its private export | the same |
 //! | `spillway:lane=KEY,PROOF` | a further connection of it | the same; [`LOST`] where its export is gone |
 //! | `spillway:standing` | how do you stand? | `spillway:standing=...` ([`crate::standing`]) |
+//! | `spillway:runs` | what do you have for each run? | `spillway:runs=...` ([`crate::run_standing`]) |
 //! | `spillway:drain` | let in no new run, and let those that are here go elsewhere | the same |
 //! | `spillway:stay` | no more of that | the same |
 //! | `spillway:drop` | drop the named export with all it holds | the same; [`ABSENT`] where there is none |
@@ -39,6 +40,7 @@ pub const REFUSED: &str = "spillway:refused";
 
 const DROP: &str = "spillway:drop";
 const STANDING: &str = "spillway:standing";
+const RUNS: &str = "spillway:runs";
 const DRAIN: &str = "spillway:drain";
 const STAY: &str = "spillway:stay";
 const CHALLENGE: &str = "spillway:challenge";
@@ -81,6 +83,8 @@ pub enum PrivateQuery {
     Drop,
     /// How the donor stands.
     Standing,
+    /// What the donor has for each of its runs.
+    Runs,
     /// To be drained from now on.
     Drain,
     /// To be drained no more.
@@ -99,6 +103,7 @@ impl PrivateQuery {
         let known = match query {
             DROP => Some(Self::Drop),
             STANDING => Some(Self::Standing),
+            RUNS => Some(Self::Runs),
             DRAIN => Some(Self::Drain),
             STAY => Some(Self::Stay),
             CHALLENGE => Some(Self::Challenge),
@@ -114,6 +119,7 @@ impl PrivateQuery {
             Self::Challenge => CHALLENGE.to_owned(),
             Self::Drop => DROP.to_owned(),
             Self::Standing => STANDING.to_owned(),
+            Self::Runs => RUNS.to_owned(),
             Self::Drain => DRAIN.to_owned(),
             Self::Stay => STAY.to_owned(),
             Self::Claim(Claim { key, purpose, proof }) => match purpose {
@@ -210,8 +216,8 @@ mod tests {
             let query = PrivateQuery::Claim(claim);
             assert_eq!(PrivateQuery::parse(&query.text()), Some(query));
         }
-        use PrivateQuery::{Challenge, Drain, Drop, Standing, Stay};
-        for query in [Challenge, Drop, Standing, Drain, Stay] {
+        use PrivateQuery::{Challenge, Drain, Drop, Runs, Standing, Stay};
+        for query in [Challenge, Drop, Standing, Runs, Drain, Stay] {
             assert_eq!(PrivateQuery::parse(&query.text()), Some(query));
         }
         assert_eq!(parse_challenge(&challenge_text(nonce)), Some(nonce));

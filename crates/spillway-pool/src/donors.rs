@@ -28,6 +28,10 @@ const OWNERS_LENGTH_AT: usize = 7;
 const FETCHED_AT: usize = 8;
 const WRITTEN_AT: usize = 9;
 const LEAVING_AT: usize = 10;
+const HIGH_LATENCY_AT: usize = 11;
+const USUAL_LATENCY_AT: usize = 12;
+const LATE_AT: usize = 13;
+const HEDGED_AT: usize = 14;
 const TEXT_AT: usize = 16;
 
 const _: () = assert!(TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
@@ -170,6 +174,39 @@ impl<'a> Table<'a> {
     /// Says how long a read may be silent.
     pub fn set_silence_us(&self, donor: usize, silence_us: u64) {
         self.donor_at(donor, SILENCE_AT).store(silence_us, SeqCst);
+    }
+
+    /// What nearly all of a donor's answers kept to ([`crate::hedge`]).
+    pub(crate) fn high_latency(&self, donor: usize) -> &'a AtomicU64 {
+        self.donor_at(donor, HIGH_LATENCY_AT)
+    }
+
+    /// How long its answers to the supervisor usually take.
+    pub(crate) fn usual_latency(&self, donor: usize) -> &'a AtomicU64 {
+        self.donor_at(donor, USUAL_LATENCY_AT)
+    }
+
+    /// Whether reads go elsewhere first, since the donor was slow to answer.
+    #[must_use]
+    pub fn is_late(&self, donor: usize) -> bool {
+        self.donor_load(donor, LATE_AT) != 0
+    }
+
+    pub(crate) fn set_late(&self, donor: usize, is_late: bool) {
+        let word = self.donor_at(donor, LATE_AT);
+        if word.load(SeqCst) != u64::from(is_late) {
+            word.store(is_late.into(), SeqCst);
+        }
+    }
+
+    pub(crate) fn count_hedged(&self, donor: usize) {
+        self.donor_at(donor, HEDGED_AT).fetch_add(1, SeqCst);
+    }
+
+    /// Reads that were asked of another donor too, since this one was silent for longer than usual.
+    #[must_use]
+    pub fn hedged(&self, donor: usize) -> u64 {
+        self.donor_load(donor, HEDGED_AT)
     }
 
     /// Counts pages that were read from a donor.

@@ -75,7 +75,13 @@ impl Health {
         self.mean_us = ((7 * self.mean_us + took_us) / 8).max(1);
     }
 
-    /// How long a read may be silent before another copy is asked.
+    /// How long its answers usually take, in microseconds; 0 before the first.
+    #[must_use]
+    pub fn usual_us(&self) -> u64 {
+        self.mean_us
+    }
+
+    /// How long a read may be silent before the donor counts as one that has not answered.
     #[must_use]
     pub fn silence_us(&self) -> u64 {
         let usual = match self.mean_us {

@@ -19,16 +19,22 @@
 //! | [`health`] | what a donor's answers and silence say of it |
 //! | [`write`] | one write, step by step |
 //! | [`read`] | which copy to read |
+//! | [`hedge`] | reads that are asked of another copy too, since the first is silent |
 //! | [`rebuild`] | one copy made anew, step by step, beside writes |
 //! | [`survey`] | what is missing, and what to rebuild first |
+//! | [`round`] | what one look has found, handed out to several workers |
+//! | [`pace`] | how fast they may go |
 
 pub mod bits;
 pub mod donors;
 pub mod health;
+pub mod hedge;
 pub mod new_donor;
+pub mod pace;
 pub mod placement;
 pub mod read;
 pub mod rebuild;
+pub mod round;
 pub mod survey;
 pub mod table;
 pub mod words;

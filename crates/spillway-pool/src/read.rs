@@ -26,7 +26,8 @@ pub enum Found {
 }
 
 /// The copy to read for a slot of an extent. Copies in `tried` (a bit each) are passed over; donors that are
-/// down are asked only where `at_last`. `turn` says which of several good ones comes first.
+/// down are asked only where `at_last`, and those that are late ([`crate::hedge`]) after those that are not.
+/// `turn` says which of several good ones comes first.
 #[must_use]
 pub fn choose(table: &Table<'_>, extent: u32, slot: u32, tried: u8, at_last: bool, turn: usize) -> Found {
     let seen = table.snapshot(extent);
@@ -36,12 +37,13 @@ pub fn choose(table: &Table<'_>, extent: u32, slot: u32, tried: u8, at_last: boo
     if seen.state.phase != Phase::Placed || is_forgotten {
         return Found::Lost;
     }
-    let rank = |choice: &Choice| table.donor(usize::from(choice.place.donor)).condition;
+    let condition = |choice: &Choice| table.donor(usize::from(choice.place.donor)).condition;
+    let rank = |choice: &Choice| (condition(choice), table.is_late(usize::from(choice.place.donor)));
     let whole = |copy: &usize| table.is_whole(&seen, *copy) || is_read_anyway(table, &seen, *copy);
     let open = || {
         let untried = (0..MAX_COPIES).filter(|copy| whole(copy) && tried >> copy & 1 == 0);
         let placed = untried.filter_map(|copy| Some(Choice { copy, place: seen.places[copy]? }));
-        placed.filter(|choice| at_last || rank(choice) != Condition::Down)
+        placed.filter(|choice| at_last || condition(choice) != Condition::Down)
     };
     let best = open().map(|choice| rank(&choice)).min();
     let equals = || open().filter(|choice| Some(rank(choice)) == best);

@@ -1,13 +1,12 @@
 //! One copy of an extent made anew, step by step, beside writes to it. The supervisor does it, one at a time
-//! for an extent.
+//! for an extent ([`crate::round`]).
 //!
 //! While the copy is [`Copy::Rebuilding`] nobody but the rebuild writes to it, so no write of a page can be
 //! overtaken there by an older version of it. What is written to the extent meanwhile is marked dirty, and
 //! copied again. Once nothing is dirty the copy is made [`Copy::Closing`]: from then on writers write to it
 //! too. A write that did not see that yet has marked its slot dirty before it looked (see [`crate::write`]);
 //! so if slots are dirty now, the copy goes back to rebuilding, and else it is whole. A write that saw it
-//! closing may go there beside the rebuild; but every whole copy had that write before its slot was marked,
-//! so both carry the same page.
+//! closing may go there beside the rebuild, and be overtaken by it: such a write goes there once more.
 
 use crate::MAX_COPIES;
 use crate::bits::{BITS_WORDS, Bits, has};

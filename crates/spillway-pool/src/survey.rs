@@ -1,6 +1,6 @@
 //! What the supervisor finds when it looks over the table: what has too few copies, what to rebuild first and
 //! where, which copies are too many, which extents are lost, what is left on a donor that is to leave, whose
-//! places nobody names any more. And how fast it may rebuild.
+//! places nobody names any more.
 //!
 //! Copies count by failure domains: two in one domain are as good as one. Such come to be only while a donor
 //! is being drained, whose copies do not keep others out of its domain.
@@ -28,6 +28,10 @@ pub struct Task {
 /// What a look at the table has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
+    /// Bytes of all pages, each counted once.
+    pub stored_bytes: u64,
+    /// Bytes of pages in extents of which a copy is to be made anew.
+    pub left_bytes: u64,
     /// Bytes of pages that have fewer copies than wanted.
     pub endangered_bytes: u64,
     /// The same that have no copy which can be reached now.
@@ -63,14 +67,15 @@ pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
         if seen.state.phase != Phase::Placed {
             continue;
         }
-        let live = || live_bytes(table, extent);
+        let live = live_bytes(table, extent);
+        found.stored_bytes += live;
         let whole: Vec<Place> = (0..MAX_COPIES)
             .filter(|&copy| table.is_whole(&seen, copy))
             .filter_map(|copy| seen.places[copy])
             .collect();
         if whole.is_empty() {
             found.lost.push(extent);
-            found.lost_bytes += live();
+            found.lost_bytes += live;
             continue;
         }
         let condition = |place: &&Place| table.donor(usize::from(place.donor)).condition;
@@ -83,11 +88,11 @@ pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
         };
         let counted = apart(table, whole.iter().filter(will_last));
         if reachable < table.wanted_copies() {
-            let bytes = live();
-            found.endangered_bytes += bytes;
-            found.unreachable_bytes += if reachable == 0 { bytes } else { 0 };
+            found.endangered_bytes += live;
+            found.unreachable_bytes += if reachable == 0 { live } else { 0 };
         }
         if counted < table.wanted_copies() && reachable > 0 {
+            found.left_bytes += live;
             found.tasks.push(Task { extent, copies_left: reachable });
         }
     }
@@ -230,9 +235,12 @@ pub fn forget_rebuilds(table: &Table<'_>) {
 /// Frees places that nobody names any more. Each must have been found so for a while: who was late to name
 /// his, or to write there, has done so by then.
 ///
-/// A donor that does not answer may yet do what it was sent, so no time counts while one does not.
+/// A donor that does not answer may yet do what it was sent, so no time counts while one does not; nor does
+/// the time before it came up, if that was between two looks.
 #[derive(Debug, Default)]
 pub struct Sweep {
+    /// How often each donor had come up at the last look.
+    epochs: Vec<u32>,
     since_ms: Vec<Vec<u64>>,
     /// Of each extent the bars that were found at every look, and since when.
     barred: Vec<(u64, Bits)>,
@@ -241,10 +249,17 @@ pub struct Sweep {
 impl Sweep {
     /// Looks at all places; frees those that were found unnamed for `patience_ms`. Returns how many.
     pub fn look(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) -> usize {
-        self.lift_bars(table, now_ms, patience_ms);
+        let epochs: Vec<u32> = (0..table.donors()).map(|donor| table.donor(donor).epoch).collect();
+        let before = std::mem::replace(&mut self.epochs, epochs);
+        let is_steady = |donor: usize| {
+            let is_same = before.get(donor) == self.epochs.get(donor);
+            is_same && table.donor(donor).condition == Condition::Up
+        };
+        let steady: Vec<bool> = (0..table.donors()).map(is_steady).collect();
+        self.lift_bars(table, &steady, now_ms, patience_ms);
         let mut freed = 0;
-        self.since_ms.resize(table.donors(), Vec::new());
-        for donor in 0..table.donors() {
+        self.since_ms.resize(steady.len(), Vec::new());
+        for (donor, &is_steady) in steady.iter().enumerate() {
             let (life, capacity) = (table.donor(donor).life, table.room(donor).0);
             let since = &mut self.since_ms[donor];
             since.resize(capacity as usize, 0);
@@ -261,8 +276,7 @@ impl Sweep {
                         && (seen.state.phase != Phase::Placed || seen.state.copies[copy] != Copy::Absent)
                 });
                 // While the extent has no donors yet, somebody may be about to name his.
-                let is_well = table.donor(donor).condition == Condition::Up;
-                if is_named || !is_well || seen.state.phase != Phase::Placed {
+                if is_named || !is_steady || seen.state.phase != Phase::Placed {
                     since[own as usize] = 0;
                 } else if since[own as usize] == 0 {
                     since[own as usize] = now_ms.max(1);
@@ -278,16 +292,16 @@ impl Sweep {
 
     /// Lifts bars that have stood for so long: what was on its way has come or never comes. A process that
     /// still writes there, stopped for instance, holds the slot, so nobody else does.
-    fn lift_bars(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) {
+    fn lift_bars(&mut self, table: &Table<'_>, steady: &[bool], now_ms: u64, patience_ms: u64) {
         self.barred.resize(table.extents() as usize, (0, [0; BITS_WORDS]));
         for extent in 0..table.extents() {
             let (since_ms, before) = &mut self.barred[extent as usize];
             let now = table.bits(extent, Which::Barred);
             let seen = table.snapshot(extent);
             let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
-            let is_well = whole
-                .filter_map(|copy| seen.places[copy])
-                .all(|place| table.donor(usize::from(place.donor)).condition == Condition::Up);
+            // A donor that has joined since the look began comes with the next.
+            let is_steady = |place: Place| steady.get(usize::from(place.donor)).copied().unwrap_or(false);
+            let is_well = whole.filter_map(|copy| seen.places[copy]).all(is_steady);
             before.iter_mut().zip(&now).for_each(|(before, now)| *before &= now);
             if *before == [0; BITS_WORDS] || !is_well {
                 (*since_ms, *before) = (now_ms, now);
@@ -299,51 +313,32 @@ impl Sweep {
     }
 }
 
-/// How fast a rebuild goes: at most so many bytes a second, and a quarter of the time while somebody reads.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    bytes_per_s: u64,
-    reads: u64,
-}
-
-/// Of the time that copying takes, how often it rests while somebody waits for pages.
-const YIELD: u64 = 3;
-/// Longest rest after one chunk.
-const MOST_REST_US: u64 = 1_000_000;
-
-impl Pace {
-    /// At most so many bytes a second.
-    #[must_use]
-    pub fn new(bytes_per_s: u64) -> Self {
-        Self { bytes_per_s: bytes_per_s.max(SLOT_BYTES), reads: 0 }
-    }
-
-    /// How long to rest after so many bytes that took so long, in microseconds. `reads` counts the reads that
-    /// somebody has waited for so far.
-    pub fn rest_us(&mut self, bytes: u64, took_us: u64, reads: u64) -> u64 {
-        let least_us = bytes.saturating_mul(1_000_000) / self.bytes_per_s;
-        let is_wanted = reads != self.reads;
-        self.reads = reads;
-        let rest_us = least_us.saturating_sub(took_us);
-        let yielded_us = if is_wanted { took_us.saturating_mul(YIELD) } else { 0 };
-        rest_us.max(yielded_us).min(MOST_REST_US)
-    }
-}
-
 /// Bytes of an extent.
 pub const EXTENT_BYTES: u64 = EXTENT_SLOTS as u64 * SLOT_BYTES;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
+    use crate::new_donor::NewDonor;
+    use crate::table::{Terms, words_of};
 
     #[test]
-    fn rebuilding_keeps_to_its_rate_and_makes_way_for_reads() {
-        let mut pace = Pace::new(100_000_000);
-        assert_eq!(pace.rest_us(1_000_000, 4_000, 0), 6_000, "10 ms at 100 MB/s");
-        assert_eq!(pace.rest_us(1_000_000, 20_000, 0), 0);
-        assert_eq!(pace.rest_us(1_000_000, 20_000, 5), 60_000, "somebody reads");
-        assert_eq!(pace.rest_us(1_000_000, 20_000, 5), 0, "and no more");
-        assert_eq!(pace.rest_us(1_000_000, u64::MAX, 6), MOST_REST_US);
+    fn the_time_before_a_donor_came_up_between_two_looks_does_not_count() {
+        let donors = [NewDonor { capacity: 4, domain: 0, text: String::new() }];
+        let terms = Terms { extents: 1, wanted: 1, least: 1, joining: 0 };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let table = Table::create(&words, &donors, terms);
+        let chooser = table.chooser();
+        while table.place_next(0, &chooser, 1).is_some() {}
+        // Taken for the extent, and never named: a write may be on its way there.
+        assert!(table.take_place(0, 0).is_some());
+        let mut sweep = Sweep::default();
+        assert_eq!([1, 10].map(|now_ms| sweep.look(&table, now_ms, 30)), [0, 0]);
+        table.complain(0, table.donor(0), Condition::Down, 11);
+        table.come_up(0, 1);
+        assert_eq!([45, 60, 74].map(|now_ms| sweep.look(&table, now_ms, 30)), [0, 0, 0]);
+        assert_eq!(sweep.look(&table, 100, 30), 1);
     }
 }

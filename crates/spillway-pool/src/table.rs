@@ -35,6 +35,7 @@ const LEAST_AT: usize = 3;
 const EXTENTS_AT: usize = 4;
 const PLACED_AT: usize = 5;
 const READS_AT: usize = 6;
+pub(crate) const HEDGE_DEBT_AT: usize = 7;
 /// Where each donor's list of owners begins, in words.
 pub(crate) const OWNERS_AT: usize = 16;
 
@@ -196,6 +197,7 @@ impl<'a> Table<'a> {
     /// Counts a read that somebody waits for.
     pub fn count_read(&self) {
         self.words[READS_AT].fetch_add(1, SeqCst);
+        self.pay_for_hedges();
     }
 
     /// Reads that somebody waited for.

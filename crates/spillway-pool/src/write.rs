@@ -8,6 +8,10 @@
 //! and live. (4) The state is read once more: where a copy takes writes now that has not got this one, it
 //! goes there too, and the steps begin again. Only then the write counts, and the bar is lifted.
 //!
+//! What went to a copy that was only closing may have been overtaken there: the rebuild may have taken that
+//! copy back, and copied an older page into it from a copy that had not got the write yet. So if anything has
+//! changed in the extent since, (4) sends it there once more.
+//!
 //! A rebuild ([`crate::rebuild`]) first has its copy take writes and then looks for dirty slots. Whatever the
 //! order of its two steps and of (3) and (4), it sees the slot dirty, or the write sees its copy.
 
@@ -15,7 +19,7 @@ use crate::MAX_COPIES;
 use crate::bits::{BITS_WORDS, Bits};
 use crate::placement::Chooser;
 use crate::table::{NoDonor, Table, Which};
-use crate::words::{Condition, Phase, Place};
+use crate::words::{Condition, Copy, Phase, Place};
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,8 @@ pub struct Write {
     dice: u64,
     /// Where it has gone, or is on its way.
     has: [Option<Place>; MAX_COPIES],
+    /// Of copies that were closing when it was sent: the change of the extent's state then.
+    closing_at: [Option<u64>; MAX_COPIES],
     /// Copies to which it is on its way, a bit each.
     under_way: u8,
     /// Where it has not gone, though it was sent: it may come late.
@@ -87,7 +93,17 @@ impl Write {
     #[must_use]
     pub fn new(extent: u32, slots: Bits, dice: u64) -> Self {
         let none = [None; MAX_COPIES];
-        Self { extent, slots, stage: Stage::Place, dice, has: none, under_way: 0, late: none, passed: none }
+        Self {
+            extent,
+            slots,
+            stage: Stage::Place,
+            dice,
+            has: none,
+            closing_at: [None; MAX_COPIES],
+            under_way: 0,
+            late: none,
+            passed: none,
+        }
     }
 
     /// Goes one step on.
@@ -171,6 +187,8 @@ impl Write {
                 continue;
             }
             self.has[copy] = Some(place);
+            let is_closing = seen.state.copies[copy] == Copy::Closing;
+            self.closing_at[copy] = is_closing.then_some(seen.state.change);
             self.under_way |= 1 << copy;
             return Step::Send { place };
         }
@@ -211,6 +229,12 @@ impl Write {
             let Some(place) = seen.places[copy] else { continue };
             if !seen.state.copies[copy].takes_writes() || !table.is_current(place) {
                 continue;
+            }
+            let is_overtaken = self.closing_at[copy].is_some_and(|change| change != seen.state.change);
+            if self.has[copy] == Some(place) && is_overtaken {
+                self.has[copy] = None;
+                self.stage = Stage::Send;
+                return Step::Again;
             }
             if self.has[copy] == Some(place) {
                 copies += usize::from(table.is_whole(&seen, copy));

@@ -1,6 +1,6 @@
 //! Seeded worlds in which the pool's core runs as it does in a run: donors crash, restart empty, freeze, lose
-//! messages and get writes late, join and are drained; processes are killed between any two steps; the
-//! supervisor rebuilds beside writes. An oracle knows what every slot must hold.
+//! messages and get writes late, join and are drained; reads are hedged; processes are killed between any two
+//! steps; the supervisor rebuilds beside writes. An oracle knows what every slot must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod world;
@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicU64;
 
 use spillway_pool::bits::{bits_of, slots_of};
 use spillway_pool::new_donor::NewDonor;
+use spillway_pool::rebuild::{self, Moved, Rebuild};
 use spillway_pool::table::{Table, Terms, Which, words_of};
+use spillway_pool::words::Copy;
 use spillway_pool::write::{self, Outcome, Write, without_barred};
 use world::World;
 
@@ -24,18 +26,18 @@ fn first_failure(bug: &'static str, seeds: std::ops::Range<u64>) -> Option<(u64,
 
 #[test]
 fn no_page_is_wrong_or_lost_and_every_repair_ends() {
-    let (mut reads, mut rebuilt, mut losses, mut joined, mut left) = (0, 0, 0, 0, 0);
+    let (mut reads, mut rebuilt, mut losses, mut joined, mut left, mut hedged) = (0, 0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
             panic!("seed {seed}: {error}");
         }
         (reads, rebuilt, losses) = (reads + world.reads, rebuilt + world.rebuilt, losses + world.losses);
-        (joined, left) = (joined + world.joined, left + world.left);
+        (joined, left, hedged) = (joined + world.joined, left + world.left, hedged + world.hedged);
     }
     // The worlds are of use only if much happens in them.
     assert!(reads > 10_000 && rebuilt > 1_000 && losses > 100, "{reads} {rebuilt} {losses}");
-    assert!(joined > 100 && left > 100, "{joined} {left}");
+    assert!(joined > 100 && left > 100 && hedged > 1_000, "{joined} {left} {hedged}");
 }
 
 #[test]
@@ -58,6 +60,9 @@ fn planted_mistakes_are_found() {
         "leaving-donor-taken",
         "leaving-copy-counted",
         "moved-copy-read",
+        "copy-made-by-two",
+        "late-answer-kept",
+        "hedge-not-checked",
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {
@@ -71,6 +76,59 @@ fn assert_is_found(bug: &'static str) {
     let found = first_failure(bug, 0..SEEDS_FOR_A_MISTAKE);
     let (seed, _) = found.unwrap_or_else(|| panic!("{bug} is not found"));
     eprintln!("{bug}: seed {seed}");
+}
+
+/// Two donors, one extent, and a copy of it on each.
+fn two_donors() -> (Vec<NewDonor>, Terms) {
+    let donor = |domain| NewDonor { capacity: 4, domain, text: String::new() };
+    ((0..2).map(donor).collect(), Terms { extents: 1, wanted: 2, least: 1, joining: 0 })
+}
+
+#[test]
+fn a_write_that_went_to_a_closing_copy_goes_there_once_more_if_the_copy_was_taken_back() {
+    let (donors, terms) = two_donors();
+    let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+    let table = Table::create(&words, &donors, terms);
+    let chooser = table.chooser();
+    // The second donor misses a first write.
+    let (mut write, mut places) = (Write::new(0, bits_of([3]), 1), Vec::new());
+    while !matches!(write.step(&table, &chooser), write::Step::Done(_)) {
+        places = table.snapshot(0).places.into_iter().flatten().collect();
+        places.iter().for_each(|place| write.sent(*place, *place == places[0]));
+    }
+    let (whole, copy) = (places[0], 1);
+    let closing = table.take_place(usize::from(places[1].donor), 0).unwrap();
+    let mut rebuild = Rebuild::new(0, copy, closing);
+    let rebuild_until = |rebuild: &mut Rebuild, state: Copy| {
+        while table.state(0).copies[copy] != state {
+            if let rebuild::Step::Move { .. } = rebuild.step(&table) {
+                rebuild.copied(&table, Moved::All);
+            }
+        }
+    };
+    rebuild_until(&mut rebuild, Copy::Closing);
+    // The next goes to both; the copy that is closing has it first.
+    let mut write = Write::new(0, bits_of([3]), 2);
+    while write.step(&table, &chooser) != write::Step::Wait {}
+    write.sent(closing, true);
+    // Somebody else's write has the copy taken back, and the page that the whole one has still is copied
+    // there.
+    table.set_bits(0, Which::Dirty, &bits_of([4, 3]));
+    rebuild_until(&mut rebuild, Copy::Rebuilding);
+    rebuild_until(&mut rebuild, Copy::Whole);
+    write.sent(whole, true);
+    let mut again = Vec::new();
+    let outcome = loop {
+        match write.step(&table, &chooser) {
+            write::Step::Send { place } => {
+                again.push(place);
+                write.sent(place, true);
+            }
+            write::Step::Done(outcome) => break outcome,
+            _ => {}
+        }
+    };
+    assert_eq!((again, outcome), (vec![closing], Outcome::Stored { copies: 2 }));
 }
 
 #[test]

@@ -228,6 +228,10 @@ pub struct Store {
     pub failed_writes: u64,
     /// Pages that it had no room for.
     pub full_refusals: u64,
+    /// Of a pool's donor: reads that were asked of another donor too, since this one was silent for longer
+    /// than usual. Runs of before this key was hedge none.
+    #[serde(default)]
+    pub hedged_reads: u64,
     /// Pages are encrypted and signed before they go there. Runs of before this key was do not.
     #[serde(default)]
     pub is_sealed: bool,

@@ -26,7 +26,7 @@ pub mod testing;
 pub use error::StoreError;
 pub use spec::{Claim, Patience, SharedParts, SpecError, StoreSpec};
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,6 +139,8 @@ pub struct Part {
     pub fetched_pages: u64,
     /// Pages written to it.
     pub written_pages: u64,
+    /// Reads that were asked of another server too, since this one was silent for longer than usual.
+    pub hedged_reads: u64,
     /// How it is at this moment.
     pub health: PartHealth,
 }
@@ -240,6 +242,14 @@ pub trait Lane: Send {
     fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
         self.read(batch);
     }
+
+    /// What can be read from once the first answer to posted reads is there; `None` where none are under way.
+    fn posted(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Gives up what was posted: its answers, whenever they come, are never looked at.
+    fn leave_posted(&mut self) {}
 
     /// The page in a slot that was written before, where the store keeps it as it is in memory of this
     /// process. Whoever holds the slot sees to it that nobody writes there meanwhile.

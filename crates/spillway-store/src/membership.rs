@@ -33,13 +33,49 @@ impl Member {
     }
 }
 
-/// Where donors are registered.
+/// A run as it is registered: whose it is, and how its pages are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunState {
+    /// The host that it runs on.
+    pub host: String,
+    /// The command `spillway run` there.
+    pub pid: u32,
+    /// Its version of Spillway.
+    pub version: String,
+    /// How many copies of a page it wants.
+    pub copies: usize,
+    /// Bytes of pages that it has in the pool.
+    pub stored_bytes: u64,
+    /// Bytes of them that have fewer copies than it wants.
+    pub endangered_bytes: u64,
+    /// Bytes of them that no donor can give now.
+    pub unreachable_bytes: u64,
+    /// Bytes of pages that are to be copied still.
+    pub left_bytes: u64,
+    /// Bytes copied in the last second or so.
+    pub copied_bytes_per_s: u64,
+}
+
+/// Where donors are registered, and runs.
 pub trait Directory: Send {
     /// The donors that are registered now.
     ///
     /// # Errors
     /// Why that cannot be found out, in words.
     fn look(&mut self) -> Result<Vec<Member>, String>;
+
+    /// Registers a run, or keeps it registered, as it is now. It is forgotten some seconds after the last
+    /// call, and when the directory is dropped.
+    ///
+    /// # Errors
+    /// Why that cannot be, in words.
+    fn register(&mut self, run: &RunState) -> Result<(), String>;
+
+    /// The runs that are registered now.
+    ///
+    /// # Errors
+    /// Why that cannot be found out, in words.
+    fn runs(&mut self) -> Result<Vec<RunState>, String>;
 }
 
 /// What opens a pool's directory.

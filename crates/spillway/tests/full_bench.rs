@@ -166,7 +166,7 @@ fn a_pool_is_measured_beside_one_donor_and_while_one_of_three_dies() {
     assert!(output.status.success(), "{}", complaint(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 9, "{report}");
+    assert_eq!(rows.len(), 10, "{report}");
     for row in rows {
         assert!(
             row["value"].as_f64().unwrap() > 0.0 && row["aim"].is_f64() && row["met"].is_boolean(),

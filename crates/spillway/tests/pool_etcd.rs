@@ -9,6 +9,7 @@ mod support;
 
 use fault_common::{Hold, SOON, Scene};
 use pool_common::{Donors, Etcd, await_donors, pool_command, says};
+use serde_json::Value;
 use support::child::{PATIENCE, Running, free_port, until};
 
 #[test]
@@ -132,4 +133,48 @@ fn the_status_of_a_pool_says_how_each_donor_stands() {
         let seen: serde_json::Value = serde_json::from_str(&seen).ok()?;
         (seen["donors"].as_array()?.len() == 1).then_some(())
     });
+}
+
+/// What `pool status --json` says, once it is as wanted.
+fn status_that(scene: &Scene, pool: &str, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    until(PATIENCE, what, || {
+        let seen: Value =
+            serde_json::from_str(&pool_command(scene, &["status", pool, "--json"]).text()).ok()?;
+        is_so(&seen).then_some(seen)
+    })
+}
+
+#[test]
+fn the_status_of_a_pool_shows_its_runs_and_their_repairs() {
+    let (etcd, scene) = (Etcd::start(), Scene::new());
+    let pool = etcd.pool();
+    let mut donors = Donors::start_with(3, "64M", &["--pool", &pool]);
+    await_donors(&scene, &pool, 3, "up");
+    let mut hold = Hold::start(&scene, 24, &[format!("pool:{pool}?size=28M")]);
+    let run = |seen: &Value, key: &str| seen["runs"][0][key].as_u64();
+    let is_well =
+        |seen: &Value| run(seen, "stored_bytes") > Some(8 << 20) && run(seen, "endangered_bytes") == Some(0);
+    let seen = status_that(&scene, &pool, "a run that is well", is_well);
+    assert_eq!(run(&seen, "pid"), Some(hold.running.pid().as_raw_nonzero().get() as u64), "{seen}");
+    assert_eq!((run(&seen, "copies"), seen["runs"].as_array().map(Vec::len)), (Some(2), Some(1)), "{seen}");
+    assert!(seen["runs"][0]["host"].as_str().is_some_and(|host| !host.is_empty()), "{seen}");
+    let table = pool_command(&scene, &["status", &pool]).success();
+    assert!(table.contains("COPIED/S") && table.trim_end().ends_with("well"), "{table}");
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    // What each donor has for its runs, where nobody registers: by a list.
+    let listed = donors.uri("");
+    let seen = status_that(&scene, &listed, "donors with a run", |seen| {
+        seen["donors"][0]["each_run"][0]["held_bytes"].as_u64() > Some(0)
+    });
+    assert_eq!((&seen["runs"], &seen["donors"][0]["each_run"][0]["number"]), (&Value::Null, &1.into()));
+    let table = pool_command(&scene, &["status", &listed]).success();
+    assert!(table.lines().any(|line| line.contains("PROMISED  HOLDS")), "{table}");
+    donors.kill(0);
+    let is_in_danger = |seen: &Value| run(seen, "endangered_bytes") > Some(0);
+    status_that(&scene, &pool, "a run whose pages are in danger", is_in_danger);
+    hold.goes_on(1);
+    status_that(&scene, &pool, "a run that is well again", is_well);
+    hold.ends_whole();
+    let is_gone = |seen: &Value| seen["runs"].as_array().is_some_and(Vec::is_empty);
+    status_that(&scene, &pool, "a run that is gone", is_gone);
 }

@@ -2,6 +2,7 @@
 
 use spillway_pool::MAX_COPIES;
 use spillway_pool::bits::bits_of;
+use spillway_pool::hedge::Verdict;
 use spillway_pool::read::{self, Found};
 use spillway_pool::table::Table;
 use spillway_pool::words::{Condition, DonorWord, Place};
@@ -14,21 +15,28 @@ impl World {
         let words = std::mem::take(&mut self.runs[run].words);
         let table = Table::open(&words).unwrap().with_bug(self.bug);
         let before = std::mem::replace(&mut self.runs[run].actors[actor], Actor::Idle);
-        let after = self.act_on(run, &table, before);
+        let after = self.act_on(run, actor, &table, before);
         self.runs[run].words = words;
         self.runs[run].actors[actor] = after?;
         Ok(())
     }
 
-    pub(super) fn act_on(&mut self, run: usize, table: &Table<'_>, before: Actor) -> Result<Actor, String> {
+    fn act_on(
+        &mut self,
+        run: usize,
+        actor: usize,
+        table: &Table<'_>,
+        before: Actor,
+    ) -> Result<Actor, String> {
         match before {
             Actor::Idle => Ok(self.begin(run, table)),
             Actor::Writing { page, write, sending } => {
                 Ok(self.go_on_writing(run, table, page, write, sending))
             }
-            Actor::Reading { slot, tried, at, patience } => {
-                self.go_on_reading(run, table, (slot, tried), at, patience)
-            }
+            Actor::Reading(reading) => match reading.race {
+                None => self.choose(run, actor, table, reading),
+                Some(race) => self.go_on_reading(run, actor, table, reading, race),
+            },
         }
     }
 
@@ -39,7 +47,8 @@ impl World {
         }
         self.runs[run].busy.push(slot);
         if self.chance(2) && self.runs[run].oracle.contains_key(&slot) {
-            return Actor::Reading { slot, tried: 0, at: None, patience: 0 };
+            table.count_read();
+            return Actor::Reading(Reading::of(slot));
         }
         let wanted = bits_of([slot]);
         if without_barred(table, slot / 512, &wanted) != wanted {
@@ -109,53 +118,100 @@ impl World {
         }
     }
 
-    pub(super) fn go_on_reading(
+    fn choose(
         &mut self,
         run: usize,
+        actor: usize,
         table: &Table<'_>,
-        (slot, tried): (u32, u8),
-        at: Option<read::Choice>,
-        patience: u32,
+        reading: Reading,
     ) -> Result<Actor, String> {
-        let extent = slot / 512;
-        let Some(choice) = at else {
+        let Reading { slot, tried, patience, .. } = reading;
+        let (extent, turn) = (slot / 512, self.dice.below(MAX_COPIES));
+        match read::choose(table, extent, slot, tried, patience > 0, turn) {
+            Found::At(choice) => {
+                self.ask(run, actor, slot, choice);
+                let race = Some(Race::new(extent, choice));
+                Ok(Actor::Reading(Reading { race, asked: vec![choice], ..reading }))
+            }
+            Found::Later if patience < 200 => {
+                Ok(Actor::Reading(Reading { tried: 0, patience: patience + 1, ..reading }))
+            }
+            Found::Later if self.machines.iter().any(|machine| *machine != Machine::Well) => {
+                // Given up: the program ends. Nobody reads the page any more.
+                self.runs[run].oracle.remove(&slot);
+                self.free(run, slot);
+                Ok(Actor::Idle)
+            }
+            Found::Later => Ok(Actor::Reading(Reading { tried: 0, patience: 1, ..reading })),
+            Found::Lost if self.is_gentle => Err(format!("slot {slot} is lost though one donor was ill")),
+            Found::Lost => {
+                self.losses += 1;
+                self.runs[run].oracle.remove(&slot);
+                self.free(run, slot);
+                Ok(Actor::Idle)
+            }
+        }
+    }
+
+    /// The donor answers when it is asked, or later; the answer comes by the actor's connection at some time.
+    fn ask(&mut self, run: usize, actor: usize, slot: u32, choice: read::Choice) {
+        let coming = match self.chance(2) {
+            true => Coming::Said(self.read_from(run, choice.place, slot)),
+            false => Coming::Asked(choice.place, slot),
+        };
+        let connections = &mut self.runs[run].connections[actor];
+        connections.entry(usize::from(choice.place.donor)).or_default().push_back(coming);
+    }
+
+    fn go_on_reading(
+        &mut self,
+        run: usize,
+        actor: usize,
+        table: &Table<'_>,
+        mut reading: Reading,
+        mut race: Race,
+    ) -> Result<Actor, String> {
+        let slot = reading.slot;
+        if self.chance(3) {
             let turn = self.dice.below(MAX_COPIES);
-            return match read::choose(table, extent, slot, tried, patience > 0, turn) {
-                Found::At(choice) => Ok(Actor::Reading { slot, tried, at: Some(choice), patience }),
-                Found::Later if patience < 200 => {
-                    Ok(Actor::Reading { slot, tried: 0, at: None, patience: patience + 1 })
-                }
-                Found::Later if self.machines.iter().any(|machine| *machine != Machine::Well) => {
-                    // Given up: the program ends. Nobody reads the page any more.
-                    self.runs[run].oracle.remove(&slot);
-                    self.free(run, slot);
-                    Ok(Actor::Idle)
-                }
-                Found::Later => Ok(Actor::Reading { slot, tried: 0, at: None, patience: 1 }),
-                Found::Lost if self.is_gentle => Err(format!("slot {slot} is lost though one donor was ill")),
-                Found::Lost => {
-                    self.losses += 1;
-                    self.runs[run].oracle.remove(&slot);
-                    self.free(run, slot);
-                    Ok(Actor::Idle)
-                }
-            };
-        };
-        let seen = table.donor(usize::from(choice.place.donor));
-        let Ok(version) = self.read_from(run, choice.place, slot) else {
-            table.complain(usize::from(choice.place.donor), seen, Condition::Suspect, self.now);
-            return Ok(Actor::Reading { slot, tried: tried | 1 << choice.copy, at: None, patience });
-        };
-        if !read::still_counts(table, extent, choice) {
-            return Ok(Actor::Reading { slot, tried: 0, at: None, patience });
+            if let Some(second) = race.ask_another(table, slot, turn) {
+                self.hedged += 1;
+                self.ask(run, actor, slot, second);
+                reading.asked.push(second);
+            }
+            return Ok(Actor::Reading(Reading { race: Some(race), ..reading }));
         }
-        let expected = self.runs[run].oracle.get(&slot).copied();
-        if version != expected {
-            let seen = table.snapshot(extent);
-            return Err(format!("slot {slot} has {version:?} at {choice:?} for {expected:?}: {seen:?}"));
+        let by = reading.asked.swap_remove(self.dice.below(reading.asked.len()));
+        let donor = usize::from(by.place.donor);
+        let seen = table.donor(donor);
+        let answers = self.runs[run].connections[actor].get_mut(&donor);
+        let coming = answers.and_then(VecDeque::pop_front);
+        let answer = match coming.ok_or("an answer is awaited that was not asked for")? {
+            Coming::Said(answer) => answer,
+            Coming::Asked(place, slot) => self.read_from(run, place, slot),
+        };
+        if answer.is_err() {
+            table.complain(donor, seen, Condition::Suspect, self.now);
         }
-        self.reads += 1;
-        self.free(run, slot);
-        Ok(Actor::Idle)
+        match race.answered(table, by, answer.is_ok()) {
+            Verdict::Wait => Ok(Actor::Reading(Reading { race: Some(race), ..reading })),
+            Verdict::Failed { tried } => {
+                Ok(Actor::Reading(Reading { race: None, tried: reading.tried | tried, ..reading }))
+            }
+            Verdict::Taken { by, left } => {
+                if let Some(left) = left {
+                    self.runs[run].connections[actor].remove(&usize::from(left.place.donor));
+                }
+                let version = answer.unwrap_or_default();
+                let expected = self.runs[run].oracle.get(&slot).copied();
+                if version != expected {
+                    let seen = table.snapshot(slot / 512);
+                    return Err(format!("slot {slot} has {version:?} at {by:?} for {expected:?}: {seen:?}"));
+                }
+                self.reads += 1;
+                self.free(run, slot);
+                Ok(Actor::Idle)
+            }
+        }
     }
 }

@@ -3,15 +3,17 @@
 mod actors;
 mod supervisor;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
 use spillway_pool::MAX_COPIES;
+use spillway_pool::hedge::Race;
 use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::read;
 use spillway_pool::rebuild::Rebuild;
+use spillway_pool::round::Round;
 use spillway_pool::survey::{Sweep, left_on, survey};
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::{Condition, DonorWord, Place};
@@ -27,6 +29,8 @@ const SLOTS: u32 = 4;
 const DONOR_EXTENTS: u32 = 5;
 const RUNS: usize = 2;
 const WRITERS: usize = 3;
+/// Copies that are made anew at the same time.
+const REPAIRS: usize = 2;
 const STEPS: u64 = 4000;
 /// A write comes at most so many steps late.
 const MOST_LATE: u64 = 300;
@@ -57,8 +61,32 @@ struct Late {
 enum Actor {
     Idle,
     Writing { page: Page, write: Write, sending: Vec<(Place, DonorWord)> },
-    Reading { slot: u32, tried: u8, at: Option<read::Choice>, patience: u32 },
+    Reading(Reading),
 }
+
+/// A page that is being read.
+struct Reading {
+    slot: u32,
+    tried: u8,
+    race: Option<Race>,
+    /// Of which copies an answer is awaited.
+    asked: Vec<read::Choice>,
+    patience: u32,
+}
+
+/// What a donor says to a read: what it holds there, or nothing at all.
+type Answer = Result<Option<Version>, ()>;
+
+/// An answer that comes by a connection.
+enum Coming {
+    /// The donor has said it when it was asked.
+    Said(Answer),
+    /// The donor says it when it comes: where, and which slot.
+    Asked(Place, u32),
+}
+
+/// Answers that come by an actor's connections, by donor, in the order in which they were asked for.
+type Connections = HashMap<usize, VecDeque<Coming>>;
 
 /// What is being written.
 #[derive(Clone, Copy)]
@@ -80,7 +108,10 @@ struct Run {
     memory: Vec<Memory>,
     late: Vec<Late>,
     actors: Vec<Actor>,
-    repair: Repair,
+    connections: Vec<Connections>,
+    repairs: Vec<Repair>,
+    /// What the last look has found to be made anew.
+    round: Round,
     chooser: Option<Rc<Chooser>>,
     sweep: Sweep,
     /// What each slot must hold.
@@ -92,6 +123,19 @@ struct Run {
     known_lives: Vec<u16>,
     /// Donors that leave and had nothing left at the last look.
     emptied: Vec<bool>,
+}
+
+impl Reading {
+    fn of(slot: u32) -> Self {
+        Self { slot, tried: 0, race: None, asked: Vec::new(), patience: 0 }
+    }
+}
+
+impl Run {
+    /// Nothing is being made anew.
+    fn rests(&self) -> bool {
+        self.repairs.iter().all(|repair| matches!(repair, Repair::Idle))
+    }
 }
 
 pub struct World {
@@ -109,6 +153,7 @@ pub struct World {
     next_version: Version,
     failure: Option<String>,
     pub reads: u64,
+    pub hedged: u64,
     pub rebuilt: u64,
     pub losses: u64,
     pub joined: u64,
@@ -138,7 +183,9 @@ impl World {
                 memory: vec![Memory::new(); DONORS],
                 late: Vec::new(),
                 actors: (0..WRITERS).map(|_| Actor::Idle).collect(),
-                repair: Repair::Idle,
+                connections: (0..WRITERS).map(|_| Connections::new()).collect(),
+                repairs: (0..REPAIRS).map(|_| Repair::Idle).collect(),
+                round: Round::default(),
                 chooser: None,
                 sweep: Sweep::default(),
                 oracle: HashMap::new(),
@@ -160,6 +207,7 @@ impl World {
             next_version: 1,
             failure: None,
             reads: 0,
+            hedged: 0,
             rebuilt: 0,
             losses: 0,
             joined: 0,
@@ -224,7 +272,7 @@ impl World {
             let words = std::mem::take(&mut self.runs[run].words);
             let table = Table::open(&words).unwrap().with_bug(self.bug);
             let found = survey(&table, self.now, PATIENCE);
-            if !found.tasks.is_empty() || !matches!(self.runs[run].repair, Repair::Idle) {
+            if !found.tasks.is_empty() || !self.runs[run].rests() {
                 return Err(format!("a repair does not end: {found:?}"));
             }
             self.drains_are_over(&table)?;
@@ -235,9 +283,9 @@ impl World {
                 if self.runs[run].busy.contains(&slot) {
                     continue;
                 }
-                self.runs[run].actors[0] = Actor::Reading { slot, tried: 0, at: None, patience: 0 };
+                self.runs[run].actors[0] = Actor::Reading(Reading::of(slot));
                 self.runs[run].busy.push(slot);
-                while matches!(self.runs[run].actors[0], Actor::Reading { .. }) {
+                while matches!(self.runs[run].actors[0], Actor::Reading(_)) {
                     self.act(run, 0)?;
                 }
             }
@@ -246,11 +294,11 @@ impl World {
     }
 
     fn is_settled(&self, run: usize) -> bool {
-        let Run { words, actors, repair, .. } = &self.runs[run];
+        let Run { words, actors, .. } = &self.runs[run];
         let table = Table::open(words).unwrap();
         survey(&table, self.now, PATIENCE).tasks.is_empty()
             && self.drains_are_over(&table).is_ok()
-            && matches!(repair, Repair::Idle)
+            && self.runs[run].rests()
             && actors.iter().all(|actor| matches!(actor, Actor::Idle))
     }
 
@@ -370,7 +418,7 @@ impl World {
     }
 
     /// `Err` where there is no answer, `Ok(None)` where the donor holds nothing there.
-    fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Result<Option<Version>, ()> {
+    fn read_from(&mut self, run: usize, place: Place, slot: u32) -> Answer {
         if !self.serves(run, place) || self.chance(60) {
             return Err(());
         }

@@ -8,6 +8,9 @@ use spillway_pool::words::Condition;
 
 use super::*;
 
+/// Of what a look finds, so much is begun before the next.
+const MOST_TASKS: usize = 2;
+
 impl World {
     /// The supervisor asks each donor.
     pub(super) fn watch(&mut self, run: usize) {
@@ -36,7 +39,10 @@ impl World {
                         table.come_up(donor, life);
                     }
                 }
-                Machine::Well => table.come_up(donor, known.life),
+                Machine::Well => {
+                    table.come_up(donor, known.life);
+                    table.set_usual_us(donor, 1, 1);
+                }
                 Machine::Frozen | Machine::Dead => {
                     table.complain(donor, known, Condition::Down, self.now);
                 }
@@ -59,9 +65,10 @@ impl World {
     pub(super) fn repair(&mut self, run: usize) {
         let words = std::mem::take(&mut self.runs[run].words);
         let table = Table::open(&words).unwrap().with_bug(self.bug);
-        let before = std::mem::replace(&mut self.runs[run].repair, Repair::Idle);
-        self.runs[run].repair = match before {
-            Repair::Idle => self.plan(run, &table),
+        let worker = self.dice.below(REPAIRS);
+        let before = std::mem::replace(&mut self.runs[run].repairs[worker], Repair::Idle);
+        let after = match before {
+            Repair::Idle => self.take_task(run, &table),
             Repair::Stepping { extent, mut rebuild } => match rebuild.step(&table) {
                 rebuild::Step::Again => Repair::Stepping { extent, rebuild },
                 rebuild::Step::Move { from, to, slots } => {
@@ -98,10 +105,30 @@ impl World {
                 Repair::Stepping { extent, rebuild }
             }
         };
+        self.runs[run].repairs[worker] = after;
         self.runs[run].words = words;
     }
 
-    pub(super) fn plan(&mut self, run: usize, table: &Table<'_>) -> Repair {
+    /// A worker takes what is to be made anew next. Once all rest, the supervisor looks again.
+    fn take_task(&mut self, run: usize, table: &Table<'_>) -> Repair {
+        let task = match self.runs[run].round.take(table) {
+            None if self.runs[run].rests() => {
+                self.plan(run, table);
+                self.runs[run].round.take(table)
+            }
+            task => task,
+        };
+        let Some(task) = task else { return Repair::Idle };
+        let chooser = self.chooser(run, table);
+        match place_for(table, &chooser, task.extent, self.dice.next_u64()) {
+            Some((copy, place)) => {
+                Repair::Stepping { extent: task.extent, rebuild: Rebuild::new(task.extent, copy, place) }
+            }
+            None => Repair::Idle,
+        }
+    }
+
+    fn plan(&mut self, run: usize, table: &Table<'_>) {
         let found = survey(table, self.now, PATIENCE);
         for extent in found.lost {
             table.clear_extent(extent);
@@ -111,14 +138,7 @@ impl World {
         (0..EXTENTS).for_each(|extent| self.drop_surplus(run, table, extent));
         self.runs[run].sweep.look(table, self.now, MOST_LATE + 1);
         self.see_off(run, table);
-        let Some(task) = found.tasks.first() else { return Repair::Idle };
-        let chooser = self.chooser(run, table);
-        match place_for(table, &chooser, task.extent, self.dice.next_u64()) {
-            Some((copy, place)) => {
-                Repair::Stepping { extent: task.extent, rebuild: Rebuild::new(task.extent, copy, place) }
-            }
-            None => Repair::Idle,
-        }
+        self.runs[run].round = Round::new(found.tasks, MOST_TASKS);
     }
 
     /// A donor that leaves is told to forget what was moved.

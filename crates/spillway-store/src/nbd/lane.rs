@@ -1,6 +1,7 @@
 //! One thread's way to the server: batches, what is posted, and what becomes of requests whose connection is
 //! lost or silent.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -258,6 +259,20 @@ impl Lane for NbdLane {
         }
         self.read(batch);
         self.posted = None;
+    }
+
+    fn posted(&self) -> Option<BorrowedFd<'_>> {
+        match &self.posted {
+            Some(Posted::UnderWay(_, Batch { start: Some((connection, _)), .. })) => Some(connection.as_fd()),
+            _ => None,
+        }
+    }
+
+    fn leave_posted(&mut self) {
+        // Another request by this connection could be given the answer to this one.
+        if let Some(Posted::UnderWay(_, Batch { start: Some((connection, _)), .. })) = self.posted.take() {
+            connection.abandon();
+        }
     }
 
     fn discard(&mut self, slots: &[u32]) {

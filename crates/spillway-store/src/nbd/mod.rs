@@ -25,4 +25,5 @@ mod standing;
 pub use client::{drop_export, end, open, prepare};
 pub(crate) use client::{known_address, let_relays_start, need_relay, open_patiently, prepare_sized};
 pub(crate) use pool::sleep;
-pub use standing::{Door, drain, standing};
+pub use spillway_nbd::run_standing::RunStanding;
+pub use standing::{Door, drain, runs, standing};

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use spillway_nbd::private::PrivateQuery;
+use spillway_nbd::run_standing::{RunStanding, parse_runs};
 use spillway_nbd::standing::Standing;
 
 use super::client::{known_address, let_relays_start, need_relay, random_token};
@@ -76,6 +77,15 @@ fn another_kind() -> ConnectError {
 pub fn standing(door: &Door, timeout: Duration) -> Result<Standing, ConnectError> {
     let contexts = ask_donor(&door.address()?, PrivateQuery::Standing, timeout)?;
     contexts.iter().find_map(|context| Standing::parse(context)).ok_or_else(another_kind)
+}
+
+/// What the donor behind this door has for each of its runs.
+///
+/// # Errors
+/// As [`standing`].
+pub fn runs(door: &Door, timeout: Duration) -> Result<Vec<RunStanding>, ConnectError> {
+    let contexts = ask_donor(&door.address()?, PrivateQuery::Runs, timeout)?;
+    contexts.iter().find_map(|context| parse_runs(context)).ok_or_else(another_kind)
 }
 
 /// Tells the donor behind this door to let in no new run and have those that it has go elsewhere; or, where

@@ -50,6 +50,11 @@ impl DonorLanes {
         self.lanes[donor][purpose as usize].as_mut().map(|(_, lane)| lane)
     }
 
+    /// The same, to look at.
+    pub(super) fn known_lane(&self, donor: usize, purpose: Purpose) -> Option<&dyn Lane> {
+        self.lanes[donor][purpose as usize].as_ref().map(|(_, lane)| &**lane)
+    }
+
     /// This thread's lane to a donor; and the donor's word, for a complaint.
     pub(super) fn lane(
         &mut self,

@@ -2,16 +2,16 @@
 //! away, of the next; where none answers, all of them are waited for.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spillway_pool::EXTENT_SLOTS;
-use spillway_pool::read::{Choice, Found, choose, still_counts};
-use spillway_pool::words::Condition;
+use spillway_pool::read::{Choice, Found, choose};
 
 use super::donor_lanes::{DonorLanes, slot_at};
-use super::shared::{Purpose, Shared, now_ms};
+use super::part::Came;
+use super::shared::{Shared, now_ms};
 use crate::nbd::sleep;
-use crate::{Event, Lane, ReadRequest, StoreError, WriteRequest};
+use crate::{Event, Lane, ReadRequest, WriteRequest};
 
 /// Pauses between attempts while no donor of a page answers.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -39,54 +39,21 @@ struct Posted {
     slots: Vec<u32>,
     /// Of each donor: which of the slots, and where they are read.
     parts: Vec<(usize, Vec<(usize, Choice)>)>,
+    since: Instant,
 }
 
-fn extent_of(slot: u32) -> u32 {
+pub(super) fn extent_of(slot: u32) -> u32 {
     slot / EXTENT_SLOTS
 }
 
 /// Neighbouring extents are read from different donors.
-fn turn_of(extent: u32) -> usize {
+pub(super) fn turn_of(extent: u32) -> usize {
     (extent.wrapping_mul(0x9E37_79B1) >> 16) as usize
 }
 
 impl PoolLane {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self { lanes: DonorLanes::new(shared), posted: None, last: Vec::new() }
-    }
-
-    /// Reads pages of one donor; says which came.
-    fn read_part(
-        &mut self,
-        donor: usize,
-        batch: &mut [ReadRequest<'_>],
-        part: &[(usize, Choice)],
-        is_posted: bool,
-    ) -> Vec<bool> {
-        let shared = Arc::clone(&self.lanes.shared);
-        let Ok((lane, way)) = self.lanes.lane(donor, Purpose::Read) else { return vec![false; part.len()] };
-        let mut wanted = part.iter().peekable();
-        let mut own: Vec<ReadRequest<'_>> = Vec::with_capacity(part.len());
-        for (index, request) in batch.iter_mut().enumerate() {
-            let Some((_, choice)) = wanted.next_if(|(of, _)| *of == index) else { continue };
-            let slot = slot_at(choice.place.extent, request.slot);
-            own.push(ReadRequest { slot, page: &mut *request.page, outcome: Ok(()) });
-        }
-        if is_posted {
-            lane.complete_reads(&mut own);
-        } else {
-            lane.read(&mut own);
-        }
-        let outcomes: Vec<_> = own.into_iter().map(|request| request.outcome).collect();
-        if outcomes.iter().any(|outcome| matches!(outcome, Err(StoreError::Gone { .. }))) {
-            shared.complain(donor, way.word(), Condition::Suspect);
-        }
-        let table = shared.table();
-        table.count_fetched(donor, outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64);
-        let came = part.iter().zip(outcomes).map(|((index, choice), outcome)| {
-            outcome.is_ok() && still_counts(&table, extent_of(batch[*index].slot), *choice)
-        });
-        came.collect()
     }
 
     /// Chooses copies; what has none to ask now is left in `open`.
@@ -132,13 +99,11 @@ impl PoolLane {
                 let parts = self.choose_parts(batch, &mut open, at_last);
                 waiting.append(&mut open);
                 for (donor, part, pages) in parts {
-                    let came = self.read_part(donor, batch, &part, false);
-                    for (((index, choice), page), came) in part.into_iter().zip(pages).zip(came) {
-                        if came {
-                            batch[index].outcome = Ok(());
-                            self.last.push((batch[index].slot, choice));
-                        } else {
-                            open.push(Open { tried: page.tried | 1 << choice.copy, ..page });
+                    let came = self.lanes.read_part(donor, batch, &part, None);
+                    for (page, came) in pages.into_iter().zip(came) {
+                        match came {
+                            Came::By(choice) => self.note(&mut batch[page.index], choice),
+                            Came::Not(tried) => open.push(Open { tried: page.tried | tried, ..page }),
                         }
                     }
                 }
@@ -169,6 +134,12 @@ impl PoolLane {
         if has_told {
             self.lanes.shared.hear(Event::Answering);
         }
+    }
+
+    /// A page has come from this copy.
+    fn note(&mut self, request: &mut ReadRequest<'_>, choice: Choice) {
+        request.outcome = Ok(());
+        self.last.push((request.slot, choice));
     }
 
     fn all(batch: &[ReadRequest<'_>]) -> Vec<Open> {
@@ -228,14 +199,13 @@ impl Lane for PoolLane {
                 None => parts.push((donor, vec![(index, choice)])),
             }
         }
+        let since = Instant::now();
         for (donor, part) in &parts {
-            if let Ok((lane, _)) = self.lanes.lane(*donor, Purpose::Read) {
-                let own: Vec<u32> =
-                    part.iter().map(|(index, choice)| slot_at(choice.place.extent, slots[*index])).collect();
-                lane.post_reads(&own);
-            }
+            let own: Vec<u32> =
+                part.iter().map(|(index, choice)| slot_at(choice.place.extent, slots[*index])).collect();
+            self.lanes.post_part(*donor, &own);
         }
-        self.posted = Some(Posted { slots: slots.to_vec(), parts });
+        self.posted = Some(Posted { slots: slots.to_vec(), parts, since });
     }
 
     fn complete_reads(&mut self, batch: &mut [ReadRequest<'_>]) {
@@ -244,14 +214,17 @@ impl Lane for PoolLane {
         self.last.clear();
         let mut open = Self::all(batch);
         for (donor, part) in posted.parts {
-            let came = self.read_part(donor, batch, &part, true);
-            for ((index, choice), came) in part.into_iter().zip(came) {
-                if came {
-                    batch[index].outcome = Ok(());
-                    self.last.push((batch[index].slot, choice));
-                    open.retain(|page| page.index != index);
-                } else if let Some(page) = open.iter_mut().find(|page| page.index == index) {
-                    page.tried |= 1 << choice.copy;
+            let came = self.lanes.read_part(donor, batch, &part, Some(posted.since));
+            for ((index, _), came) in part.into_iter().zip(came) {
+                match came {
+                    Came::By(choice) => {
+                        self.note(&mut batch[index], choice);
+                        open.retain(|page| page.index != index);
+                    }
+                    Came::Not(tried) => open
+                        .iter_mut()
+                        .filter(|page| page.index == index)
+                        .for_each(|page| page.tried |= tried),
                 }
             }
         }

@@ -7,19 +7,23 @@
 //! | `shared` | the pool as one process sees it: the table, and its ways to each donor |
 //! | `donor_lanes` | a thread's lanes to the donors |
 //! | `lane` | reads, and what is waited for |
+//! | `part` | one donor's part of a read, and what is asked of another where that one is silent |
 //! | `writes` | writes and discards |
 //! | `site` | what the supervisor's threads share |
 //! | `care` | the supervisor's threads |
 //! | `watcher` | one asks a donor how it is |
-//! | `rebuilder` | one makes lost copies anew, and moves those of donors that leave |
+//! | `rebuilder` | one has lost copies made anew, and those of donors that leave moved |
+//! | `copier` | its workers |
 //! | `newcomers` | one learns of donors that come |
 //! | `store` | the pool as the rest of Spillway sees it |
 
 mod begin;
 mod care;
+mod copier;
 mod donor_lanes;
 mod lane;
 mod newcomers;
+mod part;
 mod rebuilder;
 mod shared;
 mod site;

@@ -1,4 +1,5 @@
 //! Donors that come while a run lasts: who is registered and not known yet is asked for memory, and joins.
+//! The run itself is registered too, with how its pages are, for who looks after the pool.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use spillway_pool::survey::EXTENT_BYTES;
 use super::begin::{asked_of_each, begin_member, share_of_each};
 use super::site::Site;
 use super::watcher::Watcher;
-use crate::membership::{Directory, Member};
+use crate::membership::{Directory, Member, RunState};
 use crate::spec::EtcdPool;
 
 /// How often the directory is asked.
@@ -29,6 +30,10 @@ pub(super) struct Newcomers {
     has_told_full: bool,
     /// Donors that could not join, by address, and when they were tried.
     refused: HashMap<String, Instant>,
+    /// The host that this is, by its own name.
+    host: String,
+    /// Bytes that had been copied when the run was registered last, and when that was.
+    copied: (u64, Instant),
 }
 
 impl Newcomers {
@@ -41,6 +46,8 @@ impl Newcomers {
             is_away: false,
             has_told_full: false,
             refused: HashMap::new(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            copied: (0, Instant::now()),
         };
         site.spawn("pool members", PERIOD, move || newcomers.look());
     }
@@ -52,6 +59,9 @@ impl Newcomers {
                     self.site.tell(&format!("pool: {} answers again", self.etcd));
                 }
                 members.iter().for_each(|member| self.meet(member));
+                let state = self.state();
+                // Where etcd does not answer, the next look says so.
+                let _ = self.directory.register(&state);
             }
             Err(reason) if !std::mem::replace(&mut self.is_away, true) => {
                 self.site.tell(&format!(
@@ -60,6 +70,26 @@ impl Newcomers {
                 ));
             }
             Err(_) => {}
+        }
+    }
+
+    /// The run as it is now.
+    fn state(&mut self) -> RunState {
+        let found = self.site.found();
+        let (copied_bytes, now) = (self.site.copied_bytes(), Instant::now());
+        let (before_bytes, before) = std::mem::replace(&mut self.copied, (copied_bytes, now));
+        let seconds = now.saturating_duration_since(before).as_secs_f64();
+        let copied_bytes_per_s = (copied_bytes - before_bytes) as f64 / seconds.max(f64::MIN_POSITIVE);
+        RunState {
+            host: self.host.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            copies: self.site.shared.table().wanted_copies(),
+            stored_bytes: found.stored_bytes,
+            endangered_bytes: found.endangered_bytes,
+            unreachable_bytes: found.unreachable_bytes,
+            left_bytes: found.left_bytes,
+            copied_bytes_per_s: copied_bytes_per_s as u64,
         }
     }
 

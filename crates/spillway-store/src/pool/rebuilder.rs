@@ -4,19 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_pool::EXTENT_SLOTS;
-use spillway_pool::bits::{Bits, slots_of};
 use spillway_pool::placement::Dice;
 use spillway_pool::read::donors_of;
-use spillway_pool::rebuild::{CHUNK_SLOTS, End, Moved, Rebuild, Step};
-use spillway_pool::survey::{Pace, Survey, Sweep, drop_surplus, forget_rebuilds, left_on, place_for, survey};
-use spillway_pool::words::{Condition, Place};
+use spillway_pool::round::Round;
+use spillway_pool::survey::{Survey, Sweep, forget_rebuilds, left_on, survey};
+use spillway_pool::words::Condition;
 
-use super::donor_lanes::{DonorLanes, slot_at};
-use super::shared::{Purpose, now_ms};
-use super::site::Site;
-use crate::{ReadRequest, StoreError, WriteRequest};
+use super::copier::{Crew, Made, drop_copies};
+use super::donor_lanes::DonorLanes;
+use super::shared::now_ms;
+use super::site::{Found, Site};
 
 /// How often the table is looked over.
 const SURVEY_PERIOD: Duration = Duration::from_millis(200);
@@ -41,14 +38,18 @@ enum Told {
 pub(super) struct Rebuilder {
     site: Arc<Site>,
     lanes: DonorLanes,
-    pages: Vec<Page>,
-    pace: Pace,
+    crew: Crew,
     dice: Dice,
     sweep: Sweep,
     swept: Instant,
     told: Told,
     endangered_since: Option<Instant>,
-    copied_bytes: u64,
+    /// Since when there is something to copy that can be.
+    copying_since: Option<Instant>,
+    /// How long that was so before, since the user was told.
+    copying_time: Duration,
+    /// Bytes that had been copied then.
+    told_bytes: u64,
     is_first: bool,
     /// The user waits to hear that all is well.
     owes_news: bool,
@@ -65,26 +66,35 @@ impl Rebuilder {
 
     fn new(site: Arc<Site>) -> Self {
         let lanes = DonorLanes::new(Arc::clone(&site.shared));
-        let pace = Pace::new(site.shared.spec.rebuild.bytes());
+        let crew = Crew::new(&site);
         Self {
             site,
             lanes,
-            pages: vec![[0; PAGE_SIZE]; CHUNK_SLOTS],
-            pace,
+            crew,
             dice: Dice::new(now_ms()),
             sweep: Sweep::default(),
             swept: Instant::now(),
             told: Told::Well,
             endangered_since: None,
-            copied_bytes: 0,
+            copying_since: None,
+            copying_time: Duration::ZERO,
+            told_bytes: 0,
             is_first: true,
             owes_news: false,
             told_no_room: 0,
         }
     }
 
-    /// Looks the table over, and makes anew what can be.
+    /// Looks the table over and makes anew what can be, until nothing more can.
     fn look(&mut self) {
+        while self.look_once() && !self.site.is_over() {}
+        if let Some(since) = self.copying_since.take() {
+            self.copying_time += since.elapsed();
+        }
+    }
+
+    /// Looks once; whether something was made, and so more may be there to make.
+    fn look_once(&mut self) -> bool {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         if std::mem::take(&mut self.is_first) {
@@ -92,49 +102,33 @@ impl Rebuilder {
         }
         // Before the look: what is heard of later may not be seen by it.
         self.owes_news |= site.take_news();
-        let found = survey(&table, now_ms(), AWAY_PATIENCE_MS);
+        let mut found = survey(&table, now_ms(), AWAY_PATIENCE_MS);
+        site.note_found(Found {
+            stored_bytes: found.stored_bytes,
+            endangered_bytes: found.endangered_bytes,
+            unreachable_bytes: found.unreachable_bytes,
+            left_bytes: found.left_bytes,
+        });
         self.clear_lost(&found);
         self.note_danger(&found);
-        let (mut made, mut without_place) = (0, 0);
         // Few at a time, since what is most endangered may be something else soon.
-        for task in found.tasks.iter().take(MOST_TASKS) {
-            if site.is_over() {
-                return;
-            }
-            match place_for(&table, &self.lanes.chooser(), task.extent, self.dice.next_u64()) {
-                Some((copy, place)) => {
-                    let end = self.rebuild(task.extent, copy, place);
-                    made += usize::from(end == End::Whole);
-                    self.drop_surplus(task.extent);
-                }
-                None => without_place += 1,
-            }
+        let round = Round::new(std::mem::take(&mut found.tasks), MOST_TASKS);
+        let has_tasks = round.tasks() > 0;
+        if has_tasks {
+            self.copying_since.get_or_insert_with(Instant::now);
         }
-        self.tell(&found, made, without_place);
-        self.see_off(made == 0 && without_place > 0);
+        let made = self.crew.make(&round);
+        if site.is_over() {
+            return false;
+        }
+        self.tell(&found, has_tasks, made);
+        self.see_off(made.copies == 0 && made.without_place > 0);
         if self.swept.elapsed() >= SWEEP_PERIOD {
-            (0..table.extents()).for_each(|extent| self.drop_surplus(extent));
+            (0..table.extents()).for_each(|extent| drop_copies(&site, &mut self.lanes, extent));
             let _ = self.sweep.look(&table, now_ms(), SWEEP_PATIENCE_MS);
             self.swept = Instant::now();
         }
-    }
-
-    /// Drops copies that are too many. A donor that leaves forgets them at once, so it is seen how far that
-    /// is; nobody reads there any more.
-    fn drop_surplus(&mut self, extent: u32) {
-        let site = Arc::clone(&self.site);
-        for place in drop_surplus(&site.shared.table(), extent) {
-            let donor = usize::from(place.donor);
-            if !site.shared.table().is_leaving(donor) {
-                continue;
-            }
-            let Ok((lane, way)) = self.lanes.lane(donor, Purpose::Write) else { continue };
-            let slots: Vec<u32> = (0..EXTENT_SLOTS).map(|slot| slot_at(place.extent, slot)).collect();
-            lane.discard(&slots);
-            if way.store.is_given_up() {
-                site.shared.complain(donor, way.word(), Condition::Down);
-            }
-        }
+        made.copies > 0
     }
 
     /// Ends the part of donors in the run that leave it, once nothing is left on them.
@@ -210,18 +204,17 @@ impl Rebuilder {
         }
     }
 
-    fn tell(&mut self, found: &Survey, made: usize, without_place: usize) {
+    fn tell(&mut self, found: &Survey, has_tasks: bool, made: Made) {
         let copies = self.site.shared.table().wanted_copies();
-        let is_quiet = found.endangered_bytes == 0 && found.tasks.is_empty();
+        let is_quiet = found.endangered_bytes == 0 && !has_tasks;
         if is_quiet {
             self.endangered_since = None;
             if self.told != Told::Well || self.owes_news {
                 (self.told, self.owes_news) = (Told::Well, false);
-                let copied = mebibytes(std::mem::take(&mut self.copied_bytes));
-                self.site
-                    .tell(&format!("pool: all pages are on {copies} donors again ({copied} were copied)"));
+                let copied = self.copied();
+                self.site.tell(&format!("pool: all pages are on {copies} donors again ({copied})"));
             }
-        } else if made == 0 && without_place > 0 && self.told == Told::Rebuilding {
+        } else if made.copies == 0 && made.without_place > 0 && self.told == Told::Rebuilding {
             self.told = Told::Stuck;
             self.site.tell(&format!(
                 "pool: {} of pages stay on fewer than {copies} donors: no other that can be reached has room \
@@ -231,67 +224,18 @@ impl Rebuilder {
         }
     }
 
-    fn rebuild(&mut self, extent: u32, copy: usize, place: Place) -> End {
-        let site = Arc::clone(&self.site);
-        let table = site.shared.table();
-        let mut rebuild = Rebuild::new(extent, copy, place);
-        loop {
-            match rebuild.step(&table) {
-                Step::Again => {}
-                Step::Move { from, to, slots } => {
-                    let moved = if site.is_over() { Moved::NotWritten } else { self.copy(from, to, &slots) };
-                    rebuild.copied(&table, moved);
-                }
-                Step::Done(end) => return end,
-            }
+    /// What was copied since this was said last, and in which time: that in which there was something to copy
+    /// and somewhere to copy it to.
+    fn copied(&mut self) -> String {
+        let copied_bytes = self.site.copied_bytes();
+        let copied_bytes = copied_bytes - std::mem::replace(&mut self.told_bytes, copied_bytes);
+        let since = self.copying_since.replace(Instant::now());
+        let time =
+            std::mem::take(&mut self.copying_time) + since.map_or(Duration::ZERO, |since| since.elapsed());
+        match copied_bytes {
+            0 => "nothing had to be copied".to_owned(),
+            bytes => format!("{} were copied in {:.1} s", mebibytes(bytes), time.as_secs_f64()),
         }
-    }
-
-    fn copy(&mut self, from: Place, to: Place, slots: &Bits) -> Moved {
-        let begin = Instant::now();
-        let slots: Vec<u32> = slots_of(slots).collect();
-        if !self.read(from, &slots) {
-            return Moved::NotRead;
-        }
-        if !self.write(to, &slots) {
-            return Moved::NotWritten;
-        }
-        let bytes = (slots.len() * PAGE_SIZE) as u64;
-        self.copied_bytes += bytes;
-        let reads = self.site.shared.table().reads();
-        let rest_us = self.pace.rest_us(bytes, begin.elapsed().as_micros() as u64, reads);
-        crate::nbd::sleep(Duration::from_micros(rest_us));
-        Moved::All
-    }
-
-    fn read(&mut self, from: Place, slots: &[u32]) -> bool {
-        // With a write's patience: there may be no other copy to ask.
-        let Ok((lane, way)) = self.lanes.lane(usize::from(from.donor), Purpose::Write) else { return false };
-        let mut batch: Vec<ReadRequest<'_>> = slots
-            .iter()
-            .zip(&mut self.pages)
-            .map(|(&slot, page)| ReadRequest { slot: slot_at(from.extent, slot), page, outcome: Ok(()) })
-            .collect();
-        lane.read(&mut batch);
-        let is_gone = batch.iter().any(|request| matches!(request.outcome, Err(StoreError::Gone { .. })));
-        if is_gone {
-            self.site.shared.complain(usize::from(from.donor), way.word(), Condition::Down);
-        }
-        batch.iter().all(|request| request.outcome.is_ok())
-    }
-
-    fn write(&mut self, to: Place, slots: &[u32]) -> bool {
-        let Ok((lane, way)) = self.lanes.lane(usize::from(to.donor), Purpose::Write) else { return false };
-        let mut batch: Vec<WriteRequest<'_>> = slots
-            .iter()
-            .zip(&self.pages)
-            .map(|(&slot, page)| WriteRequest { slot: slot_at(to.extent, slot), page, outcome: Ok(()) })
-            .collect();
-        lane.write(&mut batch);
-        if batch.iter().any(|request| matches!(request.outcome, Err(StoreError::Gone { .. }))) {
-            self.site.shared.complain(usize::from(to.donor), way.word(), Condition::Down);
-        }
-        batch.iter().all(|request| request.outcome.is_ok())
     }
 }
 

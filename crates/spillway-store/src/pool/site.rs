@@ -1,7 +1,7 @@
 //! What the supervisor's threads for one pool share.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,16 @@ use super::shared::Shared;
 
 /// How long [`Site::await_rest`] waits for work that is under way.
 const MOST_REST: Duration = Duration::from_secs(3);
+
+/// How the run's pages are, as the last look has found them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    pub(super) stored_bytes: u64,
+    pub(super) endangered_bytes: u64,
+    pub(super) unreachable_bytes: u64,
+    /// Bytes of pages that are to be copied still.
+    pub(super) left_bytes: u64,
+}
 
 /// What the threads share.
 pub(super) struct Site {
@@ -22,6 +32,9 @@ pub(super) struct Site {
     held: Mutex<Vec<Option<OwnedFd>>>,
     /// Of each thread: locked by it while it is at work.
     at_work: Mutex<Vec<Arc<Mutex<()>>>>,
+    found: Mutex<Found>,
+    /// Bytes copied in all.
+    copied_bytes: AtomicU64,
 }
 
 impl Site {
@@ -33,6 +46,8 @@ impl Site {
             is_news_due: AtomicBool::new(false),
             held: Mutex::new(held.into_iter().map(Some).collect()),
             at_work: Mutex::default(),
+            found: Mutex::default(),
+            copied_bytes: AtomicU64::new(0),
         }
     }
 
@@ -99,6 +114,25 @@ impl Site {
     /// Whether that is due; the caller sees to it.
     pub(super) fn take_news(&self) -> bool {
         self.is_news_due.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes what a look has found.
+    pub(super) fn note_found(&self, found: Found) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    /// What the last look has found.
+    pub(super) fn found(&self) -> Found {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn count_copied(&self, bytes: u64) {
+        self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes copied so far.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
     }
 
     /// Keeps the connection on which a donor's new life began.

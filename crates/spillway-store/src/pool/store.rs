@@ -78,6 +78,7 @@ impl Store for PoolStore {
                 used_bytes: bytes(used),
                 fetched_pages,
                 written_pages,
+                hedged_reads: table.hedged(donor),
                 health: match table.donor(donor).condition {
                     Condition::Up => PartHealth::Up,
                     Condition::Suspect => PartHealth::Silent,

@@ -63,6 +63,8 @@ impl Watcher {
     fn look(&mut self) {
         let word = self.site.shared.table().donor(self.donor);
         let begin = Instant::now();
+        // To connect takes longer than to ask.
+        let is_connected = self.way.is_some();
         let (event, reason) = match self.ask(word) {
             Ok(()) => (Event::Answer { took_us: begin.elapsed().as_micros() as u64 }, String::new()),
             Err(error) => {
@@ -94,6 +96,11 @@ impl Watcher {
             self.tell_away(&reason);
         }
         site.shared.table().set_silence_us(self.donor, self.health.silence_us());
+        if let Event::Answer { took_us } = event
+            && is_connected
+        {
+            site.shared.table().set_usual_us(self.donor, took_us, self.health.usual_us());
+        }
         if matches!(event, Event::Answer { .. }) && self.asked_standing.elapsed() >= STANDING_PERIOD {
             self.asked_standing = Instant::now();
             self.ask_standing();

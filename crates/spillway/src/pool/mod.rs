@@ -1,7 +1,8 @@
-//! `spillway pool`: the donors of a pool, for who looks after them.
+//! `spillway pool`: the donors of a pool and its runs, for who looks after them.
 
 mod drain;
 mod reach;
+mod runs;
 mod status;
 
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ Examples:
   spillway pool status 10.0.0.2:10809,10.0.0.3:10809 --json
   spillway pool drain 10.0.0.2:10809";
 
-/// See how the donors of a pool stand, and move everything off one of them.
+/// See how the donors and runs of a pool stand, and move everything off a donor.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct PoolArgs {

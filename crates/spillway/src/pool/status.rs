@@ -1,4 +1,5 @@
-//! `spillway pool status`: the donors of a pool, what they lend and hold, and how they are.
+//! `spillway pool status`: the donors of a pool, what they lend and hold, and how they are; its runs, what
+//! they have there, and which repairs are under way.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use spillway_store::membership::Member;
 use spillway_store::spec::{EtcdPool, PoolDonor};
 
 use super::reach::Reach;
+use super::runs::{self, HeldRow, RunRow};
 use crate::exit::Refusal;
 use crate::short::{bytes, printable};
 use crate::tier::print;
@@ -28,9 +30,14 @@ that is listed or registered does not answer. LENDS is what it lends, PROMISED
 what runs were promised of it, HOLDS what it holds, FREE what can still be
 promised.
 
+RUN is who runs on a pool in etcd, as HOST:PID: how many copies it wants, what it
+has STORED, how much of that has FEWER copies, how much is LEFT to be copied, and
+how fast. Of donors that are listed it is what each knows of its runs: by the
+donor's own number, 'lost' where the run does not answer.
+
 Exit status: 0; 1 if there is no donor, or etcd does not answer.";
 
-/// Say how the donors of a pool stand.
+/// Say how the donors of a pool stand, and its runs.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLE)]
 pub struct StatusArgs {
@@ -72,6 +79,8 @@ impl FromStr for Pool {
 struct Seen {
     pool: String,
     donors: Vec<Row>,
+    /// Those that have registered themselves; none of donors that are listed.
+    runs: Option<Vec<RunRow>>,
 }
 
 /// One donor of the pool, as it is printed.
@@ -89,40 +98,54 @@ struct Row {
     held_bytes: Option<u64>,
     free_bytes: Option<u64>,
     runs: Option<u64>,
+    /// What it has for each run. A donor of an earlier version does not say.
+    each_run: Option<Vec<HeldRow>>,
 }
 
 /// Asks all donors at the same time, and prints what they say.
 pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
-    let (pool, members) = members(&args.pool)?;
+    let (pool, members, runs) = members(&args.pool)?;
     let rows: Vec<Row> = std::thread::scope(|scope| {
         let asked: Vec<_> = members.iter().map(|member| scope.spawn(|| row(member, &args.reach))).collect();
         asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
     if args.json {
-        let text = serde_json::to_string_pretty(&Seen { pool, donors: rows });
+        let text = serde_json::to_string_pretty(&Seen { pool, donors: rows, runs });
         return print(&format!("{}\n", text.map_err(|error| (1, error.to_string()))?));
     }
-    print(&table(&rows))
+    let below = match &runs {
+        Some(runs) if runs.is_empty() => String::new(),
+        Some(runs) => runs::registered(runs),
+        None => {
+            runs::held(rows.iter().map(|row| (row.address.as_str(), row.each_run.as_deref().unwrap_or(&[]))))
+        }
+    };
+    let space = if below.is_empty() { "" } else { "\n" };
+    print(&format!("{}{space}{below}", table(&rows)))
 }
 
-/// The donors as they are registered or listed.
-fn members(pool: &Pool) -> Result<(String, Vec<Member>), Refusal> {
+/// The pool's name; the donors as they are registered or listed; and the runs that are registered.
+fn members(pool: &Pool) -> Result<(String, Vec<Member>, Option<Vec<RunRow>>), Refusal> {
     match pool {
         Pool::Etcd(etcd) => {
-            let mut members = spillway_etcd::open(etcd).look().map_err(|reason| {
+            let away = |reason: String| {
                 (1, format!("{etcd}: {reason}; see that etcd runs there, or list the donors: HOST:PORT,..."))
-            })?;
+            };
+            let mut directory = spillway_etcd::open(etcd);
+            let mut members = directory.look().map_err(away)?;
+            let mut runs = directory.runs().map_err(away)?;
+            runs.sort_by(|one, other| (&one.host, one.pid).cmp(&(&other.host, other.pid)));
             members.sort_by(|one, other| one.address.cmp(&other.address));
             if members.is_empty() {
                 let start = "spillway donor --memory SIZE --listen ADDR:PORT --pool";
                 return Err((1, format!("{etcd} has no donor; start one: {start} {etcd}")));
             }
-            Ok((etcd.to_string(), members))
+            Ok((etcd.to_string(), members, Some(runs.into_iter().map(RunRow::from).collect())))
         }
         Pool::Listed(donors) => {
             let names: Vec<String> = donors.iter().map(ToString::to_string).collect();
             let member = |address: &String| Member { address: address.clone(), ..Member::default() };
-            Ok((names.join(","), names.iter().map(member).collect()))
+            Ok((names.join(","), names.iter().map(member).collect(), None))
         }
     }
 }
@@ -130,9 +153,10 @@ fn members(pool: &Pool) -> Result<(String, Vec<Member>), Refusal> {
 fn row(member: &Member, reach: &Reach) -> Row {
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let donor = member.address.parse::<PoolDonor>().map_err(|error| error.to_string());
-    let standing = donor
-        .and_then(|donor| reach.door(&donor))
-        .and_then(|door| spillway_store::nbd::standing(&door, PATIENCE).map_err(|error| error.to_string()));
+    let standing = donor.and_then(|donor| reach.door(&donor)).and_then(|door| {
+        let standing = spillway_store::nbd::standing(&door, PATIENCE).map_err(|error| error.to_string())?;
+        Ok((standing, spillway_store::nbd::runs(&door, PATIENCE).ok()))
+    });
     let away = Row {
         address: member.address.clone(),
         domain: text(&member.domain),
@@ -144,9 +168,10 @@ fn row(member: &Member, reach: &Reach) -> Row {
         held_bytes: None,
         free_bytes: None,
         runs: None,
+        each_run: None,
     };
     match standing {
-        Ok(standing) => Row {
+        Ok((standing, each_run)) => Row {
             version: Some(standing.version),
             state: if standing.is_draining { "draining" } else { "up" },
             offered_bytes: Some(standing.offered_bytes),
@@ -154,6 +179,7 @@ fn row(member: &Member, reach: &Reach) -> Row {
             held_bytes: Some(standing.held_bytes),
             free_bytes: Some(standing.free_bytes),
             runs: Some(standing.runs),
+            each_run: each_run.map(|runs| runs.into_iter().map(HeldRow::from).collect()),
             ..away
         },
         Err(reason) => Row { reason: Some(reason), ..away },
@@ -161,11 +187,10 @@ fn row(member: &Member, reach: &Reach) -> Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    let mut text =
-        line(["DONOR", "STATE", "DOMAIN", "LENDS", "PROMISED", "HOLDS", "FREE", "RUNS", "VERSION"]);
+    let mut text = line(["DONOR", "STATE", "DOMAIN", "LENDS", "PROMISED", "HOLDS", "FREE", "RUNS"]);
     let size = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), |size| bytes(size as f64));
     let word =
-        |word: &Option<String>| word.as_ref().map_or_else(|| "-".to_owned(), |word| printable(word, 16));
+        |word: &Option<String>| word.as_ref().map_or_else(|| "-".to_owned(), |word| printable(word, 15));
     for row in rows {
         text += &line([
             &row.address,
@@ -176,7 +201,6 @@ fn table(rows: &[Row]) -> String {
             &size(row.held_bytes),
             &size(row.free_bytes),
             &row.runs.map_or_else(|| "-".to_owned(), |runs| runs.to_string()),
-            &word(&row.version),
         ]);
         if let Some(reason) = &row.reason {
             let _ = writeln!(text, "  {reason}");
@@ -185,10 +209,10 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-fn line(words: [&str; 9]) -> String {
-    let [donor, state, domain, lends, promised, holds, free, runs, version] = words;
-    let numbers = format!("{lends:>7} {promised:>8} {holds:>7} {free:>7} {runs:>5}");
-    format!("{donor:<24} {state:<9} {domain:<16} {numbers} {version}\n")
+fn line(words: [&str; 8]) -> String {
+    let [donor, state, domain, lends, promised, holds, free, runs] = words;
+    let numbers = format!("{lends:>5} {promised:>8} {holds:>5} {free:>5} {runs:>4}");
+    format!("{donor:<21} {state:<8} {domain:<15} {numbers}\n")
 }
 
 #[cfg(test)]

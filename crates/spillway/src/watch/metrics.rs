@@ -188,6 +188,9 @@ impl Writer<'_, '_> {
         )?;
         self.store_counter(stores, "store_full_refusals", "Pages that the store had no room for", |store| {
             store.full_refusals
+        })?;
+        self.store_counter(stores, "store_hedged_reads", "Reads asked of another donor too", |store| {
+            store.hedged_reads
         })
     }
 
@@ -264,6 +267,7 @@ pub(crate) mod tests {
             failed_reads: 0,
             failed_writes: 0,
             full_refusals: 3,
+            hedged_reads: 0,
             is_sealed: false,
             health: Health::Full,
         };

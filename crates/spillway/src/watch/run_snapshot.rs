@@ -260,6 +260,7 @@ fn stores(view: &RunView) -> Vec<Store> {
             failed_reads: counts.failed_reads(),
             failed_writes: counts.failed_writes(),
             full_refusals: counts.full_refusals(),
+            hedged_reads: 0,
             is_sealed: spec.is_some_and(|spec| view.settings.seal.covers(&spec)),
             health: match open {
                 None => Health::Unknown,
@@ -290,6 +291,7 @@ fn donor_of_pool(part: Part, is_sealed: bool) -> Store {
         failed_reads: 0,
         failed_writes: 0,
         full_refusals: 0,
+        hedged_reads: part.hedged_reads,
         is_sealed,
         health: match part.health {
             PartHealth::Up => Health::Ok,

@@ -1,6 +1,8 @@
 //! Donors on different addresses of this machine, and an etcd for them.
 #![allow(dead_code, reason = "each test target uses its own part")]
 
+pub mod slow;
+
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 

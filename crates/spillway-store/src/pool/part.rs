@@ -1,0 +1,185 @@
+//! One donor's part of a read. Where that donor is silent for longer than is usual for it, another copy is
+//! asked too, and the first good answer counts; the connection by which the other may still come is closed.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spillway_pool::hedge::{Race, Verdict};
+use spillway_pool::read::{Choice, still_counts};
+use spillway_pool::words::Condition;
+
+use super::donor_lanes::{DonorLanes, slot_at};
+use super::lane::{extent_of, turn_of};
+use super::shared::Purpose;
+use crate::{Lane, ReadRequest, StoreError};
+
+/// Who has not waited for so long has found the answer there, and does not know since when.
+const WAITED: Duration = Duration::from_micros(10);
+
+/// What became of a page of a part.
+#[derive(Clone, Copy)]
+pub(super) enum Came {
+    /// It is what this copy has.
+    By(Choice),
+    /// It did not come from these copies, a bit each.
+    Not(u8),
+}
+
+/// The donor of a copy.
+fn donor_of(choice: Choice) -> usize {
+    usize::from(choice.place.donor)
+}
+
+impl DonorLanes {
+    /// Sends for pages of one donor, by their slots and the copies to read.
+    pub(super) fn post_part(&mut self, donor: usize, own: &[u32]) {
+        if let Ok((lane, _)) = self.lane(donor, Purpose::Read) {
+            lane.post_reads(own);
+        }
+    }
+
+    /// Reads pages of one donor, by their places in the batch. `posted` says since when they are sent for,
+    /// if they are.
+    pub(super) fn read_part(
+        &mut self,
+        donor: usize,
+        batch: &mut [ReadRequest<'_>],
+        part: &[(usize, Choice)],
+        posted: Option<Instant>,
+    ) -> Vec<Came> {
+        let since = posted.unwrap_or_else(|| {
+            let own: Vec<u32> =
+                part.iter().map(|(index, by)| slot_at(by.place.extent, batch[*index].slot)).collect();
+            let now = Instant::now();
+            self.post_part(donor, &own);
+            now
+        });
+        if self.is_silent(donor, since, posted.is_none())
+            && let Some(came) = self.race(batch, part, since)
+        {
+            return came;
+        }
+        let shared = Arc::clone(&self.shared);
+        let came = self.fetch(donor, batch, part);
+        let outcome = |((index, choice), came): (&(usize, Choice), bool)| {
+            let extent = extent_of(batch[*index].slot);
+            match came && still_counts(&shared.table(), extent, *choice) {
+                true => Came::By(*choice),
+                false => Came::Not(1 << choice.copy),
+            }
+        };
+        part.iter().zip(came).map(outcome).collect()
+    }
+
+    /// Waits for the answer to what was sent for, as long as is usual for the donor; whether it is silent for
+    /// longer.
+    fn is_silent(&self, donor: usize, since: Instant, is_fresh: bool) -> bool {
+        let table = self.shared.table();
+        let usual = Duration::from_micros(table.hedge_after_us(donor));
+        let Some(socket) = self.known_lane(donor, Purpose::Read).and_then(Lane::posted) else { return false };
+        let begin = Instant::now();
+        let is_silent = await_any(&[socket], usual.saturating_sub(since.elapsed())).is_none();
+        if is_fresh || is_silent || begin.elapsed() >= WAITED {
+            table.note_answer(donor, since.elapsed().as_micros() as u64);
+        }
+        is_silent
+    }
+
+    /// Asks another copy for a part of which the donor is silent. `None` where none can be asked: the donor
+    /// is waited for.
+    fn race(
+        &mut self,
+        batch: &mut [ReadRequest<'_>],
+        part: &[(usize, Choice)],
+        since: Instant,
+    ) -> Option<Vec<Came>> {
+        let shared = Arc::clone(&self.shared);
+        let table = shared.table();
+        let &(index, first) = part.first()?;
+        let slot = batch[index].slot;
+        let extent = extent_of(slot);
+        // Pages of a fault nearly always lie in one extent; others are waited for.
+        if part.iter().any(|(index, by)| extent_of(batch[*index].slot) != extent || *by != first) {
+            return None;
+        }
+        let mut race = Race::new(extent, first);
+        let second = race.ask_another(&table, slot, turn_of(extent))?;
+        let own: Vec<u32> =
+            part.iter().map(|(index, _)| slot_at(second.place.extent, batch[*index].slot)).collect();
+        self.post_part(donor_of(second), &own);
+        let order = match self.is_overtaken(first, second, since) {
+            true => [second, first],
+            false => [first, second],
+        };
+        for by in order {
+            let own: Vec<(usize, Choice)> = part.iter().map(|(index, _)| (*index, by)).collect();
+            let came = self.fetch(donor_of(by), batch, &own);
+            match race.answered(&table, by, came.iter().all(|came| *came)) {
+                Verdict::Taken { by, left } => {
+                    if let Some(left) = left
+                        && let Some(lane) = self.same_lane(donor_of(left), Purpose::Read)
+                    {
+                        lane.leave_posted();
+                    }
+                    return Some(vec![Came::By(by); part.len()]);
+                }
+                Verdict::Wait => {}
+                Verdict::Failed { tried } => return Some(vec![Came::Not(tried); part.len()]),
+            }
+        }
+        Some(vec![Came::Not(race.tried()); part.len()])
+    }
+
+    /// Waits for either of two donors; whether the second is the one to hear first.
+    fn is_overtaken(&self, first: Choice, second: Choice, since: Instant) -> bool {
+        let most = Duration::from_micros(self.shared.table().silence_us(donor_of(first)));
+        let socket = |of: Choice| self.known_lane(donor_of(of), Purpose::Read).and_then(Lane::posted);
+        match (socket(first), socket(second)) {
+            // There is no connection to the second yet: it is asked by the one that is opened for it.
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(first), Some(second)) => {
+                await_any(&[first, second], most.saturating_sub(since.elapsed())) == Some(1)
+            }
+        }
+    }
+
+    /// Reads pages of one donor, or fetches those that were sent for; says which came.
+    fn fetch(&mut self, donor: usize, batch: &mut [ReadRequest<'_>], part: &[(usize, Choice)]) -> Vec<bool> {
+        let shared = Arc::clone(&self.shared);
+        let Ok((lane, way)) = self.lane(donor, Purpose::Read) else { return vec![false; part.len()] };
+        let mut wanted = part.iter().peekable();
+        let mut own: Vec<ReadRequest<'_>> = Vec::with_capacity(part.len());
+        for (index, request) in batch.iter_mut().enumerate() {
+            let Some((_, choice)) = wanted.next_if(|(of, _)| *of == index) else { continue };
+            let slot = slot_at(choice.place.extent, request.slot);
+            own.push(ReadRequest { slot, page: &mut *request.page, outcome: Ok(()) });
+        }
+        lane.complete_reads(&mut own);
+        let outcomes: Vec<_> = own.into_iter().map(|request| request.outcome).collect();
+        if outcomes.iter().any(|outcome| matches!(outcome, Err(StoreError::Gone { .. }))) {
+            shared.complain(donor, way.word(), Condition::Suspect);
+        }
+        let came: Vec<bool> = outcomes.iter().map(Result::is_ok).collect();
+        shared.table().count_fetched(donor, came.iter().filter(|came| **came).count() as u64);
+        came
+    }
+}
+
+/// Waits for so long until one of the sockets can be read from; which, by number. What cannot be waited for
+/// counts as the first.
+fn await_any(sockets: &[BorrowedFd<'_>], timeout: Duration) -> Option<usize> {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let mut polled: Vec<PollFd<'_>> =
+        sockets.iter().map(|socket| PollFd::from_borrowed_fd(*socket, PollFlags::IN)).collect();
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(0) => None,
+        Ok(_) => polled.iter().position(|socket| !socket.revents().is_empty()),
+        Err(_) => Some(0),
+    }
+}

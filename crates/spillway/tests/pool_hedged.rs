@@ -1,0 +1,131 @@
+//! A pool of which one donor becomes slow: reads are asked of another donor too, the first answer counts, and
+//! no late answer is taken for another page's.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod donor_common;
+mod fault_common;
+mod pool_common;
+mod support;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use fault_common::{Hold, Scene};
+use pool_common::slow::SlowWay;
+use pool_common::{Donors, says};
+use serde_json::Value;
+
+const LATE: Duration = Duration::from_millis(200);
+
+/// Three donors, the last of which is reached by a way that can be made slow.
+struct Pool {
+    _donors: Donors,
+    way: SlowWay,
+    uri: String,
+}
+
+fn pool() -> Pool {
+    let donors = Donors::start(3, "64M");
+    let way = SlowWay::to(&donors.address(2), "127.0.0.20");
+    let uri = format!("pool:{},{},{}", donors.address(0), donors.address(1), way.address);
+    Pool { _donors: donors, way, uri }
+}
+
+/// A program that reads its memory when it is told to, and says how long its faults took.
+struct Reader {
+    child: Child,
+    orders: ChildStdin,
+    said: BufReader<ChildStdout>,
+}
+
+impl Reader {
+    fn start(scene: &Scene, uri: &str) -> Self {
+        let mut command = scene.run("6M", &[uri], scene.spillway());
+        command.args(["bench", "pool-reads", "--memory", "24M"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (orders, said) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut reader = Self { child, orders, said };
+        assert_eq!(reader.line(), "ready");
+        reader
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Reads for so long; the number of faults, and how long 99 of a hundred took at most.
+    fn read(&mut self, milliseconds: u64) -> (u64, f64) {
+        writeln!(self.orders, "{milliseconds}").unwrap();
+        let times: Value = serde_json::from_str(&self.line()).unwrap();
+        (times["faults"].as_u64().unwrap(), times["p99_us"].as_f64().unwrap())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads of a run that were asked of another donor too, since this one was silent.
+fn hedged_reads(scene: &Scene, run: u32, donor: &str) -> u64 {
+    let output =
+        Command::new(scene.spillway()).args(["status", &run.to_string(), "--json"]).output().unwrap();
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = seen.to_string();
+    let stores = seen
+        .pointer("/alive/0/run/stores")
+        .and_then(Value::as_array)
+        .unwrap_or_else(|| panic!("no stores in {text}"));
+    let of_donor = |store: &&Value| store["uri"] == format!("donor:{donor}");
+    stores.iter().find(of_donor).unwrap_or_else(|| panic!("no {donor} in {text}"))["hedged_reads"]
+        .as_u64()
+        .unwrap()
+}
+
+#[test]
+fn faults_stay_quick_when_one_donor_answers_in_200_ms() {
+    let (pool, scene) = (pool(), Scene::new());
+    let mut reader = Reader::start(&scene, &pool.uri);
+    let (faults, healthy_us) = reader.read(300);
+    assert!(faults > 100, "{faults}");
+    pool.way.be_late(LATE);
+    // A third of the pages is read there first as long as it is quick.
+    let (faults, slow_us) = reader.read(1_000);
+    eprintln!("p99 {healthy_us} us, and {slow_us} us of {faults} with one donor at 200 ms");
+    assert!(slow_us < 50_000.0, "p99 {healthy_us} us, and {slow_us} us with one donor at 200 ms");
+    assert!(faults > 200, "{faults}");
+    let address = pool.way.address.to_string();
+    assert!(hedged_reads(&scene, reader.child.id(), &address) > 0);
+    // It is quick again, and read again.
+    pool.way.be_late(Duration::ZERO);
+    reader.read(500);
+}
+
+#[test]
+fn no_late_answer_is_taken_for_another_pages() {
+    let (pool, scene) = (pool(), Scene::new());
+    let mut hold = Hold::start(&scene, 24, &[&pool.uri]);
+    for late in [LATE, Duration::ZERO, Duration::from_millis(15), Duration::ZERO, LATE] {
+        pool.way.be_late(late);
+        hold.goes_on(1);
+    }
+    pool.way.be_late(Duration::ZERO);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn a_donor_that_falls_silent_for_good_is_left_by_hedges_and_then_for_dead() {
+    let (pool, scene) = (pool(), Scene::new());
+    let mut hold = Hold::start(&scene, 24, &[format!("{}?timeout=0.5", pool.uri)]);
+    hold.goes_on(1);
+    pool.way.be_late(Duration::from_secs(600));
+    hold.goes_on(2);
+    says(&hold.running, &format!("pool: donor {} is away", pool.way.address));
+    hold.ends_whole();
+}
