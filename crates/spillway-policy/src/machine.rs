@@ -103,6 +103,12 @@ pub trait TieredMachine {
     /// Makes each of these pages fault at its next access.
     fn mark(&mut self, pages: &[PageIndex]);
 
+    /// Whether an access to a marked page stops until the policy has acted; otherwise the policy is told of it
+    /// afterwards.
+    fn stops_at_marks(&self) -> bool {
+        true
+    }
+
     /// The first page from `page` on that may be touched and not marked; the number of pages where there is
     /// none. Who marks all pages need not go through the many others.
     fn next_unmarked(&self, page: PageIndex) -> PageIndex {

@@ -14,6 +14,10 @@
 //! - A page that comes back soon after it left costs more each time (ping-pong).
 //! - Where the share of local accesses changes without our doing, the program has: the slow averages begin
 //!   anew.
+//! - Far pages are fetched at their first access, before their lines are missed one by one, where that can save
+//!   more than it costs and where, tried, the program comes further with it (`spillway_touch`).
+//! - Exchanges that the share of local accesses does not rise by pause, where the program comes no less far
+//!   without them (`spillway_trial`).
 //! - Scans take no more than a share of the time, some times that for a while after a change; while nothing
 //!   is worth a move they come less and less often, until the share of local accesses changes.
 //!
@@ -27,8 +31,11 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
-use crate::policy::{CounterWindow, Policy};
+use crate::policy::{CounterWindow, Fault, FaultKind, Policy};
 use crate::spillway_forecast::Forecast;
+use crate::spillway_touch::Touched;
+use crate::spillway_trial::{Progress, Trial};
+use crate::spillway_worth::{Average, Foretold, Proof, Worth};
 
 /// What a run may set.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -52,6 +59,12 @@ pub struct Config {
     pub interrupt_ns: f64,
     /// Accesses of a page between two scans that find it used, where nobody counts accesses.
     pub uncounted_accesses: f64,
+    /// A fault at a marked page, in nanoseconds.
+    pub fault_ns: f64,
+    /// Pages may come at their first access, where the program is found to come further by it.
+    pub fetches_at_touch: bool,
+    /// Exchanges may pause, where the program is found to come further without them.
+    pub pauses: bool,
 }
 
 impl Default for Config {
@@ -66,14 +79,15 @@ impl Default for Config {
             move_ns: 5000.0,
             interrupt_ns: 500.0,
             uncounted_accesses: 20.0,
+            fault_ns: 1000.0,
+            fetches_at_touch: true,
+            pauses: true,
         }
     }
 }
 
 const TICK: u32 = 0;
 
-/// What a new measurement counts for in an average.
-const NEW_WEIGHT: f64 = 0.3;
 /// Intervals that differences are taken to last for until that is measured.
 const FIRST_GUESS_INTERVALS: u64 = 8;
 /// Scans after a change that may take more of the time, and how many times as much.
@@ -85,23 +99,9 @@ const CHANGED: f64 = 0.1;
 const STIRRED: f64 = 0.02;
 /// Intervals within which a page that left and comes back has been sent to and fro.
 const PING_PONG_INTERVALS: u32 = 16;
-/// Uses that are taken to have come as foretold, so that a few exchanges prove nothing.
-const BELIEVED_USES: f64 = 4.0;
-/// What is left after an interval of what earlier exchanges proved.
-const PROOF_KEPT: f64 = 0.9;
-/// Differences are believed no less and no more than this.
-const TRUST: Range<f64> = 0.1..1.0;
 
-/// A moving average that begins with its first value.
-#[derive(Clone, Copy, Debug, Default)]
-struct Average(Option<f64>);
-
-impl Average {
-    fn note(&mut self, value: f64) {
-        let before = self.0.unwrap_or(value);
-        self.0 = Some(before + NEW_WEIGHT * (value - before));
-    }
-}
+/// What of the most that a fetch at the first access can save must be more than it costs, for it to be tried.
+const HOPED_SHARE: f64 = 0.7;
 
 /// When a page came and went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,44 +110,6 @@ struct Past {
     left_in: u32,
     /// How often it came back soon.
     returns: u8,
-}
-
-/// What exchanges were foretold to bring by the next scan, and what they brought, in pages found used.
-#[derive(Clone, Copy, Debug, Default)]
-struct Proof {
-    foretold: f64,
-    found: f64,
-}
-
-/// A page, and the chance that the next scan finds it used, by its base pages.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Foretold {
-    uses: f64,
-    page: PageIndex,
-}
-
-/// What pages of both tiers are worth at present, the most first among the far, the least among the local.
-struct Worth {
-    far: Vec<Foretold>,
-    local: Vec<Foretold>,
-    /// The first of `local` that has not been sent away.
-    next: usize,
-    /// What a use is worth until the difference is over, in nanoseconds.
-    use_ns: f64,
-}
-
-impl Worth {
-    /// The next local pages that make up `pages` together with `free` frames; fewer where there are no more.
-    fn victims(&self, free: u32, pages: u32, machine: &dyn TieredMachine) -> &[Foretold] {
-        let mut found = free;
-        let rest = &self.local[self.next..];
-        let enough = rest.iter().take_while(|one| {
-            let lacks = found < pages;
-            found += machine.span(one.page);
-            lacks
-        });
-        &rest[..enough.count()]
-    }
 }
 
 /// What is foretold of pages, what moves cost, and how things stand.
@@ -162,6 +124,8 @@ pub struct Spillway {
     /// Accesses since the last scan.
     window: CounterWindow,
     local_ratio: Average,
+    /// What it rises by from one scan to the next.
+    rise: Average,
     accesses_of_use: Average,
     far_is_longer_ns: Average,
     in_ns: Average,
@@ -172,6 +136,18 @@ pub struct Spillway {
     proof: Proof,
     /// Scans since the program has changed.
     scans_since_change: u32,
+    /// What the program came to since the last scan, and until when that is counted.
+    progress: Progress,
+    counted_to_ns: u64,
+    /// Whether exchanges help.
+    exchanging: Trial,
+    /// What the last ones took of the program's time, in nanoseconds.
+    exchanges_ns: u64,
+    /// Whether fetching at the first access helps, and what came so.
+    touching: Trial,
+    touched: Touched,
+    /// Accesses of a far page between two scans that find it used, while none are fetched at their first.
+    accesses_of_visit: Average,
 }
 
 impl Registered for Spillway {
@@ -187,6 +163,7 @@ impl Registered for Spillway {
             period_ns: config.period_us * 1000,
             window: CounterWindow::default(),
             local_ratio: Average::default(),
+            rise: Average::default(),
             accesses_of_use: Average::default(),
             far_is_longer_ns: Average::default(),
             in_ns: Average::default(),
@@ -195,6 +172,13 @@ impl Registered for Spillway {
             demoted: Vec::new(),
             proof: Proof::default(),
             scans_since_change: 0,
+            progress: Progress::default(),
+            counted_to_ns: 0,
+            exchanging: Trial::new(true),
+            exchanges_ns: 0,
+            touching: Trial::new(false),
+            touched: Touched::default(),
+            accesses_of_visit: Average::default(),
         }
     }
 }
@@ -213,11 +197,14 @@ impl Spillway {
                 used[page as usize] = accessed;
             });
         }
+        for &page in &self.pages {
+            self.used[page as usize] |= self.touched.take_seen(page);
+        }
         machine.now_ns() - began_ns
     }
 
     /// Whether the program has changed since the last scans, and whether it does what it did.
-    fn note_window(&mut self) -> (bool, bool) {
+    fn note_window(&mut self, fetched: u32) -> (bool, bool) {
         let window = std::mem::take(&mut self.window);
         if window.local_accesses + window.far_accesses == 0 {
             return (false, true);
@@ -225,7 +212,9 @@ impl Spillway {
         let ratio = window.local_ratio();
         let before = self.local_ratio.0.unwrap_or(ratio);
         // What we promoted since brings the share up; that is no change of the program's.
-        let changed = before - ratio > CHANGED || self.promoted.is_empty() && ratio - before > CHANGED;
+        self.rise.note(ratio - before);
+        let nothing_came = self.promoted.is_empty() && fetched == 0;
+        let changed = before - ratio > CHANGED || nothing_came && ratio - before > CHANGED;
         if changed {
             self.local_ratio = Average(Some(ratio));
         } else {
@@ -248,7 +237,11 @@ impl Spillway {
         }
         let uses = f64::max(found, foretold);
         if far_accesses > 0 && uses >= 1.0 {
-            self.accesses_of_use.note(far_accesses as f64 / uses);
+            let accesses = far_accesses as f64 / uses;
+            self.accesses_of_use.note(accesses);
+            if !self.touching.is_on() {
+                self.accesses_of_visit.note(accesses);
+            }
         }
     }
 
@@ -259,16 +252,9 @@ impl Spillway {
             |pages: &[Foretold]| pages.iter().filter(|one| self.used[one.page as usize]).count() as f64;
         let [more, less] = [&self.promoted, &self.demoted];
         let (new_foretold, new_found) = (foretold(more) - foretold(less), found(more) - found(less));
-        self.proof.foretold = self.proof.foretold * PROOF_KEPT + new_foretold;
-        self.proof.found = self.proof.found * PROOF_KEPT + new_found;
+        self.proof.note(new_foretold, new_found);
         self.promoted.clear();
         self.demoted.clear();
-    }
-
-    /// How much of a difference that is foretold is believed.
-    fn trust(&self) -> f64 {
-        let Proof { foretold, found } = self.proof;
-        ((found + BELIEVED_USES) / (foretold.max(0.0) + BELIEVED_USES)).clamp(TRUST.start, TRUST.end)
     }
 
     /// What a use costs of a page that lies far, beyond what it would cost there where it is local: of the
@@ -282,6 +268,75 @@ impl Spillway {
     fn cost_ns(&self, measured: Average, machine: &dyn TieredMachine) -> f64 {
         let own_ns = measured.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
         own_ns * machine.background_share() + f64::from(machine.cores()) * self.config.interrupt_ns
+    }
+
+    /// What a far access is waited for beyond a local one, on average over those of a use.
+    fn use_ns_each(&self) -> f64 {
+        self.use_ns() / self.accesses_of_use.0.unwrap_or(1.0).max(1.0)
+    }
+
+    /// What it takes to fetch a page at its first access and to send another one away for it, on the core that
+    /// stopped there and on those that are interrupted, in nanoseconds.
+    fn fetch_ns(&self, machine: &dyn TieredMachine) -> f64 {
+        let own_ns = |measured: Average| measured.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
+        let interrupts_ns = 2.0 * f64::from(machine.cores()) * self.config.interrupt_ns;
+        self.config.fault_ns + own_ns(self.in_ns) + own_ns(self.out_ns) + interrupts_ns
+    }
+
+    /// The most that a fetch at the first access can save: all accesses until a page is done with, each of them
+    /// waited for. How many of them are is not known, so that is tried.
+    fn visit_ns(&self) -> f64 {
+        self.accesses_of_visit.0.unwrap_or(0.0) * self.far_is_longer_ns.0.unwrap_or(0.0)
+    }
+
+    /// Holds what the program came to against what it came to otherwise.
+    fn note_progress(&mut self, machine: &dyn TieredMachine, changed: bool, lasts_ns: f64) {
+        let progress = std::mem::take(&mut self.progress);
+        if changed {
+            self.exchanging.begin_phase();
+            self.touching.begin_phase();
+            self.accesses_of_visit = Average::default();
+            return;
+        }
+        let asking = [self.exchanging.is_asking(), self.touching.is_asking()];
+        // What the share of local accesses rose by, for as long as differences last, against what that took.
+        let intervals = lasts_ns / self.period_ns as f64;
+        let saved_ns = self.rise.0.unwrap_or(0.0).max(0.0) * progress.accesses as f64 * self.use_ns_each();
+        let taken_ns = self.exchanges_ns as f64 * machine.background_share();
+        let much =
+            taken_ns > self.config.scan_share * self.period_ns as f64 && taken_ns > saved_ns * intervals;
+        self.exchanging
+            .note(progress, self.config.pauses && !asking[1] && (much || !self.exchanging.is_on()));
+        let may_pay = HOPED_SHARE * self.visit_ns() > self.fetch_ns(machine) || self.touching.is_on();
+        let can = self.config.fetches_at_touch && machine.stops_at_marks() && machine.counts_each_access();
+        self.touching.note(progress, can && may_pay && !asking[0]);
+    }
+
+    /// Makes ready for fetches until the next scan: far pages stop at their first access, and local ones may
+    /// leave for them that are foretold to be used so seldom that the exchange can pay.
+    fn prepare_touches(&mut self, machine: &mut dyn TieredMachine, worth: &Worth) {
+        if !self.touching.is_on() {
+            return;
+        }
+        let (visit_ns, fetch_ns) = (self.visit_ns(), self.fetch_ns(machine));
+        let may_leave = worth.local.iter().filter(|one| machine.tier_of(one.page) == Some(Tier::Local));
+        let may_leave = may_leave.take_while(|one| (1.0 - one.uses) * visit_ns > fetch_ns);
+        let may_leave: Vec<PageIndex> = may_leave.map(|one| one.page).collect();
+        self.touched.set_spare(may_leave.into_iter());
+        self.touched.mark(&self.pages, machine);
+    }
+
+    /// Fetches a page at whose first access the program stopped, if a frame is to be had.
+    fn fetch(&mut self, machine: &mut dyn TieredMachine, page: PageIndex) {
+        if machine.free_pages(Tier::Local) == 0 {
+            let Some(victim) = self.touched.next_victim(machine) else { return };
+            if self.move_page(machine, victim, Tier::Far).is_none() {
+                return;
+            }
+        }
+        if self.move_page(machine, page, Tier::Local).is_some() {
+            self.touched.note_fetched(page);
+        }
     }
 
     /// Moves a page. What it took, by the machine's clock; nothing where it did not move.
@@ -336,13 +391,20 @@ impl Spillway {
         let span = f64::from(machine.span(one.page));
         let spans = |one: &Foretold| f64::from(machine.span(one.page));
         let lost: f64 = out.iter().map(|victim| victim.uses * spans(victim)).sum();
-        let saved_ns = (one.uses * span - lost) * self.trust() * worth;
+        let saved_ns = (one.uses * span - lost) * self.proof.trust() * worth;
         let out_ns = out.iter().map(spans).sum::<f64>() * self.cost_ns(self.out_ns, machine);
         saved_ns / ((span * self.cost_ns(self.in_ns, machine) + out_ns) * self.config.margin)
     }
 
     /// Exchanges pages as long as it pays. How many came.
-    fn exchange(&mut self, machine: &mut dyn TieredMachine, mut worth: Worth) -> u32 {
+    fn exchange(&mut self, machine: &mut dyn TieredMachine, worth: &mut Worth) -> u32 {
+        let began_ns = machine.now_ns();
+        let came = self.exchange_pages(machine, worth);
+        self.exchanges_ns = machine.now_ns() - began_ns;
+        came
+    }
+
+    fn exchange_pages(&mut self, machine: &mut dyn TieredMachine, worth: &mut Worth) -> u32 {
         let mut free = machine.free_pages(Tier::Local);
         let most_ns = (self.period_ns as f64 * self.config.move_share) as u64;
         let (mut spent_ns, mut came) = (0, 0);
@@ -386,7 +448,8 @@ impl Spillway {
         self.interval += 1;
         let scan_ns = self.scan(machine);
         let far_accesses = self.window.far_accesses;
-        let (changed, steady) = self.note_window();
+        let fetched = self.touched.take_fetched();
+        let (changed, steady) = self.note_window(fetched);
         self.scans_since_change += 1;
         if changed {
             forecast.begin_phase();
@@ -396,9 +459,11 @@ impl Spillway {
         self.note_exchanged();
         self.far_is_longer_ns.note(machine.link().delta_latency_ns);
         forecast.learn(&self.pages, &self.used, machine.now_ns());
-        let worth = self.worth(machine, forecast);
-        let came = self.exchange(machine, worth);
-        self.choose_period(machine, scan_ns, steady && came == 0);
+        self.note_progress(machine, changed, forecast.lasts_ns());
+        let mut worth = self.worth(machine, forecast);
+        let came = if self.exchanging.is_on() { self.exchange(machine, &mut worth) } else { 0 };
+        self.prepare_touches(machine, &worth);
+        self.choose_period(machine, scan_ns, steady && came == 0 && fetched == 0);
     }
 }
 
@@ -407,6 +472,7 @@ impl Policy for Spillway {
         let pages = machine.page_count();
         self.used = vec![false; pages as usize];
         self.past = vec![Past::default(); pages as usize];
+        self.touched = Touched::new(pages);
         let first_guess_ns = FIRST_GUESS_INTERVALS * self.period_ns;
         self.forecast = Some(Forecast::new(pages, first_guess_ns as f64));
         machine.count_accesses(self.config.period_us * 1000);
@@ -422,6 +488,13 @@ impl Policy for Spillway {
         }
     }
 
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
+        let far = machine.tier_of(fault.page) == Some(Tier::Far);
+        if fault.kind == FaultKind::Hint && far && self.touching.is_on() {
+            self.fetch(machine, fault.page);
+        }
+    }
+
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
         if let Some(mut forecast) = self.forecast.take() {
             self.tick(machine, &mut forecast);
@@ -430,151 +503,15 @@ impl Policy for Spillway {
         machine.set_timer(timer, self.period_ns);
     }
 
-    fn on_counters(&mut self, window: CounterWindow, _machine: &mut dyn TieredMachine) {
+    fn on_counters(&mut self, window: CounterWindow, machine: &mut dyn TieredMachine) {
+        let accesses = window.local_accesses + window.far_accesses;
+        let time_ns = machine.now_ns().saturating_sub(self.counted_to_ns);
+        self.counted_to_ns = machine.now_ns();
+        self.progress.add(Progress { accesses, core_ns: time_ns * u64::from(machine.cores()) });
         self.window.local_accesses += window.local_accesses;
         self.window.far_accesses += window.far_accesses;
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::TestMachine;
-    use proptest::prelude::*;
-
-    const PERIOD_NS: u64 = 1_000_000;
-    const PAGES: u32 = 64;
-
-    fn spillway(local: u32) -> (Spillway, TestMachine) {
-        let config = Config { period_us: PERIOD_NS / 1000, ..Config::default() };
-        let mut policy = Spillway::build(config, 1, &Knowledge::default());
-        let mut machine = TestMachine::new(PAGES, local);
-        policy.start(&mut machine);
-        machine.touch(&mut policy, 0..PAGES);
-        (policy, machine)
-    }
-
-    /// Intervals in each of which these pages are used, so many accesses of each counted.
-    fn use_pages(
-        policy: &mut Spillway,
-        machine: &mut TestMachine,
-        pages: std::ops::Range<u32>,
-        accesses: u64,
-        intervals: u32,
-    ) {
-        for _ in 0..intervals {
-            let mut window = CounterWindow::default();
-            for page in pages.clone() {
-                machine.run(policy, page);
-                match machine.tier_of(page) {
-                    Some(Tier::Local) => window.local_accesses += accesses,
-                    _ => window.far_accesses += accesses,
-                }
-            }
-            policy.on_counters(window, machine);
-            machine.pass_ns(policy, PERIOD_NS);
-        }
-    }
-
-    fn local_of(machine: &TestMachine, pages: std::ops::Range<u32>) -> usize {
-        pages.filter(|&page| machine.tier_of(page) == Some(Tier::Local)).count()
-    }
-
-    #[test]
-    fn pages_come_that_save_more_than_they_cost() {
-        let (mut policy, mut machine) = spillway(16);
-        use_pages(&mut policy, &mut machine, 40..52, 100, 20);
-        assert_eq!(local_of(&machine, 40..52), 12);
-        assert_eq!(machine.pages_in(Tier::Local).len(), 16);
-    }
-
-    #[test]
-    fn nothing_moves_that_saves_less_than_it_costs() {
-        let (mut policy, mut machine) = spillway(16);
-        policy.config.move_ns = 1e9;
-        use_pages(&mut policy, &mut machine, 40..52, 100, 20);
-        assert!(machine.moves.is_empty());
-    }
-
-    #[test]
-    fn while_far_memory_takes_no_longer_nothing_moves() {
-        let (mut policy, mut machine) = spillway(16);
-        machine.link.delta_latency_ns = 0.0;
-        use_pages(&mut policy, &mut machine, 40..52, 100, 20);
-        assert!(machine.moves.is_empty());
-    }
-
-    #[test]
-    fn where_all_pages_are_used_alike_none_moves() {
-        let (mut policy, mut machine) = spillway(16);
-        use_pages(&mut policy, &mut machine, 0..PAGES, 100, 20);
-        assert!(machine.moves.is_empty(), "{:?}", machine.moves);
-    }
-
-    #[test]
-    fn another_hot_set_takes_the_place_of_the_one_before() {
-        let (mut policy, mut machine) = spillway(16);
-        use_pages(&mut policy, &mut machine, 40..52, 100, 20);
-        use_pages(&mut policy, &mut machine, 20..32, 100, 20);
-        assert_eq!(local_of(&machine, 20..32), 12);
-    }
-
-    #[test]
-    fn a_page_that_comes_back_soon_again_and_again_is_left_alone() {
-        let (mut policy, mut machine) = spillway(16);
-        use_pages(&mut policy, &mut machine, 40..52, 100, 20);
-        let page = 40;
-        for _ in 0..3 {
-            policy.interval += 1;
-            policy.move_page(&mut machine, page, Tier::Far);
-            policy.move_page(&mut machine, page, Tier::Local);
-        }
-        assert_eq!(policy.past[page as usize].returns, 3);
-        policy.move_page(&mut machine, page, Tier::Far);
-        policy.interval += PING_PONG_INTERVALS + 1;
-        policy.move_page(&mut machine, page, Tier::Local);
-        assert_eq!(policy.past[page as usize].returns, 1, "after a while it is believed again");
-    }
-
-    #[test]
-    fn where_nothing_is_worth_a_move_scans_come_less_often_until_the_program_changes() {
-        let (mut policy, mut machine) = spillway(16);
-        use_pages(&mut policy, &mut machine, 0..12, 100, 20);
-        assert!(policy.period_ns >= 4 * PERIOD_NS, "{}", policy.period_ns);
-        let comes_often_again = (0..20).any(|_| {
-            use_pages(&mut policy, &mut machine, 30..60, 100, 1);
-            policy.period_ns == PERIOD_NS
-        });
-        assert!(comes_often_again);
-    }
-
-    #[test]
-    fn forecasts_that_do_not_come_true_are_believed_the_less() {
-        let (mut policy, _) = spillway(16);
-        let pages = |pages: std::ops::Range<u32>, uses| pages.map(|page| Foretold { uses, page }).collect();
-        (policy.promoted, policy.demoted) = (pages(0..8, 1.0), Vec::new());
-        policy.used[..8].fill(true);
-        policy.note_exchanged();
-        assert!(policy.trust() > 0.99, "all came true: {}", policy.trust());
-        (policy.promoted, policy.demoted) = (pages(0..8, 1.0), pages(8..16, 0.1));
-        policy.used[..16].fill(true);
-        policy.note_exchanged();
-        assert!(policy.trust() < 0.8, "what left is used as well: {}", policy.trust());
-    }
-
-    proptest! {
-        /// Local memory is never overdrawn, and each page lies in one tier.
-        #[test]
-        fn capacity_is_kept_and_no_page_is_lost(
-            local in 1_u32..PAGES, runs in proptest::collection::vec((0_u32..PAGES, 1_u32..20), 1..40),
-        ) {
-            let (mut policy, mut machine) = spillway(local);
-            for (first, pages) in runs {
-                use_pages(&mut policy, &mut machine, first..(first + pages).min(PAGES), 50, 1);
-                let (near, far) = (machine.pages_in(Tier::Local), machine.pages_in(Tier::Far));
-                prop_assert!(near.len() as u32 <= local);
-                prop_assert_eq!(near.len() + far.len(), PAGES as usize);
-            }
-        }
-    }
-}
+mod tests;

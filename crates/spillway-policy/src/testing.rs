@@ -18,6 +18,8 @@ pub struct TestMachine {
     pub marked: Vec<bool>,
     /// When marks took effect, where that is not at once.
     pub marked_from_ns: Option<u64>,
+    /// Whether accesses stop at marks.
+    pub stops_at_marks: bool,
     pub unmapped: Vec<bool>,
     pub huge: Vec<bool>,
     pub local_capacity: u32,
@@ -57,6 +59,7 @@ impl TestMachine {
             upper_accessed: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             marked: vec![false; count],
             marked_from_ns: None,
+            stops_at_marks: true,
             unmapped: vec![false; count],
             huge: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             local_capacity,
@@ -237,6 +240,10 @@ impl TieredMachine for TestMachine {
 
     fn mark(&mut self, pages: &[PageIndex]) {
         pages.iter().for_each(|&page| self.marked[page as usize] = true);
+    }
+
+    fn stops_at_marks(&self) -> bool {
+        self.stops_at_marks
     }
 
     fn is_marked(&self, page: PageIndex) -> bool {
