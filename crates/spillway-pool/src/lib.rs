@@ -21,14 +21,18 @@
 //! | [`read`] | which copy to read |
 //! | [`rebuild`] | one copy made anew, step by step, beside writes |
 //! | [`survey`] | what is missing, and what to rebuild first |
+//! | [`code`] | parity of pages, and pages of parity |
+//! | [`slabs`] | pages that are coded in place of copied |
 
 pub mod bits;
+pub mod code;
 pub mod donors;
 pub mod health;
 pub mod new_donor;
 pub mod placement;
 pub mod read;
 pub mod rebuild;
+pub mod slabs;
 pub mod survey;
 pub mod table;
 pub mod words;

@@ -13,10 +13,12 @@
 //! | `watcher` | one asks a donor how it is |
 //! | `rebuilder` | one makes lost copies anew, and moves those of donors that leave |
 //! | `newcomers` | one learns of donors that come |
+//! | `coded` | pages that are coded in place of copied |
 //! | `store` | the pool as the rest of Spillway sees it |
 
 mod begin;
 mod care;
+mod coded;
 mod donor_lanes;
 mod lane;
 mod newcomers;
