@@ -27,7 +27,7 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     }
     // The worlds are of use only if much happens in them.
     let counts = format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left}");
-    assert!(reads > 10_000 && decoded > 2_000 && moved > 5_000 && freed > 2_000, "{counts}");
+    assert!(reads > 5_000 && decoded > 2_000 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
 }
 
@@ -42,7 +42,7 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "fence-not-seen",
         "retired-without-a-fence",
         "generation-kept",
-        "generation-not-looked-at",
+        "checks-not-cleared",
         "moved-page-read",
         "padding-read",
     ];

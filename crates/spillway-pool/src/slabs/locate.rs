@@ -54,7 +54,7 @@ pub fn locate(table: &Table<'_>, slot: u32, tried: u16, at_last: bool) -> Found 
         }
         let seen = table.see_slab(seat.slab);
         let is_there = matches!(seen.word.phase, SlabPhase::Open | SlabPhase::Fenced);
-        if is_there && (seen.word.generation == seat.generation || table.planted("generation-not-looked-at")) {
+        if is_there && seen.word.generation == seat.generation {
             return among(table, seat, &seen, tried, at_last);
         }
         // It was moved in between, and the slab is another's by now; or a write to it never counted.

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::placement::{Candidate, Chooser, Dice};
+use crate::placement::{Candidate, Chooser, Dice, capacity};
 use crate::slabs::room::MOVED_STREAM;
 use crate::slabs::words::{SlabPhase, SlabWord, pack_stream};
 use crate::table::Table;
@@ -47,13 +47,15 @@ pub(crate) struct Make {
     /// Parts in the order in which they are given donors.
     order: Vec<usize>,
     taken: Vec<usize>,
+    /// Slabs that there is room for, this one included.
+    left: u32,
 }
 
 impl Make {
     pub(crate) fn new(stream: usize, before: u64, dice: u64) -> Self {
         let word = SlabWord::unpack(0);
         let (order, taken) = (Vec::new(), Vec::new());
-        Self { stream, before, stage: Stage::Take, dice: Dice::new(dice), slab: 0, word, order, taken }
+        Self { stream, before, stage: Stage::Take, dice: Dice::new(dice), slab: 0, word, order, taken, left: 0 }
     }
 
     pub(crate) fn step(&mut self, table: &Table<'_>, chooser: &Chooser) -> Made {
@@ -88,20 +90,23 @@ impl Make {
     }
 
     fn take(&mut self, table: &Table<'_>) -> Made {
-        let domains = |has_room: bool| {
-            let mut domains: Vec<u32> = self
-                .candidates(table)
-                .iter()
-                .filter(|donor| donor.is_well && (!has_room || donor.free > 0))
-                .map(|donor| donor.domain)
-                .collect();
-            domains.sort_unstable();
-            domains.dedup();
-            domains.len()
-        };
-        let with_room = domains(true);
-        if with_room < table.least_copies() {
-            return if domains(false) < table.least_copies() { Made::NoDonor } else { Made::NoRoom };
+        let room: Vec<(u32, u32)> = self
+            .candidates(table)
+            .iter()
+            .filter(|donor| donor.is_well)
+            .map(|donor| (donor.domain, donor.free))
+            .collect();
+        let mut domains: Vec<u32> = room.iter().map(|(domain, _)| *domain).collect();
+        domains.sort_unstable();
+        domains.dedup();
+        if domains.len() < table.least_copies() {
+            return Made::NoDonor;
+        }
+        // Fewer parts than wanted only where there are fewer donors, not because some of them are full.
+        let width = domains.len().min(table.parts());
+        self.left = capacity(&room, width);
+        if self.left == 0 {
+            return Made::NoRoom;
         }
         let slabs = table.slabs();
         let hint = table.slab_hint().load(SeqCst) as u32 % slabs.max(1);
@@ -123,14 +128,14 @@ impl Make {
         self.slab = slab;
         // Donors take turns in holding parity; where they do not suffice, data comes first.
         let parts = table.parts();
-        let turn = if with_room < parts { 0 } else { self.dice.below(parts) };
-        self.order = (0..parts).map(|part| (part + turn) % parts).collect();
+        let turn = if width < parts { 0 } else { self.dice.below(parts) };
+        self.order = (0..width).map(|part| (part + turn) % parts).collect();
         self.stage = Stage::Enter;
         Made::Again
     }
 
     fn place(&mut self, table: &Table<'_>, chooser: &Chooser, at: usize) -> Made {
-        let chosen = chooser.choose(&self.candidates(table), &self.taken, u32::MAX, self.dice.next_u64());
+        let chosen = chooser.choose(&self.candidates(table), &self.taken, self.left, self.dice.next_u64());
         let place = chosen.and_then(|donor| table.take_place(donor, self.slab));
         let Some(place) = place else {
             self.stage = Stage::Open;

@@ -24,6 +24,12 @@ pub(super) enum ReadStep {
 
 impl World {
     pub(super) fn act(&mut self, table: &Table<'_>, actor: usize) -> Result<(), String> {
+        if !self.is_settling && self.now < self.stopped[actor] {
+            return Ok(());
+        }
+        if self.chance(60) {
+            self.stopped[actor] = self.now + self.dice.below(MOST_STOPPED as usize) as u64;
+        }
         let before = std::mem::replace(&mut self.actors[actor], Actor::Idle);
         self.actors[actor] = match before {
             Actor::Idle => self.begin(table),

@@ -81,7 +81,7 @@ impl World {
     }
 
     pub(super) fn keep(&mut self, table: &Table<'_>) -> Result<(), String> {
-        if self.chance(400) {
+        if !self.is_settling && self.chance(400) {
             // The supervisor is followed by another, which knows nothing of what was under way.
             let keeper = std::mem::take(&mut self.keeper);
             if let Work::Moving(_, _, sending) = keeper.work {
@@ -104,10 +104,10 @@ impl World {
 
     fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<Work, String> {
         census.retire(table);
-        let due = self.keeper.reclaim.due(table, self.now, MOST_LATE + 1);
+        let due = self.keeper.reclaim.due(table, self.now, SWEEP_PATIENCE);
         self.freed += due.len() as u64;
         due.into_iter().for_each(|slab| table.free_slab(slab));
-        self.keeper.reclaim.sweep(table, self.now, MOST_LATE + 1);
+        self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
         for &(slab, generation) in &found.lost {

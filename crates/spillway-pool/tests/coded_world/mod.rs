@@ -29,11 +29,15 @@ const PARTS: usize = DATA + PARITY;
 const SLABS: u32 = 16;
 const ROWS: u16 = 6;
 const SLOTS: u32 = 48;
-const DONOR_EXTENTS: u32 = 9;
+const DONOR_EXTENTS: u32 = 10;
 const ACTORS: usize = 4;
 const STEPS: u64 = 6000;
 /// A write comes at most so many steps late.
-const MOST_LATE: u64 = 250;
+const MOST_LATE: u64 = 200;
+/// A thread stands still for at most so many steps, and then goes on.
+const MOST_STOPPED: u64 = 200;
+/// After so long nothing comes late any more.
+const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
 /// A donor that is away counts as one that comes back for so long.
 const PATIENCE: u64 = 60;
 
@@ -108,11 +112,15 @@ pub struct World {
     late: Vec<Late>,
     lives: Vec<u16>,
     actors: Vec<Actor>,
+    /// By actor: until when it stands still.
+    stopped: [u64; ACTORS],
     keeper: Keeper,
     /// What each slot must hold.
     oracle: BTreeMap<u32, u64>,
     busy: Vec<u32>,
     bug: &'static str,
+    /// The supervisor lives on: what it waits for, it knows.
+    is_settling: bool,
     /// Never more parts of a slab ill than there is parity.
     is_gentle: bool,
     next_version: u64,
@@ -157,10 +165,12 @@ impl World {
             late: Vec::new(),
             lives: vec![1; DONORS],
             actors: (0..ACTORS).map(|_| Actor::Idle).collect(),
+            stopped: [0; ACTORS],
             keeper: Keeper::default(),
             oracle: BTreeMap::new(),
             busy: Vec::new(),
             bug,
+            is_settling: false,
             is_gentle: !seed.is_multiple_of(3),
             next_version: 1,
             reads: 0,
@@ -203,12 +213,13 @@ impl World {
     /// All donors come back; everything that is under way ends, and every page must be there.
     fn settle(&mut self, table: &Table<'_>) -> Result<(), String> {
         self.machines.fill(Machine::Well);
+        self.is_settling = true;
         self.lies.fill(false);
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
         (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
         let mut is_settled = false;
         for step in 0..40_000 {
-            if step > 3 * MOST_LATE && step % 20 == 0 && self.is_settled(table) {
+            if step > 3 * SWEEP_PATIENCE && step % 20 == 0 && self.is_settled(table) {
                 is_settled = true;
                 break;
             }
@@ -354,15 +365,15 @@ impl World {
     fn write_to(&mut self, place: Place, row: u16, page: Page) -> bool {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
         if self.serves(place) {
-            let is_lost = self.chance(80);
-            match self.dice.below(3) {
+            let is_lost = !self.is_settling && self.chance(50);
+            match self.dice.below(5) {
                 _ if !is_lost => {
                     self.memory[donor].insert(key, page);
                 }
                 0 => {
                     self.memory[donor].insert(key, page);
                 }
-                1 => self.delay(donor, key, page),
+                1..4 => self.delay(donor, key, page),
                 _ => {}
             }
             return !is_lost;
@@ -380,7 +391,7 @@ impl World {
 
     /// `Err` where there is no answer; zeros where the donor holds nothing there.
     fn read_from(&mut self, place: Place, row: u16) -> Result<Page, ()> {
-        if !self.serves(place) || self.chance(60) {
+        if !self.serves(place) || (!self.is_settling && self.chance(60)) {
             return Err(());
         }
         let donor = usize::from(place.donor);
