@@ -1,6 +1,7 @@
-//! The code by which a row's parity is computed of its pages, and a lost page of the others: Reed-Solomon over
-//! bytes (GF(2^8), Cauchy's matrix), by the library `rusty_erasure`. It computes with what the processor has,
-//! which it finds out by CPUID, touches no thread-local storage, and takes memory for a decoding matrix alone.
+//! The code by which a row's parity is computed of its pages, and a lost page of the others: Reed-Solomon
+//! over bytes (GF(2^8), Cauchy's matrix), by the library `rusty_erasure`. It computes with what the processor
+//! has, which it finds out by CPUID, touches no thread-local storage, and takes memory for a decoding matrix
+//! alone.
 
 use rusty_erasure::{Coder, Matrix, coder};
 
@@ -73,9 +74,8 @@ mod tests {
             let rows = rows(&code, (data * 10 + parity) as u64);
             for lost in (0..1_u32 << code.parts()).filter(|lost| lost.count_ones() as usize <= parity) {
                 let is_lost = |part: usize| lost >> part & 1 == 1;
-                let there: Vec<Option<&[u8]>> = (0..code.parts())
-                    .map(|part| (!is_lost(part)).then_some(&rows[part][..]))
-                    .collect();
+                let there: Vec<Option<&[u8]>> =
+                    (0..code.parts()).map(|part| (!is_lost(part)).then_some(&rows[part][..])).collect();
                 for part in (0..code.parts()).filter(|part| is_lost(*part)) {
                     let mut page = vec![0; LENGTH];
                     assert!(code.decode(&there, part, &mut page));

@@ -67,7 +67,7 @@ fn a_donor_of_a_code_that_comes_back_empty_is_filled_again() {
 #[test]
 fn a_stopped_donor_of_a_code_is_decoded_around_and_used_again() {
     let (donors, scene) = (Donors::start(6, "48M"), Scene::new());
-    let mut hold = Hold::start(&scene, 32, &[donors.uri("?data=4&parity=2&timeout=0.5")]);
+    let mut hold = Hold::start(&scene, 32, &[donors.uri("?data=4&parity=2&timeout=1")]);
     hold.goes_on(1);
     donors.signal(2, Signal::STOP);
     hold.goes_on(3);
@@ -75,7 +75,6 @@ fn a_stopped_donor_of_a_code_is_decoded_around_and_used_again() {
     says(&hold.running, &format!("pool: donor {} answers again", donors.address(2)));
     says(&hold.running, "all pages have 6 parts again");
     donors.signal(0, Signal::KILL);
-    donors.signal(5, Signal::KILL);
     hold.goes_on(2);
     hold.ends_whole();
 }
@@ -95,7 +94,8 @@ fn processes_of_a_run_share_what_is_coded() {
 
 #[test]
 fn exactly_the_pages_of_which_too_few_parts_are_left_are_lost() {
-    let (mut donors, scene) = (Donors::start(6, "48M"), Scene::new());
+    // Of eight, so that pages can be written to those that are left.
+    let (mut donors, scene) = (Donors::start(8, "48M"), Scene::new());
     let catch = Catch::start(&scene, 32, &donors.uri("?data=4&parity=2&reconnect=0.5"));
     for number in [0, 2, 3] {
         donors.signal(number, Signal::STOP);
@@ -103,8 +103,8 @@ fn exactly_the_pages_of_which_too_few_parts_are_left_are_lost() {
     [0, 2, 3].into_iter().for_each(|number| donors.kill(number));
     let caught = catch.looks();
     assert_eq!(caught.right + caught.lost, 32 << 8, "{caught:?}");
-    // Each donor has about a sixth of the pages as they are: what the three others have is read there.
-    assert!(caught.lost > 2048 && caught.right > 2048, "{caught:?}");
+    // About a third of the slabs have parts on all three, and half of those parts are pages as they are.
+    assert!(caught.lost > 100 && caught.right > 4096, "{caught:?}");
 }
 
 #[test]
@@ -158,5 +158,5 @@ fn a_code_on_donors_that_have_too_little_is_refused_in_one_line() {
     let donors = Donors::start(6, "8M");
     refused(&donors.uri(CODE), &["4 extents", "6 failure domains", "5 to begin with", "more memory"]);
     let donors = Donors::start(6, "16M");
-    refused(&donors.uri("?data=4&parity=2&size=28M"), &["28 MiB were asked for"]);
+    refused(&donors.uri("?data=4&parity=2&size=60M"), &["were asked for", "16.0 MiB are left"]);
 }

@@ -5,8 +5,8 @@
 //! The order is what makes it right. (1) Rows of an open slab are claimed: they are this write's alone, for
 //! good. (2) Their pages' checks are written down. (3) The pages and their parity go to all parts that the
 //! slab has, and every answer is waited for; if one is missing, the write begins anew in another slab, and
-//! nobody ever learns of these rows. (4) Each slot's word is made to name its row. (5) The slab's word is read
-//! once more: where the slab is not open any more, the slots are taken back, and the write begins anew. Only
+//! nobody ever learns of these rows. (4) Each slot's word is made to name its row. (5) The slab's word is
+//! read once more: where the slab is not open any more, the slots are taken back, and the write begins anew. Only
 //! then it counts.
 //!
 //! Who empties a slab fences it first and then looks for slots that name it. Whatever the order of its two
@@ -18,8 +18,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::placement::Chooser;
-use crate::slabs::room::MAX_PARTS;
 use crate::slabs::make::{Made, Make};
+use crate::slabs::room::MAX_PARTS;
 use crate::slabs::slab::Rows;
 use crate::slabs::words::{Seat, SlabPhase, unpack_stream};
 use crate::table::Table;

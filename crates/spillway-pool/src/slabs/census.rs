@@ -206,8 +206,7 @@ fn is_short(table: &Table<'_>) -> bool {
 /// The slots whose pages are in a slab, as far as `slots` says.
 #[must_use]
 pub fn slots_in(table: &Table<'_>, slots: std::ops::Range<u32>, slab: u32, generation: u32) -> Vec<u32> {
-    let is_there = |slot: &u32| {
-        table.seat(*slot).is_some_and(|seat| (seat.slab, seat.generation) == (slab, generation))
-    };
+    let is_there =
+        |slot: &u32| table.seat(*slot).is_some_and(|seat| (seat.slab, seat.generation) == (slab, generation));
     slots.filter(is_there).collect()
 }

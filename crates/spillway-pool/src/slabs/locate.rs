@@ -135,7 +135,12 @@ pub fn donors_of_slot(table: &Table<'_>, slot: u32) -> Vec<usize> {
     let Some(seat) = table.seat(slot).filter(|seat| seat.slab < table.slabs()) else { return Vec::new() };
     let places = table.see_slab(seat.slab).places;
     let of = |is_wanted: &dyn Fn(&Place) -> bool| -> Vec<usize> {
-        places.iter().flatten().filter(|place| is_wanted(place)).map(|place| usize::from(place.donor)).collect()
+        places
+            .iter()
+            .flatten()
+            .filter(|place| is_wanted(place))
+            .map(|place| usize::from(place.donor))
+            .collect()
     };
     let is_away = |place: &Place| {
         !table.is_current(*place) || table.donor(usize::from(place.donor)).condition != Condition::Up

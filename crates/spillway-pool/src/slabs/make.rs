@@ -55,7 +55,17 @@ impl Make {
     pub(crate) fn new(stream: usize, before: u64, dice: u64) -> Self {
         let word = SlabWord::unpack(0);
         let (order, taken) = (Vec::new(), Vec::new());
-        Self { stream, before, stage: Stage::Take, dice: Dice::new(dice), slab: 0, word, order, taken, left: 0 }
+        Self {
+            stream,
+            before,
+            stage: Stage::Take,
+            dice: Dice::new(dice),
+            slab: 0,
+            word,
+            order,
+            taken,
+            left: 0,
+        }
     }
 
     pub(crate) fn step(&mut self, table: &Table<'_>, chooser: &Chooser) -> Made {
@@ -145,8 +155,7 @@ impl Make {
         let word = table.part_word(self.slab, self.order[at]);
         // Of another generation it is where this maker was slow, and the slab was taken from it.
         let empty = u64::from(self.word.generation);
-        let is_named =
-            word.compare_exchange(empty, Place::pack(Some(place)), SeqCst, SeqCst).is_ok();
+        let is_named = word.compare_exchange(empty, Place::pack(Some(place)), SeqCst, SeqCst).is_ok();
         self.stage = if is_named && at + 1 < self.order.len() { Stage::Place(at + 1) } else { Stage::Open };
         Made::Again
     }

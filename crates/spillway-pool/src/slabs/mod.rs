@@ -8,8 +8,8 @@
 //!
 //! Slabs are filled row by row, and no row is ever written twice: a page that is written anew goes to another
 //! row, and what it had is *dead*. A slab is written again only as a new *generation*, once nothing in it
-//! lives and nothing can come late. What lives in a slab that is hurt, is partly on a donor that leaves, or is
-//! mostly dead, is moved to other slabs by the same steps as it was written.
+//! lives and nothing can come late. What lives in a slab that is hurt, is partly on a donor that leaves, or
+//! is mostly dead, is moved to other slabs by the same steps as it was written.
 //!
 //! Invariants, each kept by the step that could break it:
 //!

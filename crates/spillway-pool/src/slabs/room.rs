@@ -23,8 +23,8 @@ const MAX_ROOM: u32 = MAX_SLABS / 4 * 3;
 const MORE_NUMBERS: u32 = 4;
 /// Slabs beside those that slots are offered for: one that each stream fills, and one that is emptied.
 pub const SPARE_SLABS: u32 = STREAMS as u32 + 1;
-/// Of eight pages that the other slabs can hold, so many are offered: the rest is dead pages, until what lives
-/// beside them is moved.
+/// Of eight pages that the other slabs can hold, so many are offered: the rest is dead pages, until what
+/// lives beside them is moved.
 const OFFERED: u64 = 7;
 const OF: u64 = 8;
 

@@ -68,7 +68,8 @@ impl<'a> Table<'a> {
         if parts == (0, 0) {
             return true;
         }
-        let is_known = parts.0 <= crate::slabs::room::MOST_DATA as u64 && parts.1 <= crate::slabs::room::MOST_PARITY as u64;
+        let is_known = parts.0 <= crate::slabs::room::MOST_DATA as u64
+            && parts.1 <= crate::slabs::room::MOST_PARITY as u64;
         let end = |coding: Coding| (self.header(START_AT) as usize).checked_add(coding.words());
         is_known && self.coding().and_then(end).is_some_and(|end| end <= self.words().len())
     }
@@ -192,7 +193,8 @@ impl<'a> Table<'a> {
             if word.generation != rows.generation {
                 return;
             }
-            let may_come_late = word.may_come_late || (may_come_late && !self.planted("late-write-forgotten"));
+            let may_come_late =
+                word.may_come_late || (may_come_late && !self.planted("late-write-forgotten"));
             let after = SlabWord { ended: word.ended + rows.count, may_come_late, ..word };
             if self.change_slab(rows.slab, word, after) {
                 return;

@@ -66,8 +66,10 @@ impl World {
     }
 
     fn write(&mut self, pages: Vec<(u32, u64)>) -> Actor {
-        let item = |&(slot, version): &(u32, u64)| {
-            Item { slot, check: check_of(&page_of(slot, version)), from: None }
+        let item = |&(slot, version): &(u32, u64)| Item {
+            slot,
+            check: check_of(&page_of(slot, version)),
+            from: None,
         };
         let stream = self.dice.below(2);
         let append = Append::new(stream, pages.iter().map(item).collect(), self.dice.next_u64());

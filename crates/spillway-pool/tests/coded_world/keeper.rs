@@ -1,10 +1,10 @@
 //! A run's supervisor: it asks the donors, meets new ones, sees those off that leave, empties slabs and makes
 //! them free.
 
-use spillway_pool::slabs::room::MOVED_STREAM;
 use spillway_pool::slabs::append::{Item, Outcome, Step};
 use spillway_pool::slabs::census::{Task, slots_in};
 use spillway_pool::slabs::locate::lose;
+use spillway_pool::slabs::room::MOVED_STREAM;
 use spillway_pool::words::Condition;
 
 use super::actors::ReadStep;

@@ -13,8 +13,8 @@ use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
 use spillway_pool::slabs::locate::Reading;
 use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
-use spillway_pool::slabs::words::SlabPhase;
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
+use spillway_pool::slabs::words::SlabPhase;
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
@@ -26,10 +26,10 @@ const DONORS: usize = 9;
 const DATA: usize = 3;
 const PARITY: usize = 2;
 const PARTS: usize = DATA + PARITY;
-const SLABS: u32 = 16;
+const SLABS: u32 = 12;
 const ROWS: u16 = 6;
-const SLOTS: u32 = 48;
-const DONOR_EXTENTS: u32 = 10;
+const SLOTS: u32 = 36;
+const DONOR_EXTENTS: u32 = 7;
 const ACTORS: usize = 4;
 const STEPS: u64 = 6000;
 /// A write comes at most so many steps late.
@@ -395,8 +395,7 @@ impl World {
             return Err(());
         }
         let donor = usize::from(place.donor);
-        let mut page =
-            self.memory[donor].get(&(place.life, place.extent, row)).copied().unwrap_or_default();
+        let mut page = self.memory[donor].get(&(place.life, place.extent, row)).copied().unwrap_or_default();
         if self.lies[donor] && self.chance(2) {
             page[self.dice.below(16)] ^= 1 << self.dice.below(8);
         }
@@ -415,11 +414,7 @@ impl World {
     }
 
     /// What a write of these pages sends.
-    fn messages(
-        &self,
-        sending: &spillway_pool::slabs::append::Sending,
-        pages: &[Page],
-    ) -> Vec<Message> {
+    fn messages(&self, sending: &spillway_pool::slabs::append::Sending, pages: &[Page]) -> Vec<Message> {
         use spillway_pool::slabs::append::seat_of;
         let mut messages = Vec::new();
         let mut rows: BTreeMap<u16, [Page; DATA]> = BTreeMap::new();

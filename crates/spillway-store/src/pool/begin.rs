@@ -95,9 +95,7 @@ fn terms(
             let (wanted, least) = (coding.parts(), coding.data);
             Ok(Terms { extents: 0, wanted, least, joining, coding: Some(coding) })
         }
-        None => {
-            Ok(Terms { extents, wanted: pool.copies, least: pool.least, joining, coding: None })
-        }
+        None => Ok(Terms { extents, wanted: pool.copies, least: pool.least, joining, coding: None }),
     }
 }
 

@@ -93,8 +93,7 @@ impl DonorLanes {
         if now_ms.saturating_sub(since_ms) < TELL_AFTER_MS {
             return false;
         }
-        let reason =
-            format!("the donors of a page, {}, cannot be reached", self.shared.names_of(donors));
+        let reason = format!("the donors of a page, {}, cannot be reached", self.shared.names_of(donors));
         let left = Duration::from_millis(until_ms.saturating_sub(now_ms));
         self.shared.hear(Event::Waiting { reason: &reason, left });
         true

@@ -31,25 +31,24 @@ impl Uri<'_> {
             plain,
             certificates,
             hostname,
-        ] = self
-            .parameters(
-                [
-                    "copies",
-                    "least",
-                    "data",
-                    "parity",
-                    "size",
-                    "timeout",
-                    "reconnect",
-                    "domain",
-                    "rebuild",
-                    "plain",
-                    "tls-certificates",
-                    "tls-hostname",
-                ],
-                "copies, least, data, parity, size, timeout, reconnect, domain, rebuild, plain, \
+        ] = self.parameters(
+            [
+                "copies",
+                "least",
+                "data",
+                "parity",
+                "size",
+                "timeout",
+                "reconnect",
+                "domain",
+                "rebuild",
+                "plain",
+                "tls-certificates",
+                "tls-hostname",
+            ],
+            "copies, least, data, parity, size, timeout, reconnect, domain, rebuild, plain, \
                  tls-certificates and tls-hostname",
-            )?;
+        )?;
         let transport = self.transport([plain, certificates, hostname], FORM)?;
         let members = match self.is_etcd() {
             true => Members::Etcd(self.etcd()?),
@@ -122,7 +121,8 @@ impl Uri<'_> {
         };
         Err(self.form(
             format!(
-                "{data} parts of data and {parity} of parity need {needed} donors that fail apart, and {have}: \
+                "{data} parts of data and {parity} of parity need {needed} donors that fail apart, and \
+                 {have}: \
                  {remedy}"
             ),
             FORM,

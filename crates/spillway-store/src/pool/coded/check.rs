@@ -1,5 +1,5 @@
-//! What a page hashes to. Whoever decodes or moves pages knows by it that a donor gave what it was given. What
-//! programs read is looked at again above the store, by its seal or its checksum.
+//! What a page hashes to. Whoever decodes or moves pages knows by it that a donor gave what it was given.
+//! What programs read is looked at again above the store, by its seal or its checksum.
 
 use spillway_core::page::Page;
 use twox_hash::XxHash3_64;

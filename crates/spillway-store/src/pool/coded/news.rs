@@ -84,8 +84,8 @@ impl News {
         } else if (is_stuck || !has_tasks) && self.told == Told::InDanger {
             self.told = Told::Stuck;
             self.site.tell(&format!(
-                "pool: {} of pages stay with fewer than {parts} parts: no other donor that can be reached has \
-                 room for them; they are made anew when one comes back",
+                "pool: {} of pages stay with fewer than {parts} parts: no other donor that can be reached \
+                 has room for them; they are made anew when one comes back",
                 mebibytes(found.endangered_bytes)
             ));
         } else if has_tasks && !is_stuck && self.told == Told::Stuck {

@@ -1,5 +1,5 @@
-//! Reading coded pages: each from the donor that has it, or decoded from others where that one is away, silent
-//! or gives it wrong. All donors are asked before any of them is waited for.
+//! Reading coded pages: each from the donor that has it, or decoded from others where that one is away,
+//! silent or gives it wrong. All donors are asked before any of them is waited for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -252,12 +252,7 @@ impl Reads {
     }
 
     /// What has come of a page: it is done, or is to be asked for anew.
-    fn look_at(
-        &mut self,
-        table: &Table<'_>,
-        batch: &mut [ReadRequest<'_>],
-        asked: &Asked,
-    ) -> Option<Open> {
+    fn look_at(&mut self, table: &Table<'_>, batch: &mut [ReadRequest<'_>], asked: &Asked) -> Option<Open> {
         let Asked { open, reading, failed, .. } = asked;
         let request = &mut batch[open.index];
         let again = |tried: u16| Some(Open { tried, ..*open });

@@ -63,12 +63,7 @@ impl Writes {
     }
 
     /// Writes, or moves, the first of these pages.
-    pub(super) fn append(
-        &mut self,
-        lanes: &mut DonorLanes,
-        items: Vec<Item>,
-        pages: &[&Page],
-    ) -> Written {
+    pub(super) fn append(&mut self, lanes: &mut DonorLanes, items: Vec<Item>, pages: &[&Page]) -> Written {
         let shared = Arc::clone(&lanes.shared);
         let table = shared.table();
         let first = items.first().map_or(0, |item| item.slot);
@@ -103,8 +98,10 @@ impl Writes {
         let mut parts = self.parts(sending, pages);
         for part in &mut parts {
             let Ok((lane, way)) = lanes.lane(usize::from(part.place.donor), Purpose::Write) else { continue };
-            // In another life of the donor the place is somebody else's.
-            if way.word().life == part.place.life {
+            // In another life of the donor, or generation of the slab, the place is somebody else's: a
+            // process that was stopped for long finds it so.
+            let is_open = shared.table().slab(sending.rows.slab).generation == sending.rows.generation;
+            if is_open && way.word().life == part.place.life {
                 lane.post_writes(&part.pages);
                 part.way = Some(way);
             }
@@ -185,8 +182,7 @@ impl Writes {
             if request.slot < table.slots() {
                 left.push(index);
             } else {
-                request.outcome =
-                    Err(crate::memory::no_such_slot(&shared.uri, request.slot, table.slots()));
+                request.outcome = Err(crate::memory::no_such_slot(&shared.uri, request.slot, table.slots()));
             }
         }
         let items: Vec<Item> = batch
