@@ -24,8 +24,11 @@
 //! | [`survey`] | what is missing, and what to rebuild first |
 //! | [`round`] | what one look has found, handed out to several workers |
 //! | [`pace`] | how fast they may go |
+//! | [`code`] | parity of pages, and pages of parity |
+//! | [`slabs`] | pages that are coded in place of copied |
 
 pub mod bits;
+pub mod code;
 pub mod donors;
 pub mod health;
 pub mod hedge;
@@ -35,6 +38,7 @@ pub mod placement;
 pub mod read;
 pub mod rebuild;
 pub mod round;
+pub mod slabs;
 pub mod survey;
 pub mod table;
 pub mod words;

@@ -9,7 +9,7 @@
 //! Of two sets drawn by chance the one with more free memory is taken (power of two choices; Mitzenmacher,
 //! 2001). Where no whole set can be had, donors are drawn one by one in the same way.
 
-use crate::{MAX_COPIES, MAX_DONORS};
+use crate::MAX_DONORS;
 
 /// Other donors on which a donor's extents have copies, where there are so many.
 pub const SCATTER: usize = 4;
@@ -73,7 +73,7 @@ impl Chooser {
     /// For donors with these failure domains. The same domains give the same sets in every process.
     #[must_use]
     pub fn new(domains: &[u32], copies: usize) -> Self {
-        Self { sets: copysets(domains, copies.clamp(1, MAX_COPIES)), donors: domains.len(), copies }
+        Self { sets: copysets(domains, copies.clamp(1, MAX_DONORS)), donors: domains.len(), copies }
     }
 
     /// How many donors it chooses among.

@@ -21,10 +21,11 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use crate::bits::{BITS_WORDS, Bits};
 use crate::new_donor::{DONOR_WORDS, NewDonor};
 use crate::placement::Chooser;
+use crate::slabs::room::Coding;
 use crate::words::{Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};
 
-const MAGIC: u64 = 0x5350_494C_504F_4F02;
+const MAGIC: u64 = 0x5350_494C_504F_4F03;
 pub(crate) const HEADER_WORDS: usize = 64;
 const EXTENT_WORDS: usize = 32;
 
@@ -53,20 +54,27 @@ const _: () = assert!(OWNERS_AT + MAX_DONORS <= HEADER_WORDS);
 /// What a pool is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Extents that it offers.
+    /// Extents that it offers: none where its pages are coded.
     pub extents: u32,
-    /// How many copies an extent should have.
+    /// On how many donors a page should be: as copies, or as parts.
     pub wanted: usize,
-    /// How many a write needs to count.
+    /// On how many it must be for a write to count.
     pub least: usize,
     /// Donors that may join it, beside those that it begins with.
     pub joining: usize,
+    /// How its pages are coded, if they are: then it has slabs in place of extents.
+    pub coding: Option<Coding>,
 }
 
 impl Terms {
     /// Donors that may join beside `donors`: as many as there are places.
     fn joining(&self, donors: usize) -> usize {
         self.joining.min(MAX_DONORS.saturating_sub(donors))
+    }
+
+    /// Extents of its own that a donor can be of use with, at most.
+    fn most_of_a_donor(&self) -> u32 {
+        self.coding.map_or(self.extents, |coding| coding.slabs)
     }
 }
 
@@ -75,8 +83,9 @@ impl Terms {
 pub fn words_of(donors: &[NewDonor], terms: Terms) -> usize {
     let extents = terms.extents as usize;
     let owners: usize = donors.iter().map(|donor| donor.capacity as usize).sum();
-    let joining = terms.joining(donors.len()) * extents;
-    HEADER_WORDS + MAX_DONORS * DONOR_WORDS + owners + joining + extents * EXTENT_WORDS
+    let joining = terms.joining(donors.len()) * terms.most_of_a_donor() as usize;
+    let coded = terms.coding.map_or(0, |coding| coding.words());
+    HEADER_WORDS + MAX_DONORS * DONOR_WORDS + owners + joining + extents * EXTENT_WORDS + coded
 }
 
 /// Which bits of an extent.
@@ -128,8 +137,11 @@ impl<'a> Table<'a> {
             table.enter(index, donor);
         }
         for index in 0..terms.joining(donors.len()) {
-            table.keep_list(donors.len() + index, owners, extents);
-            owners += extents as usize;
+            table.keep_list(donors.len() + index, owners, terms.most_of_a_donor());
+            owners += terms.most_of_a_donor() as usize;
+        }
+        if let Some(coding) = terms.coding {
+            table.lay_out(coding, owners);
         }
         words[MAGIC_AT].store(MAGIC, SeqCst);
         table
@@ -141,9 +153,10 @@ impl<'a> Table<'a> {
         let is_one = words.len() >= HEADER_WORDS + MAX_DONORS * DONOR_WORDS
             && words[MAGIC_AT].load(SeqCst) == MAGIC
             && words[DONORS_AT].load(SeqCst) <= MAX_DONORS as u64
-            && words[WANTED_AT].load(SeqCst) <= MAX_COPIES as u64;
+            && words[WANTED_AT].load(SeqCst) <= MAX_DONORS as u64;
         let table = Self { words, bug: "" };
-        (is_one && (0..MAX_DONORS).all(|donor| table.list_end(donor) <= words.len())).then_some(table)
+        let fits = || (0..MAX_DONORS).all(|donor| table.list_end(donor) <= words.len());
+        (is_one && fits() && table.coding_fits()).then_some(table)
     }
 
     /// A table that was found to be one before ([`Self::open`]).
@@ -176,19 +189,19 @@ impl<'a> Table<'a> {
         self.header(DONORS_AT) as usize
     }
 
-    /// How many copies an extent should have.
+    /// How many copies an extent should have, or parts a slab.
     #[must_use]
     pub fn wanted_copies(&self) -> usize {
         self.header(WANTED_AT) as usize
     }
 
-    /// How many a write needs to count.
+    /// How many of them a write needs to count.
     #[must_use]
     pub fn least_copies(&self) -> usize {
         self.header(LEAST_AT) as usize
     }
 
-    /// How many extents the pool offers.
+    /// How many extents the pool offers; none where it is coded.
     #[must_use]
     pub fn extents(&self) -> u32 {
         self.header(EXTENTS_AT) as u32

@@ -135,7 +135,7 @@ fn a_write_that_went_to_a_closing_copy_goes_there_once_more_if_the_copy_was_take
 fn bars_are_seen_by_who_writes_next() {
     let donors: Vec<NewDonor> =
         (0..2).map(|donor| NewDonor { capacity: 4, domain: donor, text: String::new() }).collect();
-    let terms = Terms { extents: 2, wanted: 2, least: 1, joining: 0 };
+    let terms = Terms { extents: 2, wanted: 2, least: 1, joining: 0, coding: None };
     let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
     let table = Table::create(&words, &donors, terms);
     let chooser = table.chooser();

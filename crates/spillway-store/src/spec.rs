@@ -523,6 +523,6 @@ mod transport_uri;
 mod wishes;
 
 pub use members::{EtcdPool, Members, PoolDonor};
-pub use pool::{Domains, PoolSpec};
+pub use pool::{Code, Domains, PoolSpec};
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

@@ -160,7 +160,8 @@ pub struct World {
     pub left: u64,
 }
 
-const TERMS: Terms = Terms { extents: EXTENTS, wanted: COPIES, least: 1, joining: DONORS - FIRST_DONORS };
+const TERMS: Terms =
+    Terms { extents: EXTENTS, wanted: COPIES, least: 1, joining: DONORS - FIRST_DONORS, coding: None };
 
 /// Those that join come into the domains of others.
 fn new_donor(donor: usize) -> NewDonor {

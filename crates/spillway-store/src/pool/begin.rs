@@ -9,6 +9,7 @@ use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::MAX_DONORS;
 use spillway_pool::new_donor::{NewDonor, TEXT_BYTES};
 use spillway_pool::placement::capacity;
+use spillway_pool::slabs::room::{Coding, SPARE_SLABS};
 use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::table::{Table, Terms, words_of};
 use spillway_sys::shared_memory::SharedMemory;
@@ -41,28 +42,61 @@ fn begin(
         Members::Listed(listed) => (begin_listed(spec, pool, listed, run_token, held)?, 0),
         Members::Etcd(etcd) => (begin_registered(spec, pool, etcd, run_token, held)?, MAX_DONORS),
     };
-    let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
-    let most = capacity(&room, pool.copies).min(u32::MAX / EXTENT_SLOTS);
-    let wanted = pool.size.map(|size| size.bytes().div_ceil(EXTENT_BYTES));
-    if let Some(wanted) = wanted.filter(|wanted| *wanted > u64::from(most)) {
-        return Err(spec.unusable(
-            format!(
-                "its donors have room for {} MiB of pages on {} donors each, and {} MiB were asked for",
-                u64::from(most) * 2,
-                pool.copies,
-                wanted * 2
-            ),
-            "give the donors more memory, name more of them, or ask for less",
-        ));
-    }
-    let extents = wanted.map_or(most, |wanted| wanted as u32);
-    let terms = Terms { extents, wanted: pool.copies, least: pool.least, joining };
+    let terms = terms(spec, pool, &donors, joining)?;
     let bytes = (words_of(&donors, terms) * 8).next_multiple_of(PAGE_SIZE);
     let (fd, memory) =
         SharedMemory::create("spillway-pool", bytes).map_err(|errno| no_memory_file(spec, errno))?;
     let words = memory.atomics_u64(0, bytes / 8);
-    let _ = Table::create(words, &donors, terms);
-    Ok((extents * EXTENT_SLOTS, fd))
+    let table = Table::create(words, &donors, terms);
+    Ok((table.slots(), fd))
+}
+
+/// What these donors have room for, and what the user asks for of it.
+fn terms(
+    spec: &StoreSpec,
+    pool: &PoolSpec,
+    donors: &[NewDonor],
+    joining: usize,
+) -> Result<Terms, StoreError> {
+    let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
+    let most = capacity(&room, pool.width()).min(u32::MAX / EXTENT_SLOTS);
+    let wanted = pool.size.map(|size| pool.extents_for(size.bytes()));
+    let remedy = "give the donors more memory, name more of them, or ask for less";
+    let coding = |slabs| pool.code.map(|code| Coding::of_slabs(code.data, code.parity, slabs));
+    if let Some(size) = pool.size.filter(|_| wanted.is_some_and(|wanted| wanted > u64::from(most))) {
+        let asked = size.bytes().div_ceil(EXTENT_BYTES) * 2;
+        let has = match coding(most) {
+            Some(coding) => format!(
+                "its donors have room for {} MiB of pages in {} parts of data and {} of parity",
+                u64::from(coding.slots) * PAGE_SIZE as u64 >> 20,
+                coding.data,
+                coding.parity
+            ),
+            None => format!(
+                "its donors have room for {} MiB of pages on {} donors each",
+                u64::from(most) * 2,
+                pool.copies
+            ),
+        };
+        return Err(spec.unusable(format!("{has}, and {asked} MiB were asked for"), remedy));
+    }
+    let extents = wanted.map_or(most, |wanted| wanted as u32);
+    match coding(extents) {
+        Some(coding) if coding.slots == 0 => Err(spec.unusable(
+            format!(
+                "its donors have room for {extents} extents of 2M each in {} failure domains, and what is \
+                 coded needs {} to begin with",
+                coding.parts(),
+                SPARE_SLABS + 1
+            ),
+            remedy,
+        )),
+        Some(coding) => {
+            let (wanted, least) = (coding.parts(), coding.data);
+            Ok(Terms { extents: 0, wanted, least, joining, coding: Some(coding) })
+        }
+        None => Ok(Terms { extents, wanted: pool.copies, least: pool.least, joining, coding: None }),
+    }
 }
 
 /// Donors that the user has named: each must be usable.
@@ -117,22 +151,25 @@ fn begin_registered(
         }
     }
     let domains: std::collections::BTreeSet<u32> = donors.iter().map(|donor| donor.domain).collect();
-    if domains.len() >= pool.copies {
+    if domains.len() >= pool.width() {
         return Ok(donors);
     }
     let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join("; ")) };
     Err(spec.unusable(
         format!(
-            "{} copies of a page need {} donors that fail apart, and {} can be used now, in {} failure \
-             domains{failures}",
-            pool.copies,
-            pool.copies,
+            "{} need {} donors that fail apart, and {} can be used now, in {} failure domains{failures}",
+            match pool.code {
+                Some(code) => format!("{} parts of data and {} of parity", code.data, code.parity),
+                None => format!("{} copies of a page", pool.copies),
+            },
+            pool.width(),
             donors.len(),
             domains.len()
         ),
         format!(
             "start more of them (spillway donor --memory SIZE --listen ADDR:PORT --pool {etcd}), or ask for \
-             fewer copies"
+             {}",
+            if pool.code.is_some() { "less: data=, parity=" } else { "fewer copies" }
         ),
     ))
 }
@@ -173,7 +210,7 @@ pub(super) fn reason_of(error: &StoreError) -> String {
 /// What each of so many donors is asked for where the user says what the run needs: so much that the others
 /// can make up for one that is lost.
 pub(super) fn asked_of_each(pool: &PoolSpec, donors: usize) -> Option<Size> {
-    Some(share_of_each(pool.size?.bytes().div_ceil(EXTENT_BYTES), pool.copies, donors))
+    Some(share_of_each(pool.extents_for(pool.size?.bytes()), pool.width(), donors))
 }
 
 /// The same for so many extents.

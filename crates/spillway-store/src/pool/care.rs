@@ -1,9 +1,11 @@
 //! The supervisor's threads for a pool: one for each donor ([`super::watcher`]), one that makes lost copies
-//! anew ([`super::rebuilder`]), and one that learns of donors that come ([`super::newcomers`]).
+//! anew ([`super::rebuilder`]) or looks after what is coded ([`super::coded`]), and one that learns of donors
+//! that come ([`super::newcomers`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use super::coded::keeper::Keeper;
 use super::newcomers::Newcomers;
 use super::rebuilder::Rebuilder;
 use super::shared::Shared;
@@ -23,7 +25,10 @@ impl Care {
         for donor in 0..donors {
             Watcher::start(&site, donor);
         }
-        Rebuilder::start(&site);
+        match Keeper::of(&site) {
+            Some(keeper) => keeper.start(),
+            None => Rebuilder::start(&site),
+        }
         if let Members::Etcd(etcd) = &site.shared.spec.members {
             match crate::membership::open(etcd) {
                 Some(directory) => Newcomers::start(&site, etcd, directory),

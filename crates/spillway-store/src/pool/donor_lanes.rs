@@ -84,11 +84,21 @@ impl DonorLanes {
             return false;
         }
         let until_ms = self.shared.waits_until_ms(extent, since_ms);
-        let names: Vec<String> = donors_of(&self.shared.table(), extent)
-            .into_iter()
-            .map(|donor| self.shared.name(donor))
-            .collect();
-        let reason = format!("the donors of a page, {}, cannot be reached", names.join(" and "));
+        self.tell_waiting_for(&donors_of(&self.shared.table(), extent), until_ms, since_ms, now_ms)
+    }
+
+    /// The same for these donors of a page, which are waited for until then.
+    pub(super) fn tell_waiting_for(
+        &self,
+        donors: &[usize],
+        until_ms: u64,
+        since_ms: u64,
+        now_ms: u64,
+    ) -> bool {
+        if now_ms.saturating_sub(since_ms) < TELL_AFTER_MS {
+            return false;
+        }
+        let reason = format!("the donors of a page, {}, cannot be reached", self.shared.names_of(donors));
         let left = Duration::from_millis(until_ms.saturating_sub(now_ms));
         self.shared.hear(Event::Waiting { reason: &reason, left });
         true

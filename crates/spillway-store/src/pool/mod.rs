@@ -15,10 +15,12 @@
 //! | `rebuilder` | one has lost copies made anew, and those of donors that leave moved |
 //! | `copier` | its workers |
 //! | `newcomers` | one learns of donors that come |
+//! | `coded` | pages that are coded in place of copied |
 //! | `store` | the pool as the rest of Spillway sees it |
 
 mod begin;
 mod care;
+mod coded;
 mod copier;
 mod donor_lanes;
 mod lane;

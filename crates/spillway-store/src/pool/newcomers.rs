@@ -126,7 +126,7 @@ impl Newcomers {
         let table = shared.table();
         // A run that says nothing has been promised what there was, and takes its share of what comes.
         let donors = shared.well_donors() + 1;
-        let share = || share_of_each(table.extents().into(), table.wanted_copies(), donors);
+        let share = || share_of_each(table.most_of_a_donor().into(), table.wanted_copies(), donors);
         let asked = asked_of_each(&shared.spec, donors).unwrap_or_else(share);
         let (donor, connection) = begin_member(member, &shared.spec.transport, Some(asked), &shared.token)?;
         if site.is_over() {

@@ -214,10 +214,43 @@ impl Shared {
         latest.unwrap_or(since_ms).min(since_ms) + reconnect_ms
     }
 
-    fn donors_named(&self, extent: u32) -> String {
-        let names: Vec<String> =
-            donors_of(&self.table(), extent).iter().map(|&donor| self.name(donor)).collect();
+    /// The same for a coded page with parts on these donors.
+    pub(super) fn waits_until_for(&self, donors: &[usize], since_ms: u64) -> u64 {
+        let table = self.table();
+        let is_down = |donor: &&usize| table.donor(**donor).condition == Condition::Down;
+        let since = donors.iter().filter(is_down).map(|&donor| table.ill_since_ms(donor));
+        let reconnect_ms = self.spec.patience.reconnect.as_millis() as u64;
+        since.max().unwrap_or(since_ms).min(since_ms) + reconnect_ms
+    }
+
+    /// Donors by name, for a message.
+    pub(super) fn names_of(&self, donors: &[usize]) -> String {
+        let names: Vec<String> = donors.iter().map(|&donor| self.name(donor)).collect();
         names.join(" and ")
+    }
+
+    fn donors_named(&self, extent: u32) -> String {
+        self.names_of(&donors_of(&self.table(), extent))
+    }
+
+    /// The error for a coded page of which too few parts are left.
+    pub(super) fn parts_lost(&self, donors: &[usize]) -> StoreError {
+        let reason = format!(
+            "too few parts of the page's row are left: what donors {} had is gone",
+            self.names_of(donors)
+        );
+        StoreError::Gone { store: self.uri.clone(), reason }
+    }
+
+    /// The error for a coded page of which too few parts can be had, though they may be there.
+    pub(super) fn parts_out_of_reach(&self, donors: &[usize]) -> StoreError {
+        let reason = format!(
+            "too few parts of the page's row can be had: donors {} cannot be reached, or give nothing, for \
+             {} s",
+            self.names_of(donors),
+            crate::nbd::connection::seconds(self.spec.patience.reconnect)
+        );
+        StoreError::Gone { store: self.uri.clone(), reason }
     }
 
     /// The error for a page that no donor has any more.

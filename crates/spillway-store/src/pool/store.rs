@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::survey::EXTENT_BYTES;
 use spillway_pool::words::Condition;
 
 use super::care::Care;
+use super::coded::lane::{CodedLane, code_of};
 use super::lane::PoolLane;
 use super::shared::Shared;
 use crate::spec::PoolSpec;
@@ -21,7 +21,11 @@ pub(crate) fn open(
     run_token: &str,
 ) -> Result<Arc<dyn Store>, StoreError> {
     let shared = Arc::new(Shared::open(spec, pool, parts, run_token)?);
-    let capacity_slots = shared.table().extents() * EXTENT_SLOTS;
+    let capacity_slots = shared.table().slots();
+    if shared.table().coding().is_some() {
+        // The code's library finds out once what the processor has, and a fork may come between.
+        let _ = code_of(&shared)?;
+    }
     Ok(Arc::new(PoolStore { shared, capacity_slots, care: Mutex::default() }))
 }
 
@@ -53,7 +57,11 @@ impl Store for PoolStore {
     }
 
     fn open_lane(&self) -> Result<Box<dyn Lane>, StoreError> {
-        Ok(Box::new(PoolLane::new(Arc::clone(&self.shared))))
+        let shared = Arc::clone(&self.shared);
+        Ok(match shared.table().coding() {
+            Some(_) => Box::new(CodedLane::new(shared)?),
+            None => Box::new(PoolLane::new(shared)),
+        })
     }
 
     fn supervise(&self, held: Vec<OwnedFd>, tell: fn(&str)) {

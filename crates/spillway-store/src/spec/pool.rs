@@ -1,11 +1,14 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
 //! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`, or
-//! `pool:etcd://HOST:PORT/NAME` with the same but domain.
+//! `pool:etcd://HOST:PORT/NAME` with the same but domain. `data=K&parity=M` in place of copies and least.
 
 use std::fmt;
 use std::time::Duration;
 
+use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
+use spillway_pool::slabs::room::slabs_for;
+use spillway_pool::survey::EXTENT_BYTES;
 
 use super::members::{Members, PoolDonor};
 use super::query::{Query, encode};
@@ -29,15 +32,26 @@ pub enum Domains {
     Named(Vec<String>),
 }
 
+/// How pages are coded (`?data=K&parity=M`): each whole on one donor, and recovered from any K of K+M.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Parts that are pages as they are.
+    pub data: usize,
+    /// Parts that are computed of them: so many donors may die.
+    pub parity: usize,
+}
+
 /// A pool of donors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSpec {
     /// The donors that it has.
     pub members: Members,
-    /// On how many of them each page is.
+    /// On how many of them each page is, where it is not coded.
     pub copies: usize,
     /// On how many a page must be for its write to count.
     pub least: usize,
+    /// How pages are coded, in place of copies.
+    pub code: Option<Code>,
     /// Bytes of pages that the run may need; by default what the donors have.
     pub size: Option<Size>,
     /// How long a silent donor is waited for by a write, and how long a page whose donors are all away.
@@ -54,6 +68,21 @@ impl PoolSpec {
     /// How patient a pool is where nobody says it.
     pub const USUAL_PATIENCE: Patience =
         Patience { timeout: Duration::from_secs(2), reconnect: Duration::from_secs(10) };
+
+    /// Donors that fail apart and among which a page is spread.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.code.map_or(self.copies, |code| code.data + code.parity)
+    }
+
+    /// Extents that each of so many donors needs for so many bytes of pages.
+    #[must_use]
+    pub fn extents_for(&self, bytes: u64) -> u64 {
+        match self.code {
+            Some(code) => slabs_for(bytes.div_ceil(PAGE_SIZE as u64), code.data),
+            None => bytes.div_ceil(EXTENT_BYTES),
+        }
+    }
 
     /// The donors that were listed, in their order.
     #[must_use]
@@ -96,7 +125,10 @@ impl fmt::Display for PoolSpec {
             Members::Etcd(pool) => pool.fmt(f)?,
         }
         let mut query = Query::default();
-        if self.copies != USUAL_COPIES {
+        if let Some(Code { data, parity }) = self.code {
+            query.put(f, "data", data)?;
+            query.put(f, "parity", parity)?;
+        } else if self.copies != USUAL_COPIES {
             query.put(f, "copies", self.copies)?;
         }
         if self.least != 1 {

@@ -1,42 +1,62 @@
 //! The URI of a pool, taken apart.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use spillway_pool::slabs::room::{MOST_DATA, MOST_PARITY};
 use spillway_pool::{MAX_DONORS, MOST_WANTED_COPIES};
 
 use super::members::{Members, PoolDonor};
-use super::pool::{Domains, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
+use super::pool::{Code, Domains, PoolSpec, USUAL_COPIES, USUAL_REBUILD};
 use super::wishes::Patience;
 use super::{DEFAULT_NBD_PORT, SpecError, StoreSpec, Uri};
+
+/// How pages are coded where only one of the two numbers is given.
+const USUAL_CODE: Code = Code { data: 4, parity: 2 };
 
 const FORM: &str = "pool:HOST:PORT,HOST:PORT,...?copies=N or pool:etcd://HOST:PORT/NAME";
 
 impl Uri<'_> {
     pub(super) fn pool(&self) -> Result<StoreSpec, SpecError> {
-        let [copies, least, size, timeout, reconnect, domain, rebuild, plain, certificates, hostname] = self
-            .parameters(
-                [
-                    "copies",
-                    "least",
-                    "size",
-                    "timeout",
-                    "reconnect",
-                    "domain",
-                    "rebuild",
-                    "plain",
-                    "tls-certificates",
-                    "tls-hostname",
-                ],
-                "copies, least, size, timeout, reconnect, domain, rebuild, plain, tls-certificates and \
-                 tls-hostname",
-            )?;
+        let [
+            copies,
+            least,
+            data,
+            parity,
+            size,
+            timeout,
+            reconnect,
+            domain,
+            rebuild,
+            plain,
+            certificates,
+            hostname,
+        ] = self.parameters(
+            [
+                "copies",
+                "least",
+                "data",
+                "parity",
+                "size",
+                "timeout",
+                "reconnect",
+                "domain",
+                "rebuild",
+                "plain",
+                "tls-certificates",
+                "tls-hostname",
+            ],
+            "copies, least, data, parity, size, timeout, reconnect, domain, rebuild, plain, \
+                 tls-certificates and tls-hostname",
+        )?;
         let transport = self.transport([plain, certificates, hostname], FORM)?;
         let members = match self.is_etcd() {
             true => Members::Etcd(self.etcd()?),
             false => Members::Listed(self.pool_donors()?),
         };
-        let copies = self.count("copies", copies, USUAL_COPIES, MOST_WANTED_COPIES)?;
-        let least = self.count("least", least, 1, copies)?;
+        let code = self.code((data, parity), copies.is_some() || least.is_some())?;
+        let copies = self.count("copies", copies, USUAL_COPIES, 1..=MOST_WANTED_COPIES)?;
+        let least = self.count("least", least, 1, 1..=copies)?;
         let usual = PoolSpec::USUAL_PATIENCE;
         let patience = Patience {
             timeout: self.seconds("timeout", timeout, usual.timeout)?,
@@ -61,13 +81,59 @@ impl Uri<'_> {
             Members::Etcd(_) => Domains::Host,
         };
         let size = self.any_size(size)?;
-        let pool = PoolSpec { members, copies, least, size, patience, domains, rebuild, transport };
+        let pool = PoolSpec { members, copies, least, code, size, patience, domains, rebuild, transport };
         self.has_enough_donors(&pool)?;
         Ok(StoreSpec::Pool(Box::new(pool)))
     }
 
+    /// `data=K&parity=M`, where one of them is given.
+    fn code(
+        &self,
+        (data, parity): (Option<Vec<u8>>, Option<Vec<u8>>),
+        has_copies: bool,
+    ) -> Result<Option<Code>, SpecError> {
+        if data.is_none() && parity.is_none() {
+            return Ok(None);
+        }
+        if has_copies {
+            let reason = "and 'copies' or 'least' are two ways to survive donors: give one of the two";
+            return Err(self.parameter(if data.is_some() { "data" } else { "parity" }, reason));
+        }
+        let data = self.count("data", data, USUAL_CODE.data, 2..=MOST_DATA)?;
+        let parity = self.count("parity", parity, USUAL_CODE.parity, 1..=MOST_PARITY)?;
+        Ok(Some(Code { data, parity }))
+    }
+
+    /// Whether there can be so many parts of a page's row on donors that were listed.
+    fn has_enough_for_code(&self, pool: &PoolSpec, code: Code) -> Result<(), SpecError> {
+        let (needed, donors, domains) = (pool.width(), pool.listed().len(), pool.domain_count());
+        if !matches!(pool.members, Members::Listed(_)) || domains >= needed {
+            return Ok(());
+        }
+        let Code { data, parity } = code;
+        let (have, remedy) = match donors < needed {
+            true => (format!("these are {donors}"), "name more donors, or ask for less: data=, parity="),
+            false => (
+                format!("these are {donors} in {domains} failure domains"),
+                "name donors on other machines, ask for less, or say which fail together by domain=a,b,... \
+                 (domain=each: none)",
+            ),
+        };
+        Err(self.form(
+            format!(
+                "{data} parts of data and {parity} of parity need {needed} donors that fail apart, and \
+                 {have}: \
+                 {remedy}"
+            ),
+            FORM,
+        ))
+    }
+
     /// Whether there can be so many copies on donors that were listed.
     fn has_enough_donors(&self, pool: &PoolSpec) -> Result<(), SpecError> {
+        if let Some(code) = pool.code {
+            return self.has_enough_for_code(pool, code);
+        }
         let (copies, donors) = (pool.copies, pool.listed().len());
         let is_listed = matches!(pool.members, Members::Listed(_));
         if is_listed && pool.domain_count() < copies {
@@ -122,12 +188,13 @@ impl Uri<'_> {
         name: &str,
         text: Option<Vec<u8>>,
         usual: usize,
-        most: usize,
+        known: RangeInclusive<usize>,
     ) -> Result<usize, SpecError> {
         let Some(text) = text else { return Ok(usual) };
         let text = String::from_utf8_lossy(&text);
-        let count = text.parse().ok().filter(|count| (1..=most).contains(count));
-        count.ok_or_else(|| self.parameter(name, format!("'{text}' is not a number from 1 to {most}")))
+        let count = text.parse().ok().filter(|count| known.contains(count));
+        let (least, most) = known.into_inner();
+        count.ok_or_else(|| self.parameter(name, format!("'{text}' is not a number from {least} to {most}")))
     }
 
     fn domains(&self, text: Option<Vec<u8>>, donors: usize) -> Result<Domains, SpecError> {

@@ -18,6 +18,8 @@ fn a_pool_is_read_and_printed() {
         ("pool:a,b", "pool:a:10809,b:10809"),
         ("pool:a:1,a:2?domain=each&copies=2", "pool:a:1,a:2?domain=each"),
         ("pool:a:1,b:1?copies=1&reconnect=10", "pool:a:1,b:1?copies=1"),
+        ("pool:a:1,b:1,c:1?parity=1&data=2", "pool:a:1,b:1,c:1?data=2&parity=1"),
+        ("pool:a:1,b:1,c:1,d:1,e:1,f:1?data=4", "pool:a:1,b:1,c:1,d:1,e:1,f:1?data=4&parity=2"),
         ("pool:a:1,b:1?plain&least=2", "pool:a:1,b:1?least=2&plain"),
         ("pool:a:1,b:1?tls-hostname=x&tls-certificates=c", "pool:a:1,b:1?tls-certificates=c&tls-hostname=x"),
     ] {

@@ -1,0 +1,212 @@
+//! What lives where, and what follows: which slabs to empty, the most endangered first.
+
+use spillway_core::page::PAGE_SIZE;
+
+use crate::slabs::slab::SlabSeen;
+use crate::slabs::words::{SlabPhase, SlabWord};
+use crate::table::Table;
+use crate::words::{Condition, Place};
+
+/// Of a hundred pages that donors hold, so many may be dead before slabs are emptied for that.
+const MOST_DEAD_PERCENT: u64 = 10;
+/// A slab of which more than so many of a hundred live is not worth it, unless room is short.
+const WORTH_PERCENT: u64 = 75;
+/// Room is short where donors have fewer extents free than one of so many.
+const SHORT_OF: u64 = 8;
+
+/// A look over all slots: how many live in each slab.
+#[derive(Clone, Debug)]
+pub struct Census {
+    /// Each slab's word when the look began, and how many slots named it.
+    of: Vec<(SlabWord, u32)>,
+    next: u32,
+}
+
+impl Census {
+    /// Begins to look.
+    #[must_use]
+    pub fn begin(table: &Table<'_>) -> Self {
+        Self { of: (0..table.slabs()).map(|slab| (table.slab(slab), 0)).collect(), next: 0 }
+    }
+
+    /// Looks at up to `count` slots more; true once it has seen all.
+    pub fn go_on(&mut self, table: &Table<'_>, count: u32) -> bool {
+        let end = self.next.saturating_add(count).min(table.slots());
+        for slot in self.next..end {
+            let Some(seat) = table.seat(slot) else { continue };
+            let Some((word, live)) = self.of.get_mut(seat.slab as usize) else { continue };
+            *live += u32::from(word.generation == seat.generation);
+        }
+        self.next = end;
+        self.next == table.slots()
+    }
+
+    /// How many slots named a slab.
+    #[must_use]
+    pub fn live(&self, slab: u32) -> u32 {
+        self.of[slab as usize].1
+    }
+
+    /// Retires slabs in which nothing lives, and to which nothing could come since before the look.
+    pub fn retire(&self, table: &Table<'_>) {
+        for (slab, &(word, live)) in (0..).zip(&self.of) {
+            let is_fenced = word.phase == SlabPhase::Fenced
+                || (word.phase == SlabPhase::Open && table.planted("retired-without-a-fence"));
+            let now = table.slab(slab);
+            if live == 0 && is_fenced && now.generation == word.generation && now.phase == word.phase {
+                let _ = table.change_slab(slab, now, SlabWord { phase: SlabPhase::Retired, ..now });
+            }
+        }
+    }
+}
+
+/// Why a slab is to be emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Parts of it are lost, or on a donor that leaves, or a page of it came wrong.
+    Endangered,
+    /// Much of it is dead.
+    Sparse,
+}
+
+/// A slab to be emptied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// This one.
+    pub slab: u32,
+    /// In this generation.
+    pub generation: u32,
+    /// Why.
+    pub reason: Reason,
+    /// Parts that can be reached: the fewer, the more urgent.
+    pub parts_left: usize,
+    /// Pages that live in it.
+    pub live: u32,
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Bytes of pages of which fewer parts than wanted can be reached.
+    pub endangered_bytes: u64,
+    /// The same of which so few can be reached that some pages cannot be had now.
+    pub unreachable_bytes: u64,
+    /// Slabs of which too few parts are left for good.
+    pub lost: Vec<(u32, u32)>,
+    /// Slabs to be emptied, the most endangered first.
+    pub tasks: Vec<Task>,
+    /// Pages that live in all slabs.
+    pub live_pages: u64,
+    /// Pages that the rows given out hold, dead or alive, and rows that are never to be given out.
+    pub held_pages: u64,
+    /// Donors have less free than they should.
+    pub is_short: bool,
+}
+
+/// What follows from a look. A donor that is down counts as one that comes back for `patience_ms` after it
+/// went.
+#[must_use]
+pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) -> Findings {
+    let mut found = Findings::default();
+    let mut sparse = Vec::new();
+    let possible = domains_with_room(table);
+    let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
+    for slab in 0..table.slabs() {
+        let seen = table.see_slab(slab);
+        if !matches!(seen.word.phase, SlabPhase::Open | SlabPhase::Fenced) {
+            continue;
+        }
+        let (generation, live) = (seen.word.generation, census.live(slab));
+        let is_filling = table.is_in_stream(slab, generation) && table.takes_pages(&seen);
+        let held =
+            if is_filling { u64::from(seen.word.claimed) * table.data_parts() as u64 } else { slab_pages };
+        found.live_pages += u64::from(live);
+        found.held_pages += held;
+        let parts = Parts::of(table, &seen, now_ms, patience_ms);
+        let bytes = u64::from(live) * PAGE_SIZE as u64;
+        if live > 0 && parts.left < table.data_parts() {
+            found.lost.push((slab, generation));
+        }
+        if live > 0 && parts.reachable < table.parts() {
+            found.endangered_bytes += bytes;
+            found.unreachable_bytes += if parts.reachable < table.data_parts() { bytes } else { 0 };
+        }
+        let task = |reason| Task { slab, generation, reason, parts_left: parts.reachable, live };
+        if (parts.lasting < table.parts() && parts.lasting < possible) || seen.word.is_hurt {
+            found.tasks.push(task(Reason::Endangered));
+        } else if !is_filling {
+            sparse.push(task(Reason::Sparse));
+        }
+    }
+    // Of what is lost anyway there is no hurry to save the rest.
+    found.tasks.sort_by_key(|task| (found.lost.contains(&(task.slab, task.generation)), task.parts_left));
+    found.is_short = is_short(table);
+    add_sparse(&mut found, sparse, slab_pages);
+    found
+}
+
+/// Those of which least lives come first.
+fn add_sparse(found: &mut Findings, mut sparse: Vec<Task>, slab_pages: u64) {
+    let dead = found.held_pages.saturating_sub(found.live_pages);
+    let is_dead_much = dead * 100 > found.held_pages * MOST_DEAD_PERCENT;
+    let is_worth_it = |task: &Task| {
+        let most = if found.is_short { slab_pages - 1 } else { slab_pages * WORTH_PERCENT / 100 };
+        task.live == 0 || ((is_dead_much || found.is_short) && u64::from(task.live) <= most)
+    };
+    sparse.retain(is_worth_it);
+    sparse.sort_by_key(|task| task.live);
+    found.tasks.append(&mut sparse);
+}
+
+/// Parts of a slab: those that are there, that can be reached, and that will be.
+struct Parts {
+    left: usize,
+    reachable: usize,
+    lasting: usize,
+}
+
+impl Parts {
+    fn of(table: &Table<'_>, seen: &SlabSeen, now_ms: u64, patience_ms: u64) -> Self {
+        let there: Vec<Place> =
+            seen.places.iter().flatten().copied().filter(|place| table.is_current(*place)).collect();
+        let is_down = |place: &Place| table.donor(usize::from(place.donor)).condition == Condition::Down;
+        let lasts = |place: &&Place| {
+            let donor = usize::from(place.donor);
+            let gone_ms = now_ms.saturating_sub(table.ill_since_ms(donor));
+            (!is_down(place) || gone_ms < patience_ms) && !table.is_leaving(donor)
+        };
+        Self {
+            left: there.len(),
+            reachable: there.iter().filter(|place| !is_down(place)).count(),
+            lasting: there.iter().filter(lasts).count(),
+        }
+    }
+}
+
+/// In how many failure domains a new slab could have parts.
+fn domains_with_room(table: &Table<'_>) -> usize {
+    let mut domains: Vec<u32> = table
+        .candidates()
+        .iter()
+        .filter(|donor| donor.is_well && donor.free > 0)
+        .map(|donor| donor.domain)
+        .collect();
+    domains.sort_unstable();
+    domains.dedup();
+    domains.len()
+}
+
+fn is_short(table: &Table<'_>) -> bool {
+    let donors = || (0..table.donors()).map(|donor| table.room(donor));
+    let all: u64 = donors().map(|(capacity, _)| u64::from(capacity)).sum();
+    let used: u64 = donors().map(|(_, used)| u64::from(used)).sum();
+    all.saturating_sub(used) < (all / SHORT_OF).max(4 * table.parts() as u64)
+}
+
+/// The slots whose pages are in a slab, as far as `slots` says.
+#[must_use]
+pub fn slots_in(table: &Table<'_>, slots: std::ops::Range<u32>, slab: u32, generation: u32) -> Vec<u32> {
+    let is_there =
+        |slot: &u32| table.seat(*slot).is_some_and(|seat| (seat.slab, seat.generation) == (slab, generation));
+    slots.filter(is_there).collect()
+}

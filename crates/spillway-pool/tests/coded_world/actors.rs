@@ -1,0 +1,254 @@
+//! The processes of a run: they write, read and drop pages, and are killed.
+
+use spillway_pool::slabs::append::{Item, Outcome, Step};
+use spillway_pool::slabs::locate::{Found, locate, still_counts};
+use spillway_pool::slabs::words::Seat;
+use spillway_pool::words::Condition;
+
+use super::*;
+
+/// Attempts after which a page that nothing gives is given up.
+const MOST_PATIENCE: u32 = 300;
+
+/// How a read that was under way went on.
+pub(super) enum ReadStep {
+    /// It goes on.
+    Again,
+    /// This came, and counts.
+    Came(Page, Seat),
+    /// The page cannot be had.
+    Lost,
+    /// It cannot be had now, and was waited for.
+    GivenUp,
+}
+
+impl World {
+    pub(super) fn act(&mut self, table: &Table<'_>, actor: usize) -> Result<(), String> {
+        if !self.is_settling && self.now < self.stopped[actor] {
+            return Ok(());
+        }
+        if self.chance(60) {
+            self.stopped[actor] = self.now + self.dice.below(MOST_STOPPED as usize) as u64;
+        }
+        let before = std::mem::replace(&mut self.actors[actor], Actor::Idle);
+        self.actors[actor] = match before {
+            Actor::Idle => self.begin(table),
+            Actor::Writing { append, pages, sending } => self.go_on_writing(table, append, pages, sending),
+            Actor::Reading(reader) => self.go_on_reading(table, reader)?,
+        };
+        Ok(())
+    }
+
+    fn begin(&mut self, table: &Table<'_>) -> Actor {
+        let slot = self.dice.below(SLOTS as usize) as u32;
+        if self.busy.contains(&slot) {
+            return Actor::Idle;
+        }
+        if self.oracle.contains_key(&slot) && self.chance(2) {
+            self.busy.push(slot);
+            return Actor::Reading(Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 });
+        }
+        if self.oracle.contains_key(&slot) && self.chance(8) {
+            table.forget(slot);
+            self.oracle.remove(&slot);
+            return Actor::Idle;
+        }
+        let most = 1 + self.dice.below(7) as u32;
+        let mut pages = Vec::new();
+        for slot in (slot..SLOTS).take(most as usize) {
+            if !self.busy.contains(&slot) {
+                self.busy.push(slot);
+                self.next_version += 1;
+                pages.push((slot, self.next_version));
+            }
+        }
+        self.write(pages)
+    }
+
+    fn write(&mut self, pages: Vec<(u32, u64)>) -> Actor {
+        let item = |&(slot, version): &(u32, u64)| Item {
+            slot,
+            check: check_of(&page_of(slot, version)),
+            from: None,
+        };
+        let stream = self.dice.below(2);
+        let append = Append::new(stream, pages.iter().map(item).collect(), self.dice.next_u64());
+        Actor::Writing { append, pages, sending: None }
+    }
+
+    fn free(&mut self, slot: u32) {
+        self.busy.retain(|busy| *busy != slot);
+    }
+
+    /// Sends one message that is left; what became of all once none is.
+    pub(super) fn send_one(&mut self, table: &Table<'_>, sending: &mut Sending) -> Option<bool> {
+        if sending.left.is_empty() {
+            return Some(!sending.has_failed);
+        }
+        let at = self.dice.below(sending.left.len());
+        let (_, place, row, page) = sending.left.swap_remove(at);
+        let donor = usize::from(place.donor);
+        let seen = table.donor(donor);
+        if !self.write_to(place, row, page) {
+            sending.has_failed = true;
+            table.complain(donor, seen, Condition::Down, self.now);
+        }
+        None
+    }
+
+    /// What nobody waits for any more comes or does not.
+    pub(super) fn leave_under_way(&mut self, sending: Option<Sending>) {
+        for (_, place, row, page) in sending.into_iter().flat_map(|sending| sending.left) {
+            if self.serves(place) && self.chance(2) {
+                self.delay(usize::from(place.donor), (place.life, place.extent, row), page);
+            }
+        }
+    }
+
+    fn go_on_writing(
+        &mut self,
+        table: &Table<'_>,
+        mut append: Append,
+        pages: Vec<(u32, u64)>,
+        mut sending: Option<Sending>,
+    ) -> Actor {
+        if self.chance(250) {
+            // Killed: nobody has read the slots' new contents, and their old ones are of no use.
+            self.leave_under_way(sending);
+            for (slot, _) in pages {
+                self.oracle.remove(&slot);
+                self.free(slot);
+            }
+            return Actor::Idle;
+        }
+        let step = match &mut sending {
+            Some(under_way) => match self.send_one(table, under_way) {
+                None => return Actor::Writing { append, pages, sending },
+                Some(is_stored) => {
+                    sending = None;
+                    append.sent(table, is_stored, !is_stored)
+                }
+            },
+            None => append.step(table, &Self::chooser(table)),
+        };
+        match step {
+            Step::Again | Step::Pause => Actor::Writing { append, pages, sending },
+            Step::Send(what) => {
+                let own: Vec<Page> = pages.iter().map(|&(slot, version)| page_of(slot, version)).collect();
+                let left = self.messages(&what, &own);
+                Actor::Writing { append, pages, sending: Some(Sending { left, has_failed: false }) }
+            }
+            Step::Done(outcome) => {
+                let stored = match outcome {
+                    Outcome::Stored { pages } => pages,
+                    Outcome::Again | Outcome::NoRoom | Outcome::NoDonor => 0,
+                };
+                let mut rest = Vec::new();
+                for (index, (slot, version)) in pages.into_iter().enumerate() {
+                    if index < stored {
+                        self.oracle.insert(slot, version);
+                        self.free(slot);
+                    } else if self.chance(8) {
+                        // Given up: what the slot has is undefined.
+                        self.oracle.remove(&slot);
+                        self.free(slot);
+                    } else {
+                        rest.push((slot, version));
+                    }
+                }
+                if rest.is_empty() { Actor::Idle } else { self.write(rest) }
+            }
+        }
+    }
+
+    /// One step of a read: a part that is left, or the look at what has come.
+    pub(super) fn read_step(&mut self, table: &Table<'_>, reader: &mut Reader) -> ReadStep {
+        let Some(reading) = reader.at else {
+            reader.came.clear();
+            return match locate(table, reader.slot, reader.tried, reader.patience > 0) {
+                Found::At(reading) => {
+                    reader.at = Some(reading);
+                    ReadStep::Again
+                }
+                Found::Later if reader.patience < MOST_PATIENCE => {
+                    (reader.tried, reader.patience) = (0, reader.patience + 1);
+                    ReadStep::Again
+                }
+                Found::Later => ReadStep::GivenUp,
+                Found::Lost => ReadStep::Lost,
+            };
+        };
+        let next = reading.parts().find(|(part, _)| reader.came.iter().all(|(came, _)| came != part));
+        if let Some((part, place)) = next {
+            let seen = table.donor(usize::from(place.donor));
+            match self.read_from(place, reading.seat.row) {
+                Ok(page) => reader.came.push((part, page)),
+                Err(()) => {
+                    table.complain(usize::from(place.donor), seen, Condition::Suspect, self.now);
+                    (reader.at, reader.tried) = (None, reader.tried | 1 << part);
+                }
+            }
+            return ReadStep::Again;
+        }
+        reader.at = None;
+        if !still_counts(table, reader.slot, &reading) {
+            reader.tried = 0;
+            return ReadStep::Again;
+        }
+        self.look_at(table, reader, &reading)
+    }
+
+    fn look_at(&mut self, table: &Table<'_>, reader: &mut Reader, reading: &Reading) -> ReadStep {
+        let seat = reading.seat;
+        let check = |part: usize| table.check(seat.slab, part, seat.row);
+        let own = usize::from(seat.part);
+        let page = match reading.is_direct() {
+            true => reader.came[0].1,
+            false => self.decode(reading, &reader.came),
+        };
+        // A reader knows its page by its seal, whoever moves pages by their checks.
+        if check_of(&page) == check(own) {
+            self.decoded += u64::from(!reading.is_direct());
+            return ReadStep::Came(page, seat);
+        }
+        table.hurt(seat);
+        let is_wrong = |&&(part, page): &&(usize, Page)| part < DATA && check_of(&page) != check(part);
+        let wrong = reader.came.iter().find(is_wrong).map(|(part, _)| *part);
+        let parity = || reading.parts().map(|(part, _)| part).find(|part| *part >= DATA);
+        let suspect = if reading.is_direct() { Some(own) } else { wrong.or_else(parity) };
+        reader.tried |= suspect.map_or(0, |part| 1 << part);
+        ReadStep::Again
+    }
+
+    fn go_on_reading(&mut self, table: &Table<'_>, mut reader: Reader) -> Result<Actor, String> {
+        let slot = reader.slot;
+        let is_all_well = self.machines.iter().all(|machine| *machine == Machine::Well);
+        match self.read_step(table, &mut reader) {
+            ReadStep::Again => return Ok(Actor::Reading(reader)),
+            ReadStep::Came(page, seat) => {
+                let expected = self.oracle.get(&slot).map(|version| page_of(slot, *version));
+                if expected != Some(page) {
+                    let seen = table.see_slab(seat.slab);
+                    return Err(format!("slot {slot} has {page:?} for {expected:?} at {seat:?}: {seen:?}"));
+                }
+                self.reads += 1;
+            }
+            ReadStep::Lost if self.is_gentle => {
+                let seat = table.seat(slot);
+                let seen = seat.map(|seat| table.see_slab(seat.slab));
+                return Err(format!("slot {slot} is lost at {seat:?}: {seen:?} {:?}", self.lives));
+            }
+            ReadStep::GivenUp if is_all_well && self.is_gentle => {
+                let seat = table.seat(slot);
+                let seen = seat.map(|seat| table.see_slab(seat.slab));
+                return Err(format!("slot {slot} cannot be had at {seat:?}: {seen:?}"));
+            }
+            ReadStep::Lost | ReadStep::GivenUp => {
+                self.losses += 1;
+                self.oracle.remove(&slot);
+            }
+        }
+        self.free(slot);
+        Ok(Actor::Idle)
+    }
+}

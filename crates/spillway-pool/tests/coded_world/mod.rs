@@ -1,0 +1,459 @@
+//! One world of coded pages: its machines, its run, what happens to them, and what must hold.
+
+mod actors;
+mod keeper;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::AtomicU64;
+
+use spillway_pool::code::Code;
+use spillway_pool::new_donor::NewDonor;
+use spillway_pool::placement::{Chooser, Dice};
+use spillway_pool::slabs::append::Append;
+use spillway_pool::slabs::census::{Census, Reason, judge};
+use spillway_pool::slabs::locate::Reading;
+use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
+use spillway_pool::slabs::room::{Coding, MAX_PARTS};
+use spillway_pool::slabs::words::SlabPhase;
+use spillway_pool::table::{Table, Terms, words_of};
+use spillway_pool::words::Place;
+
+use keeper::Keeper;
+
+/// Donors that a world begins with, and with those that may join.
+const FIRST_DONORS: usize = 7;
+const DONORS: usize = 9;
+const DATA: usize = 3;
+const PARITY: usize = 2;
+const PARTS: usize = DATA + PARITY;
+const SLABS: u32 = 12;
+const ROWS: u16 = 6;
+const SLOTS: u32 = 36;
+const DONOR_EXTENTS: u32 = 7;
+const ACTORS: usize = 4;
+const STEPS: u64 = 6000;
+/// A write comes at most so many steps late.
+const MOST_LATE: u64 = 200;
+/// A thread stands still for at most so many steps, and then goes on.
+const MOST_STOPPED: u64 = 200;
+/// After so long nothing comes late any more.
+const SWEEP_PATIENCE: u64 = MOST_LATE + MOST_STOPPED + 1;
+/// A donor that is away counts as one that comes back for so long.
+const PATIENCE: u64 = 60;
+
+/// A page: which slot's, and which version of it.
+type Page = [u8; 16];
+/// What is kept on one donor: by life, extent and row.
+type Memory = HashMap<(u16, u32, u16), Page>;
+
+fn page_of(slot: u32, version: u64) -> Page {
+    let mut page = [0; 16];
+    page[..8].copy_from_slice(&(u64::from(slot) + 1).to_le_bytes());
+    page[8..].copy_from_slice(&version.to_le_bytes());
+    page
+}
+
+fn check_of(page: &Page) -> u32 {
+    let words = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| page[at + byte])));
+    let mut dice = Dice::new(words[0] ^ words[1].rotate_left(32));
+    dice.next_u64() as u32 | 1
+}
+
+/// How a donor's machine is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Machine {
+    Well,
+    Frozen,
+    Dead,
+}
+
+struct Late {
+    at: u64,
+    donor: usize,
+    key: (u16, u32, u16),
+    page: Page,
+}
+
+/// One page on its way to a donor.
+type Message = (usize, Place, u16, Page);
+
+/// Pages on their way to a slab's parts.
+struct Sending {
+    left: Vec<Message>,
+    has_failed: bool,
+}
+
+struct Reader {
+    slot: u32,
+    tried: u16,
+    at: Option<Reading>,
+    came: Vec<(usize, Page)>,
+    patience: u32,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there are few of them")]
+enum Actor {
+    Idle,
+    Writing { append: Append, pages: Vec<(u32, u64)>, sending: Option<Sending> },
+    Reading(Reader),
+}
+
+pub struct World {
+    dice: Dice,
+    now: u64,
+    code: Code,
+    words: Vec<AtomicU64>,
+    machines: Vec<Machine>,
+    /// Donors that give wrong pages at times.
+    lies: Vec<bool>,
+    drained: Vec<bool>,
+    present: usize,
+    memory: Vec<Memory>,
+    late: Vec<Late>,
+    lives: Vec<u16>,
+    actors: Vec<Actor>,
+    /// By actor: until when it stands still.
+    stopped: [u64; ACTORS],
+    keeper: Keeper,
+    /// What each slot must hold.
+    oracle: BTreeMap<u32, u64>,
+    busy: Vec<u32>,
+    bug: &'static str,
+    /// The supervisor lives on: what it waits for, it knows.
+    is_settling: bool,
+    /// Never more parts of a slab ill than there is parity.
+    is_gentle: bool,
+    next_version: u64,
+    pub reads: u64,
+    pub decoded: u64,
+    pub moved: u64,
+    pub freed: u64,
+    pub losses: u64,
+    pub joined: u64,
+    pub left: u64,
+}
+
+fn coding() -> Coding {
+    Coding { data: DATA, parity: PARITY, slabs: SLABS, slots: SLOTS, rows: ROWS }
+}
+
+fn terms() -> Terms {
+    let joining = DONORS - FIRST_DONORS;
+    Terms { extents: 0, wanted: PARTS, least: DATA, joining, coding: Some(coding()) }
+}
+
+fn new_donor(donor: usize) -> NewDonor {
+    let domain = (donor % FIRST_DONORS) as u32;
+    NewDonor { capacity: DONOR_EXTENTS, domain, text: format!("d{donor}") }
+}
+
+impl World {
+    pub fn new(seed: u64, bug: &'static str) -> Self {
+        let donors: Vec<NewDonor> = (0..FIRST_DONORS).map(new_donor).collect();
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms())).map(|_| AtomicU64::new(0)).collect();
+        let _ = Table::create(&words, &donors, terms());
+        Self {
+            dice: Dice::new(seed),
+            now: 1,
+            code: Code::new(DATA, PARITY).unwrap(),
+            words,
+            machines: vec![Machine::Well; DONORS],
+            lies: vec![false; DONORS],
+            drained: vec![false; DONORS],
+            present: FIRST_DONORS,
+            memory: vec![Memory::new(); DONORS],
+            late: Vec::new(),
+            lives: vec![1; DONORS],
+            actors: (0..ACTORS).map(|_| Actor::Idle).collect(),
+            stopped: [0; ACTORS],
+            keeper: Keeper::default(),
+            oracle: BTreeMap::new(),
+            busy: Vec::new(),
+            bug,
+            is_settling: false,
+            is_gentle: !seed.is_multiple_of(3),
+            next_version: 1,
+            reads: 0,
+            decoded: 0,
+            moved: 0,
+            freed: 0,
+            losses: 0,
+            joined: 0,
+            left: 0,
+        }
+    }
+
+    fn chance(&mut self, one_in: usize) -> bool {
+        self.dice.below(one_in) == 0
+    }
+
+    /// Does something with the table.
+    fn with_table<R>(&mut self, act: impl FnOnce(&mut Self, &Table<'_>) -> R) -> R {
+        let words = std::mem::take(&mut self.words);
+        let result = act(self, &Table::open(&words).unwrap().with_bug(self.bug));
+        self.words = words;
+        result
+    }
+
+    /// Runs the world; what went wrong.
+    pub fn run(&mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            self.now += 1;
+            self.with_table(|world, table| world.trouble(table));
+            self.land_late();
+            match self.dice.below(ACTORS + 5) {
+                actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
+                actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
+                _ => self.with_table(|world, table| world.keep(table))?,
+            }
+        }
+        self.with_table(|world, table| world.settle(table))
+    }
+
+    /// All donors come back; everything that is under way ends, and every page must be there.
+    fn settle(&mut self, table: &Table<'_>) -> Result<(), String> {
+        self.machines.fill(Machine::Well);
+        self.is_settling = true;
+        self.lies.fill(false);
+        let last = self.drained.iter().rposition(|is_drained| *is_drained);
+        (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
+        let mut is_settled = false;
+        for step in 0..40_000 {
+            if step > 3 * SWEEP_PATIENCE && step % 20 == 0 && self.is_settled(table) {
+                is_settled = true;
+                break;
+            }
+            self.now += 1;
+            self.land_late();
+            let actor = self.dice.below(ACTORS);
+            if !matches!(self.actors[actor], Actor::Idle) {
+                self.act(table, actor)?;
+            }
+            self.watch(table);
+            (0..3).try_for_each(|_| self.keep(table))?;
+        }
+        if !is_settled {
+            return Err(format!("it does not come to rest: {}", self.what_is_left(table)));
+        }
+        parts_are_apart(table)?;
+        let slots: Vec<u32> = self.oracle.keys().copied().collect();
+        for slot in slots {
+            self.busy.push(slot);
+            let reader = Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 };
+            self.actors[0] = Actor::Reading(reader);
+            while matches!(self.actors[0], Actor::Reading(_)) {
+                self.act(table, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self, table: &Table<'_>) -> bool {
+        self.what_is_left(table).is_empty()
+    }
+
+    /// What is yet to be done: nothing endangered, no place lost, nobody at work.
+    fn what_is_left(&self, table: &Table<'_>) -> String {
+        let mut census = Census::begin(table);
+        while !census.go_on(table, SLOTS) {}
+        let found = judge(table, &census, self.now, PATIENCE);
+        let endangered: Vec<_> =
+            found.tasks.iter().filter(|task| task.reason == Reason::Endangered).collect();
+        let mut left = String::new();
+        if !endangered.is_empty() {
+            left = format!("endangered: {endangered:?} ");
+        }
+        if self.actors.iter().any(|actor| !matches!(actor, Actor::Idle)) {
+            left += "somebody is at work ";
+        }
+        for donor in 0..table.donors() {
+            let (capacity, used) = table.room(donor);
+            if self.drained[donor] && capacity > 0 {
+                left += &format!("donor {donor} is not left: {:?} ", parts_left_on(table, donor));
+            }
+            let named = (0..table.slabs())
+                .flat_map(|slab| table.see_slab(slab).places)
+                .flatten()
+                .filter(|place| usize::from(place.donor) == donor && table.is_current(*place))
+                .count();
+            if named as u32 != used {
+                left += &format!("donor {donor} has {used} places in use and {named} are named ");
+            }
+        }
+        left
+    }
+
+    /// How many parts of each slab cannot be counted on if `breaking` breaks too.
+    fn would_bear(&self, table: &Table<'_>, breaking: usize) -> bool {
+        (0..table.slabs()).all(|slab| {
+            let seen = table.see_slab(slab);
+            let is_good = |place: &Place| {
+                let donor = usize::from(place.donor);
+                let is_well = self.machines[donor] == Machine::Well && !self.lies[donor];
+                donor != breaking && is_well && self.lives[donor] == place.life
+            };
+            let good = seen.places.iter().flatten().filter(|place| is_good(place)).count();
+            let is_used = !matches!(seen.word.phase, SlabPhase::Free | SlabPhase::Retired);
+            // One that is being made may yet get parts, but not more than it has if things go badly.
+            !is_used || (seen.word.phase == SlabPhase::Making && seen.word.claimed == 0) || good >= DATA
+        }) && self.is_nothing_made(table)
+    }
+
+    fn is_nothing_made(&self, table: &Table<'_>) -> bool {
+        (0..table.slabs()).all(|slab| table.slab(slab).phase != SlabPhase::Making)
+    }
+
+    fn trouble(&mut self, table: &Table<'_>) {
+        if !self.chance(50) {
+            return;
+        }
+        match self.dice.below(12) {
+            0 => self.present = (self.present + 1).min(DONORS),
+            1 | 2 => {
+                let donor = self.dice.below(self.present);
+                let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
+                self.drained[donor] = !self.drained[donor] && leaving == 0;
+            }
+            _ => self.break_something(table),
+        }
+    }
+
+    fn break_something(&mut self, table: &Table<'_>) {
+        let donor = self.dice.below(self.present);
+        if self.machines[donor] != Machine::Well || self.lies[donor] {
+            // It thaws, tells the truth, or comes back: empty, if it was dead.
+            (self.machines[donor], self.lies[donor]) = (Machine::Well, false);
+            return;
+        }
+        if self.is_gentle && !self.would_bear(table, donor) {
+            return;
+        }
+        match self.dice.below(5) {
+            0 | 1 => self.machines[donor] = Machine::Frozen,
+            2 => self.machines[donor] = Machine::Dead,
+            3 => self.lies[donor] = true,
+            // Away and back again, empty, before anybody looks.
+            _ => {}
+        }
+        let is_empty = self.machines[donor] != Machine::Frozen && !self.lies[donor];
+        if is_empty {
+            self.memory[donor].clear();
+            self.lives[donor] += 1;
+            self.late.retain(|late| late.donor != donor);
+        }
+    }
+
+    fn land_late(&mut self) {
+        let mut at = 0;
+        while at < self.late.len() {
+            let due = &self.late[at];
+            if due.at <= self.now && self.machines[due.donor] == Machine::Well {
+                let Late { donor, key, page, .. } = self.late.swap_remove(at);
+                self.memory[donor].insert(key, page);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
+    fn serves(&self, place: Place) -> bool {
+        let donor = usize::from(place.donor);
+        self.machines[donor] == Machine::Well && self.lives[donor] == place.life
+    }
+
+    fn write_to(&mut self, place: Place, row: u16, page: Page) -> bool {
+        let (donor, key) = (usize::from(place.donor), (place.life, place.extent, row));
+        if self.serves(place) {
+            let is_lost = !self.is_settling && self.chance(50);
+            match self.dice.below(5) {
+                _ if !is_lost => {
+                    self.memory[donor].insert(key, page);
+                }
+                0 => {
+                    self.memory[donor].insert(key, page);
+                }
+                1..4 => self.delay(donor, key, page),
+                _ => {}
+            }
+            return !is_lost;
+        }
+        if self.machines[donor] == Machine::Frozen && self.lives[donor] == place.life {
+            self.delay(donor, key, page);
+        }
+        false
+    }
+
+    fn delay(&mut self, donor: usize, key: (u16, u32, u16), page: Page) {
+        let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
+        self.late.push(Late { at, donor, key, page });
+    }
+
+    /// `Err` where there is no answer; zeros where the donor holds nothing there.
+    fn read_from(&mut self, place: Place, row: u16) -> Result<Page, ()> {
+        if !self.serves(place) || (!self.is_settling && self.chance(60)) {
+            return Err(());
+        }
+        let donor = usize::from(place.donor);
+        let mut page = self.memory[donor].get(&(place.life, place.extent, row)).copied().unwrap_or_default();
+        if self.lies[donor] && self.chance(2) {
+            page[self.dice.below(16)] ^= 1 << self.dice.below(8);
+        }
+        Ok(page)
+    }
+
+    /// The page of a row that these others give.
+    fn decode(&self, reading: &Reading, came: &[(usize, Page)]) -> Page {
+        let zeros = [0; 16];
+        let mut sources: [Option<&[u8]>; MAX_PARTS] = [None; MAX_PARTS];
+        (0..DATA).filter(|part| reading.zeros >> part & 1 == 1).for_each(|part| sources[part] = Some(&zeros));
+        came.iter().for_each(|(part, page)| sources[*part] = Some(page));
+        let mut page = [0; 16];
+        assert!(self.code.decode(&sources[..PARTS], usize::from(reading.seat.part), &mut page));
+        page
+    }
+
+    /// What a write of these pages sends.
+    fn messages(&self, sending: &spillway_pool::slabs::append::Sending, pages: &[Page]) -> Vec<Message> {
+        use spillway_pool::slabs::append::seat_of;
+        let mut messages = Vec::new();
+        let mut rows: BTreeMap<u16, [Page; DATA]> = BTreeMap::new();
+        for (index, page) in pages.iter().enumerate().take(sending.pages) {
+            let seat = seat_of(&sending.rows, DATA, index);
+            rows.entry(seat.row).or_default()[usize::from(seat.part)] = *page;
+            if let Some(place) = sending.places[usize::from(seat.part)] {
+                messages.push((usize::from(seat.part), place, seat.row, *page));
+            }
+        }
+        for (row, data) in rows {
+            let mut parity = [[0; 16]; PARITY];
+            let data: Vec<&[u8]> = data.iter().map(|page| &page[..]).collect();
+            let mut out: Vec<&mut [u8]> = parity.iter_mut().map(|page| &mut page[..]).collect();
+            assert!(self.code.encode(&data, &mut out));
+            for (number, page) in parity.into_iter().enumerate() {
+                if let Some(place) = sending.places[DATA + number] {
+                    messages.push((DATA + number, place, row, page));
+                }
+            }
+        }
+        messages
+    }
+
+    fn chooser(table: &Table<'_>) -> Chooser {
+        table.chooser()
+    }
+}
+
+fn parts_are_apart(table: &Table<'_>) -> Result<(), String> {
+    for slab in 0..table.slabs() {
+        let seen = table.see_slab(slab);
+        // By their names, since the table may have it wrong.
+        let domains: Vec<usize> =
+            seen.places.iter().flatten().map(|place| usize::from(place.donor) % FIRST_DONORS).collect();
+        let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
+        if !is_apart {
+            return Err(format!("slab {slab} has two parts in one domain: {seen:?}"));
+        }
+    }
+    Ok(())
+}

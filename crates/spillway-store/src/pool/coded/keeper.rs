@@ -1,0 +1,333 @@
+//! Looks after coded pages: empties slabs that are hurt, whose donors leave, or of which much is dead, and
+//! makes slabs free of which nothing lives.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use spillway_core::page::{PAGE_SIZE, Page};
+use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::slabs::append::Item;
+use spillway_pool::slabs::census::{Census, Findings, Reason, Task, judge};
+use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
+use spillway_pool::slabs::room::MOVED_STREAM;
+use spillway_pool::survey::Pace;
+use spillway_pool::words::Condition;
+
+use super::check::Checker;
+use super::lane::code_of;
+use super::news::News;
+use super::reads::{Reader, Reads, slot_of};
+use super::writes::{Writes, Written};
+use crate::pool::shared::{Purpose, now_ms};
+use crate::pool::site::Site;
+use crate::{ReadRequest, StoreError};
+
+/// How often it is asked whether there is something to do.
+const PERIOD: Duration = Duration::from_millis(20);
+/// How often the table is looked over.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Of the time, one part in so many may go into looking.
+const LOOK_SHARE: u32 = 50;
+/// A donor that is away counts as one that comes back for so long.
+const AWAY_PATIENCE_MS: u64 = 2_000;
+/// Memory of a donor that nobody names is free after so long.
+const SWEEP_PATIENCE_MS: u64 = 30_000;
+const SWEEP_PERIOD: Duration = Duration::from_secs(5);
+/// Slabs that are emptied between two looks.
+const MOST_TASKS: usize = 8;
+/// Pages that are moved at once.
+const MOST_MOVED: usize = 64;
+/// A slab that could not be emptied is tried again after so long.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// Slots that are looked at between two looks whether all is over.
+const GLANCE: u32 = 1 << 20;
+
+pub(crate) struct Keeper {
+    site: Arc<Site>,
+    reads: Reads,
+    writes: Writes,
+    checker: Checker,
+    pages: Vec<Page>,
+    pace: Pace,
+    reclaim: Reclaim,
+    news: News,
+    swept: Instant,
+    next_look: Instant,
+    asked_for_room: u64,
+    /// Slabs, in their generation, that could not be emptied, and when that was.
+    stuck: HashMap<(u32, u32), Instant>,
+}
+
+/// How emptying a slab went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Emptied {
+    /// Nothing lives in it.
+    Wholly,
+    /// Pages are left that cannot be had.
+    PartlyLost,
+    /// There is no room for its pages.
+    NoRoom,
+}
+
+impl Keeper {
+    /// For a pool whose pages are coded.
+    pub(crate) fn of(site: &Arc<Site>) -> Option<Self> {
+        let shared = Arc::clone(&site.shared);
+        let code = code_of(&shared).ok()?;
+        let pace = Pace::new(shared.spec.rebuild.bytes());
+        Some(Self {
+            site: Arc::clone(site),
+            checker: Checker::of_run(&shared.token),
+            reads: Reads::new(shared, code.clone(), Reader::Keeper),
+            writes: Writes::new(code, MOVED_STREAM),
+            pages: vec![[0; PAGE_SIZE]; MOST_MOVED],
+            pace,
+            reclaim: Reclaim::default(),
+            news: News::new(Arc::clone(site)),
+            swept: Instant::now(),
+            next_look: Instant::now(),
+            asked_for_room: 0,
+            stuck: HashMap::new(),
+        })
+    }
+
+    pub(crate) fn start(mut self) {
+        let site = Arc::clone(&self.site);
+        site.spawn("pool slabs", PERIOD, move || self.tick());
+    }
+
+    fn tick(&mut self) {
+        let asked = self.site.shared.table().asked_for_room();
+        let is_hurried = std::mem::replace(&mut self.asked_for_room, asked) != asked;
+        if !is_hurried && Instant::now() < self.next_look {
+            return;
+        }
+        let begin = Instant::now();
+        let Some(census) = self.look_over() else { return };
+        let rest = LOOK_PERIOD.max(begin.elapsed() * LOOK_SHARE);
+        self.follow(&census, is_hurried);
+        self.next_look = Instant::now() + rest;
+    }
+
+    /// Counts what lives; `None` where all is over.
+    fn look_over(&self) -> Option<Census> {
+        let table = self.site.shared.table();
+        let mut census = Census::begin(&table);
+        while !census.go_on(&table, GLANCE) {
+            if self.site.is_over() {
+                return None;
+            }
+        }
+        (!self.site.is_over()).then_some(census)
+    }
+
+    fn follow(&mut self, census: &Census, is_hurried: bool) {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        self.news.begin();
+        census.retire(&table);
+        self.make_free();
+        let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
+        self.news.note_danger(&found);
+        self.news.give_up_lost(&found);
+        let is_stuck = self.empty_some(&found, is_hurried);
+        self.news.tell(&found, is_stuck);
+        self.see_off(is_stuck);
+        self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
+    }
+
+    /// Makes slabs free in which nothing lives. A donor that leaves forgets its parts at once, so it is seen
+    /// how far that is; nobody reads there any more.
+    fn make_free(&mut self) {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        for slab in self.reclaim.due(&table, now_ms(), SWEEP_PATIENCE_MS) {
+            for place in table.see_slab(slab).places.into_iter().flatten() {
+                let donor = usize::from(place.donor);
+                let is_there = table.is_current(place) && table.donor(donor).condition == Condition::Up;
+                if !table.is_leaving(donor) || !is_there {
+                    continue;
+                }
+                let Ok((lane, way)) = self.reads.lanes.lane(donor, Purpose::Write) else { continue };
+                let slots: Vec<u32> = (0..EXTENT_SLOTS as u16).map(|row| slot_of(place, row)).collect();
+                lane.discard(&slots);
+                if way.store.is_given_up() {
+                    site.shared.complain(donor, way.word(), Condition::Down);
+                }
+            }
+            table.free_slab(slab);
+        }
+        if self.swept.elapsed() >= SWEEP_PERIOD {
+            let _ = self.reclaim.sweep(&table, now_ms(), SWEEP_PATIENCE_MS);
+            self.swept = Instant::now();
+        }
+    }
+
+    /// Empties the slabs that need it most; true where there is no room for what is in danger.
+    fn empty_some(&mut self, found: &Findings, is_hurried: bool) -> bool {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        let is_tried = |task: &&Task| {
+            let since = self.stuck.get(&(task.slab, task.generation));
+            since.is_none_or(|since| since.elapsed() >= TRY_AGAIN)
+        };
+        let (empty, full): (Vec<Task>, Vec<Task>) =
+            found.tasks.iter().filter(is_tried).copied().partition(|task| task.live == 0);
+        // The next look finds that nothing lives in them.
+        for task in empty {
+            let _ = table.fence(task.slab, task.generation);
+        }
+        let chosen: Vec<Task> = full
+            .into_iter()
+            .take(MOST_TASKS)
+            .filter(|task| table.fence(task.slab, task.generation))
+            .collect();
+        let mut slots = self.slots_of(&chosen);
+        let is_short = is_hurried || found.is_short;
+        for task in chosen {
+            if site.is_over() {
+                return false;
+            }
+            let key = (task.slab, task.generation);
+            let own = slots.remove(&key).unwrap_or_default();
+            let is_urgent = is_short && task.reason == Reason::Sparse;
+            match self.empty(&own, task, is_urgent) {
+                Emptied::Wholly => {}
+                Emptied::PartlyLost => drop(self.stuck.insert(key, Instant::now())),
+                Emptied::NoRoom => return task.reason == Reason::Endangered,
+            }
+        }
+        false
+    }
+
+    /// The slots whose pages are in these slabs.
+    fn slots_of(&self, tasks: &[Task]) -> HashMap<(u32, u32), Vec<u32>> {
+        let table = self.site.shared.table();
+        let mut slots: HashMap<(u32, u32), Vec<u32>> =
+            tasks.iter().map(|task| ((task.slab, task.generation), Vec::new())).collect();
+        if !tasks.is_empty() {
+            for slot in 0..table.slots() {
+                let Some(seat) = table.seat(slot) else { continue };
+                if let Some(own) = slots.get_mut(&(seat.slab, seat.generation)) {
+                    own.push(slot);
+                }
+            }
+        }
+        slots
+    }
+
+    /// Moves the pages of a slab that was fenced to others.
+    fn empty(&mut self, slots: &[u32], task: Task, is_urgent: bool) -> Emptied {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        let mut is_whole = true;
+        for slots in slots.chunks(MOST_MOVED) {
+            if site.is_over() {
+                return Emptied::NoRoom;
+            }
+            let begin = Instant::now();
+            // What was dropped or written anew since is not there any more.
+            let is_there = |slot: &&u32| table.seat(**slot).is_some_and(|seat| seat.slab == task.slab);
+            let slots: Vec<u32> = slots.iter().filter(is_there).copied().collect();
+            let (items, numbers) = self.read(&slots);
+            is_whole &= items.len() == slots.len();
+            match self.move_all(items, &numbers) {
+                Written::Stored(count) => {
+                    let bytes = (count * PAGE_SIZE) as u64;
+                    if task.reason == Reason::Endangered {
+                        self.news.moved_bytes += bytes;
+                    }
+                    if !is_urgent {
+                        let took_us = begin.elapsed().as_micros() as u64;
+                        let rest_us = self.pace.rest_us(bytes, took_us, table.reads());
+                        crate::nbd::sleep(Duration::from_micros(rest_us));
+                    }
+                }
+                Written::Again | Written::NoRoom | Written::NoDonor => return Emptied::NoRoom,
+            }
+        }
+        if is_whole { Emptied::Wholly } else { Emptied::PartlyLost }
+    }
+
+    /// Reads pages; those that came right, and where they are in [`Self::pages`].
+    fn read(&mut self, slots: &[u32]) -> (Vec<Item>, Vec<usize>) {
+        let mut batch: Vec<ReadRequest<'_>> = slots
+            .iter()
+            .zip(&mut self.pages)
+            .map(|(&slot, page)| ReadRequest { slot, page, outcome: Ok(()) })
+            .collect();
+        self.reads.last.clear();
+        let open = Reads::all(&batch);
+        self.reads.read(&mut batch, open);
+        let outcomes: Vec<Result<(), StoreError>> =
+            batch.into_iter().map(|request| request.outcome).collect();
+        let mut items = Vec::with_capacity(slots.len());
+        let mut numbers = Vec::with_capacity(slots.len());
+        for (number, (&slot, outcome)) in slots.iter().zip(outcomes).enumerate() {
+            let how = self.reads.last.iter().find(|(of, _)| *of == slot);
+            let (Ok(()), Some((_, reading))) = (outcome, how) else { continue };
+            let check = self.checker.check(&self.pages[number]);
+            items.push(Item { slot, check, from: Some(reading.seat) });
+            numbers.push(number);
+        }
+        (items, numbers)
+    }
+
+    fn move_all(&mut self, mut items: Vec<Item>, mut numbers: &[usize]) -> Written {
+        let mut moved = 0;
+        let mut failures = 0;
+        while !items.is_empty() {
+            let pages: Vec<&Page> = numbers.iter().map(|&number| &self.pages[number]).collect();
+            match self.writes.append(&mut self.reads.lanes, items.clone(), &pages) {
+                Written::Stored(count) => {
+                    moved += count;
+                    items.drain(..count);
+                    numbers = &numbers[count..];
+                }
+                Written::Again if failures < 3 && !self.site.is_over() => failures += 1,
+                other => return other,
+            }
+        }
+        Written::Stored(moved)
+    }
+
+    /// Ends the part of donors in the run that leave it, once nothing is left on them.
+    fn see_off(&mut self, is_stuck: bool) {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        for donor in 0..table.donors() {
+            if !table.is_leaving(donor) {
+                self.news.stays(donor);
+                continue;
+            }
+            let is_there = table.donor(donor).condition != Condition::Down && table.room(donor).0 > 0;
+            if !is_there || site.is_over() {
+                continue;
+            }
+            let left = parts_left_on(&table, donor).parts;
+            if left == 0 {
+                table.end_part(donor, now_ms());
+                site.end_part(donor);
+                let name = site.shared.name(donor);
+                site.tell(&format!("pool: donor {name} is drained: nothing of this run is on it"));
+            } else if is_stuck || !self.has_room_elsewhere() {
+                self.news.tell_no_room(donor, left);
+            }
+        }
+    }
+
+    /// Whether pages of a donor that leaves can have all their parts on others.
+    fn has_room_elsewhere(&self) -> bool {
+        let table = self.site.shared.table();
+        let mut domains: Vec<u32> = table
+            .candidates()
+            .iter()
+            .filter(|donor| donor.is_well && donor.free > 0)
+            .map(|donor| donor.domain)
+            .collect();
+        domains.sort_unstable();
+        domains.dedup();
+        domains.len() >= table.wanted_copies()
+    }
+}

@@ -1,0 +1,18 @@
+//! Pages that are coded in place of copied. What must happen in which order is the business of
+//! [`spillway_pool::slabs`]; here is the I/O.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `check` | what a page hashes to |
+//! | `reads` | pages from the donors that have them, or decoded from others |
+//! | `writes` | pages and their parity to the parts of a slab |
+//! | `lane` | one thread's way to the pool |
+//! | `keeper` | the supervisor's thread that empties slabs and makes them free |
+//! | `news` | what it tells the user |
+
+mod check;
+pub(super) mod keeper;
+pub(super) mod lane;
+mod news;
+mod reads;
+mod writes;

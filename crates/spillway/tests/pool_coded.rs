@@ -1,0 +1,162 @@
+//! A pool whose pages are coded over six donors and more, of which some die, come back empty or are drained,
+//! and programs that check every byte.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod donor_common;
+mod fault_common;
+mod pool_common;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use fault_common::{Catch, Hold, SOON, Scene};
+use pool_common::{Donors, await_donors, donor, pool_command, says};
+use rustix::process::Signal;
+use support::child::{Running, free_port};
+use support::tools::c_program;
+
+const CODE: &str = "?data=4&parity=2";
+
+#[test]
+fn any_two_of_six_donors_may_die_at_once() {
+    let (mut donors, scene) = (Donors::start(6, "48M"), Scene::new());
+    let mut hold = Hold::start(&scene, 48, &[donors.uri(CODE)]);
+    hold.goes_on(2);
+    donors.kill(1);
+    donors.kill(4);
+    hold.goes_on(4);
+    says(&hold.running, "stay with fewer than 6 parts");
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS") && !complaint.contains("are lost"), "{complaint}");
+}
+
+#[test]
+fn what_two_dead_donors_had_is_made_anew_and_two_more_may_die() {
+    let (mut donors, scene) = (Donors::start(8, "48M"), Scene::new());
+    let mut hold = Hold::start(&scene, 32, &[donors.uri("?data=4&parity=2&size=48M")]);
+    hold.goes_on(1);
+    donors.kill(0);
+    donors.kill(5);
+    hold.goes_on(1);
+    says(&hold.running, "all pages have 6 parts again");
+    donors.kill(2);
+    donors.kill(7);
+    hold.goes_on(3);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS") && !complaint.contains("are lost"), "{complaint}");
+}
+
+#[test]
+fn a_donor_of_a_code_that_comes_back_empty_is_filled_again() {
+    let (mut donors, scene) = (Donors::start(6, "48M"), Scene::new());
+    let port = free_port();
+    donors.0[3] = Some(donor(3, "48M", port, &[]));
+    let mut hold = Hold::start(&scene, 32, &[donors.uri(CODE)]);
+    hold.goes_on(1);
+    donors.kill(3);
+    donors.0[3] = Some(donor(3, "48M", port, &[]));
+    hold.goes_on(1);
+    says(&hold.running, "has lost what it held");
+    says(&hold.running, "all pages have 6 parts again");
+    donors.kill(0);
+    donors.kill(1);
+    hold.goes_on(2);
+    hold.ends_whole();
+}
+
+#[test]
+fn a_stopped_donor_of_a_code_is_decoded_around_and_used_again() {
+    let (donors, scene) = (Donors::start(6, "48M"), Scene::new());
+    let mut hold = Hold::start(&scene, 32, &[donors.uri("?data=4&parity=2&timeout=1")]);
+    hold.goes_on(1);
+    donors.signal(2, Signal::STOP);
+    hold.goes_on(3);
+    donors.signal(2, Signal::CONT);
+    says(&hold.running, &format!("pool: donor {} answers again", donors.address(2)));
+    says(&hold.running, "all pages have 6 parts again");
+    donors.signal(0, Signal::KILL);
+    hold.goes_on(2);
+    hold.ends_whole();
+}
+
+#[test]
+fn processes_of_a_run_share_what_is_coded() {
+    let (mut donors, scene) = (Donors::start(6, "128M"), Scene::new());
+    let mut command = scene.run("16M", &[donors.uri(CODE)], c_program("fault_hold"));
+    let mut hold = Hold::start_by(command.args(["16", "4"]));
+    hold.goes_on(3);
+    donors.kill(2);
+    donors.kill(3);
+    hold.goes_on(5);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+#[test]
+fn exactly_the_pages_of_which_too_few_parts_are_left_are_lost() {
+    // Of eight, so that pages can be written to those that are left.
+    let (mut donors, scene) = (Donors::start(8, "48M"), Scene::new());
+    let catch = Catch::start(&scene, 32, &donors.uri("?data=4&parity=2&reconnect=0.5"));
+    for number in [0, 2, 3] {
+        donors.signal(number, Signal::STOP);
+    }
+    [0, 2, 3].into_iter().for_each(|number| donors.kill(number));
+    let caught = catch.looks();
+    assert_eq!(caught.right + caught.lost, 32 << 8, "{caught:?}");
+    // About a third of the slabs have parts on all three, and half of those parts are pages as they are.
+    assert!(caught.lost > 100 && caught.right > 4096, "{caught:?}");
+}
+
+#[test]
+fn a_donor_of_a_code_is_drained() {
+    let (mut donors, scene) = (Donors::start(7, "48M"), Scene::new());
+    let mut hold = Hold::start(&scene, 24, &[donors.uri("?data=4&parity=2&size=32M")]);
+    hold.goes_on(1);
+    let leaver = donors.address(0);
+    pool_command(&scene, &["drain", &leaver]).success();
+    says(&hold.running, &format!("donor {leaver} is drained: nothing of this run is on it"));
+    await_donors(&scene, &leaver, 1, "draining");
+    donors.kill(0);
+    donors.kill(1);
+    donors.kill(2);
+    hold.goes_on(2);
+    let complaint = hold.ends_whole().complaint();
+    assert!(!complaint.contains("SIGBUS"), "{complaint}");
+}
+
+fn refused(uri: &str, reasons: &[&str]) {
+    let scene = Scene::new();
+    let begin = Instant::now();
+    let mut running = Running::start(scene.run("8M", &[uri], "/bin/echo").arg("started"));
+    let finished = running.finish(SOON);
+    let complaint = finished.complaint();
+    assert_eq!(finished.text(), "", "{complaint}");
+    assert_ne!(finished.code(), 0, "{complaint}");
+    assert_eq!(complaint.lines().filter(|line| line.contains("pool:")).count(), 1, "{complaint}");
+    assert!(reasons.iter().all(|reason| complaint.contains(reason)), "{reasons:?}: {complaint}");
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn a_code_that_cannot_be_is_refused_in_one_line() {
+    let some = |count: usize| (1..=count).map(|at| format!("10.0.0.{at}:1")).collect::<Vec<_>>().join(",");
+    let (five, six) = (some(5), some(6));
+    for (uri, reasons) in [
+        (format!("pool:{five}{CODE}"), ["4 parts of data and 2", "6 donors", "name more donors"]),
+        (format!("pool:{six}{CODE}&domain=a,a,b,c,d,e"), ["fail apart", "5 failure domains", "domain=each"]),
+        (format!("pool:{six}?data=9"), ["data", "'9'", "from 2 to 8"]),
+        (format!("pool:{six}?data=4&parity=0"), ["parity", "'0'", "from 1 to 3"]),
+        (format!("pool:{six}{CODE}&copies=2"), ["data", "copies", "one of the two"]),
+        (format!("pool:{six}?parity=2&least=2"), ["parity", "least", "one of the two"]),
+    ] {
+        refused(&uri, &reasons);
+    }
+}
+
+#[test]
+fn a_code_on_donors_that_have_too_little_is_refused_in_one_line() {
+    let donors = Donors::start(6, "8M");
+    refused(&donors.uri(CODE), &["4 extents", "6 failure domains", "5 to begin with", "more memory"]);
+    let donors = Donors::start(6, "16M");
+    refused(&donors.uri("?data=4&parity=2&size=60M"), &["were asked for", "16.0 MiB are left"]);
+}
