@@ -190,7 +190,7 @@ mod tests {
         (0..3).map(|domain| NewDonor { capacity: 1, domain, text: String::new() }).collect()
     }
 
-    const TERMS: Terms = Terms { extents: 1, wanted: 2, least: 1, joining: 0 };
+    const TERMS: Terms = Terms { extents: 1, wanted: 2, least: 1, joining: 0, coding: None };
 
     fn words() -> Vec<AtomicU64> {
         (0..words_of(&donors(), TERMS)).map(|_| AtomicU64::new(0)).collect()

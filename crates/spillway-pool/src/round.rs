@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn each_task_goes_to_one_worker() {
         let donors = [NewDonor { capacity: 1, domain: 0, text: String::new() }];
-        let terms = Terms { extents: 1, wanted: 1, least: 1, joining: 0 };
+        let terms = Terms { extents: 1, wanted: 1, least: 1, joining: 0, coding: None };
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
         let table = Table::create(&words, &donors, terms);
         let tasks: Vec<Task> = (0..1_000).map(|extent| Task { extent, copies_left: 1 }).collect();

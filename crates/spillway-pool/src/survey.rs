@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn the_time_before_a_donor_came_up_between_two_looks_does_not_count() {
         let donors = [NewDonor { capacity: 4, domain: 0, text: String::new() }];
-        let terms = Terms { extents: 1, wanted: 1, least: 1, joining: 0 };
+        let terms = Terms { extents: 1, wanted: 1, least: 1, joining: 0, coding: None };
         let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
         let table = Table::create(&words, &donors, terms);
         let chooser = table.chooser();

@@ -81,7 +81,7 @@ fn assert_is_found(bug: &'static str) {
 /// Two donors, one extent, and a copy of it on each.
 fn two_donors() -> (Vec<NewDonor>, Terms) {
     let donor = |domain| NewDonor { capacity: 4, domain, text: String::new() };
-    ((0..2).map(donor).collect(), Terms { extents: 1, wanted: 2, least: 1, joining: 0 })
+    ((0..2).map(donor).collect(), Terms { extents: 1, wanted: 2, least: 1, joining: 0, coding: None })
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::EXTENT_SLOTS;
+use spillway_pool::pace::Pace;
 use spillway_pool::slabs::append::Item;
 use spillway_pool::slabs::census::{Census, Findings, Reason, Task, judge};
 use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
 use spillway_pool::slabs::room::MOVED_STREAM;
-use spillway_pool::survey::Pace;
 use spillway_pool::words::Condition;
 
 use super::check::Checker;
@@ -50,6 +50,8 @@ pub(crate) struct Keeper {
     checker: Checker,
     pages: Vec<Page>,
     pace: Pace,
+    /// When the clock of the pace was 0.
+    began: Instant,
     reclaim: Reclaim,
     news: News,
     swept: Instant,
@@ -83,6 +85,7 @@ impl Keeper {
             writes: Writes::new(code, MOVED_STREAM),
             pages: vec![[0; PAGE_SIZE]; MOST_MOVED],
             pace,
+            began: Instant::now(),
             reclaim: Reclaim::default(),
             news: News::new(Arc::clone(site)),
             swept: Instant::now(),
@@ -239,15 +242,27 @@ impl Keeper {
                         self.news.moved_bytes += bytes;
                     }
                     if !is_urgent {
-                        let took_us = begin.elapsed().as_micros() as u64;
-                        let rest_us = self.pace.rest_us(bytes, took_us, table.reads());
-                        crate::nbd::sleep(Duration::from_micros(rest_us));
+                        self.rest(bytes, begin.elapsed());
                     }
                 }
                 Written::Again | Written::NoRoom | Written::NoDonor => return Emptied::NoRoom,
             }
         }
         if is_whole { Emptied::Wholly } else { Emptied::PartlyLost }
+    }
+
+    /// Rests after it has moved so many bytes, for as long as others come first.
+    fn rest(&mut self, moved_bytes: u64, took: Duration) {
+        let site = Arc::clone(&self.site);
+        let table = site.shared.table();
+        let now_us = |since: Instant| since.elapsed().as_micros() as u64;
+        self.pace.copied(0, moved_bytes, took.as_micros() as u64, now_us(self.began));
+        while !site.is_over() {
+            match self.pace.rest_us(0, now_us(self.began), table.reads()) {
+                0 => return,
+                rest_us => crate::nbd::sleep(Duration::from_micros(rest_us)),
+            }
+        }
     }
 
     /// Reads pages; those that came right, and where they are in [`Self::pages`].
