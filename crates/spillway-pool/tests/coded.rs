@@ -10,7 +10,7 @@ use coded_world::World;
 /// Worlds that are right without a mistake.
 const SEEDS: u64 = 300;
 /// Worlds in which a planted mistake is looked for.
-const SEEDS_FOR_A_MISTAKE: u64 = 600;
+const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
 
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {

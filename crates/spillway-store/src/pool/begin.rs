@@ -68,7 +68,7 @@ fn terms(
         let has = match coding(most) {
             Some(coding) => format!(
                 "its donors have room for {} MiB of pages in {} parts of data and {} of parity",
-                u64::from(coding.slots) * PAGE_SIZE as u64 >> 20,
+                (u64::from(coding.slots) * PAGE_SIZE as u64) >> 20,
                 coding.data,
                 coding.parity
             ),
