@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::survey::Task;
 use crate::table::Table;
 
-/// One look's work.
+/// The work of one look.
 #[derive(Debug, Default)]
 pub struct Round {
     tasks: Vec<Task>,

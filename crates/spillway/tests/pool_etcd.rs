@@ -150,7 +150,8 @@ fn the_status_of_a_pool_shows_its_runs_and_their_repairs() {
     let pool = etcd.pool();
     let mut donors = Donors::start_with(3, "64M", &["--pool", &pool]);
     await_donors(&scene, &pool, 3, "up");
-    let mut hold = Hold::start(&scene, 24, &[format!("pool:{pool}?size=28M")]);
+    // Copied slowly, so that it is seen.
+    let mut hold = Hold::start(&scene, 24, &[format!("pool:{pool}?size=28M&rebuild=6M")]);
     let run = |seen: &Value, key: &str| seen["runs"][0][key].as_u64();
     let is_well =
         |seen: &Value| run(seen, "stored_bytes") > Some(8 << 20) && run(seen, "endangered_bytes") == Some(0);

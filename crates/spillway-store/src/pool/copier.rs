@@ -53,7 +53,7 @@ struct Under<'a> {
     without_place: AtomicUsize,
 }
 
-/// One worker.
+/// One of the workers.
 struct Copier {
     number: usize,
     lanes: DonorLanes,

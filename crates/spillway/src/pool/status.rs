@@ -124,8 +124,12 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
     print(&format!("{}{space}{below}", table(&rows)))
 }
 
-/// The pool's name; the donors as they are registered or listed; and the runs that are registered.
-fn members(pool: &Pool) -> Result<(String, Vec<Member>, Option<Vec<RunRow>>), Refusal> {
+/// The pool's name; its donors as they are registered or listed; and the runs that are registered, where that
+/// is done.
+type Found = (String, Vec<Member>, Option<Vec<RunRow>>);
+
+/// What is known of a pool before any donor is asked.
+fn members(pool: &Pool) -> Result<Found, Refusal> {
     match pool {
         Pool::Etcd(etcd) => {
             let away = |reason: String| {

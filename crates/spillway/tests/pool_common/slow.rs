@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// Passes connections on to a donor. Takes none any more once it is dropped.
 pub struct SlowWay {
-    /// Where it listens.
+    /// Where it listens for clients.
     pub address: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
