@@ -10,7 +10,8 @@
 //!   ([`indigo_model`]), [`dcm`] with [`dcm_blocks`]: the papers' own
 //! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`],
 //!   [`linux_tiering`] with its [`generations`], [`colloid`], [`nomad`]: their rivals
-//! - [`spillway`]: our own, and what it foretells by ([`spillway_forecast`])
+//! - [`spillway`]: our own, and what it foretells by ([`spillway_forecast`]); what pages are worth to it, what
+//!   comes at its first access, and whether that and its exchanges help, are files beside it
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`newcomers`], [`thread_queues`]: which queue of dcm's a page begins in, and what a thread has of its
 //!   own of them
@@ -90,7 +91,7 @@ mod tests {
     fn no_policy_says_what_runs_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let mut files = 0;
-        let folders = ["", "/fault_trace", "/indigo", "/indigo_model", "/strides", "/tape"]
+        let folders = ["", "/fault_trace", "/indigo", "/indigo_model", "/spillway", "/strides", "/tape"]
             .map(|name| crates.join(format!("spillway-policy/src{name}")));
         let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
         for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
