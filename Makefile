@@ -36,14 +36,14 @@ rig: setup
 	"$(CARGO_TARGET_DIR)/release/spillway" bench rig --kernel "$(CARGO_TARGET_DIR)/guest-kernel" \
 		--to "$(CARGO_TARGET_DIR)/rig" $(RIG)
 
-# Real programs under Spillway and under Linux swap, as root; the page is docs/programs-benchmark.md. PROGRAMS=--quick has small
+# Real programs under Spillway and under Linux swap, as root; the page is docs/research/programs-benchmark.md. PROGRAMS=--quick has small
 # inputs. What is measured is kept in target/programs*.json: run it again to go on.
 PROGRAMS_SAVE = $(CARGO_TARGET_DIR)/programs$(subst $() ,,$(PROGRAMS)).json
 programs: setup
 	scripts/install-bench-programs
 	cargo build --locked --release --workspace
 	status=0; "$(CARGO_TARGET_DIR)/release/spillway" bench programs --save "$(PROGRAMS_SAVE)" $(PROGRAMS) || status=$$?; \
-	"$(CARGO_TARGET_DIR)/release/spillway" bench report --to docs "$(PROGRAMS_SAVE)" && exit $$status
+	"$(CARGO_TARGET_DIR)/release/spillway" bench report --to docs/research "$(PROGRAMS_SAVE)" && exit $$status
 
 # Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
 test: setup test-tools
@@ -66,7 +66,7 @@ test-full: test
 	$(MAKE) --no-print-directory fuzz
 	$(MAKE) --no-print-directory deny
 
-# An hour of simulated worlds, then every planted mistake (docs/simulator.md).
+# An hour of simulated worlds, then every planted mistake (docs/concepts/simulator.md).
 sim:
 	cargo run --locked --release -p spillway-sim -- --seconds 3600
 	cargo test --locked --release -p spillway-sim --features planted-bugs --test mistakes

@@ -9,7 +9,7 @@
 enum { CONTROL_COUNT = 1, CONTROL_COUNT_PAGES = 2 };
 enum { COUNTERS_BYTES = 1 << 20, PAGE_COUNTS_AT = 4096, MOST_PAGES = 1 << 16 };
 
-// Misses of the last-level cache since the start, by who served them; `docs/tier.md` has the first three words for
+// Misses of the last-level cache since the start, by who served them; `docs/operate/tier.md` has the first three words for
 // any device.
 struct counters {
     uint64_t magic;

@@ -17,10 +17,10 @@
 //! Delta1 and delta2 were found by Bayesian search, as the paper's were (`docs/lab/agent.md`). The untrained
 //! threshold, which the paper found by trying (5.1), was tried here too, by run time over the paper's
 //! applications: a page size within 50 marking intervals, since Equation 1 counts what is saved until a page
-//! is swapped again, and pages stay for tens of intervals (`docs/figures.md`). Where 10 MB come to less, the
-//! slack is a few pages, at most 2% of local memory: cores promote at the same time, however small memory is.
-//! access_d is a moving average over the rates of demoted pages, as they were at their demotion: stale, as
-//! the paper says (5.1).
+//! is swapped again, and pages stay for tens of intervals (`docs/research/figures.md`). Where 10 MB come to
+//! less, the slack is a few pages, at most 2% of local memory: cores promote at the same time, however small
+//! memory is. access_d is a moving average over the rates of demoted pages, as they were at their demotion:
+//! stale, as the paper says (5.1).
 
 use std::ops::Range;
 use std::path::Path;

@@ -103,8 +103,8 @@ pub trait TieredMachine {
     /// Makes each of these pages fault at its next access.
     fn mark(&mut self, pages: &[PageIndex]);
 
-    /// Whether an access to a marked page stops until the policy has acted; otherwise the policy is told of it
-    /// afterwards.
+    /// Whether an access to a marked page stops until the policy has acted; otherwise the policy is told of
+    /// it afterwards.
     fn stops_at_marks(&self) -> bool {
         true
     }

@@ -10,7 +10,7 @@
 //! (inactive, referenced, active), cold when two did not; migration by several threads is off, as in HotBox
 //! 6.2. The period is what Nimble's launcher does by itself (1 s); the scripts of its evaluation set 5 s.
 //! HotBox names none, but that it had to cap Nimble at 2 GB/s speaks for 1 s: of its 2 GB of local memory no
-//! more than 0.4 GB could come in a second with 5. `docs/figures.md` tells what depends on it.
+//! more than 0.4 GB could come in a second with 5. `docs/research/figures.md` tells what depends on it.
 
 use std::ops::Range;
 

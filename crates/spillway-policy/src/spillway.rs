@@ -275,16 +275,16 @@ impl Spillway {
         self.use_ns() / self.accesses_of_use.0.unwrap_or(1.0).max(1.0)
     }
 
-    /// What it takes to fetch a page at its first access and to send another one away for it, on the core that
-    /// stopped there and on those that are interrupted, in nanoseconds.
+    /// What it takes to fetch a page at its first access and to send another one away for it, on the core
+    /// that stopped there and on those that are interrupted, in nanoseconds.
     fn fetch_ns(&self, machine: &dyn TieredMachine) -> f64 {
         let own_ns = |measured: Average| measured.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
         let interrupts_ns = 2.0 * f64::from(machine.cores()) * self.config.interrupt_ns;
         self.config.fault_ns + own_ns(self.in_ns) + own_ns(self.out_ns) + interrupts_ns
     }
 
-    /// The most that a fetch at the first access can save: all accesses until a page is done with, each of them
-    /// waited for. How many of them are is not known, so that is tried.
+    /// The most that a fetch at the first access can save: all accesses until a page is done with, each of
+    /// them waited for. How many of them are is not known, so that is tried.
     fn visit_ns(&self) -> f64 {
         self.accesses_of_visit.0.unwrap_or(0.0) * self.far_is_longer_ns.0.unwrap_or(0.0)
     }

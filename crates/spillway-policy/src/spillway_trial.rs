@@ -1,5 +1,5 @@
-//! Whether something that a policy does is worth it, found by doing it for a while and leaving it for a while:
-//! what counts is how many accesses the program makes in the time of its cores, all costs included.
+//! Whether something that a policy does is worth it, found by doing it for a while and leaving it for a
+//! while: what counts is how many accesses the program makes in the time of its cores, all costs included.
 //!
 //! A side is tried for some intervals, then the other, and the better one is kept. Each time that the other
 //! side was tried in vain it takes twice as long until it is tried again, so a settled program pays next to
@@ -76,8 +76,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Begins on its usual side. What is not usually done is given longer until it is tried: what it could save
-    /// has to be measured before.
+    /// Begins on its usual side. What is not usually done is given longer until it is tried: what it could
+    /// save has to be measured before.
     pub(crate) fn new(usual: bool) -> Self {
         Self {
             usual,

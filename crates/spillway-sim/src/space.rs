@@ -2,7 +2,7 @@
 //! does to them.
 //!
 //! Semantics: `Documentation/admin-guide/mm/userfaultfd.rst`, `mm/userfaultfd.c` of Linux 6.18, and what
-//! `docs/userfaultfd.md` found out. Nothing here draws: what the kernel may do or leave is
+//! `docs/concepts/userfaultfd.md` found out. Nothing here draws: what the kernel may do or leave is
 //! [`crate::kernel`]'s business.
 
 use std::collections::BTreeMap;

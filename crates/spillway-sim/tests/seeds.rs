@@ -61,7 +61,7 @@ fn a_wrong_command_line_is_refused() {
 }
 
 /// Each showed a mistake of the pager's that is mended: see "What it found in the pager" in
-/// `docs/simulator.md`.
+/// `docs/concepts/simulator.md`.
 #[test]
 fn seeds_that_found_a_mistake_hold() {
     for seed in [

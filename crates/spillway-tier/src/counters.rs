@@ -35,7 +35,7 @@ pub enum CountersError {
         error: std::io::Error,
     },
     /// It holds something else.
-    #[error("counters {0}: they do not begin with SPLWCNTR; docs/tier.md says what they must hold")]
+    #[error("counters {0}: they do not begin with SPLWCNTR; docs/operate/tier.md says what they must hold")]
     Unknown(PathBuf),
 }
 

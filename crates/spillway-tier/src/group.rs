@@ -148,7 +148,7 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// It is not understood.
-    #[error("{path}: {error}; docs/tier.md lists the settings")]
+    #[error("{path}: {error}; docs/operate/tier.md lists the settings")]
     Malformed {
         /// The file that was to be read.
         path: PathBuf,
@@ -407,7 +407,7 @@ mod tests {
         let group = "[[group]]\nname = 'g'\npolicy = 'hotbox'\n";
         let cases = [
             (String::new(), "[[group]]"),
-            ("[[group]".into(), "docs/tier.md"),
+            ("[[group]".into(), "docs/operate/tier.md"),
             ("speed = 1".into(), "speed"),
             ("slow = '5-1'".into(), "5-1"),
             ("slow = [1]".into(), "slow"),

@@ -22,7 +22,8 @@ pub use figure::{Figure, Panel, Value};
 use lab::Lab;
 pub use spillway_report::claim::Score;
 
-/// The claims of some figures as a table in Markdown, as `docs/figures.md` has it, and how many hold.
+/// The claims of some figures as a table in Markdown, as `docs/research/figures.md` has it, and how many
+/// hold.
 #[must_use]
 pub fn markdown(figures: &[Figure]) -> String {
     let mut table =

@@ -31,7 +31,8 @@ pub(crate) fn contents<'a, K: Kernel>(
     }
 }
 
-/// Pages unmapped or written back together: the cost per page stops falling at 64 (`docs/pager-speed.md`).
+/// Pages unmapped or written back together: the cost per page stops falling at 64
+/// (`docs/research/pager-speed.md`).
 pub const BATCH_PAGES: usize = 64;
 
 impl<K: Kernel> Worker<K> {

@@ -322,7 +322,7 @@ impl<K: Kernel> Worker<K> {
         }
         self.note_answer();
         let counted = kernel.move_reserved(to, from) / PAGE_SIZE;
-        // The kernel may have moved more than it says: see `docs/userfaultfd.md`.
+        // The kernel may have moved more than it says: see `docs/concepts/userfaultfd.md`.
         let has_left = |page: &usize| {
             let entry = kernel.page_map_entry(from.start() + page * PAGE_SIZE);
             entry.is_some_and(|entry| !entry.is_populated())

@@ -41,8 +41,8 @@ impl<K: Kernel> Worker<K> {
         self.note_answer();
         let to = target(page_number, asked.pages);
         let counted = self.at.kernel.move_reserved(to, reserve.range(asked)) / PAGE_SIZE;
-        // The kernel may have moved more than it says (`docs/userfaultfd.md`). What is not here any more is
-        // there.
+        // The kernel may have moved more than it says (`docs/concepts/userfaultfd.md`). What is not here any
+        // more is there.
         let moved = if counted < asked.pages && !planted!(K, "reserve-miscounted") {
             let entry_of = |address| self.at.kernel.page_map_entry(address);
             reserve.moved_pages(entry_of, asked).max(counted)

@@ -79,7 +79,7 @@ pub struct References {
 }
 
 /// What the pager asks of the kernel, for one process. Operations on pages keep userfaultfd's semantics,
-/// `errno`s included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/userfaultfd.md`).
+/// `errno`s included (`Documentation/admin-guide/mm/userfaultfd.rst` and `docs/concepts/userfaultfd.md`).
 pub trait Kernel: Send + Sync + Sized + 'static {
     /// Pages of a huge page.
     const HUGE_PAGES: usize = 512;

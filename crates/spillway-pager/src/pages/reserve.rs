@@ -2,10 +2,10 @@
 //!
 //! An area of the pager's own whose pages the background thread has the kernel zero in advance, and which a
 //! fault moves to where they belong, a run at a time: a tenth of what copying a run costs there
-//! (`docs/pager-speed.md`); a single page would gain nothing. What is ready is charged to the local limit,
-//! which all processes of a run share. So it is kept only while first writes form streams, grows with what
-//! they take, is filled only where the limit has room for far more, and is the first thing to go when that
-//! ends.
+//! (`docs/research/pager-speed.md`); a single page would gain nothing. What is ready is charged to the local
+//! limit, which all processes of a run share. So it is kept only while first writes form streams, grows with
+//! what they take, is filled only where the limit has room for far more, and is the first thing to go when
+//! that ends.
 //!
 //! Nobody else ever sees these pages before they are the program's, so nothing of others can come along in
 //! them.

@@ -1,11 +1,11 @@
 //! Which of the handlers read faults.
 //!
 //! Every reader that sleeps is woken by every fault, and a fault that is served on another CPU than the one
-//! it was raised on costs several times one served there (`docs/pager-speed.md`). So while one thread raises
-//! all the faults, one handler reads them all: the *leader*, on that thread's CPU, under SCHED_IDLE. A CPU
-//! that runs nothing but idle-class threads counts as idle where the kernel looks for a place for the woken
-//! thread, so that thread stays, and the leader gives way to it at once. With several faulting threads, or
-//! where the leader does not get its turn, all handlers read (the *crowd*).
+//! it was raised on costs several times one served there (`docs/research/pager-speed.md`). So while one
+//! thread raises all the faults, one handler reads them all: the *leader*, on that thread's CPU, under
+//! SCHED_IDLE. A CPU that runs nothing but idle-class threads counts as idle where the kernel looks for a
+//! place for the woken thread, so that thread stays, and the leader gives way to it at once. With several
+//! faulting threads, or where the leader does not get its turn, all handlers read (the *crowd*).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

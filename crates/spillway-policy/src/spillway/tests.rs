@@ -122,8 +122,8 @@ fn forecasts_that_do_not_come_true_are_believed_the_less() {
     assert!(policy.proof.trust() < 0.8, "what left is used as well: {}", policy.proof.trust());
 }
 
-/// Goes through all pages, again and again, with so many accesses of each, for so many intervals. A far access
-/// takes half a microsecond longer. How many accesses were far in the last quarter, as a share.
+/// Goes through all pages, again and again, with so many accesses of each, for so many intervals. A far
+/// access takes half a microsecond longer. How many accesses were far in the last quarter, as a share.
 fn go_round(policy: &mut Spillway, machine: &mut TestMachine, accesses: u64, intervals: u64) -> f64 {
     let end_ns = machine.now_ns + intervals * PERIOD_NS;
     let last_ns = end_ns - intervals * PERIOD_NS / 4;

@@ -6,8 +6,8 @@
 //! good. (2) Their pages' checks are written down. (3) The pages and their parity go to all parts that the
 //! slab has, and every answer is waited for; if one is missing, the write begins anew in another slab, and
 //! nobody ever learns of these rows. (4) Each slot's word is made to name its row. (5) The slab's word is
-//! read once more: where the slab is not open any more, the slots are taken back, and the write begins anew. Only
-//! then it counts.
+//! read once more: where the slab is not open any more, the slots are taken back, and the write begins anew.
+//! Only then it counts.
 //!
 //! Who empties a slab fences it first and then looks for slots that name it. Whatever the order of its two
 //! steps and of (4) and (5), it sees the slot, or the write sees the fence.

@@ -11,7 +11,7 @@ use super::session::failure;
 const EXAMPLE: &str = "\
 Example:
   spillway bench paging --json > paging.json
-  spillway bench report --to docs paging.json
+  spillway bench report --to docs/research paging.json
 
 It writes paging-benchmark.md and its plots beside it. Of a comparison that
 is in several files, the last counts.";
