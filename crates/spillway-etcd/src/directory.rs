@@ -6,6 +6,7 @@ use spillway_store::membership::{Directory, Member, RunState};
 use spillway_store::spec::EtcdPool;
 
 use crate::gateway::{EtcdError, Gateway, Lease};
+use crate::plain_name::is_plain_name;
 use crate::run_registration::{self, RunRegistration};
 use crate::{Registration, prefix};
 
@@ -84,11 +85,6 @@ fn member(key: &str, value: &str) -> Option<Member> {
         && member.address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.port() != 0)
         && [&member.domain, &member.version].into_iter().all(|text| is_plain_name(text));
     is_whole.then_some(member)
-}
-
-/// No terminal takes any of it for a command.
-pub(crate) fn is_plain_name(text: &str) -> bool {
-    (1..=256).contains(&text.len()) && text.chars().all(|letter| !letter.is_control())
 }
 
 #[cfg(test)]

@@ -15,9 +15,11 @@
 //! | [`directory`] | the donors of a pool, for runs; and runs, for who looks after the pool |
 //! | [`run_registration`] | what a run registers |
 //! | [`registrar`] | the registration of a donor, kept up |
+//! | `plain_name` | names that may be printed |
 
 pub mod directory;
 pub mod gateway;
+mod plain_name;
 pub mod registrar;
 pub mod run_registration;
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use spillway_store::membership::RunState;
 use spillway_store::spec::EtcdPool;
 
-use crate::directory::is_plain_name;
+use crate::plain_name::is_plain_name;
 
 /// A run's value in etcd. Fields that are not known are those of a later version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

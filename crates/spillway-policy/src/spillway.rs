@@ -14,8 +14,8 @@
 //! - A page that comes back soon after it left costs more each time (ping-pong).
 //! - Where the share of local accesses changes without our doing, the program has: the slow averages begin
 //!   anew.
-//! - Far pages are fetched at their first access, before their lines are missed one by one, where that can save
-//!   more than it costs and where, tried, the program comes further with it (`spillway_touch`).
+//! - Far pages are fetched at their first access, before their lines are missed one by one, where that can
+//!   save more than it costs and where, tried, the program comes further with it (`spillway_touch`).
 //! - Exchanges that the share of local accesses does not rise by pause, where the program comes no less far
 //!   without them (`spillway_trial`).
 //! - Scans take no more than a share of the time, some times that for a while after a change; while nothing
@@ -139,7 +139,7 @@ pub struct Spillway {
     /// What the program came to since the last scan, and until when that is counted.
     progress: Progress,
     counted_to_ns: u64,
-    /// Whether exchanges help.
+    /// Whether exchanges help the program.
     exchanging: Trial,
     /// What the last ones took of the program's time, in nanoseconds.
     exchanges_ns: u64,

@@ -29,7 +29,7 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// Of `pages` pages.
+    /// For so many pages.
     pub(crate) fn new(pages: u32) -> Self {
         let pages = pages as usize;
         Self { uses: vec![0; pages], seen: vec![false; pages], ..Self::default() }

@@ -24,7 +24,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Takes more in.
+    /// Takes what more was seen in.
     pub(crate) fn add(&mut self, more: Self) {
         self.accesses += more.accesses;
         self.core_ns += more.core_ns;

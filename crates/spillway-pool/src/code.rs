@@ -28,7 +28,7 @@ impl Code {
         self.coder.k()
     }
 
-    /// All parts.
+    /// Parts in all, data and parity.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.coder.k() + self.coder.p()

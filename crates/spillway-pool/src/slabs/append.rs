@@ -31,7 +31,7 @@ const MOST_PAUSES: u32 = 20;
 /// A page that is to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// For this slot.
+    /// The slot that it is for.
     pub slot: u32,
     /// What it hashes to: not 0.
     pub check: u32,
@@ -42,7 +42,7 @@ pub struct Item {
 /// What goes where: the first pages of the write, and parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending {
-    /// The rows.
+    /// The rows that were claimed.
     pub rows: Rows,
     /// Where the slab's parts lie: each that it has must get what is its.
     pub places: [Option<Place>; MAX_PARTS],
@@ -73,12 +73,12 @@ pub enum Step {
     Done(Outcome),
 }
 
-/// How it ended.
+/// How a write or a move ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The first so many pages are stored.
     Stored {
-        /// How many.
+        /// How many of them, from the first on.
         pages: usize,
     },
     /// Nothing is stored, and it can be tried again at once: a donor did not take its part, or the slab was

@@ -23,7 +23,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Begins to look.
+    /// Begins to look, at the first slab.
     #[must_use]
     pub fn begin(table: &Table<'_>) -> Self {
         Self { of: (0..table.slabs()).map(|slab| (table.slab(slab), 0)).collect(), next: 0 }
@@ -72,11 +72,11 @@ pub enum Reason {
 /// A slab to be emptied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// This one.
+    /// The slab to be emptied.
     pub slab: u32,
-    /// In this generation.
+    /// The generation that it was seen in.
     pub generation: u32,
-    /// Why.
+    /// Why it is to be emptied.
     pub reason: Reason,
     /// Parts that can be reached: the fewer, the more urgent.
     pub parts_left: usize,

@@ -35,7 +35,7 @@ impl Reading {
 /// How a page can be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Like this.
+    /// It can be read like this.
     At(Reading),
     /// Enough parts are left, but some that are needed were tried, or cannot be reached now.
     Later,

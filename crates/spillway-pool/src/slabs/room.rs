@@ -12,7 +12,7 @@ pub const MAX_PARTS: usize = MOST_DATA + MOST_PARITY;
 pub const FRESH_STREAMS: usize = 2;
 /// The stream of pages that are moved: what was left of other slabs lives longer than what is new.
 pub const MOVED_STREAM: usize = FRESH_STREAMS;
-/// All of them.
+/// All streams, that of moved pages included.
 pub const STREAMS: usize = FRESH_STREAMS + 1;
 
 /// Most slabs of a pool: a slot's word has so many bits for them.

@@ -28,20 +28,20 @@ const _: () = assert!(PLACES_AT + MAX_PARTS <= CHECKS_AT);
 /// Rows that were given out to one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Of which slab.
+    /// The slab that they are of.
     pub slab: u32,
-    /// In which generation.
+    /// The generation that they are of.
     pub generation: u32,
     /// From which row on.
     pub first: u16,
-    /// How many.
+    /// How many rows there are.
     pub count: u16,
 }
 
 /// A slab as it was at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlabSeen {
-    /// Its word.
+    /// What its word says.
     pub word: SlabWord,
     /// Where its parts lie; `None` for one that it has not got.
     pub places: [Option<Place>; MAX_PARTS],

@@ -3,7 +3,7 @@
 /// What a slab is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlabPhase {
-    /// Nobody's.
+    /// Nobody has it yet.
     Free,
     /// Somebody gives it its donors.
     Making,
@@ -32,6 +32,10 @@ pub struct SlabWord {
     pub is_hurt: bool,
 }
 
+/// Bits of each count of rows.
+const COUNT_BITS: u32 = 12;
+/// Most rows that can be counted.
+const MOST_ROWS: u16 = (1 << COUNT_BITS) - 1;
 /// Generations are counted in so many bits.
 const GENERATION_BITS: u32 = 30;
 
@@ -41,7 +45,7 @@ impl SlabWord {
             | u64::from(self.is_hurt) << 33
             | u64::from(self.may_come_late) << 32
             | (self.phase as u64) << 24
-            | u64::from(self.claimed) << 12
+            | u64::from(self.claimed) << COUNT_BITS
             | u64::from(self.ended)
     }
 
@@ -56,8 +60,8 @@ impl SlabWord {
         Self {
             generation: (word >> 34) as u32,
             phase,
-            claimed: (word >> 12) as u16 & 0xFFF,
-            ended: word as u16 & 0xFFF,
+            claimed: (word >> COUNT_BITS) as u16 & MOST_ROWS,
+            ended: word as u16 & MOST_ROWS,
             may_come_late: word >> 32 & 1 == 1,
             is_hurt: word >> 33 & 1 == 1,
         }

@@ -12,7 +12,7 @@ const MOST_PATIENCE: u32 = 300;
 
 /// How a read that was under way went on.
 pub(super) enum ReadStep {
-    /// It goes on.
+    /// It has further steps.
     Again,
     /// This came, and counts.
     Came(Page, Seat),

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::read::{Choice, Found, choose};
 
 use super::donor_lanes::{DonorLanes, slot_at};
-use super::part::Came;
+use super::part::{Came, extent_of, turn_of};
 use super::shared::{Shared, now_ms};
 use crate::nbd::sleep;
 use crate::{Event, Lane, ReadRequest, WriteRequest};
@@ -40,15 +39,6 @@ struct Posted {
     /// Of each donor: which of the slots, and where they are read.
     parts: Vec<(usize, Vec<(usize, Choice)>)>,
     since: Instant,
-}
-
-pub(super) fn extent_of(slot: u32) -> u32 {
-    slot / EXTENT_SLOTS
-}
-
-/// Neighbouring extents are read from different donors.
-pub(super) fn turn_of(extent: u32) -> usize {
-    (extent.wrapping_mul(0x9E37_79B1) >> 16) as usize
 }
 
 impl PoolLane {

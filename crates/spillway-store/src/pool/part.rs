@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::hedge::{Race, Verdict};
 use spillway_pool::read::{Choice, still_counts};
 use spillway_pool::words::Condition;
 
 use super::donor_lanes::{DonorLanes, slot_at};
-use super::lane::{extent_of, turn_of};
 use super::shared::Purpose;
 use crate::{Lane, ReadRequest, StoreError};
 
@@ -25,6 +25,16 @@ pub(super) enum Came {
     By(Choice),
     /// It did not come from these copies, a bit each.
     Not(u8),
+}
+
+/// The extent that a slot is in.
+pub(super) fn extent_of(slot: u32) -> u32 {
+    slot / EXTENT_SLOTS
+}
+
+/// Neighbouring extents are read from different donors.
+pub(super) fn turn_of(extent: u32) -> usize {
+    (extent.wrapping_mul(0x9E37_79B1) >> 16) as usize
 }
 
 /// The donor of a copy.

@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// Most pages that are read to decode others of them, at once.
 const MOST_SOURCES: usize = 256;
 
-/// Who reads.
+/// Who reads, and with what patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     /// A program's thread, which waits for its pages and knows them by their seals.
@@ -33,7 +33,7 @@ pub(super) enum Reader {
     Keeper,
 }
 
-/// One thread's reads.
+/// What one thread reads with.
 pub(super) struct Reads {
     pub(super) lanes: DonorLanes,
     code: Code,

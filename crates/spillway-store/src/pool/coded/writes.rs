@@ -31,7 +31,7 @@ pub(super) struct Writes {
     parity: Vec<Page>,
 }
 
-/// How writing ended.
+/// How a write has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// The first so many pages are stored.
@@ -215,7 +215,7 @@ impl Writes {
                     sleep(PAUSE);
                     continue;
                 }
-                Written::NoDonor if waited < patience.reconnect => {
+                Written::NoDonor if now_ms() < waits_until_ms(&shared, since_ms) => {
                     has_told |= tell_waiting(lanes, since_ms, patience.reconnect);
                     sleep(PAUSE);
                     continue;
@@ -234,6 +234,17 @@ impl Writes {
 fn away(shared: &Shared) -> Vec<usize> {
     let table = shared.table();
     (0..table.donors()).filter(|donor| table.donor(*donor).condition != Condition::Up).collect()
+}
+
+/// Until when a write waits for donors. Not for those that have been away for that long already: each
+/// eviction would wait anew.
+fn waits_until_ms(shared: &Shared, since_ms: u64) -> u64 {
+    let table = shared.table();
+    let away = away(shared);
+    match away.iter().all(|donor| table.donor(*donor).condition == Condition::Down) {
+        true => shared.waits_until_for(&away, since_ms),
+        false => since_ms + shared.spec.patience.reconnect.as_millis() as u64,
+    }
 }
 
 fn tell_waiting(lanes: &DonorLanes, since_ms: u64, patience: Duration) -> bool {
