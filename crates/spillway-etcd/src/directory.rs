@@ -7,7 +7,7 @@ use spillway_store::spec::EtcdPool;
 
 use crate::gateway::{EtcdError, Gateway, Lease};
 use crate::plain_name::is_plain_name;
-use crate::run_registration::{self, RunRegistration};
+use crate::run_registration;
 use crate::{Registration, prefix};
 
 /// A run that has died is gone from etcd after so long.
@@ -21,12 +21,12 @@ pub struct EtcdDirectory {
     pool: EtcdPool,
     gateway: Gateway,
     /// Of the run that is registered by this: its lease, when that was kept alive last, and what it has said.
-    registered: Option<(Lease, Instant, RunRegistration)>,
+    registered: Option<(Lease, Instant, RunState)>,
 }
 
 impl EtcdDirectory {
     fn keep_registered(&mut self, run: &RunState) -> Result<(), EtcdError> {
-        let run = RunRegistration::from(run.clone());
+        let run = run.clone();
         let (lease, kept) = match self.registered.take() {
             Some((lease, kept, known)) if kept.elapsed() < KEEP_ALIVE => {
                 self.registered = Some((lease, kept, known.clone()));

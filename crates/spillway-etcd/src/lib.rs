@@ -3,7 +3,7 @@
 //! A donor of pool `NAME` is a key, `/spillway/pools/NAME/donors/ADDRESS:PORT`, whose value is JSON
 //! ([`Registration`]). The key hangs on a lease: where the donor dies, it is gone after some seconds.
 //!
-//! A run is a key beside them, `.../runs/HOST:PID` ([`RunRegistration`]), for who looks after the pool.
+//! A run is a key beside them, `.../runs/HOST:PID`, for who looks after the pool.
 //!
 //! etcd is asked by its own JSON gateway, HTTP requests that end at once: no watch is kept open, for one that
 //! broke looks like one where nothing happens. It is a place to meet and no more: a run reads from it who is
@@ -25,7 +25,6 @@ pub mod run_registration;
 
 pub use directory::{EtcdDirectory, open};
 pub use registrar::Registrar;
-pub use run_registration::RunRegistration;
 
 use serde::{Deserialize, Serialize};
 use spillway_store::membership::Member;

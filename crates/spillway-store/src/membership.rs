@@ -3,6 +3,8 @@
 
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
+
 use crate::spec::EtcdPool;
 
 /// A donor as it is registered.
@@ -33,8 +35,10 @@ impl Member {
     }
 }
 
-/// A run as it is registered: whose it is, and how its pages are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A run as it is registered, in JSON: whose it is, and how its pages are. Fields that are not known are
+/// those of a later version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RunState {
     /// The host that it runs on.
     pub host: String,

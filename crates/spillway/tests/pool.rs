@@ -7,10 +7,9 @@ mod pool_common;
 mod support;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use fault_common::{Catch, Hold, SOON, Scene};
-use pool_common::{Donors, donor, says};
+use pool_common::{Donors, donor, refused, says};
 use rustix::process::Signal;
 use support::child::{PATIENCE, Running, free_port, until};
 use support::tools::c_program;
@@ -114,19 +113,6 @@ fn exactly_the_pages_on_two_dead_donors_are_lost() {
     assert_eq!(caught.right + caught.lost, 32 << 8, "{caught:?}");
     // With three donors and two copies each pair has a third of the pages, more or less.
     assert!(caught.lost > 0 && caught.right > 1024, "{caught:?}");
-}
-
-fn refused(uri: &str, reasons: &[&str]) {
-    let scene = Scene::new();
-    let begin = Instant::now();
-    let mut running = Running::start(scene.run("8M", &[uri], "/bin/echo").arg("started"));
-    let finished = running.finish(SOON);
-    let complaint = finished.complaint();
-    assert_eq!(finished.text(), "", "{complaint}");
-    assert_ne!(finished.code(), 0, "{complaint}");
-    assert_eq!(complaint.lines().filter(|line| line.contains("pool:")).count(), 1, "{complaint}");
-    assert!(reasons.iter().all(|reason| complaint.contains(reason)), "{reasons:?}: {complaint}");
-    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
 }
 
 #[test]

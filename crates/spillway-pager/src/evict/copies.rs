@@ -6,9 +6,8 @@
 //! of its pages local than without Spillway.
 //!
 //! So there a copy is given up that a write has made worthless or will soon ([`crate::evict::clean`] knows
-//! where), and what comes in while there are more copies
-//! than `[pool.local] copy_share` allows keeps none. Giving one up is always safe: the page is local, and is
-//! written when it leaves.
+//! where), and what comes in while there are more copies than `[pool.local] copy_share` allows keeps none.
+//! Giving one up is always safe: the page is local, and is written when it leaves.
 
 use std::sync::atomic::Ordering;
 
@@ -21,8 +20,8 @@ use crate::process::worker::Worker;
 use crate::run::state::Counter;
 
 impl<K: Kernel> Worker<K> {
-    /// Whether the page that came from `slot` does better without a copy there. `is_written`: it is
-    /// about to be written to.
+    /// Whether the page that came from `slot` does better without a copy there. `is_written`: it is about to
+    /// be written to.
     pub(crate) fn gives_copy_up(&mut self, slot: u32, is_written: bool) -> bool {
         // First, for it counts.
         let crowded = self.stores_are_crowded(1);
@@ -54,15 +53,17 @@ impl<K: Kernel> Worker<K> {
     }
 
     /// Whether there are more copies of local pages than the settings allow. An estimate: other processes'
-    /// native pages count as managed, and a page that two processes hold far has one slot.
-    pub(crate) fn too_many_copies(&self) -> bool {
+    /// native pages count as managed, and a page that two processes hold far has one slot. `used_of_last`:
+    /// slots in use of the last store, which were just counted.
+    pub(crate) fn too_many_copies(&self, used_of_last: u64) -> bool {
         let share = self.at.settings.pool.copy_share;
         let is_own = |open: &OpenStore| open.store.latency_class() == LatencyClass::Compression;
         if share >= 1.0 || !self.at.stores.iter().any(is_own) {
             return false;
         }
         let run = self.at.run;
-        let used_slots: u64 = self.at.stores.iter().map(|open| run.slots().used(open.range.clone())).sum();
+        let others = self.at.stores.iter().rev().skip(1);
+        let used_slots = used_of_last + others.map(|open| run.slots().used(open.range.clone())).sum::<u64>();
         let native_pages = self.at.process().native_pages().load(Ordering::Relaxed);
         let local_pages = run.budget().local_pages.load(Ordering::Relaxed).saturating_sub(native_pages);
         let far_pages =

@@ -43,8 +43,10 @@ impl<K: Kernel> Worker<K> {
         self.pages_until_count = match self.pages_until_count.checked_sub(pages) {
             Some(left) => left,
             None => {
-                self.crowded = self.last_store_is_nearly_full();
-                self.copies_abound = self.too_many_copies();
+                let last = self.at.stores.last().map_or(0..0, |last| last.range.clone());
+                let used_slots = self.at.run.slots().used(last);
+                self.crowded = self.last_store_is_nearly_full(used_slots);
+                self.copies_abound = self.too_many_copies(used_slots);
                 self.pages_between_counts()
             }
         };
@@ -57,10 +59,9 @@ impl<K: Kernel> Worker<K> {
         (slots / 256).clamp(1, 256)
     }
 
-    fn last_store_is_nearly_full(&mut self) -> bool {
+    fn last_store_is_nearly_full(&mut self, used_slots: u64) -> bool {
         let Some(last) = self.at.stores.last() else { return false };
         let capacity_slots = u64::from(last.range.end - last.range.start);
-        let used_slots = self.at.run.slots().used(last.range.clone());
         let nearly_full = |used: u64, capacity: u64| used > capacity / 10 * 9;
         let full = nearly_full(used_slots, capacity_slots)
             || last.store.room().is_some_and(|room| nearly_full(room.used_bytes, room.capacity_bytes));

@@ -184,7 +184,8 @@ impl Parts {
 }
 
 /// In how many failure domains a new slab could have parts.
-fn domains_with_room(table: &Table<'_>) -> usize {
+#[must_use]
+pub fn domains_with_room(table: &Table<'_>) -> usize {
     let mut domains: Vec<u32> = table
         .candidates()
         .iter()

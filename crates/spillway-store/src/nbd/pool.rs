@@ -1,6 +1,7 @@
 //! The connections of one process to one server. Lanes borrow them for a batch at a time, so a process has as
 //! many as its threads need at once, not one for each thread. Where the server takes no further connection,
-//! lanes wait for each other.
+//! lanes wait for each other. Not for ever: who writes to several servers at a time holds connections to some
+//! while it waits for one to another, whose holder may wait for one of these.
 //!
 //! The lock is held for moments, never while anything is sent, received or waited for.
 
@@ -69,6 +70,8 @@ struct State {
     open: usize,
     /// How many borrowed ones were lost.
     losses: u64,
+    /// How many borrowed ones were put back.
+    returns: u64,
     /// The server has refused a further one: until then it is not asked again.
     scarce_until: Option<Instant>,
 }
@@ -184,6 +187,7 @@ impl Pool {
     pub fn take(self: &Arc<Self>, effort: &Effort) -> Result<Lent, StoreError> {
         let mut pause = FIRST_PAUSE;
         let mut refusal = None;
+        let mut still = (self.turnover(), Instant::now());
         loop {
             if let Some(error) = self.given_up() {
                 return Err(error.clone());
@@ -198,7 +202,10 @@ impl Pool {
                     }
                     return Ok(connection);
                 }
-                Place::Wait => self.wait_for_another(),
+                Place::Wait => {
+                    self.wait_for_another();
+                    self.none_came_back(&mut still)?;
+                }
                 Place::ToOpen => match self.connect(effort.since.elapsed(), effort.give_up_at) {
                     Ok(connection) => return Ok(connection),
                     Err(error) => {
@@ -259,6 +266,25 @@ impl Pool {
         if state.idle.is_empty() && state.open > 0 {
             drop(self.came_back.wait_timeout(state, TURN));
         }
+    }
+
+    /// Connections that were put back or lost so far.
+    fn turnover(&self) -> u64 {
+        let state = self.state();
+        state.returns + state.losses
+    }
+
+    /// Gives the server up where it takes no connection, and no lane has been done with one for as long as an
+    /// answer and another connection may take. `still`: how many were by then, and since when it is as many.
+    fn none_came_back(&self, still: &mut (u64, Instant)) -> Result<(), StoreError> {
+        let turnover = self.turnover();
+        if turnover != still.0 {
+            *still = (turnover, Instant::now());
+        } else if still.1.elapsed() > self.patience.timeout + self.patience.reconnect {
+            let waited = seconds(still.1.elapsed());
+            return Err(self.fail(format!("no further connection, and none came back for {waited} s")));
+        }
+        Ok(())
     }
 
     /// One attempt, for a lane that has waited for so long.
@@ -323,7 +349,10 @@ impl Pool {
 
     /// Puts a borrowed connection back, which has answered all that it was asked.
     fn put_back(&self, connection: Connection) {
-        self.state().idle.push((connection, Instant::now()));
+        let mut state = self.state();
+        state.idle.push((connection, Instant::now()));
+        state.returns += 1;
+        drop(state);
         self.came_back.notify_one();
     }
 
@@ -445,4 +474,33 @@ pub(crate) fn sleep(duration: Duration) {
     };
     // Woken early by a signal: the caller's clock decides.
     let _ = rustix::thread::nanosleep(&request);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// As where two lanes each hold a connection that the other waits for, to servers that died.
+    #[test]
+    fn who_waits_for_a_connection_that_never_comes_back_gives_the_server_up() {
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = Address::Tcp(nobody);
+        let patience =
+            Patience { timeout: Duration::from_millis(200), reconnect: Duration::from_millis(100) };
+        let key = RunKey::derive("token", "nbd://x/");
+        let pool = Arc::new(Pool::new("nbd://x/".into(), 8, address, "e".into(), key, patience));
+        // Another lane's, which holds on to it.
+        pool.state().open = 1;
+        let (tell, told) = mpsc::channel();
+        let waiting = Arc::clone(&pool);
+        std::thread::spawn(move || {
+            let outcome = waiting.take(&Effort::of(patience.reconnect, None));
+            let _ = tell.send(outcome.map(|_| ()));
+        });
+        let outcome = told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever");
+        assert!(matches!(outcome, Err(StoreError::Gone { .. })), "{outcome:?}");
+    }
 }

@@ -6,36 +6,6 @@ use spillway_store::nbd::RunStanding;
 
 use crate::short::{bytes, printable};
 
-/// A run that has registered itself, as `--json` prints it.
-#[derive(Serialize)]
-pub(super) struct RunRow {
-    host: String,
-    pid: u32,
-    version: String,
-    copies: usize,
-    stored_bytes: u64,
-    endangered_bytes: u64,
-    unreachable_bytes: u64,
-    left_bytes: u64,
-    copied_bytes_per_s: u64,
-}
-
-impl From<RunState> for RunRow {
-    fn from(run: RunState) -> Self {
-        Self {
-            host: run.host,
-            pid: run.pid,
-            version: run.version,
-            copies: run.copies,
-            stored_bytes: run.stored_bytes,
-            endangered_bytes: run.endangered_bytes,
-            unreachable_bytes: run.unreachable_bytes,
-            left_bytes: run.left_bytes,
-            copied_bytes_per_s: run.copied_bytes_per_s,
-        }
-    }
-}
-
 /// What a donor has for one run, as `--json` prints it.
 #[derive(Serialize)]
 pub(super) struct HeldRow {
@@ -54,7 +24,7 @@ impl From<RunStanding> for HeldRow {
 }
 
 /// The runs that have registered themselves.
-pub(super) fn registered(runs: &[RunRow]) -> String {
+pub(super) fn registered(runs: &[RunState]) -> String {
     let line = |run: &str, copies: &str, sizes: [&str; 4], state: &str| {
         let [stored, fewer, left, rate] = sizes;
         format!("{run:<28} {copies:>6} {stored:>6} {fewer:>6} {left:>6} {rate:>8} {state}")
@@ -122,7 +92,7 @@ mod tests {
         let waiting = RunState { unreachable_bytes: 1, ..run("c") };
         let idle = RunState { copied_bytes_per_s: 0, ..run("d") };
         let runs = [run(&"long-name-of-a-host.".repeat(9)), well, waiting, idle];
-        let text = registered(&runs.map(RunRow::from));
+        let text = registered(&runs);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let ends: Vec<&str> =
             text.lines().skip(1).map(|line| line.rsplit("  ").next().unwrap_or(line)).collect();

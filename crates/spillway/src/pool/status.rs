@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use spillway_store::membership::Member;
+use spillway_store::membership::{Member, RunState};
 use spillway_store::spec::{EtcdPool, PoolDonor};
 
 use super::reach::Reach;
-use super::runs::{self, HeldRow, RunRow};
+use super::runs::{self, HeldRow};
 use crate::exit::Refusal;
 use crate::short::{bytes, printable};
 use crate::tier::print;
@@ -80,7 +80,7 @@ struct Seen {
     pool: String,
     donors: Vec<Row>,
     /// Those that have registered themselves; none of donors that are listed.
-    runs: Option<Vec<RunRow>>,
+    runs: Option<Vec<RunState>>,
 }
 
 /// One donor of the pool, as it is printed.
@@ -126,7 +126,7 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
 
 /// The pool's name; its donors as they are registered or listed; and the runs that are registered, where that
 /// is done.
-type Found = (String, Vec<Member>, Option<Vec<RunRow>>);
+type Found = (String, Vec<Member>, Option<Vec<RunState>>);
 
 /// What is known of a pool before any donor is asked.
 fn members(pool: &Pool) -> Result<Found, Refusal> {
@@ -144,7 +144,7 @@ fn members(pool: &Pool) -> Result<Found, Refusal> {
                 let start = "spillway donor --memory SIZE --listen ADDR:PORT --pool";
                 return Err((1, format!("{etcd} has no donor; start one: {start} {etcd}")));
             }
-            Ok((etcd.to_string(), members, Some(runs.into_iter().map(RunRow::from).collect())))
+            Ok((etcd.to_string(), members, Some(runs)))
         }
         Pool::Listed(donors) => {
             let names: Vec<String> = donors.iter().map(ToString::to_string).collect();

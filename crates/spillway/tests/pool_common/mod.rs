@@ -5,13 +5,28 @@ pub mod slow;
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::donor_common::Donor;
-use crate::fault_common::Scene;
+use crate::fault_common::{SOON, Scene};
 use crate::support::child::{Finished, PATIENCE, Running, free_port, until};
+
+/// A run on this pool does not start: one line says why, with all of these reasons.
+pub fn refused(uri: &str, reasons: &[&str]) {
+    let scene = Scene::new();
+    let begin = Instant::now();
+    let mut running = Running::start(scene.run("8M", &[uri], "/bin/echo").arg("started"));
+    let finished = running.finish(SOON);
+    let complaint = finished.complaint();
+    assert_eq!(finished.text(), "", "{complaint}");
+    assert_ne!(finished.code(), 0, "{complaint}");
+    assert_eq!(complaint.lines().filter(|line| line.contains("pool:")).count(), 1, "{complaint}");
+    assert!(reasons.iter().all(|reason| complaint.contains(reason)), "{reasons:?}: {complaint}");
+    assert!(begin.elapsed() < Duration::from_secs(15), "{:?}", begin.elapsed());
+}
 
 /// Donors, each with an address of its own, so that they count as hosts of their own.
 #[derive(Default)]

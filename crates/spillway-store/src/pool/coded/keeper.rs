@@ -9,7 +9,7 @@ use spillway_core::page::{PAGE_SIZE, Page};
 use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::pace::Pace;
 use spillway_pool::slabs::append::Item;
-use spillway_pool::slabs::census::{Census, Findings, Reason, Task, judge};
+use spillway_pool::slabs::census::{Census, Findings, Reason, Task, domains_with_room, judge};
 use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
 use spillway_pool::slabs::room::MOVED_STREAM;
 use spillway_pool::words::Condition;
@@ -335,14 +335,6 @@ impl Keeper {
     /// Whether pages of a donor that leaves can have all their parts on others.
     fn has_room_elsewhere(&self) -> bool {
         let table = self.site.shared.table();
-        let mut domains: Vec<u32> = table
-            .candidates()
-            .iter()
-            .filter(|donor| donor.is_well && donor.free > 0)
-            .map(|donor| donor.domain)
-            .collect();
-        domains.sort_unstable();
-        domains.dedup();
-        domains.len() >= table.wanted_copies()
+        domains_with_room(&table) >= table.wanted_copies()
     }
 }
