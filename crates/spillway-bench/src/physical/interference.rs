@@ -1,5 +1,6 @@
 //! What the first touch costs while other threads write memory.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use spillway_report::distribution::Distribution;
@@ -96,7 +97,8 @@ fn of_tier(stage: &Stage<'_>, tier: &Tier, report: &mut ExperimentReport) -> Res
     Ok(())
 }
 
-/// Does `work` while each memory is written again and again by a thread of its own.
+/// Does `work` while each memory is written again and again by a thread of its own, from the time on at which each
+/// has been written once.
 fn beside<T>(memories: &mut [super::tier::Region], cpus: &[usize], work: impl FnOnce() -> T) -> T {
     /// Also when `work` panics, or the scope would wait for ever.
     struct Stop<'a>(&'a AtomicBool);
@@ -106,15 +108,19 @@ fn beside<T>(memories: &mut [super::tier::Region], cpus: &[usize], work: impl Fn
         }
     }
     let ended = AtomicBool::new(false);
+    let all_write = Barrier::new(memories.len() + 1);
     std::thread::scope(|scope| {
         let _stop = Stop(&ended);
         for (at, memory) in memories.iter_mut().enumerate() {
-            let (cpu, ended) = (cpus[at % cpus.len()], &ended);
+            let (cpu, ended, all_write) = (cpus[at % cpus.len()], &ended, &all_write);
             scope.spawn(move || {
                 pin(cpu);
-                let mut value = 0_u8;
+                memory.mapping.bytes_mut().fill(1);
+                all_write.wait();
+                let mut value = 1_u8;
                 while !ended.load(Ordering::Relaxed) {
-                    value = value.wrapping_add(1);
+                    // Never 0, which memory that nobody wrote holds.
+                    value = value % u8::MAX + 1;
                     memory.mapping.bytes_mut().chunks_mut(1 << 20).for_each(|chunk| {
                         if !ended.load(Ordering::Relaxed) {
                             chunk.fill(value);
@@ -123,6 +129,7 @@ fn beside<T>(memories: &mut [super::tier::Region], cpus: &[usize], work: impl Fn
                 }
             });
         }
+        all_write.wait();
         work()
     })
 }
@@ -181,9 +188,8 @@ mod tests {
     fn writers_write_until_the_work_is_done() {
         quick_stage(|stage| {
             let mut memories = [stage.tiers[0].map(Pages::Base, 1 << 20).unwrap()];
-            memories[0].mapping.touch(0);
-            beside(&mut memories, &stage.cpus, || std::thread::sleep(std::time::Duration::from_millis(200)));
-            assert!(memories[0].mapping.bytes_mut()[1 << 19] > 0);
+            beside(&mut memories, &stage.cpus, || ());
+            assert!(memories[0].mapping.bytes_mut().iter().all(|byte| *byte > 0));
         });
     }
 }
