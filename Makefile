@@ -18,8 +18,9 @@ install: $(CARGO_TARGET_DIR)/release/libspillway_preload.so
 uninstall:
 	scripts/uninstall "$(DESTDIR)$(PREFIX)"
 
-# A release build, where there is none yet.
-$(CARGO_TARGET_DIR)/release/libspillway_preload.so: | setup
+# A release build, where there is none yet. Where there is one no cargo is looked for: sudo has none on PATH.
+$(CARGO_TARGET_DIR)/release/libspillway_preload.so:
+	scripts/setup
 	cargo build --locked --release -p spillway -p spillway-preload
 
 # The same and more as a package for Debian: target/debian/spillway_*.deb.
