@@ -13,6 +13,7 @@ mod ending;
 mod exit;
 mod explain;
 mod generate;
+mod heat_picture;
 mod lab;
 mod local_limit;
 mod pool;

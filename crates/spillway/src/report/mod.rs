@@ -2,10 +2,8 @@
 //!
 //! - [`story`]: what a run did, made of looks at it;
 //! - [`lending`]: what a donor did;
-//! - [`heat`]: a process's memory over time and address;
 //! - [`page`]: the page.
 
-mod heat;
 mod lending;
 mod page;
 mod story;
