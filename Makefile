@@ -2,7 +2,7 @@
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: run install uninstall package rig programs test test-full sim build lint loom fuzz deny setup test-tools
+.PHONY: figures run install uninstall package rig programs test test-full sim build lint loom fuzz deny setup test-tools
 
 # Builds, and runs a real program on far memory.
 run: setup
@@ -45,6 +45,13 @@ programs: setup
 	cargo build --locked --release --workspace
 	status=0; "$(CARGO_TARGET_DIR)/release/spillway" bench programs --save "$(PROGRAMS_SAVE)" $(PROGRAMS) || status=$$?; \
 	"$(CARGO_TARGET_DIR)/release/spillway" bench report --to docs/research "$(PROGRAMS_SAVE)" && exit $$status
+
+# The pages of numbers that commands make, each with its commit and day, as root: docs/README.md has the list. FIGURES="ablation
+# figures" for these alone.
+figures: setup
+	scripts/install-bench-programs
+	cargo build --locked --release --workspace
+	scripts/figures "$(CARGO_TARGET_DIR)/release/spillway" $(FIGURES)
 
 # Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
 test: setup test-tools
