@@ -69,7 +69,13 @@ pub fn run(args: &ReportArgs) -> ExitCode {
 }
 
 fn report(args: &ReportArgs) -> Result<ExitCode, Refusal> {
-    let stories = read(&args.file).map_err(|error| (1, format!("{}: {error}", args.file.display())))?;
+    let stories = read(&args.file).map_err(|error| {
+        let remedy = match error {
+            HistoryError::Io(_) => "; name a file that 'spillway record' has written",
+            _ => "",
+        };
+        (1, format!("{}: {error}{remedy}", args.file.display()))
+    })?;
     if stories.stories.is_empty() && stories.donors.is_empty() {
         let file = args.file.display();
         return Err((
