@@ -102,7 +102,8 @@ impl Sites {
             (waited_us > 0).then(|| Site { waited_us, ..site.clone() })
         });
         let stacks = self.stacks.iter().filter_map(|stack| {
-            let old = before.stacks.iter().find(|old| old.frames == stack.frames).map_or(0, |old| old.waited_us);
+            let old =
+                before.stacks.iter().find(|old| old.frames == stack.frames).map_or(0, |old| old.waited_us);
             let waited_us = stack.waited_us.saturating_sub(old);
             (waited_us > 0).then(|| Stack { waited_us, ..stack.clone() })
         });
@@ -146,7 +147,10 @@ mod tests {
     #[test]
     fn stacks_are_one_where_all_their_functions_are_and_only_what_is_new_counts() {
         let stack = |names: &[&str], waited_us| Stack {
-            frames: names.iter().map(|name| Frame { file: None, function: Some((*name).to_owned()) }).collect(),
+            frames: names
+                .iter()
+                .map(|name| Frame { file: None, function: Some((*name).to_owned()) })
+                .collect(),
             waited_us,
         };
         let before = Sites::default().with_stacks([stack(&["a", "b"], 3), stack(&["a", "c"], 5)]);

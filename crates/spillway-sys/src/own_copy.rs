@@ -41,7 +41,8 @@ mod tests {
     fn it_goes_as_far_as_memory_is_there_and_raises_no_fault() {
         let words: Vec<u64> = (0..1500).collect();
         let to: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0)).collect();
-        let copied = |to: &[AtomicU64]| to.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>();
+        let copied =
+            |to: &[AtomicU64]| to.iter().map(|word| word.load(Ordering::Relaxed)).collect::<Vec<_>>();
         assert_eq!(copy_what_is_there(words[3..].as_ptr().expose_provenance(), &to), 8192);
         assert_eq!(copied(&to), words[3..1027]);
         assert_eq!(copy_what_is_there(8, &to), 0, "nothing lies there");

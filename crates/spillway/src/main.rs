@@ -162,7 +162,9 @@ fn one_line(rendered: &str, command: &str) -> String {
 fn named_command(words: impl Iterator<Item = OsString>) -> (String, clap::Command) {
     let (mut path, mut command) = ("spillway".to_owned(), Cli::command());
     for word in words.skip(1) {
-        let Some(named) = word.to_str().and_then(|word| command.find_subcommand(word)).cloned() else { break };
+        let Some(named) = word.to_str().and_then(|word| command.find_subcommand(word)).cloned() else {
+            break;
+        };
         path = format!("{path} {}", named.get_name());
         command = named;
     }

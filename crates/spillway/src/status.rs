@@ -169,18 +169,21 @@ pub fn name_of(snapshot: &Snapshot) -> String {
 }
 
 fn of_run(snapshot: &Snapshot, run: &Run, columns: usize) -> String {
-    line(columns, [
-        &run.program_pid.to_string(),
-        &printable(&name_of(snapshot), 16),
-        &seconds(snapshot.uptime_s),
-        &(run.processes.len() as u64 + run.processes_unlisted).to_string(),
-        &bytes(run.local_bytes as f64),
-        &bytes(run.local_limit_bytes as f64),
-        &bytes(run.far_bytes as f64),
-        &count(run.faults.all() as f64),
-        &micros(run.fault_latency.p99_us),
-        &percent(lost_share(run.fault_latency.total_us, snapshot.uptime_s)),
-    ])
+    line(
+        columns,
+        [
+            &run.program_pid.to_string(),
+            &printable(&name_of(snapshot), 16),
+            &seconds(snapshot.uptime_s),
+            &(run.processes.len() as u64 + run.processes_unlisted).to_string(),
+            &bytes(run.local_bytes as f64),
+            &bytes(run.local_limit_bytes as f64),
+            &bytes(run.far_bytes as f64),
+            &count(run.faults.all() as f64),
+            &micros(run.fault_latency.p99_us),
+            &percent(lost_share(run.fault_latency.total_us, snapshot.uptime_s)),
+        ],
+    )
 }
 
 /// A donor, with what it lends below it; all that it tells where it is asked for.
@@ -189,18 +192,21 @@ fn of_donor(snapshot: &Snapshot, is_detailed: bool, columns: usize) -> String {
     let size = |of: fn(&MemoryStatus) -> u64| {
         donor.as_ref().map_or_else(|| "-".to_owned(), |donor| bytes(of(&donor.memory) as f64))
     };
-    let row = line(columns, [
-        &snapshot.pid.to_string(),
-        &printable(&name_of(snapshot), 16),
-        &seconds(snapshot.uptime_s),
-        "1",
-        &size(|memory| memory.used_bytes),
-        &size(|memory| memory.offered_bytes),
-        "-",
-        "-",
-        "-",
-        "-",
-    ]);
+    let row = line(
+        columns,
+        [
+            &snapshot.pid.to_string(),
+            &printable(&name_of(snapshot), 16),
+            &seconds(snapshot.uptime_s),
+            "1",
+            &size(|memory| memory.used_bytes),
+            &size(|memory| memory.offered_bytes),
+            "-",
+            "-",
+            "-",
+            "-",
+        ],
+    );
     let below = match &donor {
         None => "it is of another version: ask by the 'spillway' of that one\n".to_owned(),
         Some(donor) if is_detailed => donor.to_string(),
@@ -234,35 +240,41 @@ fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value, columns: usize) -> Str
     let groups = || tier["groups"].as_array().into_iter().flatten();
     let sum = |key: &str| groups().filter_map(|group| group[key].as_f64()).sum::<f64>();
     let processes: usize = groups().filter_map(|group| Some(group["processes"].as_array()?.len())).sum();
-    line(columns, [
-        &snapshot.pid.to_string(),
-        &printable(&name_of(snapshot), 16),
-        &seconds(snapshot.uptime_s),
-        &processes.to_string(),
-        &bytes(sum("local_bytes")),
-        &bytes(sum("local_limit_bytes")),
-        &bytes(sum("far_bytes")),
-        "-",
-        "-",
-        "-",
-    ])
+    line(
+        columns,
+        [
+            &snapshot.pid.to_string(),
+            &printable(&name_of(snapshot), 16),
+            &seconds(snapshot.uptime_s),
+            &processes.to_string(),
+            &bytes(sum("local_bytes")),
+            &bytes(sum("local_limit_bytes")),
+            &bytes(sum("far_bytes")),
+            "-",
+            "-",
+            "-",
+        ],
+    )
 }
 
 fn processes(run: &Run, uptime_s: f64, columns: usize) -> String {
     let row = |process: &Process| {
         let pid = process.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        line(columns, [
-            &pid,
-            &format!("  {}", printable(process.name.as_deref().unwrap_or("-"), 14)),
-            "",
-            &process.fault_mode,
-            &bytes(process.local_bytes as f64),
-            "",
-            &bytes(process.far_bytes as f64),
-            &count(process.faults.all() as f64),
-            &micros(process.fault_latency.p99_us),
-            &percent(lost_share(process.fault_latency.total_us, uptime_s)),
-        ])
+        line(
+            columns,
+            [
+                &pid,
+                &format!("  {}", printable(process.name.as_deref().unwrap_or("-"), 14)),
+                "",
+                &process.fault_mode,
+                &bytes(process.local_bytes as f64),
+                "",
+                &bytes(process.far_bytes as f64),
+                &count(process.faults.all() as f64),
+                &micros(process.fault_latency.p99_us),
+                &percent(lost_share(process.fault_latency.total_us, uptime_s)),
+            ],
+        )
     };
     let rows: String = run.processes.iter().map(row).collect();
     match run.processes_unlisted {

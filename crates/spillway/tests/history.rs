@@ -153,7 +153,8 @@ fn calls_in_which_a_program_waits_are_named_from_the_inside_out_in_both_fault_mo
         let stacks = figures["runs"][0]["sites"]["stacks"].as_array().unwrap();
         let waited_us = |caller: &str| -> u64 {
             let is_meant = |stack: &&Value| {
-                let names = stack["frames"].as_array().unwrap().iter().map(|frame| frame["function"].as_str());
+                let names =
+                    stack["frames"].as_array().unwrap().iter().map(|frame| frame["function"].as_str());
                 names.take(3).eq(["reads_a_page", caller, "main"].map(Some))
             };
             stacks.iter().filter(is_meant).map(|stack| stack["waited_us"].as_u64().unwrap()).sum()

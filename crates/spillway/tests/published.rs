@@ -130,7 +130,8 @@ fn figures_renews_the_pages_that_commands_make_and_names_the_rest() {
     let made = page.split_once("<!-- made -->\n").unwrap().1.split_once("\n<!-- /made -->").unwrap().0;
     assert_eq!(made, format!("| made anew by {}", command("figures")));
     // The two rows name the commit, and no other row changes.
-    let head = Command::new("git").args(["rev-parse", "--short=7", "HEAD"]).current_dir(place.path()).output();
+    let head =
+        Command::new("git").args(["rev-parse", "--short=7", "HEAD"]).current_dir(place.path()).output();
     let head = String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned();
     for (before, after) in before.iter().zip(rows(&read("docs/README.md"))) {
         let is_renewed = ["research/ablation.md", "research/figures.md"].contains(&before[0].as_str());
@@ -139,7 +140,10 @@ fn figures_renews_the_pages_that_commands_make_and_names_the_rest() {
     }
     let nobody = figures(&["no-such-page"]);
     let complaint = String::from_utf8_lossy(&nobody.stderr).into_owned();
-    assert!(!nobody.status.success() && complaint.contains("no command makes a page 'no-such-page'"), "{complaint}");
+    assert!(
+        !nobody.status.success() && complaint.contains("no command makes a page 'no-such-page'"),
+        "{complaint}"
+    );
 }
 
 /// Whether a word is the code of a paper's figure: letters of the paper, a number, perhaps a letter.

@@ -117,7 +117,8 @@ fn largest(seen: &[Seen]) -> Vec<(Key, String, Option<HeatMap>)> {
     let told = runs.into_iter().take(MOST_RUNS).filter_map(|(seen, supervisor, run)| {
         let process = run.processes.first()?;
         let pid = process.pid?;
-        Some(((seen.uid, supervisor, pid), process.name.clone(), reader::heat(seen, pid)))
+        let name = process.name.clone().unwrap_or_else(|| "-".to_owned());
+        Some(((seen.uid, supervisor, pid), name, reader::heat(seen, pid)))
     });
     told.collect()
 }

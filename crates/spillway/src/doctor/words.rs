@@ -204,7 +204,8 @@ mod tests {
         print_all(&mut all, &checks, 80).unwrap();
         let all = String::from_utf8(all).unwrap();
         assert!(checks.iter().all(|check| all.contains(check.name)), "{all}");
-        let long = Check::new("a-name-of-some-length", Status::Warn, "found at some length", "it means a lot");
+        let long =
+            Check::new("a-name-of-some-length", Status::Warn, "found at some length", "it means a lot");
         for columns in [40, 80] {
             let mut out = Vec::new();
             print_all(&mut out, std::slice::from_ref(&long), columns).unwrap();

@@ -88,7 +88,8 @@ impl RunSites {
         }
         for (pid, stacks) in by_process {
             let modules = self.unwinding.modules(pid);
-            let unwound = stacks.iter().map(|stack| (modules.calls(stack.origin, &stack.words), us(stack.samples)));
+            let unwound =
+                stacks.iter().map(|stack| (modules.calls(stack.origin, &stack.words), us(stack.samples)));
             for (calls, waited_us) in unwound.collect::<Vec<_>>() {
                 self.note_calls(pid, calls, waited_us);
             }
@@ -119,7 +120,11 @@ impl RunSites {
         for (pid, waited) in by_process {
             let instructions: Vec<u64> = waited.iter().map(|(instruction, _)| *instruction).collect();
             let named = self.named(pid, &instructions).into_iter().zip(waited);
-            met.extend(named.map(|(Frame { file, function }, (_, waited_us))| Site { file, function, waited_us }));
+            met.extend(named.map(|(Frame { file, function }, (_, waited_us))| Site {
+                file,
+                function,
+                waited_us,
+            }));
         }
         Sites::of(met, self.others_us + us(noted.left_out())).with_stacks(self.stacks())
     }

@@ -65,7 +65,8 @@ impl Sleeper {
         };
         let end = maps.lines().filter_map(Mapping::parse).find(holds)?.end as u64;
         let mut bytes = vec![0; STACK_BYTES.min((end - stack_pointer) as usize)];
-        let read = File::open(self.directory.join("mem")).and_then(|memory| memory.read_at(&mut bytes, stack_pointer));
+        let read = File::open(self.directory.join("mem"))
+            .and_then(|memory| memory.read_at(&mut bytes, stack_pointer));
         let words = bytes[..read.ok()?].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
         // Where it has gone on meanwhile, what was read is of another moment.
         let is_there = Self::at(self.directory.clone()).is_some_and(|now| now.origin == self.origin);
@@ -92,7 +93,8 @@ pub mod tests {
 
     #[test]
     fn registers_are_read_where_a_thread_sleeps_and_not_where_it_runs() {
-        let origin = |stack_pointer, instruction| Some(Origin { instruction, stack_pointer, frame_pointer: 0 });
+        let origin =
+            |stack_pointer, instruction| Some(Origin { instruction, stack_pointer, frame_pointer: 0 });
         assert_eq!(origin_in("-1 0x7ffd3a2b1c08 0x401136\n"), origin(0x7ffd_3a2b_1c08, 0x40_1136));
         let of_call = "0 0x3 0x7f 0x1000 0x0 0x0 0x0 0x7ffd3a2b1c08 0x7f1e0a2b3c4d\n";
         assert_eq!(origin_in(of_call), origin(0x7ffd_3a2b_1c08, 0x7f1e_0a2b_3c4d));

@@ -53,7 +53,8 @@ impl Unwinding {
     /// The code of a process as it is mapped now.
     pub fn modules(&mut self, pid: u32) -> &mut Modules {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let has_code = |line: &&str| line.split(' ').nth(1).is_some_and(|permissions| permissions.contains('x'));
+        let has_code =
+            |line: &&str| line.split(' ').nth(1).is_some_and(|permissions| permissions.contains('x'));
         let code: String = maps.lines().filter(has_code).flat_map(|line| [line, "\n"]).collect();
         if self.processes.get(&pid).is_none_or(|known| known.code != code) {
             if self.processes.len() >= MOST_PROCESSES {
@@ -128,7 +129,12 @@ impl Tables {
             ..ExplicitModuleSectionInfo::default()
         };
         let lies_at = mapping.start as u64..mapping.end as u64;
-        Some(Module::new(mapping.name.clone(), lies_at, (mapping.start as u64).wrapping_sub(stated), sections))
+        Some(Module::new(
+            mapping.name.clone(),
+            lies_at,
+            (mapping.start as u64).wrapping_sub(stated),
+            sections,
+        ))
     }
 }
 
@@ -138,7 +144,8 @@ impl Modules {
     pub fn calls(&mut self, origin: Origin, stack: &[u64]) -> Vec<u64> {
         let Origin { instruction, stack_pointer, frame_pointer } = origin;
         let mut read = |address: u64| {
-            let offset = address.checked_sub(stack_pointer).filter(|offset| offset.is_multiple_of(8)).ok_or(())?;
+            let offset =
+                address.checked_sub(stack_pointer).filter(|offset| offset.is_multiple_of(8)).ok_or(())?;
             stack.get((offset / 8) as usize).copied().ok_or(())
         };
         let registers = UnwindRegsX86_64::new(instruction, stack_pointer, frame_pointer);
@@ -173,12 +180,14 @@ mod tests {
             .iter()
             .map(|call| {
                 let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&(*call as usize));
-                let mapping = maps.iter().find(holds).unwrap_or_else(|| panic!("{call:#x} is no code: {calls:x?}"));
+                let mapping =
+                    maps.iter().find(holds).unwrap_or_else(|| panic!("{call:#x} is no code: {calls:x?}"));
                 (mapping.name.as_str(), call - mapping.start as u64 + mapping.file_offset)
             })
             .collect();
         let mut symbols = Symbols::default();
-        let mut named = |&(file, offset): &(&str, u64)| symbols.functions(Path::new(file), &[offset]).remove(0);
+        let mut named =
+            |&(file, offset): &(&str, u64)| symbols.functions(Path::new(file), &[offset]).remove(0);
         // libc waits, and has been called by the program, which has been started by libc.
         assert!(named(&places[0]).is_some_and(|name| name.contains("nanosleep")), "{places:x?}");
         let is_programs = |(file, _): &(&str, u64)| file.ends_with("/sleep");
