@@ -49,8 +49,8 @@ pub struct Sites {
     pub sites: Vec<Site>,
     /// How long others waited, in microseconds.
     pub others_us: u64,
-    /// In which calls they waited, where that is known, since somebody began to ask: those in which they waited
-    /// longest first, at most [`MOST_SITES`].
+    /// In which calls they waited, where that is known, since somebody began to ask: those in which they
+    /// waited longest first, at most [`MOST_SITES`].
     #[serde(default)]
     pub stacks: Vec<Stack>,
 }

@@ -227,7 +227,8 @@ mod tests {
         ] {
             assert_eq!(named(line), path, "{line}");
         }
-        let text = "error: unexpected argument '--locl' found\n\n  tip: a similar argument exists: '--local'\n  \
+        let text = "error: unexpected argument '--locl' found\n\n  \
+                    tip: a similar argument exists: '--local'\n  \
                     tip: to pass '--locl' as a value, use '-- --locl'\n\nUsage: x\n";
         assert_eq!(
             one_line(text, "spillway run"),

@@ -83,8 +83,8 @@ fn each_page_of_numbers_says_on_which_commit_it_was_made() {
     assert!(missing.is_empty(), "without a row that has their command in docs/README.md: {missing:?}");
 }
 
-/// A repository with the script, the pages that it renews and a `spillway` that makes nothing but a note of how it
-/// was called.
+/// A repository with the script, the pages that it renews and a `spillway` that makes nothing but a note of
+/// how it was called.
 fn repository_with_a_mock(place: &Path) {
     for directory in ["scripts", "docs/research"] {
         fs::create_dir_all(place.join(directory)).unwrap();
@@ -194,7 +194,8 @@ fn codes_and_rows_are_read_as_they_are_meant() {
     ] {
         assert_eq!(is_code(word), expected, "{word}");
     }
-    let index = "# x\n| [a](a.md) | b | `1234567` | hand |\n## What was measured\n\n| page | is of | numbers of | made by |\n\
+    let index = "# x\n| [a](a.md) | b | `1234567` | hand |\n## What was measured\n\n\
+                 | page | is of | numbers of | made by |\n\
                  |---|---|---|---|\n| [c](d/c.md) | e | `abcdef0`, 2026-11-26 | hand |\n";
     assert_eq!(rows(index), [["d/c.md", "abcdef0", "hand"].map(str::to_owned)]);
     assert!(!is_commit("abcdefg") && !is_commit("abc") && is_commit("abcdef0"));

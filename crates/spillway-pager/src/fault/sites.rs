@@ -1,5 +1,5 @@
-//! Which instruction waits for a page, of one fetch in so much lost time ([`crate::run::sites`]), and in which
-//! calls, where somebody asks ([`crate::run::stacks`]).
+//! Which instruction waits for a page, of one fetch in so much lost time ([`crate::run::sites`]), and in
+//! which calls, where somebody asks ([`crate::run::stacks`]).
 
 use spillway_core::page::PAGE_SIZE;
 

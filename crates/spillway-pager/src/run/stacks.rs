@@ -14,8 +14,8 @@ const PROBES: usize = 4;
 
 const ASKED_UNTIL_AT: usize = 0;
 const NEXT_AT: usize = 1;
-/// Of each place 0 where it is free; else whose copy lies there, and whether it is whole. All together, so that
-/// who asks nothing touches one page.
+/// Of each place 0 where it is free; else whose copy lies there, and whether it is whole. All together, so
+/// that who asks nothing touches one page.
 const STATES_AT: usize = 2;
 const PLACES_AT: usize = STATES_AT + PLACES;
 

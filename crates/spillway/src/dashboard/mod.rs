@@ -1,8 +1,8 @@
 //! `spillway dashboard`: what runs on this machine, in a browser.
 //!
 //! The page, its script and its style are in this directory, and in the command; they ask for `/rows.json`
-//! once a second: what `spillway top --once --json` prints, and for `/heat.json`, pictures of memory over time
-//! and address ([`heat`]). Nothing can be changed from there.
+//! once a second: what `spillway top --once --json` prints, and for `/heat.json`, pictures of memory over
+//! time and address ([`heat`]). Nothing can be changed from there.
 
 mod heat;
 

@@ -35,9 +35,9 @@ const WAITS_IN_WORDS: &str = "\
     serves its faults itself, one fetch is noted for each millisecond that was lost; else its threads \
     are looked at 20 times a second. Names are as the file's symbols have them.";
 const CALLS_IN_WORDS: &str = "\
-    The function that waited stands first, then the one that had called it, and so on. By samples of the time \
-    that was recorded; of programs whose faults the pager's threads serve, of their main threads alone. Calls \
-    end where the copy of the stack does, or where code has no unwind tables.";
+    The function that waited stands first, then the one that had called it, and so on. By samples of the \
+    time that was recorded; of programs whose faults the pager's threads serve, of their main threads alone. \
+    Calls end where the copy of the stack does, or where code has no unwind tables.";
 /// Stacks that are shown.
 const MOST_STACKS: usize = 8;
 const MAPS_IN_WORDS: &str = "\

@@ -139,8 +139,8 @@ impl Tables {
 }
 
 impl Modules {
-    /// The instruction at which a thread was and those of the calls around it, the innermost first: as many as
-    /// the copy of its stack reaches.
+    /// The instruction at which a thread was and those of the calls around it, the innermost first: as many
+    /// as the copy of its stack reaches.
     pub fn calls(&mut self, origin: Origin, stack: &[u64]) -> Vec<u64> {
         let Origin { instruction, stack_pointer, frame_pointer } = origin;
         let mut read = |address: u64| {
