@@ -1,5 +1,5 @@
-//! Every command of README.md and docs/start, typed in the order of these pages on a clean Debian that has Rust
-//! and make, and nothing else of ours. Needs root, Debian's packages and 20 minutes of two cores.
+//! Every command of README.md and docs/start, typed in the order of these pages on a clean Debian that has
+//! Rust and make, and nothing else of ours. Needs root, Debian's packages and 20 minutes of two cores.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod pages_common;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 const DONOR: &str = "spillway donor --memory 1G --listen 127.0.0.1:10809";
 /// The page's port may be somebody's on this machine.
 const PORT: &str = "10809";
-/// `make test-full` begins with it: typed here it would be this very test's, once more, with a browser and four
+/// `make test-full` begins with it: typed here it would do all of that once more, with a browser and four
 /// servers in the root. Make is asked what it would do.
 const ONLY_ASKED: &str = "make test";
 
@@ -32,7 +32,8 @@ impl CleanRoot {
         let script = "set -o pipefail
             scripts/make-clean-root \"$0\" bookworm make,sudo,python3-minimal && mkdir \"$0/root/spillway\" &&
             git ls-files -z --cached --others --exclude-standard |
-                tar --create --null --files-from=- --ignore-failed-read | tar --extract --directory \"$0/root/spillway\"";
+                tar --create --null --files-from=- --ignore-failed-read |
+                tar --extract --directory \"$0/root/spillway\"";
         let output = Command::new("bash").args(["-c", script]).arg(made.path()).current_dir(root()).output();
         let output = output.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
