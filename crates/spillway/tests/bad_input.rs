@@ -1,5 +1,5 @@
-//! Every command as somebody meets it who is not careful: options that are not there, a full disk, a reader that
-//! goes away, a narrow terminal, files that are something else.
+//! Every command as somebody meets it who is not careful: options that are not there, a full disk, a reader
+//! that goes away, a narrow terminal, files that are something else.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod pages_common;
@@ -139,8 +139,8 @@ fn a_recorder_whose_disk_gets_full_says_what_it_has_and_leaves_it_readable() {
     let ours = env!("CARGO_BIN_EXE_spillway");
     // A disk of 64 KiB, which goes with the shell that sees it.
     let script = format!(
-        "mount -t tmpfs -o size=64k none {place} && {{ {ours} record --every 0.1 --for 60 {place}/a.history {pid}; \
-         echo \"status $?\"; {ours} report --json {place}/a.history | head --bytes 200; \
+        "mount -t tmpfs -o size=64k none {place} && {{ \
+         {ours} record --every 0.1 --for 60 {place}/a.history {pid}; echo \"status $?\"; {ours} report --json {place}/a.history | head --bytes 200; \
          {ours} report {place}/a.history; echo \"status $?\"; ls {place}; }}",
         place = place.path().display(),
         pid = watched.running.pid().as_raw_nonzero(),
