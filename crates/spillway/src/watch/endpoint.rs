@@ -18,7 +18,7 @@ pub enum EndpointError {
     #[error("'{0}' is no place to listen: write ADDR:PORT, :PORT (of this machine alone) or unix:PATH")]
     Form(String),
     /// It cannot be listened on.
-    #[error("{0}: {1}; {}", remedy(.1))]
+    #[error("{0}: {1}; {remedy}", remedy = remedy(.1))]
     Bind(String, io::Error),
 }
 
