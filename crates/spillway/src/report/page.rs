@@ -266,7 +266,7 @@ fn latency_map(points: &[Point]) -> HeatMap {
     let columns = points.iter().filter_map(|point| Some((point.at_s, point.since.as_ref()?)));
     let (at_s, counts) = columns.map(|(at_s, since)| (at_s, since.latency_rows.clone())).unzip();
     HeatMap {
-        title: "Faults by how long they took: the darker, the more".to_owned(),
+        title: "Faults by how long they took: the stronger, the more".to_owned(),
         unit: String::new(),
         at_s,
         begin_s: points.first().map_or(0.0, |point| point.at_s),
