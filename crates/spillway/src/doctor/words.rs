@@ -106,7 +106,9 @@ pub fn print_check(out: &mut impl Write, check: &Check, columns: usize) -> io::R
         let label = if at == 0 { "mend: " } else { "or:   " };
         writeln!(out, "{:INDENT$}{label}{}", "", remedy.command)?;
         if !remedy.effect.is_empty() {
-            writeln!(out, "{:INDENT$}      ({})", "", remedy.effect)?;
+            let effect = wrapped(&format!("({})", remedy.effect), columns - INDENT - label.len());
+            let gap = format!("{:1$}", "", INDENT + label.len());
+            writeln!(out, "{gap}{}", effect.join(&format!("\n{gap}")))?;
         }
     }
     Ok(())
