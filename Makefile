@@ -2,7 +2,7 @@
 
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 
-.PHONY: run install uninstall package rig programs test test-full sim build lint loom fuzz deny setup test-tools
+.PHONY: figures run install uninstall package rig programs test test-full sim build lint loom fuzz deny setup test-tools
 
 # Builds, and runs a real program on far memory.
 run: setup
@@ -18,8 +18,9 @@ install: $(CARGO_TARGET_DIR)/release/libspillway_preload.so
 uninstall:
 	scripts/uninstall "$(DESTDIR)$(PREFIX)"
 
-# A release build, where there is none yet.
-$(CARGO_TARGET_DIR)/release/libspillway_preload.so: | setup
+# A release build, where there is none yet. Where there is one no cargo is looked for: sudo has none on PATH.
+$(CARGO_TARGET_DIR)/release/libspillway_preload.so:
+	scripts/setup
 	cargo build --locked --release -p spillway -p spillway-preload
 
 # The same and more as a package for Debian: target/debian/spillway_*.deb.
@@ -44,6 +45,13 @@ programs: setup
 	cargo build --locked --release --workspace
 	status=0; "$(CARGO_TARGET_DIR)/release/spillway" bench programs --save "$(PROGRAMS_SAVE)" $(PROGRAMS) || status=$$?; \
 	"$(CARGO_TARGET_DIR)/release/spillway" bench report --to docs/research "$(PROGRAMS_SAVE)" && exit $$status
+
+# The pages of numbers that commands make, each with its commit and day, as root: docs/README.md has the list. FIGURES="ablation
+# figures" for these alone.
+figures: setup
+	scripts/install-bench-programs
+	cargo build --locked --release --workspace
+	scripts/figures "$(CARGO_TARGET_DIR)/release/spillway" $(FIGURES)
 
 # Everything that must hold before a change is merged; at most 15 minutes on 2 cores.
 test: setup test-tools

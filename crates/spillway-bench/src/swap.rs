@@ -1,5 +1,6 @@
 //! Linux swap devices for the time of a measurement: a loop device on a file in tmpfs, and zram.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -210,6 +211,7 @@ impl Drop for SwapDevice {
 /// dropped.
 pub struct PageCluster {
     before: String,
+    is_set: Cell<bool>,
 }
 
 impl PageCluster {
@@ -217,18 +219,22 @@ impl PageCluster {
     pub fn new() -> Result<Self, BenchError> {
         let before = fs::read_to_string(PAGE_CLUSTER)
             .map_err(|error| BenchError::setup(format!("read {PAGE_CLUSTER}"), error, REMEDY))?;
-        Ok(Self { before })
+        Ok(Self { before, is_set: Cell::new(false) })
     }
 
     /// Swap in `2^cluster` pages at once.
     pub fn set(&self, cluster: u32) -> Result<(), BenchError> {
-        write(PAGE_CLUSTER, &cluster.to_string())
+        write(PAGE_CLUSTER, &cluster.to_string())?;
+        self.is_set.set(true);
+        Ok(())
     }
 }
 
 impl Drop for PageCluster {
     fn drop(&mut self) {
-        if let Err(error) = write(PAGE_CLUSTER, self.before.trim()) {
+        if self.is_set.get()
+            && let Err(error) = write(PAGE_CLUSTER, self.before.trim())
+        {
             eprintln!("spillway: bench: left behind: {error}");
         }
     }

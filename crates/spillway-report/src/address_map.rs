@@ -42,12 +42,25 @@ pub struct Cell {
 }
 
 /// A rectangle of equal cells beside each other.
-struct Stretch {
-    from_s: f64,
-    to_s: f64,
-    row: usize,
-    kind: usize,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stretch {
+    /// Where it begins, in seconds.
+    pub from_s: f64,
+    /// Where it ends, in seconds.
+    pub to_s: f64,
+    /// The number of its row.
+    pub row: usize,
+    /// The number of its kind.
+    pub kind: usize,
     step: u32,
+}
+
+impl Stretch {
+    /// How strong its colour is, 0 to 1: the stronger, the more of the memory is of that kind.
+    #[must_use]
+    pub fn strength(&self) -> f64 {
+        0.25 + 0.75 * f64::from(self.step) / STEPS
+    }
 }
 
 impl AddressMap {
@@ -80,8 +93,7 @@ impl AddressMap {
             .draw()?;
         let rectangles = self.stretches().into_iter().map(|stretch| {
             let corners = [(stretch.from_s, stretch.row as f64), (stretch.to_s, stretch.row as f64 + 1.0)];
-            let strength = 0.25 + 0.75 * f64::from(stretch.step) / STEPS;
-            Rectangle::new(corners, colour(self.colour_of(stretch.kind)).mix(strength).filled())
+            Rectangle::new(corners, colour(self.colour_of(stretch.kind)).mix(stretch.strength()).filled())
         });
         plane.draw_series(rectangles)?;
         let style = (FONT, FONT_PX).into_font().color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
@@ -103,8 +115,9 @@ impl AddressMap {
         self.kinds.get(kind).map_or(0, |(_, number)| *number)
     }
 
-    /// Equal neighbours in time are one.
-    fn stretches(&self) -> Vec<Stretch> {
+    /// What is drawn: equal neighbours in time are one.
+    #[must_use]
+    pub fn stretches(&self) -> Vec<Stretch> {
         let mut done: Vec<Stretch> = Vec::new();
         for row in 0..self.rows.len() {
             let mut open: Option<Stretch> = None;

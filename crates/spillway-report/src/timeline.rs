@@ -105,7 +105,7 @@ impl HeatMap {
         self.counts.iter().flatten().any(|&count| count > 0)
     }
 
-    /// Draws it: the darker, the more there were, by powers of ten.
+    /// Draws it: the stronger, the more there were, by powers of ten.
     ///
     /// # Errors
     /// A time is not finite.

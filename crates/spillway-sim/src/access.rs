@@ -1,6 +1,7 @@
 //! How a thread of a program reaches a page: the access, its fault, the wait, and again.
 
 use spillway_core::page::PAGE_SHIFT;
+use spillway_pager::run::stacks::Origin;
 
 use crate::contents::{PARTS, Tag, write_part};
 use crate::process::Pager;
@@ -81,7 +82,8 @@ fn serve_own_fault(process: usize, address: usize, write: bool, was_there: bool)
     };
     with(|world| world.note(80, address as u64, || format!("SIGBUS at {address:#x}, served here")));
     if inline.manages(address) {
-        inline.serve(address, write, was_there, address)
+        let origin = Origin { instruction: address as u64, ..Origin::default() };
+        inline.serve(address, write, was_there, origin)
     } else {
         inline.was_given_up(address, write)
     }

@@ -15,6 +15,9 @@ pub struct Past {
     pub faults: Faults,
     /// Of these, those that fetched a page, by how much had left since it did.
     pub returns: Vec<Return>,
+    /// The memory that it had, local and far; none where it was not told.
+    #[serde(default)]
+    pub held_bytes: Option<u64>,
 }
 
 impl Past {
@@ -26,6 +29,7 @@ impl Past {
             lost_us: run.fault_latency.total_us,
             faults: run.faults,
             returns: run.returns.clone(),
+            held_bytes: Some(run.local_bytes.saturating_add(run.far_bytes)),
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod migration;
 pub mod node_speed;
 pub mod nodes;
 pub mod objects;
+pub mod own_copy;
 pub mod own_memory;
 pub mod page;
 pub mod page_pipe;

@@ -4,6 +4,7 @@
 mod advise;
 mod bench;
 mod check;
+mod columns;
 mod configuration;
 mod continuing;
 mod dashboard;
@@ -13,6 +14,7 @@ mod ending;
 mod exit;
 mod explain;
 mod generate;
+mod heat_picture;
 mod lab;
 mod local_limit;
 mod pool;
@@ -105,53 +107,72 @@ fn main() -> ExitCode {
 /// Prints help where it was asked for, or what is wrong with the command line in one line.
 fn usage(error: &Error) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
             // A reader that went away has seen what it wanted.
-            let _ = error.print();
-            ExitCode::SUCCESS
-        }
+            Err(failure) if failure.kind() != std::io::ErrorKind::BrokenPipe => {
+                complain(format!("standard output: {failure}; the help could not be printed"));
+                ExitCode::FAILURE
+            }
+            _ => ExitCode::SUCCESS,
+        },
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
             ExitCode::from(exit::USAGE)
         }
         _ => {
-            let named = named_command();
+            let (path, named) = named_command(std::env::args_os());
             let mut wrong = error.render().to_string();
-            if let Some(advice) = advice(error, named.as_ref()) {
+            if let Some(advice) = advice(error, &path, &named) {
                 wrong.push_str("\n\n");
                 wrong.push_str(&advice);
             }
-            complain(one_line(&wrong, named.as_ref().map(clap::Command::get_name)));
+            complain(one_line(&wrong, &path));
             ExitCode::from(exit::USAGE)
         }
     }
 }
 
+/// What Rust says of numbers, and what a user can do about it.
+const IN_OUR_WORDS: [(&str, &str); 4] = [
+    ("invalid digit found in string", "write a whole number"),
+    ("cannot parse integer from empty string", "write a whole number"),
+    ("number too large to fit in target type", "it is too large"),
+    ("invalid float literal", "write a number"),
+];
+
 /// Folds clap's paragraphs (what is wrong, tips, usage) into one line that ends with where to read on.
-fn one_line(rendered: &str, command: Option<&str>) -> String {
+fn one_line(rendered: &str, command: &str) -> String {
+    // That an option could be meant as a program's name is no help.
+    let is_said = |line: &&str| !line.trim_start().starts_with("tip: to pass '");
     let wrong = rendered
         .split("\n\n")
-        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "))
+        .map(|paragraph| {
+            let lines: Vec<&str> = paragraph.lines().filter(is_said).collect();
+            lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+        })
         .filter(|text| !text.is_empty() && !text.starts_with("Usage:") && !text.starts_with("For more"))
         .collect::<Vec<_>>()
         .join("; ");
     let wrong = wrong.strip_prefix("error: ").unwrap_or(&wrong);
-    match command {
-        Some(command) => format!("{wrong}; see 'spillway {command} --help'"),
-        None => format!("{wrong}; see 'spillway --help'"),
-    }
+    let wrong = IN_OUR_WORDS.iter().fold(wrong.to_owned(), |text, (rusts, ours)| text.replace(rusts, ours));
+    format!("{wrong}; see '{command} --help'")
 }
 
-/// The subcommand that the command line names, if it is one of ours.
-fn named_command() -> Option<clap::Command> {
-    let first = std::env::args_os().nth(1)?.into_string().ok()?;
-    Cli::command().find_subcommand(&first).cloned()
+/// The command of ours that a command line names, as far as it names one: how it is called, and what it is.
+fn named_command(words: impl Iterator<Item = OsString>) -> (String, clap::Command) {
+    let (mut path, mut command) = ("spillway".to_owned(), Cli::command());
+    for word in words.skip(1) {
+        let Some(named) = word.to_str().and_then(|word| command.find_subcommand(word)).cloned() else {
+            break;
+        };
+        path = format!("{path} {}", named.get_name());
+        command = named;
+    }
+    (path, command)
 }
 
 /// What to do about a program among the options of a command that runs one, or options behind the program.
-fn advice(error: &Error, command: Option<&clap::Command>) -> Option<String> {
-    let command = command?;
-    let name = command.get_name();
+fn advice(error: &Error, path: &str, command: &clap::Command) -> Option<String> {
     let program = command
         .get_positionals()
         .find(|positional| positional.is_last_set() || positional.is_trailing_var_arg_set())?;
@@ -162,7 +183,7 @@ fn advice(error: &Error, command: Option<&clap::Command>) -> Option<String> {
     match error.kind() {
         ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand if program.is_last_set() => {
             let word = invalid()?;
-            Some(format!("tip: put '--' before the program: spillway {name} ... -- {word} ..."))
+            Some(format!("tip: put '--' before the program: {path} ... -- {word} ..."))
         }
         ErrorKind::MissingRequiredArgument if program.is_trailing_var_arg_set() => {
             let is_option = |word: OsString| {
@@ -190,8 +211,34 @@ mod tests {
                     Usage: spillway run --local <SIZE> -- <PROGRAM>...\n\nFor more information, try \
                     '--help'.\n";
         assert_eq!(
-            one_line(text, Some("run")),
+            one_line(text, "spillway run"),
             "the following required arguments were not provided: --local <SIZE>; see 'spillway run --help'"
+        );
+    }
+
+    #[test]
+    fn a_command_within_a_command_is_where_to_read_on_and_its_tips_help() {
+        let named = |line: &str| named_command(line.split(' ').map(OsString::from)).0;
+        for (line, path) in [
+            ("spillway pool status --jsn", "spillway pool status"),
+            ("spillway lab rnu", "spillway lab"),
+            ("spillway run --local 1M status", "spillway run"),
+            ("spillway", "spillway"),
+        ] {
+            assert_eq!(named(line), path, "{line}");
+        }
+        let text = "error: unexpected argument '--locl' found\n\n  \
+                    tip: a similar argument exists: '--local'\n  \
+                    tip: to pass '--locl' as a value, use '-- --locl'\n\nUsage: x\n";
+        assert_eq!(
+            one_line(text, "spillway run"),
+            "unexpected argument '--locl' found; tip: a similar argument exists: '--local'; \
+             see 'spillway run --help'"
+        );
+        let text = "error: invalid value 'x' for '--pid <PID>': invalid digit found in string\n";
+        assert_eq!(
+            one_line(text, "spillway explain"),
+            "invalid value 'x' for '--pid <PID>': write a whole number; see 'spillway explain --help'"
         );
     }
 
@@ -201,7 +248,7 @@ mod tests {
                     '--json'\n\n\
                     Usage: spillway doctor --json\n\nFor more information, try '--help'.\n";
         assert_eq!(
-            one_line(text, Some("doctor")),
+            one_line(text, "spillway doctor"),
             "unexpected argument '--jso' found; tip: a similar argument exists: '--json'; \
              see 'spillway doctor --help'"
         );

@@ -25,7 +25,7 @@ Examples:
   spillway report night.history
 
 It ends when what it records has ended, after --for, or at Ctrl-C; the file is
-whole at any time. A look at one run takes some 7 KiB.
+whole at any time. A look at one run takes 7 to 20 KiB.
 
 Exit status: 0, or 1 if nothing runs or the file cannot be written.";
 

@@ -8,7 +8,9 @@ use serde::Serialize;
 use spillway_donor::status::{MemoryStatus, Status};
 use spillway_snapshot::reader::{self, Seen};
 use spillway_snapshot::snapshot::{Body, Health, Process, Run, Snapshot, Store, VERSION};
+use unicode_width::UnicodeWidthStr;
 
+use crate::columns::{columns, fitted};
 use crate::exit::{Refusal, complain};
 use crate::short::{bytes, count, micros, percent, printable, seconds, wrapped};
 use crate::tier::print;
@@ -27,6 +29,9 @@ waited all the time. Of a donor LOCAL is what it holds, OF what it lends.
 
 Exit status: 0, or 1 if nothing runs, or nothing of that number or name. A user
 sees what is its own; root sees everything.";
+
+/// From so many columns on a row has all its numbers.
+const WIDE_COLUMNS: usize = 80;
 
 /// Said where nothing runs.
 pub const NOTHING: &str = "nothing runs; start a program: spillway run --local 512M -- PROGRAM";
@@ -90,7 +95,7 @@ fn report(args: &StatusArgs) -> Result<ExitCode, Refusal> {
         };
         return Err((1, format!("status: {nothing}")));
     }
-    print(&table(&alive, &silent, args.what.is_some()))
+    print(&fitted(&table(&alive, &silent, args.what.is_some(), columns()), columns()))
 }
 
 fn silent(seen: &Seen) -> Option<Silent<'_>> {
@@ -110,32 +115,44 @@ pub fn is_called(snapshot: &Snapshot, what: &str) -> bool {
     snapshot.pid == pid || is_of_run
 }
 
-fn table(alive: &[&Snapshot], silent: &[Silent<'_>], is_detailed: bool) -> String {
-    let mut text = line(["PID", "PROGRAM", "UP", "PROCS", "LOCAL", "OF", "FAR", "FAULTS", "P99", "LOST"]);
+/// The table for so many columns.
+fn table(alive: &[&Snapshot], silent: &[Silent<'_>], is_detailed: bool, columns: usize) -> String {
+    let names = ["PID", "PROGRAM", "UP", "PROCS", "LOCAL", "OF", "FAR", "FAULTS", "P99", "LOST"];
+    let mut text = line(columns, names);
     for snapshot in alive {
         match &snapshot.body {
             Body::Run { run } => {
-                text += &of_run(snapshot, run);
+                text += &of_run(snapshot, run, columns);
                 text += &stores(run, is_detailed);
                 if is_detailed {
-                    text += &processes(run, snapshot.uptime_s);
+                    text += &processes(run, snapshot.uptime_s, columns);
                     text += &causes(run);
                 }
             }
-            Body::Donor { .. } => text += &of_donor(snapshot, is_detailed),
-            Body::Tier { tier } => text += &of_tier(snapshot, tier),
+            Body::Donor { .. } => text += &of_donor(snapshot, is_detailed, columns),
+            Body::Tier { tier } => text += &of_tier(snapshot, tier, columns),
         }
     }
     for Silent { socket, reason, .. } in silent {
-        wrapped(&format!("{socket}: {reason}"), 80).iter().for_each(|line| text += &format!("{line}\n"));
+        wrapped(&format!("{socket}: {reason}"), columns).iter().for_each(|line| text += &format!("{line}\n"));
     }
     text
 }
 
-fn line(cells: [&str; 10]) -> String {
+/// A row; on a narrow terminal with what matters most alone: local, far and lost.
+fn line(columns: usize, cells: [&str; 10]) -> String {
     let [pid, name, numbers @ ..] = cells;
-    let numbers: String = numbers.iter().map(|number| format!(" {number:>6}")).collect();
-    format!("{pid:>7} {name:<16}{numbers}\n")
+    let is_shown = |at: usize| columns >= WIDE_COLUMNS || [2, 4, 7].contains(&at);
+    let numbers: String = numbers
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| is_shown(*at))
+        .map(|(_, number)| format!(" {number:>6}"))
+        .collect();
+    // Names of others have been made printable.
+    let room = (columns - (8 + numbers.len()).min(columns)).clamp(1, 16);
+    let name = if name.width() > room { printable(name, room) } else { name.to_owned() };
+    format!("{pid:>7} {name}{:gap$}{numbers}\n", "", gap = room - name.width())
 }
 
 /// The share of the time that threads waited for faults.
@@ -151,45 +168,51 @@ pub fn name_of(snapshot: &Snapshot) -> String {
     }
 }
 
-fn of_run(snapshot: &Snapshot, run: &Run) -> String {
-    line([
-        &run.program_pid.to_string(),
-        &printable(&name_of(snapshot), 16),
-        &seconds(snapshot.uptime_s),
-        &(run.processes.len() as u64 + run.processes_unlisted).to_string(),
-        &bytes(run.local_bytes as f64),
-        &bytes(run.local_limit_bytes as f64),
-        &bytes(run.far_bytes as f64),
-        &count(run.faults.all() as f64),
-        &micros(run.fault_latency.p99_us),
-        &percent(lost_share(run.fault_latency.total_us, snapshot.uptime_s)),
-    ])
+fn of_run(snapshot: &Snapshot, run: &Run, columns: usize) -> String {
+    line(
+        columns,
+        [
+            &run.program_pid.to_string(),
+            &printable(&name_of(snapshot), 16),
+            &seconds(snapshot.uptime_s),
+            &(run.processes.len() as u64 + run.processes_unlisted).to_string(),
+            &bytes(run.local_bytes as f64),
+            &bytes(run.local_limit_bytes as f64),
+            &bytes(run.far_bytes as f64),
+            &count(run.faults.all() as f64),
+            &micros(run.fault_latency.p99_us),
+            &percent(lost_share(run.fault_latency.total_us, snapshot.uptime_s)),
+        ],
+    )
 }
 
 /// A donor, with what it lends below it; all that it tells where it is asked for.
-fn of_donor(snapshot: &Snapshot, is_detailed: bool) -> String {
+fn of_donor(snapshot: &Snapshot, is_detailed: bool, columns: usize) -> String {
     let donor = donor_of(snapshot);
     let size = |of: fn(&MemoryStatus) -> u64| {
         donor.as_ref().map_or_else(|| "-".to_owned(), |donor| bytes(of(&donor.memory) as f64))
     };
-    let row = line([
-        &snapshot.pid.to_string(),
-        &printable(&name_of(snapshot), 16),
-        &seconds(snapshot.uptime_s),
-        "1",
-        &size(|memory| memory.used_bytes),
-        &size(|memory| memory.offered_bytes),
-        "-",
-        "-",
-        "-",
-        "-",
-    ]);
+    let row = line(
+        columns,
+        [
+            &snapshot.pid.to_string(),
+            &printable(&name_of(snapshot), 16),
+            &seconds(snapshot.uptime_s),
+            "1",
+            &size(|memory| memory.used_bytes),
+            &size(|memory| memory.offered_bytes),
+            "-",
+            "-",
+            "-",
+            "-",
+        ],
+    );
     let below = match &donor {
         None => "it is of another version: ask by the 'spillway' of that one\n".to_owned(),
         Some(donor) if is_detailed => donor.to_string(),
         Some(donor) => lends(donor) + "\n",
     };
-    let lines = below.lines().flat_map(|line| wrapped(line, 72));
+    let lines = below.lines().flat_map(|line| wrapped(line, columns - 8));
     row + &lines.map(|line| format!("        {line}\n")).collect::<String>()
 }
 
@@ -213,39 +236,45 @@ pub fn lends(donor: &Status) -> String {
 }
 
 /// The daemon's groups, together.
-fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> String {
+fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value, columns: usize) -> String {
     let groups = || tier["groups"].as_array().into_iter().flatten();
     let sum = |key: &str| groups().filter_map(|group| group[key].as_f64()).sum::<f64>();
     let processes: usize = groups().filter_map(|group| Some(group["processes"].as_array()?.len())).sum();
-    line([
-        &snapshot.pid.to_string(),
-        &printable(&name_of(snapshot), 16),
-        &seconds(snapshot.uptime_s),
-        &processes.to_string(),
-        &bytes(sum("local_bytes")),
-        &bytes(sum("local_limit_bytes")),
-        &bytes(sum("far_bytes")),
-        "-",
-        "-",
-        "-",
-    ])
+    line(
+        columns,
+        [
+            &snapshot.pid.to_string(),
+            &printable(&name_of(snapshot), 16),
+            &seconds(snapshot.uptime_s),
+            &processes.to_string(),
+            &bytes(sum("local_bytes")),
+            &bytes(sum("local_limit_bytes")),
+            &bytes(sum("far_bytes")),
+            "-",
+            "-",
+            "-",
+        ],
+    )
 }
 
-fn processes(run: &Run, uptime_s: f64) -> String {
+fn processes(run: &Run, uptime_s: f64, columns: usize) -> String {
     let row = |process: &Process| {
         let pid = process.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
-        line([
-            &pid,
-            &format!("  {}", printable(process.name.as_deref().unwrap_or("-"), 14)),
-            "",
-            &process.fault_mode,
-            &bytes(process.local_bytes as f64),
-            "",
-            &bytes(process.far_bytes as f64),
-            &count(process.faults.all() as f64),
-            &micros(process.fault_latency.p99_us),
-            &percent(lost_share(process.fault_latency.total_us, uptime_s)),
-        ])
+        line(
+            columns,
+            [
+                &pid,
+                &format!("  {}", printable(process.name.as_deref().unwrap_or("-"), 14)),
+                "",
+                &process.fault_mode,
+                &bytes(process.local_bytes as f64),
+                "",
+                &bytes(process.far_bytes as f64),
+                &count(process.faults.all() as f64),
+                &micros(process.fault_latency.p99_us),
+                &percent(lost_share(process.fault_latency.total_us, uptime_s)),
+            ],
+        )
     };
     let rows: String = run.processes.iter().map(row).collect();
     match run.processes_unlisted {
@@ -316,7 +345,7 @@ mod tests {
     use crate::watch::metrics::tests::whole_snapshot;
 
     #[test]
-    fn a_table_fits_80_columns_whatever_the_names() {
+    fn a_table_fits_the_terminal_whatever_the_names() {
         let mut snapshot = whole_snapshot();
         snapshot.name = "\u{1b}[31m a program of a very long name".to_owned();
         snapshot.uptime_s = 1e7;
@@ -338,30 +367,36 @@ mod tests {
             written_pages: 0,
             heat: None,
         });
-        let text = table(&[&snapshot], &[], true);
-        for line in text.lines() {
-            assert!(line.chars().count() <= 80, "{line}");
-            assert!(!line.contains('\u{1b}'));
+        for columns in [80, 79, 60, 40] {
+            let text = fitted(&table(&[&snapshot], &[], true, columns), columns);
+            for line in text.lines() {
+                assert!(line.width() <= columns, "{line}");
+                assert!(!line.contains('\u{1b}'));
+            }
+            assert!(text.contains("full") && text.contains("and 5000 processes more"), "{text}");
+            let names: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+            let all = ["PID", "PROGRAM", "UP", "PROCS", "LOCAL", "OF", "FAR", "FAULTS", "P99", "LOST"];
+            let few = ["PID", "PROGRAM", "LOCAL", "FAR", "LOST"];
+            assert_eq!(names, if columns == 80 { &all[..] } else { &few[..] });
         }
-        assert!(text.contains("full") && text.contains("and 5000 processes more"), "{text}");
     }
 
     #[test]
     fn a_donor_is_told_in_two_lines_and_in_all_it_says_where_it_is_asked_for() {
         let mut snapshot = donor_snapshot(1e5, 4 << 20);
-        let short = table(&[&snapshot], &[], false);
+        let short = table(&[&snapshot], &[], false, 80);
         assert_eq!(short.lines().count(), 1 + 2, "{short}");
         for text in ["4.0M", "64M", "48M promised, 16M free; 1 client;", "1 refused"] {
             assert!(short.contains(text), "no {text} in {short}");
         }
         donor_in(&mut snapshot)["clients"][0]["client"] = "\u{1b}[2J".repeat(30).into();
-        let long = table(&[&snapshot], &[], true);
+        let long = table(&[&snapshot], &[], true, 80);
         assert!(long.contains("nbd://127.0.0.1:10809") && long.contains("never swapped"), "{long}");
         for line in short.lines().chain(long.lines()) {
             assert!(line.chars().count() <= 80 && !line.contains('\u{1b}'), "{line}");
         }
         *donor_in(&mut snapshot) = serde_json::json!({});
-        assert!(table(&[&snapshot], &[], false).contains("another version"));
+        assert!(table(&[&snapshot], &[], false, 80).contains("another version"));
     }
 
     fn donor_in(snapshot: &mut Snapshot) -> &mut serde_json::Value {

@@ -23,6 +23,8 @@ const MOST_SAVED: f64 = 0.95;
 /// then are not. What a program gains by fewer faults is the more, and the rest of them a larger share of its
 /// time.
 const COST_BY_COUNTED: f64 = 1.5;
+/// A program that has come to hold so much more, by what it holds, is said to grow.
+const GROWS_BY: f64 = 0.02;
 /// Sizes that a curve has beyond the limit.
 const SIZES: u64 = 64;
 
@@ -42,6 +44,8 @@ pub struct Observed {
     pub local_limit_bytes: u64,
     /// What it holds, local and far: with so much local nothing is far.
     pub whole_bytes: u64,
+    /// How much of that has come in that time; 0 where it is not known.
+    pub grown_bytes: u64,
     /// Processes that share the limit.
     pub processes: u64,
 }
@@ -74,6 +78,8 @@ pub enum Caveat {
     SeveralProcesses,
     /// It loses less than is asked for already; whether less memory would do is not known.
     LessUnknown,
+    /// It has come to hold more while it was watched.
+    Grows,
 }
 
 impl Observed {
@@ -86,6 +92,7 @@ impl Observed {
             returns: run.returns.clone(),
             local_limit_bytes: run.local_limit_bytes,
             whole_bytes: run.local_bytes + run.far_bytes,
+            grown_bytes: 0,
             processes: run.processes.len() as u64 + run.processes_unlisted,
         }
     }
@@ -111,6 +118,8 @@ impl Observed {
             still_local_us: still_local_us(&returns, lost_us, &run.faults.since(&before.faults)),
             returns,
             whole_bytes,
+            grown_bytes: (run.local_bytes + run.far_bytes)
+                .saturating_sub(before.held_bytes.unwrap_or(u64::MAX)),
             ..Self::since_start(run, passed_s)
         }
     }
@@ -176,10 +185,12 @@ impl Observed {
     /// What is not known.
     pub fn caveats(&self) -> Vec<Caveat> {
         let is_low = self.lost_share() <= TARGETS[TARGETS.len() - 1];
+        let grows = self.grown_bytes as f64 > GROWS_BY * self.whole_bytes as f64;
         [
             (self.faults() < FEW_FAULTS, Caveat::FewFaults),
             (self.processes > 1, Caveat::SeveralProcesses),
             (is_low, Caveat::LessUnknown),
+            (grows, Caveat::Grows),
         ]
         .into_iter()
         .filter_map(|(is_so, caveat)| is_so.then_some(caveat))
@@ -254,6 +265,9 @@ impl Caveat {
                 "Whether less than it has would do is not known: 'spillway run --record FILE' with less, and \
                  'spillway lab replay FILE', tell."
             }
+            Self::Grows => {
+                "It grows: this is of what it has now. With more memory it comes further, and will need more."
+            }
         }
     }
 }
@@ -276,6 +290,7 @@ pub(crate) mod tests {
             returns: vec![returned(16, 1000, 1.0), returned(32, 2000, 2.0), returned(64, 500, 1.0)],
             local_limit_bytes: 64 * MIB,
             whole_bytes: 120 * MIB,
+            grown_bytes: 2 * MIB,
             processes: 1,
         }
     }
@@ -344,6 +359,8 @@ pub(crate) mod tests {
         let idle = Observed { lost_us: 1e5, returns: Vec::new(), processes: 2, ..observed };
         assert_eq!(needs(&idle), [Some(64 * MIB); 3]);
         assert_eq!(idle.caveats(), [Caveat::FewFaults, Caveat::SeveralProcesses, Caveat::LessUnknown]);
+        let growing = Observed { grown_bytes: 3 * MIB, ..self::observed() };
+        assert_eq!(growing.caveats(), [Caveat::Grows]);
     }
 
     #[test]
@@ -378,6 +395,9 @@ pub(crate) mod tests {
         let [one] = &since.returns[..] else { panic!("{:?}", since.returns) };
         assert_eq!((one.within_bytes, one.faults), (32 * MIB, 7));
         assert!((one.total_us - 3e5).abs() < 1.0);
-        assert_eq!((since.whole_bytes, since.passed_s), (99 * MIB, 2.0));
+        assert_eq!((since.whole_bytes, since.passed_s, since.grown_bytes), (99 * MIB, 2.0, 0));
+        let held_bytes = before.held_bytes.map(|held_bytes| held_bytes - MIB);
+        let since = Observed::since(&Past { held_bytes, ..before }, &crate_run(&last), 7.0, 99 * MIB);
+        assert_eq!(since.grown_bytes, MIB);
     }
 }

@@ -146,7 +146,7 @@ fn no_arguments_print_help_and_fail() {
 
 #[test]
 fn usage_errors_are_one_line_that_says_where_to_read_on() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["rum"], "'spillway --help'"),
         (&["doctor", "--jsn"], "'spillway doctor --help'"),
         (&["doctor", "now"], "'spillway doctor --help'"),
@@ -154,6 +154,11 @@ fn usage_errors_are_one_line_that_says_where_to_read_on() {
         (&["run", "--local", "12Q", "--", "true"], "'spillway run --help'"),
         (&["run", "--local", "1G", "--"], "'spillway run --help'"),
         (&["donor", "--no-such-flag"], "'spillway donor --help'"),
+        (&["pool", "status"], "'spillway pool status --help'"),
+        (&["lab", "run", "--policy", "lru"], "'spillway lab run --help'"),
+        (&["bench", "report", "--to", "x"], "'spillway bench report --help'"),
+        (&["explain", "--pid", "x"], "--pid <PID>': write a whole number;"),
+        (&["report", "--no-such-flag"], "'--no-such-flag' found; see 'spillway report --help'"),
     ];
     for (arguments, pointer) in cases {
         let output = spillway(arguments);

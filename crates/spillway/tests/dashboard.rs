@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use support::MIB;
 use support::child::{PATIENCE, Running, until};
 use support::launch::Launch;
 use support::tools::c_program;
@@ -37,6 +38,14 @@ fn ask(port: u16, request: &str) -> (String, String) {
 
 fn get(port: u16, path: &str) -> (String, String) {
     ask(port, &format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"))
+}
+
+/// The map of the memory of a run, which its pager may be too busy to tell at once.
+fn map_of(port: u16, supervisor: u64) -> Value {
+    until(PATIENCE, "a map", || {
+        let maps: Value = serde_json::from_str(&get(port, "/heat.json").1).unwrap();
+        maps.as_array().unwrap().iter().find(|map| map["supervisor_pid"] == supervisor).cloned()
+    })
 }
 
 /// What a browser that may reach this machine alone makes of the page once it has asked for rows, and what
@@ -69,8 +78,17 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
         rows["rows"].as_array().unwrap().iter().find(|row| row["supervisor_pid"] == supervisor).unwrap();
     assert!(row["rates"]["faults_per_s"].as_f64().unwrap() > 0.0, "the first who asks has rates: {row}");
     let pid = row["pid"].as_u64().unwrap();
+    let map = map_of(port, supervisor);
+    let far_bytes = map["kinds"].as_array().unwrap().iter().find(|kind| kind[0] == "far").unwrap();
+    // The map is taken a moment later, while pages come and go.
+    let difference = far_bytes[1].as_u64().unwrap().abs_diff(row["far_bytes"].as_u64().unwrap());
+    assert!(difference < 3 * MIB, "{row}: {map}");
     let (dom, log) = shown(port);
     for text in [&format!("<td>{pid}</td>"), "time lost", "compressed:", "class=\"local\"", "inline mode"] {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    let address = map["rows"][0].as_str().unwrap();
+    for text in ["Address space of hold", &format!("<span>{address}</span>"), "class=\"heat-far\"", "now"] {
         assert!(dom.contains(text), "no {text:?} in {dom}");
     }
     for complaint in [":CONSOLE", "Failed to load", "ERR_", "Refused to"] {

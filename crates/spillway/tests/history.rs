@@ -139,6 +139,34 @@ fn functions_that_wait_for_pages_are_named_in_both_fault_modes() {
 }
 
 #[test]
+fn calls_in_which_a_program_waits_are_named_from_the_inside_out_in_both_fault_modes() {
+    for mode in ["inline", "thread"] {
+        let launch = Launch::local_mib(8).with_option("--fault-mode").with_option(mode);
+        let mut watched = launch.start(launch.command(c_program("callers")).arg("32"));
+        watched.running.expect("ready");
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("calls.history");
+        let (name, pid) = (file.to_str().unwrap(), watched.running.pid().as_raw_nonzero().to_string());
+        assert!(spillway(&["record", "--every", "0.2", "--for", "2", name, &pid]).status.success());
+        assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
+        let figures: Value = serde_json::from_slice(&spillway(&["report", name, "--json"]).stdout).unwrap();
+        let stacks = figures["runs"][0]["sites"]["stacks"].as_array().unwrap();
+        let waited_us = |caller: &str| -> u64 {
+            let is_meant = |stack: &&Value| {
+                let names =
+                    stack["frames"].as_array().unwrap().iter().map(|frame| frame["function"].as_str());
+                names.take(3).eq(["reads_a_page", caller, "main"].map(Some))
+            };
+            stacks.iter().filter(is_meant).map(|stack| stack["waited_us"].as_u64().unwrap()).sum()
+        };
+        let (often, seldom) = (waited_us("calls_often"), waited_us("calls_seldom"));
+        assert!(often > 50_000 && often > 2 * seldom, "{mode}: {often}, {seldom} us: {stacks:?}");
+        // Where threads are looked at from outside, few looks may have met none of the seldom ones.
+        assert!(seldom > 0 || mode == "thread", "{stacks:?}");
+    }
+}
+
+#[test]
 fn a_run_is_recorded_until_its_end_and_shown_in_figures_and_as_a_page() {
     let launch = Launch::local_mib(8);
     let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));

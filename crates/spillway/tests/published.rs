@@ -14,15 +14,15 @@ use pages_common::root;
 /// A number that is older says little of what is built now.
 const MOST_COMMITS: u64 = 1000;
 
-/// The page of each row of the table of what was measured, and the commit that it names.
-fn rows(index: &str) -> Vec<(String, String)> {
+/// The page of each row of the table of what was measured, the commit that it names, and what made it.
+fn rows(index: &str) -> Vec<[String; 3]> {
     let (_, table) = index.split_once("## What was measured").expect("the index has a table");
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-    let rows = table.lines().map(cells).filter(|cells| cells.len() == 5 && cells[1].starts_with('['));
+    let rows = table.lines().map(cells).filter(|cells| cells.len() == 6 && cells[1].starts_with('['));
     rows.map(|cells| {
         let page = cells[1].split_once("](").unwrap().1.trim_end_matches(')').to_owned();
         let commit = cells[3].split('`').nth(1).unwrap_or_default().to_owned();
-        (page, commit)
+        [page, commit, cells[4].clone()]
     })
     .collect()
 }
@@ -60,7 +60,7 @@ fn each_page_of_numbers_says_on_which_commit_it_was_made() {
     // What is unpacked from an archive has no history to compare with.
     let has_history =
         git(&["rev-parse", "--is-shallow-repository"]).is_some_and(|shallow| shallow == "false");
-    for (page, commit) in &rows {
+    for [page, commit, _] in &rows {
         assert!(docs.join(page).is_file(), "{page} is no page");
         assert!(is_commit(commit), "{page}: '{commit}' is no commit");
         if has_history {
@@ -73,12 +73,77 @@ fn each_page_of_numbers_says_on_which_commit_it_was_made() {
             );
         }
     }
-    let told: BTreeSet<PathBuf> = rows.iter().map(|(page, _)| docs.join(page)).collect();
+    // That a command exists with its options is seen to where those of all pages are.
+    let by_commands = rows.iter().filter(|[.., made]| made.starts_with("`spillway "));
+    let told: BTreeSet<PathBuf> = by_commands.map(|[page, ..]| docs.join(page)).collect();
     let mut pages = Vec::new();
     pages_below(&docs, &mut pages);
     let made = pages.into_iter().filter(|page| is_made(&fs::read_to_string(page).unwrap()));
     let missing: Vec<PathBuf> = made.filter(|page| !told.contains(page)).collect();
-    assert!(missing.is_empty(), "without a row in docs/README.md: {missing:?}");
+    assert!(missing.is_empty(), "without a row that has their command in docs/README.md: {missing:?}");
+}
+
+/// A repository with the script, the pages that it renews and a `spillway` that makes nothing but a note of
+/// how it was called.
+fn repository_with_a_mock(place: &Path) {
+    for directory in ["scripts", "docs/research"] {
+        fs::create_dir_all(place.join(directory)).unwrap();
+    }
+    for file in ["scripts/figures", "docs/README.md", "docs/research/figures.md"] {
+        fs::copy(root().join(file), place.join(file)).unwrap();
+    }
+    let mock = "#!/bin/sh\necho \"$*\" >>\"$(dirname \"$0\")/calls\"\necho \"| made anew by $*\"\n";
+    fs::write(place.join("spillway"), mock).unwrap();
+    let script = "chmod +x spillway && git init -q && git add docs && \
+                  git -c user.name=a -c user.email=a@b.c commit -qm all";
+    assert!(Command::new("sh").args(["-c", script]).current_dir(place).status().unwrap().success());
+}
+
+#[test]
+fn figures_renews_the_pages_that_commands_make_and_names_the_rest() {
+    let place = tempfile::tempdir().unwrap();
+    repository_with_a_mock(place.path());
+    let figures = |pages: &[&str]| {
+        let mut script = Command::new("scripts/figures");
+        script.current_dir(place.path()).arg("spillway").args(pages).env_remove("CARGO_TARGET_DIR");
+        script.output().unwrap()
+    };
+    let read = |file: &str| fs::read_to_string(place.path().join(file)).unwrap();
+    let before = rows(&read("docs/README.md"));
+    let output = figures(&["figures", "ablation"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["Renewed: ablation figures\n", "README.md", "research/dcm-losses.md"] {
+        assert!(said.contains(words), "no {words:?} in {said}");
+    }
+    // Each command as the table has it, and a page made of what it has printed.
+    let calls = read("calls");
+    let calls: Vec<&str> = calls.lines().collect();
+    let command = |name: &str| {
+        let row = before.iter().find(|[page, ..]| page.ends_with(&format!("/{name}.md"))).unwrap();
+        row[2].trim_matches('`').trim_start_matches("spillway ").to_owned()
+    };
+    assert_eq!([calls[0], calls[2]], [command("ablation"), command("figures")]);
+    assert!(calls[1].starts_with("bench report --to docs/research --note Commit "), "{}", calls[1]);
+    assert!(calls[1].contains(&format!("`spillway {}`", command("ablation"))), "{}", calls[1]);
+    let page = read("docs/research/figures.md");
+    let made = page.split_once("<!-- made -->\n").unwrap().1.split_once("\n<!-- /made -->").unwrap().0;
+    assert_eq!(made, format!("| made anew by {}", command("figures")));
+    // The two rows name the commit, and no other row changes.
+    let head =
+        Command::new("git").args(["rev-parse", "--short=7", "HEAD"]).current_dir(place.path()).output();
+    let head = String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned();
+    for (before, after) in before.iter().zip(rows(&read("docs/README.md"))) {
+        let is_renewed = ["research/ablation.md", "research/figures.md"].contains(&before[0].as_str());
+        let commit = if is_renewed { &head } else { &before[1] };
+        assert_eq!([&after[0], &after[1], &after[2]], [&before[0], commit, &before[2]]);
+    }
+    let nobody = figures(&["no-such-page"]);
+    let complaint = String::from_utf8_lossy(&nobody.stderr).into_owned();
+    assert!(
+        !nobody.status.success() && complaint.contains("no command makes a page 'no-such-page'"),
+        "{complaint}"
+    );
 }
 
 /// Whether a word is the code of a paper's figure: letters of the paper, a number, perhaps a letter.
@@ -129,8 +194,9 @@ fn codes_and_rows_are_read_as_they_are_meant() {
     ] {
         assert_eq!(is_code(word), expected, "{word}");
     }
-    let index = "# x\n| [a](a.md) | b | `1234567` |\n## What was measured\n\n| page | is of | numbers of |\n\
-                 |---|---|---|\n| [c](d/c.md) | e | `abcdef0`, 2026-11-26 |\n";
-    assert_eq!(rows(index), [("d/c.md".to_owned(), "abcdef0".to_owned())]);
+    let index = "# x\n| [a](a.md) | b | `1234567` | hand |\n## What was measured\n\n\
+                 | page | is of | numbers of | made by |\n\
+                 |---|---|---|---|\n| [c](d/c.md) | e | `abcdef0`, 2026-11-26 | hand |\n";
+    assert_eq!(rows(index), [["d/c.md", "abcdef0", "hand"].map(str::to_owned)]);
     assert!(!is_commit("abcdefg") && !is_commit("abc") && is_commit("abcdef0"));
 }

@@ -49,6 +49,10 @@ fn cells(row: &Row) -> [String; 7] {
     let (time, ratio) = match row.times_as_long {
         Some(ratio) => (format!("{:.2} s", row.seconds), format!("x {ratio:.2}")),
         None if row.outcome == Outcome::Wrong => ("wrong".to_owned(), String::new()),
+        // The command's own status for what it could not start.
+        None if row.reason.as_ref().is_some_and(|reason| reason.starts_with("exit status: 125")) => {
+            ("no start".to_owned(), String::new())
+        }
         None => ("killed".to_owned(), String::new()),
     };
     let pages = match row.condition {
@@ -142,5 +146,11 @@ mod tests {
         assert!(text.contains("wrong") && text.contains("killed") && text.contains("DIFFER"), "{text}");
         assert!(!text.contains("as fast"), "{text}");
         assert!(text.contains("\nzram: signal: 9\n"), "{text}");
+        let refused = Row {
+            reason: Some("exit status: 125; it said: no".to_owned()),
+            ..row(Condition::Spillway, Outcome::Killed, 0.0)
+        };
+        let text = table(&report(vec![refused]));
+        assert!(text.contains("no start") && !text.contains("killed"), "{text}");
     }
 }

@@ -36,6 +36,7 @@ use crate::pages::address::{page_number_of, target, target_of};
 use crate::process::attachment::Attachment;
 use crate::process::engine::Engine;
 use crate::process::worker::Worker;
+use crate::run::stacks::Origin;
 use crate::run::state::Counter;
 use crate::space::holds::Hold;
 use crate::threads::calls::Operation;
@@ -265,13 +266,13 @@ impl<K: Kernel> Inline<K> {
     }
 
     /// Serves a fault of the calling thread, which then accesses the page again; false when the page cannot
-    /// be had. `instruction` is the address of the one that needs it, 0 for a system call.
+    /// be had. `origin` is where the thread needs it.
     #[must_use]
-    pub fn serve(&self, address: usize, write: bool, was_there: bool, instruction: usize) -> bool {
-        undisturbed(|| self.serve_now(address, write, was_there, instruction))
+    pub fn serve(&self, address: usize, write: bool, was_there: bool, origin: Origin) -> bool {
+        undisturbed(|| self.serve_now(address, write, was_there, origin))
     }
 
-    fn serve_now(&self, address: usize, write: bool, was_there: bool, instruction: usize) -> bool {
+    fn serve_now(&self, address: usize, write: bool, was_there: bool, origin: Origin) -> bool {
         let fault = Fault {
             address: address & !(PAGE_SIZE - 1),
             write,
@@ -287,7 +288,7 @@ impl<K: Kernel> Inline<K> {
         let served = match self.workers.iter().find_map(|worker| worker.try_lock().ok()) {
             Some(mut worker) => {
                 worker.is_alone = !self.has_company.load(Ordering::Acquire);
-                worker.instruction = Some(instruction as u64);
+                worker.origin = Some(origin);
                 worker.serve_fault(fault)
             }
             None => {
@@ -392,7 +393,7 @@ impl<K: Kernel> Inline<K> {
             }
             // A page under write-back may have to wait for the end of that, which a store takes its time for.
             tries += usize::from(!is_leaving);
-            if !self.serve(page, true, was_there, 0) {
+            if !self.serve(page, true, was_there, Origin::default()) {
                 return Page::Lost;
             }
         }

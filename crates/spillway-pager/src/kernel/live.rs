@@ -1,7 +1,7 @@
 //! The seam's live side: Linux, by userfaultfd(2), madvise(2) and what procfs tells.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use spillway_sys::memory::{self, Outsiders, PageMap, PageMapEntry, ProcessStatus
 use spillway_sys::page_pipe::{self, FrameChanges, PagePipe};
 use spillway_sys::ranges::{BounceRange, FrameRange, TargetRange};
 use spillway_sys::uffd::{RegisterMode, Uffd};
-use spillway_sys::{call_stubs, dispatch};
+use spillway_sys::{call_stubs, dispatch, own_copy};
 
 use crate::kernel::message;
 use crate::kernel::{ForkAdvice, Kernel, Look, MOST_POPULATED_PAGES, References};
@@ -304,6 +304,10 @@ impl Kernel for LiveKernel {
 
     fn is_forbidden(&self, address: usize) -> bool {
         memory::is_forbidden(address)
+    }
+
+    fn copy_what_is_there(&self, from: usize, to: &[AtomicU64]) -> usize {
+        own_copy::copy_what_is_there(from, to)
     }
 
     fn make_own(&self, range: TargetRange) -> Result<()> {

@@ -22,7 +22,7 @@ macro_rules! planted {
 #[allow(unused_imports)]
 pub(crate) use planted;
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -198,6 +198,8 @@ pub trait Kernel: Send + Sync + Sized + 'static {
     fn is_readable(&self, address: usize) -> bool;
     /// The page of an address is mapped without permission to read it.
     fn is_forbidden(&self, address: usize) -> bool;
+    /// Copies what lies from an address on as far as it is there; returns the bytes. Raises no fault.
+    fn copy_what_is_there(&self, from: usize, to: &[AtomicU64]) -> usize;
     /// Gives the process pages of its own where it shares them since a fork. Goes as far as it can.
     fn make_own(&self, range: TargetRange) -> Result<()>;
     /// What a page that is mapped holds.

@@ -14,6 +14,7 @@ use crate::pages::address::target;
 use crate::process::attachment::{Attachment, OpenStore};
 use crate::process::engine::{Engine, UNNEEDED_SLOTS};
 use crate::process::in_flight::{Pace, Posted};
+use crate::run::stacks::Origin;
 
 /// What a pager thread works with.
 pub struct Worker<K: Kernel> {
@@ -37,8 +38,8 @@ pub struct Worker<K: Kernel> {
     pub(crate) answered_ns: Cell<Option<u64>>,
     /// How many pages had left since the page did that the fault being served has fetched.
     pub(crate) away_pages: Cell<Option<u64>>,
-    /// The instruction whose fault is served, where the fault came with it; 0 for a system call.
-    pub(crate) instruction: Option<u64>,
+    /// Where the thread is whose fault is served, where the fault came with it.
+    pub(crate) origin: Option<Origin>,
     /// Time lost to fetches that no sample stands for yet: see [`crate::fault::sites`].
     pub(crate) unsampled_ns: u64,
     /// The node that this thread's frames come from, where one was chosen.
@@ -127,7 +128,7 @@ impl<K: Kernel> Worker<K> {
             is_in_program: false,
             answered_ns: Cell::new(None),
             away_pages: Cell::new(None),
-            instruction: None,
+            origin: None,
             unsampled_ns: 0,
             placed_on: None,
             faulting_thread: 0,

@@ -6,7 +6,7 @@
 //! - [`known_sites`]: what one program of a run has found in libc's code for the others;
 //! - [`rendezvous`], [`supervisor`]: how a process gets it, and gives it back;
 //! - [`returns`]: how far pages were that came back, for who asks how much memory would do;
-//! - [`sites`]: which instructions waited for pages;
+//! - [`sites`], [`stacks`]: which instructions waited for pages, and in which calls;
 //! - [`settings`], [`report`], [`program`]: what goes in, what comes out, what can be run;
 //! - [`own_stores`]: the supervisor's own use of the stores;
 //! - [`store_health`]: what the user is told of stores that keep somebody waiting;
@@ -30,6 +30,7 @@ pub mod report;
 pub mod returns;
 pub mod settings;
 pub mod sites;
+pub mod stacks;
 pub mod state;
 pub mod store_counts;
 pub mod store_health;

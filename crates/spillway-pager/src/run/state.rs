@@ -25,6 +25,7 @@ use crate::run::process_entry::{CHILD_LIMIT, EVICTOR_AT, PROCESS_WORDS};
 pub use crate::run::process_entry::{Child, MAX_PROCESSES, PID_OF_ANOTHER_NAMESPACE, Process};
 use crate::run::returns::{RETURN_WORDS, Returns};
 use crate::run::sites::{SITE_WORDS, Sites};
+use crate::run::stacks::{STACKS_WORDS, Stacks};
 use crate::run::store_counts::{MAX_STORES, STORE_WORDS, StoreCounts};
 
 const MAGIC: u64 = 0x5350_494C_4C57_4105;
@@ -51,6 +52,7 @@ struct Layout {
     returns: usize,
     heat: usize,
     sites: usize,
+    stacks: usize,
     slab_used: usize,
     references: usize,
     contents: usize,
@@ -74,7 +76,8 @@ impl Layout {
         let returns = latencies + pages(MAX_PROCESSES * LATENCY_WORDS * 8);
         let heat = returns + pages(RETURN_WORDS * 8);
         let sites = heat + pages(MAX_PROCESSES * HEAT_WORDS * 8);
-        let slab_used = sites + pages(SITE_WORDS * 8);
+        let stacks = sites + pages(SITE_WORDS * 8);
+        let slab_used = stacks + pages(STACKS_WORDS * 8);
         let references = slab_used + pages(slots.div_ceil(SLAB_SLOTS as usize) * 4);
         let contents = references + pages(slots * 2);
         let seals = contents + pages(slots * 16);
@@ -90,6 +93,7 @@ impl Layout {
             returns,
             heat,
             sites,
+            stacks,
             slab_used,
             references,
             contents,
@@ -352,6 +356,12 @@ impl RunState {
         Sites(self.memory.atomics_u64(self.layout.sites, SITE_WORDS))
     }
 
+    /// The stacks of threads that waited for pages, while somebody asks for them.
+    #[must_use]
+    pub fn stacks(&self) -> Stacks<'_> {
+        Stacks(self.memory.atomics_u64(self.layout.stacks, STACKS_WORDS))
+    }
+
     /// What all faults of the run took, in nanoseconds: the sum over its threads.
     #[must_use]
     pub fn fault_ns(&self) -> u64 {
@@ -423,6 +433,7 @@ impl RunState {
         let histogram = self.fault_latency_of(entry);
         histogram.buckets.iter().chain([histogram.max_ns]).for_each(|word| word.store(0, Ordering::Relaxed));
         self.sites().forget(entry);
+        self.stacks().forget(entry);
     }
 
     /// The entries in use.

@@ -29,6 +29,7 @@ mod stub_calls;
 pub mod system_calls;
 
 use spillway_pager::inline::undisturbed::defer_signal;
+use spillway_pager::run::stacks::Origin;
 use spillway_sys::signal::{self, Context};
 use spillway_sys::{call_stubs, dispatch};
 
@@ -91,14 +92,23 @@ extern "C-unwind" fn on_bus(number: i32, info: &libc::siginfo_t, context: &mut l
         Some(pager) if info.si_code == BUS_MCEERR_AR && pager.was_kept_back(address) => {}
         Some(pager) if info.si_code == BUS_ADRERR && pager.manages(address) => {
             let (write, was_there) = context.fault_was();
-            let instruction = context.register(libc::REG_RIP);
-            if !pager.serve(address, write, was_there, instruction) {
+            if !pager.serve(address, write, was_there, origin(&context)) {
                 signals::to_program(number, info, &mut context);
             }
         }
         Some(pager) if info.si_code == BUS_ADRERR && pager.was_given_up(address, context.fault_was().0) => {}
         Some(_) if is_sent(info) && defer_signal(number) => {}
         _ => signals::to_program(number, info, &mut context),
+    }
+}
+
+/// Where the thread is that the signal has interrupted.
+fn origin(context: &Context<'_>) -> Origin {
+    let register = |index| context.register(index) as u64;
+    Origin {
+        instruction: register(libc::REG_RIP),
+        stack_pointer: register(libc::REG_RSP),
+        frame_pointer: register(libc::REG_RBP),
     }
 }
 

@@ -13,7 +13,9 @@ use spillway_bench::access::Pattern;
 use spillway_bench::programs::list::ProgramKind;
 use spillway_core::size::Size;
 
-use super::session::{failure, interruption, keep, print_json, progress_bar, saved, show_done, this_command};
+use super::session::{
+    failure, interruption, keep, print_json, printed, progress_bar, saved, show_done, this_command,
+};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -135,10 +137,7 @@ fn begun(path: &Path, extent: &Extent) -> Result<AblationReport, String> {
 }
 
 fn print(text: &str) -> ExitCode {
-    match write!(std::io::stdout(), "{text}") {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure(format!("cannot print: {error}")),
-    }
+    printed(write!(std::io::stdout(), "{text}"))
 }
 
 /// The switches, for people or as JSON.

@@ -8,7 +8,7 @@ use clap::Args;
 use spillway_bench::command::{Extent, Local, measure, text};
 use spillway_core::size::Size;
 
-use super::session::{failure, interruption, print_json, progress_bar, this_command};
+use super::session::{failure, interruption, print_json, printed, progress_bar, this_command};
 
 const EXAMPLE: &str = "\
 Example:
@@ -97,10 +97,7 @@ pub fn run(args: &CommandArgs) -> ExitCode {
     };
     let printed = match args.json {
         true => print_json(&report),
-        false => match write!(std::io::stdout(), "{}", text::table(&report)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failure(format!("cannot print: {error}")),
-        },
+        false => printed(write!(std::io::stdout(), "{}", text::table(&report))),
     };
     if report.is_well() { printed } else { ExitCode::FAILURE }
 }

@@ -11,7 +11,9 @@ use spillway_bench::dcm::programs::WorkloadKind;
 use spillway_bench::dcm::report::{BLOCKS, DcmReport, Far};
 use spillway_bench::dcm::{Extent, Progress, SHARES, empty_report, evaluate, tables};
 
-use super::session::{failure, interruption, keep, print_json, progress_bar, saved, show_done, this_command};
+use super::session::{
+    failure, interruption, keep, print_json, printed, progress_bar, saved, show_done, this_command,
+};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -107,10 +109,7 @@ fn print(args: &DcmArgs, report: &DcmReport) -> ExitCode {
     if args.json {
         return print_json(report);
     }
-    match write!(std::io::stdout(), "{}", tables::markdown(report)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failure(format!("cannot print: {error}")),
-    }
+    printed(write!(std::io::stdout(), "{}", tables::markdown(report)))
 }
 
 /// Runs the benchmark; the exit status says whether all was measured.

@@ -13,7 +13,7 @@ use spillway_bench::physical::stage::Progress;
 use spillway_bench::physical::{Kind, Plan, measure, pool, text};
 use spillway_core::size::Size;
 
-use super::session::{failure, interruption, print_json, progress_bar};
+use super::session::{failure, interruption, print_json, printed, progress_bar};
 
 const EXAMPLE: &str = "\
 Example:
@@ -118,10 +118,7 @@ fn finish(args: &PhysicalArgs, report: &PhysicalReport) -> ExitCode {
     let printed = if args.json {
         print_json(report)
     } else {
-        match write!(std::io::stdout(), "{}", text::ending(report)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failure(format!("cannot print: {error}")),
-        }
+        printed(write!(std::io::stdout(), "{}", text::ending(report)))
     };
     if report.experiments.is_empty() { ExitCode::FAILURE } else { printed }
 }

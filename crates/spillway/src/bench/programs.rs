@@ -11,7 +11,9 @@ use spillway_bench::programs::list::ProgramKind;
 use spillway_bench::programs::report::{Configuration, ProgramsReport};
 use spillway_bench::programs::{Extent, Progress, SHARES, empty_report, evaluate, promises, text};
 
-use super::session::{failure, interruption, keep, print_json, progress_bar, saved, show_done, this_command};
+use super::session::{
+    failure, interruption, keep, print_json, printed, progress_bar, saved, show_done, this_command,
+};
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -143,10 +145,7 @@ pub fn run(args: &ProgramsArgs) -> ExitCode {
     let printed = if args.json {
         print_json(&report)
     } else {
-        match write!(std::io::stdout(), "{}", text::markdown(&report)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failure(format!("cannot print: {error}")),
-        }
+        printed(write!(std::io::stdout(), "{}", text::markdown(&report)))
     };
     match report.interrupted {
         true => failure(BenchError::Interrupted),

@@ -16,12 +16,17 @@ use crate::exit::complain;
 /// Prints results as JSON; the exit status says whether that went well.
 pub fn print_json(value: &impl serde::Serialize) -> ExitCode {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
-    match writeln!(std::io::stdout(), "{text}") {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(format!("bench: cannot print: {error}"));
-            ExitCode::FAILURE
+    printed(writeln!(std::io::stdout(), "{text}"))
+}
+
+/// How a benchmark ends that has printed its results, or tried. A reader that went away has seen what it
+/// wanted.
+pub fn printed(outcome: std::io::Result<()>) -> ExitCode {
+    match outcome {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            failure(format!("cannot print: {error}"))
         }
+        _ => ExitCode::SUCCESS,
     }
 }
 

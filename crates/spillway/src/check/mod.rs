@@ -45,6 +45,9 @@ pub struct CheckArgs {
     json: bool,
 }
 
+/// Findings that are told: of a file that is something else every line is one.
+const MOST_FINDINGS: usize = 10;
+
 /// What was found, as `--json` prints it.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -88,8 +91,14 @@ fn describe(Report { file, kind, settings, findings }: &Report<'_>) -> String {
         let s = if *settings == 1 { "" } else { "s" };
         let _ = writeln!(text, "{file}: well: '{command}' would take it; it sets {settings} value{s}");
     }
-    for Finding { line, what } in *findings {
-        let _ = writeln!(text, "{file}:{line}: {what}");
+    let mut lines: Vec<String> =
+        findings.iter().map(|Finding { line, what }| format!("{file}:{line}: {what}")).collect();
+    lines.dedup();
+    let more = lines.len().saturating_sub(MOST_FINDINGS);
+    lines.truncate(MOST_FINDINGS);
+    lines.iter().for_each(|line| text += &format!("{line}\n"));
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more findings; --json has all");
     }
     if !findings.is_empty() {
         let _ = writeln!(text, "checked as a configuration of '{command}'; see '{command} --help'");

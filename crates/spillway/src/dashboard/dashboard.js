@@ -6,6 +6,7 @@ const PERIOD_MS = 1000;
 const KEPT_POINTS = 300; // five minutes
 const SVG = 'http://www.w3.org/2000/svg';
 const histories = new Map();
+let heat = [];
 
 const scaled = (value, step, units) => {
   let unit = 0;
@@ -89,6 +90,48 @@ const chart = (caption, points, lines, shown) => {
   return figure;
 };
 
+const ago = (s) => s < 59.5 ? `${s.toFixed(0)} s ago` : `${(s / 60).toFixed(s < 570 ? 1 : 0)} min ago`;
+
+const legend = (kinds) => {
+  const list = element('ul', undefined, 'legend');
+  for (const [name, amount] of kinds) {
+    const swatch = drawn('svg', { class: 'swatch', viewBox: '0 0 1 1', preserveAspectRatio: 'none' });
+    swatch.append(drawn('rect', { class: `heat-${name}`, width: 1, height: 1 }));
+    const item = element('li');
+    item.append(swatch, ` ${name} ${bytes(amount)}`);
+    list.append(item);
+  }
+  return list;
+};
+
+// Memory over time, from left to right, and address, from the bottom up.
+const memory_map = (map) => {
+  const [width, rows] = [1000, map.rows.length];
+  const x = (s) => width * (s - map.begin_s) / Math.max(map.end_s - map.begin_s, 1e-9);
+  const picture = drawn('svg', { class: 'map', viewBox: `0 0 ${width} ${rows}`, preserveAspectRatio: 'none', role: 'img' });
+  for (const [from_s, to_s, row, kind, strength] of map.stretches) {
+    const rectangle = drawn('rect', {
+      class: `heat-${map.kinds[kind][0]}`, x: x(from_s), y: rows - 1 - row, width: x(to_s) - x(from_s), height: 1,
+      'fill-opacity': strength,
+    });
+    const title = drawn('title', {});
+    title.textContent = `${map.kinds[kind][0]} at ${map.rows[row]}, ${ago(map.end_s - from_s)}`;
+    rectangle.append(title);
+    picture.append(rectangle);
+  }
+  const addresses = element('div', undefined, 'addresses');
+  // The highest stands at the top.
+  const marked = [...new Set([rows - 1, Math.floor((rows - 1) / 2), 0])];
+  addresses.append(...marked.map((row) => element('span', map.rows[row])));
+  const times = element('div', undefined, 'times');
+  times.append(element('span', ago(map.end_s - map.begin_s)), element('span', 'now'));
+  const figure = element('figure', undefined, 'memory-map');
+  figure.append(element('figcaption', `${map.title}; the stronger, the more of it`), addresses, picture, times, legend(map.kinds));
+  return figure;
+};
+
+const memory_maps = (row) => heat.filter((map) => map.uid === row.uid && map.supervisor_pid === row.supervisor_pid).map(memory_map);
+
 const stores = (row) => {
   const table = tabled(['store', 'health', 'holds', 'takes', 'in/s', 'out/s'], []);
   for (const store of row.stores) {
@@ -148,7 +191,7 @@ const detailed = (row) => {
     chart('faults a second', points, [['local', (p) => p.faults]], count),
     chart('time lost', points, [['lost', (p) => p.lost]], percent),
   );
-  card.append(charts, stores(row));
+  card.append(charts, ...memory_maps(row), stores(row));
   return card;
 };
 
@@ -179,11 +222,17 @@ const show = ({ rows, silent }) => {
   document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${lent}${unheard}`;
 };
 
+const told = async (path) => {
+  const answer = await fetch(path);
+  if (!answer.ok) { throw new Error(answer.statusText); }
+  return answer.json();
+};
+
 const ask = async () => {
   try {
-    const answer = await fetch('rows.json');
-    if (!answer.ok) { throw new Error(answer.statusText); }
-    show(await answer.json());
+    const [rows, maps] = await Promise.all(['rows.json', 'heat.json'].map(told));
+    heat = maps;
+    show(rows);
   } catch (error) {
     document.querySelector('#state').textContent = `no answer (${error.message}): has 'spillway dashboard' ended?`;
   }

@@ -1,7 +1,10 @@
 //! `spillway dashboard`: what runs on this machine, in a browser.
 //!
 //! The page, its script and its style are in this directory, and in the command; they ask for `/rows.json`
-//! once a second: what `spillway top --once --json` prints. Nothing can be changed from there.
+//! once a second: what `spillway top --once --json` prints, and for `/heat.json`, pictures of memory over
+//! time and address ([`heat`]). Nothing can be changed from there.
+
+mod heat;
 
 use std::io;
 use std::net::IpAddr;
@@ -14,6 +17,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
 use spillway_snapshot::reader;
 use spillway_snapshot::server::{Bounds, Server};
 
+use crate::dashboard::heat::Maps;
 use crate::exit::{Refusal, complain};
 use crate::stop;
 use crate::tier::print;
@@ -34,7 +38,7 @@ it sees the names and sizes of programs. From another machine:
 Exit status: 0 at Ctrl-C; 1 if it cannot listen.";
 
 /// All that can be asked for.
-const PATHS: [&str; 4] = ["/", "/dashboard.js", "/dashboard.css", "/rows.json"];
+const PATHS: [&str; 5] = ["/", "/dashboard.js", "/dashboard.css", "/rows.json", "/heat.json"];
 /// Looks are at least this far apart, however many ask: rates of less say little.
 const FRESH: Duration = Duration::from_millis(900);
 /// A first look has no rates: the second comes after so long.
@@ -96,6 +100,7 @@ fn content(path: &str, seen: &mut Seen) -> Content {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard.html").to_owned()),
         "/dashboard.js" => ("text/javascript; charset=utf-8", include_str!("dashboard.js").to_owned()),
         "/dashboard.css" => ("text/css; charset=utf-8", include_str!("dashboard.css").to_owned()),
+        "/heat.json" => ("application/json", seen.maps.json()),
         _ => ("application/json", seen.rows()),
     };
     Content { kind, body }
@@ -107,6 +112,7 @@ struct Seen {
     looks: Looks,
     last: Option<Instant>,
     json: String,
+    maps: Maps,
 }
 
 impl Seen {
@@ -131,9 +137,8 @@ mod tests {
     #[test]
     fn every_path_leads_to_something_of_its_kind() {
         let mut seen = Seen { last: Some(Instant::now()), json: "{}".to_owned(), ..Seen::default() };
-        for (path, kind) in
-            PATHS.into_iter().zip(["text/html", "text/javascript", "text/css", "application/json"])
-        {
+        let kinds = ["text/html", "text/javascript", "text/css", "application/json", "application/json"];
+        for (path, kind) in PATHS.into_iter().zip(kinds) {
             let content = content(path, &mut seen);
             assert!(content.kind.starts_with(kind) && !content.body.is_empty(), "{path}");
         }

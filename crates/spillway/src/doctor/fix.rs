@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode};
 use spillway_sys::machine::{Check, Remedy};
 
 use super::words::{self, answer, code, is_fixable};
+use crate::columns::columns;
 use crate::exit::complain;
 
 /// How a person, or `--yes`, answers.
@@ -52,7 +53,7 @@ fn mend(
     let amiss = checks.iter().filter(|check| words::is_shown(check, checks));
     let (fixable, by_hand): (Vec<_>, Vec<_>) = amiss.partition(|check| is_fixable(check));
     'checks: for check in &fixable {
-        words::print_check(out, check)?;
+        words::print_check(out, check, columns())?;
         for remedy in check.remedies.iter().filter(|remedy| remedy.is_automatic) {
             out.flush()?;
             match ask(remedy) {
@@ -79,7 +80,7 @@ fn mend(
     }
     for check in by_hand.iter().filter(|check| !check.remedies.is_empty()) {
         writeln!(out, "Left to you:")?;
-        words::print_check(out, check)?;
+        words::print_check(out, check, columns())?;
     }
     out.flush()?;
     Ok(is_well)

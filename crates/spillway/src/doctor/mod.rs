@@ -14,6 +14,8 @@ use clap::Args;
 use serde::Serialize;
 use spillway_sys::machine::{self, Check, Remedy};
 
+use crate::columns::columns;
+
 const EXAMPLE: &str = "\
 Examples:
   spillway doctor
@@ -103,8 +105,8 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     let mut out = anstream::AutoStream::auto(io::stdout().lock());
     let printed = match (args.json, args.all) {
         (true, _) => print_json(&mut out, &checks),
-        (false, true) => words::print_all(&mut out, &checks),
-        (false, false) => words::print(&mut out, &checks),
+        (false, true) => words::print_all(&mut out, &checks, columns()),
+        (false, false) => words::print(&mut out, &checks, columns()),
     };
     match printed {
         // A reader that went away has seen what it wanted.

@@ -6,31 +6,36 @@ use std::process::ExitCode;
 use anstyle::{AnsiColor, Style};
 use spillway_sys::machine::{Check, Purpose, Status};
 
-/// The answer, what could be better, and where to read on.
-pub fn print(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
+use crate::columns::fitted;
+use crate::short::wrapped;
+
+/// The answer, what could be better, and where to read on, in so many columns.
+pub fn print(out: &mut impl Write, checks: &[Check], columns: usize) -> io::Result<()> {
     let shown: Vec<_> = checks.iter().filter(|check| is_shown(check, checks)).collect();
-    writeln!(out, "{}", answer(checks))?;
+    write!(out, "{}", fitted(&answer(checks), columns))?;
     for check in &shown {
         writeln!(out)?;
-        print_check(out, check)?;
+        print_check(out, check, columns)?;
     }
     if let Some(tier) = no_tier(checks) {
-        writeln!(out, "\n'spillway tier' has nothing to do here: {}.", tier.found)?;
+        let line = format!("\n'spillway tier' has nothing to do here: {}.", tier.found);
+        write!(out, "{}", fitted(&line, columns))?;
     }
     let rest = checks.len() - shown.len();
     let line = match shown.iter().any(|check| is_fixable(check)) {
         true => "'spillway doctor --fix' mends, after asking",
         false => "next: spillway run --local 512M PROGRAM",
     };
-    writeln!(out, "\n{rest} more checks: spillway doctor --all; {line}")?;
+    let line = format!("\n{rest} more checks: spillway doctor --all; {line}");
+    write!(out, "{}", fitted(&line, columns))?;
     out.flush()
 }
 
 /// Every check, and the answer.
-pub fn print_all(out: &mut impl Write, checks: &[Check]) -> io::Result<()> {
-    writeln!(out, "{}\n", answer(checks))?;
+pub fn print_all(out: &mut impl Write, checks: &[Check], columns: usize) -> io::Result<()> {
+    writeln!(out, "{}", fitted(&answer(checks), columns))?;
     for check in checks {
-        print_check(out, check)?;
+        print_check(out, check, columns)?;
     }
     out.flush()
 }
@@ -94,42 +99,36 @@ fn no_tier(checks: &[Check]) -> Option<&Check> {
 }
 
 /// A check with its remedies.
-pub fn print_check(out: &mut impl Write, check: &Check) -> io::Result<()> {
+pub fn print_check(out: &mut impl Write, check: &Check, columns: usize) -> io::Result<()> {
     let style = style(check);
-    writeln!(out, "{style}{:<8}{style:#}{}", check.status.mark(), hanging(check))?;
+    writeln!(out, "{style}{:<8}{style:#}{}", check.status.mark(), hanging(check, columns))?;
     for (at, remedy) in check.remedies.iter().enumerate() {
         let label = if at == 0 { "mend: " } else { "or:   " };
         writeln!(out, "{:INDENT$}{label}{}", "", remedy.command)?;
         if !remedy.effect.is_empty() {
-            writeln!(out, "{:INDENT$}      ({})", "", remedy.effect)?;
+            let effect = wrapped(&format!("({})", remedy.effect), columns - INDENT - label.len());
+            let gap = format!("{:1$}", "", INDENT + label.len());
+            writeln!(out, "{gap}{}", effect.join(&format!("\n{gap}")))?;
         }
     }
     Ok(())
 }
 
-/// Columns of a line, and where the second column of text begins.
-const WIDTH: usize = 80;
+/// Where the second column of text begins, and the third.
 const INDENT: usize = 8;
 const NAME: usize = 21;
+/// From so many columns on there is room for the third.
+const WIDE_COLUMNS: usize = 60;
 
-/// Name, find and meaning, with what does not fit hanging below.
-fn hanging(check: &Check) -> String {
-    let mut text = format!("{:<NAME$}", check.name);
-    let mut column = INDENT + NAME;
+/// Name, find and meaning, with what does not fit hanging below; where there are few columns, all but the
+/// name.
+fn hanging(check: &Check, columns: usize) -> String {
     let sentence = format!("{} - {}", check.found, check.meaning);
-    for (index, word) in sentence.split_whitespace().enumerate() {
-        let word_columns = word.chars().count();
-        if index > 0 && column + 1 + word_columns > WIDTH {
-            text.push_str(&format!("\n{:1$}", "", INDENT + NAME));
-            column = INDENT + NAME;
-        } else if index > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += word_columns;
-    }
-    text
+    let (first, indent) = match columns >= WIDE_COLUMNS {
+        true => (format!("{:<NAME$}", check.name), INDENT + NAME),
+        false => (format!("{}\n{:INDENT$}", check.name, ""), INDENT),
+    };
+    first + &wrapped(&sentence, columns - indent).join(&format!("\n{:indent$}", ""))
 }
 
 fn style(check: &Check) -> Style {
@@ -152,7 +151,7 @@ mod tests {
 
     fn printed(checks: &[Check]) -> String {
         let mut out = Vec::new();
-        print(&mut out, checks).unwrap();
+        print(&mut out, checks, 80).unwrap();
         anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string()
     }
 
@@ -204,9 +203,18 @@ mod tests {
             assert!(!text.contains(hidden), "{hidden}: {text}");
         }
         let mut all = Vec::new();
-        print_all(&mut all, &checks).unwrap();
+        print_all(&mut all, &checks, 80).unwrap();
         let all = String::from_utf8(all).unwrap();
         assert!(checks.iter().all(|check| all.contains(check.name)), "{all}");
+        let long =
+            Check::new("a-name-of-some-length", Status::Warn, "found at some length", "it means a lot");
+        for columns in [40, 80] {
+            let mut out = Vec::new();
+            print_all(&mut out, std::slice::from_ref(&long), columns).unwrap();
+            print(&mut out, std::slice::from_ref(&long), columns).unwrap();
+            let text = anstream::adapter::strip_str(&String::from_utf8(out).unwrap()).to_string();
+            assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}: {text}");
+        }
         // Where 'tier' can run, what stands in its way is shown.
         let with_tier = [checks[2].clone(), check("memory-tiers", Status::Ok).for_purpose(Purpose::Tier)];
         assert!(printed(&with_tier).contains("conflict"));

@@ -88,6 +88,10 @@ pub fn run(args: &FigureArgs) -> ExitCode {
         }
     }
     bar.finish_and_clear();
+    if made.is_empty() {
+        // What was wrong has been said.
+        return ExitCode::FAILURE;
+    }
     let score = Score::of(made.iter().flat_map(|figure| &figure.claims));
     let mut out = io::stdout().lock();
     let printed = match (args.json, args.markdown) {

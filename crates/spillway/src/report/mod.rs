@@ -2,10 +2,8 @@
 //!
 //! - [`story`]: what a run did, made of looks at it;
 //! - [`lending`]: what a donor did;
-//! - [`heat`]: a process's memory over time and address;
 //! - [`page`]: the page.
 
-mod heat;
 mod lending;
 mod page;
 mod story;
@@ -71,7 +69,13 @@ pub fn run(args: &ReportArgs) -> ExitCode {
 }
 
 fn report(args: &ReportArgs) -> Result<ExitCode, Refusal> {
-    let stories = read(&args.file).map_err(|error| (1, format!("{}: {error}", args.file.display())))?;
+    let stories = read(&args.file).map_err(|error| {
+        let remedy = match error {
+            HistoryError::Io(_) => "; name a file that 'spillway record' has written",
+            _ => "",
+        };
+        (1, format!("{}: {error}{remedy}", args.file.display()))
+    })?;
     if stories.stories.is_empty() && stories.donors.is_empty() {
         let file = args.file.display();
         return Err((

@@ -7,10 +7,10 @@ use spillway_report::chart::{Chart, Kind, Series};
 use spillway_report::document::document;
 use spillway_report::timeline::{HeatMap, Timeline, clock};
 use spillway_snapshot::history::Header;
-use spillway_snapshot::sites::{Site, Sites};
+use spillway_snapshot::sites::{Frame, Site, Sites, Stack};
 use spillway_snapshot::snapshot::{Health, Store};
 
-use crate::report::heat;
+use crate::heat_picture;
 use crate::report::lending::Lending;
 use crate::report::story::{LATENCY_ROWS, Point, Since, StoreUse, Story, Summary};
 use crate::short::{bytes, count, micros, percent, seconds};
@@ -34,6 +34,12 @@ const WAITS_IN_WORDS: &str = "\
     By samples, of the function whose instruction needed the page, not of its callers. Where a program \
     serves its faults itself, one fetch is noted for each millisecond that was lost; else its threads \
     are looked at 20 times a second. Names are as the file's symbols have them.";
+const CALLS_IN_WORDS: &str = "\
+    The function that waited stands first, then the one that had called it, and so on. By samples of the \
+    time that was recorded; of programs whose faults the pager's threads serve, of their main threads alone. \
+    Calls end where the copy of the stack does, or where code has no unwind tables.";
+/// Stacks that are shown.
+const MOST_STACKS: usize = 8;
 const MAPS_IN_WORDS: &str = "\
     Only memory that Spillway manages or leaves to the kernel has a row. Hot is what several of the \
     last scans of the accessed bits found in use, warm what few did, cold what none did or what is \
@@ -251,7 +257,7 @@ fn maps(story: &Story) -> Result<Vec<String>, ChartError> {
     let mut told: Vec<_> = story.processes.iter().filter(|(_, peak)| !peak.heat.is_empty()).collect();
     told.sort_by_key(|(_, peak)| std::cmp::Reverse(peak.local_bytes.saturating_add(peak.far_bytes)));
     let pictures = told.into_iter().take(MOST_MAPS);
-    let pictures = pictures.map(|(pid, peak)| heat::picture(&peak.name, *pid, &peak.heat));
+    let pictures = pictures.map(|(pid, peak)| heat_picture::picture(&peak.name, *pid, &peak.heat));
     pictures.filter(AddressMap::has_values).map(|picture| picture.svg()).collect()
 }
 
@@ -260,7 +266,7 @@ fn latency_map(points: &[Point]) -> HeatMap {
     let columns = points.iter().filter_map(|point| Some((point.at_s, point.since.as_ref()?)));
     let (at_s, counts) = columns.map(|(at_s, since)| (at_s, since.latency_rows.clone())).unzip();
     HeatMap {
-        title: "Faults by how long they took: the darker, the more".to_owned(),
+        title: "Faults by how long they took: the stronger, the more".to_owned(),
         unit: String::new(),
         at_s,
         begin_s: points.first().map_or(0.0, |point| point.at_s),
@@ -303,6 +309,37 @@ fn waits(sites: &Sites) -> Markup {
             }
         } }
         p.note { (WAITS_IN_WORDS) }
+        (calls(&sites.stacks))
+    }
+}
+
+/// In which calls its programs waited, nothing where that is not known.
+fn calls(stacks: &[Stack]) -> Markup {
+    let all_us = stacks.iter().fold(0_u64, |sum, stack| sum.saturating_add(stack.waited_us));
+    if all_us == 0 {
+        return html! {};
+    }
+    let name = |frame: &Frame| match (&frame.function, &frame.file) {
+        (Some(function), _) => function.clone(),
+        (None, Some(file)) => format!("? in {}", file.rsplit('/').next().unwrap_or(file)),
+        (None, None) => "?".to_owned(),
+    };
+    html! {
+        h3 { "In which calls" }
+        div.card { table {
+            tr { th { "function, called by" } th.number { "waited" } th.number { "share" } }
+            @for stack in stacks.iter().take(MOST_STACKS) {
+                tr {
+                    td { @for (at, frame) in stack.frames.iter().enumerate() {
+                        @if at > 0 { " \u{2190} " }
+                        code { (name(frame)) }
+                    } }
+                    td.number { (micros(stack.waited_us as f64)) }
+                    td.number { (percent(stack.waited_us as f64 / all_us as f64)) }
+                }
+            }
+        } }
+        p.note { (CALLS_IN_WORDS) }
     }
 }
 
@@ -466,9 +503,15 @@ mod tests {
             site(None, Some("/lib/y.so"), 20_000),
             site(None, None, 10_000),
         ];
-        let told = waits(&Sites::of(met, 10_000)).into_string();
+        let frame = |function: Option<&str>| Frame {
+            function: function.map(str::to_owned),
+            file: Some("/lib/z.so.6".to_owned()),
+        };
+        let stack = Stack { frames: vec![frame(Some("walk<T>")), frame(None)], waited_us: 30_000 };
+        let told = waits(&Sites::of(met, 10_000).with_stacks([stack])).into_string();
+        let calls = "<code>walk&lt;T&gt;</code> \u{2190} <code>? in z.so.6</code>";
         for text in
-            ["walk&lt;T&gt;", "60%", "no function is named", "20%", "a system call, or code", "others"]
+            ["walk&lt;T&gt;", "60%", "no function is named", "20%", "a system call, or code", "others", calls]
         {
             assert!(told.contains(text), "no {text:?} in {told}");
         }

@@ -18,8 +18,16 @@ pub enum EndpointError {
     #[error("'{0}' is no place to listen: write ADDR:PORT, :PORT (of this machine alone) or unix:PATH")]
     Form(String),
     /// It cannot be listened on.
-    #[error("{0}: {1}; name another, or end what listens there")]
+    #[error("{0}: {1}; {remedy}", remedy = remedy(.1))]
     Bind(String, io::Error),
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "name a port above 1023, or a directory of yours",
+        io::ErrorKind::AddrNotAvailable => "name an address of this machine",
+        _ => "name another, or end what listens there",
+    }
 }
 
 /// A place that was asked for.

@@ -55,7 +55,7 @@ mod tests {
     use spillway_snapshot::snapshot::Faults;
 
     fn past(uptime_s: f64) -> Past {
-        Past { uptime_s, lost_us: 0.0, faults: Faults::default(), returns: Vec::new() }
+        Past { uptime_s, lost_us: 0.0, faults: Faults::default(), returns: Vec::new(), held_bytes: None }
     }
 
     #[test]

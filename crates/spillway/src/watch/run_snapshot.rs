@@ -98,8 +98,15 @@ impl Subject for RunSubject {
             lost_us: run.fault_ns() as f64 / 1e3,
             faults: faults(|counter| run.counter(counter).load(Ordering::Relaxed)),
             returns: returns(&self.view),
+            held_bytes: Some(held_bytes(&self.view)),
         })
     }
+}
+
+/// What all processes of a run have, local and far.
+fn held_bytes(view: &RunView) -> u64 {
+    let far_pages: u64 = sizes(view).iter().map(Sizes::far_pages).sum();
+    (view.run.budget().local_pages.load(Ordering::Relaxed) + far_pages) * PAGE_BYTES
 }
 
 fn run(view: &RunView, program: &Program) -> Run {

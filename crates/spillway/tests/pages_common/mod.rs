@@ -107,9 +107,13 @@ pub fn typed(command: &str) -> Command {
 
 /// What a command line prints on a terminal, which has to end well.
 pub fn on_a_terminal(command: &str) -> String {
-    let mut terminal =
-        typed("exec script --quiet --return --command \"exec bash -c \\\"\\$TYPED\\\"\" /dev/null");
-    let output = terminal.env("TYPED", command).output().unwrap();
+    on_a_terminal_by("exec bash -c \"$TYPED\"", command)
+}
+
+/// The same by another shell than this machine's: a line for sh(1) that runs what `$TYPED` holds.
+pub fn on_a_terminal_by(shell: &str, command: &str) -> String {
+    let mut terminal = typed("exec script --quiet --return --command \"$SHELL_LINE\" /dev/null");
+    let output = terminal.env("SHELL_LINE", shell).env("TYPED", command).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout).replace("\r\n", "\n");
     assert!(output.status.success(), "{command}: {}: {printed}", output.status);
     printed

@@ -1,4 +1,5 @@
-//! A process's memory over time and address, as a picture.
+//! A process's memory over time and address, as a picture: in the page of `spillway report`, and in that of
+//! `spillway dashboard`.
 
 use std::collections::BTreeSet;
 
