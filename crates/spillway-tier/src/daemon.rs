@@ -14,6 +14,7 @@ use thiserror::Error;
 use crate::counters::{Counters, CountersError};
 use crate::driver::Driver;
 use crate::group::{Config, ConfigError, Group, LocalBudget};
+use crate::link::LinkMeter;
 use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
@@ -22,7 +23,6 @@ use crate::process::{self, Process, ProcessError, ProcessLayout, ProcessLayouts}
 use crate::room::NodeRoom;
 use crate::settings::{self, Conflict, KernelSettings, SettingsError};
 use crate::source::{self, Chosen, Source, SourceError};
-use crate::speed;
 use crate::status::{Answer, Explanation, GroupStatus, PageExplanation, Request, SourceStatus, Status};
 
 /// Numbers that a policy knows at first, in pages: for 4 GiB.
@@ -102,6 +102,7 @@ pub struct Daemon {
     /// Why it is this source and no other, in words.
     source_why: String,
     layouts: ProcessLayouts,
+    link: LinkMeter,
     groups: Vec<Running>,
     began: Instant,
     /// The same moment, on CLOCK_MONOTONIC.
@@ -150,7 +151,9 @@ impl Daemon {
         settings: &mut KernelSettings,
     ) -> Result<Self, DaemonError> {
         let (nodes, tiers, chosen) = Self::prepare(&config)?;
-        let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(KernelMover), program)?;
+        let link = LinkMeter::open(&nodes, &tiers, config.counters.as_deref(), config.link_cpu_pct)?;
+        let machine = (nodes, tiers, link);
+        let mut daemon = Self::with(config, machine, chosen, &|| Box::new(KernelMover), program)?;
         daemon.source.begin(settings)?;
         Ok(daemon)
     }
@@ -162,24 +165,25 @@ impl Daemon {
     /// As [`Self::start`].
     #[cfg(any(test, feature = "testing"))]
     pub fn pretend(config: Config, root: &Path, settings: &mut KernelSettings) -> Result<Self, DaemonError> {
-        use crate::pretended_nodes::{PretendingMover, nodes};
+        use crate::pretended_nodes::{PretendingMover, PretendingProber, nodes};
         config.check()?;
         let nodes = nodes(root).map_err(|_| NodesError::NoNodes(root.to_owned()))?;
         let (tiers, chosen) = (nodes.tiers(None, None)?, source::open(config.source)?);
-        let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(PretendingMover), None)?;
+        let prober = PretendingProber::new().map_err(|_| NodesError::NoSuchNode(0))?;
+        let link = LinkMeter::probed_by(&nodes, &tiers, Box::new(prober), config.link_cpu_pct);
+        let machine = (nodes, tiers, link);
+        let mut daemon = Self::with(config, machine, chosen, &|| Box::new(PretendingMover), None)?;
         daemon.source.begin(settings)?;
         Ok(daemon)
     }
 
     fn with(
         config: Config,
-        nodes: Nodes,
-        tiers: Tiers,
+        (nodes, tiers, link): (Nodes, Tiers, LinkMeter),
         chosen: Chosen,
         mover: &dyn Fn() -> Box<dyn Mover>,
         program: Option<u32>,
     ) -> Result<Self, DaemonError> {
-        let link = speed::link(&nodes, &tiers);
         let mut groups = Vec::new();
         for (at, group) in config.group.iter().enumerate() {
             let limits = Limits {
@@ -187,7 +191,7 @@ impl Daemon {
                 local_pages: 0,
                 far_pages: pages_of(&nodes, &tiers, Tier::Far),
                 migration_bytes_per_s: config.migration_bytes_per_s()?,
-                link,
+                link: link.telemetry(),
             };
             let counters = config.counters.as_deref().map(Counters::open).transpose()?;
             let machine = LiveMachine::new(FIRST_PAGES, limits, mover()).counted_by(counters);
@@ -207,6 +211,7 @@ impl Daemon {
             source,
             source_why,
             layouts: ProcessLayouts::default(),
+            link,
             groups,
             began: Instant::now(),
             began_ns: clock_ns(ClockId::Monotonic),
@@ -224,6 +229,7 @@ impl Daemon {
     /// The telemetry source has disappeared.
     pub fn turn(&mut self) -> Result<Option<Duration>, DaemonError> {
         self.tell_accesses();
+        self.measure_link();
         for at in 0..self.groups.len() {
             let now_ns = self.now_ns();
             let group = &mut self.groups[at];
@@ -251,6 +257,7 @@ impl Daemon {
             .min();
         let now_ns = self.now_ns();
         Ok(next_ns.map(|next_ns| {
+            let next_ns = self.link.next_ns().map_or(next_ns, |at_ns| at_ns.min(next_ns));
             let longest = self.source.longest_wait().unwrap_or(LONGEST_WAIT);
             Duration::from_nanos(next_ns.saturating_sub(now_ns)).clamp(SHORTEST_WAIT, longest)
         }))
@@ -273,6 +280,18 @@ impl Daemon {
                 group.driver.accessed(access.process, access.address, at_ns);
             }
         }
+    }
+
+    /// Measures the way to far memory where it is time, and lets the groups know.
+    fn measure_link(&mut self) {
+        let now_ns = self.now_ns();
+        if self.link.next_ns().is_some_and(|at_ns| now_ns < at_ns) {
+            return;
+        }
+        let moved_bytes = self.groups.iter().map(|group| group.driver.machine.moved_bytes()).sum();
+        self.link.turn(now_ns, moved_bytes);
+        let telemetry = self.link.telemetry();
+        self.groups.iter_mut().for_each(|group| group.driver.machine.set_link(telemetry));
     }
 
     /// Scans all processes of a group.
@@ -354,6 +373,7 @@ impl Daemon {
                 cost: facts.cost.to_owned(),
                 counts: self.source.counts(),
             },
+            link: self.link.status(uptime_s),
             managed_bytes,
             cpu_pct,
             cpu_pct_per_10_gib: (managed_bytes > 0).then(|| cpu_pct * TEN_GIB / managed_bytes as f64),

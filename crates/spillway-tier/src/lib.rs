@@ -9,7 +9,9 @@
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work
-//! - [`group`]: what is configured; [`daemon`]: groups at work; [`speed`]: how fast the far tier is
+//! - [`speed`]: how fast the tiers are; [`link`]: how busy the way to the far tier is, measured all the time,
+//!   and [`link_load`]: what those measurements mean
+//! - [`group`]: what is configured; [`daemon`]: groups at work
 //! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor`
 //!   tells
 
@@ -21,6 +23,8 @@ pub mod driver;
 pub mod fake_kernel;
 pub mod group;
 pub mod history;
+pub mod link;
+pub mod link_load;
 pub mod live;
 pub mod mover;
 pub mod nodes;

@@ -82,7 +82,7 @@ pub struct Limits {
     pub far_pages: u32,
     /// Most bytes a second that are moved.
     pub migration_bytes_per_s: u64,
-    /// What is known of the far tier's speed.
+    /// What is known of the far tier's speed at the start.
     pub link: LinkTelemetry,
 }
 
@@ -121,7 +121,7 @@ pub struct LiveMachine {
     events: VecDeque<Event>,
     /// Pages on their way, and why.
     moving: VecDeque<(PageIndex, Reason)>,
-    traffic_bytes: u64,
+    moved_bytes: u64,
 }
 
 impl LiveMachine {
@@ -151,7 +151,7 @@ impl LiveMachine {
             kernel_marks_far: false,
             events: VecDeque::new(),
             moving: VecDeque::new(),
-            traffic_bytes: 0,
+            moved_bytes: 0,
         }
     }
 
@@ -185,6 +185,17 @@ impl LiveMachine {
     /// What nodes there are in a tier, and what is free on them, in pages.
     pub fn set_room(&mut self, tier: Tier, room: NodeRoom) {
         self.room[tier as usize] = room;
+    }
+
+    /// What is known of the way to the far tier by now.
+    pub fn set_link(&mut self, link: LinkTelemetry) {
+        self.limits.link = link;
+    }
+
+    /// Bytes of pages that were moved so far, either way.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
     }
 
     /// So many local frames count as free though a page lies in them.
@@ -536,7 +547,8 @@ impl TieredMachine for LiveMachine {
     }
 
     fn link(&self) -> LinkTelemetry {
-        LinkTelemetry { traffic_bytes: self.traffic_bytes, ..self.limits.link }
+        let traffic_bytes = self.limits.link.traffic_bytes.max(self.moved_bytes);
+        LinkTelemetry { traffic_bytes, ..self.limits.link }
     }
 }
 

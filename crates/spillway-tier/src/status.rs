@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Move, Sum};
+use crate::link::LinkStatus;
 use crate::live::Counts;
 use crate::process::ProcessLayout;
 use crate::source::SourceCounts;
@@ -21,6 +22,8 @@ pub struct Status {
     pub slow: String,
     /// Where its knowledge comes from.
     pub source: SourceStatus,
+    /// The way to far memory.
+    pub link: LinkStatus,
     /// Memory that it manages.
     pub managed_bytes: u64,
     /// CPU time of all it does, of one core, since its start.

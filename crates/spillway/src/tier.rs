@@ -82,7 +82,8 @@ pub struct TierArgs {
     /// auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
-    /// Counters of accesses by node for HotBox's pauses, as a file that can be mapped [default: telemetry]
+    /// Counters of accesses by node for HotBox's pauses, and of the link to slow memory where it has them, as
+    /// a file that can be mapped [default: telemetry, and probes]
     #[arg(long, value_name = "FILE")]
     counters: Option<PathBuf>,
     /// Most memory to move in a second
@@ -94,6 +95,9 @@ pub struct TierArgs {
     /// Least time between two scans, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     scan_interval: u64,
+    /// Most of one core that measuring the way to slow memory may take, in percent; 0: measure it once
+    #[arg(long, value_name = "PCT", default_value_t = 0.1)]
+    link_cpu: f64,
     /// Go on although the kernel migrates pages by itself
     #[arg(long)]
     beside_kernel: bool,
@@ -179,6 +183,7 @@ impl TierArgs {
                 migration_per_s: self.rate.bytes().to_string(),
                 telemetry_cpu_pct: self.telemetry_cpu,
                 scan_interval_ms: self.scan_interval,
+                link_cpu_pct: self.link_cpu,
                 group: vec![group],
                 ..Config::default()
             }
@@ -370,10 +375,26 @@ fn describe(status: &Value) -> String {
         status["source"]["why"].as_str().unwrap_or_default(),
         bytes(&status["managed_bytes"])
     );
+    text += &describe_link(&status["link"]);
     for group in status["groups"].as_array().into_iter().flatten() {
         describe_group(&mut text, group);
     }
     text
+}
+
+/// The way to slow memory, as it is at present.
+fn describe_link(link: &Value) -> String {
+    let number = |key: &str| link[key].as_f64().unwrap_or(0.0);
+    format!(
+        "slow memory answers in {:.0} ns (idle {:.0}, fast memory {:.0}); {:.0}% of {}/s left, by {} ({})\n",
+        number("latency_ns"),
+        number("idle_latency_ns"),
+        number("local_latency_ns"),
+        number("available_share") * 100.0,
+        Size::from_bytes(number("bytes_per_s") as u64),
+        link["source"].as_str().unwrap_or_default(),
+        link["why"].as_str().unwrap_or_default(),
+    )
 }
 
 fn describe_group(text: &mut String, group: &Value) {
@@ -422,5 +443,24 @@ fn describe_group(text: &mut String, group: &Value) {
     }
     if let Some(why) = group["ended"].as_str() {
         let _ = writeln!(text, "  ended      {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_slow_memory_is_told_in_one_line() {
+        let link = serde_json::json!({
+            "source": "probes", "why": "nothing counts the link's traffic", "latency_ns": 612.4,
+            "idle_latency_ns": 410.0, "local_latency_ns": 96.0, "bytes_per_s": 10_u64 << 30,
+            "available_share": 0.335,
+        });
+        assert_eq!(
+            describe_link(&link),
+            "slow memory answers in 612 ns (idle 410, fast memory 96); 34% of 10.0 GiB/s left, by probes \
+             (nothing counts the link's traffic)\n"
+        );
     }
 }

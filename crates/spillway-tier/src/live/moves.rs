@@ -56,7 +56,7 @@ impl LiveMachine {
         if let Some(from) = self.room[other(to) as usize].best() {
             self.room[other(to) as usize].change(from, -i64::from(span));
         }
-        self.traffic_bytes += u64::from(span) * PAGE_BYTES;
+        self.moved_bytes += u64::from(span) * PAGE_BYTES;
         match to {
             Tier::Local => self.counts.promotions += u64::from(span),
             Tier::Far => self.counts.demotions += u64::from(span),
