@@ -10,7 +10,7 @@
 //!   is free on nodes; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work
 //! - [`speed`]: how fast the tiers are; [`link`]: how busy the way to the far tier is, measured all the time,
-//!   and [`link_load`]: what those measurements mean
+//!   [`far_traffic`]: what the processors count of it, and [`link_load`]: what measurements mean
 //! - [`group`]: what is configured; [`daemon`]: groups at work
 //! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor`
 //!   tells
@@ -21,6 +21,7 @@ pub mod daemon;
 pub mod driver;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_kernel;
+pub mod far_traffic;
 pub mod group;
 pub mod history;
 pub mod link;

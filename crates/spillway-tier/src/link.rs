@@ -3,8 +3,9 @@
 //! [`crate::link_load`]'s.
 //!
 //! Measured by counters of the link where the file of [`crate::counters`] has them; else by timed reads of a
-//! few lines of far and of local memory, no more often than [`crate::group::Config::link_cpu_pct`] allows;
-//! else, where the node cannot be probed or that is 0, what was known at the start holds.
+//! few lines of far and of local memory, no more often than [`crate::group::Config::link_cpu_pct`] allows,
+//! and by what the processors count of this machine's traffic ([`crate::far_traffic`]) where they do; else,
+//! where the node cannot be probed or that is 0, what was known at the start holds.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use spillway_sys::node_speed::Probe;
 use spillway_sys::shared_memory::SharedMemory;
 
 use crate::counters::{self, CountersError};
+use crate::far_traffic::FarTraffic;
 use crate::link_load::{Known, LinkCount, LinkLoad};
 use crate::nodes::{Nodes, Tiers};
 use crate::speed;
@@ -99,7 +101,8 @@ impl LinkCounters {
 /// How the link is measured.
 enum Means {
     Counters(LinkCounters),
-    Probes(Box<dyn Prober>),
+    /// And what this machine's part of the traffic is, where it is counted.
+    Probes(Box<dyn Prober>, Option<FarTraffic>),
     /// Not at all: what was known at the start holds.
     Once,
 }
@@ -107,7 +110,7 @@ enum Means {
 /// What the daemon says of the link.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkStatus {
-    /// How it is measured: `counters`, `probes` or `once`.
+    /// How it is measured: `counters`, `probes`, `probes-and-resctrl` or `once`.
     pub source: &'static str,
     /// Why so, in words.
     pub why: String,
@@ -123,8 +126,8 @@ pub struct LinkStatus {
     pub available_bytes_per_s: f64,
     /// The same as a share.
     pub available_share: f64,
-    /// What the link carried for this machine since the start; by probes for everybody, and at least the
-    /// pages that were moved.
+    /// What the link carried for this machine since the start; by probes alone for everybody, and at least
+    /// the pages that were moved.
     pub traffic_bytes: u64,
     /// Reads that were timed so far, of both tiers.
     pub probes: u64,
@@ -168,7 +171,12 @@ impl LinkMeter {
         }
         let (means, why) = match prober(nodes, tiers) {
             _ if cpu_pct <= 0.0 => (Means::Once, "the configuration leaves it no time".to_owned()),
-            Ok(prober) => (Means::Probes(prober), "nothing counts the link's traffic".to_owned()),
+            Ok(prober) => match FarTraffic::open(nodes.root(), nodes, tiers) {
+                Ok(traffic) => {
+                    (Means::Probes(prober, Some(traffic)), "resctrl counts the traffic".to_owned())
+                }
+                Err(why) => (Means::Probes(prober, None), why),
+            },
             Err(why) => (Means::Once, why),
         };
         Ok(Self::new(known, means, why, cpu_pct))
@@ -178,7 +186,7 @@ impl LinkMeter {
     #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn probed_by(nodes: &Nodes, tiers: &Tiers, prober: Box<dyn Prober>, cpu_pct: f64) -> Self {
-        Self::new(speed::known(nodes, tiers), Means::Probes(prober), "a test".to_owned(), cpu_pct)
+        Self::new(speed::known(nodes, tiers), Means::Probes(prober, None), "a test".to_owned(), cpu_pct)
     }
 
     fn new(known: Option<Known>, means: Means, why: String, cpu_pct: f64) -> Self {
@@ -202,11 +210,14 @@ impl LinkMeter {
         let began_ns = cpu_now_ns();
         match &mut self.means {
             Means::Counters(counters) => self.load.note_count(now_ns, counters.read()),
-            Means::Probes(prober) => {
+            Means::Probes(prober, traffic) => {
                 for tier in [Tier::Far, Tier::Local] {
                     let latencies = [(); PROBES_AT_A_TIME].map(|()| prober.latency_ns(tier));
                     self.load.note_probes(now_ns, tier, &latencies);
                     self.probes += PROBES_AT_A_TIME as u64;
+                }
+                if let Some(own_bytes) = traffic.as_ref().and_then(FarTraffic::bytes) {
+                    self.load.note_own(now_ns, own_bytes);
                 }
             }
             Means::Once => {}
@@ -220,7 +231,7 @@ impl LinkMeter {
     fn note_cost(&mut self, now_ns: u64, cost_ns: u64) {
         self.cpu_ns += cost_ns;
         let by_share_ns = match self.means {
-            Means::Probes(_) => (cost_ns as f64 / self.cpu_share) as u64,
+            Means::Probes(..) => (cost_ns as f64 / self.cpu_share) as u64,
             // A few words that are mapped.
             Means::Counters(_) | Means::Once => 0,
         };
@@ -240,7 +251,8 @@ impl LinkMeter {
         LinkStatus {
             source: match self.means {
                 Means::Counters(_) => "counters",
-                Means::Probes(_) => "probes",
+                Means::Probes(_, None) => "probes",
+                Means::Probes(_, Some(_)) => "probes-and-resctrl",
                 Means::Once => "once",
             },
             why: self.why.clone(),

@@ -4,7 +4,7 @@
 //! - *probes*: how long reads of far memory take. Of the last second the median counts, as an interrupt makes
 //!   single probes long; the least median so far is what the idle link takes. By how much reads take longer
 //!   now tells how much of the link is in use, whoever uses it;
-//! - *counts*: what the link carried since the last count, and what of it was ours, where it is counted.
+//! - *counts*: what the link carried since the last count, or what of it was ours, where that is counted.
 //!
 //! How the latency of a shared link rises with what it carries is taken to be that of a queue,
 //! 1 + a u / (1 - u) times the idle latency at a share u in use. [`DOUBLED_AT`] fixes a. Every memory, switch
@@ -37,6 +37,12 @@ fn share_in_use(latency_ns: f64, idle_ns: f64) -> f64 {
     // 1 + a u / (1 - u) is 2 at DOUBLED_AT.
     let a = (1.0 - DOUBLED_AT) / DOUBLED_AT;
     rise / (rise + a)
+}
+
+/// Which share of a link's bandwidth so many bytes are in that time.
+fn share_of(bytes: f64, bytes_per_s: f64, passed_ns: u64) -> f64 {
+    let share = bytes / (bytes_per_s * passed_ns as f64 / 1e9);
+    if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 }
 }
 
 /// Latency of one tier by probes.
@@ -97,7 +103,10 @@ pub struct LinkLoad {
     known: Known,
     local: Latency,
     far: Latency,
+    /// What of the link is in use, by probes or counts; and what of it this machine uses, where it is known.
     share_in_use: f64,
+    own_share: f64,
+    own: Option<(u64, u64)>,
     traffic_bytes: f64,
     moved_bytes: u64,
     at_ns: u64,
@@ -113,6 +122,8 @@ impl LinkLoad {
             local: Latency::default(),
             far: Latency::default(),
             share_in_use: 0.0,
+            own_share: 0.0,
+            own: None,
             traffic_bytes: 0.0,
             moved_bytes: 0,
             at_ns: 0,
@@ -131,13 +142,27 @@ impl LinkLoad {
         }
     }
 
+    /// This machine sent and received so many bytes so far. What is too near to the last count is passed over.
+    pub fn note_own(&mut self, now_ns: u64, own_bytes: u64) {
+        let (before_ns, before) = *self.own.get_or_insert((now_ns, own_bytes));
+        let passed_ns = now_ns.saturating_sub(before_ns);
+        if passed_ns < LEAST_COUNTED_NS {
+            return;
+        }
+        // Less than before: some of those that were counted are gone.
+        let bytes = own_bytes.saturating_sub(before) as f64;
+        self.own_share = share_of(bytes, self.known.bytes_per_s, passed_ns);
+        self.traffic_bytes += bytes;
+        self.own = Some((now_ns, own_bytes));
+    }
+
     /// `moved_bytes` of pages were moved so far. Without counts the traffic is what probes say that the link
     /// carried, and never less than the pages: whose it was probes cannot tell.
     pub fn note_moved(&mut self, now_ns: u64, moved_bytes: u64) {
         let passed_s = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
         let moved = moved_bytes.saturating_sub(self.moved_bytes) as f64;
         (self.at_ns, self.moved_bytes) = (self.at_ns.max(now_ns), self.moved_bytes.max(moved_bytes));
-        if self.counted.is_none() {
+        if self.counted.is_none() && self.own.is_none() {
             self.traffic_bytes += moved.max(self.share_in_use * self.known.bytes_per_s * passed_s);
         }
     }
@@ -155,8 +180,7 @@ impl LinkLoad {
         // Who counts may begin anew.
         let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now) as f64;
         let carried = since(count.carried_bytes, before.carried_bytes);
-        let share = carried / (count.bytes_per_s * passed_ns as f64 / 1e9);
-        self.share_in_use = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+        self.share_in_use = share_of(carried, count.bytes_per_s, passed_ns);
         self.traffic_bytes += since(count.own_bytes, before.own_bytes);
         self.counted = Some((now_ns, count));
     }
@@ -190,7 +214,7 @@ impl LinkLoad {
     /// Which share of this nobody uses at present.
     #[must_use]
     pub fn share_left(&self) -> f64 {
-        (1.0 - self.share_in_use).max(LEAST_LEFT)
+        (1.0 - self.share_in_use.max(self.own_share)).max(LEAST_LEFT)
     }
 
     /// What policies are told.
@@ -323,6 +347,22 @@ mod tests {
         assert_eq!(link.idle_latency_ns(), 750.0);
         link.note_count(3000 * MS, count(99_000_000_000, 1));
         assert_eq!((link.share_left(), link.telemetry().traffic_bytes), (LEAST_LEFT, 5_001), "began anew");
+    }
+
+    #[test]
+    fn what_this_machine_sends_is_known_where_its_processors_count_it() {
+        let mut link = LinkLoad::new(KNOWN);
+        probe(&mut link, 0, 20, 400.0);
+        link.note_own(2000 * MS, 1 << 40);
+        link.note_own(3000 * MS, (1 << 40) + 300_000_000);
+        link.note_moved(3000 * MS, 5_000_000);
+        assert!((link.share_left() - 0.7).abs() < 1e-9, "more than probes show: {}", link.share_left());
+        assert_eq!(link.telemetry().traffic_bytes, 300_000_000, "pages are among them");
+        probe(&mut link, 4000, 20, 800.0);
+        assert!((link.share_left() - 0.2).abs() < 1e-9, "others are there too: {}", link.share_left());
+        link.note_own(3010 * MS, 1 << 41);
+        link.note_own(6000 * MS, 5);
+        assert_eq!(link.telemetry().traffic_bytes, 300_000_000, "a group of processes is gone");
     }
 
     #[test]

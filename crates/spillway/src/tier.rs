@@ -453,14 +453,14 @@ mod tests {
     #[test]
     fn the_way_to_slow_memory_is_told_in_one_line() {
         let link = serde_json::json!({
-            "source": "probes", "why": "nothing counts the link's traffic", "latency_ns": 612.4,
+            "source": "probes", "why": "several nodes are fast", "latency_ns": 612.4,
             "idle_latency_ns": 410.0, "local_latency_ns": 96.0, "bytes_per_s": 10_u64 << 30,
             "available_share": 0.335,
         });
         assert_eq!(
             describe_link(&link),
             "slow memory answers in 612 ns (idle 410, fast memory 96); 34% of 10.0 GiB/s left, by probes \
-             (nothing counts the link's traffic)\n"
+             (several nodes are fast)\n"
         );
     }
 }
