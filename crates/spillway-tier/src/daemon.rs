@@ -18,6 +18,7 @@ use crate::link::LinkMeter;
 use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
+use crate::pace::{Pace, ScanPace};
 use crate::pages::{PAGES_PER_CHUNK, bit};
 use crate::process::{self, Process, ProcessError, ProcessLayout, ProcessLayouts};
 use crate::room::NodeRoom;
@@ -31,6 +32,8 @@ const FIRST_PAGES: u32 = 1 << 20;
 const RESERVE_PAGES: u64 = 16_384;
 /// The same, as a share of the node: one part in so many.
 const RESERVE_PART: u64 = 64;
+/// Local memory is short where less than one part in so many of it is free: policies leave more.
+const SHORT_PART: u32 = 512;
 /// Scans come at least so often, whatever they cost: what is older says nothing.
 const LONGEST_INTERVAL_NS: u64 = 10_000_000_000;
 /// What CPU time is given for.
@@ -85,6 +88,10 @@ struct Running {
     last_scan_ns: u64,
     scan_interval_ns: u64,
     scans: u64,
+    pace: Pace,
+    /// The next scan is an early one.
+    is_early: bool,
+    early_scans: u64,
     /// CPU time of scans.
     scan_cpu_ns: u64,
     /// CPU time of scans, policy and moves since the last scan began.
@@ -306,6 +313,7 @@ impl Daemon {
         let frame_tiers = self.nodes.frame_tiers(&self.tiers);
         let tier_of = |frame| frame_tiers.of_frame(frame);
         let group = &mut self.groups[at];
+        group.driver.machine.set_early(group.is_early);
         group.driver.machine.set_room(Tier::Local, local_room);
         group.driver.machine.set_room(Tier::Far, far_room);
         for gone in group.find_processes() {
@@ -359,7 +367,8 @@ impl Daemon {
         let facts = self.source.facts();
         let uptime_s = self.began.elapsed().as_secs_f64();
         let cpu_pct = clock_ns(ClockId::ProcessCPUTime) as f64 / 1e7 / uptime_s.max(1e-3);
-        let groups: Vec<_> = self.groups.iter().map(|group| group.status(uptime_s)).collect();
+        let pace = self.config.scan_pace;
+        let groups: Vec<_> = self.groups.iter().map(|group| group.status(uptime_s, pace)).collect();
         let managed_bytes = groups.iter().map(|group| group.local_bytes + group.far_bytes).sum();
         Status {
             pid: std::process::id(),
@@ -477,6 +486,9 @@ impl Running {
             last_scan_ns: 0,
             scan_interval_ns: 0,
             scans: 0,
+            pace: Pace::default(),
+            is_early: false,
+            early_scans: 0,
             scan_cpu_ns: 0,
             busy_ns: 0,
             left_alone: BTreeMap::new(),
@@ -522,15 +534,26 @@ impl Running {
     fn note_scan(&mut self, began_ns: u64, ended_ns: u64, config: &Config, least_interval: Duration) {
         let cost_ns = std::mem::take(&mut self.busy_ns);
         self.scans += 1;
+        self.early_scans += u64::from(self.is_early);
         self.scan_interval_ns = began_ns - self.last_scan_ns;
         self.last_scan_ns = began_ns;
         let by_share_ns = (cost_ns as f64 / (config.telemetry_cpu_pct / 100.0)) as u64;
         let least_ns = (config.scan_interval_ms * 1_000_000).max(least_interval.as_nanos() as u64);
         let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(least_ns);
-        self.next_scan_ns = ended_ns + interval_ns;
+        // Without pressure scans come steadily.
+        let short = config.scan_pace == ScanPace::Pressure && self.is_short_of_local();
+        let next = self.pace.next((ended_ns, self.is_early), interval_ns, least_ns, short);
+        (self.next_scan_ns, self.is_early) = (next.at_ns, next.early);
     }
 
-    fn status(&self, uptime_s: f64) -> GroupStatus {
+    /// Whether local memory is as good as full, though some could be far: reclaim has not kept up.
+    fn is_short_of_local(&self) -> bool {
+        let machine = &self.driver.machine;
+        let short_pages = machine.capacity_pages(Tier::Local).div_ceil(SHORT_PART);
+        machine.used_bytes(Tier::Far) > 0 && machine.free_pages(Tier::Local) < short_pages
+    }
+
+    fn status(&self, uptime_s: f64, scan_pace: ScanPace) -> GroupStatus {
         let machine = &self.driver.machine;
         let counts = machine.counts.clone();
         let uses = counts.local_uses + counts.far_uses;
@@ -550,6 +573,9 @@ impl Running {
             left_alone,
             scans: self.scans,
             scan_interval_ms: self.scan_interval_ns as f64 / 1e6,
+            scan_pace,
+            early_scans: self.early_scans,
+            scan_pressure: self.pace.pressure(),
             telemetry_cpu_pct: self.scan_cpu_ns as f64 / 1e7 / uptime_s.max(1e-3),
             local_use_ratio: (uses > 0).then(|| counts.local_uses as f64 / uses as f64),
             last_minute: machine.history.last_minute(machine.now_ns()),

@@ -8,7 +8,7 @@
 //!   them
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
-//! - [`driver`]: a policy at work
+//! - [`driver`]: a policy at work; [`pace`]: when scans come
 //! - [`speed`]: how fast the tiers are; [`link`]: how busy the way to the far tier is, measured all the time,
 //!   [`far_traffic`]: what the processors count of it, and [`link_load`]: what measurements mean
 //! - [`group`]: what is configured; [`daemon`]: groups at work
@@ -29,6 +29,7 @@ pub mod link_load;
 pub mod live;
 pub mod mover;
 pub mod nodes;
+pub mod pace;
 pub mod pages;
 pub mod passes;
 #[cfg(any(test, feature = "testing"))]

@@ -30,6 +30,7 @@ use crate::room::NodeRoom;
 use crate::source::Seen;
 
 mod moves;
+mod uses;
 
 /// What happened so far, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -114,6 +115,8 @@ pub struct LiveMachine {
     window_began_ns: u64,
     accessed: [u64; 2],
     counters: Option<Counters>,
+    /// The scan that goes on is an early one.
+    early: bool,
     /// Accesses are told at once, so that a bit which was taken is clear.
     told_at_once: bool,
     /// The kernel marks far pages, and their faults are told.
@@ -147,6 +150,7 @@ impl LiveMachine {
             window_began_ns: 0,
             accessed: [0; 2],
             counters: None,
+            early: false,
             told_at_once: false,
             kernel_marks_far: false,
             events: VecDeque::new(),
@@ -282,8 +286,9 @@ impl LiveMachine {
         let Some(page) = self.pages.find_or_number(process, seen.address) else { return };
         let huge = seen.pages >= PAGES_PER_CHUNK;
         self.pages.remap(page, huge);
+        let sifted = self.sift(page, seen.accessed, tier);
         if let Some(chunk) = self.pages.chunk_mut(page) {
-            chunk.accessed |= seen.accessed;
+            chunk.accessed |= sifted.told == Some(true);
         }
         self.pages.bits[page as usize] |= bit::SEEN;
         match self.pages.tier_of(page) {
@@ -308,34 +313,11 @@ impl LiveMachine {
             }
             Some(_) => {}
         }
-        self.note_use(page, seen.accessed, tier);
-    }
-
-    fn note_use(&mut self, page: PageIndex, accessed: bool, tier: Tier) {
-        let span = u64::from(self.pages.span(page));
-        let bits = &mut self.pages.bits[page as usize];
-        if *bits & bit::TAKEN != 0 {
-            *bits &= !(bit::TAKEN | bit::ACCESSED);
+        if sifted.counts {
+            self.count_use(page, tier);
         }
-        *bits &= !bit::RECENT;
-        if !accessed {
-            return;
-        }
-        *bits |= bit::RECENT;
-        self.accessed[tier as usize] += span;
-        match tier {
-            Tier::Local => self.counts.local_uses += span,
-            Tier::Far => self.counts.far_uses += span,
-        }
-        if *bits & bit::FRESH != 0 {
-            *bits &= !bit::FRESH;
-            self.counts.promotions_used += span;
-        }
-        if *bits & bit::ARMED != 0 && !(self.kernel_marks_far && tier == Tier::Far) {
-            // The access goes on when the policy has been told.
-            self.events.push_back(Event::Accessed(page));
-        } else {
-            *bits |= bit::ACCESSED;
+        if let Some(accessed) = sifted.told {
+            self.note_use(page, accessed, tier);
         }
     }
 

@@ -20,6 +20,7 @@ use spillway_sys::process;
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
 use spillway_tier::nodes::NodeSet;
+use spillway_tier::pace::ScanPace;
 use spillway_tier::service::{self, JOURNAL, STATE_DIRECTORY, Service};
 use spillway_tier::settings::{self, KernelSettings};
 use spillway_tier::source::Choice;
@@ -95,6 +96,10 @@ pub struct TierArgs {
     /// Least time between two scans, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     scan_interval: u64,
+    /// What decides when scans come: the budget of --telemetry-cpu alone ('budget'), or up to eight times as
+    /// often while fast memory is short of free pages ('pressure')
+    #[arg(long, value_name = "PACE", default_value = "budget")]
+    scan_pace: ScanPace,
     /// Most of one core that measuring the way to slow memory may take, in percent; 0: measure it once
     #[arg(long, value_name = "PCT", default_value_t = 0.1)]
     link_cpu: f64,
@@ -183,6 +188,7 @@ impl TierArgs {
                 migration_per_s: self.rate.bytes().to_string(),
                 telemetry_cpu_pct: self.telemetry_cpu,
                 scan_interval_ms: self.scan_interval,
+                scan_pace: self.scan_pace,
                 link_cpu_pct: self.link_cpu,
                 group: vec![group],
                 ..Config::default()
@@ -408,6 +414,14 @@ fn describe_group(text: &mut String, group: &Value) {
         bytes(&group["local_bytes"]),
         bytes(&group["local_limit_bytes"]),
         bytes(&group["far_bytes"])
+    );
+    let _ = writeln!(
+        text,
+        "  scans      {} by {}, {} of them early; the last two {:.0} ms apart",
+        count("scans"),
+        name("scan_pace"),
+        count("early_scans"),
+        group["scan_interval_ms"].as_f64().unwrap_or(0.0)
     );
     let alone = &group["left_alone"];
     let _ = writeln!(

@@ -246,4 +246,37 @@ fn scans_keep_to_their_share_of_a_core() {
     assert_eq!(running.busy_ns, 0, "it counts once");
 }
 
+#[test]
+fn under_pressure_scans_come_early_and_status_says_by_what_they_come() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    sleeper.address();
+    let layout = process::layout(std::path::Path::new("/"), sleeper.id()).unwrap();
+    assert!(layout.managed.len() > 1, "{layout:?}");
+    layout.managed.iter().for_each(|range| kernel.access(sleeper.id(), range.start, 0));
+    // One page may be local, and one is.
+    let full = Group {
+        local: Some("1%".parse().unwrap()),
+        policy: "first-touch".into(),
+        ..group("g", &[sleeper.id()])
+    };
+    let mut daemon = daemon(&kernel, vec![full]).unwrap();
+    daemon.config.scan_pace = ScanPace::Pressure;
+    daemon.config.scan_interval_ms = 20;
+    let told = |daemon: &Daemon| serde_json::to_value(&daemon.status().groups[0]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].scans > 1);
+    let running = &mut daemon.groups[0];
+    let config = Config { telemetry_cpu_pct: 2.0, scan_interval_ms: 20, ..daemon.config.clone() };
+    (running.is_early, running.pace, running.busy_ns) = (false, Pace::default(), 8_000_000);
+    running.note_scan(running.last_scan_ns, 1_000_000_000, &config, Duration::ZERO);
+    assert_eq!((running.next_scan_ns, running.is_early), (1_200_000_000, true), "half of 400 ms");
+    let status = told(&daemon);
+    assert_eq!((&status["scan_pace"], &status["scan_pressure"]), (&"pressure".into(), &1.into()), "{status}");
+    let running = &mut daemon.groups[0];
+    let budget = Config { scan_pace: ScanPace::Budget, ..config };
+    (running.is_early, running.pace, running.busy_ns) = (false, Pace::default(), 8_000_000);
+    running.note_scan(running.last_scan_ns, 1_000_000_000, &budget, Duration::ZERO);
+    assert_eq!((running.next_scan_ns, running.is_early), (1_400_000_000, false));
+}
+
 mod killed;

@@ -80,6 +80,8 @@ impl LiveMachine {
         }
         let was_moving = self.pages.bits[page as usize] & bit::MOVING != 0;
         self.pages.relocate(page, to);
+        // What it was used for where it lay says nothing of where it will lie.
+        self.pages.bits[page as usize] &= !bit::KEPT;
         if !was_moving {
             self.pages.bits[page as usize] |= bit::MOVING;
             self.moving.push_back((page, self.reason));
