@@ -260,8 +260,8 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     format!(
         "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} \
          rig_far_ns={latency_ns} rig_mib={} rig_warm_s={} rig_measured_s={} rig_scan_ms={} \
-         rig_source={source} rig_settings={settings} rig_start={start}",
-        plan.memory_mib, plan.warm_s, plan.measured_s, plan.scan_ms
+         rig_telemetry_cpu={} rig_scan_pace={} rig_source={source} rig_settings={settings} rig_start={start}",
+        plan.memory_mib, plan.warm_s, plan.measured_s, plan.scan_ms, plan.telemetry_cpu_pct, plan.scan_pace
     )
 }
 

@@ -43,6 +43,10 @@ pub struct Plan {
     pub measured_s: u32,
     /// Least time between two looks of the daemon.
     pub scan_ms: u32,
+    /// Most of the guest's processor that scans, policy and moves take, in percent.
+    pub telemetry_cpu_pct: u32,
+    /// What decides when the daemon's scans come.
+    pub scan_pace: String,
     /// Telemetry source of the daemon, where one is named.
     pub source: Option<String>,
     /// More settings of the daemon's policies, as KEY=VALUE.
@@ -67,6 +71,8 @@ impl Default for Plan {
             warm_s: 4,
             measured_s: 4,
             scan_ms: 20,
+            telemetry_cpu_pct: 80,
+            scan_pace: "budget".to_owned(),
             source: None,
             settings: Vec::new(),
             consoles: None,

@@ -12,6 +12,7 @@ use spillway_bench::rig::plan::{POLICIES, Plan, WORKLOADS};
 use spillway_bench::rig::report::{Row, goals};
 use spillway_bench::rig::{Progress, lab, measure, page};
 use spillway_report::order::distinct;
+use spillway_tier::pace::ScanPace;
 use spillway_tier::source::Choice;
 
 use super::session::{failure, interruption, this_command};
@@ -68,6 +69,12 @@ pub struct RigArgs {
     /// Least time between two scans of the daemon, in milliseconds [default: 20]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     scan_interval: Option<u32>,
+    /// Most of the guest's processor that the daemon's scans, policy and moves take, in percent [default: 80]
+    #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    telemetry_cpu: Option<u32>,
+    /// What decides when the daemon's scans come, as of 'spillway tier --scan-pace' [default: budget]
+    #[arg(long, value_name = "PACE", value_parser = pace_name)]
+    scan_pace: Option<String>,
     /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
     /// hint-faults]
     #[arg(long, value_name = "NAME", value_parser = source_name)]
@@ -87,6 +94,10 @@ fn source_name(text: &str) -> Result<String, String> {
     text.parse::<Choice>().map(|_| text.to_owned())
 }
 
+fn pace_name(text: &str) -> Result<String, String> {
+    text.parse::<ScanPace>().map(|_| text.to_owned())
+}
+
 impl RigArgs {
     fn plan(&self) -> Plan {
         let mut plan = Plan { kernel: self.kernel.clone().unwrap_or_default(), ..Plan::default() };
@@ -99,6 +110,8 @@ impl RigArgs {
         }
         plan.contention_pct.clone_from(&self.contention);
         plan.scan_ms = self.scan_interval.unwrap_or(plan.scan_ms);
+        plan.telemetry_cpu_pct = self.telemetry_cpu.unwrap_or(plan.telemetry_cpu_pct);
+        plan.scan_pace = self.scan_pace.clone().unwrap_or(plan.scan_pace);
         plan.starts = self.starts.unwrap_or(plan.starts);
         plan.source.clone_from(&self.source);
         plan.settings.clone_from(&self.set);
