@@ -97,7 +97,7 @@ mod tests {
         let mut early = false;
         let mut steady_at = Vec::new();
         let mut gaps = Vec::new();
-        while now_ns < 5 * STEADY {
+        while now_ns < 6 * STEADY {
             let next = pace.next((now_ns, early), STEADY, 10, (STEADY..3 * STEADY).contains(&now_ns));
             if !next.early {
                 steady_at.push(next.at_ns);
@@ -105,7 +105,7 @@ mod tests {
             gaps.push(next.at_ns - now_ns);
             (now_ns, early) = (next.at_ns, next.early);
         }
-        assert_eq!(steady_at, [1, 2, 3, 4, 5].map(|at| at * STEADY), "{gaps:?}");
+        assert_eq!(steady_at, [1, 2, 3, 4, 5, 6].map(|at| at * STEADY), "{gaps:?}");
         assert_eq!(gaps[..5], [8000, 4000, 2000, 1000, 1000]);
         assert_eq!(gaps[gaps.len() - 2..], [8000, 8000]);
         assert_eq!(pace.pressure(), 0);
