@@ -1,8 +1,8 @@
 //! What this machine's processors read from and write to far memory, as they count it themselves: Memory
 //! Bandwidth Monitoring, through resctrl (`Documentation/filesystems/resctrl.rst`).
 //!
-//! Of each last-level cache they count all bytes of memory, and those of memory of its own node; the rest went
-//! to other nodes. That is the far tier's where one node is fast and all other nodes with memory are slow and
+//! Of each last-level cache they count all bytes of memory, and those of memory of its own node; the rest
+//! went to other nodes. That is the far tier's where one node is fast and all other nodes with memory are slow and
 //! have CPUs. Memory without CPUs is counted as its own socket's by some processors and not by others, so
 //! nothing is made of it.
 

@@ -142,7 +142,8 @@ impl LinkLoad {
         }
     }
 
-    /// This machine sent and received so many bytes so far. What is too near to the last count is passed over.
+    /// This machine sent and received so many bytes so far. What is too near to the last count is passed
+    /// over.
     pub fn note_own(&mut self, now_ns: u64, own_bytes: u64) {
         let (before_ns, before) = *self.own.get_or_insert((now_ns, own_bytes));
         let passed_ns = now_ns.saturating_sub(before_ns);

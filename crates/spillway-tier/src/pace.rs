@@ -2,8 +2,8 @@
 //! of free frames.
 //!
 //! HotBox (5.1, 5.2) has two rates: far memory is scanned steadily, local memory by the kernel's reclaim, the
-//! faster the greater the pressure. The accessed bits that we read are cleared for a whole process at once, so
-//! a scan of local memory alone cannot be had; but what it finds of far memory can be kept
+//! faster the greater the pressure. The accessed bits that we read are cleared for a whole process at once,
+//! so a scan of local memory alone cannot be had; but what it finds of far memory can be kept
 //! ([`crate::live::LiveMachine::set_early`]). So here the steady scans come as the budget allows, and between
 //! them *early* ones: twice as often for each scan that ended with local memory still short, up to 8 times,
 //! and half as often again for each that did not.
@@ -41,7 +41,7 @@ const MOST_PRESSURE: u32 = 3;
 /// When the next scan comes, and of what kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextScan {
-    /// When.
+    /// When, on the daemon's clock.
     pub at_ns: u64,
     /// For the sake of local memory only.
     pub early: bool,
@@ -55,8 +55,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A scan ended at `ended_ns`; `early` says of what kind it was, and `short` whether local memory is still
-    /// short. Steady ones come every `steady_ns`, none sooner than after `least_ns`.
+    /// A scan ended at `ended_ns`; `early` says of what kind it was, and `short` whether local memory is
+    /// still short. Steady ones come every `steady_ns`, none sooner than after `least_ns`.
     pub fn next(
         &mut self,
         (ended_ns, early): (u64, bool),

@@ -76,7 +76,7 @@ fn an_early_scan_tells_of_local_memory_and_of_marked_pages_and_keeps_the_rest() 
         found
     };
     let told = far_scan(&mut machine);
-    assert!(told.iter().all(|&(page, accessed)| page != 0 && !accessed), "nothing new of far pages: {told:?}");
+    assert!(told.iter().all(|&(page, accessed)| page != 0 && !accessed), "nothing of far pages: {told:?}");
     assert_eq!((machine.counts.local_uses, machine.counts.far_uses), uses_before);
 
     machine.set_early(false);

@@ -2,8 +2,8 @@
 //!
 //! An *early* scan comes for the sake of local memory ([`crate::pace`]). Far memory is scanned at a steady
 //! rate (HotBox, section 5.2): what an early scan finds of it is kept until the next steady one, as if the
-//! accessed bit had not been looked at. But for marked pages: the policy waits for their next access. Uses are
-//! counted by steady scans only, so that both tiers are counted alike.
+//! accessed bit had not been looked at. But for marked pages: the policy waits for their next access. Uses
+//! are counted by steady scans only, so that both tiers are counted alike.
 
 use spillway_policy::machine::{PageIndex, Tier};
 
