@@ -2,8 +2,8 @@
 //! Bandwidth Monitoring, through resctrl (`Documentation/filesystems/resctrl.rst`).
 //!
 //! Of each last-level cache they count all bytes of memory, and those of memory of its own node; the rest
-//! went to other nodes. That is the far tier's where one node is fast and all other nodes with memory are slow
-//! and have CPUs. Memory without CPUs is counted as its own socket's by some processors and not by others, so
+//! went to other nodes. That is the far tier's where one node is fast and all others with memory are slow and
+//! have CPUs. Memory without CPUs is counted as its own socket's by some processors and not by others, so
 //! nothing is made of it.
 
 use std::collections::BTreeSet;
