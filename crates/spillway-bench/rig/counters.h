@@ -2,12 +2,30 @@
 #ifndef COUNTERS_H
 #define COUNTERS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define COUNTERS_MAGIC 0x52544e43574c5053ull // "SPLWCNTR"
 
 enum { CONTROL_COUNT = 1, CONTROL_COUNT_PAGES = 2 };
 enum { COUNTERS_BYTES = 1 << 20, PAGE_COUNTS_AT = 4096, MOST_PAGES = 1 << 16 };
+
+#define LINK_MAGIC 0x4b4e494c574c5053ull // "SPLWLINK"
+
+// The link to far memory. `docs/operate/tier.md` has the first six words for any device.
+struct link_counters {
+    uint64_t magic;
+    // All that it can carry.
+    uint64_t bytes_per_s;
+    // A read of far memory: over the idle link, and at present.
+    uint64_t idle_ns, latency_ns;
+    // What it has carried so far: all of it, and this machine's part.
+    uint64_t carried_bytes, own_bytes;
+    // 1: its latency rises with what it carries, as link.h says.
+    uint64_t is_shared;
+    // What a neighbour takes of it while it is there, in percent.
+    uint64_t neighbour_pct;
+};
 
 // Misses of the last-level cache since the start, by who served them; `docs/operate/tier.md` has the first three words for
 // any device.
@@ -21,7 +39,11 @@ struct counters {
     uint64_t sample;
     // The guest's: what is counted at present.
     uint64_t control;
+    uint64_t unused[2];
+    struct link_counters link;
 };
+
+_Static_assert(offsetof(struct counters, link) == 64, "docs/operate/tier.md says where the link's counters begin");
 
 // Where the workload's memory lies, all of it; misses of its page n are counted in word n of the page counts.
 #define AREA_START 0x300000000ull

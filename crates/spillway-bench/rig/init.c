@@ -1,7 +1,8 @@
 // The first program of the rig's guest: makes the far node slower memory for the kernel, runs one workload under one
 // policy, prints what became of it, and powers off.
 // usage, as the kernel's parameters: rig_workload=NAME rig_policy=NAME rig_local_pct=N rig_mib=N rig_warm_s=N
-//   rig_measured_s=N rig_far_ns=N rig_scan_ms=N rig_source=NAME rig_settings=KEY=VALUE[,...] rig_start=N
+//   rig_measured_s=N rig_far_ns=N rig_scan_ms=N rig_telemetry_cpu=PCT rig_scan_pace=NAME rig_source=NAME
+//   rig_settings=KEY=VALUE[,...] rig_start=N
 //   policies beyond the daemon's: none, kernel, all-local
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -197,7 +198,7 @@ int main(void) {
     if (daemon) {
         snprintf(local, sizeof local, "%s%%", getenv("rig_local_pct"));
         char *own[] = {"/spillway", "tier", "--policy", (char *)policy, "--local", local, "--scan-interval", getenv("rig_scan_ms"),
-                       "--telemetry-cpu", "80", "--counters", "/run/counters", "--stats", "/run/stats.json",
+                       "--telemetry-cpu", getenv("rig_telemetry_cpu"), "--scan-pace", getenv("rig_scan_pace"), "--counters", "/run/counters", "--stats", "/run/stats.json",
                        "--source", getenv("rig_source")};
         for (size_t i = 0; i < sizeof own / sizeof *own; i++) arguments[count++] = own[i];
         for (setting = setting ? strtok(setting, ",") : NULL; setting != NULL; setting = strtok(NULL, ",")) {

@@ -2,6 +2,8 @@
 // memory, and counts which memory node serves each miss, by physical address.
 // arguments: counters=PATH llc_bytes=N ways=N far_from=PHYSICAL_ADDRESS
 //   sample=N   one line of each N in a page is modelled
+//   link_bytes_per_s=N far_ns=N shared=0|1 neighbour_pct=N   what the link's counters begin with; the workload, which knows
+//     the time, goes on with them
 //
 // Lines of a page have the same place in every page, so that a sample of them is a sample of the cache's sets.
 #include "cache.h"
@@ -18,6 +20,7 @@ EXPORTED int qemu_plugin_version = QEMU_PLUGIN_ABI;
 // HotBox, Table 1.
 static uint64_t llc_bytes = 6 << 20, ways = 8;
 static uint64_t far_from, sample = 1;
+static uint64_t link_bytes_per_s, far_ns, is_shared, neighbour_pct;
 static struct cache cache;
 static volatile struct counters *counters;
 static volatile uint32_t *page_counts;
@@ -72,7 +75,9 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info_t *
     struct {
         const char *name;
         uint64_t *value;
-    } numbers[] = {{"llc_bytes=", &llc_bytes}, {"ways=", &ways}, {"far_from=", &far_from}, {"sample=", &sample}};
+    } numbers[] = {{"llc_bytes=", &llc_bytes}, {"ways=", &ways}, {"far_from=", &far_from}, {"sample=", &sample},
+                   {"link_bytes_per_s=", &link_bytes_per_s}, {"far_ns=", &far_ns}, {"shared=", &is_shared},
+                   {"neighbour_pct=", &neighbour_pct}};
     for (int i = 0; i < argc; i++) {
         if (strncmp(argv[i], "counters=", 9) == 0) file = argv[i] + 9;
         for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++)
@@ -84,6 +89,7 @@ EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info_t *
         return refuse("sample must divide 64, and 64 the number of sets");
     if (file == NULL || !map_counters(file)) return refuse("counters must name a memory file of 1 MiB");
     counters->sample = sample;
+    counters->link = (struct link_counters){LINK_MAGIC, link_bytes_per_s, far_ns, far_ns, 0, 0, is_shared, neighbour_pct};
     qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
     return 0;
 }

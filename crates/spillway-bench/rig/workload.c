@@ -5,6 +5,7 @@
 // Time passes with the instructions that the guest's processor carries out, so that a run is the same on any host. The
 // processor waits for no memory; so the program sleeps as long as the modelled memory would have kept it waiting.
 #include "counters.h"
+#include "link.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include <unistd.h>
 
 #define FAIL(...)                     \
     do {                              \
@@ -23,7 +25,7 @@
         exit(1);                      \
     } while (0)
 
-enum { PAGE_BYTES = 4096 };
+enum { PAGE_BYTES = 4096, LINE_BYTES = 64 };
 
 static uint64_t area_bytes, area_used;
 static uint64_t random_state = 88172645463325252u;
@@ -262,7 +264,10 @@ static const struct {
 };
 
 static volatile struct counters *counters;
+// What a far miss takes at present.
 static double far_ns;
+// What far misses took so far, all together, as the link was at the time.
+static double far_waited_ns;
 
 static volatile struct counters *open_counters(const char *path) {
     static struct counters none;
@@ -276,7 +281,52 @@ static volatile struct counters *open_counters(const char *path) {
 static double waiting_ns(const struct counters *since, const struct counters *until) {
     double local = until->local - since->local, far = until->far - since->far;
     double accesses = until->accesses - since->accesses;
+    far_waited_ns += far * far_ns;
     return (accesses * CACHE_NS + local * LOCAL_NS + far * far_ns) * until->sample;
+}
+
+// Pages that moved while the neighbour was away and while it was there, and how long each was.
+static double moved_pages[2], passed_s[2];
+
+// Pages that the kernel has moved so far, whoever asked it.
+static uint64_t migrated_pages(void) {
+    static const char name[] = "\npgmigrate_success ";
+    static char text[1 << 15];
+    static int file = -1;
+    if (file < 0) file = open("/proc/vmstat", O_RDONLY);
+    ssize_t bytes = pread(file, text, sizeof text - 1, 0);
+    if (bytes < 0) FAIL("/proc/vmstat: %m");
+    text[bytes] = '\0';
+    char *line = strstr(text, name);
+    if (line == NULL) FAIL("/proc/vmstat: no pgmigrate_success");
+    return strtoull(line + sizeof name - 1, NULL, 10);
+}
+
+// Lets the link know what the program did since the last step, and the daemon what the link carries.
+static void step_link(void) {
+    static const double STEP_S = 0.01;
+    static struct link link;
+    static double last_s;
+    static uint64_t far_seen, migrated_seen;
+    volatile struct link_counters *told = &counters->link;
+    if (!told->is_shared) return;
+    double at_s = now_s(), step_s = at_s - last_s;
+    if (last_s > 0 && step_s < STEP_S) return;
+    uint64_t far = counters->far, migrated = migrated_pages();
+    if (last_s > 0) {
+        double pages = migrated - migrated_seen;
+        double bytes = (double)(far - far_seen) * counters->sample * LINE_BYTES + pages * PAGE_BYTES;
+        link_pass(&link, at_s, step_s, bytes);
+        moved_pages[neighbour_is_there(at_s)] += pages;
+        passed_s[neighbour_is_there(at_s)] += step_s;
+        told->carried_bytes += (uint64_t)(link.share * link.bytes_per_s * step_s);
+        told->own_bytes += (uint64_t)(bytes * CORES);
+        told->latency_ns = (uint64_t)link.latency_ns;
+        far_ns = link.latency_ns;
+    } else {
+        link_begin(&link, told->bytes_per_s, told->idle_ns, told->neighbour_pct / 100.0);
+    }
+    last_s = at_s, far_seen = far, migrated_seen = migrated;
 }
 
 // Sleeps off what memory has kept the program waiting for since the last call.
@@ -286,6 +336,7 @@ static void wait_for_memory(void) {
     static double owed_ns;
     struct counters now = *counters;
     if (now.accesses == 0) return;
+    step_link();
     owed_ns += waiting_ns(&seen, &now);
     seen = now;
     if (owed_ns < LEAST_NS) return;
@@ -346,6 +397,9 @@ int main(int argc, char **argv) {
         if (since_s >= warm_s && counters->control == CONTROL_COUNT) {
             before = *counters;
             steps = 0;
+            far_waited_ns = 0;
+            memset(moved_pages, 0, sizeof moved_pages);
+            memset(passed_s, 0, sizeof passed_s);
             ran_s = clock_s(CLOCK_PROCESS_CPUTIME_ID);
             counters->control = CONTROL_COUNT | CONTROL_COUNT_PAGES;
         }
@@ -360,8 +414,10 @@ int main(int argc, char **argv) {
     uint64_t pages, local_pages;
     count_pages(&pages, &local_pages);
     printf("{\"fill_s\": %.3f, \"steps\": %lu, \"accesses\": %lu, \"local_misses\": %lu, \"far_misses\": %lu, "
-           "\"pages\": %lu, \"local_pages\": %lu, \"ran_s\": %.3f}\n",
+           "\"pages\": %lu, \"local_pages\": %lu, \"ran_s\": %.3f, \"far_waited_ns\": %.0f, "
+           "\"moved_alone\": %.0f, \"alone_s\": %.3f, \"moved_beside\": %.0f, \"beside_s\": %.3f}\n",
            filled_s - began_s, steps, after.accesses - before.accesses, after.local - before.local,
-           after.far - before.far, pages, local_pages, ran_s);
+           after.far - before.far, pages, local_pages, ran_s, far_waited_ns, moved_pages[0], passed_s[0],
+           moved_pages[1], passed_s[1]);
     return 0;
 }

@@ -56,11 +56,11 @@ pub struct Sample {
 /// What the counters of the memory network say.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkTelemetry {
-    /// Bandwidth that others leave us, in bytes per second.
+    /// Bandwidth that neither others nor we use at present, in bytes per second.
     pub available_bytes_per_s: f64,
     /// How much longer a far access takes than a local one at present, in nanoseconds.
     pub delta_latency_ns: f64,
-    /// Bytes that we sent and received so far.
+    /// Bytes that we sent and received so far; where nobody can tell whose they were, those of all.
     pub traffic_bytes: u64,
 }
 

@@ -4,7 +4,7 @@
 //! or an emulator counts instead, it shows its counters as memory that can be mapped: a file, or the BAR of a
 //! PCI device (`resource2` of an ivshmem device). Its first three 64-bit words, in this machine's order, are
 //! [`MAGIC`], and how many accesses that missed the last-level cache were served by local and by far memory
-//! since the start.
+//! since the start. What it may have of the link to far memory is [`crate::link`]'s.
 //!
 //! The counters are the machine's. Each group's monitor sees all of them, whoever made the accesses.
 
@@ -46,20 +46,28 @@ pub struct Counters {
     taken: [u64; 2],
 }
 
+/// Maps a file that begins with [`MAGIC`] and has the words that follow.
+///
+/// # Errors
+/// It cannot be read, or holds something else.
+pub(crate) fn map(path: &Path) -> Result<SharedMemory, CountersError> {
+    let unreadable = |error| CountersError::Unreadable { path: path.to_owned(), error };
+    let file = OpenOptions::new().read(true).write(true).open(path).map_err(unreadable)?;
+    let memory = SharedMemory::map(&file).map_err(|error| unreadable(error.into()))?;
+    let words = (memory.bytes() >= WORDS * 8).then(|| memory.atomics_u64(0, 1));
+    if words.is_none_or(|words| words[0].load(Ordering::Relaxed) != MAGIC) {
+        return Err(CountersError::Unknown(path.to_owned()));
+    }
+    Ok(memory)
+}
+
 impl Counters {
     /// Opens them. What was counted before does not count.
     ///
     /// # Errors
     /// They cannot be read, or are none.
     pub fn open(path: &Path) -> Result<Self, CountersError> {
-        let unreadable = |error| CountersError::Unreadable { path: path.to_owned(), error };
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(unreadable)?;
-        let memory = SharedMemory::map(&file).map_err(|error| unreadable(error.into()))?;
-        let words = (memory.bytes() >= WORDS * 8).then(|| memory.atomics_u64(0, 1));
-        if words.is_none_or(|words| words[0].load(Ordering::Relaxed) != MAGIC) {
-            return Err(CountersError::Unknown(path.to_owned()));
-        }
-        let mut counters = Self { memory, taken: [0; 2] };
+        let mut counters = Self { memory: map(path)?, taken: [0; 2] };
         counters.take();
         Ok(counters)
     }

@@ -14,15 +14,16 @@ use thiserror::Error;
 use crate::counters::{Counters, CountersError};
 use crate::driver::Driver;
 use crate::group::{Config, ConfigError, Group, LocalBudget};
+use crate::link::LinkMeter;
 use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
+use crate::pace::{Pace, ScanPace};
 use crate::pages::{PAGES_PER_CHUNK, bit};
 use crate::process::{self, Process, ProcessError, ProcessLayout, ProcessLayouts};
 use crate::room::NodeRoom;
 use crate::settings::{self, Conflict, KernelSettings, SettingsError};
 use crate::source::{self, Chosen, Source, SourceError};
-use crate::speed;
 use crate::status::{Answer, Explanation, GroupStatus, PageExplanation, Request, SourceStatus, Status};
 
 /// Numbers that a policy knows at first, in pages: for 4 GiB.
@@ -31,6 +32,8 @@ const FIRST_PAGES: u32 = 1 << 20;
 const RESERVE_PAGES: u64 = 16_384;
 /// The same, as a share of the node: one part in so many.
 const RESERVE_PART: u64 = 64;
+/// Local memory is short where less than one part in so many of it is free: policies leave more.
+const SHORT_PART: u32 = 512;
 /// Scans come at least so often, whatever they cost: what is older says nothing.
 const LONGEST_INTERVAL_NS: u64 = 10_000_000_000;
 /// What CPU time is given for.
@@ -85,6 +88,10 @@ struct Running {
     last_scan_ns: u64,
     scan_interval_ns: u64,
     scans: u64,
+    pace: Pace,
+    /// The next scan is an early one.
+    is_early: bool,
+    early_scans: u64,
     /// CPU time of scans.
     scan_cpu_ns: u64,
     /// CPU time of scans, policy and moves since the last scan began.
@@ -102,6 +109,7 @@ pub struct Daemon {
     /// Why it is this source and no other, in words.
     source_why: String,
     layouts: ProcessLayouts,
+    link: LinkMeter,
     groups: Vec<Running>,
     began: Instant,
     /// The same moment, on CLOCK_MONOTONIC.
@@ -150,7 +158,9 @@ impl Daemon {
         settings: &mut KernelSettings,
     ) -> Result<Self, DaemonError> {
         let (nodes, tiers, chosen) = Self::prepare(&config)?;
-        let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(KernelMover), program)?;
+        let link = LinkMeter::open(&nodes, &tiers, config.counters.as_deref(), config.link_cpu_pct)?;
+        let machine = (nodes, tiers, link);
+        let mut daemon = Self::with(config, machine, chosen, &|| Box::new(KernelMover), program)?;
         daemon.source.begin(settings)?;
         Ok(daemon)
     }
@@ -162,24 +172,25 @@ impl Daemon {
     /// As [`Self::start`].
     #[cfg(any(test, feature = "testing"))]
     pub fn pretend(config: Config, root: &Path, settings: &mut KernelSettings) -> Result<Self, DaemonError> {
-        use crate::pretended_nodes::{PretendingMover, nodes};
+        use crate::pretended_nodes::{PretendingMover, PretendingProber, nodes};
         config.check()?;
         let nodes = nodes(root).map_err(|_| NodesError::NoNodes(root.to_owned()))?;
         let (tiers, chosen) = (nodes.tiers(None, None)?, source::open(config.source)?);
-        let mut daemon = Self::with(config, nodes, tiers, chosen, &|| Box::new(PretendingMover), None)?;
+        let prober = PretendingProber::new().map_err(|_| NodesError::NoSuchNode(0))?;
+        let link = LinkMeter::probed_by(&nodes, &tiers, Box::new(prober), config.link_cpu_pct);
+        let machine = (nodes, tiers, link);
+        let mut daemon = Self::with(config, machine, chosen, &|| Box::new(PretendingMover), None)?;
         daemon.source.begin(settings)?;
         Ok(daemon)
     }
 
     fn with(
         config: Config,
-        nodes: Nodes,
-        tiers: Tiers,
+        (nodes, tiers, link): (Nodes, Tiers, LinkMeter),
         chosen: Chosen,
         mover: &dyn Fn() -> Box<dyn Mover>,
         program: Option<u32>,
     ) -> Result<Self, DaemonError> {
-        let link = speed::link(&nodes, &tiers);
         let mut groups = Vec::new();
         for (at, group) in config.group.iter().enumerate() {
             let limits = Limits {
@@ -187,7 +198,7 @@ impl Daemon {
                 local_pages: 0,
                 far_pages: pages_of(&nodes, &tiers, Tier::Far),
                 migration_bytes_per_s: config.migration_bytes_per_s()?,
-                link,
+                link: link.telemetry(),
             };
             let counters = config.counters.as_deref().map(Counters::open).transpose()?;
             let machine = LiveMachine::new(FIRST_PAGES, limits, mover()).counted_by(counters);
@@ -207,6 +218,7 @@ impl Daemon {
             source,
             source_why,
             layouts: ProcessLayouts::default(),
+            link,
             groups,
             began: Instant::now(),
             began_ns: clock_ns(ClockId::Monotonic),
@@ -224,6 +236,7 @@ impl Daemon {
     /// The telemetry source has disappeared.
     pub fn turn(&mut self) -> Result<Option<Duration>, DaemonError> {
         self.tell_accesses();
+        self.measure_link();
         for at in 0..self.groups.len() {
             let now_ns = self.now_ns();
             let group = &mut self.groups[at];
@@ -251,6 +264,7 @@ impl Daemon {
             .min();
         let now_ns = self.now_ns();
         Ok(next_ns.map(|next_ns| {
+            let next_ns = self.link.next_ns().map_or(next_ns, |at_ns| at_ns.min(next_ns));
             let longest = self.source.longest_wait().unwrap_or(LONGEST_WAIT);
             Duration::from_nanos(next_ns.saturating_sub(now_ns)).clamp(SHORTEST_WAIT, longest)
         }))
@@ -275,6 +289,18 @@ impl Daemon {
         }
     }
 
+    /// Measures the way to far memory where it is time, and lets the groups know.
+    fn measure_link(&mut self) {
+        let now_ns = self.now_ns();
+        if self.link.next_ns().is_some_and(|at_ns| now_ns < at_ns) {
+            return;
+        }
+        let moved_bytes = self.groups.iter().map(|group| group.driver.machine.moved_bytes()).sum();
+        self.link.turn(now_ns, moved_bytes);
+        let telemetry = self.link.telemetry();
+        self.groups.iter_mut().for_each(|group| group.driver.machine.set_link(telemetry));
+    }
+
     /// Scans all processes of a group.
     fn scan(&mut self, at: usize) -> Result<(), DaemonError> {
         let mut scan_cpu_ns = 0;
@@ -287,6 +313,7 @@ impl Daemon {
         let frame_tiers = self.nodes.frame_tiers(&self.tiers);
         let tier_of = |frame| frame_tiers.of_frame(frame);
         let group = &mut self.groups[at];
+        group.driver.machine.set_early(group.is_early);
         group.driver.machine.set_room(Tier::Local, local_room);
         group.driver.machine.set_room(Tier::Far, far_room);
         for gone in group.find_processes() {
@@ -340,7 +367,8 @@ impl Daemon {
         let facts = self.source.facts();
         let uptime_s = self.began.elapsed().as_secs_f64();
         let cpu_pct = clock_ns(ClockId::ProcessCPUTime) as f64 / 1e7 / uptime_s.max(1e-3);
-        let groups: Vec<_> = self.groups.iter().map(|group| group.status(uptime_s)).collect();
+        let pace = self.config.scan_pace;
+        let groups: Vec<_> = self.groups.iter().map(|group| group.status(uptime_s, pace)).collect();
         let managed_bytes = groups.iter().map(|group| group.local_bytes + group.far_bytes).sum();
         Status {
             pid: std::process::id(),
@@ -354,6 +382,7 @@ impl Daemon {
                 cost: facts.cost.to_owned(),
                 counts: self.source.counts(),
             },
+            link: self.link.status(uptime_s),
             managed_bytes,
             cpu_pct,
             cpu_pct_per_10_gib: (managed_bytes > 0).then(|| cpu_pct * TEN_GIB / managed_bytes as f64),
@@ -457,6 +486,9 @@ impl Running {
             last_scan_ns: 0,
             scan_interval_ns: 0,
             scans: 0,
+            pace: Pace::default(),
+            is_early: false,
+            early_scans: 0,
             scan_cpu_ns: 0,
             busy_ns: 0,
             left_alone: BTreeMap::new(),
@@ -502,15 +534,26 @@ impl Running {
     fn note_scan(&mut self, began_ns: u64, ended_ns: u64, config: &Config, least_interval: Duration) {
         let cost_ns = std::mem::take(&mut self.busy_ns);
         self.scans += 1;
+        self.early_scans += u64::from(self.is_early);
         self.scan_interval_ns = began_ns - self.last_scan_ns;
         self.last_scan_ns = began_ns;
         let by_share_ns = (cost_ns as f64 / (config.telemetry_cpu_pct / 100.0)) as u64;
         let least_ns = (config.scan_interval_ms * 1_000_000).max(least_interval.as_nanos() as u64);
         let interval_ns = by_share_ns.min(LONGEST_INTERVAL_NS).max(least_ns);
-        self.next_scan_ns = ended_ns + interval_ns;
+        // Without pressure scans come steadily.
+        let short = config.scan_pace == ScanPace::Pressure && self.is_short_of_local();
+        let next = self.pace.next((ended_ns, self.is_early), interval_ns, least_ns, short);
+        (self.next_scan_ns, self.is_early) = (next.at_ns, next.early);
     }
 
-    fn status(&self, uptime_s: f64) -> GroupStatus {
+    /// Whether local memory is as good as full, though some could be far: reclaim has not kept up.
+    fn is_short_of_local(&self) -> bool {
+        let machine = &self.driver.machine;
+        let short_pages = machine.capacity_pages(Tier::Local).div_ceil(SHORT_PART);
+        machine.used_bytes(Tier::Far) > 0 && machine.free_pages(Tier::Local) < short_pages
+    }
+
+    fn status(&self, uptime_s: f64, scan_pace: ScanPace) -> GroupStatus {
         let machine = &self.driver.machine;
         let counts = machine.counts.clone();
         let uses = counts.local_uses + counts.far_uses;
@@ -530,6 +573,9 @@ impl Running {
             left_alone,
             scans: self.scans,
             scan_interval_ms: self.scan_interval_ns as f64 / 1e6,
+            scan_pace,
+            early_scans: self.early_scans,
+            scan_pressure: self.pace.pressure(),
             telemetry_cpu_pct: self.scan_cpu_ns as f64 / 1e7 / uptime_s.max(1e-3),
             local_use_ratio: (uses > 0).then(|| counts.local_uses as f64 / uses as f64),
             last_minute: machine.history.last_minute(machine.now_ns()),

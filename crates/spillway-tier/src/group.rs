@@ -15,6 +15,7 @@ use spillway_policy::registry;
 use thiserror::Error;
 
 use crate::nodes::NodeSet;
+use crate::pace::ScanPace;
 use crate::source;
 
 /// Local memory of a group.
@@ -111,6 +112,11 @@ pub struct Config {
     pub telemetry_cpu_pct: f64,
     /// Least time between two scans.
     pub scan_interval_ms: u64,
+    /// What decides when scans come.
+    pub scan_pace: ScanPace,
+    /// Most of one core that measuring the way to far memory takes, in percent; at 0 what is known at the
+    /// start holds.
+    pub link_cpu_pct: f64,
     /// Goes on although the kernel migrates by itself.
     pub beside_kernel: bool,
     /// Turns the kernel's own migration off meanwhile.
@@ -129,6 +135,8 @@ impl Default for Config {
             migration_per_s: "1G".to_owned(),
             telemetry_cpu_pct: 2.0,
             scan_interval_ms: 100,
+            scan_pace: ScanPace::Budget,
+            link_cpu_pct: 0.1,
             beside_kernel: false,
             pause_kernel: false,
             group: Vec::new(),
@@ -222,6 +230,9 @@ impl Config {
         }
         if !(1..=60_000).contains(&self.scan_interval_ms) {
             return Err(wrong("scan_interval_ms", "give 1 to 60000"));
+        }
+        if !(0.0..=100.0).contains(&self.link_cpu_pct) {
+            return Err(wrong("link_cpu_pct", "give 0 to 100"));
         }
         if self.group.is_empty() {
             return Err(wrong("group", "there is none; add a [[group]] with pids or cgroups"));
@@ -416,6 +427,10 @@ mod tests {
             (format!("telemetry_cpu_pct = nan\n{group}"), "telemetry_cpu_pct"),
             (format!("telemetry_cpu_pct = -1.0\n{group}"), "telemetry_cpu_pct"),
             (format!("scan_interval_ms = 0\n{group}"), "scan_interval_ms"),
+            (format!("scan_pace = 'hotbox'\n{group}"), "hotbox"),
+            (format!("link_cpu_pct = nan\n{group}"), "link_cpu_pct"),
+            (format!("link_cpu_pct = -0.1\n{group}"), "link_cpu_pct"),
+            (format!("link_cpu_pct = 101\n{group}"), "link_cpu_pct"),
             (format!("source = 'pebs'\n{group}"), "pebs"),
             (format!("source = 3\n{group}"), "source"),
             (format!("scan_interval_ms = 18446744073709551616\n{group}"), "scan_interval_ms"),

@@ -8,8 +8,10 @@
 //!   them
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
-//! - [`driver`]: a policy at work
-//! - [`group`]: what is configured; [`daemon`]: groups at work; [`speed`]: how fast the far tier is
+//! - [`driver`]: a policy at work; [`pace`]: when scans come
+//! - [`speed`]: how fast the tiers are; [`link`]: how busy the way to the far tier is, measured all the time,
+//!   [`far_traffic`]: what the processors count of it, and [`link_load`]: what measurements mean
+//! - [`group`]: what is configured; [`daemon`]: groups at work
 //! - [`service`]: the daemon's socket; [`status`]: what it tells there; [`checks`]: what `spillway doctor`
 //!   tells
 
@@ -19,11 +21,15 @@ pub mod daemon;
 pub mod driver;
 #[cfg(any(test, feature = "testing"))]
 pub mod fake_kernel;
+pub mod far_traffic;
 pub mod group;
 pub mod history;
+pub mod link;
+pub mod link_load;
 pub mod live;
 pub mod mover;
 pub mod nodes;
+pub mod pace;
 pub mod pages;
 pub mod passes;
 #[cfg(any(test, feature = "testing"))]

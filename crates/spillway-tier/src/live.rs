@@ -30,6 +30,7 @@ use crate::room::NodeRoom;
 use crate::source::Seen;
 
 mod moves;
+mod uses;
 
 /// What happened so far, in pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,7 +83,7 @@ pub struct Limits {
     pub far_pages: u32,
     /// Most bytes a second that are moved.
     pub migration_bytes_per_s: u64,
-    /// What is known of the far tier's speed.
+    /// What is known of the far tier's speed at the start.
     pub link: LinkTelemetry,
 }
 
@@ -114,6 +115,8 @@ pub struct LiveMachine {
     window_began_ns: u64,
     accessed: [u64; 2],
     counters: Option<Counters>,
+    /// The scan that goes on is an early one.
+    early: bool,
     /// Accesses are told at once, so that a bit which was taken is clear.
     told_at_once: bool,
     /// The kernel marks far pages, and their faults are told.
@@ -121,7 +124,7 @@ pub struct LiveMachine {
     events: VecDeque<Event>,
     /// Pages on their way, and why.
     moving: VecDeque<(PageIndex, Reason)>,
-    traffic_bytes: u64,
+    moved_bytes: u64,
 }
 
 impl LiveMachine {
@@ -147,11 +150,12 @@ impl LiveMachine {
             window_began_ns: 0,
             accessed: [0; 2],
             counters: None,
+            early: false,
             told_at_once: false,
             kernel_marks_far: false,
             events: VecDeque::new(),
             moving: VecDeque::new(),
-            traffic_bytes: 0,
+            moved_bytes: 0,
         }
     }
 
@@ -185,6 +189,17 @@ impl LiveMachine {
     /// What nodes there are in a tier, and what is free on them, in pages.
     pub fn set_room(&mut self, tier: Tier, room: NodeRoom) {
         self.room[tier as usize] = room;
+    }
+
+    /// What is known of the way to the far tier by now.
+    pub fn set_link(&mut self, link: LinkTelemetry) {
+        self.limits.link = link;
+    }
+
+    /// Bytes of pages that were moved so far, either way.
+    #[must_use]
+    pub fn moved_bytes(&self) -> u64 {
+        self.moved_bytes
     }
 
     /// So many local frames count as free though a page lies in them.
@@ -271,8 +286,9 @@ impl LiveMachine {
         let Some(page) = self.pages.find_or_number(process, seen.address) else { return };
         let huge = seen.pages >= PAGES_PER_CHUNK;
         self.pages.remap(page, huge);
+        let sifted = self.sift(page, seen.accessed, tier);
         if let Some(chunk) = self.pages.chunk_mut(page) {
-            chunk.accessed |= seen.accessed;
+            chunk.accessed |= sifted.told == Some(true);
         }
         self.pages.bits[page as usize] |= bit::SEEN;
         match self.pages.tier_of(page) {
@@ -297,34 +313,11 @@ impl LiveMachine {
             }
             Some(_) => {}
         }
-        self.note_use(page, seen.accessed, tier);
-    }
-
-    fn note_use(&mut self, page: PageIndex, accessed: bool, tier: Tier) {
-        let span = u64::from(self.pages.span(page));
-        let bits = &mut self.pages.bits[page as usize];
-        if *bits & bit::TAKEN != 0 {
-            *bits &= !(bit::TAKEN | bit::ACCESSED);
+        if sifted.counts {
+            self.count_use(page, tier);
         }
-        *bits &= !bit::RECENT;
-        if !accessed {
-            return;
-        }
-        *bits |= bit::RECENT;
-        self.accessed[tier as usize] += span;
-        match tier {
-            Tier::Local => self.counts.local_uses += span,
-            Tier::Far => self.counts.far_uses += span,
-        }
-        if *bits & bit::FRESH != 0 {
-            *bits &= !bit::FRESH;
-            self.counts.promotions_used += span;
-        }
-        if *bits & bit::ARMED != 0 && !(self.kernel_marks_far && tier == Tier::Far) {
-            // The access goes on when the policy has been told.
-            self.events.push_back(Event::Accessed(page));
-        } else {
-            *bits |= bit::ACCESSED;
+        if let Some(accessed) = sifted.told {
+            self.note_use(page, accessed, tier);
         }
     }
 
@@ -536,7 +529,8 @@ impl TieredMachine for LiveMachine {
     }
 
     fn link(&self) -> LinkTelemetry {
-        LinkTelemetry { traffic_bytes: self.traffic_bytes, ..self.limits.link }
+        let traffic_bytes = self.limits.link.traffic_bytes.max(self.moved_bytes);
+        LinkTelemetry { traffic_bytes, ..self.limits.link }
     }
 }
 

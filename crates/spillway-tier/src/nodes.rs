@@ -168,16 +168,16 @@ impl Tiers {
     }
 }
 
-fn read(path: impl AsRef<Path>) -> Option<String> {
+pub(crate) fn read(path: impl AsRef<Path>) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-fn number(path: impl AsRef<Path>) -> Option<u64> {
+pub(crate) fn number(path: impl AsRef<Path>) -> Option<u64> {
     read(path)?.parse().ok()
 }
 
 /// Names in a directory that begin with `prefix` and go on as a number, by that number.
-fn numbered(directory: &Path, prefix: &str) -> Vec<(u64, PathBuf)> {
+pub(crate) fn numbered(directory: &Path, prefix: &str) -> Vec<(u64, PathBuf)> {
     let mut found: Vec<_> = fs::read_dir(directory)
         .into_iter()
         .flatten()
@@ -294,6 +294,12 @@ impl Nodes {
     #[must_use]
     pub fn know_frames(&self) -> bool {
         self.frames.frames_per_block > 0 && self.frames.nodes.iter().any(Option::is_some)
+    }
+
+    /// The directory below which they were read.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// The node of that number.

@@ -35,6 +35,8 @@ pub mod bit {
     pub const MOVING: u16 = 1 << 9;
     /// The last scan found it accessed.
     pub const RECENT: u16 = 1 << 10;
+    /// An early scan found it accessed, of which the next steady one tells.
+    pub const KEPT: u16 = 1 << 11;
 }
 
 /// Addresses that have numbers.

@@ -6,8 +6,11 @@ use std::io::Result;
 use std::path::Path;
 
 use rustix::io::Errno;
+use spillway_policy::machine::Tier;
 use spillway_sys::migration::{self, PageResult};
+use spillway_sys::node_speed::Probe;
 
+use crate::link::Prober;
 use crate::mover::Mover;
 use crate::nodes::Nodes;
 
@@ -40,6 +43,28 @@ pub fn nodes(root: &Path) -> Result<Nodes> {
         }
     }
     Nodes::read(root).map_err(std::io::Error::other)
+}
+
+/// Reads of the slow half are said to take so much longer.
+const SLOWER_NS: f64 = 300.0;
+
+/// Probes the one node that there is for both halves.
+pub struct PretendingProber(Probe);
+
+impl PretendingProber {
+    /// Takes the memory that it probes.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn new() -> std::result::Result<Self, Errno> {
+        Probe::new(0).map(Self)
+    }
+}
+
+impl Prober for PretendingProber {
+    fn latency_ns(&mut self, tier: Tier) -> f64 {
+        self.0.latency_ns() + if tier == Tier::Far { SLOWER_NS } else { 0.0 }
+    }
 }
 
 /// Asks the kernel to move pages to the one node that there is, and says that they went where they were to

@@ -1,8 +1,10 @@
-//! How fast the far tier is: what firmware says, else what a light probe measures.
+//! How fast the tiers are before anything of their load is known: what firmware says, else what a light probe
+//! measures once.
 
-use spillway_policy::machine::{LinkTelemetry, Tier};
+use spillway_policy::machine::Tier;
 use spillway_sys::node_speed;
 
+use crate::link_load::Known;
 use crate::nodes::{Nodes, Tiers};
 
 /// Latency and bandwidth of a tier.
@@ -23,18 +25,11 @@ fn of_tier(nodes: &Nodes, tiers: &Tiers, tier: Tier) -> Option<Speed> {
     })
 }
 
-/// What is known of the way to the far tier. Nothing where it cannot be measured: no promotion pays then.
+/// What is known of the way to the far tier. None where it cannot be measured.
 #[must_use]
-pub fn link(nodes: &Nodes, tiers: &Tiers) -> LinkTelemetry {
-    let (local, far) = (of_tier(nodes, tiers, Tier::Local), of_tier(nodes, tiers, Tier::Far));
-    let (Some(local), Some(far)) = (local, far) else {
-        return LinkTelemetry { available_bytes_per_s: 0.0, delta_latency_ns: 0.0, traffic_bytes: 0 };
-    };
-    LinkTelemetry {
-        available_bytes_per_s: far.bytes_per_s,
-        delta_latency_ns: (far.latency_ns - local.latency_ns).max(0.0),
-        traffic_bytes: 0,
-    }
+pub fn known(nodes: &Nodes, tiers: &Tiers) -> Option<Known> {
+    let (local, far) = (of_tier(nodes, tiers, Tier::Local)?, of_tier(nodes, tiers, Tier::Far)?);
+    Some(Known { local_ns: local.latency_ns, far_ns: far.latency_ns, bytes_per_s: far.bytes_per_s })
 }
 
 #[cfg(test)]
@@ -52,8 +47,8 @@ mod tests {
             tree.write(&format!("{initiators}/read_bandwidth"), "1000");
         }
         let nodes = Nodes::read(tree.root()).unwrap();
-        let link = link(&nodes, &nodes.tiers(None, None).unwrap());
-        assert_eq!((link.delta_latency_ns, link.available_bytes_per_s), (250.0, 1000.0 * 1048576.0));
+        let known = known(&nodes, &nodes.tiers(None, None).unwrap());
+        assert_eq!(known, Some(Known { local_ns: 90.0, far_ns: 340.0, bytes_per_s: 1000.0 * 1048576.0 }));
     }
 
     #[test]
@@ -62,7 +57,6 @@ mod tests {
         tree.node(0, "0", 1024, 1024);
         tree.node(900, "", 1024, 1024);
         let nodes = Nodes::read(tree.root()).unwrap();
-        let link = link(&nodes, &nodes.tiers(None, None).unwrap());
-        assert_eq!(link.available_bytes_per_s, 0.0);
+        assert_eq!(known(&nodes, &nodes.tiers(None, None).unwrap()), None);
     }
 }

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Move, Sum};
+use crate::link::LinkStatus;
 use crate::live::Counts;
+use crate::pace::ScanPace;
 use crate::process::ProcessLayout;
 use crate::source::SourceCounts;
 use spillway_policy::machine::Tier;
@@ -21,6 +23,8 @@ pub struct Status {
     pub slow: String,
     /// Where its knowledge comes from.
     pub source: SourceStatus,
+    /// The way to far memory.
+    pub link: LinkStatus,
     /// Memory that it manages.
     pub managed_bytes: u64,
     /// CPU time of all it does, of one core, since its start.
@@ -68,6 +72,12 @@ pub struct GroupStatus {
     pub scans: u64,
     /// Time between the last two, in milliseconds.
     pub scan_interval_ms: f64,
+    /// What decides when they come.
+    pub scan_pace: ScanPace,
+    /// Of the scans, those that came early because local memory was short.
+    pub early_scans: u64,
+    /// How far that has come: at 0 scans come steadily, at 3 eight times as often.
+    pub scan_pressure: u32,
     /// CPU time of scans, of one core, since the start.
     pub telemetry_cpu_pct: f64,
     /// Of the pages that scans found in use, the share that was local; none before the first.

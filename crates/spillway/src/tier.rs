@@ -20,6 +20,7 @@ use spillway_sys::process;
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
 use spillway_tier::nodes::NodeSet;
+use spillway_tier::pace::ScanPace;
 use spillway_tier::service::{self, JOURNAL, STATE_DIRECTORY, Service};
 use spillway_tier::settings::{self, KernelSettings};
 use spillway_tier::source::Choice;
@@ -82,7 +83,8 @@ pub struct TierArgs {
     /// auto
     #[arg(long, value_name = "NAME", default_value = "auto")]
     source: Choice,
-    /// Counters of accesses by node for HotBox's pauses, as a file that can be mapped [default: telemetry]
+    /// Counters of accesses by node for HotBox's pauses, and of the link to slow memory where it has them, as
+    /// a file that can be mapped [default: telemetry, and probes]
     #[arg(long, value_name = "FILE")]
     counters: Option<PathBuf>,
     /// Most memory to move in a second
@@ -94,6 +96,13 @@ pub struct TierArgs {
     /// Least time between two scans, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     scan_interval: u64,
+    /// What decides when scans come: the budget of --telemetry-cpu alone ('budget'), or up to eight times as
+    /// often while fast memory is short of free pages ('pressure')
+    #[arg(long, value_name = "PACE", default_value = "budget")]
+    scan_pace: ScanPace,
+    /// Most of one core that measuring the way to slow memory may take, in percent; 0: measure it once
+    #[arg(long, value_name = "PCT", default_value_t = 0.1)]
+    link_cpu: f64,
     /// Go on although the kernel migrates pages by itself
     #[arg(long)]
     beside_kernel: bool,
@@ -179,6 +188,8 @@ impl TierArgs {
                 migration_per_s: self.rate.bytes().to_string(),
                 telemetry_cpu_pct: self.telemetry_cpu,
                 scan_interval_ms: self.scan_interval,
+                scan_pace: self.scan_pace,
+                link_cpu_pct: self.link_cpu,
                 group: vec![group],
                 ..Config::default()
             }
@@ -370,10 +381,26 @@ fn describe(status: &Value) -> String {
         status["source"]["why"].as_str().unwrap_or_default(),
         bytes(&status["managed_bytes"])
     );
+    text += &describe_link(&status["link"]);
     for group in status["groups"].as_array().into_iter().flatten() {
         describe_group(&mut text, group);
     }
     text
+}
+
+/// The way to slow memory, as it is at present.
+fn describe_link(link: &Value) -> String {
+    let number = |key: &str| link[key].as_f64().unwrap_or(0.0);
+    format!(
+        "slow memory answers in {:.0} ns (idle {:.0}, fast memory {:.0}); {:.0}% of {}/s left, by {} ({})\n",
+        number("latency_ns"),
+        number("idle_latency_ns"),
+        number("local_latency_ns"),
+        number("available_share") * 100.0,
+        Size::from_bytes(number("bytes_per_s") as u64),
+        link["source"].as_str().unwrap_or_default(),
+        link["why"].as_str().unwrap_or_default(),
+    )
 }
 
 fn describe_group(text: &mut String, group: &Value) {
@@ -387,6 +414,14 @@ fn describe_group(text: &mut String, group: &Value) {
         bytes(&group["local_bytes"]),
         bytes(&group["local_limit_bytes"]),
         bytes(&group["far_bytes"])
+    );
+    let _ = writeln!(
+        text,
+        "  scans      {} by {}, {} of them early; the last two {:.0} ms apart",
+        count("scans"),
+        name("scan_pace"),
+        count("early_scans"),
+        group["scan_interval_ms"].as_f64().unwrap_or(0.0)
     );
     let alone = &group["left_alone"];
     let _ = writeln!(
@@ -422,5 +457,24 @@ fn describe_group(text: &mut String, group: &Value) {
     }
     if let Some(why) = group["ended"].as_str() {
         let _ = writeln!(text, "  ended      {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_slow_memory_is_told_in_one_line() {
+        let link = serde_json::json!({
+            "source": "probes", "why": "several nodes are fast", "latency_ns": 612.4,
+            "idle_latency_ns": 410.0, "local_latency_ns": 96.0, "bytes_per_s": 10_u64 << 30,
+            "available_share": 0.335,
+        });
+        assert_eq!(
+            describe_link(&link),
+            "slow memory answers in 612 ns (idle 410, fast memory 96); 34% of 10.0 GiB/s left, by probes \
+             (several nodes are fast)\n"
+        );
     }
 }

@@ -29,6 +29,9 @@ const LINE_BYTES: u64 = 64;
 const SAMPLE: u64 = 4;
 /// Nanoseconds of an instruction, as a power of two: 1000 million a second.
 const SHIFT: u32 = 0;
+/// What the link to far memory carries in a second, as firmware says and its counters: about INDIGO's
+/// 12.5 GB/s.
+const LINK_BYTES_PER_S: u64 = 10 << 30;
 /// A guest that takes longer has gone wrong.
 const LONGEST: Duration = Duration::from_secs(45 * 60);
 
@@ -45,8 +48,8 @@ macro_rules! source {
     };
 }
 
-const HEADERS: [Source; 3] =
-    [source!("counters.h", &[]), source!("cache.h", &[]), source!("qemu_abi.h", &[])];
+const HEADERS: [Source; 4] =
+    [source!("counters.h", &[]), source!("cache.h", &[]), source!("link.h", &[]), source!("qemu_abi.h", &[])];
 const INIT: Source = source!("init.c", &["-static"]);
 /// At an address of its own, by which the plugin knows it.
 const WORKLOAD: Source = source!("workload.c", &["-static", "-no-pie", "-Wl,-Ttext-segment=0x20000000"]);
@@ -174,7 +177,7 @@ impl Guest {
         let memory =
             format!("memory-backend-file,id=counters,mem-path={},size=1M,share=on", counters.display());
         command.args(["-object", &memory, "-device", "ivshmem-plain,memdev=counters"]);
-        command.args(["-plugin", &self.plugin_argument(plan, &counters)]);
+        command.args(["-plugin", &self.plugin_argument(plan, case, &counters)]);
         command
             .arg("-kernel")
             .arg(&self.kernel)
@@ -185,14 +188,25 @@ impl Guest {
         Ok((console, read(&counters)?))
     }
 
-    fn plugin_argument(&self, plan: &Plan, counters: &Path) -> String {
+    fn plugin_argument(&self, plan: &Plan, case: &Case, counters: &Path) -> String {
         format!(
-            "{},counters={},llc_bytes={},ways={WAYS},far_from={LOCAL_BYTES},sample={SAMPLE}",
+            "{},counters={},llc_bytes={},ways={WAYS},far_from={LOCAL_BYTES},sample={SAMPLE},{}",
             self.plugin.display(),
             counters.display(),
-            cache_bytes(plan.memory_mib)
+            cache_bytes(plan.memory_mib),
+            link_arguments(case)
         )
     }
+}
+
+/// What the link's counters begin with.
+fn link_arguments(case: &Case) -> String {
+    format!(
+        "link_bytes_per_s={LINK_BYTES_PER_S},far_ns={},shared={},neighbour_pct={}",
+        case.latency_ns,
+        u32::from(case.contention_pct.is_some()),
+        case.contention_pct.unwrap_or(0)
+    )
 }
 
 /// The modelled cache for so much memory: as many sets as make it that large, in steps of the lines of a
@@ -219,7 +233,8 @@ fn memory_arguments(far_ns: u32) -> Vec<String> {
         add("numa", format!("node,nodeid={node},memdev=m{node},initiator=0{cpus}"));
     }
     // What firmware tells the kernel of their speed.
-    for (node, latency_ns, bandwidth) in [(0, 70, "20G"), (1, far_ns, "10G")] {
+    let (local, far) = ("20G".to_owned(), LINK_BYTES_PER_S.to_string());
+    for (node, latency_ns, bandwidth) in [(0, 70, local), (1, far_ns, far)] {
         let to = format!("hmat-lb,initiator=0,target={node},hierarchy=memory");
         add("numa", format!("{to},data-type=access-latency,latency={latency_ns}"));
         add("numa", format!("{to},data-type=access-bandwidth,bandwidth={bandwidth}"));
@@ -228,7 +243,7 @@ fn memory_arguments(far_ns: u32) -> Vec<String> {
 }
 
 fn kernel_parameters(plan: &Plan, case: &Case) -> String {
-    let Case { workload, policy, local_pct, latency_ns, start } = case;
+    let Case { workload, policy, local_pct, latency_ns, contention_pct: _, start } = case;
     // What would make runs differ, and what takes long and has no bearing here.
     let quick = "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable nokaslr norandmaps \
                  cryptomgr.notests transparent_hugepage=never rootfstype=ramfs \
@@ -245,8 +260,8 @@ fn kernel_parameters(plan: &Plan, case: &Case) -> String {
     format!(
         "{quick} {memory} rig_workload={workload} rig_policy={policy} rig_local_pct={local_pct} \
          rig_far_ns={latency_ns} rig_mib={} rig_warm_s={} rig_measured_s={} rig_scan_ms={} \
-         rig_source={source} rig_settings={settings} rig_start={start}",
-        plan.memory_mib, plan.warm_s, plan.measured_s, plan.scan_ms
+         rig_telemetry_cpu={} rig_scan_pace={} rig_source={source} rig_settings={settings} rig_start={start}",
+        plan.memory_mib, plan.warm_s, plan.measured_s, plan.scan_ms, plan.telemetry_cpu_pct, plan.scan_pace
     )
 }
 
@@ -314,6 +329,55 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         write(&directory.path().join("cache.h"), HEADERS[1].text.as_bytes()).unwrap();
         run(&mut Command::new(compile(&CHECK, directory.path()).unwrap())).unwrap();
+    }
+
+    /// The workload's link, compiled for this machine.
+    #[test]
+    fn the_modelled_link_is_slower_the_more_of_it_is_in_use_and_the_neighbour_comes_and_goes() {
+        const CHECK: Source = Source {
+            name: "check.c",
+            text: "
+            #include \"link.h\"
+            #include <assert.h>
+            int main(void) {
+                struct link link;
+                link_begin(&link, 10e9, 750, 0.36);
+                assert(link.latency_ns == 750);
+                for (int step = 0; step < 100; step++) link_pass(&link, 0.5, 0.01, 0);
+                assert(link.latency_ns == 750 && link.share == 0);
+                link_pass(&link, 1.5, 0.01, 0);
+                assert(link.share == 0.36 && link.latency_ns > 850 && link.latency_ns < 860);
+                /* 4 MB in 10 ms are all of the program's share of the link. */
+                for (int step = 0; step < 100; step++) link_pass(&link, 2.5, 0.01, 2e6);
+                assert(link.share > 0.499 && link.share < 0.501);
+                assert(link.latency_ns > 937 && link.latency_ns < 938);
+                link_pass(&link, 3.5, 0.01, 2e6);
+                assert(link.share > 0.859 && link.share < 0.861);
+                for (int step = 0; step < 100; step++) link_pass(&link, 3.5, 0.01, 1e9);
+                assert(link.share == MOST_SHARE && link.latency_ns < 6 * 750);
+                return 0;
+            }",
+            flags: &[],
+        };
+        let directory = tempfile::tempdir().unwrap();
+        write(&directory.path().join("link.h"), HEADERS[2].text.as_bytes()).unwrap();
+        run(&mut Command::new(compile(&CHECK, directory.path()).unwrap())).unwrap();
+    }
+
+    #[test]
+    fn a_link_that_is_never_busy_has_counters_too() {
+        let case = |contention_pct| Case {
+            workload: "bfs".into(),
+            policy: "indigo".into(),
+            local_pct: 20,
+            latency_ns: 750,
+            contention_pct,
+            start: 0,
+        };
+        let arguments = |pct| link_arguments(&case(pct));
+        assert_eq!(arguments(None), "link_bytes_per_s=10737418240,far_ns=750,shared=0,neighbour_pct=0");
+        assert!(arguments(Some(36)).ends_with("shared=1,neighbour_pct=36"));
+        assert!(arguments(Some(0)).ends_with("shared=1,neighbour_pct=0"), "the program's own traffic counts");
     }
 
     #[test]

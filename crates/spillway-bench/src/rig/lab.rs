@@ -178,7 +178,9 @@ pub fn compare(plan: &Plan, rows: &[Row], tell: &mut dyn FnMut(&Pair)) -> Result
     let program: PathBuf = prepare_workload(directory.path())?;
     let of_daemon = rows.iter().filter(|row| DAEMONS.contains(&row.policy.as_str()));
     let planned = of_daemon.filter(|row| {
-        plan.workloads.contains(&row.workload)
+        // The lab's neighbour neither comes nor goes.
+        row.contention_pct.is_none()
+            && plan.workloads.contains(&row.workload)
             && plan.policies.contains(&row.policy)
             && plan.local_pct.contains(&row.local_pct)
             && plan.latency_ns.contains(&row.latency_ns)

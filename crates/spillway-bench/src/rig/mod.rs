@@ -42,8 +42,10 @@ pub enum Progress<'a> {
 }
 
 fn keep(console: &str, directory: &std::path::Path, case: &Case) -> Result<(), BenchError> {
-    let Case { workload, policy, local_pct, latency_ns, start } = case;
-    let path = directory.join(format!("{workload}-{policy}-{local_pct}-{latency_ns}-{start}.txt"));
+    let Case { workload, policy, local_pct, latency_ns, contention_pct, start } = case;
+    let neighbour = contention_pct.map_or_else(String::new, |pct| format!("beside-{pct}-"));
+    let name = format!("{workload}-{policy}-{local_pct}-{latency_ns}-{neighbour}{start}.txt");
+    let path = directory.join(name);
     std::fs::create_dir_all(directory).and_then(|()| std::fs::write(&path, console)).map_err(|error| {
         BenchError::setup(format!("write {}", path.display()), error, "name another directory")
     })

@@ -69,13 +69,23 @@ pub fn row(plan: &Plan, case: &Case, console: &str, counters: &[u8]) -> Option<R
         Some(_) => [of_group("promotions")?, of_group("demotions")? - of_group("placements")?],
         None => by_kernel()?,
     };
-    let latency_ns = f64::from(case.latency_ns);
+    // What a busy link took, as the workload counted it.
+    let busy = case.contention_pct.and_then(|_| count("far_waited_ns")).filter(|_| far > 0.0);
+    let latency_ns = busy.map_or(f64::from(case.latency_ns), |waited_ns| waited_ns / far);
+    let moved_per_s = |moved: &str, seconds: &str| {
+        let seconds = count(seconds).filter(|seconds| *seconds > 0.0 && case.contention_pct.is_some())?;
+        Some(count(moved)? / seconds)
+    };
     let local_pages = (count("pages")? * f64::from(case.local_pct) / 100.0) as usize;
     Some(Row {
         workload: case.workload.clone(),
         policy: case.policy.clone(),
         local_pct: case.local_pct,
         latency_ns: case.latency_ns,
+        contention_pct: case.contention_pct,
+        far_latency_ns: case.contention_pct.map(|_| latency_ns),
+        moved_alone_per_s: moved_per_s("moved_alone", "alone_s"),
+        moved_beside_per_s: moved_per_s("moved_beside", "beside_s"),
         local_hit_ratio: local / misses.max(1.0),
         oracle_local_hit_ratio: oracle_ratio(counters, local_pages)?,
         llc_hit_ratio: 1.0 - misses / accesses.max(1.0),
@@ -108,7 +118,18 @@ mod tests {
         pgdemote_direct 4\r\nEND\r\nrig: the workload ended with status 0\r\n";
 
     fn case(policy: &str) -> Case {
-        Case { workload: "bfs".into(), policy: policy.into(), local_pct: 20, latency_ns: 1000, start: 0 }
+        Case { workload: "bfs".into(), policy: policy.into(), ..of_bfs() }
+    }
+
+    fn of_bfs() -> Case {
+        Case {
+            workload: "bfs".into(),
+            policy: String::new(),
+            local_pct: 20,
+            latency_ns: 1000,
+            contention_pct: None,
+            start: 0,
+        }
     }
 
     fn counters() -> Vec<u8> {
@@ -135,6 +156,21 @@ mod tests {
         let row = row(&Plan::default(), &case("hotbox"), &console, &counters()).unwrap();
         assert_eq!((row.promotions, row.demotions, row.good_put), (10, 5, Some(0.4)));
         assert_eq!((row.windows, row.paused_windows, row.telemetry_cpu_pct), (Some(9), Some(6), Some(1.5)));
+    }
+
+    #[test]
+    fn far_memory_behind_a_busy_link_takes_what_it_took() {
+        let counted = "\"steps\": 20, \"far_waited_ns\": 15000, \"moved_alone\": 50, \"alone_s\": 2.5, \
+                       \"moved_beside\": 12, \"beside_s\": 1.5";
+        let console = CONSOLE.replace("\"steps\": 20", counted);
+        let case = Case { contention_pct: Some(36), ..case("kernel") };
+        let row = row(&Plan::default(), &case, &console, &counters()).unwrap();
+        assert!((row.amat_ns - (11.5 + 0.03 * 70.0 + 0.01 * 1500.0)).abs() < 1e-9, "{row:?}");
+        assert_eq!((row.contention_pct, row.far_latency_ns), (Some(36), Some(1500.0)));
+        assert_eq!((row.moved_alone_per_s, row.moved_beside_per_s), (Some(20.0), Some(8.0)));
+        let case = Case { contention_pct: None, ..case };
+        let row = super::row(&Plan::default(), &case, &console, &counters()).unwrap();
+        assert_eq!((row.far_latency_ns, row.moved_beside_per_s), (None, None));
     }
 
     #[test]

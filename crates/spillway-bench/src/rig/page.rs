@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::report::{Goal, Row};
 use crate::machine::Machine;
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 14] = [
     "workload",
     "local",
     "far, ns",
@@ -24,9 +24,12 @@ const COLUMNS: [&str; 11] = [
     "demotions",
     "good-put",
     "windows paused",
+    "neighbour",
+    "far misses, ns",
+    "moved/s without and with it",
 ];
 
-fn cells(row: &Row) -> [String; 11] {
+fn cells(row: &Row) -> [String; 14] {
     let share = |share: f64| format!("{:.1}%", share * 100.0);
     let windows = row.windows.zip(row.paused_windows).filter(|(windows, _)| *windows > 0);
     [
@@ -41,7 +44,28 @@ fn cells(row: &Row) -> [String; 11] {
         row.demotions.to_string(),
         row.good_put.map_or("-".to_owned(), share),
         windows.map_or("-".to_owned(), |(windows, paused)| format!("{paused} of {windows}")),
+        neighbour(row.contention_pct).to_owned(),
+        row.far_latency_ns.map_or("-".to_owned(), |latency_ns| format!("{latency_ns:.0}")),
+        moved(row),
     ]
+}
+
+/// What takes a part of the link beside the workload.
+fn neighbour(contention_pct: Option<u32>) -> String {
+    match contention_pct {
+        None => "-".to_owned(),
+        Some(0) => "none".to_owned(),
+        Some(pct) => format!("{pct}%"),
+    }
+}
+
+/// Pages that moved in a second without the neighbour, and with it.
+fn moved(row: &Row) -> String {
+    let number = |per_s: Option<f64>| per_s.map_or("-".to_owned(), |per_s| format!("{per_s:.0}"));
+    match row.contention_pct {
+        None => "-".to_owned(),
+        Some(_) => format!("{}, {}", number(row.moved_alone_per_s), number(row.moved_beside_per_s)),
+    }
 }
 
 /// The median, and least and most of several starts.
@@ -63,11 +87,13 @@ pub fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// Local hit ratios of every policy, workload by workload, as a short Markdown table for one latency.
+/// Local hit ratios of every policy, workload by workload, as a short Markdown table for one latency and one
+/// neighbour.
 #[must_use]
-pub fn short_markdown(rows: &[Row], latency_ns: u32) -> String {
-    let rows: Vec<&Row> =
-        rows.iter().filter(|row| row.latency_ns == latency_ns && row.local_pct < 100).collect();
+pub fn short_markdown(rows: &[Row], latency_ns: u32, contention_pct: Option<u32>) -> String {
+    let platform = (latency_ns, contention_pct);
+    let of_platform = |row: &&Row| (row.latency_ns, row.contention_pct) == platform && row.local_pct < 100;
+    let rows: Vec<&Row> = rows.iter().filter(of_platform).collect();
     let policies = distinct(rows.iter().map(|row| row.policy.as_str()));
     let mut text = format!("| workload, local memory | {} | static oracle |\n|---|", policies.join(" | "));
     text.push_str(&"---|".repeat(policies.len() + 1));
@@ -85,10 +111,17 @@ pub fn short_markdown(rows: &[Row], latency_ns: u32) -> String {
     text + "\n"
 }
 
-fn picture(rows: &[Row], workload: &str, latency_ns: u32) -> Result<String, ChartError> {
+fn picture(
+    rows: &[Row],
+    workload: &str,
+    latency_ns: u32,
+    contention_pct: Option<u32>,
+) -> Result<String, ChartError> {
+    let platform = (workload, latency_ns, contention_pct);
     let of_case: Vec<&Row> = rows
         .iter()
-        .filter(|row| row.workload == workload && row.latency_ns == latency_ns && row.local_pct < 100)
+        .filter(|row| (row.workload.as_str(), row.latency_ns, row.contention_pct) == platform)
+        .filter(|row| row.local_pct < 100)
         .collect();
     let shares = distinct(of_case.iter().map(|row| row.local_pct));
     let ratio = |policy: &str, local_pct: u32| {
@@ -100,7 +133,12 @@ fn picture(rows: &[Row], workload: &str, latency_ns: u32) -> Result<String, Char
         let values = shares.iter().map(|&local_pct| ratio(&policy, local_pct)).collect();
         (policy, values)
     });
-    let title = format!("{workload}: misses that local memory served, {latency_ns} ns");
+    let beside = match contention_pct {
+        None => String::new(),
+        Some(0) => ", a link that can be busy".to_owned(),
+        Some(pct) => format!(", a neighbour of {pct}%"),
+    };
+    let title = format!("{workload}: misses that local memory served, {latency_ns} ns{beside}");
     let points = shares.iter().map(|share| format!("{share}% local")).collect();
     Chart::bars(title, "%", points, series).svg()
 }
@@ -112,8 +150,9 @@ fn picture(rows: &[Row], workload: &str, latency_ns: u32) -> Result<String, Char
 pub fn page(rows: &[Row], goals: &[Goal], plan: &Plan) -> Result<String, ChartError> {
     let machine = Machine::this();
     let mut pictures = Vec::new();
-    for (workload, latency_ns) in distinct(rows.iter().map(|row| (row.workload.as_str(), row.latency_ns))) {
-        pictures.push(picture(rows, workload, latency_ns)?);
+    let platforms = rows.iter().map(|row| (row.workload.as_str(), row.latency_ns, row.contention_pct));
+    for (workload, latency_ns, contention_pct) in distinct(platforms) {
+        pictures.push(picture(rows, workload, latency_ns, contention_pct)?);
     }
     let header = html! {
         header {
@@ -173,7 +212,10 @@ fn rows_section(rows: &[Row]) -> Markup {
                  memory where that does. "
                 "The static oracle is the best fixed choice of pages, known afterwards. "
                 "Where a range stands behind the AMAT, a case was begun several times, and each number is \
-                 the median."
+                 the median. "
+                "Where there is a neighbour, the link's latency rises with what all together send over it, \
+                 the neighbour takes its share of it in every other second, and AMAT counts what far misses \
+                 took."
             }
             div.card {
                 table {
@@ -210,9 +252,22 @@ mod tests {
                 && text.contains("| 100.0 (100-300) |"),
             "{text}"
         );
-        let short = short_markdown(&rows, 750);
+        let short = short_markdown(&rows, 750, None);
         assert!(short.contains("| workload, local memory | hotbox | kernel | static oracle |"), "{short}");
         assert!(short.contains("| uniform, 40% | 50% | - | 50% |") && short.ends_with("|\n"), "{short}");
+        let beside = Row {
+            contention_pct: Some(36),
+            far_latency_ns: Some(912.4),
+            moved_alone_per_s: Some(20.0),
+            moved_beside_per_s: Some(7.9),
+            ..blank("bfs", "indigo")
+        };
+        let text = markdown(std::slice::from_ref(&beside));
+        assert!(text.contains("| 36% | 912 | 20, 8 |"), "{text}");
+        let short = short_markdown(&[blank("bfs", "tpp"), beside.clone()], 750, Some(36));
+        assert!(short.contains("indigo") && !short.contains("tpp"), "{short}");
+        let page_beside = super::page(&[beside], &[], &Plan::default()).unwrap();
+        assert!(page_beside.contains("a neighbour of 36%"), "{page_beside}");
         let page = page(&rows, &goals(&rows), &Plan::default()).unwrap();
         assert!(
             page.contains("bfs: misses that local memory served") && page.contains("3 of 3 met"),

@@ -34,12 +34,19 @@ pub struct Plan {
     /// Runs of a case whose outcome hangs on when the kernel's scans come by, each begun a little later; the
     /// median counts.
     pub starts: u32,
+    /// What a neighbour takes of the link to far memory while it is there, in percent, of a link whose
+    /// latency rises with its traffic; none for a link that is never busy.
+    pub contention_pct: Vec<u32>,
     /// Seconds of the guest before those that are measured.
     pub warm_s: u32,
     /// Seconds of the guest that are measured.
     pub measured_s: u32,
     /// Least time between two looks of the daemon.
     pub scan_ms: u32,
+    /// Most of the guest's processor that scans, policy and moves take, in percent.
+    pub telemetry_cpu_pct: u32,
+    /// What decides when the daemon's scans come.
+    pub scan_pace: String,
     /// Telemetry source of the daemon, where one is named.
     pub source: Option<String>,
     /// More settings of the daemon's policies, as KEY=VALUE.
@@ -60,9 +67,12 @@ impl Default for Plan {
             latency_ns: vec![750, 1500],
             memory_mib: 32,
             starts: 3,
+            contention_pct: Vec::new(),
             warm_s: 4,
             measured_s: 4,
             scan_ms: 20,
+            telemetry_cpu_pct: 80,
+            scan_pace: "budget".to_owned(),
             source: None,
             settings: Vec::new(),
             consoles: None,
@@ -82,13 +92,15 @@ pub struct Case {
     pub local_pct: u32,
     /// Latency of far memory.
     pub latency_ns: u32,
+    /// What a neighbour takes of the link while it is there, where the link can be busy.
+    pub contention_pct: Option<u32>,
     /// Which of the runs of this case: each begins a little later than the one before.
     pub start: u32,
 }
 
 impl Plan {
     /// Its runs. Latencies after the first are run with the first share of local memory only. Where all
-    /// memory is local, neither matters.
+    /// memory is local, neither matters. Each is run with each neighbour.
     #[must_use]
     pub fn cases(&self) -> VecDeque<Case> {
         let more =
@@ -96,15 +108,22 @@ impl Plan {
         let first = self.latency_ns.first().copied().unwrap_or_default();
         let platforms = self.local_pct.iter().map(|&local_pct| (Some(local_pct), first)).chain(more);
         let platforms: Vec<_> = platforms.filter_map(|(local_pct, ns)| Some((local_pct?, ns))).collect();
+        let neighbours = match self.contention_pct.as_slice() {
+            [] => vec![None],
+            several => several.iter().copied().map(Some).collect(),
+        };
+        let with_neighbours =
+            platforms.iter().flat_map(|&platform| neighbours.iter().map(move |&pct| (platform, pct)));
+        let platforms: Vec<_> = with_neighbours.collect();
         let mut cases = VecDeque::new();
         for workload in &self.workloads {
-            for (at, &(local_pct, latency_ns)) in platforms.iter().enumerate() {
+            for (at, &((local_pct, latency_ns), contention_pct)) in platforms.iter().enumerate() {
                 for policy in self.policies.iter().filter(|policy| *policy != ALL_LOCAL || at == 0) {
                     let local_pct = if policy == ALL_LOCAL { 100 } else { local_pct };
                     let starts = if BY_SCANS.contains(&policy.as_str()) { self.starts } else { 1 };
                     cases.extend((0..starts).map(|start| {
                         let (workload, policy) = (workload.clone(), policy.clone());
-                        Case { workload, policy, local_pct, latency_ns, start }
+                        Case { workload, policy, local_pct, latency_ns, contention_pct, start }
                     }));
                 }
             }
@@ -127,5 +146,22 @@ mod tests {
         assert!(all_local.iter().all(|case| case.local_pct == 100));
         assert!(cases.iter().all(|case| case.local_pct != 40 || case.latency_ns == 750));
         assert!(cases.iter().any(|case| case.local_pct == 20 && case.latency_ns == 1500));
+        assert!(cases.iter().all(|case| case.contention_pct.is_none()));
+    }
+
+    #[test]
+    fn every_case_but_all_local_is_run_with_every_neighbour() {
+        let plan = Plan {
+            workloads: vec!["bfs".into()],
+            policies: vec!["indigo".into(), "tpp".into(), ALL_LOCAL.into()],
+            local_pct: vec![20],
+            latency_ns: vec![750],
+            contention_pct: vec![0, 36],
+            ..Plan::default()
+        };
+        let cases = plan.cases();
+        assert_eq!(cases.len(), 2 * (3 + 1) + 1, "three starts of one policy, one of the other");
+        let with = |pct| cases.iter().filter(|case| case.contention_pct == Some(pct)).count();
+        assert_eq!((with(0), with(36)), (5, 4));
     }
 }

@@ -26,6 +26,19 @@ pub struct Row {
     pub local_pct: u32,
     /// Latency of far memory.
     pub latency_ns: u32,
+    /// What a neighbour took of the link while it was there, in percent, of a link whose latency rises with
+    /// its traffic; none for a link that is never busy.
+    #[serde(default)]
+    pub contention_pct: Option<u32>,
+    /// What far misses took over such a link, on average.
+    #[serde(default)]
+    pub far_latency_ns: Option<f64>,
+    /// Pages that moved either way in a second in which the neighbour was away.
+    #[serde(default)]
+    pub moved_alone_per_s: Option<f64>,
+    /// The same of a second in which it was there.
+    #[serde(default)]
+    pub moved_beside_per_s: Option<f64>,
     /// Share of the misses of the last-level cache that local memory served.
     pub local_hit_ratio: f64,
     /// The same for the best fixed choice of pages, known afterwards.
@@ -59,11 +72,17 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether both are of the same workload, policy and memory.
+    /// Whether both are of the same workload, policy, memory and neighbour.
     #[must_use]
     pub fn is_of_the_case_of(&self, other: &Self) -> bool {
-        (&self.workload, &self.policy, self.local_pct, self.latency_ns)
-            == (&other.workload, &other.policy, other.local_pct, other.latency_ns)
+        self.policy == other.policy
+            && self.has_the_memory_of(other)
+            && self.contention_pct == other.contention_pct
+    }
+
+    fn has_the_memory_of(&self, other: &Self) -> bool {
+        (&self.workload, self.local_pct, self.latency_ns)
+            == (&other.workload, other.local_pct, other.latency_ns)
     }
 }
 
@@ -91,6 +110,10 @@ pub fn median_of_starts(rows: &[Row]) -> Option<Row> {
         policy: first.policy.clone(),
         local_pct: first.local_pct,
         latency_ns: first.latency_ns,
+        contention_pct: first.contention_pct,
+        far_latency_ns: median(rows, |row| row.far_latency_ns),
+        moved_alone_per_s: median(rows, |row| row.moved_alone_per_s),
+        moved_beside_per_s: median(rows, |row| row.moved_beside_per_s),
         local_hit_ratio: median(rows, |row| row.local_hit_ratio),
         oracle_local_hit_ratio: median(rows, |row| row.oracle_local_hit_ratio),
         llc_hit_ratio: median(rows, |row| row.llc_hit_ratio),
@@ -132,10 +155,16 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
         let of = |policy: &str| {
             rows.iter().find(|other| {
                 other.policy == policy
-                    && (&other.workload, other.local_pct, other.latency_ns)
-                        == (&row.workload, row.local_pct, row.latency_ns)
+                    && other.has_the_memory_of(row)
+                    && other.contention_pct == row.contention_pct
             })
         };
+        if row.policy == "indigo" && row.contention_pct.is_some_and(|pct| pct > 0) {
+            let of_free = |other: &&Row| {
+                other.policy == row.policy && other.has_the_memory_of(row) && other.contention_pct == Some(0)
+            };
+            goals.extend(rows.iter().find(of_free).map(|free| more_selective(row, free)));
+        }
         let uniform = row.workload == "uniform";
         match row.policy.as_str() {
             "hotbox" if uniform => goals.extend(pauses(row)),
@@ -152,7 +181,20 @@ pub fn goals(rows: &[Row]) -> Vec<Goal> {
 }
 
 fn case(row: &Row) -> String {
-    format!("{}, {}% local, {} ns", row.workload, row.local_pct, row.latency_ns)
+    let neighbour = match row.contention_pct {
+        Some(0) => ", a busy link".to_owned(),
+        Some(pct) => format!(", a neighbour of {pct}%"),
+        None => String::new(),
+    };
+    format!("{}, {}% local, {} ns{neighbour}", row.workload, row.local_pct, row.latency_ns)
+}
+
+fn more_selective(row: &Row, free: &Row) -> Goal {
+    Goal {
+        wanted: "INDIGO: fewer promotions beside a neighbour on the link than without".into(),
+        found: format!("{}: {} against {} promotions", case(row), row.promotions, free.promotions),
+        met: row.promotions < free.promotions,
+    }
 }
 
 fn at_least(row: &Row, kernel: &Row) -> Goal {
@@ -203,6 +245,10 @@ pub(super) fn blank(workload: &str, policy: &str) -> Row {
         policy: policy.into(),
         local_pct: 20,
         latency_ns: 750,
+        contention_pct: None,
+        far_latency_ns: None,
+        moved_alone_per_s: None,
+        moved_beside_per_s: None,
         local_hit_ratio: 0.5,
         oracle_local_hit_ratio: 0.5,
         llc_hit_ratio: 0.9,
@@ -242,6 +288,18 @@ mod tests {
             met(&[Row { workload: "phases".into(), ..far_off }]).is_empty(),
             "no fixed choice is right there"
         );
+    }
+
+    #[test]
+    fn indigo_is_to_promote_less_beside_a_neighbour() {
+        let free = Row { contention_pct: Some(0), ..blank("bfs", "indigo") };
+        let beside = Row { contention_pct: Some(36), promotions: 9, ..free.clone() };
+        assert!(!free.is_of_the_case_of(&beside));
+        assert_eq!(met(&[free.clone(), beside.clone()]), [true]);
+        assert_eq!(met(&[free.clone(), Row { promotions: 10, ..beside.clone() }]), [false]);
+        let kernel = Row { contention_pct: Some(36), ..blank("bfs", "kernel") };
+        assert_eq!(met(&[free, beside, kernel]), [true, true], "the kernel's is of one case only");
+        assert!(met(&[blank("bfs", "indigo")]).is_empty());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
 
 use spillway_sys::access_events::Access;
 
 use super::*;
 use crate::fake_kernel::{FakeKernel, NODE_SHIFT};
+use crate::link::tests::SetProber;
 use crate::testing::Tree;
 
 /// A process that does nothing, and ends with the test.
@@ -48,6 +50,15 @@ fn group(name: &str, pids: &[u32]) -> Group {
 }
 
 fn daemon(kernel: &FakeKernel, groups: Vec<Group>) -> Result<Daemon, DaemonError> {
+    daemon_on(kernel, groups, Arc::new(Mutex::new(300.0)))
+}
+
+/// The same, of whose far memory a read takes as long as `far_ns` says.
+fn daemon_on(
+    kernel: &FakeKernel,
+    groups: Vec<Group>,
+    far_ns: Arc<Mutex<f64>>,
+) -> Result<Daemon, DaemonError> {
     let tree = Tree::new();
     tree.node(0, "0", 1024, 512);
     tree.node(1, "", 4096, 4096);
@@ -62,7 +73,9 @@ fn daemon(kernel: &FakeKernel, groups: Vec<Group>) -> Result<Daemon, DaemonError
     let tiers = nodes.tiers(None, None).unwrap();
     let config = Config { group: groups, scan_interval_ms: 1, telemetry_cpu_pct: 100.0, ..Config::default() };
     let chosen = Chosen { source: Box::new(kernel.clone()), why: "a test".into() };
-    let daemon = Daemon::with(config, nodes, tiers, chosen, &|| Box::new(kernel.clone()), None)?;
+    let link = LinkMeter::probed_by(&nodes, &tiers, Box::new(SetProber(far_ns)), 100.0);
+    let machine = (nodes, tiers, link);
+    let daemon = Daemon::with(config, machine, chosen, &|| Box::new(kernel.clone()), None)?;
     // What is free is read again from the tree at each scan.
     std::mem::forget(tree);
     Ok(daemon)
@@ -192,6 +205,26 @@ fn the_source_says_what_it_is_why_it_was_chosen_and_what_it_was_told() {
 }
 
 #[test]
+fn policies_and_status_know_how_busy_the_way_to_far_memory_is_at_present() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    let far_ns = Arc::new(Mutex::new(300.0));
+    let mut daemon = daemon_on(&kernel, vec![group("g", &[sleeper.id()])], far_ns.clone()).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.link.status(1.0).probes >= 40);
+    assert_eq!(daemon.groups[0].driver.machine.link().delta_latency_ns, 200.0);
+    *far_ns.lock().unwrap() = 600.0;
+    turn_until(&mut daemon, |daemon| daemon.link.status(1.0).latency_ns > 500.0);
+    let link = daemon.groups[0].driver.machine.link();
+    assert_eq!(link.delta_latency_ns, 500.0);
+    assert!(link.available_bytes_per_s < 0.21 * 1000.0 * 1048576.0, "{link:?}");
+    let status = serde_json::to_value(daemon.status()).unwrap();
+    let told = &status["link"];
+    assert_eq!((&told["source"], &told["latency_ns"]), (&"probes".into(), &600.0.into()), "{status}");
+    assert_eq!(told["idle_latency_ns"], 300.0);
+    assert!(told["available_share"].as_f64().is_some_and(|share| (0.19..0.21).contains(&share)), "{told}");
+}
+
+#[test]
 fn scans_keep_to_their_share_of_a_core() {
     let kernel = FakeKernel::default();
     let sleeper = Sleeper::start();
@@ -211,6 +244,40 @@ fn scans_keep_to_their_share_of_a_core() {
     assert_eq!(note_scan(7_000, 10_000, 0, least), 2_000_010_000, "not before the source knows more");
     assert_eq!(running.scan_interval_ns, 1_000);
     assert_eq!(running.busy_ns, 0, "it counts once");
+}
+
+#[test]
+fn under_pressure_scans_come_early_and_status_says_by_what_they_come() {
+    let kernel = FakeKernel::default();
+    let sleeper = Sleeper::start();
+    sleeper.address();
+    let layout = process::layout(std::path::Path::new("/"), sleeper.id()).unwrap();
+    // Of its stack, which stays.
+    let stack = layout.managed.last().unwrap();
+    [1, 2].into_iter().for_each(|page| kernel.access(sleeper.id(), stack.end - page * PAGE_BYTES, 0));
+    // One page may be local, and one is.
+    let full = Group {
+        local: Some("1%".parse().unwrap()),
+        policy: "first-touch".into(),
+        ..group("g", &[sleeper.id()])
+    };
+    let mut daemon = daemon(&kernel, vec![full]).unwrap();
+    daemon.config.scan_pace = ScanPace::Pressure;
+    daemon.config.scan_interval_ms = 20;
+    let told = |daemon: &Daemon| serde_json::to_value(&daemon.status().groups[0]).unwrap();
+    turn_until(&mut daemon, |daemon| daemon.status().groups[0].scans > 1);
+    let running = &mut daemon.groups[0];
+    let config = Config { telemetry_cpu_pct: 2.0, scan_interval_ms: 20, ..daemon.config.clone() };
+    (running.is_early, running.pace, running.busy_ns) = (false, Pace::default(), 8_000_000);
+    running.note_scan(running.last_scan_ns, 1_000_000_000, &config, Duration::ZERO);
+    assert_eq!((running.next_scan_ns, running.is_early), (1_200_000_000, true), "half of 400 ms");
+    let status = told(&daemon);
+    assert_eq!((&status["scan_pace"], &status["scan_pressure"]), (&"pressure".into(), &1.into()), "{status}");
+    let running = &mut daemon.groups[0];
+    let budget = Config { scan_pace: ScanPace::Budget, ..config };
+    (running.is_early, running.pace, running.busy_ns) = (false, Pace::default(), 8_000_000);
+    running.note_scan(running.last_scan_ns, 1_000_000_000, &budget, Duration::ZERO);
+    assert_eq!((running.next_scan_ns, running.is_early), (1_400_000_000, false));
 }
 
 mod killed;

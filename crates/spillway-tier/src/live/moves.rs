@@ -56,7 +56,7 @@ impl LiveMachine {
         if let Some(from) = self.room[other(to) as usize].best() {
             self.room[other(to) as usize].change(from, -i64::from(span));
         }
-        self.traffic_bytes += u64::from(span) * PAGE_BYTES;
+        self.moved_bytes += u64::from(span) * PAGE_BYTES;
         match to {
             Tier::Local => self.counts.promotions += u64::from(span),
             Tier::Far => self.counts.demotions += u64::from(span),
@@ -80,6 +80,8 @@ impl LiveMachine {
         }
         let was_moving = self.pages.bits[page as usize] & bit::MOVING != 0;
         self.pages.relocate(page, to);
+        // What it was used for where it lay says nothing of where it will lie.
+        self.pages.bits[page as usize] &= !bit::KEPT;
         if !was_moving {
             self.pages.bits[page as usize] |= bit::MOVING;
             self.moving.push_back((page, self.reason));

@@ -51,6 +51,44 @@ fn bits_of_use_are_new_with_each_scan_and_the_same_in_between() {
 }
 
 #[test]
+fn an_early_scan_tells_of_local_memory_and_of_marked_pages_and_keeps_the_rest() {
+    let (kernel, mut machine) = far_pages(4, 4);
+    kernel.access(PROCESS, 100 * PAGE_BYTES, 0);
+    for event in scan(&mut machine, &kernel) {
+        let Event::Appeared(page, tier) = event else { panic!("{event:?}") };
+        machine.pages.appear(page, tier);
+    }
+    machine.mark(&[2]);
+    assert!([0, 1, 2, 3, 100].into_iter().all(|page| machine.take_accessed(page) == (page == 100)));
+    scan(&mut machine, &kernel);
+    let uses_before = (machine.counts.local_uses, machine.counts.far_uses);
+
+    machine.set_early(true);
+    [(0, 1), (2, 1), (100, 0)]
+        .into_iter()
+        .for_each(|(page, node)| kernel.access(PROCESS, page * PAGE_BYTES, node));
+    assert_eq!(scan(&mut machine, &kernel), [Event::Accessed(2)], "whom somebody waits for");
+    assert!(machine.take_accessed(100) && !machine.take_accessed(0));
+    let far_scan = |machine: &mut LiveMachine| {
+        let mut found = Vec::new();
+        let scan = Scan { start: 0, pages: 1024, tier: Tier::Far, hierarchical: true };
+        machine.scan(scan, &mut |page, accessed| found.push((page, accessed)));
+        found
+    };
+    let told = far_scan(&mut machine);
+    assert!(told.iter().all(|&(page, accessed)| page != 0 && !accessed), "nothing of far pages: {told:?}");
+    assert_eq!((machine.counts.local_uses, machine.counts.far_uses), uses_before);
+
+    machine.set_early(false);
+    scan(&mut machine, &kernel);
+    assert!(far_scan(&mut machine).contains(&(0, true)), "what was kept is told");
+    assert_eq!(machine.counts.local_uses - uses_before.0, 1, "once");
+    assert_eq!(machine.counts.far_uses - uses_before.1, 2);
+    scan(&mut machine, &kernel);
+    assert!(!machine.take_accessed(0) && !machine.take_accessed(100), "and then it is over");
+}
+
+#[test]
 fn asked_again_a_page_was_used_only_if_the_last_scan_found_it_so() {
     let (kernel, mut machine) = far_pages(4, 2);
     kernel.access(PROCESS, 0, 1);

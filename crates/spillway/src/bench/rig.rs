@@ -11,6 +11,8 @@ use clap::builder::PossibleValuesParser;
 use spillway_bench::rig::plan::{POLICIES, Plan, WORKLOADS};
 use spillway_bench::rig::report::{Row, goals};
 use spillway_bench::rig::{Progress, lab, measure, page};
+use spillway_report::order::distinct;
+use spillway_tier::pace::ScanPace;
 use spillway_tier::source::Choice;
 
 use super::session::{failure, interruption, this_command};
@@ -56,12 +58,23 @@ pub struct RigArgs {
     /// median counts [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     starts: Option<u32>,
+    /// Let the link to far memory be shared, so that its latency rises with its traffic, and a neighbour take
+    /// so much of it in every other second, in percent; 0 for none
+    #[arg(long, value_name = "PCT", value_delimiter = ',', conflicts_with = "lab")]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=90))]
+    contention: Vec<u32>,
     /// Guests at a time [default: as many as there are processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     jobs: Option<u32>,
     /// Least time between two scans of the daemon, in milliseconds [default: 20]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     scan_interval: Option<u32>,
+    /// Most of the guest's processor that the daemon's scans, policy and moves take, in percent [default: 80]
+    #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    telemetry_cpu: Option<u32>,
+    /// What decides when the daemon's scans come, as of 'spillway tier --scan-pace' [default: budget]
+    #[arg(long, value_name = "PACE", value_parser = pace_name)]
+    scan_pace: Option<String>,
     /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
     /// hint-faults]
     #[arg(long, value_name = "NAME", value_parser = source_name)]
@@ -81,6 +94,10 @@ fn source_name(text: &str) -> Result<String, String> {
     text.parse::<Choice>().map(|_| text.to_owned())
 }
 
+fn pace_name(text: &str) -> Result<String, String> {
+    text.parse::<ScanPace>().map(|_| text.to_owned())
+}
+
 impl RigArgs {
     fn plan(&self) -> Plan {
         let mut plan = Plan { kernel: self.kernel.clone().unwrap_or_default(), ..Plan::default() };
@@ -91,7 +108,10 @@ impl RigArgs {
         if self.quick {
             (plan.memory_mib, plan.warm_s, plan.measured_s, plan.starts) = (32, 4, 3, 1);
         }
+        plan.contention_pct.clone_from(&self.contention);
         plan.scan_ms = self.scan_interval.unwrap_or(plan.scan_ms);
+        plan.telemetry_cpu_pct = self.telemetry_cpu.unwrap_or(plan.telemetry_cpu_pct);
+        plan.scan_pace = self.scan_pace.clone().unwrap_or(plan.scan_pace);
         plan.starts = self.starts.unwrap_or(plan.starts);
         plan.source.clone_from(&self.source);
         plan.settings.clone_from(&self.set);
@@ -179,8 +199,9 @@ fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String
 
 fn describe(row: &Row) -> String {
     let Row { workload, policy, local_pct, latency_ns, .. } = row;
+    let beside = row.contention_pct.map_or_else(String::new, |pct| format!(", neighbour {pct}%"));
     format!(
-        "{workload} under {policy}, {local_pct}% local, {latency_ns} ns: local hit ratio {:.3}, \
+        "{workload} under {policy}, {local_pct}% local, {latency_ns} ns{beside}: local hit ratio {:.3}, \
          AMAT {:.1} ns, {} promotions",
         row.local_hit_ratio, row.amat_ns, row.promotions
     )
@@ -190,11 +211,14 @@ fn describe(row: &Row) -> String {
 fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
     let goals = goals(rows);
     let json = serde_json::to_string_pretty(rows).map_err(|error| error.to_string())?;
-    let short: Vec<String> = plan
-        .latency_ns
-        .iter()
-        .map(|&latency_ns| {
-            format!("Far memory of {latency_ns} ns:\n\n{}\n", page::short_markdown(rows, latency_ns))
+    let platforms = rows.iter().map(|row| (row.latency_ns, row.contention_pct));
+    let short: Vec<String> = distinct(platforms)
+        .into_iter()
+        .map(|(latency_ns, contention_pct)| {
+            let beside =
+                contention_pct.map_or_else(String::new, |pct| format!(", a neighbour that takes {pct}%"));
+            let table = page::short_markdown(rows, latency_ns, contention_pct);
+            format!("Far memory of {latency_ns} ns{beside}:\n\n{table}\n")
         })
         .collect();
     let markdown = format!("{}{}", short.concat(), page::markdown(rows));
