@@ -23,8 +23,9 @@ use crate::{Event, Listener, Patience, SharedParts, Store, StoreError, StoreSpec
 
 /// A donor that breaks a connection gets so long to take another, before a read goes elsewhere.
 const READ_RECONNECT: Duration = Duration::from_millis(30);
-/// The same for a write.
-const WRITE_RECONNECT: Duration = Duration::from_millis(150);
+/// The same for a write: no longer than a program may stand still. Who waits longer gains nothing where the
+/// donor was ended: it comes back empty.
+const WRITE_RECONNECT: Duration = Duration::from_millis(40);
 /// A way that was given up is not tried anew sooner, while nobody has said that the donor is back.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
