@@ -31,7 +31,7 @@ impl Member {
     pub fn domain_number(&self) -> u32 {
         // FNV-1a, for it must be the same in every version.
         let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-        self.domain.bytes().fold(0x811c_9dc5, hash)
+        self.domain.bytes().fold(0x811c_9dc5, hash).min(SPILL_DOMAIN - 1)
     }
 }
 
@@ -56,6 +56,8 @@ pub struct RunState {
     pub unreachable_bytes: u64,
     /// Bytes of pages that are to be copied still.
     pub left_bytes: u64,
+    /// Bytes of pages that are in its last resort.
+    pub spilled_bytes: u64,
     /// Bytes copied in the last second or so.
     pub copied_bytes_per_s: u64,
 }

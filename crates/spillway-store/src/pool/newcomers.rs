@@ -89,6 +89,7 @@ impl Newcomers {
             endangered_bytes: found.endangered_bytes,
             unreachable_bytes: found.unreachable_bytes,
             left_bytes: found.left_bytes,
+            spilled_bytes: found.spilled_bytes,
             copied_bytes_per_s: copied_bytes_per_s as u64,
         }
     }
