@@ -4,6 +4,7 @@
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
+use spillway_pool::new_donor::SPILL_DOMAIN;
 
 use crate::spec::EtcdPool;
 
@@ -69,6 +70,10 @@ pub trait Directory: Send {
     /// # Errors
     /// Why that cannot be found out, in words.
     fn look(&mut self) -> Result<Vec<Member>, String>;
+
+    /// Waits for donors that come, go or change after the last look, for so long at most; whether some have.
+    /// What is not noticed so is found by the next look.
+    fn await_change(&mut self, most: Duration) -> bool;
 
     /// Registers a run, or keeps it registered, as it is now. It is forgotten some seconds after the last
     /// call, and when the directory is dropped.
