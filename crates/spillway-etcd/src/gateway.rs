@@ -215,7 +215,8 @@ impl Gateway {
     pub fn under_at(&mut self, prefix: &str) -> Result<(Vec<Pair>, i64), EtcdError> {
         let asked = json!({ "key": STANDARD.encode(prefix), "range_end": end_of(prefix) });
         let answer: RangeAnswer = self.ask("kv/range", &asked)?;
-        let revision = answer.header.revision.parse().map_err(|_| self.odd("an answer without a revision"))?;
+        let revision =
+            answer.header.revision.parse().map_err(|_| self.odd("an answer without a revision"))?;
         Ok((answer.kvs.iter().filter_map(KeyValue::pair).collect(), revision))
     }
 
@@ -228,9 +229,8 @@ impl Gateway {
         time: Duration,
         mut hear: impl FnMut(Told) -> bool,
     ) -> Result<(), EtcdError> {
-        let away = |error: &dyn std::fmt::Display| {
-            EtcdError::Away(format!("{}: {error}", self.servers[self.last]))
-        };
+        let away =
+            |error: &dyn std::fmt::Display| EtcdError::Away(format!("{}: {error}", self.servers[self.last]));
         let wish = json!({ "create_request": {
             "key": STANDARD.encode(prefix),
             "range_end": end_of(prefix),

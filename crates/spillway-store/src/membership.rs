@@ -2,6 +2,7 @@
 //! supervisor of a run alone, so what speaks with etcd is no part of what enters programs.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use spillway_pool::new_donor::SPILL_DOMAIN;

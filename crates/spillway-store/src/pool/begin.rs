@@ -271,7 +271,8 @@ fn begin_donor(
             continue;
         };
         let started = crate::nbd::need_relay(&own, run_token);
-        let left = || if may_have_less { asked.filter(|asked| has_left(&own, *asked, run_token)) } else { asked };
+        let left =
+            || if may_have_less { asked.filter(|asked| has_left(&own, *asked, run_token)) } else { asked };
         match started.and_then(|()| begin_at(&own, left(), run_token)) {
             Ok((slots, fd)) => return Ok((text, slots, fd)),
             Err(error) => last = Some(error),
@@ -296,8 +297,11 @@ pub(super) fn begin_at(
     let parts = crate::nbd::prepare_sized(own, run_token, asked)?;
     let fd = parts.fd.ok_or_else(|| own.unusable("it gave no connection", "try again"))?;
     let slots = parts.capacity_slots;
-    let opened =
-        crate::nbd::open(own, SharedParts { capacity_slots: slots, fd: None, held: Vec::new(), spill: None }, run_token);
+    let opened = crate::nbd::open(
+        own,
+        SharedParts { capacity_slots: slots, fd: None, held: Vec::new(), spill: None },
+        run_token,
+    );
     let is_foreign = opened.and_then(|store| store.open_lane().map(|_lane| store.claim_slot().is_some()));
     match is_foreign {
         Ok(false) => Ok((slots, fd)),

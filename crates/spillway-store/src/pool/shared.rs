@@ -92,9 +92,10 @@ impl Shared {
         if !(0..table.donors()).all(is_known) {
             return Err(other_version());
         }
-        let resort = table.spill().zip(pool.spill.as_ref()).map(|(donor, wish)| {
-            LastResort::open(spec, wish, (donor, table.room(donor).0), spill)
-        });
+        let resort = table
+            .spill()
+            .zip(pool.spill.as_ref())
+            .map(|(donor, wish)| LastResort::open(spec, wish, (donor, table.room(donor).0), spill));
         let resort = resort.transpose()?;
         let donors = (0..MAX_DONORS).map(|_| Donor::default()).collect();
         Ok(Shared {
@@ -193,7 +194,8 @@ impl Shared {
         patience: Patience,
     ) -> Result<Way, StoreError> {
         let (capacity, _) = self.table().room(donor);
-        let parts = SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new(), spill: None };
+        let parts =
+            SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new(), spill: None };
         let token = token_of(&self.token, word.life);
         let no_address = || StoreError::Gone {
             store: self.uri.clone(),

@@ -11,7 +11,9 @@ use super::coded::lane::{CodedLane, code_of};
 use super::lane::PoolLane;
 use super::shared::Shared;
 use crate::spec::PoolSpec;
-use crate::{Lane, LatencyClass, Listener, Part, PartHealth, PartKind, SharedParts, Store, StoreError, StoreSpec};
+use crate::{
+    Lane, LatencyClass, Listener, Part, PartHealth, PartKind, SharedParts, Store, StoreError, StoreSpec,
+};
 
 /// Opens the pool in one process of the run.
 pub(crate) fn open(

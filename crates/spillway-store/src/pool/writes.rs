@@ -222,9 +222,7 @@ fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
             store: store(),
             reason: format!("{copies} donors have taken the page, and {} must", shared.spec.least),
         }),
-        (Some(Outcome::NoDonor), None) if has_full_donors(shared) => {
-            Err(StoreError::Full { store: store() })
-        }
+        (Some(Outcome::NoDonor), None) if has_full_donors(shared) => Err(StoreError::Full { store: store() }),
         (Some(Outcome::NoDonor), None) => Err(StoreError::Io { store: store(), reason: no_donor(shared) }),
         (Some(Outcome::Lost) | None, None) => Err(shared_lost(shared, group.extent)),
         (Some(Outcome::Unreachable), None) => Err(shared.out_of_reach(group.extent)),
@@ -235,9 +233,9 @@ fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
 }
 
 fn no_donor(shared: &Shared) -> String {
-    let also = shared.last_resort().map(|resort| {
-        format!(", and the last resort, file:{}, is full or takes no page more", resort.path)
-    });
+    let also = shared
+        .last_resort()
+        .map(|resort| format!(", and the last resort, file:{}, is full or takes no page more", resort.path));
     format!("no donor can be reached{}", also.unwrap_or_default())
 }
 

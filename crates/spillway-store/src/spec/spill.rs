@@ -32,7 +32,8 @@ impl Uri<'_> {
             };
         };
         if is_coded {
-            let reason = "is for pools of copies: write copies=N in place of data= and parity=, or leave it out";
+            let reason =
+                "is for pools of copies: write copies=N in place of data= and parity=, or leave it out";
             return Err(self.parameter("spill", reason));
         }
         let path = place.strip_prefix(b"file:").ok_or_else(|| {
