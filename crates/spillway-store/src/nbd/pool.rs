@@ -241,10 +241,11 @@ impl Pool {
         {
             self.tell_crowded(error);
         }
-        match self.state().open {
-            0 => sleep(pause.min(left)),
+        if self.is_without_connection() {
+            sleep(pause.min(left));
+        } else {
             // One that is parked may be put back.
-            _ => self.wait_for_another(pause.min(left)),
+            self.wait_for_another(pause.min(left));
         }
         Ok(())
     }
@@ -546,7 +547,10 @@ mod tests {
             assert!(matches!(outcome, Err(StoreError::Gone { .. })), "{outcome:?}");
         }
         drop(held);
-        assert_eq!([&one, &other].map(|pool| (pool.state().open, pool.state().parked)), [(0, 0); 2]);
+        for pool in [one, other] {
+            let state = pool.state();
+            assert_eq!((state.open, state.parked), (0, 0));
+        }
     }
 
     #[test]
