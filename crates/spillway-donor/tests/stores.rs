@@ -78,6 +78,7 @@ fn runs_with_the_same_export_do_not_see_each_other() {
                     capacity_slots: parts.capacity_slots,
                     fd,
                     held: Vec::new(),
+                    spill: None,
                 };
                 (parts, spec.open(again, token).unwrap())
             })
@@ -112,7 +113,7 @@ fn a_runs_export_lives_as_long_as_the_run_and_then_goes() {
         drop((lane, parts, store));
         // Asked rarely, because a connection keeps the export.
         donor.keeps_house();
-        let late = SharedParts { capacity_slots: 256, fd: None, held: Vec::new() };
+        let late = SharedParts { capacity_slots: 256, fd: None, held: Vec::new(), spill: None };
         eventually("the export goes", || match open_again(&spec, &late).open_lane() {
             Ok(lane) => {
                 drop(lane);

@@ -8,6 +8,7 @@ use spillway_store::spec::EtcdPool;
 use crate::gateway::{EtcdError, Gateway, Lease};
 use crate::plain_name::is_plain_name;
 use crate::run_registration;
+use crate::watch::Watch;
 use crate::{Registration, prefix};
 
 /// A run that has died is gone from etcd after so long.
@@ -22,6 +23,8 @@ pub struct EtcdDirectory {
     gateway: Gateway,
     /// Of the run that is registered by this: its lease, when that was kept alive last, and what it has said.
     registered: Option<(Lease, Instant, RunState)>,
+    /// What tells of changes, once somebody waits for them, and how many were known at the last look.
+    watch: Option<(Watch, u64)>,
 }
 
 impl EtcdDirectory {
@@ -58,13 +61,34 @@ impl Drop for EtcdDirectory {
 /// Opens the directory of a pool; nobody is asked yet.
 #[must_use]
 pub fn open(pool: &EtcdPool) -> Box<dyn Directory> {
-    Box::new(EtcdDirectory { pool: pool.clone(), gateway: Gateway::new(pool), registered: None })
+    let gateway = Gateway::new(pool);
+    Box::new(EtcdDirectory { pool: pool.clone(), gateway, registered: None, watch: None })
 }
 
 impl Directory for EtcdDirectory {
     fn look(&mut self) -> Result<Vec<Member>, String> {
-        let found = self.gateway.under(&prefix(&self.pool)).map_err(|error| error.to_string())?;
+        let watched = self.watch.as_mut().and_then(|(watch, known)| {
+            *known = watch.changes();
+            watch.found()
+        });
+        let found = match watched {
+            Some(found) => found,
+            None => self.gateway.under(&prefix(&self.pool)).map_err(|error| error.to_string())?,
+        };
         Ok(found.iter().filter_map(|(key, value)| member(key, value)).collect())
+    }
+
+    fn await_change(&mut self, most: Duration) -> bool {
+        if self.watch.is_none() {
+            self.watch = Watch::start(&self.pool, prefix(&self.pool)).map(|watch| (watch, 0));
+        }
+        match &self.watch {
+            Some((watch, known)) => watch.await_change(*known, most),
+            None => {
+                std::thread::sleep(most);
+                false
+            }
+        }
     }
 
     fn register(&mut self, run: &RunState) -> Result<(), String> {

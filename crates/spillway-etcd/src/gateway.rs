@@ -1,6 +1,7 @@
 //! Requests to etcd by its JSON gateway (etcd 3.4 and later: `POST /v3/...`). Keys and values travel in
 //! base64, numbers of 64 bits as text.
 
+use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
 use base64::Engine;
@@ -73,7 +74,14 @@ struct StreamAnswer {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RangeAnswer {
+    header: Header,
     kvs: Vec<KeyValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Header {
+    revision: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -81,6 +89,79 @@ struct RangeAnswer {
 struct KeyValue {
     key: String,
     value: String,
+}
+
+/// A line of a watch.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WatchLine {
+    result: WatchResult,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WatchResult {
+    created: bool,
+    canceled: bool,
+    events: Vec<WatchEvent>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WatchEvent {
+    /// Left out where a value was written.
+    r#type: String,
+    kv: KeyValue,
+}
+
+/// A key and its value.
+pub type Pair = (String, String);
+
+/// What a watch tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// From now on it tells of every change.
+    Begun,
+    /// A value was written.
+    Put(Pair),
+    /// A key is gone.
+    Deleted(String),
+}
+
+fn text_of(encoded: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+}
+
+impl KeyValue {
+    /// `None` where it is no text.
+    fn pair(&self) -> Option<Pair> {
+        Some((text_of(&self.key)?, text_of(&self.value)?))
+    }
+}
+
+/// What a line of a watch tells; `None` where it is the last: etcd ends the watch, for the revisions that it
+/// begins with are compacted, say, or the line is none of a watch.
+fn told_by(line: &str) -> Option<Vec<Told>> {
+    let WatchLine { result, error } = serde_json::from_str(line).ok()?;
+    if error.is_some() || result.canceled {
+        return None;
+    }
+    let begun = result.created.then_some(Told::Begun);
+    let each = result.events.iter().filter_map(|event| match event.r#type.as_str() {
+        "DELETE" => Some(Told::Deleted(text_of(&event.kv.key)?)),
+        _ => Some(Told::Put(event.kv.pair()?)),
+    });
+    Some(begun.into_iter().chain(each).collect())
+}
+
+/// The first key that comes after all that begin so; a prefix ends in '/'.
+fn end_of(prefix: &str) -> String {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    STANDARD.encode(end)
 }
 
 impl Gateway {
@@ -126,16 +207,56 @@ impl Gateway {
     }
 
     /// All keys that begin with this, and their values. What is no text is left out.
-    pub fn under(&mut self, prefix: &str) -> Result<Vec<(String, String)>, EtcdError> {
-        let mut end = prefix.as_bytes().to_vec();
-        // The first that comes after all of them: a prefix ends in '/'.
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
-        let asked = json!({ "key": STANDARD.encode(prefix), "range_end": STANDARD.encode(end) });
+    pub fn under(&mut self, prefix: &str) -> Result<Vec<Pair>, EtcdError> {
+        self.under_at(prefix).map(|(found, _)| found)
+    }
+
+    /// The same, and the revision of etcd's data that has them so.
+    pub fn under_at(&mut self, prefix: &str) -> Result<(Vec<Pair>, i64), EtcdError> {
+        let asked = json!({ "key": STANDARD.encode(prefix), "range_end": end_of(prefix) });
         let answer: RangeAnswer = self.ask("kv/range", &asked)?;
-        let text = |encoded: &str| String::from_utf8(STANDARD.decode(encoded).ok()?).ok();
-        Ok(answer.kvs.iter().filter_map(|kv| Some((text(&kv.key)?, text(&kv.value)?))).collect())
+        let revision =
+            answer.header.revision.parse().map_err(|_| self.odd("an answer without a revision"))?;
+        Ok((answer.kvs.iter().filter_map(KeyValue::pair).collect(), revision))
+    }
+
+    /// Has the server that answered last tell of every change under a prefix that came after a revision, until
+    /// `hear` returns false, the time is over, or something breaks. Whoever hears no more looks for himself.
+    pub fn watch(
+        &self,
+        prefix: &str,
+        after_revision: i64,
+        time: Duration,
+        mut hear: impl FnMut(Told) -> bool,
+    ) -> Result<(), EtcdError> {
+        let away =
+            |error: &dyn std::fmt::Display| EtcdError::Away(format!("{}: {error}", self.servers[self.last]));
+        let wish = json!({ "create_request": {
+            "key": STANDARD.encode(prefix),
+            "range_end": end_of(prefix),
+            "start_revision": (after_revision + 1).to_string(),
+        }});
+        let url = format!("http://{}/v3/watch", self.servers[self.last]);
+        let request = self.agent.post(url).content_type("application/json");
+        let request = request.config().timeout_global(Some(time)).build();
+        let response = request.send(wish.to_string().as_bytes()).map_err(|error| away(&error))?;
+        if response.status().as_u16() != 200 {
+            return Err(self.odd(format!("HTTP status {}", response.status().as_u16())));
+        }
+        let mut lines = BufReader::new(response.into_body().into_reader());
+        let mut line = String::new();
+        loop {
+            line.clear();
+            match lines.by_ref().take(MOST_BYTES).read_line(&mut line) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => return Err(away(&error)),
+            }
+            let Some(told) = told_by(&line) else { return Ok(()) };
+            if !told.into_iter().all(&mut hear) {
+                return Ok(());
+            }
+        }
     }
 
     fn odd(&self, reason: impl ToString) -> EtcdError {
@@ -177,5 +298,29 @@ impl Gateway {
             }
             _ => self.odd(format!("HTTP status {status}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_watch_tell_what_has_changed() {
+        let key = STANDARD.encode("/a/b");
+        let value = STANDARD.encode("{}");
+        let line = |result: &str| format!(r#"{{"result":{{"header":{{"revision":"7"}},{result}}}}}"#);
+        let put = Told::Put(("/a/b".into(), "{}".into()));
+        let deleted = Told::Deleted("/a/b".into());
+        assert_eq!(told_by(&line(r#""created":true"#)), Some(vec![Told::Begun]));
+        let both = format!(
+            r#""events":[{{"kv":{{"key":"{key}","value":"{value}"}}}},{{"type":"DELETE","kv":{{"key":"{key}"}}}}]"#
+        );
+        assert_eq!(told_by(&line(&both)), Some(vec![put, deleted]));
+        // What is no text is left out, as in answers to other questions.
+        assert_eq!(told_by(&line(r#""events":[{"kv":{"key":"/","value":"x"}}]"#)), Some(vec![]));
+        assert_eq!(told_by(&line(r#""canceled":true,"compact_revision":"9""#)), None);
+        assert_eq!(told_by(r#"{"error":{"message":"x"}}"#), None);
+        assert_eq!(told_by("<html>"), None);
     }
 }

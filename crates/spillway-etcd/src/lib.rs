@@ -5,13 +5,14 @@
 //!
 //! A run is a key beside them, `.../runs/HOST:PID`, for who looks after the pool.
 //!
-//! etcd is asked by its own JSON gateway, HTTP requests that end at once: no watch is kept open, for one that
-//! broke looks like one where nothing happens. It is a place to meet and no more: a run reads from it who is
-//! there, and finds out by itself how each of them is.
+//! etcd is asked by its own JSON gateway, HTTP requests that end at once, and a watch that tells a run of
+//! changes. It is a place to meet and no more: a run reads from it who is there, and finds out by itself how
+//! each of them is.
 //!
 //! | file | holds |
 //! |---|---|
 //! | [`gateway`] | requests to etcd, as far as they are needed |
+//! | `watch` | a thread that has etcd tell it of changes |
 //! | [`directory`] | the donors of a pool, for runs; and runs, for who looks after the pool |
 //! | [`run_registration`] | what a run registers |
 //! | [`registrar`] | the registration of a donor, kept up |
@@ -22,6 +23,7 @@ pub mod gateway;
 mod plain_name;
 pub mod registrar;
 pub mod run_registration;
+mod watch;
 
 pub use directory::{EtcdDirectory, open};
 pub use registrar::Registrar;

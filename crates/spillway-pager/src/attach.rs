@@ -478,10 +478,13 @@ fn open_stores(
     for (index, range) in ranges.into_iter().enumerate() {
         let uri = settings.stores.get(index).ok_or_else(missing_fd)?;
         let spec: StoreSpec = uri.parse().map_err(|_| AttachError::Uri(uri.clone()))?;
-        let has_fd = welcome.store_has_fd.get(index).copied().unwrap_or(false);
-        let fd = if has_fd { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
-        let fd = fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))?;
-        let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new() };
+        let [has_fd, has_spill] = welcome.store_has_fds.get(index).copied().unwrap_or_default();
+        let mut next = |is_there: bool| -> Result<Option<OwnedFd>, AttachError> {
+            let fd = if is_there { Some(fds.next().ok_or_else(missing_fd)?) } else { None };
+            fd.map(|fd| shared.share(fd)).transpose().map_err(kernel(UNNUMBERED))
+        };
+        let (fd, spill) = (next(has_fd)?, next(has_spill)?);
+        let parts = SharedParts { capacity_slots: range.end - range.start, fd, held: Vec::new(), spill };
         let store = spec.open(parts, token)?;
         store.listen(store_health::listener(RunOfProcess(run), index, message::to_program));
         let sealing =

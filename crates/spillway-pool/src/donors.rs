@@ -130,8 +130,10 @@ impl<'a> Table<'a> {
         word.compare_exchange(before.pack(), after.pack(), SeqCst, SeqCst).is_ok()
     }
 
-    /// Notes that a donor of this life and epoch was silent, or is away.
+    /// Notes that a donor of this life and epoch was silent, or is away. The last resort is never away: it
+    /// may only take nothing more.
     pub fn complain(&self, donor: usize, seen: DonorWord, condition: Condition, now_ms: u64) {
+        let condition = if self.is_spill(donor) { condition.min(Condition::Suspect) } else { condition };
         let now = self.donor(donor);
         if now.life == seen.life && now.epoch == seen.epoch && now.condition < condition {
             self.donor_at(donor, SINCE_AT).store(now_ms, SeqCst);
@@ -324,8 +326,10 @@ impl<'a> Table<'a> {
     pub fn candidates(&self) -> Vec<Candidate> {
         let each = (0..self.donors()).map(|donor| {
             let (capacity, used) = self.room(donor);
-            let is_closed = self.is_leaving(donor) && !self.planted("leaving-donor-taken");
-            let is_well = self.donor(donor).condition == Condition::Up && !is_closed;
+            let is_leaving = self.is_leaving(donor) && !self.planted("leaving-donor-taken");
+            // Which the last resort is where no donor can be had, and never sooner.
+            let is_spill = self.is_spill(donor) && !self.planted("spill-taken-as-donor");
+            let is_well = self.donor(donor).condition == Condition::Up && !is_leaving && !is_spill;
             Candidate { domain: self.domain(donor), free: capacity.saturating_sub(used), is_well }
         });
         each.collect()

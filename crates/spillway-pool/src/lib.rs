@@ -25,6 +25,7 @@
 //! | [`round`] | what one look has found, handed out to several workers |
 //! | [`pace`] | how fast they may go |
 //! | [`code`] | parity of pages, and pages of parity |
+//! | [`spill`] | the last resort: when pages go to a file of this machine, and when they come back |
 //! | [`slabs`] | pages that are coded in place of copied |
 
 pub mod bits;
@@ -39,6 +40,7 @@ pub mod read;
 pub mod rebuild;
 pub mod round;
 pub mod slabs;
+pub mod spill;
 pub mod survey;
 pub mod table;
 pub mod words;

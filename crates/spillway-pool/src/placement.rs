@@ -10,6 +10,7 @@
 //! 2001). Where no whole set can be had, donors are drawn one by one in the same way.
 
 use crate::MAX_DONORS;
+use crate::new_donor::SPILL_DOMAIN;
 
 /// Other donors on which a donor's extents have copies, where there are so many.
 pub const SCATTER: usize = 4;
@@ -125,9 +126,10 @@ impl Chooser {
 }
 
 /// Sets of `copies` donors in different domains, by permutations (Cidon et al., section 4.1), until each
-/// donor shares sets with [`SCATTER`] others or with all that it can.
+/// donor shares sets with [`SCATTER`] others or with all that it can. The last resort is in none.
 fn copysets(domains: &[u32], copies: usize) -> Vec<Set> {
-    let others = |donor: usize| domains.iter().filter(|&&domain| domain != domains[donor]).count();
+    let own: Vec<usize> = (0..domains.len()).filter(|&donor| domains[donor] != SPILL_DOMAIN).collect();
+    let others = |donor: usize| own.iter().filter(|&&other| domains[other] != domains[donor]).count();
     let mut sets: Vec<Set> = Vec::new();
     let mut dice = Dice::new(0x7370_696c_6c77_6179);
     let mates = |sets: &[Set], donor: usize| {
@@ -136,11 +138,11 @@ fn copysets(domains: &[u32], copies: usize) -> Vec<Set> {
     };
     // Bounded: with odd domains some donor may never get its share.
     for _ in 0..64 {
-        let is_enough = (0..domains.len()).all(|donor| mates(&sets, donor) >= SCATTER.min(others(donor)));
+        let is_enough = own.iter().all(|&donor| mates(&sets, donor) >= SCATTER.min(others(donor)));
         if is_enough {
             break;
         }
-        let mut order: Vec<usize> = (0..domains.len()).collect();
+        let mut order = own.clone();
         for at in (1..order.len()).rev() {
             order.swap(at, dice.below(at + 1));
         }

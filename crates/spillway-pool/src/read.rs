@@ -27,6 +27,7 @@ pub enum Found {
 
 /// The copy to read for a slot of an extent. Copies in `tried` (a bit each) are passed over; donors that are
 /// down are asked only where `at_last`, and those that are late ([`crate::hedge`]) after those that are not.
+/// The last resort comes after donors that are as well as it is.
 /// `turn` says which of several good ones comes first.
 #[must_use]
 pub fn choose(table: &Table<'_>, extent: u32, slot: u32, tried: u8, at_last: bool, turn: usize) -> Found {
@@ -38,7 +39,10 @@ pub fn choose(table: &Table<'_>, extent: u32, slot: u32, tried: u8, at_last: boo
         return Found::Lost;
     }
     let condition = |choice: &Choice| table.donor(usize::from(choice.place.donor)).condition;
-    let rank = |choice: &Choice| (condition(choice), table.is_late(usize::from(choice.place.donor)));
+    let rank = |choice: &Choice| {
+        let donor = usize::from(choice.place.donor);
+        (condition(choice), table.is_late(donor), table.is_spill(donor))
+    };
     let whole = |copy: &usize| table.is_whole(&seen, *copy) || is_read_anyway(table, &seen, *copy);
     let open = || {
         let untried = (0..MAX_COPIES).filter(|copy| whole(copy) && tried >> copy & 1 == 0);

@@ -3,12 +3,15 @@
 //! places nobody names any more.
 //!
 //! Copies count by failure domains: two in one domain are as good as one. Such come to be only while a donor
-//! is being drained, whose copies do not keep others out of its domain.
+//! is being drained, whose copies do not keep others out of its domain. One in the last resort counts as all
+//! that are wanted: it dies with no donor ([`crate::spill`]).
 
 use spillway_core::page::PAGE_SIZE;
 
 use crate::bits::{BITS_WORDS, Bits};
+use crate::new_donor::SPILL_DOMAIN;
 use crate::placement::Chooser;
+use crate::spill::can_return;
 use crate::table::{Snapshot, Table, Which};
 use crate::words::{Condition, Copy, Phase, Place};
 use crate::{EXTENT_SLOTS, MAX_COPIES};
@@ -38,10 +41,25 @@ pub struct Survey {
     pub unreachable_bytes: u64,
     /// Copies to be made anew, the most endangered extents first.
     pub tasks: Vec<Task>,
+    /// Copies to be made of extents that are in the last resort, since donors have room again.
+    pub returns: Vec<Task>,
+    /// Bytes of pages that are in the last resort.
+    pub spilled_bytes: u64,
     /// Extents whose copies are all lost for good.
     pub lost: Vec<u32>,
     /// Bytes of pages that are lost with them.
     pub lost_bytes: u64,
+}
+
+impl Survey {
+    /// What is to be made next: at most so many copies of what is in danger, and then of what may return.
+    #[must_use]
+    pub fn work(&mut self, most: usize) -> Vec<Task> {
+        let mut work = std::mem::take(&mut self.tasks);
+        work.truncate(most);
+        work.extend(self.returns.drain(..).take(most));
+        work
+    }
 }
 
 fn live_bytes(table: &Table<'_>, extent: u32) -> u64 {
@@ -49,12 +67,15 @@ fn live_bytes(table: &Table<'_>, extent: u32) -> u64 {
     u64::from(slots) * SLOT_BYTES
 }
 
-/// In how many failure domains these places are.
+/// In how many failure domains these places are; as many as are wanted where one is in the last resort.
 fn apart<'a>(table: &Table<'_>, places: impl Iterator<Item = &'a Place>) -> usize {
     let mut domains: Vec<u32> = places.map(|place| table.domain(usize::from(place.donor))).collect();
     domains.sort_unstable();
     domains.dedup();
-    domains.len()
+    match domains.contains(&SPILL_DOMAIN) {
+        true => domains.len().max(table.wanted_copies()),
+        false => domains.len(),
+    }
 }
 
 /// Looks over all extents. A donor that is down counts as one that comes back for `patience_ms` after it
@@ -62,6 +83,7 @@ fn apart<'a>(table: &Table<'_>, places: impl Iterator<Item = &'a Place>) -> usiz
 #[must_use]
 pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
     let mut found = Survey::default();
+    let candidates = table.candidates();
     for extent in 0..table.extents() {
         let seen = table.snapshot(extent);
         if seen.state.phase != Phase::Placed {
@@ -95,13 +117,21 @@ pub fn survey(table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Survey {
             found.left_bytes += live;
             found.tasks.push(Task { extent, copies_left: reachable });
         }
+        let is_spilled = whole.iter().any(|place| table.is_spill(usize::from(place.donor)));
+        if is_spilled {
+            found.spilled_bytes += live;
+        }
+        let lasting: Vec<Place> = whole.iter().filter(will_last).copied().collect();
+        if is_spilled && can_return(table, &candidates, &lasting) {
+            found.returns.push(Task { extent, copies_left: reachable });
+        }
     }
     found.tasks.sort_by_key(|task| task.copies_left);
     found
 }
 
-/// Where the next copy of an extent is to be made: which copy, at which place, taken for it. `None` where no
-/// donor can take it.
+/// Where the next copy of an extent is to be made: which copy, at which place, taken for it: on a donor, and
+/// where none can take it in the last resort. `None` where neither can.
 #[must_use]
 pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -> Option<(usize, Place)> {
     let seen = table.snapshot(extent);
@@ -117,13 +147,23 @@ pub fn place_for(table: &Table<'_>, chooser: &Chooser, extent: u32, dice: u64) -
         // What leaves keeps nobody out of its domain: it is itself not chosen.
         .filter(|&donor| !table.is_leaving(donor))
         .collect();
-    let donor = chooser.choose(&table.candidates(), &taken, u32::MAX, dice)?;
+    let (spilled, taken): (Vec<usize>, Vec<usize>) =
+        taken.into_iter().partition(|&donor| table.is_spill(donor));
+    let donor = chooser.choose(&table.candidates(), &taken, u32::MAX, dice);
+    let is_spilled = !spilled.is_empty();
+    if donor.is_none() && (is_spilled || table.open_spill().is_none()) {
+        return None;
+    }
     if seen.state.copies[copy] != Copy::Absent
         && !table.change(extent, seen.state, seen.state.with(copy, Copy::Absent))
     {
         return None;
     }
-    Some((copy, table.take_place(donor, extent)?))
+    let place = match donor {
+        Some(donor) => table.take_place(donor, extent)?,
+        None => table.take_spill(extent)?,
+    };
+    Some((copy, place))
 }
 
 /// The state calls it a copy, but it is of an earlier life of its donor.
@@ -132,7 +172,8 @@ fn is_dead(table: &Table<'_>, seen: &Snapshot, copy: usize) -> bool {
 }
 
 /// Drops copies beyond the wanted ones: those that cannot be reached first, then those on donors that leave,
-/// then those in a domain with another. Returns where they are: nothing that is read there counts any more.
+/// then that in the last resort, then those in a domain with another. Returns where they are: nothing that is
+/// read there counts any more.
 pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
     let mut dropped = Vec::new();
     loop {
@@ -141,7 +182,10 @@ pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
             .filter(|&copy| table.is_whole(&seen, copy))
             .filter_map(|copy| Some((copy, seen.places[copy]?)))
             .collect();
-        if whole.len() <= table.wanted_copies() {
+        let is_spill = |place: &Place| table.is_spill(usize::from(place.donor));
+        let is_left = |place: &Place| table.is_leaving(usize::from(place.donor));
+        let on_donors = whole.iter().filter(|(_, place)| !is_spill(place)).count();
+        if on_donors == whole.len() && on_donors <= table.wanted_copies() {
             return dropped;
         }
         let is_down = |place: &Place| table.donor(usize::from(place.donor)).condition == Condition::Down;
@@ -152,11 +196,14 @@ pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
         let (reachable, full) = (reachable_but(MAX_COPIES), whole.len() == MAX_COPIES);
         let key = |(copy, place): &(usize, Place)| {
             let is_double = reachable_but(*copy) == reachable;
-            (is_down(place), table.is_leaving(usize::from(place.donor)), is_double, *copy)
+            (is_down(place), is_left(place), is_spill(place), is_double, *copy)
         };
         // Where every place for a copy is taken, one that counts for nothing makes room.
         let needed = if full { table.wanted_copies().min(reachable) } else { table.wanted_copies() };
         let can_go = |copy: usize, place: &Place| match is_down(place) {
+            _ if is_spill(place) => is_spilled_for_nothing(table, &whole),
+            // Beside the last resort donors keep what they have, as it is sooner had from them.
+            _ if !full && !is_left(place) && on_donors <= table.wanted_copies() => false,
             true => reachable >= table.wanted_copies(),
             false => reachable_but(copy) >= needed,
         };
@@ -169,6 +216,17 @@ pub fn drop_surplus(table: &Table<'_>, extent: u32) -> Vec<Place> {
         }
         dropped.push(place);
     }
+}
+
+/// Whether as many donors as are wanted have an extent, and are there to stay.
+fn is_spilled_for_nothing(table: &Table<'_>, whole: &[(usize, Place)]) -> bool {
+    let stays = |place: &&Place| {
+        let donor = usize::from(place.donor);
+        let will_last = table.donor(donor).condition != Condition::Down && !table.is_leaving(donor);
+        !table.is_spill(donor) && will_last
+    };
+    let needed = if table.planted("spill-copy-dropped-early") { 1 } else { table.wanted_copies() };
+    apart(table, whole.iter().map(|(_, place)| place).filter(stays)) >= needed
 }
 
 /// What is left of the run on a donor.

@@ -302,8 +302,13 @@ impl<'a> Table<'a> {
             return Some(self.publish(extent, state));
         };
         let left = self.extents().saturating_sub(self.header(PLACED_AT) as u32);
-        let chosen = chooser.choose(&self.candidates(), &taken, left, dice);
-        let Some(place) = chosen.and_then(|donor| self.take_place(donor, extent)) else {
+        let candidates = self.candidates();
+        let left = left.min(self.extents_for_donors(&candidates));
+        let chosen = chooser.choose(&candidates, &taken, left, dice);
+        let place = chosen.and_then(|donor| self.take_place(donor, extent));
+        // A file of our own does not die with a donor: beside one, the supervisor sees to it.
+        let place = place.or_else(|| if taken.is_empty() { self.take_spill(extent) } else { None });
+        let Some(place) = place else {
             // Fewer copies than wanted are better than none: they are made up for when a donor can be had.
             return Some(if taken.is_empty() { Err(NoDonor) } else { self.publish(extent, state) });
         };

@@ -187,6 +187,9 @@ impl Write {
                 continue;
             }
             self.has[copy] = Some(place);
+            if table.is_spill(usize::from(place.donor)) && table.planted("spill-not-written") {
+                continue;
+            }
             let is_closing = seen.state.copies[copy] == Copy::Closing;
             self.closing_at[copy] = is_closing.then_some(seen.state.change);
             self.under_way |= 1 << copy;
@@ -224,7 +227,7 @@ impl Write {
         if seen.state.phase != Phase::Placed {
             return self.done(table, Outcome::Lost);
         }
-        let (mut copies, mut without) = (0, 0);
+        let (mut copies, mut without, mut is_spilled) = (0, 0, false);
         for copy in 0..MAX_COPIES {
             let Some(place) = seen.places[copy] else { continue };
             if !seen.state.copies[copy].takes_writes() || !table.is_current(place) {
@@ -237,7 +240,9 @@ impl Write {
                 return Step::Again;
             }
             if self.has[copy] == Some(place) {
-                copies += usize::from(table.is_whole(&seen, copy));
+                let is_whole = table.is_whole(&seen, copy);
+                copies += usize::from(is_whole);
+                is_spilled |= is_whole && table.is_spill(usize::from(place.donor));
             } else if self.is_dealt_with(copy, place) {
                 without += 1;
             } else if !table.planted("new-copy-not-written") {
@@ -253,7 +258,8 @@ impl Write {
         let outcome = match copies {
             0 if without == 0 => Outcome::Lost,
             0 => Outcome::Unreachable,
-            copies if copies < table.least_copies() => Outcome::TooFew { copies },
+            // What is in the last resort does not die with any donor.
+            copies if copies < table.least_copies() && !is_spilled => Outcome::TooFew { copies },
             copies => Outcome::Stored { copies },
         };
         if table.planted("dirty-after-recheck") {

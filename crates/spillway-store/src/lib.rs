@@ -126,10 +126,21 @@ pub enum PartHealth {
     Away,
 }
 
-/// A server that is part of a store.
+/// What a part of a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// A server on this machine or another one.
+    Donor,
+    /// A file of this machine, for what donors have no room for.
+    Spill,
+}
+
+/// A server that is part of a store, or its last resort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// As the user named it.
+    /// What it is.
+    pub kind: PartKind,
+    /// As the user named it: a server, or the path of a file.
     pub name: String,
     /// Bytes that it lends.
     pub capacity_bytes: u64,

@@ -2,8 +2,10 @@
 //! supervisor of a run alone, so what speaks with etcd is no part of what enters programs.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use spillway_pool::new_donor::SPILL_DOMAIN;
 
 use crate::spec::EtcdPool;
 
@@ -31,7 +33,7 @@ impl Member {
     pub fn domain_number(&self) -> u32 {
         // FNV-1a, for it must be the same in every version.
         let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-        self.domain.bytes().fold(0x811c_9dc5, hash)
+        self.domain.bytes().fold(0x811c_9dc5, hash).min(SPILL_DOMAIN - 1)
     }
 }
 
@@ -56,6 +58,8 @@ pub struct RunState {
     pub unreachable_bytes: u64,
     /// Bytes of pages that are to be copied still.
     pub left_bytes: u64,
+    /// Bytes of pages that are in its last resort.
+    pub spilled_bytes: u64,
     /// Bytes copied in the last second or so.
     pub copied_bytes_per_s: u64,
 }
@@ -67,6 +71,10 @@ pub trait Directory: Send {
     /// # Errors
     /// Why that cannot be found out, in words.
     fn look(&mut self) -> Result<Vec<Member>, String>;
+
+    /// Waits for donors that come, go or change after the last look, for so long at most; whether some have.
+    /// What is not noticed so is found by the next look.
+    fn await_change(&mut self, most: Duration) -> bool;
 
     /// Registers a run, or keeps it registered, as it is now. It is forgotten some seconds after the last
     /// call, and when the directory is dropped.

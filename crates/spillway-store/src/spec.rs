@@ -157,6 +157,8 @@ pub struct SharedParts {
     pub fd: Option<OwnedFd>,
     /// What only the run's supervisor holds, until the run ends: see [`Store::supervise`](crate::Store).
     pub held: Vec<OwnedFd>,
+    /// The file that a pool has for its last resort, where it has one.
+    pub spill: Option<OwnedFd>,
 }
 
 impl StoreSpec {
@@ -516,6 +518,7 @@ mod pool;
 mod pool_uri;
 mod printed;
 mod query;
+mod spill;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -524,5 +527,6 @@ mod wishes;
 
 pub use members::{EtcdPool, Members, PoolDonor};
 pub use pool::{Code, Domains, PoolSpec};
+pub use spill::Spill;
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

@@ -24,8 +24,11 @@ pub fn open_store(uri: &str) -> (SharedParts, Arc<dyn Store>) {
 
 /// Opens a prepared store once more, as a further process of the run does.
 pub fn open_again(spec: &StoreSpec, parts: &SharedParts) -> Arc<dyn Store> {
-    let fd = parts.fd.as_ref().map(|fd| fd.try_clone().expect("a copy of the descriptor"));
-    let parts = SharedParts { capacity_slots: parts.capacity_slots, fd, held: Vec::new() };
+    let copy = |fd: &Option<std::os::fd::OwnedFd>| {
+        fd.as_ref().map(|fd| fd.try_clone().expect("a copy of the descriptor"))
+    };
+    let (fd, spill) = (copy(&parts.fd), copy(&parts.spill));
+    let parts = SharedParts { capacity_slots: parts.capacity_slots, fd, held: Vec::new(), spill };
     spec.open(parts, "test").expect("the store opens again")
 }
 

@@ -28,6 +28,7 @@ fn writer_process() {
         capacity_slots: capacity_slots.parse().unwrap(),
         fd: Some(file.into()),
         held: Vec::new(),
+        spill: None,
     };
     let store = spec.open(parts, "test").unwrap();
     write_and_check(&mut *store.open_lane().unwrap(), number, u64::MAX);

@@ -26,6 +26,8 @@ struct Opened {
     capacity_slots: u32,
     /// What the run's processes get of it.
     fd: Option<OwnedFd>,
+    /// The same of a pool's last resort.
+    spill: Option<OwnedFd>,
     /// What a store that is supervised needs for it, while it is not.
     held: Mutex<Vec<OwnedFd>>,
     store: Option<Arc<dyn Store>>,
@@ -36,8 +38,9 @@ struct Opened {
 
 impl Opened {
     fn parts(&self) -> Option<SharedParts> {
-        let fd = self.fd.as_ref().map(OwnedFd::try_clone).transpose().ok()?;
-        Some(SharedParts { capacity_slots: self.capacity_slots, fd, held: Vec::new() })
+        let copy = |fd: &Option<OwnedFd>| fd.as_ref().map(OwnedFd::try_clone).transpose().ok();
+        let (fd, spill) = (copy(&self.fd)?, copy(&self.spill)?);
+        Some(SharedParts { capacity_slots: self.capacity_slots, fd, held: Vec::new(), spill })
     }
 
     fn held(&self) -> MutexGuard<'_, Vec<OwnedFd>> {
@@ -79,9 +82,10 @@ impl OwnStores {
     /// Opens stores that were prepared. One that cannot be opened by now is told of by who needs it.
     pub(crate) fn open(token: String, prepared: Vec<(StoreSpec, SharedParts)>) -> Self {
         let opened = |(spec, parts): (StoreSpec, SharedParts)| {
-            let SharedParts { capacity_slots, fd, held } = parts;
+            let SharedParts { capacity_slots, fd, held, spill } = parts;
             let held = Mutex::new(held);
-            let mut opened = Opened { spec, capacity_slots, fd, held, store: None, lane: None, claim: None };
+            let (store, lane, claim) = (None, None, None);
+            let mut opened = Opened { spec, capacity_slots, fd, spill, held, store, lane, claim };
             opened.open(&token);
             opened
         };
@@ -94,9 +98,9 @@ impl OwnStores {
         self.stores.iter().map(|opened| opened.store.clone()).collect()
     }
 
-    /// What the run's processes get, store by store.
-    pub(crate) fn fds(&self) -> impl Iterator<Item = Option<&OwnedFd>> {
-        self.stores.iter().map(|opened| opened.fd.as_ref())
+    /// What the run's processes get, store by store: its shared part, and its last resort.
+    pub(crate) fn fds(&self) -> impl Iterator<Item = [Option<&OwnedFd>; 2]> {
+        self.stores.iter().map(|opened| [&opened.fd, &opened.spill].map(Option::as_ref))
     }
 
     /// Claims the exports that others may open too. Returns what the user should know.

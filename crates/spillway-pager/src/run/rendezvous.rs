@@ -34,17 +34,17 @@ pub struct Hello {
 }
 
 /// Supervisor to process: what you need. Descriptors come with it, in this order: the run's state, each
-/// store's shared part where it has one, `/dev/userfaultfd` where the supervisor could open it, the ring for
-/// a fault trace where the process is to write one, the log of its tape, and the tape where it is to play
-/// one.
+/// store's shared part and then its last resort where it has them, `/dev/userfaultfd` where the supervisor
+/// could open it, the ring for a fault trace where the process is to write one, the log of its tape, and the
+/// tape where it is to play one.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Welcome {
     /// The process's entry in the run's state.
     pub entry: usize,
     /// What the run was started with.
     pub settings: Settings,
-    /// Whether a descriptor comes for each store.
-    pub store_has_fd: Vec<bool>,
+    /// Whether descriptors come for each store: of its shared part, and of its last resort.
+    pub store_has_fds: Vec<[bool; 2]>,
     /// Whether a descriptor of `/dev/userfaultfd` comes.
     pub has_device: bool,
     /// Whether a descriptor of a [ring](crate::run::trace_ring) comes.

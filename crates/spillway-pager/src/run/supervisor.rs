@@ -397,7 +397,7 @@ impl Supervisor {
         let message = Welcome {
             entry,
             settings: self.settings.clone(),
-            store_has_fd: self.stores.fds().map(|fd| fd.is_some()).collect(),
+            store_has_fds: self.stores.fds().map(|fds| fds.map(|fd| fd.is_some())).collect(),
             has_device: self.device.is_some(),
             has_trace_ring: parts.trace_ring.is_some(),
             has_tape_log: parts.tape.is_some(),
@@ -405,7 +405,7 @@ impl Supervisor {
             refusal,
         };
         let fds: Vec<BorrowedFd<'_>> = std::iter::once(self.run_fd.as_fd())
-            .chain(self.stores.fds().flatten().map(AsFd::as_fd))
+            .chain(self.stores.fds().flatten().flatten().map(AsFd::as_fd))
             .chain(self.device.as_ref().map(AsFd::as_fd))
             .chain(parts.trace_ring.as_ref().map(AsFd::as_fd))
             .chain(parts.tape.iter().map(|tape| tape.log.as_fd()))

@@ -10,6 +10,10 @@ use spillway_pool::write::{self, Outcome, Write, without_barred};
 
 use super::*;
 
+fn is_in_last_resort(table: &Table<'_>, extent: u32) -> bool {
+    table.snapshot(extent).places.iter().flatten().any(|place| table.is_spill(usize::from(place.donor)))
+}
+
 impl World {
     pub(super) fn act(&mut self, run: usize, actor: usize) -> Result<(), String> {
         let words = std::mem::take(&mut self.runs[run].words);
@@ -90,7 +94,17 @@ impl World {
             write.sent(place, is_stored);
             return Actor::Writing { page, write, sending };
         }
-        match write.step(table, &self.chooser(run, table)) {
+        let is_right = table.with_bug("");
+        let has_room = is_right.candidates().iter().any(|donor| donor.is_well && donor.free > 0);
+        let was_spilled = is_in_last_resort(&is_right, slot / 512);
+        let step = write.step(table, &self.chooser(run, table));
+        if !was_spilled && is_in_last_resort(&is_right, slot / 512) {
+            self.spilled += 1;
+            if has_room {
+                self.failure = Some(format!("slot {slot} went to the last resort while donors had room"));
+            }
+        }
+        match step {
             write::Step::Again | write::Step::Wait => Actor::Writing { page, write, sending },
             write::Step::Send { place } => {
                 sending.push((place, table.donor(usize::from(place.donor))));
@@ -111,7 +125,8 @@ impl World {
     /// What nobody waits for any more comes or does not.
     pub(super) fn leave_under_way(&mut self, run: usize, page: Page, sending: &[(Place, DonorWord)]) {
         for &(place, _) in sending {
-            if self.serves(run, place) && self.chance(2) {
+            let takes = self.machines[usize::from(place.donor)] != Machine::Full;
+            if takes && self.serves(run, place) && self.chance(2) {
                 let key = (place.life, place.extent, page.slot % 512);
                 self.runs[run].memory[usize::from(place.donor)].insert(key, page.version);
             }

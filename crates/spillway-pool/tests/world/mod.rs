@@ -9,17 +9,18 @@ use std::sync::atomic::AtomicU64;
 
 use spillway_pool::MAX_COPIES;
 use spillway_pool::hedge::Race;
-use spillway_pool::new_donor::NewDonor;
+use spillway_pool::new_donor::{NewDonor, SPILL_DOMAIN};
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::read;
 use spillway_pool::rebuild::Rebuild;
 use spillway_pool::round::Round;
 use spillway_pool::survey::{Sweep, left_on, survey};
 use spillway_pool::table::{Table, Terms, words_of};
-use spillway_pool::words::{Condition, DonorWord, Place};
+use spillway_pool::words::{Condition, DonorWord, Phase, Place};
 use spillway_pool::write::Write;
 
-/// Donors that a world begins with, and with those that may join.
+/// Donors that a world begins with, and with those that may join. In some worlds a last resort stands between
+/// the two.
 const FIRST_DONORS: usize = 4;
 const DONORS: usize = 6;
 const COPIES: usize = 2;
@@ -27,6 +28,9 @@ const EXTENTS: u32 = 3;
 /// Slots of an extent that are used.
 const SLOTS: u32 = 4;
 const DONOR_EXTENTS: u32 = 5;
+/// Where there is a last resort, donors have too little room for all copies.
+const SCARCE_EXTENTS: u32 = 1;
+const SPILL_EXTENTS: u32 = 9;
 const RUNS: usize = 2;
 const WRITERS: usize = 3;
 /// Copies that are made anew at the same time.
@@ -43,6 +47,8 @@ enum Machine {
     Well,
     Frozen,
     Dead,
+    /// Of a last resort: it gives what it has and takes nothing.
+    Full,
 }
 
 /// What is kept on one donor for one run: by life, extent and slot.
@@ -148,6 +154,8 @@ pub struct World {
     present: usize,
     runs: Vec<Run>,
     bug: &'static str,
+    /// The number of the last resort, where there is one.
+    spill: Option<usize>,
     /// Never more donors ill, or with copies yet to be made, than copies less one.
     is_gentle: bool,
     next_version: Version,
@@ -158,15 +166,25 @@ pub struct World {
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
+    pub spilled: u64,
+    pub returned: u64,
 }
 
 const TERMS: Terms =
     Terms { extents: EXTENTS, wanted: COPIES, least: 1, joining: DONORS - FIRST_DONORS, coding: None };
 
 /// Those that join come into the domains of others.
-fn new_donor(donor: usize) -> NewDonor {
-    let domain = (donor % FIRST_DONORS) as u32;
-    NewDonor { capacity: DONOR_EXTENTS, domain, text: format!("d{donor}") }
+fn new_donor(donor: usize, spill: Option<usize>) -> NewDonor {
+    let (domain, capacity) = match spill {
+        Some(spill) if spill == donor => (SPILL_DOMAIN, SPILL_EXTENTS),
+        _ => ((donor % FIRST_DONORS) as u32, memory_of(spill)),
+    };
+    NewDonor { capacity, domain, text: format!("d{donor}") }
+}
+
+/// Extents of a donor's memory.
+fn memory_of(spill: Option<usize>) -> u32 {
+    if spill.is_some() { SCARCE_EXTENTS } else { DONOR_EXTENTS }
 }
 
 fn slot_of(index: u32) -> u32 {
@@ -175,13 +193,16 @@ fn slot_of(index: u32) -> u32 {
 
 impl World {
     pub fn new(seed: u64, bug: &'static str) -> Self {
-        let donors: Vec<NewDonor> = (0..FIRST_DONORS).map(new_donor).collect();
+        let spill = (seed % 4 == 1).then_some(FIRST_DONORS);
+        let present = FIRST_DONORS + usize::from(spill.is_some());
+        let all = DONORS + usize::from(spill.is_some());
+        let donors: Vec<NewDonor> = (0..present).map(|donor| new_donor(donor, spill)).collect();
         let run = || {
             let words: Vec<AtomicU64> = (0..words_of(&donors, TERMS)).map(|_| AtomicU64::new(0)).collect();
             let _ = Table::create(&words, &donors, TERMS);
             Run {
                 words,
-                memory: vec![Memory::new(); DONORS],
+                memory: vec![Memory::new(); all],
                 late: Vec::new(),
                 actors: (0..WRITERS).map(|_| Actor::Idle).collect(),
                 connections: (0..WRITERS).map(|_| Connections::new()).collect(),
@@ -191,19 +212,20 @@ impl World {
                 sweep: Sweep::default(),
                 oracle: HashMap::new(),
                 busy: Vec::new(),
-                lives: vec![1; DONORS],
-                known_lives: vec![1; DONORS],
-                emptied: vec![false; DONORS],
+                lives: vec![1; all],
+                known_lives: vec![1; all],
+                emptied: vec![false; all],
             }
         };
         Self {
             dice: Dice::new(seed),
             now: 1,
-            machines: vec![Machine::Well; DONORS],
-            drained: vec![false; DONORS],
-            present: FIRST_DONORS,
+            machines: vec![Machine::Well; all],
+            drained: vec![false; all],
+            present,
             runs: (0..RUNS).map(|_| run()).collect(),
             bug,
+            spill,
             is_gentle: !seed.is_multiple_of(3),
             next_version: 1,
             failure: None,
@@ -213,6 +235,8 @@ impl World {
             losses: 0,
             joined: 0,
             left: 0,
+            spilled: 0,
+            returned: 0,
         }
     }
 
@@ -253,7 +277,7 @@ impl World {
         }
         // The last may still be leaving, and there must be room for what it has.
         let last = self.drained.iter().rposition(|is_drained| *is_drained);
-        (0..DONORS).for_each(|donor| self.drained[donor] = Some(donor) == last);
+        (0..self.machines.len()).for_each(|donor| self.drained[donor] = Some(donor) == last);
         for run in 0..RUNS {
             for step in 0..20_000 {
                 // Nothing comes late any more, and nothing is left to do.
@@ -278,6 +302,10 @@ impl World {
             }
             self.drains_are_over(&table)?;
             copies_are_apart(&table)?;
+            let returns = survey(&Table::open(&words).unwrap(), self.now, PATIENCE).returns;
+            if !returns.is_empty() {
+                return Err(format!("the last resort keeps what donors have room for: {returns:?}"));
+            }
             self.runs[run].words = words;
             let slots: Vec<u32> = self.runs[run].oracle.keys().copied().collect();
             for slot in slots {
@@ -297,7 +325,7 @@ impl World {
     fn is_settled(&self, run: usize) -> bool {
         let Run { words, actors, .. } = &self.runs[run];
         let table = Table::open(words).unwrap();
-        survey(&table, self.now, PATIENCE).tasks.is_empty()
+        survey(&table, self.now, PATIENCE).work(1).is_empty()
             && self.drains_are_over(&table).is_ok()
             && self.runs[run].rests()
             && actors.iter().all(|actor| matches!(actor, Actor::Idle))
@@ -324,8 +352,10 @@ impl World {
                 let lives = (0..table.donors()).all(|donor| table.donor(donor).life == run.lives[donor]);
                 let full = (0..EXTENTS).all(|extent| {
                     let seen = table.snapshot(extent);
-                    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy)).count();
-                    seen.state.phase != spillway_pool::words::Phase::Placed || whole >= COPIES
+                    let whole = (0..MAX_COPIES).filter(|&copy| table.is_whole(&seen, copy));
+                    let places: Vec<Place> = whole.filter_map(|copy| seen.places[copy]).collect();
+                    let is_spilled = places.iter().any(|place| table.is_spill(usize::from(place.donor)));
+                    seen.state.phase != Phase::Placed || places.len() >= COPIES || is_spilled
                 });
                 found.tasks.is_empty() && found.lost.is_empty() && up && lives && full
             })
@@ -343,12 +373,13 @@ impl World {
             return;
         }
         match self.dice.below(12) {
-            0 => self.present = (self.present + 1).min(DONORS),
+            0 => self.present = (self.present + 1).min(self.machines.len()),
             // One that is told to leave, or may stay after all. Those that leave leave room for all copies.
             1 | 2 => {
                 let donor = self.dice.below(self.present);
                 let leaving = self.drained.iter().filter(|is_drained| **is_drained).count();
-                self.drained[donor] = !self.drained[donor] && leaving == 0;
+                let may_leave = leaving == 0 && Some(donor) != self.spill;
+                self.drained[donor] = !self.drained[donor] && may_leave;
             }
             _ => self.break_something(),
         }
@@ -362,6 +393,10 @@ impl World {
             return;
         }
         if self.is_gentle && !self.is_all_well() {
+            return;
+        }
+        if Some(donor) == self.spill {
+            self.machines[donor] = Machine::Full;
             return;
         }
         match self.dice.below(4) {
@@ -397,12 +432,15 @@ impl World {
     /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
     fn serves(&self, run: usize, place: Place) -> bool {
         let donor = usize::from(place.donor);
-        self.machines[donor] == Machine::Well
+        matches!(self.machines[donor], Machine::Well | Machine::Full)
             && (self.runs[run].lives[donor] == place.life || self.bug == "earlier-life-read")
     }
 
     fn write_to(&mut self, run: usize, place: Place, slot: u32, version: Version) -> bool {
         let (donor, key) = (usize::from(place.donor), (place.life, place.extent, slot % 512));
+        if self.machines[donor] == Machine::Full {
+            return false;
+        }
         if self.serves(run, place) {
             let is_lost = self.chance(60) && self.may_lose();
             if !is_lost || self.chance(2) {
@@ -435,7 +473,10 @@ fn copies_are_apart(table: &Table<'_>) -> Result<(), String> {
         // By their names, since the table may have it wrong.
         let domains: Vec<usize> = whole
             .filter_map(|copy| seen.places[copy])
-            .map(|place| usize::from(place.donor) % FIRST_DONORS)
+            .map(|place| match usize::from(place.donor) {
+                donor if table.is_spill(donor) => DONORS,
+                donor => donor % FIRST_DONORS,
+            })
             .collect();
         let is_apart = domains.iter().enumerate().all(|(at, domain)| !domains[..at].contains(domain));
         if !is_apart {

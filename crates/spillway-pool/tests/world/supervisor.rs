@@ -15,7 +15,7 @@ impl World {
     /// The supervisor asks each donor.
     pub(super) fn watch(&mut self, run: usize) {
         let (known, machines) = (&mut self.runs[run], &self.machines);
-        for donor in (0..DONORS).filter(|donor| machines[*donor] == Machine::Well) {
+        for donor in (0..machines.len()).filter(|donor| machines[*donor] == Machine::Well) {
             known.known_lives[donor] = known.lives[donor];
         }
         self.meet(run);
@@ -34,15 +34,18 @@ impl World {
                         table.begin_life(donor, self.now);
                     }
                     // A donor that is told to leave takes no new life of a run.
-                    table.set_memory(donor, if self.drained[donor] { 0 } else { DONOR_EXTENTS });
+                    table.set_memory(donor, if self.drained[donor] { 0 } else { memory_of(self.spill) });
                     if !self.drained[donor] {
                         table.come_up(donor, life);
                     }
                 }
                 Machine::Well => {
                     table.come_up(donor, known.life);
-                    table.set_usual_us(donor, 1, 1);
+                    if Some(donor) != self.spill {
+                        table.set_usual_us(donor, 1, 1);
+                    }
                 }
+                Machine::Full => table.complain(donor, known, Condition::Suspect, self.now),
                 Machine::Frozen | Machine::Dead => {
                     table.complain(donor, known, Condition::Down, self.now);
                 }
@@ -58,7 +61,7 @@ impl World {
         if next < self.present && self.machines[next] == Machine::Well && !self.drained[next] {
             (lives[next], known_lives[next]) = (1, 1);
             memory[next].clear();
-            self.joined += u64::from(table.join(&new_donor(next)).is_some());
+            self.joined += u64::from(table.join(&new_donor(next, self.spill)).is_some());
         }
     }
 
@@ -129,8 +132,8 @@ impl World {
     }
 
     fn plan(&mut self, run: usize, table: &Table<'_>) {
-        let found = survey(table, self.now, PATIENCE);
-        for extent in found.lost {
+        let mut found = survey(table, self.now, PATIENCE);
+        for extent in std::mem::take(&mut found.lost) {
             table.clear_extent(extent);
             // What was empty need not be so any more.
             self.runs[run].emptied.fill(false);
@@ -138,13 +141,15 @@ impl World {
         (0..EXTENTS).for_each(|extent| self.drop_surplus(run, table, extent));
         self.runs[run].sweep.look(table, self.now, MOST_LATE + 1);
         self.see_off(run, table);
-        self.runs[run].round = Round::new(found.tasks, MOST_TASKS);
+        self.runs[run].round = Round::new(found.work(MOST_TASKS), 2 * MOST_TASKS);
     }
 
-    /// A donor that leaves is told to forget what was moved.
+    /// A donor that leaves is told to forget what was moved, and so is a last resort.
     pub(super) fn drop_surplus(&mut self, run: usize, table: &Table<'_>, extent: u32) {
         for place in drop_surplus(table, extent) {
-            if table.is_leaving(usize::from(place.donor)) && self.serves(run, place) {
+            let is_spill = table.is_spill(usize::from(place.donor));
+            self.returned += u64::from(is_spill);
+            if (is_spill || table.is_leaving(usize::from(place.donor))) && self.serves(run, place) {
                 let is_of_place = |life, own| (life, own) == (place.life, place.extent);
                 self.runs[run].memory[usize::from(place.donor)]
                     .retain(|(life, own, _), _| !is_of_place(*life, *own));

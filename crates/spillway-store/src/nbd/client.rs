@@ -72,7 +72,7 @@ pub(crate) fn prepare_sized(
                     }
                 };
                 let fd = Some(connection.into());
-                return Ok(SharedParts { capacity_slots, fd, held: Vec::new() });
+                return Ok(SharedParts { capacity_slots, fd, held: Vec::new(), spill: None });
             }
             Err(error) => last = error,
         }

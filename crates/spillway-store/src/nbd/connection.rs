@@ -110,6 +110,16 @@ impl Connection {
     }
 }
 
+#[cfg(test)]
+impl Connection {
+    /// One over a socket with nobody at its other end.
+    pub(super) fn over(socket: OwnedFd) -> Self {
+        let blocks = BlockSizes { minimum_bytes: 1, preferred_bytes: 1, maximum_bytes: 1 };
+        let flags = ExportFlags::empty();
+        Self { socket, since: Instant::now(), size_bytes: 0, flags, blocks, is_private: true }
+    }
+}
+
 /// A connection whose handshake is under way.
 pub(super) struct Greeter {
     wire: Wire,

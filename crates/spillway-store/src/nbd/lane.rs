@@ -75,7 +75,7 @@ impl NbdLane {
         loop {
             let open = open_runs(runs);
             let (connection, sent) = match start.take() {
-                Some(start) => start,
+                Some((connection, sent)) => (connection.resumed(), sent),
                 None => (Pool::take(pool, &effort)?, None),
             };
             let epoch = sent.as_ref().map_or_else(|| pool.next_epoch(), |sent| sent.epoch);
@@ -180,7 +180,7 @@ impl NbdLane {
         let exchange = Exchange::new(&connection, &mut pages, &order, &mut runs, epoch, &mut self.input);
         // Where that fails, who reads takes another connection.
         let sent = exchange.post().ok()?;
-        Some(Batch { order, runs, start: Some((connection, Some(sent))) })
+        Some(Batch { order, runs, start: Some((connection.parked(), Some(sent))) })
     }
 
     /// Frees the connection for something else: what was posted is fetched, and kept until somebody asks for

@@ -1,7 +1,13 @@
 //! The connections of one process to one server. Lanes borrow them for a batch at a time, so a process has as
 //! many as its threads need at once, not one for each thread. Where the server takes no further connection,
-//! lanes wait for each other. Not for ever: who writes to several servers at a time holds connections to some
-//! while it waits for one to another, whose holder may wait for one of these.
+//! lanes wait for each other.
+//!
+//! **Nobody waits for somebody who may wait for him.** A connection that is lent is either *busy*: its holder
+//! waits for the server's answer on it and for nothing else, which ends by itself; or *parked*: something was
+//! sent by it, and its holder is elsewhere, and may wait for a connection to another server. Only busy
+//! connections are waited for ([`State::busy`]). Where all that are lent are parked, a lane goes on trying to
+//! connect, for as long as it would without them, and takes what comes back meanwhile. So no lanes can wait
+//! for each other in a circle, whatever they hold.
 //!
 //! The lock is held for moments, never while anything is sent, received or waited for.
 
@@ -68,10 +74,10 @@ struct State {
     idle: Vec<(Connection, Instant)>,
     /// Idle ones and borrowed ones.
     open: usize,
+    /// Borrowed ones by which something was sent, and whose holders are elsewhere.
+    parked: usize,
     /// How many borrowed ones were lost.
     losses: u64,
-    /// How many borrowed ones were put back.
-    returns: u64,
     /// The server has refused a further one: until then it is not asked again.
     scarce_until: Option<Instant>,
 }
@@ -187,7 +193,6 @@ impl Pool {
     pub fn take(self: &Arc<Self>, effort: &Effort) -> Result<Lent, StoreError> {
         let mut pause = FIRST_PAUSE;
         let mut refusal = None;
-        let mut still = (self.turnover(), Instant::now());
         loop {
             if let Some(error) = self.given_up() {
                 return Err(error.clone());
@@ -202,10 +207,7 @@ impl Pool {
                     }
                     return Ok(connection);
                 }
-                Place::Wait => {
-                    self.wait_for_another();
-                    self.none_came_back(&mut still)?;
-                }
+                Place::Wait => self.wait_for_another(TURN),
                 Place::ToOpen => match self.connect(effort.since.elapsed(), effort.give_up_at) {
                     Ok(connection) => return Ok(connection),
                     Err(error) => {
@@ -220,8 +222,8 @@ impl Pool {
         }
     }
 
-    /// After an attempt that failed while there is no other connection: waits for the next, unless it is
-    /// over.
+    /// After an attempt that failed while there is no connection to wait for: waits before the next, unless it
+    /// is over.
     fn wait_alone(&self, effort: &Effort, error: &ConnectError, pause: Duration) -> Result<(), StoreError> {
         // A server that is there and has no room for us is waited for as one that is silent.
         let give_up_at = match error {
@@ -239,7 +241,12 @@ impl Pool {
         {
             self.tell_crowded(error);
         }
-        sleep(pause.min(left));
+        if self.is_without_connection() {
+            sleep(pause.min(left));
+        } else {
+            // One that is parked may be put back.
+            self.wait_for_another(pause.min(left));
+        }
         Ok(())
     }
 
@@ -258,33 +265,15 @@ impl Pool {
         if let Some((connection, _)) = state.idle.pop() {
             return Place::Idle(Lent::new(self, connection));
         }
-        if state.open > 0 && state.is_scarce() { Place::Wait } else { Place::ToOpen }
+        if state.busy() > 0 && state.is_scarce() { Place::Wait } else { Place::ToOpen }
     }
 
-    fn wait_for_another(&self) {
+    /// Waits until a connection comes back, for so long at most.
+    fn wait_for_another(&self, most: Duration) {
         let state = self.state();
         if state.idle.is_empty() && state.open > 0 {
-            drop(self.came_back.wait_timeout(state, TURN));
+            drop(self.came_back.wait_timeout(state, most));
         }
-    }
-
-    /// Connections that were put back or lost so far.
-    fn turnover(&self) -> u64 {
-        let state = self.state();
-        state.returns + state.losses
-    }
-
-    /// Gives the server up where it takes no connection, and no lane has been done with one for as long as an
-    /// answer and another connection may take. `still`: how many were by then, and since when it is as many.
-    fn none_came_back(&self, still: &mut (u64, Instant)) -> Result<(), StoreError> {
-        let turnover = self.turnover();
-        if turnover != still.0 {
-            *still = (turnover, Instant::now());
-        } else if still.1.elapsed() > self.patience.timeout + self.patience.reconnect {
-            let waited = seconds(still.1.elapsed());
-            return Err(self.fail(format!("no further connection, and none came back for {waited} s")));
-        }
-        Ok(())
     }
 
     /// One attempt, for a lane that has waited for so long.
@@ -327,15 +316,24 @@ impl Pool {
         connection
     }
 
-    /// An attempt has failed. `None` where this process has no other connection; else how many it has lost so
-    /// far.
+    /// An attempt has failed. `None` where this process has no other connection to wait for; else how many it
+    /// has lost so far.
     fn note_refusal(&self) -> Option<u64> {
         let mut state = self.state();
         if state.open == 0 {
             return None;
         }
         state.scarce_until = Some(Instant::now() + SCARCE);
-        Some(state.losses)
+        (state.busy() > 0).then_some(state.losses)
+    }
+
+    /// A borrowed connection is parked, or its holder waits for answers by it again.
+    fn note_parked(&self, is_parked: bool) {
+        let mut state = self.state();
+        state.parked = if is_parked { state.parked + 1 } else { state.parked.saturating_sub(1) };
+        drop(state);
+        // Who waited for it as a busy one is to look again.
+        self.came_back.notify_all();
     }
 
     /// A borrowed connection is of no more use.
@@ -351,7 +349,6 @@ impl Pool {
     fn put_back(&self, connection: Connection) {
         let mut state = self.state();
         state.idle.push((connection, Instant::now()));
-        state.returns += 1;
         drop(state);
         self.came_back.notify_one();
     }
@@ -411,11 +408,25 @@ pub(super) struct Lent {
 struct Count {
     pool: Arc<Pool>,
     is_put_back: bool,
+    is_parked: bool,
 }
 
 impl Lent {
     fn new(pool: &Arc<Pool>, connection: Connection) -> Self {
-        Self { connection, count: Count { pool: Arc::clone(pool), is_put_back: false } }
+        Self { connection, count: Count { pool: Arc::clone(pool), is_put_back: false, is_parked: false } }
+    }
+
+    /// Its holder has sent something by it, and goes on to something else before it waits for the answer:
+    /// nobody waits for this connection meanwhile.
+    pub fn parked(mut self) -> Self {
+        self.count.park(true);
+        self
+    }
+
+    /// Its holder waits for answers by it from now on, and for nothing else.
+    pub fn resumed(mut self) -> Self {
+        self.count.park(false);
+        self
     }
 
     /// Leaves it to the next, once all that it was asked is answered.
@@ -441,8 +452,17 @@ impl Deref for Lent {
     }
 }
 
+impl Count {
+    fn park(&mut self, is_parked: bool) {
+        if std::mem::replace(&mut self.is_parked, is_parked) != is_parked {
+            self.pool.note_parked(is_parked);
+        }
+    }
+}
+
 impl Drop for Count {
     fn drop(&mut self) {
+        self.park(false);
         if !self.is_put_back {
             self.pool.forget_one();
         }
@@ -450,6 +470,11 @@ impl Drop for Count {
 }
 
 impl State {
+    /// Borrowed connections that come back once the server has answered, or was given up.
+    fn busy(&self) -> usize {
+        self.open.saturating_sub(self.idle.len() + self.parked)
+    }
+
     fn is_scarce(&self) -> bool {
         self.scarce_until.is_some_and(|until| until > Instant::now())
     }
@@ -479,28 +504,76 @@ pub(crate) fn sleep(duration: Duration) {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::sync::mpsc;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{Receiver, channel};
 
     use super::*;
 
-    /// As where two lanes each hold a connection that the other waits for, to servers that died.
-    #[test]
-    fn who_waits_for_a_connection_that_never_comes_back_gives_the_server_up() {
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// To a server that has died, with one connection that was opened before, and lent.
+    fn pool_with_one(uri: &str, patience: Patience) -> (Arc<Pool>, Lent) {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let address = Address::Tcp(nobody);
-        let patience =
-            Patience { timeout: Duration::from_millis(200), reconnect: Duration::from_millis(100) };
-        let key = RunKey::derive("token", "nbd://x/");
-        let pool = Arc::new(Pool::new("nbd://x/".into(), 8, address, "e".into(), key, patience));
-        // Another lane's, which holds on to it.
+        let key = RunKey::derive("token", uri);
+        let pool = Arc::new(Pool::new(uri.into(), 8, Address::Tcp(nobody), "e".into(), key, patience));
         pool.state().open = 1;
-        let (tell, told) = mpsc::channel();
-        let waiting = Arc::clone(&pool);
+        let (socket, _) = UnixStream::pair().unwrap();
+        let lent = Lent::new(&pool, Connection::over(OwnedFd::from(socket)));
+        (pool, lent)
+    }
+
+    /// Takes a connection in a thread of its own; says how that ended.
+    fn taking(pool: &Arc<Pool>) -> Receiver<Result<(), StoreError>> {
+        let (tell, told) = channel();
+        let waiting = Arc::clone(pool);
         std::thread::spawn(move || {
-            let outcome = waiting.take(&Effort::of(patience.reconnect, None));
+            let outcome = waiting.take(&Effort::of(waiting.patience.reconnect, None));
             let _ = tell.send(outcome.map(|_| ()));
         });
-        let outcome = told.recv_timeout(Duration::from_secs(30)).expect("it waits for ever");
-        assert!(matches!(outcome, Err(StoreError::Gone { .. })), "{outcome:?}");
+        told
+    }
+
+    #[test]
+    fn lanes_that_hold_what_others_wait_for_do_not_wait_in_a_circle() {
+        // Each of two threads has sent something to both of two servers, which then died: each holds a
+        // connection to the server to which the other wants another one.
+        let patience = Patience { timeout: 10 * SOON, reconnect: Duration::from_millis(40) };
+        let (one, of_one) = pool_with_one("nbd://one/", patience);
+        let (other, of_other) = pool_with_one("nbd://other/", patience);
+        let held = [of_one.parked(), of_other.parked()];
+        for told in [taking(&one), taking(&other)] {
+            let outcome = told.recv_timeout(SOON).expect("it waits for ever");
+            assert!(matches!(outcome, Err(StoreError::Gone { .. })), "{outcome:?}");
+        }
+        drop(held);
+        for pool in [one, other] {
+            let state = pool.state();
+            assert_eq!((state.open, state.parked), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_busy_connection_is_waited_for_and_a_parked_one_taken_when_it_comes_back() {
+        // Nobody listens any more, so whoever waits can only get the one that there is.
+        let reconnect = [Duration::from_millis(50), SOON];
+        for (is_parked, reconnect) in [false, true].into_iter().zip(reconnect) {
+            let (pool, lent) = pool_with_one("nbd://x/", Patience { timeout: SOON, reconnect });
+            let lent = if is_parked { lent.parked() } else { lent };
+            let told = taking(&pool);
+            assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "parked: {is_parked}");
+            lent.resumed().give_back();
+            assert_eq!(told.recv_timeout(SOON), Ok(Ok(())), "parked: {is_parked}");
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_busy_connection_looks_again_when_it_is_parked() {
+        let reconnect = Duration::from_millis(40);
+        let (pool, lent) = pool_with_one("nbd://x/", Patience { timeout: 10 * SOON, reconnect });
+        let told = taking(&pool);
+        assert!(told.recv_timeout(Duration::from_millis(300)).is_err());
+        let _held = lent.parked();
+        assert!(matches!(told.recv_timeout(SOON), Ok(Err(StoreError::Gone { .. }))));
     }
 }

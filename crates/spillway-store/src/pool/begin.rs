@@ -2,6 +2,7 @@
 
 use std::net::ToSocketAddrs;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use spillway_core::page::PAGE_SIZE;
 use spillway_core::size::Size;
@@ -19,6 +20,9 @@ use crate::memory::no_memory_file;
 use crate::spec::{EtcdPool, Members, PoolDonor, PoolSpec, Transport};
 use crate::{Claim, SharedParts, StoreError, StoreSpec};
 
+/// How long a donor is waited for that is asked what it has left.
+const STANDING_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Asks each donor for memory, and makes the table that the run's processes share.
 pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Result<SharedParts, StoreError> {
     crate::nbd::let_relays_start();
@@ -28,8 +32,8 @@ pub(crate) fn prepare(spec: &StoreSpec, pool: &PoolSpec, run_token: &str) -> Res
         // Donors would keep what they have promised for a run that was lost.
         held.iter().for_each(crate::nbd::end);
     }
-    let (capacity_slots, fd) = begun?;
-    Ok(SharedParts { capacity_slots, fd: Some(fd), held })
+    let (capacity_slots, fd, spill) = begun?;
+    Ok(SharedParts { capacity_slots, fd: Some(fd), held, spill })
 }
 
 fn begin(
@@ -37,29 +41,41 @@ fn begin(
     pool: &PoolSpec,
     run_token: &str,
     held: &mut Vec<OwnedFd>,
-) -> Result<(u32, OwnedFd), StoreError> {
-    let (donors, joining) = match &pool.members {
+) -> Result<(u32, OwnedFd, Option<OwnedFd>), StoreError> {
+    let (mut donors, joining) = match &pool.members {
         Members::Listed(listed) => (begin_listed(spec, pool, listed, run_token, held)?, 0),
         Members::Etcd(etcd) => (begin_registered(spec, pool, etcd, run_token, held)?, MAX_DONORS),
     };
-    let terms = terms(spec, pool, &donors, joining)?;
+    let most = extents_on(pool, &donors);
+    let spill = pool.spill.as_ref().map(|wish| super::spill::prepare(spec, wish, most)).transpose()?;
+    let spilled = spill.as_ref().map_or(0, |(donor, _)| donor.capacity);
+    let terms = terms(spec, pool, (most, spilled), joining)?;
+    let spill = spill.map(|(donor, fd)| {
+        donors.push(donor);
+        fd
+    });
     let bytes = (words_of(&donors, terms) * 8).next_multiple_of(PAGE_SIZE);
     let (fd, memory) =
         SharedMemory::create("spillway-pool", bytes).map_err(|errno| no_memory_file(spec, errno))?;
     let words = memory.atomics_u64(0, bytes / 8);
     let table = Table::create(words, &donors, terms);
-    Ok((table.slots(), fd))
+    Ok((table.slots(), fd, spill))
 }
 
-/// What these donors have room for, and what the user asks for of it.
+/// Extents for whose copies, or parts, these donors have room.
+fn extents_on(pool: &PoolSpec, donors: &[NewDonor]) -> u32 {
+    let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
+    capacity(&room, pool.width()).min(u32::MAX / EXTENT_SLOTS)
+}
+
+/// What donors and the last resort have room for, in extents, and what the user asks for of it.
 fn terms(
     spec: &StoreSpec,
     pool: &PoolSpec,
-    donors: &[NewDonor],
+    (on_donors, spilled): (u32, u32),
     joining: usize,
 ) -> Result<Terms, StoreError> {
-    let room: Vec<(u32, u32)> = donors.iter().map(|donor| (donor.domain, donor.capacity)).collect();
-    let most = capacity(&room, pool.width()).min(u32::MAX / EXTENT_SLOTS);
+    let most = on_donors.saturating_add(spilled).min(u32::MAX / EXTENT_SLOTS);
     let wanted = pool.size.map(|size| pool.extents_for(size.bytes()));
     let remedy = "give the donors more memory, name more of them, or ask for less";
     let coding = |slabs| pool.code.map(|code| Coding::of_slabs(code.data, code.parity, slabs));
@@ -72,11 +88,17 @@ fn terms(
                 coding.data,
                 coding.parity
             ),
-            None => format!(
-                "its donors have room for {} MiB of pages on {} donors each",
-                u64::from(most) * 2,
-                pool.copies
-            ),
+            None => {
+                let also = match spilled {
+                    0 => String::new(),
+                    extents => format!(", its last resort for {} MiB", u64::from(extents) * 2),
+                };
+                format!(
+                    "its donors have room for {} MiB of pages on {} donors each{also}",
+                    u64::from(on_donors) * 2,
+                    pool.copies
+                )
+            }
         };
         return Err(spec.unusable(format!("{has}, and {asked} MiB were asked for"), remedy));
     }
@@ -110,6 +132,7 @@ fn begin_listed(
     let asked = asked_of_each(pool, listed.len());
     let mut donors = Vec::with_capacity(listed.len());
     for (donor, domain) in listed.iter().zip(pool.domain_numbers()) {
+        let asked = (asked, pool.spill.is_some());
         let (text, slots, fd) = begin_donor(spec, (donor, &pool.transport), asked, run_token)?;
         held.push(fd);
         donors.push(NewDonor { capacity: slots / EXTENT_SLOTS, domain, text });
@@ -137,7 +160,7 @@ fn begin_registered(
     let mut members = directory.look().map_err(|reason| spec.unusable(reason, remedy))?;
     members.retain(|member| !member.is_draining);
     members.sort_by_key(|member| std::cmp::Reverse(member.free_bytes));
-    members.truncate(MAX_DONORS);
+    members.truncate(MAX_DONORS - pool.spill_places());
     let asked = asked_of_each(pool, members.len());
     let (mut donors, mut failures) = (Vec::new(), Vec::new());
     for member in &members {
@@ -221,11 +244,19 @@ pub(super) fn share_of_each(extents: u64, copies: usize, donors: usize) -> Size 
     Size::from_bytes(each.min(extents) * EXTENT_BYTES)
 }
 
-/// A donor's address in digits, the slots that it has promised, and the connection that keeps them.
+/// Whether a donor has so much left, as it says itself.
+fn has_left(own: &StoreSpec, asked: Size, run_token: &str) -> bool {
+    let door = crate::nbd::known_address(own, run_token).map(crate::nbd::Door::known);
+    let standing = door.and_then(|door| crate::nbd::standing(&door, STANDING_PATIENCE).ok());
+    standing.is_none_or(|standing| asked.bytes() <= standing.free_bytes)
+}
+
+/// A donor's address in digits, the slots that it has promised, and the connection that keeps them. Of one
+/// that may have less than it is asked for, what it has left is taken.
 fn begin_donor(
     spec: &StoreSpec,
     (donor, transport): (&PoolDonor, &Transport),
-    asked: Option<Size>,
+    (asked, may_have_less): (Option<Size>, bool),
     run_token: &str,
 ) -> Result<(String, u32, OwnedFd), StoreError> {
     let addresses = (donor.host.as_str(), donor.port).to_socket_addrs();
@@ -240,7 +271,9 @@ fn begin_donor(
             continue;
         };
         let started = crate::nbd::need_relay(&own, run_token);
-        match started.and_then(|()| begin_at(&own, asked, run_token)) {
+        let left =
+            || if may_have_less { asked.filter(|asked| has_left(&own, *asked, run_token)) } else { asked };
+        match started.and_then(|()| begin_at(&own, left(), run_token)) {
             Ok((slots, fd)) => return Ok((text, slots, fd)),
             Err(error) => last = Some(error),
         }
@@ -264,8 +297,11 @@ pub(super) fn begin_at(
     let parts = crate::nbd::prepare_sized(own, run_token, asked)?;
     let fd = parts.fd.ok_or_else(|| own.unusable("it gave no connection", "try again"))?;
     let slots = parts.capacity_slots;
-    let opened =
-        crate::nbd::open(own, SharedParts { capacity_slots: slots, fd: None, held: Vec::new() }, run_token);
+    let opened = crate::nbd::open(
+        own,
+        SharedParts { capacity_slots: slots, fd: None, held: Vec::new(), spill: None },
+        run_token,
+    );
     let is_foreign = opened.and_then(|store| store.open_lane().map(|_lane| store.claim_slot().is_some()));
     match is_foreign {
         Ok(false) => Ok((slots, fd)),

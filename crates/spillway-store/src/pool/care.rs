@@ -1,6 +1,6 @@
 //! The supervisor's threads for a pool: one for each donor ([`super::watcher`]), one that makes lost copies
-//! anew ([`super::rebuilder`]) or looks after what is coded ([`super::coded`]), and one that learns of donors
-//! that come ([`super::newcomers`]).
+//! anew ([`super::rebuilder`]) or looks after what is coded ([`super::coded`]), one that learns of donors that
+//! come ([`super::newcomers`]), and one for the last resort ([`super::spill_watch`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use super::newcomers::Newcomers;
 use super::rebuilder::Rebuilder;
 use super::shared::Shared;
 use super::site::Site;
+use super::spill_watch::SpillWatch;
 use super::watcher::Watcher;
 use crate::spec::Members;
 
@@ -22,9 +23,10 @@ impl Care {
     pub(super) fn start(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: fn(&str)) -> Self {
         let donors = shared.table().donors();
         let site = Arc::new(Site::new(shared, held, tell));
-        for donor in 0..donors {
+        for donor in (0..donors).filter(|donor| !site.shared.table().is_spill(*donor)) {
             Watcher::start(&site, donor);
         }
+        SpillWatch::start(&site);
         match Keeper::of(&site) {
             Some(keeper) => keeper.start(),
             None => Rebuilder::start(&site),

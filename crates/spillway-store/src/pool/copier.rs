@@ -99,11 +99,12 @@ impl Crew {
 }
 
 /// Drops copies of an extent that are too many. A donor that leaves forgets them at once, so it is seen how
-/// far that is; nobody reads there any more.
+/// far that is, and so does the last resort, which takes of this machine's disk; nobody reads there any more.
 pub(super) fn drop_copies(site: &Site, lanes: &mut DonorLanes, extent: u32) {
     for place in drop_surplus(&site.shared.table(), extent) {
         let donor = usize::from(place.donor);
-        if !site.shared.table().is_leaving(donor) {
+        let table = site.shared.table();
+        if !table.is_leaving(donor) && !table.is_spill(donor) {
             continue;
         }
         let Ok((lane, way)) = lanes.lane(donor, Purpose::Write) else { continue };
@@ -225,9 +226,8 @@ impl Copier {
             .map(|(&slot, page)| WriteRequest { slot: slot_at(to.extent, slot), page, outcome: Ok(()) })
             .collect();
         lane.write(&mut batch);
-        if batch.iter().any(|request| matches!(request.outcome, Err(StoreError::Gone { .. }))) {
-            under.site.shared.complain(usize::from(to.donor), way.word(), Condition::Down);
-        }
+        let outcomes = batch.iter().map(|request| &request.outcome);
+        let _ = under.site.shared.note_written(usize::from(to.donor), way.word(), outcomes);
         batch.iter().all(|request| request.outcome.is_ok())
     }
 }

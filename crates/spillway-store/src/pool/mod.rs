@@ -15,6 +15,8 @@
 //! | `rebuilder` | one has lost copies made anew, and those of donors that leave moved |
 //! | `copier` | its workers |
 //! | `newcomers` | one learns of donors that come |
+//! | `spill` | the last resort: a file for what donors have no room for |
+//! | `spill_watch` | one looks after it |
 //! | `coded` | pages that are coded in place of copied |
 //! | `store` | the pool as the rest of Spillway sees it |
 
@@ -29,6 +31,8 @@ mod part;
 mod rebuilder;
 mod shared;
 mod site;
+mod spill;
+mod spill_watch;
 mod store;
 mod watcher;
 mod writes;

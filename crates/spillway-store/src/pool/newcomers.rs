@@ -14,8 +14,10 @@ use super::watcher::Watcher;
 use crate::membership::{Directory, Member, RunState};
 use crate::spec::EtcdPool;
 
-/// How often the directory is asked.
+/// How often the directory is asked at least.
 const PERIOD: Duration = Duration::from_secs(1);
+/// It is asked no sooner after a change, and the end of the run is heard of within that time.
+const GLANCE: Duration = Duration::from_millis(100);
 /// A donor that could not join is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
@@ -34,6 +36,8 @@ pub(super) struct Newcomers {
     host: String,
     /// Bytes that had been copied when the run was registered last, and when that was.
     copied: (u64, Instant),
+    /// When the directory was told last how the run is.
+    told: Option<Instant>,
 }
 
 impl Newcomers {
@@ -48,8 +52,25 @@ impl Newcomers {
             refused: HashMap::new(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             copied: (0, Instant::now()),
+            told: None,
         };
-        site.spawn("pool members", PERIOD, move || newcomers.look());
+        site.spawn("pool members", GLANCE, move || newcomers.tick());
+    }
+
+    fn tick(&mut self) {
+        let has_changed = self.directory.await_change(GLANCE);
+        let is_due = self.told.is_none_or(|told| told.elapsed() >= PERIOD);
+        if has_changed || is_due {
+            self.look();
+        }
+        if is_due {
+            self.told = Some(Instant::now());
+        }
+        if is_due && !self.is_away {
+            let state = self.state();
+            // Where etcd does not answer, the next look says so.
+            let _ = self.directory.register(&state);
+        }
     }
 
     fn look(&mut self) {
@@ -59,9 +80,6 @@ impl Newcomers {
                     self.site.tell(&format!("pool: {} answers again", self.etcd));
                 }
                 members.iter().for_each(|member| self.meet(member));
-                let state = self.state();
-                // Where etcd does not answer, the next look says so.
-                let _ = self.directory.register(&state);
             }
             Err(reason) if !std::mem::replace(&mut self.is_away, true) => {
                 self.site.tell(&format!(
@@ -89,6 +107,7 @@ impl Newcomers {
             endangered_bytes: found.endangered_bytes,
             unreachable_bytes: found.unreachable_bytes,
             left_bytes: found.left_bytes,
+            spilled_bytes: found.spilled_bytes,
             copied_bytes_per_s: copied_bytes_per_s as u64,
         }
     }

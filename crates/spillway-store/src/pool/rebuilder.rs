@@ -108,13 +108,14 @@ impl Rebuilder {
             endangered_bytes: found.endangered_bytes,
             unreachable_bytes: found.unreachable_bytes,
             left_bytes: found.left_bytes,
+            spilled_bytes: found.spilled_bytes,
         });
         self.clear_lost(&found);
         self.note_danger(&found);
         // Few at a time, since what is most endangered may be something else soon.
-        let round = Round::new(std::mem::take(&mut found.tasks), MOST_TASKS);
-        let has_tasks = round.tasks() > 0;
-        if has_tasks {
+        let has_tasks = !found.tasks.is_empty();
+        let round = Round::new(found.work(MOST_TASKS), 2 * MOST_TASKS);
+        if round.tasks() > 0 {
             self.copying_since.get_or_insert_with(Instant::now);
         }
         let made = self.crew.make(&round);
@@ -212,7 +213,8 @@ impl Rebuilder {
             if self.told != Told::Well || self.owes_news {
                 (self.told, self.owes_news) = (Told::Well, false);
                 let copied = self.copied();
-                self.site.tell(&format!("pool: all pages are on {copies} donors again ({copied})"));
+                let also = if found.spilled_bytes > 0 { ", or in the last resort," } else { "" };
+                self.site.tell(&format!("pool: all pages are on {copies} donors{also} again ({copied})"));
             }
         } else if made.copies == 0 && made.without_place > 0 && self.told == Told::Rebuilding {
             self.told = Told::Stuck;

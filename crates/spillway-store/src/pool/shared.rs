@@ -16,6 +16,7 @@ use spillway_pool::{EXTENT_SLOTS, MAX_DONORS};
 use spillway_sys::shared_memory::SharedMemory;
 
 use super::begin::{donor_spec, token_of};
+use super::spill::LastResort;
 use crate::memory::{no_memory_file, shared_file};
 use crate::nbd::{Door, known_address};
 use crate::spec::PoolSpec;
@@ -23,8 +24,9 @@ use crate::{Event, Listener, Patience, SharedParts, Store, StoreError, StoreSpec
 
 /// A donor that breaks a connection gets so long to take another, before a read goes elsewhere.
 const READ_RECONNECT: Duration = Duration::from_millis(30);
-/// The same for a write.
-const WRITE_RECONNECT: Duration = Duration::from_millis(150);
+/// The same for a write: no longer than a program may stand still. Who waits longer gains nothing where the
+/// donor was ended: it comes back empty.
+const WRITE_RECONNECT: Duration = Duration::from_millis(40);
 /// A way that was given up is not tried anew sooner, while nobody has said that the donor is back.
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
@@ -59,6 +61,7 @@ pub(super) struct Shared {
     pub(super) token: String,
     memory: SharedMemory,
     donors: Vec<Donor>,
+    resort: Option<LastResort>,
     listener: OnceLock<Listener>,
     numbers: AtomicU64,
 }
@@ -77,16 +80,23 @@ impl Shared {
         parts: SharedParts,
         run_token: &str,
     ) -> Result<Self, StoreError> {
-        let file = shared_file(spec, parts.fd)?;
+        let SharedParts { fd, spill, .. } = parts;
+        let file = shared_file(spec, fd)?;
         let memory = SharedMemory::map(&file).map_err(|errno| no_memory_file(spec, errno))?;
         let other_version =
             || spec.unusable("the run's table is another version's", "use one version of Spillway");
         let table = Table::open(memory.atomics_u64(0, memory.bytes() / 8)).ok_or_else(other_version)?;
-        let mut is_known =
-            (0..table.donors()).map(|donor| donor_spec(&table.text(donor), &pool.transport, None).is_some());
-        if is_known.any(|is_known| !is_known) {
+        let is_known = |donor: usize| {
+            table.is_spill(donor) || donor_spec(&table.text(donor), &pool.transport, None).is_some()
+        };
+        if !(0..table.donors()).all(is_known) {
             return Err(other_version());
         }
+        let resort = table
+            .spill()
+            .zip(pool.spill.as_ref())
+            .map(|(donor, wish)| LastResort::open(spec, wish, (donor, table.room(donor).0), spill));
+        let resort = resort.transpose()?;
         let donors = (0..MAX_DONORS).map(|_| Donor::default()).collect();
         Ok(Shared {
             uri: spec.to_string(),
@@ -94,6 +104,7 @@ impl Shared {
             token: run_token.to_owned(),
             memory,
             donors,
+            resort,
             listener: OnceLock::new(),
             numbers: AtomicU64::new(1),
         })
@@ -103,8 +114,20 @@ impl Shared {
         Table::known(self.memory.atomics_u64(0, self.memory.bytes() / 8))
     }
 
+    /// The last resort, if the pool has one.
+    pub(super) fn last_resort(&self) -> Option<&LastResort> {
+        self.resort.as_ref()
+    }
+
+    fn last_resort_at(&self, donor: usize) -> Option<&LastResort> {
+        self.resort.as_ref().filter(|resort| resort.donor == donor)
+    }
+
     /// What a donor is called in messages.
     pub(super) fn name(&self, donor: usize) -> String {
+        if let Some(resort) = self.last_resort_at(donor) {
+            return format!("the last resort file:{}", resort.path);
+        }
         self.spec.listed().get(donor).map_or_else(|| self.table().text(donor), ToString::to_string)
     }
 
@@ -145,6 +168,10 @@ impl Shared {
     /// A way to a donor as it is now.
     pub(super) fn way(&self, donor: usize, purpose: Purpose) -> Result<Way, StoreError> {
         let word = self.table().donor(donor);
+        if let Some(resort) = self.last_resort_at(donor) {
+            let store = Arc::clone(&resort.store);
+            return Ok(Way { store, number: 0, word, opened: Instant::now() });
+        }
         let place = &self.donors[donor].ways[purpose as usize];
         let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(way) = &*place {
@@ -167,7 +194,8 @@ impl Shared {
         patience: Patience,
     ) -> Result<Way, StoreError> {
         let (capacity, _) = self.table().room(donor);
-        let parts = SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new() };
+        let parts =
+            SharedParts { capacity_slots: capacity * EXTENT_SLOTS, fd: None, held: Vec::new(), spill: None };
         let token = token_of(&self.token, word.life);
         let no_address = || StoreError::Gone {
             store: self.uri.clone(),
@@ -182,6 +210,20 @@ impl Shared {
     /// Notes that a way was given up. `word` is the donor's as it was when the way was used.
     pub(super) fn complain(&self, donor: usize, word: DonorWord, condition: Condition) {
         self.table().complain(donor, word, condition, now_ms());
+    }
+
+    /// Notes what a donor has made of writes; returns what the last resort could not do, if it was that.
+    pub(super) fn note_written<'a>(
+        &self,
+        donor: usize,
+        word: DonorWord,
+        outcomes: impl Iterator<Item = &'a Result<(), StoreError>>,
+    ) -> Option<StoreError> {
+        let resort = self.last_resort_at(donor);
+        let is_grave = |error: &&StoreError| resort.is_some() || matches!(error, StoreError::Gone { .. });
+        let error = outcomes.filter_map(|outcome| outcome.as_ref().err()).find(is_grave)?;
+        self.complain(donor, word, Condition::Down);
+        resort.map(|resort| resort.failure(&self.uri, error.clone()))
     }
 
     pub(super) fn listen(&self, listener: Listener) {

@@ -18,6 +18,8 @@ pub(super) struct Found {
     pub(super) unreachable_bytes: u64,
     /// Bytes of pages that are to be copied still.
     pub(super) left_bytes: u64,
+    /// Bytes of pages that are in the last resort.
+    pub(super) spilled_bytes: u64,
 }
 
 /// What the threads share.
@@ -28,7 +30,7 @@ pub(super) struct Site {
     /// A donor went or came: the user waits to hear that all is well.
     is_news_due: AtomicBool,
     /// By donor: the connection on which the run, or the donor's present life in it, was begun, where it is
-    /// here.
+    /// here. Of a last resort there is none.
     held: Mutex<Vec<Option<OwnedFd>>>,
     /// Of each thread: locked by it while it is at work.
     at_work: Mutex<Vec<Arc<Mutex<()>>>>,
@@ -39,12 +41,17 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(shared: Arc<Shared>, held: Vec<OwnedFd>, tell: fn(&str)) -> Self {
+        let mut held: Vec<Option<OwnedFd>> = held.into_iter().map(Some).collect();
+        if let Some(resort) = shared.last_resort() {
+            // Those that joined since stand after it.
+            held.insert(resort.donor.min(held.len()), None);
+        }
         Self {
             shared,
             tell,
             is_over: AtomicBool::new(false),
             is_news_due: AtomicBool::new(false),
-            held: Mutex::new(held.into_iter().map(Some).collect()),
+            held: Mutex::new(held),
             at_work: Mutex::default(),
             found: Mutex::default(),
             copied_bytes: AtomicU64::new(0),
@@ -156,7 +163,11 @@ impl Site {
 
     /// Gives the connections back, by donor; none where a thread has them at this moment, or one is missing.
     pub(super) fn let_go(&self) -> Vec<OwnedFd> {
-        let held = self.held.try_lock().map_or_else(|_| Vec::new(), |mut held| std::mem::take(&mut *held));
+        let mut held =
+            self.held.try_lock().map_or_else(|_| Vec::new(), |mut held| std::mem::take(&mut *held));
+        if let Some(resort) = self.shared.last_resort().filter(|resort| resort.donor < held.len()) {
+            held.remove(resort.donor);
+        }
         held.into_iter().collect::<Option<Vec<_>>>().unwrap_or_default()
     }
 }

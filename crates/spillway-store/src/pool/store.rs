@@ -11,7 +11,9 @@ use super::coded::lane::{CodedLane, code_of};
 use super::lane::PoolLane;
 use super::shared::Shared;
 use crate::spec::PoolSpec;
-use crate::{Lane, LatencyClass, Listener, Part, PartHealth, SharedParts, Store, StoreError, StoreSpec};
+use crate::{
+    Lane, LatencyClass, Listener, Part, PartHealth, PartKind, SharedParts, Store, StoreError, StoreSpec,
+};
 
 /// Opens the pool in one process of the run.
 pub(crate) fn open(
@@ -80,8 +82,13 @@ impl Store for PoolStore {
             let (capacity, used) = table.room(donor);
             let (fetched_pages, written_pages) = table.traffic(donor);
             let bytes = |extents: u32| u64::from(extents) * EXTENT_BYTES;
+            let (kind, name) = match self.shared.last_resort().filter(|resort| resort.donor == donor) {
+                Some(resort) => (PartKind::Spill, resort.path.clone()),
+                None => (PartKind::Donor, self.shared.name(donor)),
+            };
             Part {
-                name: self.shared.name(donor),
+                kind,
+                name,
                 capacity_bytes: bytes(capacity),
                 used_bytes: bytes(used),
                 fetched_pages,

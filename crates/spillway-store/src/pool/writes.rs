@@ -29,12 +29,14 @@ struct Group {
     /// Where it is to be sent now.
     sending: Vec<Place>,
     outcome: Option<Outcome>,
+    /// What the last resort could not do.
+    refusal: Option<StoreError>,
 }
 
 impl Group {
     fn begin(extent: u32, indices: Vec<usize>, slots: Bits) -> Self {
         let write = Write::new(extent, slots, dice(extent));
-        Self { extent, indices, slots, write, sending: Vec::new(), outcome: None }
+        Self { extent, indices, slots, write, sending: Vec::new(), outcome: None, refusal: None }
     }
 }
 
@@ -55,7 +57,8 @@ pub(super) fn write(lanes: &mut DonorLanes, batch: &mut [WriteRequest<'_>]) {
         for group in groups {
             let is_over = now >= lanes.shared.waits_until_ms(group.extent, since_ms);
             let may_come = match group.outcome {
-                Some(Outcome::Unreachable) => true,
+                // The last resort has said no, and nobody need wait for more.
+                Some(Outcome::Unreachable) => group.refusal.is_none(),
                 Some(Outcome::NoDonor) => !has_full_donors(&lanes.shared),
                 _ => false,
             };
@@ -185,12 +188,11 @@ fn send(lanes: &mut DonorLanes, groups: &mut [Group], mut parts: Vec<Part<'_>>) 
     }
     for Part { donor, of, mut pages, way } in parts {
         let posted = way.and_then(|way| Some((lanes.same_lane(donor, Purpose::Write)?, way)));
+        let mut refusal = None;
         let outcomes: Vec<bool> = match posted {
             Some((lane, way)) => {
                 lane.complete_writes(&mut pages);
-                if pages.iter().any(|page| matches!(page.outcome, Err(StoreError::Gone { .. }))) {
-                    shared.complain(donor, way.word(), Condition::Down);
-                }
+                refusal = shared.note_written(donor, way.word(), pages.iter().map(|page| &page.outcome));
                 pages.iter().map(|page| page.outcome.is_ok()).collect()
             }
             None => vec![false; pages.len()],
@@ -201,7 +203,11 @@ fn send(lanes: &mut DonorLanes, groups: &mut [Group], mut parts: Vec<Part<'_>>) 
         for (number, place) in of {
             let group = &mut groups[number];
             let own: Vec<bool> = outcomes.by_ref().take(group.indices.len()).collect();
-            group.write.sent(place, own.iter().all(|is_stored| *is_stored));
+            let is_stored = own.iter().all(|is_stored| *is_stored);
+            group.write.sent(place, is_stored);
+            if !is_stored && refusal.is_some() {
+                group.refusal.clone_from(&refusal);
+            }
             group.sending.retain(|sending| *sending != place);
         }
     }
@@ -209,22 +215,28 @@ fn send(lanes: &mut DonorLanes, groups: &mut [Group], mut parts: Vec<Part<'_>>) 
 
 fn settle(shared: &Shared, batch: &mut [WriteRequest<'_>], group: &Group) {
     let store = || shared.uri.clone();
-    let outcome = match group.outcome {
-        Some(Outcome::Stored { .. }) => Ok(()),
-        Some(Outcome::TooFew { copies }) => Err(StoreError::Io {
+    let outcome = match (group.outcome, &group.refusal) {
+        (Some(Outcome::Stored { .. }), _) => Ok(()),
+        (_, Some(refusal)) => Err(refusal.clone()),
+        (Some(Outcome::TooFew { copies }), None) => Err(StoreError::Io {
             store: store(),
             reason: format!("{copies} donors have taken the page, and {} must", shared.spec.least),
         }),
-        Some(Outcome::NoDonor) if has_full_donors(shared) => Err(StoreError::Full { store: store() }),
-        Some(Outcome::NoDonor) => {
-            Err(StoreError::Io { store: store(), reason: "no donor can be reached".to_owned() })
-        }
-        Some(Outcome::Lost) | None => Err(shared_lost(shared, group.extent)),
-        Some(Outcome::Unreachable) => Err(shared.out_of_reach(group.extent)),
+        (Some(Outcome::NoDonor), None) if has_full_donors(shared) => Err(StoreError::Full { store: store() }),
+        (Some(Outcome::NoDonor), None) => Err(StoreError::Io { store: store(), reason: no_donor(shared) }),
+        (Some(Outcome::Lost) | None, None) => Err(shared_lost(shared, group.extent)),
+        (Some(Outcome::Unreachable), None) => Err(shared.out_of_reach(group.extent)),
     };
     for &index in &group.indices {
         batch[index].outcome = outcome.clone();
     }
+}
+
+fn no_donor(shared: &Shared) -> String {
+    let also = shared
+        .last_resort()
+        .map(|resort| format!(", and the last resort, file:{}, is full or takes no page more", resort.path));
+    format!("no donor can be reached{}", also.unwrap_or_default())
 }
 
 /// The slots can be written again once the supervisor has made the extent a new one.

@@ -1,6 +1,7 @@
 //! A pool of donors: `pool:HOST:PORT,HOST:PORT,...[?copies=N&least=M&size=SIZE&timeout=SECONDS
 //! &reconnect=SECONDS&domain=DOMAINS&rebuild=SIZE&tls-certificates=DIR&tls-hostname=NAME&plain]`, or
-//! `pool:etcd://HOST:PORT/NAME` with the same but domain. `data=K&parity=M` in place of copies and least.
+//! `pool:etcd://HOST:PORT/NAME` with the same but domain. `data=K&parity=M` in place of copies and least;
+//! with copies `spill=file:PATH&spill-size=SIZE`.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use spillway_pool::slabs::room::slabs_for;
 use spillway_pool::survey::EXTENT_BYTES;
 
 use super::members::{Members, PoolDonor};
-use super::query::{Query, encode};
+use super::query::{Query, encode, encode_path};
+use super::spill::Spill;
 use super::transport::Transport;
 use super::wishes::Patience;
 
@@ -62,12 +64,20 @@ pub struct PoolSpec {
     pub rebuild: Size,
     /// How the connections to its donors are protected.
     pub transport: Transport,
+    /// Its last resort, for pages for which donors have no room.
+    pub spill: Option<Spill>,
 }
 
 impl PoolSpec {
     /// How patient a pool is where nobody says it.
     pub const USUAL_PATIENCE: Patience =
         Patience { timeout: Duration::from_secs(2), reconnect: Duration::from_secs(10) };
+
+    /// Places that a pool's last resort takes among its donors.
+    #[must_use]
+    pub fn spill_places(&self) -> usize {
+        usize::from(self.spill.is_some())
+    }
 
     /// Donors that fail apart and among which a page is spread.
     #[must_use]
@@ -150,6 +160,10 @@ impl fmt::Display for PoolSpec {
         }
         if self.rebuild != USUAL_REBUILD {
             query.put(f, "rebuild", self.rebuild.bytes())?;
+        }
+        if let Some(Spill { path, size }) = &self.spill {
+            query.put(f, "spill", format_args!("file:{}", encode_path(path)))?;
+            query.named_size(f, "spill-size", *size)?;
         }
         self.transport.put(f, &mut query)
     }

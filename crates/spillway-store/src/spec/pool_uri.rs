@@ -31,6 +31,8 @@ impl Uri<'_> {
             plain,
             certificates,
             hostname,
+            spill,
+            spill_size,
         ] = self.parameters(
             [
                 "copies",
@@ -45,9 +47,11 @@ impl Uri<'_> {
                 "plain",
                 "tls-certificates",
                 "tls-hostname",
+                "spill",
+                "spill-size",
             ],
             "copies, least, data, parity, size, timeout, reconnect, domain, rebuild, plain, \
-                 tls-certificates and tls-hostname",
+                 tls-certificates, tls-hostname, spill and spill-size",
         )?;
         let transport = self.transport([plain, certificates, hostname], FORM)?;
         let members = match self.is_etcd() {
@@ -81,7 +85,9 @@ impl Uri<'_> {
             Members::Etcd(_) => Domains::Host,
         };
         let size = self.any_size(size)?;
-        let pool = PoolSpec { members, copies, least, code, size, patience, domains, rebuild, transport };
+        let spill = self.spill((spill, spill_size), code.is_some())?;
+        let pool =
+            PoolSpec { members, copies, least, code, size, patience, domains, rebuild, transport, spill };
         self.has_enough_donors(&pool)?;
         Ok(StoreSpec::Pool(Box::new(pool)))
     }
@@ -136,6 +142,10 @@ impl Uri<'_> {
         }
         let (copies, donors) = (pool.copies, pool.listed().len());
         let is_listed = matches!(pool.members, Members::Listed(_));
+        if donors + pool.spill_places() > MAX_DONORS {
+            let reason = format!("with a last resort a pool can have {} donors: name fewer", MAX_DONORS - 1);
+            return Err(self.form(reason, FORM));
+        }
         if is_listed && pool.domain_count() < copies {
             let (donors, remedy) = match donors {
                 1 => ("1 donor", "name more donors, or write copies=1 and lose pages with it"),

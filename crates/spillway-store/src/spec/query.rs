@@ -54,15 +54,24 @@ impl Query {
         write!(f, "{mark}{name}")
     }
 
-    /// In the largest unit that loses nothing.
     pub(super) fn size(&mut self, f: &mut fmt::Formatter<'_>, size: Option<Size>) -> fmt::Result {
+        self.named_size(f, "size", size)
+    }
+
+    /// In the largest unit that loses nothing.
+    pub(super) fn named_size(
+        &mut self,
+        f: &mut fmt::Formatter<'_>,
+        name: &str,
+        size: Option<Size>,
+    ) -> fmt::Result {
         let Some(bytes) = size.map(Size::bytes) else {
             return Ok(());
         };
         let units = [(40, "T"), (30, "G"), (20, "M"), (10, "K")];
         let fits = units.iter().find(|(shift, _)| bytes != 0 && bytes.trailing_zeros() >= *shift);
         let (shift, unit) = fits.copied().unwrap_or((0, ""));
-        self.put(f, "size", format_args!("{}{unit}", bytes >> shift))
+        self.put(f, name, format_args!("{}{unit}", bytes >> shift))
     }
 
     pub(super) fn fabric(&mut self, f: &mut fmt::Formatter<'_>, fabric: Option<Fabric>) -> fmt::Result {

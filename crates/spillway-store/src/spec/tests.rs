@@ -28,6 +28,27 @@ fn a_pool_is_read_and_printed() {
 }
 
 #[test]
+fn a_last_resort_is_read_and_printed() {
+    let text = "pool:a:1,b:1?spill=file:/var/a%20b&spill-size=3G&plain";
+    let StoreSpec::Pool(pool) = parse(text).unwrap() else { panic!("no pool") };
+    let spill = pool.spill.clone().unwrap();
+    assert_eq!((spill.path.to_str(), spill.size.map(Size::bytes)), (Some("/var/a b"), Some(3 << 30)));
+    assert_eq!(pool.to_string(), text);
+    assert_eq!(parse(&pool.to_string()), Ok(StoreSpec::Pool(pool)));
+    assert_eq!(parse("pool:a:1,b:1?spill=file:x").unwrap().to_string(), "pool:a:1,b:1?spill=file:x");
+    for (text, reason) in [
+        ("pool:a,b?spill=ram:", "'ram:' is no file of this machine"),
+        ("pool:a,b?spill=file:", "is missing"),
+        ("pool:a,b?spill-size=1G", "name it by spill=file:PATH"),
+        ("pool:a,b?spill=file:x&spill-size=0", "does not hold a page"),
+        ("pool:a,b,c?data=2&parity=1&spill=file:x", "pools of copies"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(reason), "{text}: {error}");
+    }
+}
+
+#[test]
 fn a_pool_in_etcd_is_read_and_printed() {
     let text = "pool:etcd://[::1]:2379,b:7/lab.1?copies=3&size=1G";
     let StoreSpec::Pool(pool) = parse(text).unwrap() else { panic!("no pool") };

@@ -25,19 +25,19 @@ impl From<RunStanding> for HeldRow {
 
 /// The runs that have registered themselves.
 pub(super) fn registered(runs: &[RunState]) -> String {
-    let line = |run: &str, copies: &str, sizes: [&str; 4], state: &str| {
-        let [stored, fewer, left, rate] = sizes;
-        format!("{run:<28} {copies:>6} {stored:>6} {fewer:>6} {left:>6} {rate:>8} {state}")
+    let line = |run: &str, copies: &str, sizes: [&str; 5], state: &str| {
+        let [stored, spilled, fewer, left, rate] = sizes;
+        format!("{run:<21} {copies:>6} {stored:>6} {spilled:>6} {fewer:>6} {left:>6} {rate:>8} {state}")
             .trim_end()
             .to_owned()
             + "\n"
     };
-    let mut text = line("RUN", "COPIES", ["STORED", "FEWER", "LEFT", "COPIED/S"], "");
+    let mut text = line("RUN", "COPIES", ["STORED", "SPILL", "FEWER", "LEFT", "COPIED/S"], "");
     for run in runs {
         let size = |size: u64| bytes(size as f64);
         // The number is what tells runs of one host apart.
         let pid = format!(":{}", run.pid);
-        let name = printable(&run.host, 28_usize.saturating_sub(pid.len())) + &pid;
+        let name = printable(&run.host, 21_usize.saturating_sub(pid.len())) + &pid;
         let is_copying = run.left_bytes > 0 && run.copied_bytes_per_s > 0;
         let state = match (run.unreachable_bytes, run.endangered_bytes) {
             (1.., _) => "waiting",
@@ -45,8 +45,9 @@ pub(super) fn registered(runs: &[RunState]) -> String {
             (_, 1..) => "in danger",
             _ => "well",
         };
-        let sizes =
-            [run.stored_bytes, run.endangered_bytes, run.left_bytes, run.copied_bytes_per_s].map(size);
+        let [stored, spilled] = [run.stored_bytes, run.spilled_bytes];
+        let [fewer, left, rate] = [run.endangered_bytes, run.left_bytes, run.copied_bytes_per_s];
+        let sizes = [stored, spilled, fewer, left, rate].map(size);
         text += &line(&name, &run.copies.to_string(), sizes.each_ref().map(String::as_str), state);
     }
     text

@@ -19,7 +19,7 @@ use spillway_snapshot::sites::Sites;
 use spillway_snapshot::snapshot::{
     Body, Evictions, Faults, Health, MOST_PROCESSES, Prefetch, Process, Return, Run, Snapshot, Store, VERSION,
 };
-use spillway_store::{LatencyClass, Part, PartHealth, Store as OpenStore, StoreSpec};
+use spillway_store::{LatencyClass, Part, PartHealth, PartKind, Store as OpenStore, StoreSpec};
 
 use crate::watch::run_sites::RunSites;
 use crate::watch::teller::Subject;
@@ -284,10 +284,13 @@ fn stores(view: &RunView) -> Vec<Store> {
     .collect()
 }
 
-/// A row for a donor of a pool. What it failed to do the pool has done by another.
+/// A row for a donor of a pool, or for its last resort. What it failed to do the pool has done by another.
 fn donor_of_pool(part: Part, is_sealed: bool) -> Store {
     Store {
-        uri: format!("donor:{}", part.name),
+        uri: match part.kind {
+            PartKind::Donor => format!("donor:{}", part.name),
+            PartKind::Spill => format!("spill:{}", part.name),
+        },
         capacity_bytes: part.capacity_bytes,
         used_bytes: part.used_bytes,
         stored_bytes: None,
@@ -300,10 +303,11 @@ fn donor_of_pool(part: Part, is_sealed: bool) -> Store {
         full_refusals: 0,
         hedged_reads: part.hedged_reads,
         is_sealed,
-        health: match part.health {
-            PartHealth::Up => Health::Ok,
-            PartHealth::Silent => Health::Silent,
-            PartHealth::Away => Health::Failing,
+        health: match (part.health, part.kind) {
+            (PartHealth::Up, PartKind::Spill) if part.used_bytes >= part.capacity_bytes => Health::Full,
+            (PartHealth::Up, _) => Health::Ok,
+            (PartHealth::Silent, PartKind::Donor) => Health::Silent,
+            (PartHealth::Silent, PartKind::Spill) | (PartHealth::Away, _) => Health::Failing,
         },
     }
 }
