@@ -275,7 +275,8 @@ impl Spillway {
     fn note_costs(&mut self, far_accesses: u64, machine: &dyn TieredMachine) {
         let fetched = self.fetching.note_scan(&self.pages, &self.used, machine.capacity_pages(Tier::Local));
         let longer_ns = far_accesses as f64 * self.far_is_longer_ns.0.unwrap_or(0.0);
-        let moves_ns = self.exchanges_ns as f64 * machine.background_share();
+        let exchanges_ns = if self.exchanging.is_on() { self.exchanges_ns } else { 0 };
+        let moves_ns = exchanges_ns as f64 * machine.background_share();
         let in_ns = self.in_ns.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
         self.fetching.note_costs(Costs {
             accesses_ns: longer_ns.min(self.progress.core_ns as f64) + moves_ns,
