@@ -118,9 +118,9 @@ pub trait TieredMachine {
         asked_ns
     }
 
-    /// From now on no far page can be accessed in place, or all can again: while `on`, each access to one stops
-    /// until the policy has brought the page in. False, and nothing changes, where the machine cannot change
-    /// that while the program runs.
+    /// From now on no far page can be accessed in place, or all can again: while `on`, each access to one
+    /// stops until the policy has brought the page in. False, and nothing changes, where the machine cannot
+    /// change that while the program runs.
     fn set_page_fetch(&mut self, _on: bool) -> bool {
         false
     }

@@ -270,8 +270,8 @@ impl Spillway {
         self.use_ns() / self.accesses_of_use.0.unwrap_or(1.0).max(1.0)
     }
 
-    /// What far accesses cost since the last scan, and what fetches would have cost in their place. Cores that
-    /// have waited for far memory have done so for no longer than there was time.
+    /// What far accesses cost since the last scan, and what fetches would have cost in their place. Cores
+    /// that have waited for far memory have done so for no longer than there was time.
     fn note_costs(&mut self, far_accesses: u64, machine: &dyn TieredMachine) {
         let fetched = self.fetching.note_scan(&self.pages, &self.used, machine.capacity_pages(Tier::Local));
         let longer_ns = far_accesses as f64 * self.far_is_longer_ns.0.unwrap_or(0.0);

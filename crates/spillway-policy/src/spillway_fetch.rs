@@ -3,10 +3,10 @@
 //! Where a program reads whole pages, or works in one part of its memory for a while, it is better served by
 //! one who brings in each page that is used, as `dcm` does, than by accesses to far memory in place. A rival
 //! of that kind is followed in its shadow ([`crate::spillway_shadow`]): what its fetches would cost is held
-//! against what far accesses cost now, as much as these can cost at most. Only where fetches come to less is it
-//! tried, and only where the program then comes further is it kept ([`crate::spillway_trial`]). Trials go by
-//! the windows of the counters, which are shorter than intervals between scans, and end as soon as they are
-//! plainly in vain.
+//! against what far accesses cost now, as much as these can cost at most. Only where fetches come to less is
+//! it tried, and only where the program then comes further is it kept ([`crate::spillway_trial`]). Trials go
+//! by the windows of the counters, which are shorter than intervals between scans, and end as soon as they
+//! are plainly in vain.
 
 use crate::dcm_blocks::{self, Dcm};
 use crate::entry::Registered;

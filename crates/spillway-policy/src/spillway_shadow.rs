@@ -1,10 +1,10 @@
 //! A rival in the shadow: how many pages one would have fetched who brings in each page that is used and
 //! keeps those that were used last, told from scans of accessed bits alone.
 //!
-//! Scans say in which interval a page was used last. So much of memory as was used latest is what such a rival
-//! would have had at hand; the others among the pages in use it would have fetched. Within an interval it may
-//! have fetched a page several times, where more pages are used than have room: that no scan can tell, so the
-//! count is the least that it would have come to.
+//! Scans say in which interval a page was used last. So much of memory as was used latest is what such a
+//! rival would have had at hand; the others among the pages in use it would have fetched. Within an interval
+//! it may have fetched a page several times, where more pages are used than have room: that no scan can tell,
+//! so the count is the least that it would have come to.
 
 use crate::machine::PageIndex;
 

@@ -162,7 +162,8 @@ fn pages_that_are_gone_through_are_fetched() {
 #[test]
 fn pages_of_which_little_is_read_are_left_where_they_are() {
     let (mut policy, mut machine) = spillway(16);
-    go_round(&mut policy, &mut machine, 1, 200);
+    policy.config.fault_ns = 20_000.0;
+    go_round(&mut policy, &mut machine, 4, 200);
     assert!(machine.moves.is_empty() && !machine.page_fetch);
 }
 
