@@ -295,6 +295,12 @@ impl Dcm {
         }
     }
 
+    /// Takes over a page that lies local already, as one that has just come.
+    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool, machine: &dyn TieredMachine) {
+        self.pages[page as usize].referenced = is_used;
+        self.arrive(machine, page, false);
+    }
+
     fn leave(&mut self, head: PageIndex) {
         if self.pages[head as usize].queue == Some(Queue::Inactive) {
             self.inactive_pages -= self.block(head).len();

@@ -11,7 +11,8 @@
 //! - [`auto_numa`], [`auto_tiering`], [`tpp`], [`nimble`], [`multi_clock`], [`hemem`], [`memtis`], [`swap`],
 //!   [`linux_tiering`] with its [`generations`], [`colloid`], [`nomad`]: their rivals
 //! - [`spillway`]: our own, and what it foretells by ([`spillway_forecast`]); what pages are worth
-//!   to it, what comes at its first access, and whether that and its exchanges help, are files beside it
+//!   to it, the rival in its shadow that fetches them whole, and whether that and exchanges help, are files
+//!   beside it
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`newcomers`], [`thread_queues`]: which queue of dcm's a page begins in, and what a thread has of its
 //!   own of them
@@ -54,8 +55,9 @@ pub mod registry;
 pub mod scale;
 pub mod scan_clock;
 pub mod spillway;
+mod spillway_fetch;
 pub mod spillway_forecast;
-mod spillway_touch;
+mod spillway_shadow;
 mod spillway_trial;
 mod spillway_worth;
 pub mod strides;

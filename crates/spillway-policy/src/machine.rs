@@ -103,12 +103,6 @@ pub trait TieredMachine {
     /// Makes each of these pages fault at its next access.
     fn mark(&mut self, pages: &[PageIndex]);
 
-    /// Whether an access to a marked page stops until the policy has acted; otherwise the policy is told of
-    /// it afterwards.
-    fn stops_at_marks(&self) -> bool {
-        true
-    }
-
     /// The first page from `page` on that may be touched and not marked; the number of pages where there is
     /// none. Who marks all pages need not go through the many others.
     fn next_unmarked(&self, page: PageIndex) -> PageIndex {
@@ -122,6 +116,13 @@ pub trait TieredMachine {
     /// `asked_ns`: at once, but for machines whose kernel marks at times of its own.
     fn marked_from_ns(&self, _page: PageIndex, asked_ns: u64) -> u64 {
         asked_ns
+    }
+
+    /// From now on no far page can be accessed in place, or all can again: while `on`, each access to one
+    /// stops until the policy has brought the page in. False, and nothing changes, where the machine cannot
+    /// change that while the program runs.
+    fn set_page_fetch(&mut self, _on: bool) -> bool {
+        false
     }
 
     /// Maps a local or readable page again that was marked or unmapped, without the fault.

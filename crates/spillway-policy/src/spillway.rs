@@ -14,8 +14,8 @@
 //! - A page that comes back soon after it left costs more each time (ping-pong).
 //! - Where the share of local accesses changes without our doing, the program has: the slow averages begin
 //!   anew.
-//! - Far pages are fetched at their first access, before their lines are missed one by one, where that can
-//!   save more than it costs and where, tried, the program comes further with it (`spillway_touch`).
+//! - Pages are fetched whole, and none is accessed in far memory, where a rival that does so is seen in its
+//!   shadow to cost less and where, tried, the program comes further with it (`spillway_fetch`).
 //! - Exchanges that the share of local accesses does not rise by pause, where the program comes no less far
 //!   without them (`spillway_trial`).
 //! - Scans take no more than a share of the time, some times that for a while after a change; while nothing
@@ -31,9 +31,9 @@ use serde::{Deserialize, Serialize};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Scan, Tier, TieredMachine};
-use crate::policy::{CounterWindow, Fault, FaultKind, Policy};
+use crate::policy::{CounterWindow, Fault, Policy};
+use crate::spillway_fetch::{Costs, Fetching};
 use crate::spillway_forecast::Forecast;
-use crate::spillway_touch::Touched;
 use crate::spillway_trial::{Progress, Trial};
 use crate::spillway_worth::{Average, Foretold, Proof, Worth};
 
@@ -45,7 +45,7 @@ pub struct Config {
     pub period_us: u64,
     /// Most time between two scans.
     pub longest_period_us: u64,
-    /// Most that scans take of the time.
+    /// Most that scans take of the time of the program's cores.
     pub scan_share: f64,
     /// Most that moves take of an interval.
     pub move_share: f64,
@@ -59,10 +59,10 @@ pub struct Config {
     pub interrupt_ns: f64,
     /// Accesses of a page between two scans that find it used, where nobody counts accesses.
     pub uncounted_accesses: f64,
-    /// A fault at a marked page, in nanoseconds.
+    /// A fault at a far page, in nanoseconds.
     pub fault_ns: f64,
-    /// Pages may come at their first access, where the program is found to come further by it.
-    pub fetches_at_touch: bool,
+    /// Pages may be fetched whole in place of far accesses, where the program is found to come further by it.
+    pub fetches_pages: bool,
     /// Exchanges may pause, where the program is found to come further without them.
     pub pauses: bool,
 }
@@ -80,7 +80,7 @@ impl Default for Config {
             interrupt_ns: 500.0,
             uncounted_accesses: 20.0,
             fault_ns: 1000.0,
-            fetches_at_touch: true,
+            fetches_pages: true,
             pauses: true,
         }
     }
@@ -99,9 +99,6 @@ const CHANGED: f64 = 0.1;
 const STIRRED: f64 = 0.02;
 /// Intervals within which a page that left and comes back has been sent to and fro.
 const PING_PONG_INTERVALS: u32 = 16;
-
-/// What of the most that a fetch at the first access can save must be more than it costs, for it to be tried.
-const HOPED_SHARE: f64 = 0.7;
 
 /// When a page came and went.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,6 +125,8 @@ pub struct Spillway {
     rise: Average,
     accesses_of_use: Average,
     far_is_longer_ns: Average,
+    /// What the cores can have waited at most for a far access, since there was no more time.
+    waited_at_most_ns: Average,
     in_ns: Average,
     out_ns: Average,
     /// The exchanges since the last scan, and what those before proved.
@@ -143,16 +142,16 @@ pub struct Spillway {
     exchanging: Trial,
     /// What the last ones took of the program's time, in nanoseconds.
     exchanges_ns: u64,
-    /// Whether fetching at the first access helps, and what came so.
-    touching: Trial,
-    touched: Touched,
-    /// Accesses of a far page between two scans that find it used, while none are fetched at their first.
-    accesses_of_visit: Average,
+    /// Whether pages are better fetched than accessed where they lie.
+    fetching: Fetching,
+    /// What was found before says nothing any more: pages were fetched since.
+    is_stale: bool,
+    seed: u64,
 }
 
 impl Registered for Spillway {
     type Config = Config;
-    fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
+    fn build(config: Config, seed: u64, _knowledge: &Knowledge) -> Self {
         Self {
             config,
             forecast: None,
@@ -166,6 +165,7 @@ impl Registered for Spillway {
             rise: Average::default(),
             accesses_of_use: Average::default(),
             far_is_longer_ns: Average::default(),
+            waited_at_most_ns: Average::default(),
             in_ns: Average::default(),
             out_ns: Average::default(),
             promoted: Vec::new(),
@@ -174,11 +174,11 @@ impl Registered for Spillway {
             scans_since_change: 0,
             progress: Progress::default(),
             counted_to_ns: 0,
-            exchanging: Trial::new(true),
+            exchanging: Trial::new(true, 1),
             exchanges_ns: 0,
-            touching: Trial::new(false),
-            touched: Touched::default(),
-            accesses_of_visit: Average::default(),
+            fetching: Fetching::new(0, seed),
+            is_stale: false,
+            seed,
         }
     }
 }
@@ -197,14 +197,11 @@ impl Spillway {
                 used[page as usize] = accessed;
             });
         }
-        for &page in &self.pages {
-            self.used[page as usize] |= self.touched.take_seen(page);
-        }
         machine.now_ns() - began_ns
     }
 
     /// Whether the program has changed since the last scans, and whether it does what it did.
-    fn note_window(&mut self, fetched: u32) -> (bool, bool) {
+    fn note_window(&mut self) -> (bool, bool) {
         let window = std::mem::take(&mut self.window);
         if window.local_accesses + window.far_accesses == 0 {
             return (false, true);
@@ -213,8 +210,7 @@ impl Spillway {
         let before = self.local_ratio.0.unwrap_or(ratio);
         // What we promoted since brings the share up; that is no change of the program's.
         self.rise.note(ratio - before);
-        let nothing_came = self.promoted.is_empty() && fetched == 0;
-        let changed = before - ratio > CHANGED || nothing_came && ratio - before > CHANGED;
+        let changed = before - ratio > CHANGED || self.promoted.is_empty() && ratio - before > CHANGED;
         if changed {
             self.local_ratio = Average(Some(ratio));
         } else {
@@ -237,11 +233,8 @@ impl Spillway {
         }
         let uses = f64::max(found, foretold);
         if far_accesses > 0 && uses >= 1.0 {
-            let accesses = far_accesses as f64 / uses;
-            self.accesses_of_use.note(accesses);
-            if !self.touching.is_on() {
-                self.accesses_of_visit.note(accesses);
-            }
+            self.accesses_of_use.note(far_accesses as f64 / uses);
+            self.waited_at_most_ns.note(self.progress.core_ns as f64 / far_accesses as f64);
         }
     }
 
@@ -258,10 +251,12 @@ impl Spillway {
     }
 
     /// What a use costs of a page that lies far, beyond what it would cost there where it is local: of the
-    /// accesses that make it up the first is waited for, the others partly.
+    /// accesses that make it up the first is waited for, the others partly, and no more than there was time.
     fn use_ns(&self) -> f64 {
-        let followers = (self.accesses_of_use.0.unwrap_or(1.0) - 1.0).max(0.0);
-        self.far_is_longer_ns.0.unwrap_or(0.0) * (1.0 + followers * self.config.follower_share)
+        let accesses = self.accesses_of_use.0.unwrap_or(1.0).max(1.0);
+        let longer_ns = self.far_is_longer_ns.0.unwrap_or(0.0);
+        let waited_ns = longer_ns * (1.0 + (accesses - 1.0) * self.config.follower_share);
+        self.waited_at_most_ns.0.map_or(waited_ns, |most_ns| waited_ns.min(accesses * most_ns))
     }
 
     /// What one of these moves takes of the program's cores, in nanoseconds.
@@ -275,18 +270,18 @@ impl Spillway {
         self.use_ns() / self.accesses_of_use.0.unwrap_or(1.0).max(1.0)
     }
 
-    /// What it takes to fetch a page at its first access and to send another one away for it, on the core
-    /// that stopped there and on those that are interrupted, in nanoseconds.
-    fn fetch_ns(&self, machine: &dyn TieredMachine) -> f64 {
-        let own_ns = |measured: Average| measured.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
-        let interrupts_ns = 2.0 * f64::from(machine.cores()) * self.config.interrupt_ns;
-        self.config.fault_ns + own_ns(self.in_ns) + own_ns(self.out_ns) + interrupts_ns
-    }
-
-    /// The most that a fetch at the first access can save: all accesses until a page is done with, each of
-    /// them waited for. How many of them are is not known, so that is tried.
-    fn visit_ns(&self) -> f64 {
-        self.accesses_of_visit.0.unwrap_or(0.0) * self.far_is_longer_ns.0.unwrap_or(0.0)
+    /// What far accesses cost since the last scan, and what fetches would have cost in their place. Cores
+    /// that have waited for far memory have done so for no longer than there was time.
+    fn note_costs(&mut self, far_accesses: u64, machine: &dyn TieredMachine) {
+        let fetched = self.fetching.note_scan(&self.pages, &self.used, machine.capacity_pages(Tier::Local));
+        let longer_ns = far_accesses as f64 * self.far_is_longer_ns.0.unwrap_or(0.0);
+        let exchanges_ns = if self.exchanging.is_on() { self.exchanges_ns } else { 0 };
+        let moves_ns = exchanges_ns as f64 * machine.background_share();
+        let in_ns = self.in_ns.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
+        self.fetching.note_costs(Costs {
+            accesses_ns: longer_ns.min(self.progress.core_ns as f64) + moves_ns,
+            fetches_ns: fetched * (self.config.fault_ns + in_ns),
+        });
     }
 
     /// Holds what the program came to against what it came to otherwise.
@@ -294,49 +289,37 @@ impl Spillway {
         let progress = std::mem::take(&mut self.progress);
         if changed {
             self.exchanging.begin_phase();
-            self.touching.begin_phase();
-            self.accesses_of_visit = Average::default();
+            self.fetching.begin_phase();
             return;
         }
-        let asking = [self.exchanging.is_asking(), self.touching.is_asking()];
         // What the share of local accesses rose by, for as long as differences last, against what that took.
         let intervals = lasts_ns / self.period_ns as f64;
         let saved_ns = self.rise.0.unwrap_or(0.0).max(0.0) * progress.accesses as f64 * self.use_ns_each();
         let taken_ns = self.exchanges_ns as f64 * machine.background_share();
-        let much =
-            taken_ns > self.config.scan_share * self.period_ns as f64 && taken_ns > saved_ns * intervals;
-        self.exchanging
-            .note(progress, self.config.pauses && !asking[1] && (much || !self.exchanging.is_on()));
-        let may_pay = HOPED_SHARE * self.visit_ns() > self.fetch_ns(machine) || self.touching.is_on();
-        let can = self.config.fetches_at_touch && machine.stops_at_marks() && machine.counts_each_access();
-        self.touching.note(progress, can && may_pay && !asking[0]);
+        let scans_ns = self.config.scan_share * progress.core_ns as f64;
+        let much = taken_ns > scans_ns && taken_ns > saved_ns * intervals;
+        let may_pause = self.config.pauses && (much || !self.exchanging.is_on());
+        self.exchanging.note(progress, may_pause && !self.fetching.is_asking());
     }
 
-    /// Makes ready for fetches until the next scan: far pages stop at their first access, and local ones may
-    /// leave for them that are foretold to be used so seldom that the exchange can pay.
-    fn prepare_touches(&mut self, machine: &mut dyn TieredMachine, worth: &Worth) {
-        if !self.touching.is_on() {
+    /// Fetches pages from now on, or leaves them where they are again.
+    fn change_sides(&mut self, machine: &mut dyn TieredMachine) {
+        self.period_ns = self.config.period_us * 1000;
+        if self.fetching.is_on() {
+            self.fetching.end(machine);
+            (self.local_ratio, self.rise) = (Average::default(), Average::default());
+            self.promoted.clear();
+            self.demoted.clear();
+            self.is_stale = true;
             return;
         }
-        let (visit_ns, fetch_ns) = (self.visit_ns(), self.fetch_ns(machine));
-        let may_leave = worth.local.iter().filter(|one| machine.tier_of(one.page) == Some(Tier::Local));
-        let may_leave = may_leave.take_while(|one| (1.0 - one.uses) * visit_ns > fetch_ns);
-        let may_leave: Vec<PageIndex> = may_leave.map(|one| one.page).collect();
-        self.touched.set_spare(may_leave.into_iter());
-        self.touched.mark(&self.pages, machine);
-    }
-
-    /// Fetches a page at whose first access the program stopped, if a frame is to be had.
-    fn fetch(&mut self, machine: &mut dyn TieredMachine, page: PageIndex) {
-        if machine.free_pages(Tier::Local) == 0 {
-            let Some(victim) = self.touched.next_victim(machine) else { return };
-            if self.move_page(machine, victim, Tier::Far).is_none() {
-                return;
-            }
+        let local = (0..machine.page_count()).filter(|&page| machine.tier_of(page) == Some(Tier::Local));
+        let mut local: Vec<PageIndex> = local.collect();
+        if let Some(forecast) = &self.forecast {
+            local.sort_by(|a, b| forecast.uses(*a).total_cmp(&forecast.uses(*b)));
         }
-        if self.move_page(machine, page, Tier::Local).is_some() {
-            self.touched.note_fetched(page);
-        }
+        let used = |page: PageIndex| (page, self.used[page as usize]);
+        self.fetching.begin(machine, local.into_iter().map(used));
     }
 
     /// Moves a page. What it took, by the machine's clock; nothing where it did not move.
@@ -437,7 +420,7 @@ impl Spillway {
     fn choose_period(&mut self, machine: &dyn TieredMachine, scan_ns: u64, idle: bool) {
         let [least_ns, most_ns] =
             [self.config.period_us, self.config.longest_period_us].map(|period_us| period_us * 1000);
-        let cost_ns = scan_ns as f64 * machine.background_share();
+        let cost_ns = scan_ns as f64 * machine.background_share() / f64::from(machine.cores().max(1));
         let times = if self.scans_since_change <= URGENT_SCANS { URGENT_TIMES } else { 1.0 };
         let affordable_ns = (cost_ns / (self.config.scan_share * times).max(1e-6)) as u64;
         let wanted_ns = if idle { self.period_ns * 2 } else { least_ns };
@@ -446,10 +429,17 @@ impl Spillway {
 
     fn tick(&mut self, machine: &mut dyn TieredMachine, forecast: &mut Forecast) {
         self.interval += 1;
+        if self.fetching.is_on() {
+            return;
+        }
         let scan_ns = self.scan(machine);
+        if std::mem::take(&mut self.is_stale) {
+            self.fetching.note_scan(&self.pages, &self.used, machine.capacity_pages(Tier::Local));
+            (self.window, self.progress) = (CounterWindow::default(), Progress::default());
+            return;
+        }
         let far_accesses = self.window.far_accesses;
-        let fetched = self.touched.take_fetched();
-        let (changed, steady) = self.note_window(fetched);
+        let (changed, steady) = self.note_window();
         self.scans_since_change += 1;
         if changed {
             forecast.begin_phase();
@@ -459,11 +449,11 @@ impl Spillway {
         self.note_exchanged();
         self.far_is_longer_ns.note(machine.link().delta_latency_ns);
         forecast.learn(&self.pages, &self.used, machine.now_ns());
+        self.note_costs(far_accesses, machine);
         self.note_progress(machine, changed, forecast.lasts_ns());
         let mut worth = self.worth(machine, forecast);
         let came = if self.exchanging.is_on() { self.exchange(machine, &mut worth) } else { 0 };
-        self.prepare_touches(machine, &worth);
-        self.choose_period(machine, scan_ns, steady && came == 0 && fetched == 0);
+        self.choose_period(machine, scan_ns, steady && came == 0);
     }
 }
 
@@ -472,26 +462,43 @@ impl Policy for Spillway {
         let pages = machine.page_count();
         self.used = vec![false; pages as usize];
         self.past = vec![Past::default(); pages as usize];
-        self.touched = Touched::new(pages);
+        self.fetching = Fetching::new(pages, self.seed);
         let first_guess_ns = FIRST_GUESS_INTERVALS * self.period_ns;
         self.forecast = Some(Forecast::new(pages, first_guess_ns as f64));
         machine.count_accesses(self.config.period_us * 1000);
         machine.set_timer(TICK, self.period_ns);
     }
 
-    fn on_release(&mut self, pages: Range<PageIndex>, _machine: &mut dyn TieredMachine) {
-        for page in pages {
+    fn place(&mut self, page: PageIndex, machine: &mut dyn TieredMachine) -> Tier {
+        match self.fetching.at_work() {
+            Some(dcm) => dcm.place(page, machine),
+            None if machine.free_pages(Tier::Local) >= machine.span(page) => Tier::Local,
+            None => Tier::Far,
+        }
+    }
+
+    fn on_first_touch(&mut self, page: PageIndex, tier: Tier, machine: &mut dyn TieredMachine) {
+        self.fetching.note_made(page);
+        if let Some(dcm) = self.fetching.at_work() {
+            dcm.on_first_touch(page, tier, machine);
+        }
+    }
+
+    fn on_release(&mut self, pages: Range<PageIndex>, machine: &mut dyn TieredMachine) {
+        for page in pages.clone() {
             self.past[page as usize] = Past::default();
             if let Some(forecast) = &mut self.forecast {
                 forecast.forget(page);
             }
         }
+        if let Some(dcm) = self.fetching.at_work() {
+            dcm.on_release(pages, machine);
+        }
     }
 
     fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
-        let far = machine.tier_of(fault.page) == Some(Tier::Far);
-        if fault.kind == FaultKind::Hint && far && self.touching.is_on() {
-            self.fetch(machine, fault.page);
+        if let Some(dcm) = self.fetching.at_work() {
+            dcm.on_fault(fault, machine);
         }
     }
 
@@ -507,9 +514,15 @@ impl Policy for Spillway {
         let accesses = window.local_accesses + window.far_accesses;
         let time_ns = machine.now_ns().saturating_sub(self.counted_to_ns);
         self.counted_to_ns = machine.now_ns();
-        self.progress.add(Progress { accesses, core_ns: time_ns * u64::from(machine.cores()) });
+        let progress = Progress { accesses, core_ns: time_ns * u64::from(machine.cores()) };
+        self.progress.add(progress);
         self.window.local_accesses += window.local_accesses;
         self.window.far_accesses += window.far_accesses;
+        let may_ask =
+            self.config.fetches_pages && machine.counts_each_access() && !self.exchanging.is_asking();
+        if self.fetching.note_window(progress, may_ask) {
+            self.change_sides(machine);
+        }
     }
 }
 

@@ -1,14 +1,13 @@
 //! Whether something that a policy does is worth it, found by doing it for a while and leaving it for a
 //! while: what counts is how many accesses the program makes in the time of its cores, all costs included.
 //!
-//! A side is tried for some intervals, then the other, and the better one is kept. Each time that the other
-//! side was tried in vain it takes twice as long until it is tried again, so a settled program pays next to
-//! nothing. Where the program has changed, trials begin anew.
+//! A side is tried for some intervals, then the other, and the better one is kept. A trial that is plainly in
+//! vain ends before its time. Each time that the other side was tried in vain it takes twice as long until it
+//! is tried again, so a settled program pays next to nothing. Where the program has changed, trials begin
+//! anew.
 
 /// Intervals that a side is looked at before it is compared.
 const LOOK: u32 = 4;
-/// Intervals after a change of sides that count for neither: what the other side left behind is still there.
-const TRANSITION: u32 = 1;
 /// By how many standard errors a side must be ahead to be kept.
 const CERTAINTY: f64 = 2.0;
 /// Most intervals between two trials.
@@ -53,7 +52,19 @@ impl Rates {
 
     /// The square of what the mean may be off by.
     fn error(self) -> f64 {
-        self.squares / (self.count - 1.0).max(1.0) / self.count.max(1.0)
+        self.variance() / self.count.max(1.0)
+    }
+
+    /// The square of how much one rate differs from the others.
+    fn variance(self) -> f64 {
+        self.squares / (self.count - 1.0).max(1.0)
+    }
+
+    /// Whether the program comes less far here than there, by more than chance makes of it, as far as the few
+    /// rates of a trial tell: those that came before say how much rates differ.
+    fn is_plainly_below(self, other: Self) -> bool {
+        let error = other.variance() / self.count.max(1.0) + other.error();
+        self.count >= 1.0 && other.mean - self.mean > CERTAINTY * error.sqrt()
     }
 
     /// Whether the program came further here, by more than chance makes of it.
@@ -67,6 +78,9 @@ impl Rates {
 pub(crate) struct Trial {
     usual: bool,
     on: bool,
+    /// Intervals after a change of sides that count for neither: what the other side left behind is still
+    /// there.
+    transition: u32,
     here: Rates,
     intervals: u32,
     /// What the other side came to.
@@ -76,17 +90,9 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Begins on its usual side. What is not usually done is given longer until it is tried: what it could
-    /// save has to be measured before.
-    pub(crate) fn new(usual: bool) -> Self {
-        Self {
-            usual,
-            on: usual,
-            here: Rates::default(),
-            intervals: 0,
-            there: None,
-            stay: if usual { LOOK } else { 2 * LOOK },
-        }
+    /// Begins on its usual side; `transition` intervals after a change of sides count for neither.
+    pub(crate) fn new(usual: bool, transition: u32) -> Self {
+        Self { usual, on: usual, transition, here: Rates::default(), intervals: 0, there: None, stay: LOOK }
     }
 
     /// Whether it is to be done at present.
@@ -122,13 +128,13 @@ impl Trial {
             return;
         }
         self.intervals += 1;
-        if self.intervals > TRANSITION || self.there.is_none() {
+        if self.intervals > self.transition || self.there.is_none() {
             self.here.note(progress.rate());
         }
-        let looked = self.intervals >= LOOK + TRANSITION;
+        let looked = self.intervals >= LOOK + self.transition;
         match self.there {
             // What was tried is no better than what was before.
-            Some(there) if looked && !self.here.is_above(there) => {
+            Some(there) if looked && !self.here.is_above(there) || self.here.is_plainly_below(there) => {
                 self.change_sides(None);
                 self.wait_longer();
             }
@@ -176,7 +182,7 @@ mod tests {
     fn the_side_is_kept_on_which_the_program_comes_further() {
         for usual in [false, true] {
             for (on, off) in [(120, 100), (100, 120)] {
-                let mut trial = Trial::new(usual);
+                let mut trial = Trial::new(usual, 1);
                 let were_on = intervals_on(&mut trial, 1000, on, off);
                 let better = if on > off { were_on } else { 1000 - were_on };
                 assert!(better > 930, "{usual}, {on} and {off}: {better}");
@@ -186,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_side_that_cannot_pay_is_not_tried() {
-        let mut trial = Trial::new(false);
+        let mut trial = Trial::new(false, 1);
         for _ in 0..100 {
             trial.note(Progress { accesses: 10, core_ns: 1000 }, false);
             assert!(!trial.is_on());
@@ -195,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_other_side_has_its_chance_again() {
-        let mut trial = Trial::new(false);
+        let mut trial = Trial::new(false, 1);
         intervals_on(&mut trial, 1000, 100, 120);
         assert_eq!(intervals_on(&mut trial, 20, 120, 100), 0, "it was settled");
         let stay = trial.stay;
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_program_that_changes_all_the_time_is_not_one_long_trial() {
-        let mut trial = Trial::new(false);
+        let mut trial = Trial::new(false, 1);
         let were_on = (0..1000).filter(|at| {
             if at % 7 == 0 {
                 trial.begin_phase();
@@ -216,7 +222,7 @@ mod tests {
 
     #[test]
     fn intervals_in_which_nothing_was_counted_prove_nothing() {
-        let mut trial = Trial::new(false);
+        let mut trial = Trial::new(false, 1);
         (0..100).for_each(|_| trial.note(Progress::default(), true));
         assert!(!trial.is_on());
     }

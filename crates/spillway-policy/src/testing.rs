@@ -18,8 +18,9 @@ pub struct TestMachine {
     pub marked: Vec<bool>,
     /// When marks took effect, where that is not at once.
     pub marked_from_ns: Option<u64>,
-    /// Whether accesses stop at marks.
-    pub stops_at_marks: bool,
+    /// Whether far pages can be put out of reach, and whether they are.
+    pub can_page_fetch: bool,
+    pub page_fetch: bool,
     pub unmapped: Vec<bool>,
     pub huge: Vec<bool>,
     pub local_capacity: u32,
@@ -59,7 +60,8 @@ impl TestMachine {
             upper_accessed: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             marked: vec![false; count],
             marked_from_ns: None,
-            stops_at_marks: true,
+            can_page_fetch: true,
+            page_fetch: false,
             unmapped: vec![false; count],
             huge: vec![false; count.div_ceil(PAGES_PER_HUGE as usize)],
             local_capacity,
@@ -134,7 +136,7 @@ impl TestMachine {
         let far = self.tiers[at] == Some(Tier::Far);
         let kind = if std::mem::take(&mut self.marked[at]) {
             Some(FaultKind::Hint)
-        } else if far && policy.access_model() == AccessModel::PageFetch {
+        } else if far && (self.page_fetch || policy.access_model() == AccessModel::PageFetch) {
             Some(FaultKind::Missing)
         } else if std::mem::take(&mut self.unmapped[at]) {
             Some(FaultKind::Minor)
@@ -242,8 +244,9 @@ impl TieredMachine for TestMachine {
         pages.iter().for_each(|&page| self.marked[page as usize] = true);
     }
 
-    fn stops_at_marks(&self) -> bool {
-        self.stops_at_marks
+    fn set_page_fetch(&mut self, on: bool) -> bool {
+        self.page_fetch = on && self.can_page_fetch;
+        self.can_page_fetch
     }
 
     fn is_marked(&self, page: PageIndex) -> bool {

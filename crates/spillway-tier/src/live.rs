@@ -450,11 +450,6 @@ impl TieredMachine for LiveMachine {
         }
     }
 
-    /// An access is found by a scan, or told by the kernel, when it is over.
-    fn stops_at_marks(&self) -> bool {
-        self.told_at_once
-    }
-
     fn next_unmarked(&self, page: PageIndex) -> PageIndex {
         self.pages.next_with(page, bit::TOUCHED | bit::MARKED, bit::TOUCHED)
     }

@@ -210,6 +210,30 @@ impl Policy for Copying {
     }
 }
 
+/// Accesses far pages in place, fetches each for two milliseconds, and accesses them in place again.
+#[derive(Default)]
+struct Switching(Fifo);
+
+impl Policy for Switching {
+    fn start(&mut self, machine: &mut dyn TieredMachine) {
+        machine.set_timer(1, 2_000_000);
+        machine.set_timer(0, 4_000_000);
+    }
+
+    fn on_first_touch(&mut self, page: u32, tier: Tier, _machine: &mut dyn TieredMachine) {
+        self.0.0.extend((tier == Tier::Local).then_some(page));
+    }
+
+    fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
+        assert!(machine.set_page_fetch(timer == 1));
+    }
+
+    fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
+        assert_eq!(fault.kind, FaultKind::Missing);
+        self.0.on_fault(fault, machine);
+    }
+}
+
 fn simulate(
     workload: Box<dyn Workload>,
     policy: Box<dyn Policy>,
@@ -444,4 +468,21 @@ fn a_page_with_a_far_copy_leaves_without_being_sent_until_it_is_written() {
     }
     assert_eq!((read.traffic.migration_bytes, read.minor_faults), (PAGE_BYTES, 0));
     assert_eq!((written.traffic.migration_bytes, written.minor_faults), (2 * PAGE_BYTES, 1));
+}
+
+/// What was local before has no copy in far memory; what was fetched has, and leaves unsent.
+#[test]
+fn pages_are_fetched_while_far_memory_is_out_of_reach_and_not_before_or_after() {
+    const LOCAL: u32 = 4;
+    let run = |rounds| {
+        let workload = Stride::new(2 * MIB, PAGE_BYTES, rounds, 1);
+        simulate(workload, Box::new(Switching::default()), LOCAL, 0.0).counts
+    };
+    let (counts, longer) = (run(100), run(200));
+    assert!(counts.missing_faults > 100 && counts.far_misses > 10_000, "{counts:?}");
+    assert_eq!(longer.missing_faults, counts.missing_faults, "no more come");
+    assert!(longer.far_misses > counts.far_misses + 10_000);
+    assert_eq!((counts.promotions, counts.demotions), (counts.missing_faults, counts.missing_faults));
+    let sent = counts.missing_faults + u64::from(LOCAL);
+    assert_eq!(counts.traffic.migration_bytes, sent * PAGE_BYTES);
 }

@@ -371,6 +371,29 @@ impl TieredMachine for View<'_> {
         self.node.pages.flags[page as usize] & bit::MARKED != 0
     }
 
+    fn set_page_fetch(&mut self, on: bool) -> bool {
+        self.node.model = if on { AccessModel::PageFetch } else { AccessModel::Hybrid };
+        let (mut page, mut changed) = (0, 0);
+        while page < self.page_count() {
+            match self.tier_of(page) {
+                Some(Tier::Far) => {
+                    self.set_mapped(page, !on, false);
+                    changed += 1;
+                }
+                // Where pages lie in one tier alone the other has no copy that a page could leave for.
+                Some(Tier::Local) if on => {
+                    self.node.pages.mapping_mut(page).iter_mut().for_each(|flags| *flags |= bit::DIRTY);
+                }
+                _ => {}
+            }
+            page += self.span(page);
+        }
+        self.charge(Work::Fault, changed * self.node.costs.mark_page + self.node.costs.shootdown);
+        self.shoot_down();
+        self.node.forget_all();
+        true
+    }
+
     fn unmark(&mut self, page: PageIndex) {
         let reachable = self.node.model == AccessModel::Hybrid || self.tier_of(page) == Some(Tier::Local);
         self.set_mapped(page, reachable, false);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::spillway_fetch::LEAST_FRAMES;
 use crate::testing::TestMachine;
 use proptest::prelude::*;
 
@@ -65,8 +66,9 @@ fn while_far_memory_takes_no_longer_nothing_moves() {
 }
 
 #[test]
-fn where_all_pages_are_used_alike_none_moves() {
+fn where_all_pages_are_used_alike_none_is_exchanged() {
     let (mut policy, mut machine) = spillway(16);
+    policy.config.fetches_pages = false;
     use_pages(&mut policy, &mut machine, 0..PAGES, 100, 20);
     assert!(machine.moves.is_empty(), "{:?}", machine.moves);
 }
@@ -147,29 +149,33 @@ fn go_round(policy: &mut Spillway, machine: &mut TestMachine, accesses: u64, int
 }
 
 #[test]
-fn pages_that_are_gone_through_come_at_their_first_access() {
+fn pages_that_are_gone_through_are_fetched() {
     let (mut policy, mut machine) = spillway(16);
     let far = go_round(&mut policy, &mut machine, 64, 200);
-    assert!(policy.touching.is_on() && far < 0.5, "{far} of the accesses were far");
+    assert!(policy.fetching.is_on() && machine.page_fetch && far < 0.5, "{far} of the accesses were far");
     let (mut policy, mut machine) = spillway(16);
-    policy.config.fetches_at_touch = false;
+    policy.config.fetches_pages = false;
     let far = go_round(&mut policy, &mut machine, 64, 200);
-    assert!(far > 0.7, "{far} of the accesses were far without it");
+    assert!(far > 0.7 && !machine.page_fetch, "{far} of the accesses were far without it");
 }
 
 #[test]
 fn pages_of_which_little_is_read_are_left_where_they_are() {
     let (mut policy, mut machine) = spillway(16);
+    policy.config.fault_ns = 20_000.0;
     go_round(&mut policy, &mut machine, 4, 200);
-    assert!(!policy.touching.is_on() && !machine.marked.contains(&true));
+    assert!(machine.moves.is_empty() && !machine.page_fetch);
 }
 
 #[test]
-fn where_a_page_cannot_be_stopped_at_none_is_marked() {
+fn a_machine_on_which_far_pages_stay_in_reach_is_asked_once() {
     let (mut policy, mut machine) = spillway(16);
-    machine.stops_at_marks = false;
+    machine.can_page_fetch = false;
     go_round(&mut policy, &mut machine, 64, 200);
-    assert!(!machine.marked.contains(&true));
+    assert!(!policy.fetching.is_on());
+    machine.can_page_fetch = true;
+    go_round(&mut policy, &mut machine, 64, 200);
+    assert!(!policy.fetching.is_on());
 }
 
 proptest! {
@@ -181,6 +187,29 @@ proptest! {
         let (mut policy, mut machine) = spillway(local);
         for (first, pages) in runs {
             use_pages(&mut policy, &mut machine, first..(first + pages).min(PAGES), 50, 1);
+            let (near, far) = (machine.pages_in(Tier::Local), machine.pages_in(Tier::Far));
+            prop_assert!(near.len() as u32 <= local);
+            prop_assert_eq!(near.len() + far.len(), PAGES as usize);
+        }
+    }
+    /// Sides are changed at any time: local memory is never overdrawn, no page is lost, and while pages are
+    /// fetched each is local when it is used.
+    #[test]
+    fn pages_are_kept_whenever_sides_are_changed(
+        local in LEAST_FRAMES..PAGES,
+        runs in proptest::collection::vec((0_u32..PAGES, 1_u32..20, any::<bool>()), 1..40),
+    ) {
+        let (mut policy, mut machine) = spillway(local);
+        for (first, pages, changes) in runs {
+            if changes {
+                policy.change_sides(&mut machine);
+                prop_assert_eq!(policy.fetching.is_on(), machine.page_fetch);
+            }
+            for page in first..(first + pages).min(PAGES) {
+                machine.run(&mut policy, page);
+                prop_assert!(!machine.page_fetch || machine.tier_of(page) == Some(Tier::Local));
+            }
+            machine.pass_ns(&mut policy, PERIOD_NS);
             let (near, far) = (machine.pages_in(Tier::Local), machine.pages_in(Tier::Far));
             prop_assert!(near.len() as u32 <= local);
             prop_assert_eq!(near.len() + far.len(), PAGES as usize);
