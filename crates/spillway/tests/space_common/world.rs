@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::net::{Direction, HUB, Network, host};
+use super::net::{HUB, Network, host};
 use super::work::{Kind, Work};
 use crate::donor_common::Donor;
 use crate::fault_common::Scene;
@@ -140,10 +140,6 @@ impl<'a> World<'a> {
 
     pub fn signal(&self, number: usize, signal: Signal) {
         self.donors[number].as_ref().unwrap().signal(signal);
-    }
-
-    pub fn cut(&self, number: usize, direction: Direction) {
-        self.network.cut(number, direction);
     }
 
     /// All that the slow donor says is passed on so much later.
