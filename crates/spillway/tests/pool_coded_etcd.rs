@@ -7,7 +7,9 @@ mod pool_common;
 mod support;
 
 use fault_common::{Hold, Scene};
-use pool_common::{Donors, Etcd, await_donors, await_donors_by, certificates, pool_command, refused, says, tls};
+use pool_common::{
+    Donors, Etcd, await_donors, await_donors_by, certificates, pool_command, refused, says, tls,
+};
 use serde_json::Value;
 use support::child::{PATIENCE, until};
 

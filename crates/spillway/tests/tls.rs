@@ -64,7 +64,10 @@ fn sockets_to(port: u16) -> Vec<String> {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
     let end = format!(":{port:04X}");
     let fields = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
-    fields.filter(|fields| fields[2].ends_with(&end)).map(|fields| format!("socket:[{}]", fields[9])).collect()
+    fields
+        .filter(|fields| fields[2].ends_with(&end))
+        .map(|fields| format!("socket:[{}]", fields[9]))
+        .collect()
 }
 
 /// Numbers of the processes that relay to a donor. Others' relays on this machine do not count.
@@ -113,7 +116,8 @@ fn forked_processes_have_one_relay_and_every_byte() {
     assert_eq!(relays_to(&donor).len(), 1, "relays: {:?}", relays_to(&donor));
     hold.ends_whole();
     eventually("the donor has nothing of the run", || {
-        let status = Command::new(env!("CARGO_BIN_EXE_spillway")).args(["donor", "status", "--json"]).output();
+        let status =
+            Command::new(env!("CARGO_BIN_EXE_spillway")).args(["donor", "status", "--json"]).output();
         let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
         let own = status.as_array().unwrap().iter().find(|status| status["pid"] == donor.pid());
         own.is_some_and(|own| own["exports"] == serde_json::json!([]))

@@ -33,8 +33,8 @@ pub(super) fn healthy(bench: &mut Bench<'_>) -> Result<Vec<Row>, BenchError> {
     let (_plain, nbd) = bench.plain_donor()?;
     let pool = bench.pool(CODE);
     let tls = bench.pool_of(&by_tls, &format!("{CODE}&tls-certificates={directory}"));
-    let stores = [(nbd.as_str(), "none"), (&pool, "none"), (&pool, "remote"), (&tls, "remote")];
-    let [one, open, sealed, sealed_by_tls] = bench.ns(Pattern::RandomRead, stores)?;
+    let [one, open, sealed, sealed_by_tls] = bench
+        .ns(Pattern::RandomRead, [(&nbd, "none"), (&pool, "none"), (&pool, "remote"), (&tls, "remote")])?;
     let [one_reads, pool_reads] = bench.ns(Pattern::SequentialRead, [(&nbd, "none"), (&pool, "remote")])?;
     let [one_writes, pool_writes] = bench.ns(Pattern::SequentialRw, [(&nbd, "none"), (&pool, "remote")])?;
     Ok(vec![

@@ -62,5 +62,10 @@ pub fn measure(
         part.iter().for_each(&mut *progress);
         rows.extend(part);
     }
-    Ok(PoolReport { machine: Machine::this(), memory_bytes: extent.memory_bytes, donors: copies::DONORS, rows })
+    Ok(PoolReport {
+        machine: Machine::this(),
+        memory_bytes: extent.memory_bytes,
+        donors: copies::DONORS,
+        rows,
+    })
 }

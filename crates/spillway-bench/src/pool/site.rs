@@ -24,12 +24,7 @@ pub(super) struct PoolDonor {
 
 impl PoolDonor {
     /// The donor of this number: each has an address of its own, and so a failure domain.
-    pub fn start(
-        spillway: &Path,
-        number: usize,
-        bytes: u64,
-        options: &[&str],
-    ) -> Result<Self, BenchError> {
+    pub fn start(spillway: &Path, number: usize, bytes: u64, options: &[&str]) -> Result<Self, BenchError> {
         let remedy = "run 'spillway donor' by itself to see why";
         let failed = |reason: String| BenchError::setup("start a donor", reason, remedy);
         let listen = format!("{}:0", host(number));
@@ -65,7 +60,7 @@ pub(super) fn certificates(spillway: &Path, directory: &Path, donors: usize) -> 
     let failed = |reason: String| BenchError::setup("make certificates", reason, remedy);
     let mut command = Command::new(spillway);
     command.args(["donor", "certificates"]).arg(directory);
-    (0..donors).for_each(|number| drop(command.args(["--host", &host(number)])));
+    command.args((0..donors).flat_map(|number| ["--host".to_owned(), host(number)]));
     let made = command.stdin(Stdio::null()).output().map_err(|error| failed(error.to_string()))?;
     let complaint = || String::from_utf8_lossy(&made.stderr).trim().to_owned();
     if made.status.success() { Ok(()) } else { Err(failed(complaint())) }
@@ -169,9 +164,8 @@ impl<'a> Reader<'a> {
         let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
         let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let stores = seen.pointer("/alive/0/run/stores").and_then(serde_json::Value::as_array);
-        let is_pool = |store: &&serde_json::Value| {
-            store["uri"].as_str().is_some_and(|uri| uri.starts_with("pool:"))
-        };
+        let is_pool =
+            |store: &&serde_json::Value| store["uri"].as_str().is_some_and(|uri| uri.starts_with("pool:"));
         let stored = stores.and_then(|stores| stores.iter().find(is_pool)?["used_bytes"].as_u64());
         stored.filter(|bytes| *bytes > 0).ok_or_else(|| self.failed("its status tells of no pool"))
     }
@@ -188,7 +182,8 @@ impl<'a> Reader<'a> {
     /// Bytes of pages that the run has moved, as the line says that begins so: `...again (96.0 MiB were moved)`.
     pub fn moved_bytes(&self, line: &str) -> Result<u64, BenchError> {
         let complaints = self.complaints();
-        let said = complaints.rsplit_once(line).and_then(|(_, rest)| rest.trim_start_matches(" (").split_once(' '));
+        let said =
+            complaints.rsplit_once(line).and_then(|(_, rest)| rest.trim_start_matches(" (").split_once(' '));
         let mib = said.and_then(|(mib, _)| mib.parse::<f64>().ok());
         let mib = mib.filter(|mib| *mib > 0.0).ok_or_else(|| self.failed("it says of no repair"))?;
         Ok((mib * f64::from(1 << 20)) as u64)

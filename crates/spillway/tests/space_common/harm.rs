@@ -81,7 +81,8 @@ impl World<'_> {
     /// It happens, and the program goes on meanwhile and after; then all pages are whole again.
     pub fn suffers(&mut self, harm: Harm, aside: Aside, dice: &mut Dice) {
         let mark = self.mark();
-        let away = |world: &Self, number: usize| vec![format!("pool: donor {} is away", world.address(number))];
+        let away =
+            |world: &Self, number: usize| vec![format!("pool: donor {} is away", world.address(number))];
         match harm {
             Harm::Death => {
                 let victims = dice.donors(self.plan.parity);

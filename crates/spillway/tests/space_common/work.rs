@@ -58,8 +58,9 @@ impl Work {
 
     fn sort(scene: &Scene, store: &str) -> Self {
         let [input, stop, sorted] = ["input", "stop", "sorted"].map(|name| scene.work().join(name));
-        let mut lines: Vec<String> =
-            (0..LINES).map(|line| format!("{:016x} line {line} of what is to be put in order\n", mix(line))).collect();
+        let mut lines: Vec<String> = (0..LINES)
+            .map(|line| format!("{:016x} line {line} of what is to be put in order\n", mix(line)))
+            .collect();
         fs::write(&input, lines.concat()).unwrap();
         lines.sort_unstable();
         fs::write(&sorted, lines.concat()).unwrap();

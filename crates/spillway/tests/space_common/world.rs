@@ -80,11 +80,8 @@ impl<'a> World<'a> {
             false => "plain".to_owned(),
         };
         // What is waited for is waited for long: the machine may be busy.
-        let store = format!(
-            "pool:{}?{}&size=48M&timeout=1&reconnect=60&{ways}",
-            world.etcd.pool(),
-            plan.query
-        );
+        let store =
+            format!("pool:{}?{}&size=48M&timeout=1&reconnect=60&{ways}", world.etcd.pool(), plan.query);
         world.work = Some(Work::start(plan.work, &world.scene, &store));
         world
     }

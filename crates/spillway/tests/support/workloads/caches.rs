@@ -139,7 +139,9 @@ impl RedisAtWork {
     /// Reads a tenth of the keys, and writes every third of them anew.
     pub fn goes_on(&mut self) {
         let keys = self.versions.len() as u64;
-        for batch in batches(keys).cycle().skip((self.next / BATCH) as usize).take((keys / BATCH / 10) as usize) {
+        for batch in
+            batches(keys).cycle().skip((self.next / BATCH) as usize).take((keys / BATCH / 10) as usize)
+        {
             self.next = batch.end % keys;
             self.client.redis_expect(batch.clone(), |key| self.versions[key as usize]);
             for key in batch.filter(|key| mix(key ^ self.next).is_multiple_of(3)) {
