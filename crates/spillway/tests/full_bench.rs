@@ -166,7 +166,7 @@ fn pools_are_measured_beside_one_donor_and_while_donors_die() {
     assert!(output.status.success(), "{}", complaint(&output));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 10 + 15, "{report}");
+    assert_eq!(rows.len(), 10 + 16, "{report}");
     for row in rows {
         let value = row["value"].as_f64().unwrap();
         // How many programs have ended when donors died is the only thing that may be nothing.

@@ -1,7 +1,7 @@
 //! Eight donors in network namespaces of their own and a real etcd, while any two of the donors are killed at
 //! once, one is replaced, stopped, late, forgetful, behind a link that loses packets or is cut one way, etcd
-//! restarts or forgets, and strangers knock: a program that checks every byte finds all right. The same for an
-//! hour, with further programs, is full_pool_spaces.rs.
+//! restarts or forgets, and strangers knock: a program that checks every byte finds all right. The same for
+//! an hour, with further programs, is full_pool_spaces.rs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod donor_common;

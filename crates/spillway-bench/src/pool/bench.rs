@@ -137,14 +137,16 @@ impl<'a> Bench<'a> {
         Ok(held)
     }
 
-    /// Waits until the donors that are left begin to hold more; since when, and what they held.
-    pub(super) fn await_repair(&self) -> Result<(Instant, u64), BenchError> {
-        let before = self.held_bytes()?;
-        let until = Instant::now() + LONGEST;
+    /// Waits until the donors that are left begin to hold more; the last look at which they did not.
+    pub(super) fn await_repair(&self) -> Result<Growth, BenchError> {
+        let (mut looked, before) = (Instant::now(), self.held_bytes()?);
+        let until = looked + LONGEST;
         while Instant::now() < until {
+            let now = Instant::now();
             if self.held_bytes()? > before {
-                return Ok((Instant::now(), self.held_bytes()?));
+                return Ok(Growth::new(looked, before));
             }
+            looked = now;
             std::thread::sleep(LOOK);
         }
         let reason = "nothing is copied to the donors that are left";
@@ -153,12 +155,14 @@ impl<'a> Bench<'a> {
 
     /// How the donors that are left come to hold more, until the run says that all is well again.
     pub(super) fn watch_repair(&self, reader: &Reader<'_>, well: &str) -> Result<Growth, BenchError> {
-        let (begun, before) = self.await_repair()?;
-        let mut growth = Growth::new(begun, before);
-        while !reader.has_said(well) && begun.elapsed() < LONGEST {
+        let (mut growth, begun) = (self.await_repair()?, Instant::now());
+        loop {
+            let is_over = reader.has_said(well) || begun.elapsed() >= LONGEST;
             growth.note(Instant::now(), self.held_bytes()?);
+            if is_over {
+                return Ok(growth);
+            }
             std::thread::sleep(LOOK);
         }
-        Ok(growth)
     }
 }

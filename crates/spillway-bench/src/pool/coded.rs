@@ -122,7 +122,7 @@ pub(super) fn repair_under_load(bench: &mut Bench<'_>) -> Result<Vec<Row>, Bench
 }
 
 fn held_over_stored(bench: &Bench<'_>, reader: &Reader<'_>) -> Result<f64, BenchError> {
-    let stored_bytes = reader.stored_bytes()?;
+    let stored_bytes = reader.space()?.stored_bytes;
     Ok(ratio(bench.held_bytes()? as f64, stored_bytes as f64))
 }
 
@@ -138,12 +138,14 @@ pub(super) fn space(bench: &mut Bench<'_>) -> Result<Vec<Row>, BenchError> {
     }
     reader.end()?;
     std::thread::sleep(REST);
-    let after = held_over_stored(bench, &reader)?;
+    let (after, space) = (held_over_stored(bench, &reader)?, reader.space()?);
     reader.finish()?;
+    let in_slabs = ratio(space.slab_bytes as f64, space.stored_bytes as f64);
     let aim = ratio(PARTS as f64, DATA as f64) * 1.1;
     Ok(vec![
         Row::at_most("4+2: donors' memory over the pages', after random writes", after, aim),
         Row::at_most("4+2: the same, at most while it writes", most, aim),
+        Row::at_most("4+2: the same after, without what was in slabs that are free again", in_slabs, aim),
     ])
 }
 

@@ -54,8 +54,8 @@ impl Growth {
         }
     }
 
-    /// Where pages are moved, donors come to hold less than was written: what they held of the pages before is
-    /// used again. So the run says how much it was, at this moment, of donors that have died at that one.
+    /// Where pages are moved, donors come to hold less than was written: what they held of the pages before
+    /// is used again. So how much it was is known of the run, which has `said` so, since donors have `died`.
     pub(super) fn repair_of(&self, moved_bytes: u64, died: Instant, said: Instant) -> Repair {
         let possible = said.saturating_duration_since(self.begun).saturating_sub(self.waited);
         Repair {

@@ -66,6 +66,15 @@ pub(super) fn certificates(spillway: &Path, directory: &Path, donors: usize) -> 
     if made.status.success() { Ok(()) } else { Err(failed(complaint())) }
 }
 
+/// What a run has in a pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    /// Its pages, each counted once.
+    pub stored_bytes: u64,
+    /// What it has given them, copies and parity included, of what donors have promised.
+    pub slab_bytes: u64,
+}
+
 /// A program under `spillway run` that reads when it is told to.
 pub(super) struct Reader<'a> {
     spillway: PathBuf,
@@ -157,17 +166,20 @@ impl<'a> Reader<'a> {
         self.end()
     }
 
-    /// Bytes of pages that it has in the pool.
-    pub fn stored_bytes(&self) -> Result<u64, BenchError> {
+    /// What it has in the pool, as its status tells.
+    pub fn space(&self) -> Result<Space, BenchError> {
         let mut command = Command::new(&self.spillway);
         command.args(["status", &self.child.0.id().to_string(), "--json"]).stdin(Stdio::null());
         let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
         let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let stores = seen.pointer("/alive/0/run/stores").and_then(serde_json::Value::as_array);
-        let is_pool =
-            |store: &&serde_json::Value| store["uri"].as_str().is_some_and(|uri| uri.starts_with("pool:"));
-        let stored = stores.and_then(|stores| stores.iter().find(is_pool)?["used_bytes"].as_u64());
-        stored.filter(|bytes| *bytes > 0).ok_or_else(|| self.failed("its status tells of no pool"))
+        let used_by = |scheme: &str| -> u64 {
+            let all = stores.into_iter().flatten();
+            let own = all.filter(|store| store["uri"].as_str().is_some_and(|uri| uri.starts_with(scheme)));
+            own.filter_map(|store| store["used_bytes"].as_u64()).sum()
+        };
+        let space = Space { stored_bytes: used_by("pool:"), slab_bytes: used_by("donor:") };
+        if space.stored_bytes > 0 { Ok(space) } else { Err(self.failed("its status tells of no pool")) }
     }
 
     fn complaints(&self) -> String {
@@ -179,7 +191,8 @@ impl<'a> Reader<'a> {
         self.complaints().contains(text)
     }
 
-    /// Bytes of pages that the run has moved, as the line says that begins so: `...again (96.0 MiB were moved)`.
+    /// Bytes of pages that the run has moved, as the line says that begins so: `... again (96.0 MiB were
+    /// moved)`.
     pub fn moved_bytes(&self, line: &str) -> Result<u64, BenchError> {
         let complaints = self.complaints();
         let said =

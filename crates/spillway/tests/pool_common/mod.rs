@@ -84,7 +84,7 @@ pub fn certificates(hosts: impl Iterator<Item = String>) -> TempDir {
     directory
 }
 
-/// Where [`certificates`] lie.
+/// Where what [`certificates`] makes lies.
 pub fn tls(directory: &TempDir) -> String {
     directory.path().join("tls").display().to_string()
 }

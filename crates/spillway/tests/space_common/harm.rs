@@ -38,7 +38,7 @@ impl Dice {
     }
 }
 
-/// What befalls donors.
+/// What befalls donors, one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Harm {
     /// As many as may die at once are killed, and come back with nothing.

@@ -1,7 +1,7 @@
 //! A hub and spaces around it, each a network namespace, with links that can be made bad.
 //!
-//! The namespaces have no names: they live as long as a descriptor, a thread or a process of theirs. So nothing
-//! is left of them, or of what was made in them, however the test ends.
+//! The namespaces have no names: they live as long as a descriptor, a thread or a process of theirs. So
+//! nothing is left of them, or of what was made in them, however the test ends.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,8 +23,8 @@ pub fn host(number: usize) -> String {
     format!("10.77.0.{}", 10 + number)
 }
 
-/// What passes a link. Classic BPF: `tc` gives a packet's fate to the kernel, 2 to drop it, -1 to let it pass.
-/// Linux has had it since 3.18, with or without the module for bad networks (netem).
+/// What passes a link. Classic BPF, which says a packet's fate: 2 to drop it, -1 to let it pass. Many kernels
+/// have it (`cls_bpf`) that have no module for bad networks (`sch_netem`).
 const NOTHING_PASSES: &str = "1,6 0 0 2";
 
 /// A random number is loaded (the word at 0xfffff038); above the limit a packet passes.
@@ -38,7 +38,7 @@ fn all_but(percent: u32) -> String {
 pub enum Direction {
     /// What it is sent.
     In,
-    /// What it sends.
+    /// What it sends to others.
     Out,
 }
 
@@ -51,7 +51,7 @@ impl Direction {
     }
 }
 
-/// A network namespace.
+/// A network namespace of its own.
 pub struct Space(File);
 
 impl Space {

@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::fault_common::{Hold, Scene};
 use crate::support::child::{Finished, PATIENCE, Running, until};
 use crate::support::mix;
-use crate::support::tools::{c_program, tool};
+use crate::support::tools::tool;
 use crate::support::workloads::RedisAtWork;
 
-/// Which program.
+/// Which program is at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One of ours, which rewrites pages and knows what each must hold.
@@ -20,10 +20,10 @@ pub enum Kind {
     Redis,
 }
 
-/// Memory of [`Kind::Writer`].
+/// Memory of [`Kind::Writer`], in MiB.
 const WRITER_MIB: u64 = 32;
 const KEYS: u64 = 20_000;
-const LINES: u64 = 200_000;
+const LINES: u64 = 120_000;
 const LOCAL: &str = "8M";
 
 /// Sorts `$1` until there is a file `$2`, and compares with `$3`.

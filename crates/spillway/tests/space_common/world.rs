@@ -11,7 +11,7 @@ use crate::donor_common::Donor;
 use crate::fault_common::Scene;
 use crate::pool_common::slow::SlowWay;
 use crate::pool_common::{Etcd, await_donors_by, certificates, pool_command, tls};
-use crate::support::child::{PATIENCE, until};
+use crate::support::child::PATIENCE;
 
 /// Donors that there are.
 pub const DONORS: usize = 8;
