@@ -74,7 +74,7 @@ pub const ASIDES: [Aside; 4] =
     [Aside::EtcdRestarts, Aside::EtcdLosesItsData, Aside::AStrangerKnocks, Aside::AClientSendsGarbage];
 
 /// Packets of a hundred that a bad link loses.
-const LOST_PERCENT: u32 = 5;
+const LOST_PERCENT: u32 = 2;
 const LATE: Duration = Duration::from_millis(200);
 
 impl World<'_> {

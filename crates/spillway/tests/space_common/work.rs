@@ -91,7 +91,8 @@ impl Work {
             Self::Redis(redis) => redis.goes_on(),
             Self::Sort { running, .. } => {
                 let before = running.text().matches("on\n").count();
-                until(PATIENCE, "sort to go on", || {
+                // It says something only after all of it, on links that lose packets too.
+                until(5 * PATIENCE, "sort to go on", || {
                     assert!(!running.has_ended(), "it has ended: {} {}", running.text(), running.complaint());
                     (running.text().matches("on\n").count() > before).then_some(())
                 });
