@@ -154,7 +154,7 @@ impl Memory {
         assert!(word & !0xFFFF == tag(page), "page {page} came back wrong");
     }
 
-    fn write(&self, page: usize, value: u64) {
+    pub(crate) fn write(&self, page: usize, value: u64) {
         let word = &self.words[page * WORDS + self.place(page)];
         // A write that first reads would hide what a plain write costs, so only some are checked.
         if value.is_multiple_of(64) {

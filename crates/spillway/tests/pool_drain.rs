@@ -9,7 +9,7 @@ mod support;
 use fault_common::{Hold, SOON, Scene};
 use pool_common::{Donors, await_donors, pool_command, says, start_pool_command};
 use rustix::process::Signal;
-use support::child::{PATIENCE, Running};
+use support::child::{PATIENCE, Running, until};
 
 #[test]
 fn a_donor_that_is_drained_may_be_switched_off() {
@@ -53,7 +53,12 @@ fn a_drain_that_finds_no_room_waits_and_can_be_called_off() {
     assert!(finished.complaint().contains("called off"), "{}", finished.complaint());
     await_donors(&scene, &leaver, 1, "up");
     says(&hold.running, &format!("donor {leaver} is drained no more"));
-    // What it holds counts again: the other may die.
+    // What it holds counts again, and what was written elsewhere meanwhile comes to it: the other may die.
+    until(PATIENCE, "all pages to be on both", || {
+        let complaint = hold.running.complaint();
+        let (_, after) = complaint.rsplit_once("is drained no more")?;
+        after.contains("all pages are on 2 donors again").then_some(())
+    });
     donors.signal(0, Signal::KILL);
     hold.goes_on(2);
     hold.ends_whole();

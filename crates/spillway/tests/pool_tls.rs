@@ -7,30 +7,17 @@ mod fault_common;
 mod pool_common;
 mod support;
 
-use donor_common::command;
 use fault_common::{Hold, Scene};
-use pool_common::{Donors, Etcd, pool_command, says};
-use support::child::{PATIENCE, until};
+use pool_common::{Donors, Etcd, await_donors_by, certificates, pool_command, says, tls};
 
 #[test]
 fn donors_come_and_are_drained_by_tls_and_never_plainly() {
-    let (etcd, scene, directory) = (Etcd::start(), Scene::new(), tempfile::tempdir().unwrap());
-    let (pool, certificates) = (etcd.pool(), directory.path().join("tls").display().to_string());
-    let hosts = (2..6).flat_map(|last| ["--host".to_owned(), format!("127.0.0.{last}")]);
-    let made = command(&["certificates", &certificates]).args(hosts).output().unwrap();
-    assert!(made.status.success(), "{made:?}");
+    let (etcd, scene) = (Etcd::start(), Scene::new());
+    let directory = certificates((2..6).map(|last| format!("127.0.0.{last}")));
+    let (pool, certificates) = (etcd.pool(), tls(&directory));
     let options = ["--pool", &pool, "--tls-certificates", &certificates];
     let mut donors = Donors::start_with(2, "64M", &options);
-    let up = |count: usize| {
-        until(PATIENCE, &format!("{count} donors that are up"), || {
-            let asked =
-                pool_command(&scene, &["status", &pool, "--json", "--tls-certificates", &certificates]);
-            let seen: serde_json::Value = serde_json::from_str(&asked.text()).ok()?;
-            let is_up = |donor: &&serde_json::Value| donor["state"] == "up";
-            (seen["donors"].as_array()?.iter().filter(is_up).count() == count).then_some(())
-        });
-    };
-    up(2);
+    await_donors_by(&scene, &[&pool, "--tls-certificates", &certificates], 2, "up");
     let mut hold =
         Hold::start(&scene, 24, &[format!("pool:{pool}?size=28M&tls-certificates={certificates}")]);
     hold.goes_on(1);

@@ -1,5 +1,5 @@
-//! The measured process: it fills memory, and reads pages at random for as long as it is told to, again and
-//! again. Of each time it says how long its accesses took.
+//! The measured process: it fills memory, and reads or writes pages at random for as long as it is told to,
+//! again and again. Of each time it says how long its accesses took.
 
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
@@ -10,6 +10,34 @@ use crate::access::{AccessPlan, Data, Memory, Pattern, mix};
 
 /// An access that takes longer was a fault: a local page is read in less.
 const FAULT_NS: u64 = 2_000;
+
+/// What the process is told to do for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// A word of pages chosen at random is read.
+    Read,
+    /// A word of pages chosen at random is written.
+    Write,
+}
+
+impl Order {
+    /// The line that says it, without its end.
+    pub(super) fn line(self, time: Duration) -> String {
+        match self {
+            Self::Read => time.as_millis().to_string(),
+            Self::Write => format!("write {}", time.as_millis()),
+        }
+    }
+
+    /// What a line says, and for how long. What is not understood takes no time.
+    fn of_line(line: &str) -> (Self, Duration) {
+        let (order, ms) = match line.trim().strip_prefix("write ") {
+            Some(ms) => (Self::Write, ms),
+            None => (Self::Read, line.trim()),
+        };
+        (order, Duration::from_millis(ms.parse().unwrap_or(0)))
+    }
+}
 
 /// How long the accesses of one time took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,7 +66,7 @@ impl Times {
 }
 
 /// Fills so much memory, says `ready`, and then reads it for as many milliseconds as each line of `orders`
-/// says, with a line of JSON for each.
+/// says, or writes to it where `write` stands before them, with a line of JSON for each.
 ///
 /// # Errors
 /// Nobody reads what it says.
@@ -56,22 +84,25 @@ pub fn serve(memory_bytes: u64, orders: impl BufRead, mut says: impl Write) -> s
     says.flush()?;
     let mut random = 42;
     for order in orders.lines() {
-        let ms = order?.trim().parse().unwrap_or(0);
-        let times = read_for(&memory, Duration::from_millis(ms), &mut random);
+        let (order, time) = Order::of_line(&order?);
+        let times = access_for(&memory, order, time, &mut random);
         writeln!(says, "{}", serde_json::to_string(&times)?)?;
         says.flush()?;
     }
     Ok(())
 }
 
-fn read_for(memory: &Memory, time: Duration, random: &mut u64) -> Times {
+fn access_for(memory: &Memory, order: Order, time: Duration, random: &mut u64) -> Times {
     let mut all_ns = Vec::new();
     let begun = Instant::now();
     while begun.elapsed() < time {
         *random = mix(random.wrapping_add(0x9e37_79b9_7f4a_7c15));
         let page = ((u128::from(*random) * memory.pages as u128) >> 64) as usize;
         let before = Instant::now();
-        memory.read(page);
+        match order {
+            Order::Read => memory.read(page),
+            Order::Write => memory.write(page, *random),
+        }
         all_ns.push(before.elapsed().as_nanos() as u64);
     }
     Times::of(all_ns)
@@ -90,12 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_once_for_each_order() -> std::io::Result<()> {
+    fn orders_are_understood_as_they_are_given() {
+        let time = Duration::from_millis(300);
+        for order in [Order::Read, Order::Write] {
+            assert_eq!(Order::of_line(&order.line(time)), (order, time));
+        }
+        assert_eq!(Order::of_line("sleep"), (Order::Read, Duration::ZERO));
+    }
+
+    #[test]
+    fn it_reads_or_writes_once_for_each_order() -> std::io::Result<()> {
         let mut said = Vec::new();
-        serve(1 << 20, &b"1\n2\n"[..], &mut said)?;
+        serve(1 << 20, &b"1\nwrite 1\n2\n"[..], &mut said)?;
         let said = String::from_utf8_lossy(&said);
-        assert_eq!(said.lines().count(), 3, "{said}");
-        assert!(said.starts_with("ready\n") && said.matches("p99_us").count() == 2, "{said}");
+        assert_eq!(said.lines().count(), 4, "{said}");
+        assert!(said.starts_with("ready\n") && said.matches("p99_us").count() == 3, "{said}");
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::process::{ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::reads::Times;
+use super::reads::{Order, Times};
 use crate::BenchError;
 use crate::measured::Ended;
 
@@ -24,12 +24,13 @@ pub(super) struct PoolDonor {
 
 impl PoolDonor {
     /// The donor of this number: each has an address of its own, and so a failure domain.
-    pub fn start(spillway: &Path, number: usize, bytes: u64) -> Result<Self, BenchError> {
+    pub fn start(spillway: &Path, number: usize, bytes: u64, options: &[&str]) -> Result<Self, BenchError> {
         let remedy = "run 'spillway donor' by itself to see why";
         let failed = |reason: String| BenchError::setup("start a donor", reason, remedy);
-        let listen = format!("127.0.0.{}:0", number + 2);
+        let listen = format!("{}:0", host(number));
         let mut child = Command::new(spillway)
             .args(["donor", "--json", "--grace", "0", "--listen", &listen, "--memory", &bytes.to_string()])
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -42,14 +43,41 @@ impl PoolDonor {
             BufReader::new(out).read_line(&mut line).map_err(|error| failed(error.to_string()))?;
         }
         let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-        let uri = ready["listening_on"][0].as_str().and_then(|uri| uri.strip_prefix("nbd://"));
-        let address = uri.ok_or_else(|| failed("it does not get ready".to_owned()))?.to_owned();
-        Ok(Self { address, _child: child })
+        let uri = ready["listening_on"][0].as_str().and_then(|uri| uri.split_once("://"));
+        let (_, address) = uri.ok_or_else(|| failed("it does not get ready".to_owned()))?;
+        Ok(Self { address: address.to_owned(), _child: child })
     }
+}
+
+/// The address of a donor by its number.
+fn host(number: usize) -> String {
+    format!("127.0.0.{}", number + 2)
+}
+
+/// Makes certificates for so many donors in a directory that is not there yet.
+pub(super) fn certificates(spillway: &Path, directory: &Path, donors: usize) -> Result<(), BenchError> {
+    let remedy = "run 'spillway donor certificates' by itself to see why";
+    let failed = |reason: String| BenchError::setup("make certificates", reason, remedy);
+    let mut command = Command::new(spillway);
+    command.args(["donor", "certificates"]).arg(directory);
+    command.args((0..donors).flat_map(|number| ["--host".to_owned(), host(number)]));
+    let made = command.stdin(Stdio::null()).output().map_err(|error| failed(error.to_string()))?;
+    let complaint = || String::from_utf8_lossy(&made.stderr).trim().to_owned();
+    if made.status.success() { Ok(()) } else { Err(failed(complaint())) }
+}
+
+/// What a run has in a pool.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    /// Its pages, each counted once.
+    pub stored_bytes: u64,
+    /// What it has given them, copies and parity included, of what donors have promised.
+    pub slab_bytes: u64,
 }
 
 /// A program under `spillway run` that reads when it is told to.
 pub(super) struct Reader<'a> {
+    spillway: PathBuf,
     child: Ended,
     said: BufReader<ChildStdout>,
     complaints: PathBuf,
@@ -83,7 +111,7 @@ impl<'a> Reader<'a> {
         let said = child.stdout.take().map(BufReader::new);
         let child = Ended(child);
         let said = said.ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
-        let mut reader = Self { child, said, complaints, interrupted };
+        let mut reader = Self { spillway: spillway.to_owned(), child, said, complaints, interrupted };
         if reader.line()? != "ready" {
             return Err(reader.failed("it does not get ready"));
         }
@@ -109,8 +137,18 @@ impl<'a> Reader<'a> {
 
     /// Has it begin to read for so long.
     pub fn begin(&mut self, time: Duration) -> Result<(), BenchError> {
+        self.order(Order::Read, time)
+    }
+
+    /// Has it begin to write for so long.
+    pub fn begin_writes(&mut self, time: Duration) -> Result<(), BenchError> {
+        self.order(Order::Write, time)
+    }
+
+    fn order(&mut self, order: Order, time: Duration) -> Result<(), BenchError> {
+        let line = order.line(time);
         let told = match &mut self.child.0.stdin {
-            Some(orders) => writeln!(orders, "{}", time.as_millis()).and_then(|()| orders.flush()),
+            Some(orders) => writeln!(orders, "{line}").and_then(|()| orders.flush()),
             None => Err(std::io::ErrorKind::BrokenPipe.into()),
         };
         told.map_err(|error| self.failed(&error.to_string()))
@@ -128,6 +166,22 @@ impl<'a> Reader<'a> {
         self.end()
     }
 
+    /// What it has in the pool, as its status tells.
+    pub fn space(&self) -> Result<Space, BenchError> {
+        let mut command = Command::new(&self.spillway);
+        command.args(["status", &self.child.0.id().to_string(), "--json"]).stdin(Stdio::null());
+        let output = command.output().map_err(|error| self.failed(&error.to_string()))?;
+        let seen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let stores = seen.pointer("/alive/0/run/stores").and_then(serde_json::Value::as_array);
+        let used_by = |scheme: &str| -> u64 {
+            let all = stores.into_iter().flatten();
+            let own = all.filter(|store| store["uri"].as_str().is_some_and(|uri| uri.starts_with(scheme)));
+            own.filter_map(|store| store["used_bytes"].as_u64()).sum()
+        };
+        let space = Space { stored_bytes: used_by("pool:"), slab_bytes: used_by("donor:") };
+        if space.stored_bytes > 0 { Ok(space) } else { Err(self.failed("its status tells of no pool")) }
+    }
+
     fn complaints(&self) -> String {
         fs::read_to_string(&self.complaints).unwrap_or_default()
     }
@@ -135,6 +189,17 @@ impl<'a> Reader<'a> {
     /// Whether the run has said this.
     pub fn has_said(&self, text: &str) -> bool {
         self.complaints().contains(text)
+    }
+
+    /// Bytes of pages that the run has moved, as the line says that begins so: `... again (96.0 MiB were
+    /// moved)`.
+    pub fn moved_bytes(&self, line: &str) -> Result<u64, BenchError> {
+        let complaints = self.complaints();
+        let said =
+            complaints.rsplit_once(line).and_then(|(_, rest)| rest.trim_start_matches(" (").split_once(' '));
+        let mib = said.and_then(|(mib, _)| mib.parse::<f64>().ok());
+        let mib = mib.filter(|mib| *mib > 0.0).ok_or_else(|| self.failed("it says of no repair"))?;
+        Ok((mib * f64::from(1 << 20)) as u64)
     }
 
     /// Lets it end, which it must do well.

@@ -134,6 +134,10 @@ impl Watcher {
             true => format!("pool: donor {name} is being drained: its pages are moved to others"),
             false => format!("pool: donor {name} is drained no more: it is used again"),
         });
+        if !is_leaving {
+            // What was written to others alone meanwhile is to come to it.
+            self.site.owe_news();
+        }
     }
 
     fn tell_away(&mut self, reason: &str) {

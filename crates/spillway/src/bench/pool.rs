@@ -16,7 +16,9 @@ Example:
 
 It starts three donors on addresses of this machine, runs a program on them
 and on one plain NBD donor, and kills one of the three while the program reads.
-Each page is on two donors, and sealed where it is not said otherwise.
+Each page is on two donors, and sealed where it is not said otherwise. Then the
+same with pages coded over six donors (4+2), two of which are killed; of eight
+where what they had is to be made anew.
 
 Exit status: 0 when all was measured, whether or not the aims are met.";
 
@@ -56,7 +58,7 @@ pub fn run(args: &PoolArgs) -> ExitCode {
             // Who reads no more, reads no more.
             let _ = writeln!(
                 std::io::stdout(),
-                "{:<66} {:>9.2}  aim {:>7.2}  {met}",
+                "{:<69} {:>9.2}  aim {:>7.2}  {met}",
                 row.name,
                 row.value,
                 row.aim

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::donor_common::Donor;
+use crate::donor_common::{Donor, command};
 use crate::fault_common::{SOON, Scene};
 use crate::support::child::{Finished, PATIENCE, Running, free_port, until};
 
@@ -75,6 +75,20 @@ impl Donors {
     }
 }
 
+/// Certificates for the donors on these hosts, in `tls` of a directory.
+pub fn certificates(hosts: impl Iterator<Item = String>) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = hosts.flat_map(|host| ["--host".to_owned(), host]);
+    let made = command(&["certificates", &tls(&directory)]).args(hosts).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    directory
+}
+
+/// Where what [`certificates`] makes lies.
+pub fn tls(directory: &TempDir) -> String {
+    directory.path().join("tls").display().to_string()
+}
+
 /// Waits until a run has said this.
 pub fn says(running: &Running, text: &str) {
     until(PATIENCE, &format!("'{text}' in: {}", running.complaint()), || {
@@ -92,29 +106,36 @@ pub fn start_pool_command(scene: &Scene, arguments: &[&str]) -> Running {
     Running::start(Command::new(scene.spillway()).arg("pool").args(arguments))
 }
 
-/// Debian's etcd on loopback, ended with the value.
+/// Debian's etcd, ended with the value.
 pub struct Etcd {
     child: Option<Child>,
     directory: TempDir,
+    host: String,
     ports: (u16, u16),
 }
 
 impl Etcd {
-    /// A new one without data.
+    /// A new one without data, on loopback.
     pub fn start() -> Self {
+        Self::start_at("127.0.0.1")
+    }
+
+    /// The same on an address that others reach.
+    pub fn start_at(host: &str) -> Self {
         let ports = (free_port(), free_port());
-        let mut etcd = Self { child: None, directory: tempfile::tempdir().unwrap(), ports };
+        let directory = tempfile::tempdir().unwrap();
+        let mut etcd = Self { child: None, directory, host: host.to_owned(), ports };
         etcd.begin();
         etcd
     }
 
     /// The pool that the tests use.
     pub fn pool(&self) -> String {
-        format!("etcd://127.0.0.1:{}/test", self.ports.0)
+        format!("etcd://{}:{}/test", self.host, self.ports.0)
     }
 
     fn begin(&mut self) {
-        let client = format!("http://127.0.0.1:{}", self.ports.0);
+        let client = format!("http://{}:{}", self.host, self.ports.0);
         let peer = format!("http://127.0.0.1:{}", self.ports.1);
         let cluster = format!("one={peer}");
         let mut command = Command::new("etcd");
@@ -128,8 +149,8 @@ impl Etcd {
         self.child = Some(
             child.unwrap_or_else(|error| panic!("etcd: {error}; install it: apt-get install etcd-server")),
         );
-        let port = self.ports.0;
-        until(PATIENCE, "etcd to listen", || TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
+        let address = (self.host.as_str(), self.ports.0);
+        until(PATIENCE, "etcd to listen", || TcpStream::connect(address).ok().map(drop));
     }
 
     /// Kills it at once, without a word.
@@ -139,8 +160,8 @@ impl Etcd {
             let _ = child.wait();
         }
         // Its port is free once nothing listens there.
-        let port = self.ports.0;
-        until(PATIENCE, "etcd's port", || TcpListener::bind(("127.0.0.1", port)).ok().map(drop));
+        let address = (self.host.as_str(), self.ports.0);
+        until(PATIENCE, "etcd's port", || TcpListener::bind(address).ok().map(drop));
     }
 
     /// Starts it again with what it had.
@@ -166,8 +187,13 @@ impl Drop for Etcd {
 
 /// What `pool status --json` says of each donor: address, state and runs. Waits until so many are `state`.
 pub fn await_donors(scene: &Scene, pool: &str, count: usize, state: &str) -> serde_json::Value {
+    await_donors_by(scene, &[pool], count, state)
+}
+
+/// The same with further arguments behind the pool.
+pub fn await_donors_by(scene: &Scene, pool: &[&str], count: usize, state: &str) -> serde_json::Value {
     until(PATIENCE, &format!("{count} donors that are {state}"), || {
-        let finished = pool_command(scene, &["status", pool, "--json"]);
+        let finished = pool_command(scene, &[&["status", "--json"], pool].concat());
         let seen: serde_json::Value = serde_json::from_str(&finished.text()).ok()?;
         let donors = seen["donors"].as_array()?;
         (donors.iter().filter(|donor| donor["state"] == state).count() == count).then(|| seen.clone())

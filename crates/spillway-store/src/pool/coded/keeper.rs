@@ -20,7 +20,7 @@ use super::news::News;
 use super::reads::{Reader, Reads, slot_of};
 use super::writes::{Writes, Written};
 use crate::pool::shared::{Purpose, now_ms};
-use crate::pool::site::Site;
+use crate::pool::site::{Found, Site};
 use crate::{ReadRequest, StoreError};
 
 /// How often it is asked whether there is something to do.
@@ -70,6 +70,18 @@ enum Emptied {
     PartlyLost,
     /// There is no room for its pages.
     NoRoom,
+}
+
+/// What who looks after the pool is told of the run's pages.
+fn state_of(found: &Findings) -> Found {
+    let bytes = |pages: u64| pages * PAGE_SIZE as u64;
+    let is_endangered = |task: &&Task| task.reason == Reason::Endangered;
+    Found {
+        stored_bytes: bytes(found.live_pages),
+        endangered_bytes: found.endangered_bytes,
+        unreachable_bytes: found.unreachable_bytes,
+        left_bytes: bytes(found.tasks.iter().filter(is_endangered).map(|task| u64::from(task.live)).sum()),
+    }
 }
 
 impl Keeper {
@@ -132,6 +144,7 @@ impl Keeper {
         census.retire(&table);
         self.make_free();
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
+        site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
         let is_stuck = self.empty_some(&found, is_hurried);
@@ -240,6 +253,7 @@ impl Keeper {
                     let bytes = (count * PAGE_SIZE) as u64;
                     if task.reason == Reason::Endangered {
                         self.news.moved_bytes += bytes;
+                        site.count_copied(bytes);
                     }
                     if !is_urgent {
                         self.rest(bytes, begin.elapsed());

@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
 use super::{Scale, Workload};
-use crate::support::child::{PATIENCE, Running, free_port, until};
+use crate::support::child::{Finished, PATIENCE, Running, free_port, until};
 use crate::support::launch::Launch;
 use crate::support::mix;
 use crate::support::tools::tool;
@@ -63,7 +65,7 @@ impl Client {
 }
 
 /// Keys in batches, so that requests travel together.
-fn batches(keys: u64) -> impl Iterator<Item = std::ops::Range<u64>> {
+fn batches(keys: u64) -> impl Iterator<Item = std::ops::Range<u64>> + Clone {
     (0..keys).step_by(BATCH as usize).map(move |first| first..(first + BATCH).min(keys))
 }
 
@@ -108,16 +110,66 @@ impl Client {
     }
 }
 
+/// Arguments of a Redis server that keeps nothing but what it is told to, and that in this directory.
+fn redis_settings(port: u16, directory: &Path) -> Vec<String> {
+    let port = port.to_string();
+    let words = ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no", "--dir"];
+    words.iter().map(|&word| word.to_owned()).chain([directory.display().to_string()]).collect()
+}
+
+/// Redis, whose values a client reads and writes anew, for as long as it is told to.
+pub struct RedisAtWork {
+    /// The server, or what runs it.
+    pub server: Running,
+    client: Client,
+    versions: Vec<u64>,
+    next: u64,
+}
+
+impl RedisAtWork {
+    /// Starts a server by this command, with its files in `directory`, and gives it so many keys.
+    pub fn start(mut command: Command, directory: &Path, keys: u64) -> Self {
+        let port = free_port();
+        let mut server = Running::start(command.args(redis_settings(port, directory)));
+        let mut client = Client::connect(port, &mut server);
+        batches(keys).for_each(|batch| client.redis_set(batch, 1));
+        Self { server, client, versions: vec![1; keys as usize], next: 0 }
+    }
+
+    /// Reads a tenth of the keys, and writes every third of them anew.
+    pub fn goes_on(&mut self) {
+        let keys = self.versions.len() as u64;
+        for batch in
+            batches(keys).cycle().skip((self.next / BATCH) as usize).take((keys / BATCH / 10) as usize)
+        {
+            self.next = batch.end % keys;
+            self.client.redis_expect(batch.clone(), |key| self.versions[key as usize]);
+            for key in batch.filter(|key| mix(key ^ self.next).is_multiple_of(3)) {
+                let version = &mut self.versions[key as usize];
+                // They go into a byte of what values are made of.
+                *version = *version % 255 + 1;
+                self.client.redis_set(std::iter::once(key), *version);
+            }
+        }
+    }
+
+    /// Reads all keys, and has it end.
+    pub fn ends_whole(mut self) -> Finished {
+        for batch in batches(self.versions.len() as u64) {
+            self.client.redis_expect(batch, |key| self.versions[key as usize]);
+        }
+        self.client.send(&resp(&[b"SHUTDOWN", b"NOSAVE"]));
+        let finished = self.server.finish(PATIENCE);
+        finished.success();
+        finished
+    }
+}
+
 fn redis(launch: &Launch, scale: Scale) -> String {
     let keys: u64 = scale.pick(50_000, 200_000);
     let port = free_port();
     let program = tool("redis-server", "redis-server");
-    let directory = launch.work().to_str().unwrap().to_owned();
-    let settings = |port: u16| {
-        let port = port.to_string();
-        let words = ["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no", "--dir"];
-        words.iter().map(|&word| word.to_owned()).chain([directory.clone()]).collect::<Vec<_>>()
-    };
+    let settings = |port: u16| redis_settings(port, launch.work());
     let mut server = launch.start(launch.command(&program).args(settings(port)));
     let mut client = Client::connect(port, &mut server.running);
     batches(keys).for_each(|batch| client.redis_set(batch, 1));
@@ -141,7 +193,7 @@ fn redis(launch: &Launch, scale: Scale) -> String {
 
     // The file holds what was there when the save began.
     let port = free_port();
-    let mut second = Running::start(std::process::Command::new(&program).args(settings(port)));
+    let mut second = Running::start(Command::new(&program).args(settings(port)));
     let mut client = Client::connect(port, &mut second);
     until(PATIENCE, "the second server to load", || (client.redis_info("loading") == "0").then_some(()));
     batches(keys).for_each(|batch| client.redis_expect(batch, |_| 1));

@@ -43,7 +43,7 @@ pub struct Workload {
     pub run: fn(&Launch, Scale) -> String,
 }
 
-pub use caches::{MEMCACHED, REDIS};
+pub use caches::{MEMCACHED, REDIS, RedisAtWork};
 pub use command_line::{BRK, PIPELINE, SEGMENTS, SORT, SQLITE, STRESS, THREADS};
 pub use interpreters::{JVM, MULTIPROCESSING, NODE, NUMPY};
 pub use postgres::POSTGRES;

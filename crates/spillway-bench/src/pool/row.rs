@@ -1,0 +1,31 @@
+//! One thing that was measured, beside what it should be.
+
+use serde::Serialize;
+
+/// One thing that was measured, and what it should be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What it is, with its unit.
+    pub name: &'static str,
+    /// What was measured, in the unit that the name says.
+    pub value: f64,
+    /// What it should be at most or at least, by the name.
+    pub aim: f64,
+    /// Whether the value reaches its aim.
+    pub met: bool,
+}
+
+impl Row {
+    pub(super) fn at_most(name: &'static str, value: f64, aim: f64) -> Self {
+        Self { name, value, aim, met: value <= aim }
+    }
+
+    pub(super) fn at_least(name: &'static str, value: f64, aim: f64) -> Self {
+        Self { name, value, aim, met: value >= aim }
+    }
+}
+
+/// How often one time goes into another, in what two measurements have found.
+pub(super) fn ratio(of: f64, over: f64) -> f64 {
+    of / over.max(f64::MIN_POSITIVE)
+}

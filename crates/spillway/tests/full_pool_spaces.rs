@@ -1,0 +1,44 @@
+//! What pool_spaces.rs has, for an hour, or as many minutes as SPILLWAY_SPACES_MINUTES says: pools of copies
+//! and of coded pages in turns, with a writer that knows its pages, with sort and with Redis. Run by
+//! `make test-full`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod donor_common;
+mod fault_common;
+mod pool_common;
+mod space_common;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use space_common::harm::Harm;
+use space_common::story::{CODED, COPIED, TWICE, seed, shuffled, tell};
+use space_common::work::Kind;
+use space_common::world::Plan;
+
+const MINUTES: &str = "SPILLWAY_SPACES_MINUTES";
+
+fn length() -> Duration {
+    let minutes = std::env::var(MINUTES).unwrap_or_else(|_| "60".to_owned());
+    let minutes: u64 = minutes.parse().unwrap_or_else(|_| panic!("{MINUTES}={minutes} is no number"));
+    Duration::from_secs(60 * minutes)
+}
+
+#[test]
+fn programs_survive_what_befalls_their_donors_for_an_hour() {
+    let (begun, length, first) = (Instant::now(), length(), seed());
+    for (round, seed) in (first..).enumerate() {
+        let pool = [CODED, COPIED, CODED, TWICE][round % 4];
+        let work = [Kind::Writer, Kind::Redis, Kind::Sort][round % 3];
+        // Half of the rounds by TLS, whatever else they are.
+        let plan = Plan { work, is_by_tls: round / 2 % 2 == 0, ..pool };
+        let mut harms = shuffled(seed);
+        harms.insert(3, Harm::Death);
+        harms.insert(0, Harm::Death);
+        tell(plan, &harms, seed);
+        eprintln!("round {round} after {} s", begun.elapsed().as_secs());
+        if begun.elapsed() >= length {
+            return;
+        }
+    }
+}

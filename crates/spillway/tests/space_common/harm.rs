@@ -1,0 +1,199 @@
+//! What befalls donors, and what must be so after it.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::net::Direction;
+use super::world::{DONORS, SLOW, World};
+use crate::support::mix;
+
+/// Numbers that are the same for the same seed.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(mix(seed))
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = mix(self.0);
+        (self.0 >> 16) as usize % bound
+    }
+
+    pub fn shuffle<T>(&mut self, all: &mut [T]) {
+        for last in (1..all.len()).rev() {
+            all.swap(last, self.below(last + 1));
+        }
+    }
+
+    /// So many different donors.
+    fn donors(&mut self, count: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..DONORS).collect();
+        self.shuffle(&mut all);
+        all.truncate(count);
+        all
+    }
+}
+
+/// What befalls donors, one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// As many as may die at once are killed, and come back with nothing.
+    Death,
+    /// One is killed, and another one is started.
+    Replacement,
+    /// One is stopped, and continued.
+    Stop,
+    /// One answers in 200 ms.
+    Lateness,
+    /// One loses its memory, and is there again at once.
+    Amnesia,
+    /// The link of one loses packets.
+    Loss,
+    /// The link of one is cut, one way.
+    Cut,
+}
+
+/// All that is not [`Harm::Death`].
+pub const OTHERS: [Harm; 6] =
+    [Harm::Replacement, Harm::Stop, Harm::Lateness, Harm::Amnesia, Harm::Loss, Harm::Cut];
+
+/// What happens beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aside {
+    EtcdRestarts,
+    EtcdLosesItsData,
+    AStrangerKnocks,
+    AClientSendsGarbage,
+}
+
+pub const ASIDES: [Aside; 4] =
+    [Aside::EtcdRestarts, Aside::EtcdLosesItsData, Aside::AStrangerKnocks, Aside::AClientSendsGarbage];
+
+/// Packets of a hundred that a bad link loses.
+const LOST_PERCENT: u32 = 2;
+const LATE: Duration = Duration::from_millis(200);
+
+impl World<'_> {
+    /// It happens, and the program goes on meanwhile and after; then all pages are whole again.
+    pub fn suffers(&mut self, harm: Harm, aside: Aside, dice: &mut Dice) {
+        let mark = self.mark();
+        let away =
+            |world: &Self, number: usize| vec![format!("pool: donor {} is away", world.address(number))];
+        match harm {
+            Harm::Death => {
+                let victims = dice.donors(self.plan.parity);
+                let is_repaired_first = dice.below(2) == 0;
+                eprintln!("  donors {victims:?}, repaired first: {is_repaired_first}");
+                self.kill(&victims);
+                for victim in &victims {
+                    self.says_since(mark, &away(self, *victim));
+                }
+                self.goes_on_beside(aside, dice);
+                if is_repaired_first {
+                    self.await_whole();
+                }
+                let mark = self.mark();
+                for victim in &victims {
+                    self.start_donor(*victim);
+                }
+                for victim in &victims {
+                    self.comes_back(mark, *victim);
+                }
+            }
+            Harm::Replacement => {
+                let victim = dice.below(SLOW);
+                self.kill(&[victim]);
+                self.says_since(mark, &away(self, victim));
+                self.goes_on_beside(aside, dice);
+                if self.start_another(victim) {
+                    let come = format!("pool: donor {} has come", self.address(victim));
+                    self.says_since(mark, &[come]);
+                } else {
+                    self.start_donor(victim);
+                    self.comes_back(mark, victim);
+                }
+            }
+            Harm::Stop => {
+                let victim = dice.below(DONORS);
+                self.signal(victim, Signal::STOP);
+                self.says_since(mark, &away(self, victim));
+                self.goes_on_beside(aside, dice);
+                let mark = self.mark();
+                self.signal(victim, Signal::CONT);
+                self.comes_back(mark, victim);
+            }
+            Harm::Amnesia => {
+                let victim = dice.below(DONORS);
+                self.kill(&[victim]);
+                self.start_donor(victim);
+                self.comes_back(mark, victim);
+                self.goes_on_beside(aside, dice);
+            }
+            Harm::Lateness => {
+                self.be_late(LATE);
+                self.goes_on_beside(aside, dice);
+                self.work().goes_on();
+                self.be_late(Duration::ZERO);
+            }
+            Harm::Loss => {
+                let victim = dice.below(DONORS);
+                self.network.lose(victim, LOST_PERCENT);
+                self.goes_on_beside(aside, dice);
+                self.work().goes_on();
+                self.network.heal(victim);
+            }
+            Harm::Cut => {
+                let victim = dice.below(DONORS);
+                let direction = [Direction::In, Direction::Out][dice.below(2)];
+                eprintln!("  donor {victim}, {direction:?}");
+                self.network.cut(victim, direction);
+                self.says_since(mark, &away(self, victim));
+                self.goes_on_beside(aside, dice);
+                let mark = self.mark();
+                self.network.heal(victim);
+                self.comes_back(mark, victim);
+            }
+        }
+        self.await_whole();
+        self.work().goes_on();
+    }
+
+    /// The run finds the donor, with what it had or without.
+    fn comes_back(&mut self, mark: usize, number: usize) {
+        let name = self.address(number);
+        let lines = ["has lost what it held", "answers again"].map(|news| format!("donor {name} {news}"));
+        self.says_since(mark, &lines);
+    }
+
+    fn goes_on_beside(&mut self, aside: Aside, dice: &mut Dice) {
+        match aside {
+            Aside::EtcdRestarts | Aside::EtcdLosesItsData => {
+                self.etcd.stop();
+                self.work().goes_on();
+                match aside {
+                    Aside::EtcdRestarts => self.etcd.restart(),
+                    _ => self.etcd.restart_empty(),
+                }
+            }
+            Aside::AStrangerKnocks => self.a_stranger_knocks(dice.below(DONORS)),
+            Aside::AClientSendsGarbage => {
+                (0..DONORS).for_each(|number| self.sends_garbage(number, dice.below(1 << 16)));
+            }
+        }
+        self.work().goes_on();
+    }
+
+    /// Somebody sends what means nothing to a donor, or to nobody.
+    fn sends_garbage(&self, number: usize, bytes: usize) {
+        let address = self.listens_at(number).parse().unwrap();
+        let Ok(mut stream) = TcpStream::connect_timeout(&address, Duration::from_millis(300)) else { return };
+        let garbage: Vec<u8> = (0..bytes as u64).map(|at| mix(at ^ bytes as u64) as u8).collect();
+        stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        // It may be cut off amid it.
+        let _ = stream.write_all(&garbage);
+    }
+}
