@@ -76,6 +76,7 @@ pub const ASIDES: [Aside; 4] =
 /// Packets of a hundred that a bad link loses.
 const LOST_PERCENT: u32 = 2;
 const LATE: Duration = Duration::from_millis(200);
+const A_WHILE: Duration = Duration::from_millis(1_500);
 
 impl World<'_> {
     /// It happens, and the program goes on meanwhile and after; then all pages are whole again.
@@ -92,7 +93,7 @@ impl World<'_> {
                 for victim in &victims {
                     self.says_since(mark, &away(self, *victim));
                 }
-                self.goes_on_beside(aside, dice);
+                self.goes_on_beside(harm, aside, dice);
                 if is_repaired_first {
                     self.await_whole();
                 }
@@ -108,7 +109,7 @@ impl World<'_> {
                 let victim = dice.below(SLOW);
                 self.kill(&[victim]);
                 self.says_since(mark, &away(self, victim));
-                self.goes_on_beside(aside, dice);
+                self.goes_on_beside(harm, aside, dice);
                 if self.start_another(victim) {
                     let come = format!("pool: donor {} has come", self.address(victim));
                     self.says_since(mark, &[come]);
@@ -121,7 +122,7 @@ impl World<'_> {
                 let victim = dice.below(DONORS);
                 self.signal(victim, Signal::STOP);
                 self.says_since(mark, &away(self, victim));
-                self.goes_on_beside(aside, dice);
+                self.goes_on_beside(harm, aside, dice);
                 let mark = self.mark();
                 self.signal(victim, Signal::CONT);
                 self.comes_back(mark, victim);
@@ -131,19 +132,17 @@ impl World<'_> {
                 self.kill(&[victim]);
                 self.start_donor(victim);
                 self.comes_back(mark, victim);
-                self.goes_on_beside(aside, dice);
+                self.goes_on_beside(harm, aside, dice);
             }
             Harm::Lateness => {
                 self.be_late(LATE);
-                self.goes_on_beside(aside, dice);
-                self.work().goes_on();
+                self.goes_on_beside(harm, aside, dice);
                 self.be_late(Duration::ZERO);
             }
             Harm::Loss => {
                 let victim = dice.below(DONORS);
                 self.network.lose(victim, LOST_PERCENT);
-                self.goes_on_beside(aside, dice);
-                self.work().goes_on();
+                self.goes_on_beside(harm, aside, dice);
                 self.network.heal(victim);
             }
             Harm::Cut => {
@@ -152,7 +151,7 @@ impl World<'_> {
                 eprintln!("  donor {victim}, {direction:?}");
                 self.network.cut(victim, direction);
                 self.says_since(mark, &away(self, victim));
-                self.goes_on_beside(aside, dice);
+                self.goes_on_beside(harm, aside, dice);
                 let mark = self.mark();
                 self.network.heal(victim);
                 self.comes_back(mark, victim);
@@ -169,11 +168,20 @@ impl World<'_> {
         self.says_since(mark, &lines);
     }
 
-    fn goes_on_beside(&mut self, aside: Aside, dice: &mut Dice) {
+    /// The program gets further, or has some time where that would take it long: coded pages wait for a donor
+    /// that is slow and not silent.
+    fn time_passes(&mut self, harm: Harm) {
+        match harm {
+            Harm::Lateness | Harm::Loss => std::thread::sleep(A_WHILE),
+            _ => self.work().goes_on(),
+        }
+    }
+
+    fn goes_on_beside(&mut self, harm: Harm, aside: Aside, dice: &mut Dice) {
         match aside {
             Aside::EtcdRestarts | Aside::EtcdLosesItsData => {
                 self.etcd.stop();
-                self.work().goes_on();
+                self.time_passes(harm);
                 match aside {
                     Aside::EtcdRestarts => self.etcd.restart(),
                     _ => self.etcd.restart_empty(),
@@ -184,7 +192,7 @@ impl World<'_> {
                 (0..DONORS).for_each(|number| self.sends_garbage(number, dice.below(1 << 16)));
             }
         }
-        self.work().goes_on();
+        self.time_passes(harm);
     }
 
     /// Somebody sends what means nothing to a donor, or to nobody.
