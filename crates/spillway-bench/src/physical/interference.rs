@@ -97,8 +97,8 @@ fn of_tier(stage: &Stage<'_>, tier: &Tier, report: &mut ExperimentReport) -> Res
     Ok(())
 }
 
-/// Does `work` while each memory is written again and again by a thread of its own, from the time on at which each
-/// has been written once.
+/// Does `work` while each memory is written again and again by a thread of its own, from the time on at which
+/// each has been written once.
 fn beside<T>(memories: &mut [super::tier::Region], cpus: &[usize], work: impl FnOnce() -> T) -> T {
     /// Also when `work` panics, or the scope would wait for ever.
     struct Stop<'a>(&'a AtomicBool);
