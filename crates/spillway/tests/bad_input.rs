@@ -139,9 +139,10 @@ fn a_recorder_whose_disk_gets_full_says_what_it_has_and_leaves_it_readable() {
     let ours = env!("CARGO_BIN_EXE_spillway");
     // A disk of 64 KiB, which goes with the shell that sees it.
     let script = format!(
-        "mount -t tmpfs -o size=64k none {place} && {{ \
-         {ours} record --every 0.1 --for 60 {place}/a.history {pid}; echo \"status $?\"; {ours} report --json {place}/a.history | head --bytes 200; \
-         {ours} report {place}/a.history; echo \"status $?\"; ls {place}; }}",
+        "mount -t tmpfs -o size=64k none {place} && cd {place} && {{ \
+         {ours} record --every 0.1 --for 60 a.history {pid}; echo \"status $?\"; \
+         {ours} report --json a.history | head --bytes 200; \
+         {ours} report a.history; echo \"status $?\"; ls; }}",
         place = place.path().display(),
         pid = watched.running.pid().as_raw_nonzero(),
     );

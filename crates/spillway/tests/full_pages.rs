@@ -58,7 +58,7 @@ impl CleanRoot {
     }
 }
 
-/// With another port.
+/// The same with another port.
 fn at_port(shown: &Shown, port: &str) -> Shown {
     let elsewhere = |text: &String| text.replace(PORT, port);
     Shown { command: elsewhere(&shown.command), output: shown.output.iter().map(elsewhere).collect() }

@@ -175,7 +175,7 @@ impl RunSites {
     }
 }
 
-/// Samples, in microseconds.
+/// What samples stand for, in microseconds.
 const fn us(samples: u64) -> u64 {
     samples * SAMPLE_NS / 1000
 }
