@@ -220,8 +220,9 @@ impl Gateway {
         Ok((answer.kvs.iter().filter_map(KeyValue::pair).collect(), revision))
     }
 
-    /// Has the server that answered last tell of every change under a prefix that came after a revision, until
-    /// `hear` returns false, the time is over, or something breaks. Whoever hears no more looks for himself.
+    /// Has the server that answered last tell of every change under a prefix that came after a revision,
+    /// until `hear` returns false, the time is over, or something breaks. Whoever hears no more looks for
+    /// himself.
     pub fn watch(
         &self,
         prefix: &str,
@@ -313,9 +314,9 @@ mod tests {
         let put = Told::Put(("/a/b".into(), "{}".into()));
         let deleted = Told::Deleted("/a/b".into());
         assert_eq!(told_by(&line(r#""created":true"#)), Some(vec![Told::Begun]));
-        let both = format!(
-            r#""events":[{{"kv":{{"key":"{key}","value":"{value}"}}}},{{"type":"DELETE","kv":{{"key":"{key}"}}}}]"#
-        );
+        let written = format!(r#"{{"kv":{{"key":"{key}","value":"{value}"}}}}"#);
+        let gone = format!(r#"{{"type":"DELETE","kv":{{"key":"{key}"}}}}"#);
+        let both = format!(r#""events":[{written},{gone}]"#);
         assert_eq!(told_by(&line(&both)), Some(vec![put, deleted]));
         // What is no text is left out, as in answers to other questions.
         assert_eq!(told_by(&line(r#""events":[{"kv":{"key":"/","value":"x"}}]"#)), Some(vec![]));

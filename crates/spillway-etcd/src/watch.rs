@@ -102,7 +102,7 @@ impl Watch {
         state.is_live.then(pairs)
     }
 
-    /// Changes so far.
+    /// How many changes there were so far.
     pub(crate) fn changes(&self) -> u64 {
         self.0.state().changes
     }

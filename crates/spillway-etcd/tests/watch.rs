@@ -1,4 +1,4 @@
-//! The watch on a pool's donors, against a server that answers as etcd's gateway does and breaks when told to.
+//! The watch on a pool's donors, against a server that answers as etcd's gateway does, and breaks when told.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -4,8 +4,8 @@
 //!
 //! * It is taken only where no donor can be had: by who writes an extent first, and by the supervisor for
 //!   copies that are missing. It is in no copyset.
-//! * One copy there is enough ([`crate::survey`]): it dies with no donor. What dies with this machine is of no
-//!   use without it.
+//! * One copy there is enough ([`crate::survey`]): it dies with no donor. What dies with this machine is of
+//!   no use without it.
 //! * Donors are read first, as long as they are well.
 //! * Once donors have room again the supervisor makes copies there, and drops that in the last resort when as
 //!   many as are wanted are whole.

@@ -138,7 +138,7 @@ pub enum PartKind {
 /// A server that is part of a store, or its last resort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it is.
+    /// Whether it is a server or a file.
     pub kind: PartKind,
     /// As the user named it: a server, or the path of a file.
     pub name: String,

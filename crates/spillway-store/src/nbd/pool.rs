@@ -222,8 +222,8 @@ impl Pool {
         }
     }
 
-    /// After an attempt that failed while there is no connection to wait for: waits before the next, unless it
-    /// is over.
+    /// After an attempt that failed while there is no connection to wait for: waits before the next, unless
+    /// it is over.
     fn wait_alone(&self, effort: &Effort, error: &ConnectError, pause: Duration) -> Result<(), StoreError> {
         // A server that is there and has no room for us is waited for as one that is silent.
         let give_up_at = match error {

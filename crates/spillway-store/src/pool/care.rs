@@ -1,6 +1,6 @@
 //! The supervisor's threads for a pool: one for each donor ([`super::watcher`]), one that makes lost copies
-//! anew ([`super::rebuilder`]) or looks after what is coded ([`super::coded`]), one that learns of donors that
-//! come ([`super::newcomers`]), and one for the last resort ([`super::spill_watch`]).
+//! anew ([`super::rebuilder`]) or looks after what is coded ([`super::coded`]), one that learns of donors
+//! that come ([`super::newcomers`]), and one for the last resort ([`super::spill_watch`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The last resort under the supervisor's eyes: one that took a page no more is tried again and again, and the
-//! user is told when pages go there, when it is full, and when donors have them all again.
+//! The last resort under the supervisor's eyes: one that took a page no more is tried again and again, and
+//! the user is told when pages go there, when it is full, and when donors have them all again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
