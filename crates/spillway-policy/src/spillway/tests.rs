@@ -160,11 +160,11 @@ fn pages_that_are_gone_through_are_fetched() {
 }
 
 #[test]
-fn pages_of_which_little_is_read_are_left_where_they_are() {
+fn pages_are_not_fetched_where_that_cannot_pay() {
     let (mut policy, mut machine) = spillway(16);
-    policy.config.fault_ns = 20_000.0;
+    policy.config.fault_ns = 1e9;
     go_round(&mut policy, &mut machine, 4, 200);
-    assert!(machine.moves.is_empty() && !machine.page_fetch);
+    assert!(!policy.fetching.is_on() && !machine.page_fetch);
 }
 
 #[test]
