@@ -12,7 +12,7 @@ use crate::short::wrapped;
 /// The answer, what could be better, and where to read on, in so many columns.
 pub fn print(out: &mut impl Write, checks: &[Check], columns: usize) -> io::Result<()> {
     let shown: Vec<_> = checks.iter().filter(|check| is_shown(check, checks)).collect();
-    write!(out, "{}", fitted(&answer(checks), columns))?;
+    write!(out, "{}", first_line(checks, columns))?;
     for check in &shown {
         writeln!(out)?;
         print_check(out, check, columns)?;
@@ -33,11 +33,17 @@ pub fn print(out: &mut impl Write, checks: &[Check], columns: usize) -> io::Resu
 
 /// Every check, and the answer.
 pub fn print_all(out: &mut impl Write, checks: &[Check], columns: usize) -> io::Result<()> {
-    writeln!(out, "{}", fitted(&answer(checks), columns))?;
+    writeln!(out, "{}", first_line(checks, columns))?;
     for check in checks {
         print_check(out, check, columns)?;
     }
     out.flush()
+}
+
+/// The answer, which stays one line for scripts: only a narrow terminal has it in several.
+fn first_line(checks: &[Check], columns: usize) -> String {
+    let answer = answer(checks);
+    if columns < 80 { fitted(&answer, columns) } else { answer + "\n" }
 }
 
 /// Whether programs can run here, in one line.
