@@ -526,7 +526,6 @@ mod transport_uri;
 mod wishes;
 
 pub use members::{EtcdPool, Members, PoolDonor};
-pub use pool::{Code, Domains, PoolSpec};
-pub use spill::Spill;
+pub use pool::{Code, Domains, PoolSpec, Spill};
 pub use transport::{Tls, Transport};
 pub use wishes::{Claim, Patience};

@@ -57,7 +57,7 @@ fn pages_for_which_full_donors_have_no_room_go_to_the_last_resort() {
     let number = |name: &str| row[name].as_u64().unwrap();
     assert_eq!(number("capacity_bytes"), 64 * MIB, "{row}");
     assert!(number("used_bytes") > 8 * MIB && number("written_pages") > 1_000, "{row}");
-    assert!(number("fetched_pages") > 1_000 && row["is_sealed"] == true && row["health"] == "ok", "{row}");
+    assert!(number("fetched_pages") > 100 && row["is_sealed"] == true && row["health"] == "ok", "{row}");
     says(&hold.running, "takes pages for which donors have no room");
     let complaint = hold.ends_whole().complaint();
     assert!(!complaint.contains("SIGBUS"), "{complaint}");

@@ -4,6 +4,7 @@
 //! with copies `spill=file:PATH&spill-size=SIZE`.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use spillway_core::page::PAGE_SIZE;
@@ -13,7 +14,6 @@ use spillway_pool::survey::EXTENT_BYTES;
 
 use super::members::{Members, PoolDonor};
 use super::query::{Query, encode, encode_path};
-use super::spill::Spill;
 use super::transport::Transport;
 use super::wishes::Patience;
 
@@ -41,6 +41,15 @@ pub struct Code {
     pub data: usize,
     /// Parts that are computed of them: so many donors may die.
     pub parity: usize,
+}
+
+/// A file for the pages for which a pool's donors have no room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spill {
+    /// A file that does not exist yet, a directory to make one in, or a block device.
+    pub path: PathBuf,
+    /// Bytes of pages that it may hold; by default as much as the donors, or the whole device.
+    pub size: Option<Size>,
 }
 
 /// A pool of donors.

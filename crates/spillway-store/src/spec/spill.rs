@@ -1,21 +1,9 @@
 //! A pool's last resort: `?spill=file:PATH[&spill-size=SIZE]`.
 
-use std::path::PathBuf;
-
-use spillway_core::size::Size;
-
+use super::pool::Spill;
 use super::{SpecError, Uri};
 
 const FORM: &str = "pool:...?spill=file:PATH&spill-size=SIZE";
-
-/// A file for the pages for which a pool's donors have no room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spill {
-    /// A file that does not exist yet, a directory to make one in, or a block device.
-    pub path: PathBuf,
-    /// Bytes of pages that it may hold; by default as much as the donors, or the whole device.
-    pub size: Option<Size>,
-}
 
 impl Uri<'_> {
     /// Where a pool spills, if it does.
