@@ -558,11 +558,12 @@ fn statistics_on_a_full_disk_change_nothing_for_the_program() {
 fn ends_with_stderr(stderr: impl Into<Stdio>) {
     let (donor, scene) = (Donor::start("64M", &[]), Scene::new());
     let mut command =
-        scene.run("8M", &[format!("{}?reconnect=0.3", donor.tcp_uri(""))], c_program("fault_hold"));
+        scene.run("8M", &[format!("{}?reconnect=1", donor.tcp_uri(""))], c_program("fault_hold"));
     let progress = scene.work().join("progress");
     let stdout = OpenOptions::new().create(true).append(true).open(&progress).unwrap();
     let mut child = command.arg("32").stdout(stdout).stderr(stderr).spawn().unwrap();
     until(PATIENCE, "the program to go on", || {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before its donor did");
         fs::read_to_string(&progress).unwrap().contains("on\n").then_some(())
     });
     donor.signal(Signal::KILL);

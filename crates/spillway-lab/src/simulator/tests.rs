@@ -474,11 +474,11 @@ fn a_page_with_a_far_copy_leaves_without_being_sent_until_it_is_written() {
 #[test]
 fn pages_are_fetched_while_far_memory_is_out_of_reach_and_not_before_or_after() {
     const LOCAL: u32 = 4;
-    let run = |rounds| {
-        let workload = Stride::new(2 * MIB, PAGE_BYTES, rounds, 1);
+    let run = |bytes| {
+        let workload = Stride::new(bytes, PAGE_BYTES, 1, 1);
         simulate(workload, Box::new(Switching::default()), LOCAL, 0.0).counts
     };
-    let (counts, longer) = (run(100), run(200));
+    let (counts, longer) = (run(256 * MIB), run(512 * MIB));
     assert!(counts.missing_faults > 100 && counts.far_misses > 10_000, "{counts:?}");
     assert_eq!(longer.missing_faults, counts.missing_faults, "no more come");
     assert!(longer.far_misses > counts.far_misses + 10_000);

@@ -72,7 +72,7 @@ pub struct RigArgs {
     /// Most of the guest's processor that the daemon's scans, policy and moves take, in percent [default: 80]
     #[arg(long, value_name = "PCT", value_parser = clap::value_parser!(u32).range(1..=100))]
     telemetry_cpu: Option<u32>,
-    /// What decides when the daemon's scans come, as of 'spillway tier --scan-pace' [default: budget]
+    /// What decides when the daemon's scans come, as of 'spillway tier' [default: budget]
     #[arg(long, value_name = "PACE", value_parser = pace_name)]
     scan_pace: Option<String>,
     /// Telemetry source of the daemon, as of 'spillway tier --source' [default: auto, for indigo
