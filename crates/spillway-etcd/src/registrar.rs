@@ -35,6 +35,8 @@ struct Registering {
     tell: Tell,
     /// The lease, and what is registered under it.
     registered: Option<(Lease, Registration)>,
+    /// etcd no longer knew of a registration, and nobody was told yet.
+    lost: bool,
     /// Whoever is told knows that etcd does not answer, or that it does.
     told: Option<bool>,
 }
@@ -53,6 +55,7 @@ impl Registrar {
             donor: Box::new(donor),
             tell: Box::new(tell),
             registered: None,
+            lost: false,
             told: None,
         };
         let body = move || registering.keep_up(&stopped);
@@ -102,7 +105,7 @@ impl Registering {
         let lease = match lease {
             Some(lease) => lease,
             None => {
-                self.registered = None;
+                self.lost |= self.registered.take().is_some();
                 gateway.grant(LEASE_S)?
             }
         };
@@ -112,16 +115,20 @@ impl Registering {
         Ok(())
     }
 
+    /// Says what has changed: whether etcd answers, and a registration that it lost, which nobody would
+    /// notice else where etcd was away for less than a period.
     fn say(&mut self, outcome: &Result<(), EtcdError>) {
         let is_well = outcome.is_ok();
-        if self.told.replace(is_well) == Some(is_well) {
+        let lost = is_well && std::mem::take(&mut self.lost);
+        if self.told.replace(is_well) == Some(is_well) && !lost {
             return;
         }
         let pool = &self.pool;
         (self.tell)(match outcome {
             Ok(()) => {
                 let address = self.registered.as_ref().map_or("", |(_, own)| own.address.as_str());
-                format!("registered in {pool} as {address}")
+                let again = if lost { " again: etcd no longer knew of it" } else { "" };
+                format!("registered in {pool} as {address}{again}")
             }
             Err(error) => format!(
                 "not registered in {pool}: {error}; it serves on, keeps what it holds, and goes on trying"

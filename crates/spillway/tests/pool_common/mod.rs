@@ -146,11 +146,14 @@ impl Etcd {
         command.args(["--initial-cluster", &cluster]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn();
-        self.child = Some(
-            child.unwrap_or_else(|error| panic!("etcd: {error}; install it: apt-get install etcd-server")),
-        );
+        let child =
+            child.unwrap_or_else(|error| panic!("etcd: {error}; install it: apt-get install etcd-server"));
+        let child = self.child.insert(child);
         let address = (self.host.as_str(), self.ports.0);
-        until(PATIENCE, "etcd to listen", || TcpStream::connect(address).ok().map(drop));
+        until(PATIENCE, "etcd to listen", || {
+            assert_eq!(child.try_wait().unwrap(), None, "etcd has ended");
+            TcpStream::connect(address).ok().map(drop)
+        });
     }
 
     /// Kills it at once, without a word.

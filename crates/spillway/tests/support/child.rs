@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -168,9 +169,20 @@ pub fn until<T>(patience: Duration, what: &str, mut ask: impl FnMut() -> Option<
     }
 }
 
-/// A TCP port of 127.0.0.1 that nobody listens on.
+/// A TCP port of 127.0.0.1 that nobody listens on. It is none of those that the kernel gives to connections
+/// and to listeners that name no port (`ip_local_port_range`, from 32,768): one of those could be taken by
+/// another test before this one listens on it. No two calls in this process give the same.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const PORTS: std::ops::Range<u32> = 12_000..32_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        // Each process begins elsewhere.
+        let turn = std::process::id().wrapping_mul(97).wrapping_add(GIVEN.fetch_add(1, Relaxed));
+        let port = (PORTS.start + turn % (PORTS.end - PORTS.start)) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Kills a process that is in no group of ours, such as a daemon, when the value is dropped.
