@@ -23,6 +23,7 @@ use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIA
 use spillway_pager::run::state::Counter;
 use spillway_pager::run::supervisor::Supervisor;
 use spillway_pager::run::views::BusyPagers;
+use spillway_report::whole_file;
 use spillway_snapshot::directory::Of;
 use spillway_sys::{machine, process};
 
@@ -492,7 +493,7 @@ impl Started {
         let report = Report::new(run, settings, command_of(args), wall_s, exit_status);
         let json = serde_json::to_string(&report).unwrap_or_default();
         if let Some(path) = &args.stats
-            && let Err(error) = fs::write(path, format!("{json}\n"))
+            && let Err(error) = whole_file::write(path, format!("{json}\n"))
         {
             complain(format!("run: --stats {}: {error}", path.display()));
         }

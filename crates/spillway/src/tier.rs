@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use signal_hook::consts::signal as signals;
 use spillway_core::size::Size;
+use spillway_report::whole_file;
 use spillway_sys::process;
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
@@ -326,7 +327,7 @@ fn announce(daemon: &Daemon) {
 fn write_stats(args: &TierArgs, daemon: &Daemon) {
     let Some(path) = &args.stats else { return };
     let json = serde_json::to_string_pretty(&daemon.status()).unwrap_or_default();
-    if let Err(error) = std::fs::write(path, format!("{json}\n")) {
+    if let Err(error) = whole_file::write(path, format!("{json}\n")) {
         complain(format!("tier: --stats {}: {error}; name a file that can be written", path.display()));
     }
 }
