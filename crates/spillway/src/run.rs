@@ -254,7 +254,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     if local_bytes.bytes() < MIN_LOCAL_BYTES {
         let least = Size::from_bytes(MIN_LOCAL_BYTES);
         return Err(refuse(format!(
-            "--local {} is less than a program needs to make progress; give at least {least}",
+            "--local {} is less than a program needs to make progress; give at least {least}, such as 64M",
             args.local
         )));
     }
@@ -314,7 +314,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let child = command.spawn().map_err(|error| {
         let _ = stats;
         let status = exit::cannot_execute(&error);
-        (status, format!("run: {}: {error}", args.program[0].display()))
+        (status, format!("run: {}", exit::why_not_executed(Path::new(&args.program[0]), &error)))
     })?;
     CHILD_PID.store(child.id() as i32, Ordering::Release);
     let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);

@@ -228,7 +228,7 @@ fn start_program(words: &[OsString]) -> Result<Child, Refusal> {
     process::without_huge_pages(&mut command);
     command.spawn().map_err(|error| {
         let status = exit::cannot_execute(&error);
-        (status, format!("tier: {}: {error}", words[0].display()))
+        (status, format!("tier: {}", exit::why_not_executed(Path::new(&words[0]), &error)))
     })
 }
 

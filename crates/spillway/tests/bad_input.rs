@@ -53,6 +53,22 @@ fn every_command_names_an_option_that_is_not_there_in_one_line_and_where_to_read
 }
 
 #[test]
+fn a_program_without_a_limit_is_told_with_one() {
+    for (line, expected) in [
+        ("run ls -l", "tip: say how much may be local: spillway run --local 512M ls ...;"),
+        ("bench command ls", "tip: say how much may be local: spillway bench command --local 512M ls ...;"),
+        ("run --local 64M", "tip: options of Spillway's go before the program;"),
+    ] {
+        let output = command(line).output().unwrap();
+        let said = complaint(&output);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{line}: {said}");
+        assert!(said.contains(expected), "{line}: {said}");
+    }
+    let output = command("run --no-such-option ls").output().unwrap();
+    assert!(!complaint(&output).contains("512M"), "{}", complaint(&output));
+}
+
+#[test]
 fn where_the_disk_is_full_whatever_prints_says_so_and_fails() {
     for line in PRINTERS {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -197,7 +197,7 @@ fn what_serves_and_watches_is_ended_so_and_ends_well() {
         says: "",
         stays: &[],
     };
-    // SIGHUP has it read its certificates anew.
+    // SIGHUP does not end it.
     for way in &ALL_WAYS[..3] {
         let (_, finished) = donor.interrupt(*way);
         assert!(finished.text().contains("ended: "), "{}", finished.text());
