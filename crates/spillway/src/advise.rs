@@ -8,6 +8,7 @@ use serde::Serialize;
 use spillway_snapshot::reader::{self, Seen};
 use spillway_snapshot::snapshot::{Body, Run, Snapshot};
 
+use crate::columns::for_terminal;
 use crate::exit::{Refusal, complain};
 use crate::short::{bytes, count, micros, percent, printable, seconds};
 use crate::status::{is_called, name_of};
@@ -121,7 +122,7 @@ fn advise(args: &AdviseArgs) -> Result<ExitCode, Refusal> {
         let text = serde_json::to_string_pretty(&advice).map_err(|error| (1, error.to_string()))?;
         return print(&format!("{text}\n"));
     }
-    print(&describe(&snapshot, &run, &whole, last.as_ref()))
+    print(&for_terminal(&describe(&snapshot, &run, &whole, last.as_ref())))
 }
 
 fn describe(snapshot: &Snapshot, run: &Run, whole: &Observed, last: Option<&Observed>) -> String {

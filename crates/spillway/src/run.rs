@@ -495,7 +495,8 @@ impl Started {
         if let Some(path) = &args.stats
             && let Err(error) = whole_file::write(path, format!("{json}\n"))
         {
-            complain(format!("run: --stats {}: {error}", path.display()));
+            let path = path.display();
+            complain(format!("run: --stats {path}: {error}; make room there, or have --json print them"));
         }
         let mut stderr = std::io::stderr();
         let text = if args.json { json } else { report.summary() };

@@ -108,14 +108,29 @@ fn what_is_printed_on_a_terminal_fits_it() {
     let mut watched = launch.start(launch.command(c_program("hold")).args(["16", "100"]));
     watched.running.expect("ready");
     let pid = watched.running.pid().as_raw_nonzero();
-    for line in ["doctor", "doctor --all", "status", &format!("status {pid}")] {
+    let donor = Running::start(command("donor --memory 64M --shm bad-input-test").env("NO_COLOR", "1"));
+    support::child::until(support::child::PATIENCE, "a donor", || {
+        donor.text().contains("listening").then_some(())
+    });
+    let lines = [
+        "doctor".to_owned(),
+        "doctor --all".to_owned(),
+        "status".to_owned(),
+        format!("status {pid}"),
+        format!("advise --pid {pid}"),
+        format!("explain --pid {pid}"),
+        "donor status".to_owned(),
+    ];
+    for line in &lines {
         for columns in [40, 59, 80] {
             let text = on_a_terminal(line, columns);
             assert!(!text.is_empty());
             // What is to be typed stands in one line, that it can be copied.
             let is_typed =
                 |line: &str| ["mend: ", "or:   "].iter().any(|label| line.trim().starts_with(label));
-            for printed in text.lines().filter(|line| !is_typed(line)) {
+            // So does a path, whatever its length.
+            let is_copied = |line: &str| is_typed(line) || !line.trim().contains(' ');
+            for printed in text.lines().filter(|line| !is_copied(line)) {
                 assert!(printed.chars().count() <= columns, "{line}, {columns}: {printed:?}");
             }
         }
