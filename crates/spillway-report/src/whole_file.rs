@@ -182,6 +182,9 @@ mod tests {
         let named = WholeFile { file: File::create(&beside).unwrap(), target: path.clone(), until_kept };
         named.writer().unwrap().write_all(b"after").unwrap();
         named.keep().unwrap();
-        assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(place.path())), ("after", vec!["a".into()]));
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap().as_str(), names(place.path())),
+            ("after", vec!["a".into()])
+        );
     }
 }

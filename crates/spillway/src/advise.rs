@@ -159,7 +159,9 @@ fn describe(snapshot: &Snapshot, run: &Run, whole: &Observed, last: Option<&Obse
         });
     }
     line("by", &|(_, estimate)| format!("{} fetching faults", count(estimate.fetch_faults as f64)));
-    line("that took", &|(_, estimate)| estimate.fetch_us.map_or_else(|| "-".to_owned(), |us| format!("{} each", micros(us))));
+    line("that took", &|(_, estimate)| {
+        estimate.fetch_us.map_or_else(|| "-".to_owned(), |us| format!("{} each", micros(us)))
+    });
     text += "New pages are faulted on at any size.\n";
     let mut said = Vec::new();
     for caveat in times.into_iter().flat_map(|(_, estimate)| estimate.caveats) {
@@ -183,7 +185,13 @@ mod tests {
         let Body::Run { run } = &snapshot.body else { panic!("no run") };
         let last = Observed { passed_s: 5.0, lost_us: 4.05e6, ..observed() };
         let text = describe(&snapshot, run, &observed(), Some(&last));
-        for words in ["since its start (10s)", "lately (5s)", "it lost   50%", "3.5k fetching faults", "that took   1.1ms each"] {
+        for words in [
+            "since its start (10s)",
+            "lately (5s)",
+            "it lost   50%",
+            "3.5k fetching faults",
+            "that took   1.1ms each",
+        ] {
             assert!(text.contains(words), "no {words:?} in {text}");
         }
         let rows = |text: &str| text.lines().filter(|line| line.contains('%')).count();

@@ -74,10 +74,7 @@ mod tests {
     #[test]
     fn lines_are_broken_for_a_terminal_and_what_is_to_be_copied_is_not() {
         let text = "short\n  one two three four\n\nat /a/path/of/many/letters now\n";
-        assert_eq!(
-            broken(text, 12),
-            "short\n  one two\n  three four\n\nat\n/a/path/of/many/letters\nnow\n"
-        );
+        assert_eq!(broken(text, 12), "short\n  one two\n  three four\n\nat\n/a/path/of/many/letters\nnow\n");
         assert_eq!(broken(text, 80), text);
     }
 

@@ -143,7 +143,8 @@ impl Observed {
     /// What one of them took, on average, in microseconds, as its pager counted it.
     pub fn fetch_us(&self) -> Option<f64> {
         let faults = self.faults();
-        (faults > 0).then(|| self.returns.iter().map(|returned| returned.total_us).sum::<f64>() / faults as f64)
+        (faults > 0)
+            .then(|| self.returns.iter().map(|returned| returned.total_us).sum::<f64>() / faults as f64)
     }
 
     /// What a fault cost the program, by what was counted of it.

@@ -160,16 +160,19 @@ impl Case<'_> {
         assert!(complaint.contains(self.says), "{words:?}, {way:?}: {complaint}");
         assert!(!complaint.contains("panicked") && !complaint.contains("left behind"), "{complaint}");
         // A control group may be in use for a moment after its last process.
-        until(PATIENCE, &format!("{words:?}, {way:?} to leave nothing: {:?}", place.left(&pids, self.stays)), || {
-            place.left(&pids, self.stays).is_empty().then_some(())
-        });
+        until(
+            PATIENCE,
+            &format!("{words:?}, {way:?} to leave nothing: {:?}", place.left(&pids, self.stays)),
+            || place.left(&pids, self.stays).is_empty().then_some(()),
+        );
         (place, finished)
     }
 }
 
 /// It has used the processor, and goes on.
 fn has_computed(_: &Place, running: &Running) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", running.pid().as_raw_nonzero())).unwrap_or_default();
+    let stat =
+        fs::read_to_string(format!("/proc/{}/stat", running.pid().as_raw_nonzero())).unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     ticks(11) + ticks(12) >= 5
@@ -189,7 +192,9 @@ fn what_serves_and_watches_is_ended_so_and_ends_well() {
     let donor = ["donor", "--memory", "64M", "--listen", "127.0.0.1:0", "--unix", "donor.sock"];
     let donor = Case {
         words: &donor,
-        is_at_work: &|place, running| running.text().contains("listening") && place.path("donor.sock").exists(),
+        is_at_work: &|place, running| {
+            running.text().contains("listening") && place.path("donor.sock").exists()
+        },
         ends_with: &|_| 0,
         says: "",
         stays: &[],
@@ -223,7 +228,8 @@ fn a_recorder_that_is_interrupted_has_kept_what_it_saw() {
     let mut seen = place.start(&["donor", "--memory", "64M", "--unix", "donor.sock"]);
     seen.expect("listening");
     let pid = seen.pid().as_raw_nonzero().to_string();
-    let looks = |place: &Place| fs::read_to_string(place.path("a.history")).unwrap_or_default().lines().count();
+    let looks =
+        |place: &Place| fs::read_to_string(place.path("a.history")).unwrap_or_default().lines().count();
     let records = Case {
         words: &["record", "--every", "0.1", "a.history", &pid],
         is_at_work: &|place, _| looks(place) > 2,

@@ -107,9 +107,11 @@ pub fn write_trace<T>(
     output: &Path,
     write: impl FnOnce(BufWriter<File>) -> Result<T, TraceError>,
 ) -> Result<T, String> {
-    let failed = |error: io::Error| format!("{}: {error}; choose another place for the trace", output.display());
+    let failed =
+        |error: io::Error| format!("{}: {error}; choose another place for the trace", output.display());
     let trace = WholeFile::create(output).map_err(failed)?;
-    let written = write(BufWriter::new(trace.writer().map_err(failed)?)).map_err(|error| error.to_string())?;
+    let written =
+        write(BufWriter::new(trace.writer().map_err(failed)?)).map_err(|error| error.to_string())?;
     trace.keep().map_err(failed)?;
     Ok(written)
 }

@@ -88,8 +88,11 @@ mod tests {
     fn no_name_is_longer_than_there_is_room_for() {
         // Each substitution stands for all before it.
         let nested: String = (0..24).fold("i".to_owned(), |inner, _| format!("St4pairI{inner}S_E"));
-        let many: String = (0..400).map(|number| format!("{}n{number}", format!("n{number}").len())).collect();
-        for name in ["x".repeat(5000), format!("_ZN{many}Ev"), format!("_Z1fI{nested}Evv"), "\u{e9}".repeat(999)] {
+        let many: String =
+            (0..400).map(|number| format!("{}n{number}", format!("n{number}").len())).collect();
+        for name in
+            ["x".repeat(5000), format!("_ZN{many}Ev"), format!("_Z1fI{nested}Evv"), "\u{e9}".repeat(999)]
+        {
             let read = demangled(&name);
             assert!(read.len() <= MOST_BYTES && !read.is_empty(), "{} bytes", read.len());
         }
