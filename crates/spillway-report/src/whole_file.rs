@@ -1,5 +1,5 @@
-//! Files that are there whole or not at all: a full disk, Ctrl-C or a kill in the middle leaves what was there
-//! before, and nothing beside it.
+//! Files that are there whole or not at all: a full disk, Ctrl-C or a kill in the middle leaves what was
+//! there before, and nothing beside it.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -19,9 +19,9 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     file.keep()
 }
 
-/// A file under way. It takes its place by [`WholeFile::keep`] alone; dropped before, it was never there. What
-/// is no file, such as `/dev/stdout` or a pipe, is written to as it is, and so is a file in a directory that
-/// takes no others.
+/// A file under way. It takes its place by [`WholeFile::keep`] alone; dropped before, it was never there.
+/// What is no file, such as `/dev/stdout` or a pipe, is written to as it is, and so is a file in a directory
+/// that takes no others.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,

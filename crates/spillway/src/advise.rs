@@ -24,9 +24,9 @@ Examples:
 It goes by what the run's pager has counted: of each page that was fetched
 again, how much had left since it did, and so how often it is touched, and what
 that took. With more local memory pages stay longer. What is told aims at four
-fifths of the loss, since estimates have been too low by as much. The loss is LOST of 'spillway top': the time that
-threads wait for memory, by the time that passes. 'spillway report' has the same
-of a history.
+fifths of the loss, since estimates have been too low by as much. The loss is
+LOST of 'spillway top': the time that threads wait for memory, by the time that
+passes. 'spillway report' has the same of a history.
 
 Exit status: 0, or 1 if no run has that process.";
 

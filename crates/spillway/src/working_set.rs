@@ -28,8 +28,8 @@ const MOST_SAVED: f64 = 0.95;
 /// where the program serves itself, 40% of 12.6 us where a thread of the pager's does.
 const UNCOUNTED_INLINE_US: f64 = 2.4;
 const UNCOUNTED_THREAD_US: f64 = 5.0;
-/// What is lost with a limit that was told has been up to so many times what was aimed at, where a program did
-/// the same as before (docs/operate/limits.md): so much less is aimed at.
+/// What is lost with a limit that was told has been up to so many times what was aimed at, where a program
+/// did the same as before (docs/operate/limits.md): so much less is aimed at.
 const MARGIN: f64 = 1.25;
 /// A program that has come to hold so much more, by what it holds, is said to grow.
 const GROWS_BY: f64 = 0.02;

@@ -1,7 +1,7 @@
 //! Ctrl-C in the middle of whatever takes long, and a signal from elsewhere: it ends with the status that
 //! docs/reference/exit-codes.md names, and leaves no process, socket, control group, swap device or file
-//! behind. `top` and its terminal are in seen.rs, `pool drain` in pool_drain.rs, `bench physical`'s settings in
-//! bench_physical.rs, what `lab train` and `lab sweep` keep in lab_train.rs and lab_cli.rs.
+//! behind. `top` and its terminal are in seen.rs, `pool drain` in pool_drain.rs, `bench physical`'s settings
+//! in bench_physical.rs, what `lab train` and `lab sweep` keep in lab_train.rs and lab_cli.rs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -178,7 +178,7 @@ fn has_computed(_: &Place, running: &Running) -> bool {
     ticks(11) + ticks(12) >= 5
 }
 
-/// It catches SIGINT.
+/// Whether it has a handler for SIGINT.
 fn catches(running: &Running) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", running.pid().as_raw_nonzero()));
     let status = status.unwrap_or_default();

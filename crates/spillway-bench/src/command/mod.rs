@@ -131,7 +131,8 @@ impl CommandReport {
 }
 
 /// What can be done where nothing counts what the command takes.
-const SHARE_REMEDY: &str = "a share is of what the command takes, which a control group counts: run it as root, or give a size, such as --local 128M";
+const SHARE_REMEDY: &str = "a share is of what the command takes, which a control group counts: run it \
+    as root, or give a size, such as --local 128M";
 
 /// Runs the command under each condition. `running` hears under what it runs now.
 ///

@@ -61,8 +61,8 @@ pub struct Recorded {
     pub status: ExitStatus,
 }
 
-/// Runs a program and writes what it does to memory to `out`. The program has our standard streams. `begun` is
-/// told the number of its process, by which it can be ended.
+/// Runs a program and writes what it does to memory to `out`. The program has our standard streams. `begun`
+/// is told the number of its process, by which it can be ended.
 ///
 /// # Errors
 /// The program, QEMU or the compiler is missing or fails, or `out` cannot be written.

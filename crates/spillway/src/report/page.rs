@@ -388,8 +388,8 @@ fn working_set(observed: &Observed) -> Result<Markup, ChartError> {
             "Estimated from " (count(observed.faults() as f64)) " fetching faults"
             @if let Some(fetch_us) = observed.fetch_us() { " of " (micros(fetch_us)) " on average" }
             ", by how long their pages were away: with more local memory pages stay longer. New pages are \
-             faulted on at any size. The table aims at four fifths of the loss, since estimates have been too \
-             low by as much."
+             faulted on at any size. The table aims at four fifths of the loss, since estimates have been \
+             too low by as much."
             @for caveat in observed.caveats() { " " (caveat.sentence()) }
         }
     })

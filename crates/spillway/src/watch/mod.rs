@@ -3,8 +3,8 @@
 //! - [`run_snapshot`], [`donor_snapshot`]: read a run's counters, and how a donor stands;
 //! - [`run_explained`], [`run_heat`]: why a page of a run's is where it is, and where all are;
 //! - [`marks`]: what a run had counted before;
-//! - [`run_sites`]: where its programs wait for pages, by the names that [`symbols`] finds, [`demangled`], and
-//!   in which calls, by [`unwinding`]; [`sleepers`] sees threads from outside;
+//! - [`run_sites`]: where its programs wait for pages, by the names that [`symbols`] finds, [`demangled`],
+//!   and in which calls, by [`unwinding`]; [`sleepers`] sees threads from outside;
 //! - [`teller`]: the thread that answers whoever asks, beside the supervisor or the donor's own;
 //! - [`writer`], [`metrics`], [`donor_metrics`]: the same numbers as OpenMetrics text;
 //! - [`http`]: how Prometheus asks for them, and a browser for the dashboard;
