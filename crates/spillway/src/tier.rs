@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use signal_hook::consts::signal as signals;
 use spillway_core::size::Size;
+use spillway_report::whole_file;
 use spillway_sys::process;
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
@@ -227,7 +228,7 @@ fn start_program(words: &[OsString]) -> Result<Child, Refusal> {
     process::without_huge_pages(&mut command);
     command.spawn().map_err(|error| {
         let status = exit::cannot_execute(&error);
-        (status, format!("tier: {}: {error}", words[0].display()))
+        (status, format!("tier: {}", exit::why_not_executed(Path::new(&words[0]), &error)))
     })
 }
 
@@ -326,7 +327,7 @@ fn announce(daemon: &Daemon) {
 fn write_stats(args: &TierArgs, daemon: &Daemon) {
     let Some(path) = &args.stats else { return };
     let json = serde_json::to_string_pretty(&daemon.status()).unwrap_or_default();
-    if let Err(error) = std::fs::write(path, format!("{json}\n")) {
+    if let Err(error) = whole_file::write(path, format!("{json}\n")) {
         complain(format!("tier: --stats {}: {error}; name a file that can be written", path.display()));
     }
 }

@@ -19,7 +19,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(super) struct PoolDonor {
     /// Where it listens, as `ADDRESS:PORT`.
     pub address: String,
-    _child: Ended,
+    child: Ended,
+}
+
+impl Drop for PoolDonor {
+    /// It dies, at once and without a word.
+    fn drop(&mut self) {
+        let _ = self.child.0.kill();
+    }
 }
 
 impl PoolDonor {
@@ -45,7 +52,7 @@ impl PoolDonor {
         let ready: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
         let uri = ready["listening_on"][0].as_str().and_then(|uri| uri.split_once("://"));
         let (_, address) = uri.ok_or_else(|| failed("it does not get ready".to_owned()))?;
-        Ok(Self { address: address.to_owned(), _child: child })
+        Ok(Self { address: address.to_owned(), child })
     }
 }
 
