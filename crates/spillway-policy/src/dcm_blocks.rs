@@ -132,7 +132,12 @@ pub struct Dcm {
     inactive_pages: usize,
     /// Pages that have left local memory so far; wraps.
     left_pages: u32,
+    /// Pages that were fetched so far.
+    fetched_pages: u64,
 }
+
+/// How large blocks have become, without whose pages are where.
+pub(crate) struct Grown(Blocks<Vec<AtomicU8>>);
 
 impl Registered for Dcm {
     type Config = Config;
@@ -147,6 +152,7 @@ impl Registered for Dcm {
             thread: 0,
             inactive_pages: 0,
             left_pages: 0,
+            fetched_pages: 0,
         }
     }
 }
@@ -301,6 +307,21 @@ impl Dcm {
         self.arrive(machine, page, false);
     }
 
+    /// Goes on with blocks as large as they were, before it takes any page over.
+    pub(crate) fn resume(&mut self, grown: Grown) {
+        self.blocks = grown.0;
+    }
+
+    /// It fetches no more: how large blocks have become.
+    pub(crate) fn into_grown(self) -> Grown {
+        Grown(self.blocks)
+    }
+
+    /// Pages that were fetched so far.
+    pub(crate) fn fetched_pages(&self) -> u64 {
+        self.fetched_pages
+    }
+
     fn leave(&mut self, head: PageIndex) {
         if self.pages[head as usize].queue == Some(Queue::Inactive) {
             self.inactive_pages -= self.block(head).len();
@@ -428,7 +449,7 @@ impl Policy for Dcm {
         let far: Vec<_> =
             self.block(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
         self.reclaim(machine, far.len() as u32);
-        machine.migrate(&far, Tier::Local, Call::Kernel);
+        self.fetched_pages += u64::from(machine.migrate(&far, Tier::Local, Call::Kernel));
         self.pages[fault.page as usize].referenced = true;
         self.arrive(machine, fault.page, true);
         // Hidden behind the transfer: frames for the next fault.
@@ -515,6 +536,27 @@ mod tests {
         let faults: Vec<_> = (0..5).map(|_| run_all(&mut policy, &mut machine, 0..256)).collect();
         assert!(faults.windows(2).all(|pair| pair[1] <= pair[0]), "{faults:?}");
         assert!(faults[4] <= 256 / 16 + 4, "{faults:?}");
+    }
+
+    /// Pages of one block lie in both tiers where others have moved them in between.
+    #[test]
+    fn blocks_go_on_as_large_as_they_had_become() {
+        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, 64);
+        for _ in 0..5 {
+            run_all(&mut policy, &mut machine, 0..256);
+        }
+        let mut next = Dcm::build(policy.config, 1, &Knowledge::default());
+        next.start(&mut machine);
+        next.resume(policy.into_grown());
+        let local = machine.pages_in(Tier::Local);
+        machine.migrate(&local[1..3], Tier::Far, Call::Kernel);
+        for page in machine.pages_in(Tier::Local) {
+            next.adopt(page, true, &machine);
+        }
+        let faults = run_all(&mut next, &mut machine, 0..256);
+        assert!(faults <= 256 / 16 + 4, "{faults}");
+        assert_eq!(machine.pages_in(Tier::Local).len() + machine.pages_in(Tier::Far).len(), 256);
+        assert!(next.fetched_pages() >= 192);
     }
 
     #[test]

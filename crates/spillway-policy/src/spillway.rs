@@ -280,7 +280,7 @@ impl Spillway {
         let in_ns = self.in_ns.0.filter(|ns| *ns > 0.0).unwrap_or(self.config.move_ns);
         self.fetching.note_costs(Costs {
             accesses_ns: longer_ns.min(self.progress.core_ns as f64) + moves_ns,
-            fetches_ns: fetched * (self.config.fault_ns + in_ns),
+            fetches_ns: fetched * self.fetching.page_ns(self.config.fault_ns, in_ns),
         });
     }
 
@@ -497,9 +497,7 @@ impl Policy for Spillway {
     }
 
     fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
-        if let Some(dcm) = self.fetching.at_work() {
-            dcm.on_fault(fault, machine);
-        }
+        self.fetching.on_fault(fault, machine);
     }
 
     fn on_timer(&mut self, timer: u32, machine: &mut dyn TieredMachine) {
@@ -520,7 +518,7 @@ impl Policy for Spillway {
         self.window.far_accesses += window.far_accesses;
         let may_ask =
             self.config.fetches_pages && machine.counts_each_access() && !self.exchanging.is_asking();
-        if self.fetching.note_window(progress, may_ask) {
+        if self.fetching.note_window(progress, may_ask, self.config.fault_ns) {
             self.change_sides(machine);
         }
     }

@@ -6,13 +6,14 @@
 //! against what far accesses cost now, as much as these can cost at most. Only where fetches come to less is
 //! it tried, and only where the program then comes further is it kept ([`crate::spillway_trial`]). Trials go
 //! by the windows of the counters, which are shorter than intervals between scans, and end as soon as they
-//! are plainly in vain.
+//! are plainly in vain. What was learned while pages were fetched stays: which pages are fetched as one block,
+//! and what a fetched page costs.
 
-use crate::dcm_blocks::{self, Dcm};
+use crate::dcm_blocks::{self, Dcm, Grown};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{PageIndex, Tier, TieredMachine};
-use crate::policy::Policy;
+use crate::policy::{Fault, FaultKind, Policy};
 use crate::spillway_shadow::Shadow;
 use crate::spillway_trial::{Progress, Trial};
 use crate::spillway_worth::Average;
@@ -39,6 +40,13 @@ pub(crate) struct Fetching {
     trial: Trial,
     /// Who fetches, while pages are fetched.
     at_work: Option<Box<Dcm>>,
+    /// The blocks of who fetched last.
+    grown: Option<Grown>,
+    /// What fetches took since the last window, and what a page took.
+    faults: u64,
+    faults_ns: u64,
+    fetched_pages: u64,
+    page_ns: Average,
     /// The machine has refused.
     is_refused: bool,
 }
@@ -53,6 +61,11 @@ impl Fetching {
             fetches_ns: Average::default(),
             trial: Trial::new(false, TRANSITION_WINDOWS),
             at_work: None,
+            grown: None,
+            faults: 0,
+            faults_ns: 0,
+            fetched_pages: 0,
+            page_ns: Average::default(),
             is_refused: false,
         }
     }
@@ -82,6 +95,33 @@ impl Fetching {
         self.shadow.note_scan(pages, used, frames)
     }
 
+    /// An access has stopped while pages are fetched.
+    pub(crate) fn on_fault(&mut self, fault: Fault, machine: &mut dyn TieredMachine) {
+        let Some(dcm) = &mut self.at_work else { return };
+        let (began_ns, had_pages) = (machine.now_ns(), dcm.fetched_pages());
+        dcm.on_fault(fault, machine);
+        if fault.kind == FaultKind::Missing {
+            self.faults += 1;
+            self.faults_ns += machine.now_ns() - began_ns;
+            self.fetched_pages += dcm.fetched_pages() - had_pages;
+        }
+    }
+
+    /// What a page costs that is fetched, with those of its block, in nanoseconds: what pages took that were,
+    /// or one by itself, as long as none was. A fault takes `fault_ns`, and a move `move_ns`.
+    pub(crate) fn page_ns(&self, fault_ns: f64, move_ns: f64) -> f64 {
+        self.page_ns.0.unwrap_or(fault_ns + move_ns)
+    }
+
+    /// Notes what fetches took since the last window.
+    fn note_page_ns(&mut self, fault_ns: f64) {
+        let faults_ns = self.faults_ns as f64 + self.faults as f64 * fault_ns;
+        if self.fetched_pages > 0 {
+            self.page_ns.note(faults_ns / self.fetched_pages as f64);
+        }
+        (self.faults, self.faults_ns, self.fetched_pages) = (0, 0, 0);
+    }
+
     /// What an interval cost, and what it would have cost.
     pub(crate) fn note_costs(&mut self, costs: Costs) {
         self.accesses_ns.note(costs.accesses_ns);
@@ -90,12 +130,13 @@ impl Fetching {
 
     /// The program has changed: what was measured says nothing any more.
     pub(crate) fn begin_phase(&mut self) {
-        self.trial.begin_phase();
+        self.trial.break_off();
         (self.accesses_ns, self.fetches_ns) = (Average::default(), Average::default());
     }
 
-    /// A window of the counters is over. Whether the other side is to be taken now.
-    pub(crate) fn note_window(&mut self, progress: Progress, may_ask: bool) -> bool {
+    /// A window of the counters is over. Whether the other side is to be taken now. A fault takes `fault_ns`.
+    pub(crate) fn note_window(&mut self, progress: Progress, may_ask: bool, fault_ns: f64) -> bool {
+        self.note_page_ns(fault_ns);
         let fetches_ns = self.fetches_ns.0.unwrap_or(f64::MAX);
         let may_pay = self.is_on() || self.accesses_ns.0.unwrap_or(0.0) > fetches_ns;
         self.trial.note(progress, may_ask && may_pay && !self.is_refused);
@@ -119,13 +160,17 @@ impl Fetching {
         let config = dcm_blocks::Config::default();
         let mut dcm = Box::new(Dcm::build(config, self.seed, &Knowledge::default()));
         dcm.start(machine);
+        if let Some(grown) = self.grown.take() {
+            dcm.resume(grown);
+        }
         local.for_each(|(page, is_used)| dcm.adopt(page, is_used, machine));
         self.at_work = Some(dcm);
     }
 
     /// Far pages are accessed in place again.
     pub(crate) fn end(&mut self, machine: &mut dyn TieredMachine) {
-        if self.at_work.take().is_some() {
+        if let Some(dcm) = self.at_work.take() {
+            self.grown = Some(dcm.into_grown());
             machine.set_page_fetch(false);
         }
     }

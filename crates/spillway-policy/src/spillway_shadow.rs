@@ -2,9 +2,10 @@
 //! keeps those that were used last, told from scans of accessed bits alone.
 //!
 //! Scans say in which interval a page was used last. So much of memory as was used latest is what such a
-//! rival would have had at hand; the others among the pages in use it would have fetched. Within an interval
-//! it may have fetched a page several times, where more pages are used than have room: that no scan can tell,
-//! so the count is the least that it would have come to.
+//! rival would have had at hand; the others among the pages in use it would have fetched. Where more pages are
+//! used within an interval than have room, each may have left before its turn came: all of them are taken to
+//! have come. Such a page may have come several times: that no scan can tell, so the count is the least that
+//! it would have come to.
 
 use crate::machine::PageIndex;
 
@@ -44,6 +45,10 @@ impl Shadow {
                 *used_at = self.scans;
             }
         }
+        let in_use: u32 = used_of_age.iter().sum();
+        if in_use > frames {
+            return in_use.into();
+        }
         let (mut left, mut fetched) = (f64::from(frames), 0.0);
         for (&all, &used) in of_age.iter().zip(&used_of_age) {
             let held = left.min(f64::from(all));
@@ -82,8 +87,9 @@ mod tests {
     }
 
     #[test]
-    fn of_more_pages_than_have_room_a_part_is_at_hand() {
-        assert_eq!(fetched(&[0..40, 0..40], 10), 30.0);
+    fn of_more_pages_than_have_room_none_is_at_hand() {
+        assert_eq!(fetched(&[0..40, 0..40], 40), 0.0);
+        assert_eq!(fetched(&[0..40, 0..40], 39), 40.0);
     }
 
     #[test]
