@@ -184,13 +184,13 @@ impl Registered for Spillway {
 }
 
 impl Spillway {
-    /// Reads all accessed bits. What that took.
-    fn scan(&mut self, machine: &mut dyn TieredMachine) -> u64 {
+    /// Reads the accessed bits of the pages of these tiers. What that took.
+    fn scan(&mut self, machine: &mut dyn TieredMachine, tiers: &[Tier]) -> u64 {
         let began_ns = machine.now_ns();
         self.pages.clear();
         self.used.fill(false);
         let (pages, used) = (&mut self.pages, &mut self.used);
-        for tier in [Tier::Local, Tier::Far] {
+        for &tier in tiers {
             let scan = Scan { start: 0, pages: machine.page_count(), tier, hierarchical: false };
             machine.scan(scan, &mut |page, accessed| {
                 pages.push(page);
@@ -319,7 +319,8 @@ impl Spillway {
             local.sort_by(|a, b| forecast.uses(*a).total_cmp(&forecast.uses(*b)));
         }
         let used = |page: PageIndex| (page, self.used[page as usize]);
-        self.fetching.begin(machine, local.into_iter().map(used));
+        let uses = |page| self.forecast.as_ref().map_or(0.0, |forecast| forecast.uses(page));
+        self.fetching.begin(machine, local.into_iter().map(used), uses);
     }
 
     /// Moves a page. What it took, by the machine's clock; nothing where it did not move.
@@ -427,12 +428,24 @@ impl Spillway {
         self.period_ns = wanted_ns.max(affordable_ns).clamp(least_ns, most_ns.max(least_ns));
     }
 
+    /// While pages are fetched: what is foretold of local pages, so that those leave that are used least.
+    fn foretell_fetched(&mut self, machine: &mut dyn TieredMachine, forecast: &mut Forecast) {
+        let scan_ns = self.scan(machine, &[Tier::Local]);
+        if let Some(choice) = self.fetching.choice() {
+            self.pages.retain(|&page| !choice.is_new(page));
+            forecast.learn(&self.pages, &self.used, machine.now_ns());
+            choice.note_uses(|page| forecast.uses(page));
+        }
+        self.scans_since_change += 1;
+        self.choose_period(machine, scan_ns, false);
+    }
+
     fn tick(&mut self, machine: &mut dyn TieredMachine, forecast: &mut Forecast) {
         self.interval += 1;
         if self.fetching.is_on() {
-            return;
+            return self.foretell_fetched(machine, forecast);
         }
-        let scan_ns = self.scan(machine);
+        let scan_ns = self.scan(machine, &[Tier::Local, Tier::Far]);
         if std::mem::take(&mut self.is_stale) {
             self.fetching.note_scan(&self.pages, &self.used, machine.capacity_pages(Tier::Local));
             (self.window, self.progress) = (CounterWindow::default(), Progress::default());

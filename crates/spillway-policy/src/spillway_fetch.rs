@@ -7,8 +7,10 @@
 //! it tried, and only where the program then comes further is it kept ([`crate::spillway_trial`]). Trials go
 //! by the windows of the counters, which are shorter than intervals between scans, and end as soon as they
 //! are plainly in vain. What was learned while pages were fetched stays: which pages are fetched as one block,
-//! and what a fetched page costs.
+//! and what a fetched page costs. Of the oldest blocks those leave that are foretold to be used least
+//! ([`crate::block_choice`]), for which scans of local pages go on.
 
+use crate::block_choice::Choice;
 use crate::dcm_blocks::{self, Dcm, Grown};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
@@ -144,11 +146,12 @@ impl Fetching {
     }
 
     /// Pages are fetched from now on. `local` are the local pages with whether they are in use, those first
-    /// that are worth the least.
+    /// that are worth the least; `uses` is how much each page is foretold to be used.
     pub(crate) fn begin(
         &mut self,
         machine: &mut dyn TieredMachine,
         local: impl Iterator<Item = (PageIndex, bool)>,
+        uses: impl Fn(PageIndex) -> f64,
     ) {
         let has_huge = (0..machine.page_count()).any(|page| machine.span(page) > 1);
         let has_room = machine.capacity_pages(Tier::Local) >= LEAST_FRAMES;
@@ -163,8 +166,16 @@ impl Fetching {
         if let Some(grown) = self.grown.take() {
             dcm.resume(grown);
         }
+        let mut choice = Choice::new(machine.page_count(), machine.capacity_pages(Tier::Local));
+        choice.note_uses(uses);
+        dcm.choose(choice);
         local.for_each(|(page, is_used)| dcm.adopt(page, is_used, machine));
         self.at_work = Some(dcm);
+    }
+
+    /// What chooses the pages that leave, while pages are fetched.
+    pub(crate) fn choice(&mut self) -> Option<&mut Choice> {
+        self.at_work.as_mut()?.choice()
     }
 
     /// Far pages are accessed in place again.
