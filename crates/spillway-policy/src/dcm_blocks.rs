@@ -140,8 +140,10 @@ pub struct Dcm {
     choice: Option<Choice>,
 }
 
-/// How large blocks have become, without whose pages are where.
-pub(crate) struct Grown(Blocks<Vec<AtomicU8>>);
+/// The order of the largest block that there may be: none takes more than a quarter of local memory.
+pub(crate) fn largest_order(local_pages: u32) -> u8 {
+    ((local_pages / 4).max(1).ilog2() as u8).min(MAX_ORDER)
+}
 
 impl Registered for Dcm {
     type Config = Config;
@@ -181,11 +183,11 @@ impl Dcm {
         }
     }
 
-    /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
+    /// Orders of the smallest and the largest block.
     fn orders(&self, machine: &dyn TieredMachine) -> (u8, u8) {
         let (order, max_order) = self.config.blocks.orders();
-        let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
-        (order.min(fitting), max_order.min(fitting))
+        let largest = largest_order(machine.capacity_pages(Tier::Local));
+        (order.min(largest), max_order.min(largest))
     }
 
     /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
@@ -346,20 +348,24 @@ impl Dcm {
         }
     }
 
-    /// Takes over a page that lies local already, as one that has just come.
-    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool, machine: &dyn TieredMachine) {
+    /// Takes over a page that lies local already; its block stays as large as it is.
+    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool) {
         self.pages[page as usize].referenced = is_used;
-        self.arrive(machine, page, false);
+        let head = self.head(page);
+        if self.pages[head as usize].queue.is_none() {
+            let queue = self.queues.queue_of_newcomer();
+            self.enqueue(head, queue);
+        }
     }
 
-    /// Goes on with blocks as large as they were, before it takes any page over.
-    pub(crate) fn resume(&mut self, grown: Grown) {
-        self.blocks = grown.0;
+    /// Goes on with these blocks, before it takes any page over.
+    pub(crate) fn resume(&mut self, blocks: Blocks<Vec<AtomicU8>>) {
+        self.blocks = blocks;
     }
 
-    /// It fetches no more: how large blocks have become.
-    pub(crate) fn into_grown(self) -> Grown {
-        Grown(self.blocks)
+    /// It fetches no more: its blocks, as large as they have become.
+    pub(crate) fn into_blocks(self) -> Blocks<Vec<AtomicU8>> {
+        self.blocks
     }
 
     /// Pages that were fetched so far.

@@ -56,6 +56,7 @@ pub mod registry;
 pub mod scale;
 pub mod scan_clock;
 pub mod spillway;
+mod spillway_copies;
 mod spillway_fetch;
 pub mod spillway_forecast;
 mod spillway_shadow;

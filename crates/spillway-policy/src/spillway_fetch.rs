@@ -11,12 +11,12 @@
 //! ([`crate::block_choice`]), for which scans of local pages go on.
 
 use crate::block_choice::Choice;
-use crate::dcm_blocks::{self, Dcm, Grown};
+use crate::dcm_blocks::{self, Dcm};
 use crate::entry::Registered;
 use crate::knowledge::Knowledge;
 use crate::machine::{PageIndex, Tier, TieredMachine};
 use crate::policy::{Fault, FaultKind, Policy};
-use crate::spillway_shadow::Shadow;
+use crate::spillway_shadow::{Fetched, Shadow};
 use crate::spillway_trial::{Progress, Trial};
 use crate::spillway_worth::Average;
 
@@ -42,8 +42,6 @@ pub(crate) struct Fetching {
     trial: Trial,
     /// Who fetches, while pages are fetched.
     at_work: Option<Box<Dcm>>,
-    /// The blocks of who fetched last.
-    grown: Option<Grown>,
     /// What fetches took since the last window, and what a page took.
     faults: u64,
     faults_ns: u64,
@@ -54,16 +52,15 @@ pub(crate) struct Fetching {
 }
 
 impl Fetching {
-    /// For so many pages; `seed` is for the lots that the rival draws.
-    pub(crate) fn new(pages: u32, seed: u64) -> Self {
+    /// For so many pages, with so many frames; `seed` is for the lots that the rival draws.
+    pub(crate) fn new(pages: u32, frames: u32, seed: u64) -> Self {
         Self {
             seed,
-            shadow: Shadow::new(pages),
+            shadow: Shadow::new(pages, frames),
             accesses_ns: Average::default(),
             fetches_ns: Average::default(),
             trial: Trial::new(false, TRANSITION_WINDOWS),
             at_work: None,
-            grown: None,
             faults: 0,
             faults_ns: 0,
             fetched_pages: 0,
@@ -92,8 +89,8 @@ impl Fetching {
         self.shadow.note_made(page);
     }
 
-    /// A scan has found these in use. How many the rival would have fetched with so many frames.
-    pub(crate) fn note_scan(&mut self, pages: &[PageIndex], used: &[bool], frames: u32) -> f64 {
+    /// A scan has found these in use. What the rival would have fetched with so many frames.
+    pub(crate) fn note_scan(&mut self, pages: &[PageIndex], used: &[bool], frames: u32) -> Fetched {
         self.shadow.note_scan(pages, used, frames)
     }
 
@@ -109,10 +106,13 @@ impl Fetching {
         }
     }
 
-    /// What a page costs that is fetched, with those of its block, in nanoseconds: what pages took that were,
-    /// or one by itself, as long as none was. A fault takes `fault_ns`, and a move `move_ns`.
-    pub(crate) fn page_ns(&self, fault_ns: f64, move_ns: f64) -> f64 {
-        self.page_ns.0.unwrap_or(fault_ns + move_ns)
+    /// What fetches cost, in nanoseconds: as those did that were made, or, as long as none was, a fault of
+    /// `fault_ns` each and a move of `move_ns` for each page.
+    pub(crate) fn cost_ns(&self, fetched: Fetched, fault_ns: f64, move_ns: f64) -> f64 {
+        match self.page_ns.0 {
+            Some(page_ns) => fetched.pages * page_ns,
+            None => fetched.faults * fault_ns + fetched.pages * move_ns,
+        }
     }
 
     /// Notes what fetches took since the last window.
@@ -163,13 +163,13 @@ impl Fetching {
         let config = dcm_blocks::Config::default();
         let mut dcm = Box::new(Dcm::build(config, self.seed, &Knowledge::default()));
         dcm.start(machine);
-        if let Some(grown) = self.grown.take() {
-            dcm.resume(grown);
+        if let Some(blocks) = self.shadow.take_blocks() {
+            dcm.resume(blocks);
         }
         let mut choice = Choice::new(machine.page_count(), machine.capacity_pages(Tier::Local));
         choice.note_uses(uses);
         dcm.choose(choice);
-        local.for_each(|(page, is_used)| dcm.adopt(page, is_used, machine));
+        local.for_each(|(page, is_used)| dcm.adopt(page, is_used));
         self.at_work = Some(dcm);
     }
 
@@ -181,7 +181,7 @@ impl Fetching {
     /// Far pages are accessed in place again.
     pub(crate) fn end(&mut self, machine: &mut dyn TieredMachine) {
         if let Some(dcm) = self.at_work.take() {
-            self.grown = Some(dcm.into_grown());
+            self.shadow.return_blocks(dcm.into_blocks());
             machine.set_page_fetch(false);
         }
     }

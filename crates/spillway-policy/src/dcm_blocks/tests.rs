@@ -114,11 +114,11 @@ fn blocks_go_on_as_large_as_they_had_become() {
     }
     let mut next = Dcm::build(policy.config, 1, &Knowledge::default());
     next.start(&mut machine);
-    next.resume(policy.into_grown());
+    next.resume(policy.into_blocks());
     let local = machine.pages_in(Tier::Local);
     machine.migrate(&local[1..3], Tier::Far, Call::Kernel);
     for page in machine.pages_in(Tier::Local) {
-        next.adopt(page, true, &machine);
+        next.adopt(page, true);
     }
     let faults = run_all(&mut next, &mut machine, 0..256);
     assert!(faults <= 256 / 16 + 4, "{faults}");
