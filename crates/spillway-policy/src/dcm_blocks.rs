@@ -505,6 +505,11 @@ impl Policy for Dcm {
         }
         let far: Vec<_> =
             self.block(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
+        let head = self.head(fault.page);
+        if self.pages[head as usize].queue.is_some() {
+            // The rest of its block is local: it must not leave, nor be taken apart, before the page has come.
+            self.leave(head);
+        }
         self.reclaim(machine, far.len() as u32);
         self.fetched_pages += u64::from(machine.migrate(&far, Tier::Local, Call::Kernel));
         if let Some(choice) = &mut self.choice {

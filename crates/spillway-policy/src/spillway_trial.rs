@@ -2,15 +2,13 @@
 //! while: what counts is how many accesses the program makes in the time of its cores, all costs included.
 //!
 //! A side is tried for some intervals, then the other, and the better one is kept. A trial that is plainly in
-//! vain ends before its time, and one that is ahead, though not beyond chance, goes on for a while. What trials
-//! have lost is counted, and no more of them are made than lose a small share of the time; each makes the time
-//! until the next twice as long besides. What the other side came to is kept in mind: where this one comes
-//! plainly below that, the other is tried at once. Where the program has changed, trials begin anew.
+//! vain ends before its time. What trials have lost is counted, and no more of them are made than lose a small
+//! share of the time; each makes the time until the next twice as long besides. What the other side came to is
+//! kept in mind: where this one comes plainly below that, the other is tried at once. Where the program has
+//! changed, trials begin anew.
 
 /// Intervals that a side is looked at before it is compared.
 const LOOK: u32 = 4;
-/// Most intervals that a side is looked at while it is ahead, but not beyond chance.
-const LONGEST_LOOK: u32 = 4 * LOOK;
 /// By how many standard errors a side must be ahead to be kept.
 const CERTAINTY: f64 = 2.0;
 /// Most intervals between two trials.
@@ -192,13 +190,12 @@ impl Trial {
     /// What this side comes to, on trial, against what the other came to before.
     fn compare(&mut self, there: Rates) {
         let looked = self.here.count >= f64::from(LOOK);
-        let is_open = self.here.mean > there.mean && self.here.count < f64::from(LONGEST_LOOK);
         if looked && self.here.is_above(there) {
             // It stays, and the other one is not asked again soon.
             (self.there, self.other) = (None, Some(there));
             self.wait_longer();
             (self.here, self.intervals) = (Rates::default(), 0);
-        } else if looked && !is_open || self.here.is_plainly_below(there) {
+        } else if looked || self.here.is_plainly_below(there) {
             // What was tried is no better than what was before.
             self.other = Some(self.here);
             self.change_sides(None);
@@ -296,18 +293,6 @@ mod tests {
         let intervals = 4 * LOOK + 2 * trial.transition;
         let were_on = intervals_on(&mut trial, 200, 50, 100);
         assert!(were_on <= intervals, "{were_on} intervals on the worse side");
-    }
-
-    #[test]
-    fn a_trial_that_is_ahead_within_chance_goes_on_for_a_while() {
-        // A tenth ahead, with as much noise.
-        let rate = |at: u64, mean: u64| mean + [0, 14, 3, 11, 6, 8][at as usize % 6];
-        let mut trial = Trial::new(false, 1);
-        for at in 0..400 {
-            let accesses = if trial.is_on() { rate(at, 103) } else { rate(at, 93) };
-            trial.note(Progress { accesses, core_ns: 1000 }, true);
-        }
-        assert!(trial.is_on() && !trial.is_asking());
     }
 
     #[test]

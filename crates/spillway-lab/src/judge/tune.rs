@@ -239,7 +239,7 @@ fn means_s(
     policy: &str,
     cells: &[Cell],
     field: &[Factors],
-    jobs: &Jobs,
+    jobs: &Jobs<'_>,
 ) -> Result<Vec<Option<f64>>, RunError> {
     let runs: Vec<(&Factors, &Cell)> =
         field.iter().flat_map(|factors| cells.iter().map(move |cell| (factors, cell))).collect();

@@ -33,6 +33,28 @@ fn local_memory_is_never_exceeded_and_every_fault_is_served() {
     }
 }
 
+/// Blocks that were taken over while a part of each was local: what comes is found again when it must leave.
+#[test]
+fn blocks_that_are_local_in_part_are_served_and_leave() {
+    for local in [16_u32, 25, 64] {
+        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, local);
+        let blocks = Blocks::new(256, largest_order(local), largest_order(local));
+        policy.start(&mut machine);
+        policy.resume(blocks);
+        policy.choose(Choice::new(256, local));
+        for page in machine.pages_in(Tier::Local) {
+            policy.adopt(page, page % 3 == 0);
+        }
+        let mut random = 1_u64;
+        for _ in 0..4000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let page = (random >> 33) as u32 % 256;
+            machine.run(&mut policy, page);
+            assert_eq!(machine.tier_of(page), Some(Tier::Local), "{local} frames");
+        }
+    }
+}
+
 /// Section 3.4: buffers that could hold all of local memory, and inactive blocks of threads that rest.
 #[test]
 fn threads_find_what_waits_with_others() {
