@@ -10,8 +10,7 @@
 //! ask for it. What it is for, contention between processors, a machine of this seam does not show to a
 //! policy; what it does to the order of blocks, it does. Not all calls of the seam say which thread they are
 //! for: a first touch counts as that of the thread that stopped last. Left out: lockless descriptors (3.4). A
-//! block in Writeback is NotLocal at once here. What [`crate::spillway_fetch`] asks for is not the paper's:
-//! blocks that stay as large as they were, and a choice among the oldest ([`crate::block_choice`]).
+//! block in Writeback is NotLocal at once here.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
@@ -20,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use spillway_core::fifo::Entry;
 use spillway_core::page_word::Queue;
 
-use crate::block_choice::Choice;
 use crate::blocks::{Blocks, MAX_ORDER};
 use crate::dcm::{self, Replacement, Step};
 use crate::entry::Registered;
@@ -134,15 +132,6 @@ pub struct Dcm {
     inactive_pages: usize,
     /// Pages that have left local memory so far; wraps.
     left_pages: u32,
-    /// Pages that were fetched so far.
-    fetched_pages: u64,
-    /// Chooses among the oldest blocks, where somebody foretells use. Not the paper's.
-    choice: Option<Choice>,
-}
-
-/// The order of the largest block that there may be: none takes more than a quarter of local memory.
-pub(crate) fn largest_order(local_pages: u32) -> u8 {
-    ((local_pages / 4).max(1).ilog2() as u8).min(MAX_ORDER)
 }
 
 impl Registered for Dcm {
@@ -158,8 +147,6 @@ impl Registered for Dcm {
             thread: 0,
             inactive_pages: 0,
             left_pages: 0,
-            fetched_pages: 0,
-            choice: None,
         }
     }
 }
@@ -183,11 +170,11 @@ impl Dcm {
         }
     }
 
-    /// Orders of the smallest and the largest block.
+    /// Orders of the smallest and the largest block. No block takes more than a quarter of local memory.
     fn orders(&self, machine: &dyn TieredMachine) -> (u8, u8) {
         let (order, max_order) = self.config.blocks.orders();
-        let largest = largest_order(machine.capacity_pages(Tier::Local));
-        (order.min(largest), max_order.min(largest))
+        let fitting = (machine.capacity_pages(Tier::Local) / 4).max(1).ilog2() as u8;
+        (order.min(fitting), max_order.min(fitting))
     }
 
     /// Frames that are kept free, so that a fetch never waits for a write-back: a block's.
@@ -198,16 +185,6 @@ impl Dcm {
     fn is_current(pages: &[Page], entry: Entry, queue: Queue) -> bool {
         let page = &pages[entry.page_number as usize];
         page.generation == entry.generation && page.queue == Some(queue)
-    }
-
-    /// From now on those leave of the oldest blocks that are foretold to be used least.
-    pub(crate) fn choose(&mut self, choice: Choice) {
-        self.choice = Some(choice);
-    }
-
-    /// What chooses among the oldest blocks, if anything does.
-    pub(crate) fn choice(&mut self) -> Option<&mut Choice> {
-        self.choice.as_mut()
     }
 
     /// The pages of a page's block, as far as there are any.
@@ -271,36 +248,6 @@ impl Dcm {
         self.queues.next_mapped(|_| use_history::UNKNOWN)
     }
 
-    /// The pages of a block in the active queue that is still what it was.
-    fn active_block(&self, entry: Entry) -> Option<Range<PageIndex>> {
-        let page = entry.page_number as u32;
-        Self::is_current(&self.pages, entry, Queue::Active).then(|| self.block(page))
-    }
-
-    /// As [`Self::next_mapped`], where the choice has a say.
-    fn next_chosen(&mut self) -> Option<Step> {
-        let Some(mut choice) = self.choice.take() else { return self.next_mapped() };
-        let step = self.choose_from(&mut choice);
-        self.choice = Some(choice);
-        step
-    }
-
-    fn choose_from(&mut self, choice: &mut Choice) -> Option<Step> {
-        choice.retain(|entry| self.active_block(entry).is_some());
-        if let Some(entry) = choice.take_young() {
-            return Some(Step::ToProactive(entry));
-        }
-        while choice.has_room() {
-            match self.next_mapped() {
-                Some(Step::ToInactive(entry)) if self.active_block(entry).is_some() => choice.offer(entry),
-                Some(Step::ToInactive(_)) => {}
-                Some(step) => return Some(step),
-                None => break,
-            }
-        }
-        choice.take(|entry| self.active_block(entry).unwrap_or_default()).map(Step::ToInactive)
-    }
-
     /// The next block to write back: of the thread's own sub-queue first.
     fn next_inactive(&mut self) -> Option<Entry> {
         if !self.config.thread_inactive {
@@ -348,29 +295,10 @@ impl Dcm {
         }
     }
 
-    /// Takes over a page that lies local already; its block stays as large as it is.
-    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool) {
+    /// Takes over a page that lies local already, as one that has just come.
+    pub(crate) fn adopt(&mut self, page: PageIndex, is_used: bool, machine: &dyn TieredMachine) {
         self.pages[page as usize].referenced = is_used;
-        let head = self.head(page);
-        if self.pages[head as usize].queue.is_none() {
-            let queue = self.queues.queue_of_newcomer();
-            self.enqueue(head, queue);
-        }
-    }
-
-    /// Goes on with these blocks, before it takes any page over.
-    pub(crate) fn resume(&mut self, blocks: Blocks<Vec<AtomicU8>>) {
-        self.blocks = blocks;
-    }
-
-    /// It fetches no more: its blocks, as large as they have become.
-    pub(crate) fn into_blocks(self) -> Blocks<Vec<AtomicU8>> {
-        self.blocks
-    }
-
-    /// Pages that were fetched so far.
-    pub(crate) fn fetched_pages(&self) -> u64 {
-        self.fetched_pages
+        self.arrive(machine, page, false);
     }
 
     fn leave(&mut self, head: PageIndex) {
@@ -396,13 +324,10 @@ impl Dcm {
     fn balance(&mut self, machine: &mut dyn TieredMachine) {
         let target = self.queues.inactive_target(machine.capacity_pages(Tier::Local) as usize);
         while self.inactive_pages <= target {
-            match self.next_chosen() {
+            match self.next_mapped() {
                 None => return,
                 Some(Step::ToActive(entry)) if Self::is_current(&self.pages, entry, Queue::Proactive) => {
                     self.enqueue(entry.page_number as u32, Queue::Active);
-                }
-                Some(Step::ToProactive(entry)) if Self::is_current(&self.pages, entry, Queue::Active) => {
-                    self.enqueue(entry.page_number as u32, Queue::Proactive);
                 }
                 Some(Step::ToInactive(entry)) if Self::is_current(&self.pages, entry, Queue::Active) => {
                     self.make_inactive(machine, entry.page_number as u32);
@@ -477,9 +402,6 @@ impl Policy for Dcm {
 
     fn on_first_touch(&mut self, page: PageIndex, _tier: Tier, machine: &mut dyn TieredMachine) {
         self.pages[page as usize].referenced = true;
-        if let Some(choice) = &mut self.choice {
-            choice.note_came(page);
-        }
         self.arrive(machine, page, false);
     }
 
@@ -505,16 +427,8 @@ impl Policy for Dcm {
         }
         let far: Vec<_> =
             self.block(fault.page).filter(|&page| machine.tier_of(page) == Some(Tier::Far)).collect();
-        let head = self.head(fault.page);
-        if self.pages[head as usize].queue.is_some() {
-            // The rest of its block is local: it must not leave, nor be taken apart, before the page has come.
-            self.leave(head);
-        }
         self.reclaim(machine, far.len() as u32);
-        self.fetched_pages += u64::from(machine.migrate(&far, Tier::Local, Call::Kernel));
-        if let Some(choice) = &mut self.choice {
-            far.iter().for_each(|&page| choice.note_came(page));
-        }
+        machine.migrate(&far, Tier::Local, Call::Kernel);
         self.pages[fault.page as usize].referenced = true;
         self.arrive(machine, fault.page, true);
         // Hidden behind the transfer: frames for the next fault.
@@ -524,4 +438,156 @@ impl Policy for Dcm {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::testing::TestMachine;
+
+    fn dcm(blocks: BlockSize, pages: u32, local: u32) -> (Dcm, TestMachine) {
+        let papers = Config { return_share: 0.0, ..Config::default() };
+        let config = Config { blocks, random_promotion: 0.0, inactive_share: 0.25, ..papers };
+        let mut policy = Dcm::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(pages, local);
+        policy.start(&mut machine);
+        machine.touch(&mut policy, 0..pages);
+        machine.calls.clear();
+        (policy, machine)
+    }
+
+    fn run_all(policy: &mut Dcm, machine: &mut TestMachine, pages: impl IntoIterator<Item = u32>) -> usize {
+        pages.into_iter().filter(|&page| machine.run(policy, page)).count()
+    }
+
+    #[test]
+    fn local_memory_is_never_exceeded_and_every_fault_is_served() {
+        let sizes = [BlockSize::Elastic, BlockSize::Pages1, BlockSize::Pages4, BlockSize::Pages16];
+        for (blocks, local) in sizes.into_iter().flat_map(|blocks| [4, 25, 64].map(|local| (blocks, local))) {
+            let (mut policy, mut machine) = dcm(blocks, 256, local);
+            let mut random = 1_u64;
+            for _ in 0..2000 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let page = (random >> 33) as u32 % 256;
+                machine.run(&mut policy, page);
+                assert_eq!(machine.tier_of(page), Some(Tier::Local), "{blocks:?}");
+                assert!(machine.pages_in(Tier::Local).len() <= local as usize);
+            }
+        }
+    }
+
+    /// Section 3.4: buffers that could hold all of local memory, and inactive blocks of threads that rest.
+    #[test]
+    fn threads_find_what_waits_with_others() {
+        for (blocks, local) in [(BlockSize::Elastic, 64), (BlockSize::Pages1, 12), (BlockSize::Pages4, 25)] {
+            let queues = Config { inactive_share: 0.25, ..Config::default() };
+            let config = Config { blocks, thread_buffer_pages: 16, thread_inactive: true, ..queues };
+            let mut policy = Dcm::build(config, 1, &Knowledge::default());
+            let mut machine = TestMachine::new(256, local);
+            policy.start(&mut machine);
+            machine.touch(&mut policy, 0..256);
+            let mut random = 1_u64;
+            let mut buffered = 0;
+            for turn in 0..4000 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let (page, task) = ((random >> 33) as u32 % 256, (random >> 50) as u32 % 4);
+                // One thread works while the others rest, then all do.
+                let task = if turn / 500 % 2 == 0 { turn / 1000 } else { task };
+                machine.run_as(&mut policy, page, task);
+                assert_eq!(machine.tier_of(page), Some(Tier::Local), "{blocks:?}");
+                assert!(machine.pages_in(Tier::Local).len() <= local as usize);
+                buffered = buffered.max(policy.threads.iter().map(ThreadQueues::buffered).sum());
+            }
+            assert!(policy.threads.len() == 4 && buffered > 2, "{buffered} at most were in buffers");
+        }
+    }
+
+    #[test]
+    fn static_blocks_come_whole() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages4, 64, 16);
+        let faults = run_all(&mut policy, &mut machine, 0..32);
+        assert_eq!(faults, 8);
+        assert!(machine.calls.iter().all(|&pages| pages == 4), "{:?}", machine.calls);
+    }
+
+    #[test]
+    fn elastic_blocks_grow_by_one_step_a_round_of_a_scan() {
+        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, 64);
+        let faults: Vec<_> = (0..5).map(|_| run_all(&mut policy, &mut machine, 0..256)).collect();
+        assert!(faults.windows(2).all(|pair| pair[1] <= pair[0]), "{faults:?}");
+        assert!(faults[4] <= 256 / 16 + 4, "{faults:?}");
+    }
+
+    #[test]
+    fn blocks_of_which_little_is_referenced_are_reduced() {
+        let (mut policy, mut machine) = dcm(BlockSize::Elastic, 256, 64);
+        for _ in 0..5 {
+            run_all(&mut policy, &mut machine, 0..256);
+        }
+        assert_eq!(policy.blocks.order(0), MAX_ORDER);
+        for _ in 0..3 {
+            run_all(&mut policy, &mut machine, (0..256).step_by(16));
+        }
+        assert_eq!(policy.blocks.order(0), 0);
+    }
+
+    #[test]
+    fn an_inactive_block_that_is_accessed_becomes_proactive() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
+        let inactive =
+            (0..64).find(|&page| policy.pages[page as usize].queue == Some(Queue::Inactive)).unwrap();
+        assert!(machine.run(&mut policy, inactive));
+        assert_eq!(policy.pages[inactive as usize].queue, Some(Queue::Proactive));
+        assert!(machine.calls.is_empty(), "nothing is fetched");
+    }
+
+    /// Section 3.3 and Fig. 5: the fetch begins first, into a frame that the fault before left free; victims
+    /// follow.
+    #[test]
+    fn the_fetch_begins_before_any_victim_is_chosen() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages1, 64, 16);
+        let far = machine.pages_in(Tier::Far);
+        machine.run(&mut policy, far[0]);
+        machine.moves.clear();
+        machine.run(&mut policy, far[1]);
+        machine.run(&mut policy, far[2]);
+        let to: Vec<_> = machine.moves.iter().map(|&(_, tier)| tier).collect();
+        assert_eq!(to, [Tier::Local, Tier::Far, Tier::Local, Tier::Far]);
+    }
+
+    /// Algorithm 1, lines 8 to 11: a stretched block has its buddy's state, and an active one is the last to
+    /// go.
+    #[test]
+    fn a_stretched_block_takes_its_buddys_state_and_place() {
+        for queue in [Queue::Active, Queue::Proactive] {
+            let (mut policy, mut machine) = dcm(BlockSize::Elastic, 64, 16);
+            policy.blocks = Blocks::new(64, 0, MAX_ORDER);
+            let buddy = machine.pages_in(Tier::Far).into_iter().find(|page| page.is_multiple_of(2)).unwrap();
+            policy.config.inactive_share = 0.0;
+            machine.run(&mut policy, buddy);
+            policy.enqueue(buddy, queue);
+            machine.run(&mut policy, buddy + 1);
+            assert_eq!(policy.block(buddy), buddy..buddy + 2);
+            assert_eq!(policy.pages[buddy as usize].queue, Some(queue));
+            assert_eq!(policy.pages[buddy as usize + 1].queue, None, "the head stands for both");
+        }
+    }
+
+    #[test]
+    fn one_newcomer_in_ten_is_proactive_at_once() {
+        let config = Config { blocks: BlockSize::Pages1, ..Config::default() };
+        assert_eq!(config.random_promotion, 0.1);
+        let mut policy = Dcm::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(4096, 4096);
+        policy.start(&mut machine);
+        machine.touch(&mut policy, 0..4000);
+        let proactive = policy.pages.iter().filter(|page| page.queue == Some(Queue::Proactive)).count();
+        assert!((320..480).contains(&proactive), "{proactive}");
+    }
+
+    #[test]
+    fn frames_are_free_before_the_next_fault() {
+        let (mut policy, mut machine) = dcm(BlockSize::Pages4, 64, 16);
+        run_all(&mut policy, &mut machine, [0, 9, 33, 61]);
+        assert!(machine.free_pages(Tier::Local) >= 4);
+    }
+}
