@@ -168,7 +168,7 @@ mod tests {
     fn no_program_of_the_training_is_judged() {
         let of = |cells: Vec<Cell>| cells.into_iter().flat_map(|cell| cell.programs).collect::<Vec<_>>();
         for judged in [judgement(true), judgement(false)].map(of) {
-            let sizes = [1, 2, 4].map(|part| training_of(TRAINING_BYTES / part));
+            let sizes = [1, 2, 3].map(|part| training_of(TRAINING_BYTES / part));
             for trained in of(sizes.into_iter().flatten().collect()) {
                 let alike = |spec: &RunSpec| {
                     spec.workload == trained.workload
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_cell_can_be_run_and_has_a_name_of_its_own() {
-        let small = training_of(TRAINING_BYTES / 4);
+        let small = training_of(TRAINING_BYTES / 3);
         for cells in [training(), small, judgement(true), judgement(false)] {
             let mut names: Vec<String> = cells.iter().map(Cell::name).collect();
             for spec in cells.into_iter().flat_map(|cell| cell.programs) {

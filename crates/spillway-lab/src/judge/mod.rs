@@ -190,8 +190,7 @@ fn verdict(cell: &Cell, known: Option<&Verdict>, new: Vec<(Option<&str>, Doings)
 fn sum_up(tuned: Tuned, verdicts: Vec<Verdict>) -> Judgement {
     let count = |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
     let over = |name: &str| {
-        let ratio =
-            |verdict: &Verdict| Some(verdict.runs.get(name)?.run_s / verdict.runs.get(OURS)?.run_s);
+        let ratio = |verdict: &Verdict| Some(verdict.runs.get(name)?.run_s / verdict.runs.get(OURS)?.run_s);
         geometric_mean(verdicts.iter().filter_map(ratio))
     };
     Judgement {

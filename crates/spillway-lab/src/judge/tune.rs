@@ -29,7 +29,7 @@ const SOME: u64 = 2;
 const LEAST_GAIN: f64 = 0.002;
 
 /// Which part of the training set's working sets the trials of a rung have, the last ones all of it.
-const RUNGS: [u64; 3] = [4, 2, 1];
+const RUNGS: [u64; 3] = [3, 2, 1];
 /// One trial in so many goes on to the next rung.
 const ONE_IN: u64 = 4;
 
@@ -111,7 +111,7 @@ impl Budget {
         self.trials.div_ceil(ONE_IN.pow(rung as u32)).max(2) as usize
     }
 
-    /// How much work the search of a policy is, in runs of the smallest working sets.
+    /// How much work the search of a policy is, in sixths of a run of the training set's working sets.
     #[must_use]
     pub fn work(self) -> u64 {
         let cells = training_of(TRAINING_BYTES).len() as u64;
@@ -120,9 +120,9 @@ impl Budget {
     }
 }
 
-/// A run on a rung, in runs of the smallest working sets.
+/// A run on a rung, in sixths of one of the training set's working sets.
 fn work_of(rung: usize) -> u64 {
-    RUNGS[0] / RUNGS[rung]
+    6 / RUNGS[rung]
 }
 
 /// The search of a policy, and how it came out.
@@ -312,7 +312,7 @@ mod tests {
         let budget = Budget { trials: 24, rounds: 2 };
         assert_eq!([0, 1, 2].map(|rung| budget.field(rung)), [24, 6, 2]);
         let cells = training_of(TRAINING_BYTES).len() as u64;
-        assert_eq!(budget.work(), 2 * cells * (24 + 2 * 6 + 4 * 2));
+        assert_eq!(budget.work(), 2 * cells * (24 * 2 + 6 * 3 + 2 * 6));
     }
 
     /// A policy without settings: there is nothing to draw, and all work is told all the same.

@@ -64,13 +64,18 @@ impl Search {
 }
 
 /// Searches the settings of these policies, all where none is named, and prints what was found.
-pub fn run(policies: &[String], budget: Budget, threads: usize, file: Option<&Path>) -> Result<ExitCode, Failed> {
+pub fn run(
+    policies: &[String],
+    budget: Budget,
+    threads: usize,
+    file: Option<&Path>,
+) -> Result<ExitCode, Failed> {
     let all: Vec<&str> = RIVALS.into_iter().chain([OURS]).collect();
     let given: Vec<&str> = policies.iter().map(String::as_str).collect();
     let policies = if given.is_empty() { all } else { given };
     let mut search = Search::resumed(file, budget)?;
     let left: Vec<&str> = policies.into_iter().filter(|policy| !search.has(policy)).collect();
-    let bar = progress_bar(left.len() * budget.work() as usize, "small runs");
+    let bar = progress_bar(left.len() * budget.work() as usize, "sixths of a run");
     for policy in left {
         let found = judge::search(policy, budget, threads, &|work| bar.inc(work));
         let kept = found.map_err(Failed::from).and_then(|one| search.add(one, file));
