@@ -45,8 +45,8 @@ pub struct JudgeArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "untuned")]
     factors: Option<PathBuf>,
 
-    /// Run our own policy only: of rivals and of the bound take what this file has, which an earlier judgement
-    /// printed as JSON, of the same cells with the same settings
+    /// Run our own policy only: of rivals and of the bound take what this file has, which an earlier
+    /// judgement printed as JSON, of the same cells with the same settings
     #[arg(long, value_name = "FILE", conflicts_with = "tune")]
     known: Option<PathBuf>,
 
