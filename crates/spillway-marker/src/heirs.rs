@@ -13,7 +13,7 @@ use spillway_sys::uffd::Uffd;
 use spillway_sys::uffd::events::Event;
 
 use crate::held::Page;
-use crate::marker::target;
+use crate::program;
 
 /// How often a copy for which there is no memory is tried.
 const MOST_TRIES: usize = 10_000;
@@ -23,7 +23,7 @@ const MOST_TRIES: usize = 10_000;
 pub fn bequeath(child: Uffd, mut pages: Vec<Page>, frames: &Area) -> Option<Uffd> {
     let mut tries = 0;
     while let Some(&page) = pages.last() {
-        match child.copy_from_frame(target(page.address), frames.pages(page.frame, 1)) {
+        match child.copy_from_frame(program::page(page.address), frames.pages(page.frame, 1)) {
             Err(Errno::SRCH) => return None,
             Err(Errno::AGAIN) => hear(&child, &mut pages, frames),
             Err(Errno::NOMEM) if tries < MOST_TRIES => {

@@ -90,7 +90,9 @@ impl Held {
             return Vec::new();
         }
         let moved: Vec<_> = self.pages.range(from.clone()).map(|(&address, &held)| (address, held)).collect();
-        moved.iter().for_each(|(address, _)| drop(self.pages.remove(address)));
+        for (address, _) in &moved {
+            self.pages.remove(address);
+        }
         for (address, held) in &moved {
             self.pages.insert(address - from.start + to, *held);
         }

@@ -22,7 +22,7 @@
 //!
 //! Files, each using only what stands above it: [`wire`], what daemon and marker say to each other;
 //! [`excluded`], pages that are never held; [`held`], which pages are; [`registered`], where faults come
-//! from; [`places`], which memory may be marked; [`rights`], what the thread may do; [`heirs`], forked children;
+//! from; [`places`], which memory may be marked; [`program`], memory by address; [`rights`], what the thread may do; [`heirs`], forked children;
 //! [`marker`], the thread itself; [`call`], how it comes to be connected.
 
 pub mod call;
@@ -31,6 +31,7 @@ pub mod held;
 mod heirs;
 pub mod marker;
 mod places;
+mod program;
 mod registered;
 mod rights;
 pub mod wire;

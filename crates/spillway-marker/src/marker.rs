@@ -14,9 +14,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::thread::sched_yield;
 use rustix::time::{ClockId, clock_gettime};
 use spillway_sys::maps::Mapping;
-use spillway_sys::memory::{self, Area, PageMap};
+use spillway_sys::memory::{Area, PageMap, inherit};
 use spillway_sys::page::PAGE_SIZE;
-use spillway_sys::ranges::TargetRange;
 use spillway_sys::uffd::events::{EVENTS, Event};
 use spillway_sys::uffd::{Fault, RegisterMode, Uffd};
 
@@ -24,6 +23,7 @@ use crate::excluded::is_excluded;
 use crate::heirs::{bequeath, inherited, wiped};
 use crate::held::{Held, Page};
 use crate::places::place_of;
+use crate::program;
 use crate::registered::Registered;
 use crate::rights;
 use crate::wire::{self, Hello, Outcome, Report};
@@ -45,19 +45,6 @@ const REST_NS: u64 = 60_000_000_000;
 const TAKEN_AT_ONCE: usize = 8;
 /// How often a page is tried again that cannot be taken while the address space changes.
 const MOST_TRIES: usize = 100;
-
-/// A page of the program's.
-#[allow(unsafe_code, reason = "the one place that names memory of the program's")]
-pub(crate) fn target(address: usize) -> TargetRange {
-    range_of(address..address + PAGE_SIZE)
-}
-
-#[allow(unsafe_code, reason = "as above")]
-fn range_of(range: Range<usize>) -> TargetRange {
-    // SAFETY: memory that the program mapped by itself, into which no reference of Rust's points: what
-    // is our own is told apart (`places.rs`). What lies there is moved and comes back unchanged, so the program cannot tell.
-    unsafe { TargetRange::new(range.start, range.len()) }
-}
 
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
@@ -102,7 +89,7 @@ impl Marker {
     pub fn new(socket: OwnedFd) -> Result<Self> {
         let uffd = Uffd::open_to_poll(EVENTS)?;
         let frames = Area::new(FRAMES * PAGE_SIZE)?;
-        memory::inherit(range_of(frames.address()..frames.address() + frames.bytes()), false)?;
+        inherit(program::memory(frames.address()..frames.address() + frames.bytes()), false)?;
         uffd.register_own(frames.pages(0, FRAMES))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
@@ -272,12 +259,12 @@ impl Marker {
     /// Never touched, or dropped since: it holds zeros. Whether that is done.
     fn fill(&mut self, address: usize) -> bool {
         self.filled += 1;
-        match self.uffd.map_zeros(target(address)) {
+        match self.uffd.map_zeros(program::page(address)) {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOMEM) => false,
             // A page is there, or its memory is none of ours any more.
             Err(_) => {
-                let _ = self.uffd.wake(target(address));
+                let _ = self.uffd.wake(program::page(address));
                 true
             }
         }
@@ -287,7 +274,7 @@ impl Marker {
     fn give_back(&mut self, address: usize, outcome: Outcome) -> bool {
         let Some(frame) = self.held.frame_of(address) else { return true };
         let in_frame = self.frames.pages(frame, 1);
-        match self.uffd.put_page_back(target(address), in_frame, &self.map) {
+        match self.uffd.put_page_back(program::page(address), in_frame, &self.map) {
             Ok(()) => {
                 self.held.remove(address);
                 self.held.release_frame(frame);
@@ -302,7 +289,7 @@ impl Marker {
     }
 
     fn copy_back(&mut self, page: Page, outcome: Outcome) -> bool {
-        match self.uffd.copy_from_frame(target(page.address), self.frames.pages(page.frame, 1)) {
+        match self.uffd.copy_from_frame(program::page(page.address), self.frames.pages(page.frame, 1)) {
             Ok(()) => {
                 self.held.remove(page.address);
                 self.empty(page.frame);
@@ -318,7 +305,7 @@ impl Marker {
     fn is_lost(&mut self, page: Page) -> bool {
         self.held.remove(page.address);
         self.empty(page.frame);
-        let _ = self.uffd.wake(target(page.address));
+        let _ = self.uffd.wake(program::page(page.address));
         self.tell(page.address, Outcome::Gone);
         true
     }
@@ -381,7 +368,7 @@ impl Marker {
             if !self.is_populated(&place) {
                 return Err(Errno::NODATA);
             }
-            self.uffd.register(range_of(place.clone()), RegisterMode::MISSING)?;
+            self.uffd.register(program::memory(place.clone()), RegisterMode::MISSING)?;
             self.registered.add(place);
         }
         let frame = self.held.take_frame().ok_or(Errno::NOSPC)?;
@@ -412,7 +399,7 @@ impl Marker {
 
     fn take(&mut self, address: usize, frame: usize) -> Result<()> {
         for _ in 0..MOST_TRIES {
-            match self.uffd.take_page(self.frames.pages(frame, 1), target(address), &self.map) {
+            match self.uffd.take_page(self.frames.pages(frame, 1), program::page(address), &self.map) {
                 Err(Errno::AGAIN) => self.hear(),
                 other => return other,
             }
@@ -447,7 +434,7 @@ impl Marker {
     /// Faults of a range are the kernel's own again.
     fn leave(&mut self, range: Range<usize>) {
         // Where there is nothing of ours any more the kernel says so, and that is well.
-        let _ = self.uffd.unregister(range_of(range.clone()));
+        let _ = self.uffd.unregister(program::memory(range.clone()));
         self.registered.subtract(&range);
     }
 
@@ -465,7 +452,7 @@ impl Marker {
         }
         self.hear();
         let own = self.frames.address()..self.frames.address() + self.frames.bytes();
-        if self.uffd.unregister(range_of(own)).is_err() {
+        if self.uffd.unregister(program::memory(own)).is_err() {
             // To unmap it would be an event that nobody hears.
             std::mem::forget(self.frames);
         }

@@ -2,9 +2,12 @@
 //! wrote, whoever looks, and everybody gets on.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
+mod apart;
+
 use std::os::fd::OwnedFd;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,8 +20,17 @@ use spillway_marker::wire::{self, Hello, Outcome, Report};
 use spillway_sys::memory::Area;
 use spillway_sys::page::PAGE_SIZE;
 
+#[global_allocator]
+static ALLOCATOR: apart::Apart = apart::Apart::new();
+
 /// However busy the machine is.
 const PATIENCE_S: i64 = 60;
+
+/// One test at a time: pages that a fork shares cannot be taken, and a fork shares all tests' pages.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Memory that a program maps.
 struct Memory(*mut u8, usize);
@@ -33,8 +45,12 @@ impl Memory {
     fn new(pages: usize) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping.
-        let at = unsafe { libc::mmap(ptr::null_mut(), pages * PAGE_SIZE, 3, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED);
+        let around = unsafe { libc::mmap(ptr::null_mut(), (pages + 2) * PAGE_SIZE, 0, flags, -1, 0) };
+        assert_ne!(around, libc::MAP_FAILED);
+        // What lies next to a file's mapping might be a library's variables.
+        let at = around.wrapping_byte_add(PAGE_SIZE);
+        // SAFETY: within the mapping.
+        assert_eq!(unsafe { libc::mprotect(at, pages * PAGE_SIZE, 3) }, 0);
         // SAFETY: as above.
         unsafe { libc::madvise(at, pages * PAGE_SIZE, libc::MADV_NOHUGEPAGE) };
         let memory = Self(at.cast(), pages);
@@ -129,10 +145,13 @@ fn all(memory: &Memory) -> Vec<u64> {
 
 #[test]
 fn a_marked_page_comes_back_with_its_next_access_and_is_told_of_once() {
+    let _alone = alone();
     let (memory, daemon) = (Memory::new(64), Daemon::new());
     daemon.mark_and_wait(&all(&memory));
     assert!(memory.is_whole(0..32), "by reading");
-    (32..64).for_each(|page| drop(memory.word(page).fetch_add(0, Ordering::Relaxed)));
+    for page in 32..64 {
+        memory.word(page).store(expected(page), Ordering::Relaxed);
+    }
     let accessed: Vec<_> = all(&memory).into_iter().map(|address| (address, Outcome::Accessed)).collect();
     assert_eq!(daemon.outcomes(64), accessed);
     assert!(memory.is_whole(0..64));
@@ -146,6 +165,7 @@ fn a_marked_page_comes_back_with_its_next_access_and_is_told_of_once() {
 
 #[test]
 fn system_calls_that_meet_a_marked_page_go_on() {
+    let _alone = alone();
     let (memory, daemon) = (Memory::new(8), Daemon::new());
     daemon.mark_and_wait(&all(&memory));
     let (from, to) = rustix::pipe::pipe().unwrap();
@@ -190,6 +210,7 @@ fn in_child(check: impl FnOnce() -> bool) -> bool {
 
 #[test]
 fn forked_children_have_what_is_marked() {
+    let _alone = alone();
     let (memory, wiped, daemon) = (Memory::new(256), Memory::new(4), Daemon::new());
     // SAFETY: the mapping is the test's.
     unsafe { libc::madvise(wiped.0.cast(), 4 * PAGE_SIZE, libc::MADV_WIPEONFORK) };
@@ -215,6 +236,7 @@ fn forked_children_have_what_is_marked() {
 
 #[test]
 fn what_the_program_does_to_its_memory_holds_for_marked_pages() {
+    let _alone = alone();
     let (memory, daemon) = (Memory::new(64), Daemon::new());
     daemon.mark_and_wait(&all(&memory));
     let at = |page: usize| memory.0.wrapping_add(page * PAGE_SIZE).cast::<libc::c_void>();
@@ -247,6 +269,7 @@ fn what_the_program_does_to_its_memory_holds_for_marked_pages() {
 
 #[test]
 fn when_the_daemon_dies_all_is_in_its_place_and_nobody_waits() {
+    let _alone = alone();
     let (memory, daemon) = (Memory::new(FRAMES), Daemon::new());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -272,6 +295,7 @@ fn when_the_daemon_dies_all_is_in_its_place_and_nobody_waits() {
 
 #[test]
 fn what_must_not_be_marked_is_refused() {
+    let _alone = alone();
     let (memory, daemon) = (Memory::new(32), Daemon::new());
     let refused = |address: u64, reason: Errno| {
         daemon.mark(&[address]);
@@ -299,6 +323,7 @@ fn what_must_not_be_marked_is_refused() {
 /// what they hold.
 #[test]
 fn nothing_is_lost_while_threads_use_drop_and_move_what_is_marked() {
+    let _alone = alone();
     const THREADS: u64 = 3;
     const PAGES: usize = 64;
     const ROUNDS: u64 = 1500;
@@ -350,12 +375,17 @@ fn nothing_is_lost_while_threads_use_drop_and_move_what_is_marked() {
             });
         }
         let addresses: Vec<u64> = memories.iter().flat_map(all).collect();
+        let mut accessed = 0;
         while done.load(Ordering::Relaxed) < THREADS && !std::thread::panicking() {
             let _ = send(&daemon.socket, &wire::encode_orders(&addresses), SendFlags::DONTWAIT);
             let mut packet = [0; wire::MOST_BYTES];
-            while recv(&daemon.socket, &mut packet[..], RecvFlags::DONTWAIT).is_ok() {}
+            while let Ok((read, _)) = recv(&daemon.socket, &mut packet[..], RecvFlags::DONTWAIT) {
+                let reports = wire::decode_reports(&packet[..read]).unwrap();
+                accessed += reports.iter().filter(|report| report.outcome == Outcome::Accessed).count();
+            }
             std::thread::yield_now();
         }
+        assert!(accessed > 0, "accesses stopped at marked pages");
     });
     daemon.die();
 }

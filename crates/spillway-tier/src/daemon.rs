@@ -19,7 +19,6 @@ use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
 use crate::pace::{Pace, ScanPace};
-use crate::pages::{PAGES_PER_CHUNK, bit};
 use crate::process::{self, Process, ProcessError, ProcessLayout, ProcessLayouts};
 use crate::room::NodeRoom;
 use crate::settings::{self, Conflict, KernelSettings, SettingsError};

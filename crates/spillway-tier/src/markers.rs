@@ -189,7 +189,9 @@ impl Markers {
 
     /// Sends what is to be sent. One that is gone is told of at the next turn.
     pub fn send(&mut self) {
-        self.links.values_mut().for_each(|link| drop(link.send()));
+        for link in self.links.values_mut() {
+            link.send();
+        }
     }
 
     fn accept(&mut self) {

@@ -1,7 +1,6 @@
 //! What is known of a process, or of one page.
 
 use spillway_core::page::PAGE_BYTES;
-use spillway_policy::machine::TieredMachine;
 
 use super::Daemon;
 use crate::live::LiveMachine;
