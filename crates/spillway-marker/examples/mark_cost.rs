@@ -1,6 +1,7 @@
-//! What a mark costs: taking a page out of its place, the access that stops at it, and what it would cost to migrate the
-//! page in the fault - by move_pages(2) or by a copy - beside a batch. On any machine: pages are moved to the node where they
-//! are, so that of a migration all is in the figures but the copy of 4 KiB and the new page tables' entry.
+//! What a mark costs: taking a page out of its place, the access that stops at it, and what it would cost to
+//! migrate the page in the fault - by move_pages(2) or by a copy - beside a batch. On any machine: pages are
+//! moved to the node where they are, so that of a migration all is in the figures but the copy of 4 KiB and
+//! the new page tables' entry.
 //!
 //! usage: `cargo run --release --package spillway-marker --example mark_cost -- [PAGES [ROUNDS]]`
 #![allow(clippy::unwrap_used, clippy::expect_used, unsafe_code)]
@@ -24,7 +25,8 @@ fn pin(cpu: usize) {
 
 /// A marker on a CPU of its own, or on the program's.
 fn marker(cpu: usize) -> (OwnedFd, std::thread::JoinHandle<()>) {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let marker = introduce(theirs).expect("as root, on Linux 6.8 or later");
     let thread = std::thread::spawn(move || {
         pin(cpu);
@@ -78,9 +80,9 @@ fn main() {
         let (mut marks, mut accesses) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let began = Instant::now();
-            addresses
-                .chunks(wire::MOST_ORDERS)
-                .for_each(|some| drop(send(&socket, &wire::encode_orders(some), SendFlags::empty()).unwrap()));
+            addresses.chunks(wire::MOST_ORDERS).for_each(|some| {
+                drop(send(&socket, &wire::encode_orders(some), SendFlags::empty()).unwrap())
+            });
             wait_for_end(&socket);
             marks.push(since_ns(began) / pages as u64);
             for &address in &addresses {

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Result;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    connect, sendmsg, socket_with,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, sendmsg, socket_with,
 };
 
 use crate::marker::Marker;

@@ -12,8 +12,8 @@
 //! Invariants:
 //! - Every page that is held is given back: at its access, after a time without one, and when the daemon
 //!   is gone.
-//! - Who changes the address space waits until the marker knows of it (userfaultfd's events), whichever way the
-//!   system call was made. While it does not know, the kernel refuses every request of the marker's.
+//! - Who changes the address space waits until the marker knows of it (userfaultfd's events), whichever way
+//!   the system call was made. While it does not know, the kernel refuses every request of the marker's.
 //! - A forked child gets copies of what is held. Its kernel would give it zeros.
 //! - The daemon has the userfaultfd open, too: when the process ends, a thread that runs on for a moment
 //!   waits rather than read zeros.
@@ -22,13 +22,13 @@
 //!
 //! Files, each using only what stands above it: [`wire`], what daemon and marker say to each other;
 //! [`excluded`], pages that are never held; [`held`], which pages are; [`registered`], where faults come
-//! from; [`places`], which memory may be marked; [`program`], memory by address; [`rights`], what the thread may do; [`heirs`], forked children;
-//! [`marker`], the thread itself; [`call`], how it comes to be connected.
+//! from; [`places`], which memory may be marked; [`program`], memory by address; [`rights`], what the thread
+//! may do; [`heirs`], forked children; [`marker`], the thread itself; [`call`], how it comes to be connected.
 
 pub mod call;
 pub mod excluded;
-pub mod held;
 mod heirs;
+pub mod held;
 pub mod marker;
 mod places;
 mod program;

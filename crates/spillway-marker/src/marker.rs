@@ -339,7 +339,8 @@ impl Marker {
         };
         let Some(mut addresses) = wire::decode_orders(&packet[..read]) else { return Daemon::IsGone };
         addresses.sort_unstable();
-        let mappings = self.read("maps").map(|text| text.lines().filter_map(Mapping::parse).collect::<Vec<_>>());
+        let mappings =
+            self.read("maps").map(|text| text.lines().filter_map(Mapping::parse).collect::<Vec<_>>());
         for some in addresses.chunks(TAKEN_AT_ONCE) {
             for &address in some {
                 let mappings = mappings.as_deref().unwrap_or_default();

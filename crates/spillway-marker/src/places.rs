@@ -7,8 +7,8 @@ use spillway_sys::maps::Mapping;
 use spillway_sys::own_memory;
 use spillway_sys::page::PAGE_SIZE;
 
-/// What to register for a page so that it can be held: its whole mapping. To register a part would split it, and
-/// mremap(2) takes no range that is two mappings. None where the page must not be held.
+/// What to register for a page so that it can be held: its whole mapping. To register a part would split it,
+/// and mremap(2) takes no range that is two mappings. None where the page must not be held.
 pub fn place_of(page: usize, mappings: &[Mapping]) -> Option<Range<usize>> {
     let at = mappings.partition_point(|mapping| mapping.end <= page);
     let mapping = mappings.get(at).filter(|mapping| mapping.start <= page)?;

@@ -14,6 +14,7 @@ pub fn page(address: usize) -> TargetRange {
 /// Whole pages.
 pub fn memory(range: Range<usize>) -> TargetRange {
     // SAFETY: memory that the program mapped, into which no reference of Rust's points: what is our own is
-    // told apart (`places.rs`). What lies there is moved and comes back unchanged, so the program cannot tell.
+    // told apart (`places.rs`). What lies there is moved and comes back unchanged, so the program cannot
+    // tell.
     unsafe { TargetRange::new(range.start, range.len()) }
 }

@@ -1,11 +1,12 @@
-//! What the marker's thread may do: no more than the program. It needs a capability to begin, and none later. Threads
-//! have their rights each for itself, and libc tells those that it knows of when the program gives some up; it does not
-//! know of this one.
+//! What the marker's thread may do: no more than the program. It needs a capability to begin, and none later.
+//! Threads have their rights each for itself, and libc tells those that it knows of when the program gives
+//! some up; it does not know of this one.
 
 use rustix::io::Result;
 use rustix::process::{Gid, Uid, getgid, getuid};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 
 /// Gives up all capabilities of the calling thread but those by which it can become another user.
@@ -18,7 +19,10 @@ pub fn give_up() -> Result<()> {
 
 fn keep(some: CapabilitySet) -> Result<()> {
     let permitted = capabilities(None)?.permitted & some;
-    set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() })
+    set_capabilities(
+        None,
+        CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() },
+    )
 }
 
 /// The real user and group that `/proc/PID/status` has.
@@ -30,8 +34,8 @@ fn owners(status: &str) -> Option<(u32, u32)> {
     Some((field("Uid:")?, field("Gid:")?))
 }
 
-/// Becomes whom the program has become, by its status. Whether this thread is the program's user now; where it is
-/// not, it should not go on.
+/// Becomes whom the program has become, by its status. Whether this thread is the program's user now; where
+/// it is not, it should not go on.
 pub fn follow(status: &str) -> bool {
     let Some((user, group)) = owners(status) else { return false };
     if (user, group) == (getuid().as_raw(), getgid().as_raw()) {

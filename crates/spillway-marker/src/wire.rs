@@ -155,8 +155,10 @@ mod tests {
         }
         assert_eq!(decode_orders(&encode_orders(&[1, u64::MAX])), Some(vec![1, u64::MAX]));
         let outcomes = [Outcome::Accessed, Outcome::Returned, Outcome::Gone, Outcome::Refused(Errno::NOSPC)];
-        let reports: Vec<_> =
-            (1..).zip(outcomes).map(|(at, outcome)| Report { address: at, time_ns: at * 7, outcome }).collect();
+        let reports: Vec<_> = (1..)
+            .zip(outcomes)
+            .map(|(at, outcome)| Report { address: at, time_ns: at * 7, outcome })
+            .collect();
         let packet = encode_reports(reports.iter());
         assert_eq!(decode_reports(&packet), Some(reports));
         assert!(encode_orders(&[0; MOST_ORDERS]).len() <= MOST_BYTES);

@@ -1,5 +1,5 @@
-//! A marker in this process, and all that a program may do to memory while pages of it are marked: it finds what it
-//! wrote, whoever looks, and everybody gets on.
+//! A marker in this process, and all that a program may do to memory while pages of it are marked: it finds
+//! what it wrote, whoever looks, and everybody gets on.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 mod apart;
@@ -90,7 +90,9 @@ impl Daemon {
         let marker = std::thread::spawn(|| marker.run());
         let daemon = Self { socket: ours, marker };
         let hello = Hello::decode(&daemon.packet()).unwrap();
-        assert!(hello.refused.is_none() && hello.frames.end - hello.frames.start == (FRAMES * PAGE_SIZE) as u64);
+        assert!(
+            hello.refused.is_none() && hello.frames.end - hello.frames.start == (FRAMES * PAGE_SIZE) as u64
+        );
         daemon
     }
 
@@ -170,10 +172,13 @@ fn system_calls_that_meet_a_marked_page_go_on() {
     daemon.mark_and_wait(&all(&memory));
     let (from, to) = rustix::pipe::pipe().unwrap();
     // SAFETY: the pages are the test's.
-    let bytes = |first: usize| unsafe { std::slice::from_raw_parts(memory.0.add(first * PAGE_SIZE), 2 * PAGE_SIZE) };
+    let bytes =
+        |first: usize| unsafe { std::slice::from_raw_parts(memory.0.add(first * PAGE_SIZE), 2 * PAGE_SIZE) };
     assert_eq!(rustix::io::write(&to, bytes(0)), Ok(2 * PAGE_SIZE), "from pages 0 and 1");
     // SAFETY: as above; nobody else uses pages 2 and 3.
-    let read = unsafe { libc::read(std::os::fd::AsRawFd::as_raw_fd(&from), memory.0.add(2 * PAGE_SIZE).cast(), 2 * PAGE_SIZE) };
+    let read = unsafe {
+        libc::read(std::os::fd::AsRawFd::as_raw_fd(&from), memory.0.add(2 * PAGE_SIZE).cast(), 2 * PAGE_SIZE)
+    };
     assert_eq!(read, 2 * PAGE_SIZE as isize, "into pages 2 and 3");
     assert_eq!(memory.word(3).load(Ordering::Relaxed), expected(1));
     // Another process's system call, of one page that the kernel looks up by itself.
@@ -181,11 +186,22 @@ fn system_calls_that_meet_a_marked_page_go_on() {
     let own = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: 8 };
     let theirs = libc::iovec { iov_base: ptr::from_ref(memory.word(4)).cast_mut().cast(), iov_len: 8 };
     // SAFETY: both ranges are the test's.
-    assert_eq!(unsafe { libc::process_vm_readv(libc::getpid(), &raw const own, 1, &raw const theirs, 1, 0) }, 8);
+    assert_eq!(
+        unsafe { libc::process_vm_readv(libc::getpid(), &raw const own, 1, &raw const theirs, 1, 0) },
+        8
+    );
     assert_eq!(u64::from_ne_bytes(word), expected(4));
     // A futex on a marked page: the kernel reads the word, and the waiter leaves as it is another.
     // SAFETY: the word is the test's.
-    let result = unsafe { libc::syscall(libc::SYS_futex, memory.word(5).as_ptr(), libc::FUTEX_WAIT, 77, ptr::null::<libc::timespec>()) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            memory.word(5).as_ptr(),
+            libc::FUTEX_WAIT,
+            77,
+            ptr::null::<libc::timespec>(),
+        )
+    };
     assert_eq!((result, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EAGAIN)));
     let touched: Vec<_> = daemon.outcomes(6).into_iter().map(|(address, _)| address).collect();
     assert_eq!(touched, (0..6).map(|page| memory.address(page)).collect::<Vec<_>>());
@@ -319,8 +335,8 @@ fn what_must_not_be_marked_is_refused() {
     daemon.die();
 }
 
-/// Threads use, drop and move memory while all of it is marked again and again. Each has pages of its own, and knows
-/// what they hold.
+/// Threads use, drop and move memory while all of it is marked again and again. Each has pages of its own,
+/// and knows what they hold.
 #[test]
 fn nothing_is_lost_while_threads_use_drop_and_move_what_is_marked() {
     let _alone = alone();

@@ -1,4 +1,5 @@
-//! Why pages are taken out of their places and not marked in an easier way: what the kernel does with each of the others.
+//! Why pages are taken out of their places and not marked in an easier way: what the kernel does with each of
+//! the others.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use std::io::Error;
@@ -65,7 +66,10 @@ fn lazy_migration_cannot_be_asked_for() {
         libc::syscall(libc::SYS_mbind, page, PAGE_SIZE, MPOL_DEFAULT, ptr::null::<u64>(), 0_usize, flags)
     };
     assert_eq!(lazy(MPOL_MF_MOVE), 0, "{}", Error::last_os_error());
-    assert_eq!((lazy(MPOL_MF_MOVE | MPOL_MF_LAZY), Error::last_os_error().raw_os_error()), (-1, Some(libc::EINVAL)));
+    assert_eq!(
+        (lazy(MPOL_MF_MOVE | MPOL_MF_LAZY), Error::last_os_error().raw_os_error()),
+        (-1, Some(libc::EINVAL))
+    );
 }
 
 /// Why the daemon has a marker's userfaultfd, too.

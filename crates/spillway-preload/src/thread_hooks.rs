@@ -66,7 +66,8 @@ pub unsafe extern "C" fn pthread_create(
     unsafe { original(thread, attributes, start, argument) }
 }
 
-pub type MutexInit = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
+pub type MutexInit =
+    unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
 
 /// pthread_mutex_init(3). A robust mutex stays local.
 pub unsafe extern "C" fn pthread_mutex_init(

@@ -17,8 +17,8 @@ use crate::install;
 use crate::originals::{ORIGINAL_MUTEX_INIT, ORIGINAL_PTHREAD_CREATE};
 use crate::thread_hooks::{MutexInit, PthreadCreate, Start, is_robust};
 
-/// glibc's `struct pthread`, 2,304 bytes in 2.36: a thread's number, its list of robust mutexes and what rseq(2)
-/// writes are there.
+/// glibc's `struct pthread`, 2,304 bytes in 2.36: a thread's number, its list of robust mutexes and what
+/// rseq(2) writes are there.
 const DESCRIPTOR_BYTES: usize = 4096;
 
 static MEMORY: OnceLock<ThreadMemory> = OnceLock::new();

@@ -1,8 +1,9 @@
-//! How long pages that become hot stay far, where they migrate on demand and where in batches: a program uses one set
-//! of scattered pages after another, and the daemon's HotBox follows. On any machine: half of its memory is pretended
-//! to be slow, and pages that are moved stay where they are.
+//! How long pages that become hot stay far, where they migrate on demand and where in batches: a program uses
+//! one set of scattered pages after another, and the daemon's HotBox follows. On any machine: half of its
+//! memory is pretended to be slow, and pages that are moved stay where they are.
 //!
-//! usage: `cargo run --release -p spillway-tier --features testing --example follow_phase -- LIBRARY`, and then
+//! usage: `cargo run --release -p spillway-tier --features testing --example follow_phase -- LIBRARY`, and
+//! then
 //! `[SCAN_INTERVAL_MS [PHASES [HOT_PAGES [MIB]]]]`; LIBRARY is libspillway_preload.so
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,8 +21,8 @@ use spillway_tier::settings::KernelSettings;
 /// Pages that must have come before a phase counts as followed: of those that were far, so many percent.
 const FOLLOWED_PCT: u64 = 90;
 
-/// The program: uses every page of the hot set each millisecond, and goes on to the next set at each line it reads.
-/// At the end it says how much it did.
+/// The program: uses every page of the hot set each millisecond, and goes on to the next set at each line it
+/// reads. At the end it says how much it did.
 fn work(mib: usize, hot: usize) {
     let mut memory = vec![1_u8; mib << 20];
     let pages = memory.len() / PAGE_SIZE;
@@ -95,8 +96,8 @@ fn follow(settings: &Settings, on_demand: bool) -> Vec<f64> {
     daemon.migrate_by(markers, "an example".to_owned());
     let mut times = Vec::new();
     for phase in 0..=settings.phases {
-        // A page that was promoted lies where it lay, so that the next scan finds it far again: of the hot pages as many
-        // are far as of all.
+        // A page that was promoted lies where it lay, so that the next scan finds it far again: of the hot
+        // pages as many are far as of all.
         let status = daemon.status();
         let (local, far) = (status.groups[0].local_bytes, status.groups[0].far_bytes);
         let far_hot = settings.hot as u64 * far / (local + far).max(1) * FOLLOWED_PCT / 100;

@@ -5,9 +5,9 @@
 //!   new answer: a scan of its own passes it over. Asked for the page alone again, what counts is the time
 //!   between the last two scans: who goes round local memory twice wants to know what was used in the short
 //!   time since the first round.
-//! - A marked page stops the program only where a marker in its process takes it out of its place (`holds.rs`).
-//!   Elsewhere the scan that finds it accessed is its fault; only accesses after the mark count, so it is the
-//!   second scan after the mark at the earliest.
+//! - A marked page stops the program only where a marker in its process takes it out of its place
+//!   (`holds.rs`). Elsewhere the scan that finds it accessed is its fault; only accesses after the mark
+//!   count, so it is the second scan after the mark at the earliest.
 //! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes
 //!   every CPU empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a
 //!   page at once where it will be. A page that the kernel will not move is back where it was, and is

@@ -1,6 +1,6 @@
-//! Markers in managed processes: threads that take hot far pages out of their places and tell of the next access
-//! ([`spillway_marker`]). They call the daemon; each has a connection, and each page that it is told of comes
-//! back in one report.
+//! Markers in managed processes: threads that take hot far pages out of their places and tell of the next
+//! access ([`spillway_marker`]). They call the daemon; each has a connection, and each page that it is told
+//! of comes back in one report.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +13,8 @@ use rustix::event::epoll;
 use rustix::io::{Errno, Result};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, accept_with, bind,
-    listen, recvmsg, send,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    accept_with, bind, listen, recvmsg, send,
 };
 use serde::{Deserialize, Serialize};
 use spillway_marker::call::packet_socket;
@@ -70,8 +70,8 @@ pub struct MarkerCounts {
 /// A process's marker.
 struct Link {
     socket: OwnedFd,
-    /// Its userfaultfd, open for as long as the process may have memory that is held: without it the kernel gives
-    /// zeros to threads that run on for a moment while the process ends.
+    /// Its userfaultfd, open for as long as the process may have memory that is held: without it the kernel
+    /// gives zeros to threads that run on for a moment while the process ends.
     _uffd: Uffd,
     frames: Range<u64>,
     /// Pages that it is still to be told of.

@@ -99,8 +99,8 @@ pub struct TierArgs {
     /// Least time between two scans, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     scan_interval: u64,
-    /// How marked pages of PROGRAM come to fast memory: 'on-demand', by their next access, which stops at the page;
-    /// 'batches', with all that a scan found accessed; 'auto', the first that works here
+    /// How marked pages of PROGRAM come to fast memory: 'on-demand', by their next access, which stops at the
+    /// page; 'batches', with all that a scan found accessed; 'auto', the first that works here
     #[arg(long, value_name = "HOW", default_value = "auto")]
     migration: Migration,
     /// What decides when scans come: the budget of --telemetry-cpu alone ('budget'), or up to eight times as
@@ -236,7 +236,8 @@ fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, St
     if args.migration == Migration::Batches {
         return none("it was named".to_owned());
     }
-    let policies = config.group.iter().map(Group::build_policy).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
+    let policies =
+        config.group.iter().map(Group::build_policy).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
     if args.program.is_empty() {
         return none("only a program that the daemon starts can have a marker".to_owned());
     }
@@ -247,7 +248,9 @@ fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, St
         return none("the preload library is missing".to_owned());
     }
     match Markers::open() {
-        Ok(markers) if args.migration == Migration::OnDemand => Ok((Some(markers), "it was named".to_owned())),
+        Ok(markers) if args.migration == Migration::OnDemand => {
+            Ok((Some(markers), "it was named".to_owned()))
+        }
         Ok(markers) => Ok((Some(markers), "the best that works here".to_owned())),
         Err(reason) => none(markers::why(reason)),
     }
@@ -451,8 +454,8 @@ fn describe_migration(migration: &Value) -> String {
         return format!("marked pages migrate in {by} ({why})\n");
     }
     let mut text = format!(
-        "marked pages migrate on demand ({why}): {} process(es) with a marker; {} pages marked, {} accessed since, \
-         {} given back\n",
+        "marked pages migrate on demand ({why}): {} process(es) with a marker; {} pages marked, \
+         {} accessed since, {} given back\n",
         count("markers"),
         count("marked"),
         count("accessed"),
@@ -535,8 +538,8 @@ mod tests {
         });
         assert_eq!(
             describe_migration(&on_demand),
-            "marked pages migrate on demand (the best that works here): 2 process(es) with a marker; 50 pages marked, \
-             40 accessed since, 3 given back\n  not marked 7 pages: not there\n"
+            "marked pages migrate on demand (the best that works here): 2 process(es) with a marker; \
+             50 pages marked, 40 accessed since, 3 given back\n  not marked 7 pages: not there\n"
         );
     }
 

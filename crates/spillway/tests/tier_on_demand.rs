@@ -1,5 +1,5 @@
-//! `spillway tier` where marked pages stop the program: a real program with the preload library, a real daemon, on a
-//! machine of one node of which half the memory is pretended to be slow.
+//! `spillway tier` where marked pages stop the program: a real program with the preload library, a real
+//! daemon, on a machine of one node of which half the memory is pretended to be slow.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -83,8 +83,12 @@ impl Site {
             pids: vec![program.0.id()],
             ..Group::default()
         };
-        let config =
-            Config { group: vec![group], scan_interval_ms: 20, telemetry_cpu_pct: 100.0, ..Config::default() };
+        let config = Config {
+            group: vec![group],
+            scan_interval_ms: 20,
+            telemetry_cpu_pct: 100.0,
+            ..Config::default()
+        };
         Daemon::pretend(config, &self.directory.path().join("root"), &mut self.settings).unwrap()
     }
 }
@@ -106,14 +110,19 @@ fn marked_pages_stop_the_program_migrate_with_their_next_access_and_hold_what_th
     let mut site = Site::new();
     let mut daemon = site.daemon(&program, "hotbox");
     daemon.migrate_by(Some(markers), "a test".to_owned());
-    turn_until(&mut daemon, |status| status.migration.counts.accessed > 300 && status.groups[0].counts.promotions > 200);
+    turn_until(&mut daemon, |status| {
+        status.migration.counts.accessed > 300 && status.groups[0].counts.promotions > 200
+    });
     let status = daemon.status();
     let migration = &status.migration;
     assert_eq!((migration.by, migration.why.as_str(), migration.markers), ("on-demand", "a test", 1));
     assert!(migration.counts.marked >= migration.counts.accessed);
     // Scans stand for no fault of a page that a marker has.
     let counts = &status.groups[0].counts;
-    assert!(counts.hint_faults <= migration.counts.accessed + migration.counts.refused.values().sum::<u64>(), "{counts:?}");
+    assert!(
+        counts.hint_faults <= migration.counts.accessed + migration.counts.refused.values().sum::<u64>(),
+        "{counts:?}"
+    );
     // The daemon dies with pages marked.
     drop(daemon);
     program.end();

@@ -1,5 +1,5 @@
-//! An allocator that is not the program's, as the preload library has one: a fork holds libc's locks while it waits for the
-//! marker to hear of it.
+//! An allocator that is not the program's, as the preload library has one: a fork holds libc's locks while it
+//! waits for the marker to hear of it.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;

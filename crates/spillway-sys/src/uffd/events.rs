@@ -57,9 +57,8 @@ pub enum Event {
 impl Uffd {
     /// A descriptor that can be polled: [`Self::read_event`] does not wait.
     ///
-    /// # Errors
-    /// EPERM without CAP_SYS_PTRACE where [`Features::EVENT_FORK`] is among them; EINVAL for a feature that the
-    /// kernel has not got.
+    /// # Errors EPERM without CAP_SYS_PTRACE where [`Features::EVENT_FORK`] is among them; EINVAL for a
+    /// feature that the kernel has not got.
     pub fn open_to_poll(features: Features) -> Result<Self> {
         let fd = open_with(None, UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK)?;
         handshake(&fd, features.bits())?;
@@ -97,8 +96,7 @@ impl Uffd {
         match moved {
             // The frame alone may have been filled by who locks all memory.
             Err(_)
-                if map.entry(frame.start())?.is_populated()
-                    && !map.entry(page.start())?.is_populated() =>
+                if map.entry(frame.start())?.is_populated() && !map.entry(page.start())?.is_populated() =>
             {
                 Ok(())
             }

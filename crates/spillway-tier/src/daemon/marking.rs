@@ -1,4 +1,5 @@
-//! The daemon's dealings with markers: what they say is told to the policies, and what policies marked to them.
+//! The daemon's dealings with markers: what they say is told to the policies, and what policies marked to
+//! them.
 
 use std::borrow::Cow;
 use std::ops::Range;

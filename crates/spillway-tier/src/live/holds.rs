@@ -1,5 +1,5 @@
-//! Marks that stop the program: a marker in a process takes a page out of its place, and tells of the next access
-//! to it ([`spillway_marker`]). A held page lies where no scan finds it.
+//! Marks that stop the program: a marker in a process takes a page out of its place, and tells of the next
+//! access to it ([`spillway_marker`]). A held page lies where no scan finds it.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use spillway_policy::machine::{PageIndex, Tier};
 use super::LiveMachine;
 use crate::pages::bit;
 
-/// Pages that a group's markers are told of at most between two turns of the daemon: what is marked beyond that is
-/// found by scans.
+/// Pages that a group's markers are told of at most between two turns of the daemon: what is marked beyond
+/// that is found by scans.
 const MOST_WANTED: usize = 4096;
 
 /// What markers do for a group.
