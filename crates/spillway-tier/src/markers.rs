@@ -31,11 +31,11 @@ const MOST_PACKETS: usize = 64;
 #[serde(rename_all = "kebab-case")]
 pub enum Migration {
     /// On demand where it can be had, in batches elsewhere.
-    #[default]
     Auto,
     /// On demand: a marked page is taken out of its place, and migrated when its next access stops at it.
     OnDemand,
     /// In batches: scans find which marked pages were accessed, and all of them move together.
+    #[default]
     Batches,
 }
 

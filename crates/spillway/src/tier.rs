@@ -101,7 +101,7 @@ pub struct TierArgs {
     scan_interval: u64,
     /// How marked pages of PROGRAM come to fast memory: 'on-demand', by their next access, which stops at the
     /// page; 'batches', with all that a scan found accessed; 'auto', the first that works here
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "batches")]
     migration: Migration,
     /// What decides when scans come: the budget of --telemetry-cpu alone ('budget'), or up to eight times as
     /// often while fast memory is short of free pages ('pressure')
@@ -234,7 +234,7 @@ fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, St
         Migration::Auto | Migration::Batches => Ok((None, why)),
     };
     if args.migration == Migration::Batches {
-        return none("it was named".to_owned());
+        return none("--migration says so".to_owned());
     }
     let policies =
         config.group.iter().map(Group::build_policy).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
