@@ -381,7 +381,8 @@ fn locate(name: &OsString) -> Result<PathBuf, Refusal> {
     })
 }
 
-fn preload(library: &Path) -> OsString {
+/// The value of LD_PRELOAD that loads this library, and what it named before.
+pub fn preload(library: &Path) -> OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         value.push(":");
