@@ -100,3 +100,99 @@ impl Table<'_> {
         while !self.change_slab(slab, self.slab(slab), after) {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::new_donor::NewDonor;
+    use crate::slabs::append::{Append, Item, Outcome, Step};
+    use crate::slabs::census::Census;
+    use crate::slabs::reclaim::Reclaim;
+    use crate::slabs::room::Coding;
+    use crate::table::{Terms, words_of};
+
+    const SLOTS: u32 = 4;
+    const PATIENCE_MS: u64 = 10;
+
+    fn words() -> Vec<AtomicU64> {
+        let donor = |domain| NewDonor { capacity: 4, domain, text: String::new() };
+        let donors: Vec<NewDonor> = (0..3).map(donor).collect();
+        let coding = Coding { data: 2, parity: 1, slabs: 4, slots: SLOTS, rows: 4 };
+        let terms = Terms { extents: 0, wanted: 3, least: 2, joining: 0, coding: Some(coding) };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let _ = Table::create(&words, &donors, terms);
+        words
+    }
+
+    /// Writes to all slots, and drops them again: their slab is retired.
+    fn retired(table: &Table<'_>, may_come_late: bool) -> u32 {
+        let items = (0..SLOTS).map(|slot| Item { slot, check: 1, from: None }).collect();
+        let mut append = Append::new(0, items, 1);
+        let slab = loop {
+            match append.step(table, &table.chooser()) {
+                Step::Send(sending) => {
+                    drop(append.sent(table, true, false));
+                    if may_come_late {
+                        table.expect_late(sending.rows.slab, sending.rows.generation);
+                    }
+                }
+                Step::Done(Outcome::Stored { .. }) => break table.seat(0).map_or(0, |seat| seat.slab),
+                Step::Done(outcome) => panic!("{outcome:?}"),
+                Step::Again | Step::Pause => {}
+            }
+        };
+        (0..SLOTS).for_each(|slot| table.forget(slot));
+        assert!(table.fence(slab, table.slab(slab).generation));
+        let mut census = Census::begin(table);
+        assert!(census.go_on(table, SLOTS));
+        census.retire(table);
+        assert_eq!(table.slab(slab).phase, SlabPhase::Retired);
+        slab
+    }
+
+    fn used(table: &Table<'_>) -> u32 {
+        (0..table.donors()).map(|donor| table.room(donor).1).sum()
+    }
+
+    #[test]
+    fn places_are_free_once_their_donors_have_answered() {
+        let words = words();
+        let table = Table::known(&words);
+        let slab = retired(&table, false);
+        let discard = table.begin_discard(slab);
+        assert_eq!(discard.iter().flat_map(Discard::parts).count(), 3);
+        assert_eq!(used(&table), 3, "nobody may have them yet");
+        // One donor has not answered.
+        table.free_slab(slab, 0b101);
+        assert_eq!((table.slab(slab).phase, used(&table)), (SlabPhase::Free, 1));
+        let mut reclaim = Reclaim::default();
+        assert!(reclaim.sweep(&table, 1, PATIENCE_MS).is_empty());
+        let unnamed = reclaim.sweep(&table, 1 + PATIENCE_MS, PATIENCE_MS);
+        assert_eq!(unnamed.len(), 1);
+        // Nor does it answer now: it is waited for anew.
+        reclaim.keep(unnamed[0], 1 + PATIENCE_MS);
+        assert!(reclaim.sweep(&table, PATIENCE_MS + 5, PATIENCE_MS).is_empty());
+        reclaim.sweep(&table, 1 + 2 * PATIENCE_MS, PATIENCE_MS).into_iter().for_each(|unnamed| {
+            table.free_unnamed(unnamed);
+        });
+        assert_eq!(used(&table), 0);
+    }
+
+    #[test]
+    fn what_a_killed_supervisor_has_sent_or_a_write_may_come_late_so_places_are_kept() {
+        let words = words();
+        let table = Table::known(&words);
+        let slab = retired(&table, false);
+        assert!(table.begin_discard(slab).is_some());
+        // It was killed here, and another follows.
+        assert_eq!(table.begin_discard(slab), None);
+        table.free_slab(slab, 0);
+        assert_eq!((table.slab(slab).phase, used(&table)), (SlabPhase::Free, 3));
+        let slab = retired(&table, true);
+        assert_eq!(table.begin_discard(slab), None);
+        table.free_slab(slab, 0);
+        assert_eq!(used(&table), 6);
+    }
+}
