@@ -102,7 +102,8 @@ impl Pool {
             for task in &found.tasks {
                 assert_eq!(task.reason, Reason::Sparse);
                 assert!(self.table().fence(task.slab, task.generation));
-                for slots in slots_in(&self.table(), 0..SLOTS, task.slab, task.generation).chunks(BATCH) {
+                let slots = slots_in(&self.table(), 0..SLOTS, task.slab, task.generation);
+                for slots in slots.chunks(BATCH) {
                     let from = |slot| self.table().seat(slot);
                     let items: Vec<Item> =
                         slots.iter().map(|&slot| Item { slot, check: 1, from: from(slot) }).collect();
