@@ -49,7 +49,6 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "moved-page-read",
         "padding-read",
         "moved-part-not-awaited",
-        "retired-by-an-older-look",
         "discard-not-awaited",
         "discard-not-noted",
         "freed-before-discard",

@@ -64,13 +64,10 @@ impl Census {
     /// Retires slabs in which nothing lives, and to which nothing could come since before the look.
     pub fn retire(&self, table: &Table<'_>) {
         for (slab, &(word, live)) in (0..).zip(&self.of) {
+            let is_fenced = word.phase == SlabPhase::Fenced
+                || (word.phase == SlabPhase::Open && table.planted("retired-without-a-fence"));
             let now = table.slab(slab);
-            let is_planted = word.phase == SlabPhase::Open
-                && (table.planted("retired-without-a-fence")
-                    || (table.planted("retired-by-an-older-look") && now.phase == SlabPhase::Fenced));
-            let is_same = now.phase == word.phase || is_planted;
-            let is_fenced = word.phase == SlabPhase::Fenced || is_planted;
-            if live == 0 && is_fenced && now.generation == word.generation && is_same {
+            if live == 0 && is_fenced && now.generation == word.generation && now.phase == word.phase {
                 let _ = table.change_slab(slab, now, SlabWord { phase: SlabPhase::Retired, ..now });
             }
         }
