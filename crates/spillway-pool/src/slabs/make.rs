@@ -158,7 +158,8 @@ impl Make {
     }
 
     fn place(&mut self, table: &Table<'_>, chooser: &Chooser, at: usize) -> Made {
-        let chosen = chooser.choose(&candidates(table, self.stream), &self.taken, self.left, self.dice.next_u64());
+        let chosen =
+            chooser.choose(&candidates(table, self.stream), &self.taken, self.left, self.dice.next_u64());
         let place = chosen.and_then(|donor| table.take_place(donor, self.slab));
         let Some(place) = place else {
             self.stage = Stage::Open;

@@ -14,7 +14,11 @@ pub(super) struct Discarding {
 /// What is discarded at a time.
 enum Discards {
     /// Of a slab: the parts that are to be sent yet, and those that were discarded.
-    Slab { slab: u32, left: Vec<(usize, Place)>, discarded: u16 },
+    Slab {
+        slab: u32,
+        left: Vec<(usize, Place)>,
+        discarded: u16,
+    },
     Place(Unnamed),
 }
 
@@ -39,12 +43,21 @@ impl World {
         discarding.queue.extend(unnamed.into_iter().map(Discards::Place));
     }
 
-    /// One discard more; false once none is left.
-    pub(super) fn discard_one(
+    /// A few discards more, one after the other; false once none is left.
+    pub(super) fn discard_some(
         &mut self,
         table: &Table<'_>,
         discarding: &mut Discarding,
     ) -> Result<bool, String> {
+        while self.discard_one(table, discarding)? {
+            if self.chance(6) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn discard_one(&mut self, table: &Table<'_>, discarding: &mut Discarding) -> Result<bool, String> {
         match discarding.queue.pop() {
             None => return Ok(false),
             Some(Discards::Slab { slab, mut left, mut discarded }) => {
@@ -106,21 +119,24 @@ impl World {
         self.late.push(Late { at, donor: usize::from(place.donor), deed: Deed::Discard(place) });
     }
 
-    /// A donor forgets an extent, in the life that it was told so in.
+    /// A donor forgets an extent, in the life that it was told so in; or only says so, as it may.
     pub(super) fn forget_extent(&mut self, table: &Table<'_>, place: Place) -> Result<(), String> {
         let is_needed = |slot: &u32| {
             let Some(seat) = table.seat(*slot).filter(|_| !self.busy.contains(slot)) else { return false };
             let seen = table.see_slab(seat.slab);
-            let is_there = matches!(seen.word.phase, SlabPhase::Open | SlabPhase::Fenced);
             let is_part = table.is_current(place) && seen.places.contains(&Some(place));
-            is_there && seen.word.generation == seat.generation && is_part
+            seen.word.generation == seat.generation && is_part
         };
         if let Some(slot) = self.oracle.keys().copied().find(is_needed) {
             let seat = table.seat(slot);
-            return Err(format!("{place:?} is forgotten, where slot {slot} has a part of its row at {seat:?}"));
+            return Err(format!(
+                "{place:?} is forgotten, where slot {slot} has a part of its row at {seat:?}"
+            ));
         }
-        let is_other =
-            |key: &(u16, u32, u16), _: &mut Page| (key.0, key.1) != (place.life, place.extent);
+        if self.chance(3) {
+            return Ok(());
+        }
+        let is_other = |key: &(u16, u32, u16), _: &mut Page| (key.0, key.1) != (place.life, place.extent);
         self.memory[usize::from(place.donor)].retain(is_other);
         Ok(())
     }

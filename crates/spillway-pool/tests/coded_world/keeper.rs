@@ -105,7 +105,7 @@ impl World {
                 true => Work::Discarding(self.begin_following(table, census)),
                 false => Work::Looking(census),
             },
-            Work::Discarding(mut discarding) => match self.discard_one(table, &mut discarding)? {
+            Work::Discarding(mut discarding) => match self.discard_some(table, &mut discarding)? {
                 true => Work::Discarding(discarding),
                 false => self.follow(table, &discarding.census)?,
             },

@@ -27,7 +27,7 @@ const DONORS: usize = 9;
 const DATA: usize = 3;
 const PARITY: usize = 2;
 const PARTS: usize = DATA + PARITY;
-const SLABS: u32 = 15;
+const SLABS: u32 = 12;
 const ROWS: u16 = 6;
 const SLOTS: u32 = 36;
 const DONOR_EXTENTS: u32 = 7;
@@ -362,12 +362,35 @@ impl World {
             }
             match self.late.swap_remove(at) {
                 Late { donor, deed: Deed::Store(key, page), .. } => {
+                    self.may_be_stored(table, donor, key, &page)?;
                     self.memory[donor].insert(key, page);
                 }
                 Late { deed: Deed::Discard(place), .. } => self.forget_extent(table, place)?,
             }
         }
         Ok(())
+    }
+
+    /// What comes late never comes over a page that counts.
+    fn may_be_stored(
+        &self,
+        table: &Table<'_>,
+        donor: usize,
+        (life, extent, row): (u16, u32, u16),
+        page: &Page,
+    ) -> Result<(), String> {
+        let place = Place { donor: donor as u8, life, extent };
+        let is_hit = |(slot, version): &(&u32, &u64)| {
+            let Some(seat) = table.seat(**slot).filter(|seat| seat.row == row) else { return false };
+            let seen = table.see_slab(seat.slab);
+            let is_there = seen.word.generation == seat.generation && table.is_current(place);
+            let is_free = !self.busy.contains(slot) && page_of(**slot, **version) != *page;
+            is_there && is_free && seen.places[usize::from(seat.part)] == Some(place)
+        };
+        match self.oracle.iter().find(is_hit) {
+            Some((slot, _)) => Err(format!("{page:?} comes late over slot {slot} at {place:?}, row {row}")),
+            None => Ok(()),
+        }
     }
 
     /// Whether a donor serves this life of the run: else it says that it knows nothing of it.

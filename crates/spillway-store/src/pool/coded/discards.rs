@@ -40,8 +40,8 @@ impl Discards {
             }
             let discard = table.begin_discard(slab);
             let parts = discard.iter().flat_map(Discard::parts);
-            let discarded =
-                parts.fold(0, |all, (part, place)| all | u16::from(has_forgotten(site, lanes, place)) << part);
+            let discarded = parts
+                .fold(0, |all, (part, place)| all | u16::from(has_forgotten(site, lanes, place)) << part);
             table.free_slab(slab, discarded);
         }
         if self.swept.elapsed() >= SWEEP_PERIOD {
