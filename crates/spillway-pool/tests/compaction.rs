@@ -1,5 +1,5 @@
-//! What compaction costs, and what it reaches: pages are written anew in whatever order, and slabs are emptied
-//! as the supervisor does it that has time for it. No donors, no contents: the table alone.
+//! What compaction costs, and what it reaches: pages are written anew in whatever order, and slabs are
+//! emptied as the supervisor does it that has time for it. No donors, no contents: the table alone.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::atomic::AtomicU64;
@@ -118,8 +118,8 @@ impl Pool {
         }
     }
 
-    /// Writes pages as `choose` says, and compacts meanwhile: how many were moved for one that was written, and
-    /// how many were dead for a hundred that lived, at most.
+    /// Writes pages as `choose` says, and compacts meanwhile: how many were moved for one that was written,
+    /// and how many were dead for a hundred that lived, at most.
     fn run(&mut self, mut choose: impl FnMut(&mut Dice) -> u32) -> (f64, u64) {
         self.write(0..SLOTS);
         let mut most_dead_percent = 0;

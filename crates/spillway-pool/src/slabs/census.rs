@@ -15,8 +15,8 @@ use crate::slabs::words::{SlabPhase, SlabWord};
 use crate::table::Table;
 use crate::words::{Condition, Place};
 
-/// For a hundred pages that live so many may be dead before slabs are emptied for that. Ten is the promise: the
-/// rest is for what dies until the next look.
+/// For a hundred pages that live so many may be dead before slabs are emptied for that. Ten is the promise:
+/// the rest is for what dies until the next look.
 const MOST_DEAD_PERCENT: u64 = 9;
 /// A slab of which fewer than so many of a hundred pages are dead is never worth it.
 const LEAST_GAIN_PERCENT: u64 = 5;

@@ -34,7 +34,7 @@ const DONOR_EXTENTS: u32 = 7;
 const ACTORS: usize = 4;
 const STEPS: u64 = 6000;
 /// A write comes at most so many steps late.
-const MOST_LATE: u64 = 200;
+const MOST_LATE: u64 = 400;
 /// A thread stands still for at most so many steps, and then goes on.
 const MOST_STOPPED: u64 = 200;
 /// After so long nothing comes late any more.
