@@ -81,7 +81,7 @@ fn main() {
         for _ in 0..rounds {
             let began = Instant::now();
             addresses.chunks(wire::MOST_ORDERS).for_each(|some| {
-                drop(send(&socket, &wire::encode_orders(some), SendFlags::empty()).unwrap())
+                send(&socket, &wire::encode_orders(some), SendFlags::empty()).unwrap();
             });
             wait_for_end(&socket);
             marks.push(since_ns(began) / pages as u64);

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// A page that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Where it belongs.
+    /// Where it belongs in the program.
     pub address: usize,
     /// The frame that it is in.
     pub frame: usize,
@@ -32,7 +32,7 @@ impl Held {
         self.pages.len()
     }
 
-    /// Whether none is.
+    /// Whether no page is held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()

@@ -439,7 +439,7 @@ impl Marker {
         self.registered.subtract(&range);
     }
 
-    /// Gives everything back.
+    /// Gives every page back that it holds.
     fn retire(mut self) {
         while !self.held.is_empty() || !self.later.is_empty() {
             for page in self.held.all().collect::<Vec<_>>() {

@@ -11,7 +11,7 @@ pub fn page(address: usize) -> TargetRange {
     memory(address..address + PAGE_SIZE)
 }
 
-/// Whole pages.
+/// Whole pages of the program's memory.
 pub fn memory(range: Range<usize>) -> TargetRange {
     // SAFETY: memory that the program mapped, into which no reference of Rust's points: what is our own is
     // told apart (`places.rs`). What lies there is moved and comes back unchanged, so the program cannot

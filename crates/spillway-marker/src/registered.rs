@@ -39,7 +39,7 @@ impl Registered {
         self.0 = parts.filter(|part| part.start < part.end).collect();
     }
 
-    /// All of them.
+    /// All ranges that are registered.
     pub fn all(&self) -> &[Range<usize>] {
         &self.0
     }

@@ -18,6 +18,8 @@ pub const MOST_REPORTS: usize = 128;
 /// The longest packet, in bytes.
 pub const MOST_BYTES: usize = MOST_ORDERS * 8;
 const REPORT_WORDS: usize = 3;
+/// The bits of a word in which an error of the kernel's lies: its numbers are below 4,096 (`MAX_ERRNO`).
+const ERRNO_BITS: u64 = (1 << 12) - 1;
 
 /// What a marker says first; with it comes its userfaultfd.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub enum Outcome {
     Refused(Errno),
 }
 
-/// One page's [`Outcome`].
+/// What became of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The address of the page.
@@ -72,14 +74,15 @@ impl Outcome {
             ACCESSED => Self::Accessed,
             RETURNED => Self::Returned,
             GONE => Self::Gone,
-            _ if word & !0xFFF == REFUSED => Self::Refused(errno(word & 0xFFF)?),
+            _ if word & !ERRNO_BITS == REFUSED => Self::Refused(errno(word & ERRNO_BITS)?),
             _ => return None,
         })
     }
 }
 
 fn errno(number: u64) -> Option<Errno> {
-    i32::try_from(number).ok().filter(|number| (1..4096).contains(number)).map(Errno::from_raw_os_error)
+    let is_one = (1..=ERRNO_BITS).contains(&number);
+    i32::try_from(number).ok().filter(|_| is_one).map(Errno::from_raw_os_error)
 }
 
 fn bytes_of(words: impl Iterator<Item = u64>) -> Vec<u8> {
@@ -103,7 +106,7 @@ impl Hello {
     #[must_use]
     pub fn decode(packet: &[u8]) -> Option<Self> {
         match words_of(packet)?.as_slice() {
-            &[MAGIC, start, end, refused] if start <= end && refused < 4096 => {
+            &[MAGIC, start, end, refused] if start <= end && refused <= ERRNO_BITS => {
                 Some(Self { frames: start..end, refused: errno(refused) })
             }
             _ => None,

@@ -1,6 +1,7 @@
 //! Which functions of libc are redirected.
 
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
 use iced_x86::{BlockEncoder, BlockEncoderOptions, Decoder, DecoderOptions, Instruction, InstructionBlock};
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use crate::originals::{
 };
 use crate::{
     exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry,
-    thread_hooks, tier_marker,
+    thread_hooks,
 };
 
 /// Why the hooks cannot be put in.
@@ -88,20 +89,18 @@ pub fn install() -> Result<(), InstallError> {
     Ok(())
 }
 
-/// Redirects what a program of `spillway tier` needs: where threads and robust mutexes are made.
-pub fn install_for_tier() -> Result<(), InstallError> {
-    for (name, original) in
-        [(c"pthread_create", &ORIGINAL_PTHREAD_CREATE), (c"pthread_mutex_init", &ORIGINAL_MUTEX_INIT)]
-    {
+/// Redirects some functions of libc alone: each name, where its moved beginning is noted, and its hook.
+///
+/// # Safety
+/// The hooks have the signatures of libc's functions, which begin with more than [`JUMP_BYTES`] bytes of
+/// straight code, and the program's threads do not run yet.
+pub unsafe fn install_these(hooks: &[(&CStr, &OnceLock<usize>, usize)]) -> Result<(), InstallError> {
+    for (name, original, _) in hooks {
         let beginning = move_beginning(name)?;
         original.get_or_init(|| beginning);
     }
-    let hooks: [(&CStr, usize); 2] = [
-        (c"pthread_create", tier_marker::pthread_create as *const () as usize),
-        (c"pthread_mutex_init", tier_marker::pthread_mutex_init as *const () as usize),
-    ];
-    for (name, hook) in hooks {
-        // SAFETY: as in `install`.
+    for &(name, _, hook) in hooks {
+        // SAFETY: the caller's promise.
         unsafe { code_patch::redirect(find(name)?, hook)? };
     }
     Ok(())

@@ -31,7 +31,13 @@ pub fn start() {
     let memory = MEMORY.get_or_init(|| memory);
     let Ok(marker) = call(name.as_encoded_bytes()) else { return };
     // With one hook alone no page would be safe, so without them there is no marker.
-    if install::install_for_tier().is_err() {
+    let hooks = [
+        (c"pthread_create", &ORIGINAL_PTHREAD_CREATE, pthread_create as *const () as usize),
+        (c"pthread_mutex_init", &ORIGINAL_MUTEX_INIT, pthread_mutex_init as *const () as usize),
+    ];
+    // SAFETY: the hooks below have these functions' signatures, of which `install` redirects the same in
+    // programs of `spillway run`, and the program's main has not begun.
+    if unsafe { install::install_these(&hooks) }.is_err() {
         return;
     }
     exclude(control_block(), DESCRIPTOR_BYTES);

@@ -67,7 +67,7 @@ pub struct MarkerCounts {
     pub refused: BTreeMap<Cow<'static, str>, u64>,
 }
 
-/// A process's marker.
+/// The way to a process's marker.
 struct Link {
     socket: OwnedFd,
     /// Its userfaultfd, open for as long as the process may have memory that is held: without it the kernel

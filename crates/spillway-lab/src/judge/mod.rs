@@ -5,6 +5,7 @@
 //! known before. The bound is what no choice of residency could have beaten ([`crate::clairvoyant`]).
 
 pub mod cells;
+pub mod contenders;
 pub mod doings;
 mod jobs;
 pub mod tune;
@@ -18,33 +19,9 @@ use crate::run::RunError;
 use jobs::{Jobs, geometric_mean};
 
 pub use cells::{Cell, judgement, training};
+pub use contenders::{OURS, RIVALS};
 pub use doings::Doings;
 pub use tune::{Budget, Searched, Tuned, search};
-
-/// The name of our own policy.
-pub const OURS: &str = "spillway";
-
-/// Those that it is judged against: all that need not know the run beforehand. Of Nimble's two readings both.
-pub const RIVALS: [&str; 18] = [
-    "first-touch",
-    "hotbox",
-    "indigo",
-    "tpp",
-    "nimble-base",
-    "nimble-huge",
-    "nimble-base-smaller",
-    "nimble-huge-smaller",
-    "multi-clock",
-    "autonuma",
-    "autotiering",
-    "hemem",
-    "memtis",
-    "linux-tiering",
-    "colloid",
-    "nomad",
-    "swap",
-    "dcm",
-];
 
 /// By how much our own may be behind the best rival of a cell.
 const BEHIND: f64 = 0.02;

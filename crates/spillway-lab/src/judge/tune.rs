@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use spillway_policy::registry;
 
-use super::OURS;
 use super::cells::{Cell, TRAINING_BYTES, training_of};
+use super::contenders::OURS;
 use super::doings::Doings;
 use super::jobs::{Jobs, geometric_mean};
 use crate::run::{RunError, RunSpec, platform};
@@ -277,7 +277,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::judge::RIVALS;
+    use crate::judge::contenders::RIVALS;
 
     fn drawn(policy: &str, round: u64, trial: u64, best: &Factors) -> Factors {
         let settings = registry::find(policy).unwrap().settings(1.0).unwrap();

@@ -35,21 +35,21 @@ pub enum Event {
         from: usize,
         /// The first address where it is.
         to: usize,
-        /// Its length.
+        /// The length of the memory.
         bytes: usize,
     },
     /// madvise(2) drops what the addresses hold, as soon as this is read.
     Dropped {
-        /// The first address.
+        /// The first address of the range.
         start: usize,
-        /// The first behind it.
+        /// The first address behind it.
         end: usize,
     },
     /// The addresses were unmapped.
     Unmapped {
-        /// The first address.
+        /// The first address of the range.
         start: usize,
-        /// The first behind it.
+        /// The first address behind it.
         end: usize,
     },
 }
