@@ -559,6 +559,7 @@ impl Running {
     }
 }
 
+mod dealings;
 mod explaining;
 mod marking;
 #[cfg(test)]

@@ -31,6 +31,7 @@ use crate::room::NodeRoom;
 use crate::source::Seen;
 
 mod holds;
+mod marked;
 mod moves;
 mod uses;
 
@@ -124,7 +125,7 @@ pub struct LiveMachine {
     /// The kernel marks far pages, and their faults are told.
     kernel_marks_far: bool,
     /// Markers in processes, and what they are to hold.
-    holds: holds::Holds,
+    holds: marked::Holds,
     /// The policy's marks are worth a fault each.
     marks_stop: bool,
     events: VecDeque<Event>,
@@ -159,7 +160,7 @@ impl LiveMachine {
             early: false,
             told_at_once: false,
             kernel_marks_far: false,
-            holds: holds::Holds::default(),
+            holds: marked::Holds::default(),
             marks_stop: false,
             events: VecDeque::new(),
             moving: VecDeque::new(),

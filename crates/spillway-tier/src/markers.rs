@@ -149,7 +149,7 @@ impl Markers {
         self.links.len()
     }
 
-    /// Whether none has.
+    /// Whether no process has one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.links.is_empty()

@@ -63,7 +63,7 @@ pub struct MigrationStatus {
     pub why: String,
     /// Processes with a marker.
     pub markers: usize,
-    /// What markers did.
+    /// What the markers did so far.
     #[serde(flatten)]
     pub counts: MarkerCounts,
 }

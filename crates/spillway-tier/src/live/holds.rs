@@ -1,8 +1,6 @@
 //! Marks that stop the program: a marker in a process takes a page out of its place, and tells of the next
 //! access to it ([`spillway_marker`]). A held page lies where no scan finds it.
 
-use std::collections::BTreeSet;
-
 use spillway_policy::machine::{PageIndex, Tier};
 
 use super::LiveMachine;
@@ -11,15 +9,6 @@ use crate::pages::bit;
 /// Pages that a group's markers are told of at most between two turns of the daemon: what is marked beyond
 /// that is found by scans.
 const MOST_WANTED: usize = 4096;
-
-/// What markers do for a group.
-#[derive(Debug, Default)]
-pub struct Holds {
-    /// Processes with a marker.
-    processes: BTreeSet<u32>,
-    /// Pages that markers are to be told of, by process and address.
-    wanted: Vec<(u32, u64)>,
-}
 
 impl LiveMachine {
     /// A process has a marker from now on, or has none any more: then all its pages are in their places.
