@@ -1,6 +1,6 @@
 //! A marker in this process, and all that a program may do to memory while pages of it are marked: it finds
 //! what it wrote, whoever looks, and everybody gets on.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, unsafe_code)]
 
 mod apart;
 
@@ -186,10 +186,8 @@ fn system_calls_that_meet_a_marked_page_go_on() {
     let own = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: 8 };
     let theirs = libc::iovec { iov_base: ptr::from_ref(memory.word(4)).cast_mut().cast(), iov_len: 8 };
     // SAFETY: both ranges are the test's.
-    assert_eq!(
-        unsafe { libc::process_vm_readv(libc::getpid(), &raw const own, 1, &raw const theirs, 1, 0) },
-        8
-    );
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const own, 1, &raw const theirs, 1, 0) };
+    assert_eq!(read, 8);
     assert_eq!(u64::from_ne_bytes(word), expected(4));
     // A futex on a marked page: the kernel reads the word, and the waiter leaves as it is another.
     // SAFETY: the word is the test's.

@@ -358,8 +358,9 @@ fn a_recording_of_accesses_ends_with_its_program_and_is_whole() {
 #[test]
 fn benchmarks_take_down_what_they_have_set_up() {
     let is_held = |place: &Place, _: &Running| place.processes().len() > 1;
-    let sleeps =
-        |place: &Place, _: &Running| place.processes().iter().any(|(_, line)| line == "sleep\01000\0");
+    let sleeps = |place: &Place, _: &Running| {
+        place.processes().iter().any(|(_, line)| line == concat!("sleep\0", "1000\0"))
+    };
     let sorts = |place: &Place, _: &Running| {
         let mut programs = place.processes().into_iter();
         programs.any(|(_, line)| line.split('\0').next().is_some_and(|program| program.ends_with("sort")))

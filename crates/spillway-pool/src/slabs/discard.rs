@@ -133,7 +133,7 @@ mod tests {
         let slab = loop {
             match append.step(table, &table.chooser()) {
                 Step::Send(sending) => {
-                    drop(append.sent(table, true, false));
+                    let _ = append.sent(table, true, false);
                     if may_come_late {
                         table.expect_late(sending.rows.slab, sending.rows.generation);
                     }
