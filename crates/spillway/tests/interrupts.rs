@@ -71,7 +71,9 @@ impl Place {
     }
 
     fn start(&self, words: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
+        // Tests that run in the background of a shell have SIGINT ignored, and so has what they start.
+        let mut command = Command::new(tool("env", "coreutils"));
+        command.args(["--default-signal=INT,QUIT,TERM,HUP", env!("CARGO_BIN_EXE_spillway")]);
         command.args(words).current_dir(self.work.path());
         Running::start(command.env(MARK, &self.mark).env("TMPDIR", self.temporary.path()))
     }
