@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use crate::BenchError;
@@ -16,13 +17,20 @@ pub struct Donor {
     tcp: String,
     ring: String,
     socket: PathBuf,
-    _child: Ended,
+    child: Ended,
 }
 
 impl Donor {
     /// Starts one that lends `bytes`, with its files in `scratch`.
-    pub fn start(spillway: &Path, bytes: u64, scratch: &Path) -> Result<Self, BenchError> {
-        let failed = |reason: String| BenchError::setup("start a donor", reason, REMEDY);
+    pub fn start(
+        spillway: &Path,
+        bytes: u64,
+        scratch: &Path,
+        interrupted: &AtomicBool,
+    ) -> Result<Self, BenchError> {
+        let failed = |reason: String| {
+            BenchError::setup("start a donor", reason, REMEDY).unless_interrupted(interrupted)
+        };
         let (socket, output) = (scratch.join("donor.socket"), scratch.join("donor.json"));
         let ring = format!("spillway-bench-{}", std::process::id());
         let file = fs::File::create(&output).map_err(|error| failed(error.to_string()))?;
@@ -38,9 +46,9 @@ impl Donor {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
-        let mut donor = Self { tcp: String::new(), ring, socket, _child: Ended(child) };
+        let mut donor = Self { tcp: String::new(), ring, socket, child: Ended(child) };
         let started = Instant::now();
-        while started.elapsed() < Duration::from_secs(20) {
+        while started.elapsed() < Duration::from_secs(20) && donor.child.runs() {
             let text = fs::read_to_string(&output).unwrap_or_default();
             if let Some(line) = text.lines().next()
                 && let Ok(ready) = serde_json::from_str::<serde_json::Value>(line)

@@ -41,6 +41,8 @@ pub mod swap;
 pub mod table;
 pub mod whole;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use spillway_report::ChartError;
 use spillway_report::markdown::PageError;
 use thiserror::Error;
@@ -100,5 +102,11 @@ impl BenchError {
         remedy: &'static str,
     ) -> Self {
         Self::Setup { action: action.into(), reason: reason.to_string(), remedy }
+    }
+
+    /// The same, or [`Self::Interrupted`] where the user has interrupted: the terminal's Ctrl-C ends what was
+    /// started too, which may be seen first.
+    pub(crate) fn unless_interrupted(self, interrupted: &AtomicBool) -> Self {
+        if interrupted.load(Ordering::Relaxed) { Self::Interrupted } else { self }
     }
 }

@@ -19,7 +19,8 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct Ended(pub Child);
 
 impl Ended {
-    fn runs(&mut self) -> bool {
+    /// Whether it has not ended by itself.
+    pub(crate) fn runs(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
 

@@ -143,7 +143,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Vec<Row>, BenchError> {
         let lent_bytes = self.extent.memory_bytes * 5 / 4;
         let donor = if group.stores.iter().any(|&store| donor::is_needed(store)) {
-            Some(Donor::start(self.on_access.spillway, lent_bytes, self.on_access.scratch())?)
+            let site = &self.on_access;
+            Some(Donor::start(site.spillway, lent_bytes, site.scratch(), site.interrupted)?)
         } else {
             None
         };

@@ -246,7 +246,9 @@ impl Measuring<'_, '_> {
         // The run before may be there for a moment yet.
         let lent_bytes = anonymous_bytes * 3 + (64 << 20);
         let needs_donor = self.subject.cells.iter().any(needs_donor);
-        let donor = needs_donor.then(|| Donor::start(self.site.spillway, lent_bytes, self.site.scratch()));
+        let site = self.site;
+        let donor =
+            needs_donor.then(|| Donor::start(site.spillway, lent_bytes, site.scratch(), site.interrupted));
         let donor = donor.transpose()?;
         let subject = self.subject;
         for &cell in &subject.cells {

@@ -68,7 +68,9 @@ impl<'a> Bench<'a> {
     /// So many donors, with further options.
     pub(super) fn more_donors(&self, count: usize, options: &[&str]) -> Result<Vec<PoolDonor>, BenchError> {
         let bytes = self.extent.memory_bytes * 2;
-        (0..count).map(|number| PoolDonor::start(self.on_access.spillway, number, bytes, options)).collect()
+        (0..count)
+            .map(|number| PoolDonor::start(self.on_access.spillway, number, bytes, options, self.interrupted))
+            .collect()
     }
 
     /// The pool that the donors are.
@@ -86,7 +88,7 @@ impl<'a> Bench<'a> {
     /// A plain NBD donor, and how a run names it.
     pub(super) fn plain_donor(&self) -> Result<(Donor, String), BenchError> {
         let bytes = self.extent.memory_bytes * 2;
-        let plain = Donor::start(self.on_access.spillway, bytes, self.on_access.scratch())?;
+        let plain = Donor::start(self.on_access.spillway, bytes, self.on_access.scratch(), self.interrupted)?;
         let uri = donor::uri(StoreKind::NbdTcp, Some(&plain)).unwrap_or_default();
         Ok((plain, uri))
     }

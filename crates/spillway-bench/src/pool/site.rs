@@ -31,9 +31,17 @@ impl Drop for PoolDonor {
 
 impl PoolDonor {
     /// The donor of this number: each has an address of its own, and so a failure domain.
-    pub fn start(spillway: &Path, number: usize, bytes: u64, options: &[&str]) -> Result<Self, BenchError> {
+    pub fn start(
+        spillway: &Path,
+        number: usize,
+        bytes: u64,
+        options: &[&str],
+        interrupted: &AtomicBool,
+    ) -> Result<Self, BenchError> {
         let remedy = "run 'spillway donor' by itself to see why";
-        let failed = |reason: String| BenchError::setup("start a donor", reason, remedy);
+        let failed = |reason: String| {
+            BenchError::setup("start a donor", reason, remedy).unless_interrupted(interrupted)
+        };
         let listen = format!("{}:0", host(number));
         let mut child = Command::new(spillway)
             .args(["donor", "--json", "--grace", "0", "--listen", &listen, "--memory", &bytes.to_string()])

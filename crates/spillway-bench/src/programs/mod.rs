@@ -210,7 +210,7 @@ fn measure(
     if plan.extent.configurations.contains(&Configuration::DonorTcp) {
         // The run before may be there for a moment yet.
         let lent_bytes = bench.peak_anonymous_bytes * 3 + (64 << 20);
-        bench.donor = Some(Donor::start(site.spillway, lent_bytes, site.scratch())?);
+        bench.donor = Some(Donor::start(site.spillway, lent_bytes, site.scratch(), site.interrupted)?);
     }
     for local_pct in missing {
         let local_bytes = bench.share_bytes(local_pct);
