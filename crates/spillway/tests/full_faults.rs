@@ -140,10 +140,7 @@ fn resets_without_end_change_nothing() {
     }
     assert!(resets > 200, "{resets}");
     hold.goes_on(4);
-    // On a busy machine a connection may be away for long enough to be told of.
-    let complaint = hold.ends_whole().complaint();
-    let is_of_connection = |line: &str| line.contains("connection lost") || line.contains("answers again");
-    assert!(complaint.lines().all(is_of_connection), "{complaint}");
+    assert_eq!(hold.ends_whole().complaint(), "");
 }
 
 #[test]
