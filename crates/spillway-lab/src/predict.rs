@@ -13,6 +13,7 @@ use spillway_core::page_word::Queue;
 use spillway_policy::dcm::{Replacement, Step};
 use spillway_policy::fault_trace::Header;
 use spillway_policy::scan_clock::{Arrivals, ScanClock};
+use spillway_policy::use_forecast::{UseForecast, UseValues};
 use spillway_policy::use_history::{UNKNOWN, UseHistory};
 
 use crate::access::Action;
@@ -67,6 +68,8 @@ struct Pager {
     came_pages: u64,
     departures: u64,
     clock: ScanClock,
+    forecast: UseForecast,
+    values: UseValues,
     /// When scans are made, where that is not when they are due: the next comes last.
     scans_at: Option<Vec<u64>>,
     predicted: Predicted,
@@ -94,6 +97,8 @@ pub fn predict(source: impl Read, header: &Header, scans: Scans) -> Result<Predi
         came_pages: 0,
         departures: 0,
         clock: ScanClock::new(header.replacement.scan_share, header.local_pages),
+        forecast: UseForecast::default(),
+        values: UseValues::default(),
         scans_at,
         predicted: Predicted::default(),
     };
@@ -212,12 +217,12 @@ impl Pager {
         self.local_pages -= 1;
         let page = &mut self.pages[number];
         (page.is_local, page.is_inactive) = (false, false);
-        (page.history, page.left_at) = (UseHistory::NEW, self.departures);
+        (page.history, page.left_at) = (UseHistory::RETURNED, self.departures);
     }
 
     fn make_inactive(&mut self, number: usize) {
         self.inactive_pages += 1;
-        (self.pages[number].is_inactive, self.pages[number].history) = (true, UseHistory::NEW);
+        (self.pages[number].is_inactive, self.pages[number].history) = (true, UseHistory::RETURNED);
         self.enqueue(number, Queue::Inactive);
     }
 
@@ -226,10 +231,12 @@ impl Pager {
         let mut taken = 0;
         let uses_are_told = self.clock.has_told(self.arrivals());
         while taken < wanted {
-            let pages = &self.pages;
-            let rank = |number: u64| match uses_are_told {
-                true => pages[number as usize].history.rank(),
-                false => UNKNOWN,
+            let (pages, values) = (&self.pages, &self.values);
+            let is_foretold = self.header.replacement.use_forecast;
+            let rank = |number: u64| match pages[number as usize].history {
+                _ if !uses_are_told => UNKNOWN,
+                history if is_foretold => values.of(history),
+                history => history.rank(),
             };
             let Some(step) = self.replacement.next_mapped(rank) else { break };
             let (Step::ToActive(entry) | Step::ToProactive(entry) | Step::ToInactive(entry)) = step;
@@ -266,9 +273,11 @@ impl Pager {
         self.clock.note_whole(arrivals);
         self.predicted.scans += 1;
         for page in self.pages.iter_mut().filter(|page| page.is_local && !page.is_inactive) {
+            self.forecast.note(page.history, page.accessed);
             page.history = page.history.after_scan(page.accessed);
             page.accessed = false;
         }
+        self.forecast.settle(&self.values);
     }
 }
 
@@ -304,7 +313,7 @@ mod tests {
         writer.finish().unwrap();
         let replacement = Config { random_promotion: 0.0, return_share: 0.0, ..config };
         let settings = serde_json::Value::Null;
-        let header = Header { replacement, victim_window_pages: 256, local_pages, seed: 1, settings };
+        let header = Header { replacement, victim_window_pages: 512, local_pages, seed: 1, settings };
         predict(trace.as_slice(), &header, scans).unwrap()
     }
 
@@ -349,6 +358,20 @@ mod tests {
         assert_eq!(with.touched_pages, 5300);
         assert!(with.scans > 500 && without.scans == 0);
         assert!(with.fetched_pages < without.fetched_pages, "{with:?} {without:?}");
+    }
+
+    /// The order of use in which the page that was local longest is always the one needed next.
+    #[test]
+    fn what_goes_round_is_kept_in_part() {
+        const PAGES: u64 = 4000;
+        const ROUNDS: u64 = 60;
+        let fetched = |use_forecast| {
+            let accesses = (0..ROUNDS * PAGES).map(|i| Access::read(i % PAGES << PAGE_SHIFT));
+            let config = Config { use_forecast, ..Config::default() };
+            predicted_with(config, accesses, 3000, Scans::Due).fetched_pages
+        };
+        let (ranked, foretold) = (fetched(false), fetched(true));
+        assert!(ranked > ROUNDS * PAGES * 9 / 10 && foretold < ranked / 2, "{foretold} {ranked}");
     }
 
     /// As in the test before, but nothing scans.

@@ -36,8 +36,10 @@ pub struct Config {
     /// Accessed bits are scanned each time that this share of the local limit has come, where the machine
     /// lets them be read: what is in use stays ([`crate::use_history`]). Not the paper's; 0 switches it off.
     pub scan_share: f64,
-    /// What a page counts for that came too lately for scans to tell, on their scale
-    /// ([`crate::use_history`]).
+    /// What scans found of a page counts for what it foretells in this program ([`crate::use_forecast`]);
+    /// otherwise for its rank ([`crate::use_history::UseHistory::rank`]).
+    pub use_forecast: bool,
+    /// Without a forecast, what a page counts for that came too lately for scans to tell, on the ranks' scale.
     pub newcomer_rank: u8,
     /// Pages that wait in a buffer of the thread that brought them in, before they move to the shared queues
     /// together (3.4, [`crate::thread_queues`]); at 0 each goes to the shared queues by itself.
@@ -70,6 +72,7 @@ impl Config {
             inactive_share,
             return_share,
             scan_share,
+            use_forecast: _,
             newcomer_rank,
             thread_buffer_pages,
             thread_inactive: _,
@@ -102,6 +105,7 @@ impl Default for Config {
             inactive_share: 0.0,
             return_share: 0.25,
             scan_share: 0.125,
+            use_forecast: true,
             newcomer_rank: 3,
             thread_buffer_pages: 0,
             thread_inactive: false,

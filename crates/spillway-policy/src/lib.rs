@@ -16,7 +16,8 @@
 //! - [`fixed`], [`oracle`], [`belady`]: bounds
 //! - [`newcomers`], [`thread_queues`]: which queue of dcm's a page begins in, and what a thread has of its
 //!   own of them
-//! - [`use_history`], [`scan_clock`]: what scans of accessed bits say of a page, and when one is due
+//! - [`use_history`], [`use_forecast`], [`scan_clock`]: what scans of accessed bits say of a page, what that
+//!   foretells, and when one is due
 //! - [`strides`]: which pages a thread will fault on next; [`tape`]: which it faulted on in the run before
 //! - [`fault_trace`]: dcm's replacement as a pager has it, written down call by call, and replayed
 //! - [`registry`]: all of them, by name; a new one is its file and one line there
@@ -68,6 +69,7 @@ mod testing;
 pub mod thread_queues;
 pub mod tpp;
 pub mod two_list;
+pub mod use_forecast;
 pub mod use_history;
 pub mod victims;
 #[cfg(test)]

@@ -1,16 +1,23 @@
-//! How often and how lately a page was used, as scans of accessed bits tell: a byte a page. Known as aging
-//! (Tanenbaum, "Modern Operating Systems", section 3.4.7), but a page that was used in many scans ranks above
-//! one that was used in the last alone: so a pass over memory does not take the place of what is in use.
+//! How often and how lately a page was used, as scans of accessed bits tell: ten bits a page. Known as aging
+//! (Tanenbaum, "Modern Operating Systems", section 3.4.7). What a history is worth to the pages that have it
+//! is learned from the program ([`crate::use_forecast`]); [`UseHistory::rank`] is a measure for the eye, and for
+//! who does not want to learn.
 
-/// What the last six scans found. Zero is a page that no scan has seen since it came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UseHistory(u8);
+/// Scans that are remembered.
+const SCANS: u32 = 8;
+/// Of the scans' bits, the highest one set stands before the first scan since the page came.
+const FULL: u16 = 1 << SCANS;
+/// The page was far before it came.
+const HAS_RETURNED: u16 = FULL << 1;
 
-/// So many scans have seen the page since it came, up to two.
-const SCANS: u8 = 0b11;
-/// Found used by the last scan; older scans below.
-const LAST: u8 = 1 << 7;
-/// What use counts, by how many scans ago it was found.
+/// How many histories there are.
+pub const HISTORIES: usize = 2 * HAS_RETURNED as usize;
+
+/// What the last scans found of a page, the last one lowest, and whether it was far before it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UseHistory(u16);
+
+/// Scans by which a page is ranked, and what use counts, by how many scans ago it was found.
 const WEIGHTS: [u8; 6] = [6, 5, 4, 3, 2, 1];
 
 /// The rank of a page of which no two scans have told yet.
@@ -18,54 +25,90 @@ pub const UNKNOWN: u8 = u8::MAX;
 /// The rank of a page that each of the last scans found used.
 pub const HIGHEST: u8 = 21;
 
-impl UseHistory {
-    /// A page that has just come.
-    pub const NEW: Self = Self(0);
-
-    /// A page that is not to be thought of for a while: as if each of the last scans had found it used.
-    pub const IN_USE: Self = Self(!SCANS | 2);
-
-    /// A page that was seen to be used just now: as if the last scan, and no other, had found it used.
-    pub const USED_LAST: Self = Self(LAST | 2);
-
-    /// As a word of a table keeps it.
-    #[must_use]
-    pub const fn to_byte(self) -> u8 {
-        self.0
-    }
-
-    /// The history that [`Self::to_byte`] made this byte of.
-    #[must_use]
-    pub const fn from_byte(byte: u8) -> Self {
-        Self(byte)
-    }
-
-    /// After a scan. The access that brought a page in sets its bit too, and tells nothing of its use: the
-    /// first scan does not count.
-    #[must_use]
-    pub const fn after_scan(self, accessed: bool) -> Self {
-        if self.0 & SCANS == 0 {
-            return Self(1);
-        }
-        let now = if accessed { LAST } else { 0 };
-        Self(self.0 >> 1 & !SCANS & !LAST | now | 2)
-    }
-
-    /// How much the page is in use: 0 for not at all, up to [`HIGHEST`], or [`UNKNOWN`].
-    #[must_use]
-    pub fn rank(self) -> u8 {
-        if self.0 & SCANS == 2 { RANKS[usize::from(self.0 >> 2)] } else { UNKNOWN }
+impl Default for UseHistory {
+    fn default() -> Self {
+        Self::NEW
     }
 }
 
-/// By what the scans found.
-const RANKS: [u8; 64] = {
-    let mut ranks = [0; 64];
+impl UseHistory {
+    /// A page that has just come for the first time.
+    pub const NEW: Self = Self(1);
+
+    /// A page that has just come back from a store.
+    pub const RETURNED: Self = Self(HAS_RETURNED | 1);
+
+    /// A page that is not to be thought of for a while: as if each of the last scans had found it used.
+    pub const IN_USE: Self = Self(FULL | (FULL - 1));
+
+    /// A page that was seen to be used just now: as if the last scan, and no other, had found it used.
+    pub const USED_LAST: Self = Self(FULL | 1);
+
+    /// As a table keeps it: 0 is [`Self::NEW`].
+    #[must_use]
+    pub const fn to_bits(self) -> u16 {
+        self.0 ^ Self::NEW.0
+    }
+
+    /// The history that [`Self::to_bits`] made these bits of; of others, [`Self::NEW`].
+    #[must_use]
+    pub const fn from_bits(bits: u16) -> Self {
+        let code = bits ^ Self::NEW.0;
+        if code as usize >= HISTORIES || code & !HAS_RETURNED == 0 { Self::NEW } else { Self(code) }
+    }
+
+    /// Its place among all, below [`HISTORIES`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..HISTORIES as u16).filter(|code| code & !HAS_RETURNED != 0).map(Self)
+    }
+
+    /// After a scan. The access that brought a page in sets its bit too, and tells nothing of its use: the
+    /// first scan finds nothing.
+    #[must_use]
+    pub const fn after_scan(self, accessed: bool) -> Self {
+        let tells = self.scans() > 0;
+        let scans = (self.0 & !HAS_RETURNED) << 1 | (tells && accessed) as u16;
+        let kept = if scans >= HAS_RETURNED { scans & (FULL - 1) | FULL } else { scans };
+        Self(self.0 & HAS_RETURNED | kept)
+    }
+
+    /// Scans since the page came, up to those that are remembered.
+    #[must_use]
+    pub const fn scans(self) -> u32 {
+        (self.0 & !HAS_RETURNED).ilog2()
+    }
+
+    /// How many of these found it used.
+    #[must_use]
+    pub const fn uses(self) -> u32 {
+        (self.0 & !HAS_RETURNED).count_ones() - 1
+    }
+
+    /// How much the page is in use: 0 for not at all, up to [`HIGHEST`], or [`UNKNOWN`]. One that was used in
+    /// many scans ranks above one that was used in the last alone.
+    #[must_use]
+    pub fn rank(self) -> u8 {
+        match self.scans() {
+            0 | 1 => UNKNOWN,
+            scans => RANKS[usize::from(self.0 & ((1 << (scans - 1).min(WEIGHTS.len() as u32)) - 1))],
+        }
+    }
+}
+
+/// By what the last six scans found, the last one lowest.
+const RANKS: [u8; 1 << WEIGHTS.len()] = {
+    let mut ranks = [0; 1 << WEIGHTS.len()];
     let mut found = 0;
     while found < ranks.len() {
         let mut scans_ago = 0;
         while scans_ago < WEIGHTS.len() {
-            if (found << 2) & LAST as usize >> scans_ago != 0 {
+            if found >> scans_ago & 1 != 0 {
                 ranks[found] += WEIGHTS[scans_ago];
             }
             scans_ago += 1;
@@ -111,6 +154,32 @@ mod tests {
         assert!(often.rank() > lately.rank());
         let always = after(&[true; 9]);
         assert_eq!((always.rank(), UseHistory::IN_USE), (HIGHEST, always));
-        assert_eq!(UseHistory::from_byte(always.to_byte()), always);
+        assert_eq!(UseHistory::USED_LAST.rank(), 6);
+    }
+
+    #[test]
+    fn bits_make_the_history_that_they_were_made_of() {
+        for history in UseHistory::all() {
+            assert_eq!(UseHistory::from_bits(history.to_bits()), history);
+            let (without, with) = (history.after_scan(false), history.after_scan(true));
+            assert_eq!(without == with, history.scans() == 0, "{history:?}");
+            assert!(with.index() < HISTORIES && without.index() < HISTORIES);
+            assert_eq!(with.scans(), (history.scans() + 1).min(SCANS));
+        }
+        assert_eq!((UseHistory::default(), UseHistory::NEW.to_bits()), (UseHistory::NEW, 0));
+        for bits in 0..=u16::MAX {
+            let history = UseHistory::from_bits(bits);
+            assert!(history == UseHistory::NEW || history.to_bits() == bits);
+        }
+    }
+
+    #[test]
+    fn what_came_back_is_known_by_that() {
+        let (first, again) = (UseHistory::NEW, UseHistory::RETURNED);
+        for scans in 0..20 {
+            let through = |start: UseHistory| (0..scans).fold(start, |at, scan| at.after_scan(scan % 3 == 1));
+            assert_ne!(through(first), through(again));
+            assert_eq!(through(first).rank(), through(again).rank());
+        }
     }
 }

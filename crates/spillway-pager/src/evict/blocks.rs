@@ -61,7 +61,7 @@ impl<K: Kernel> Worker<K> {
 
     /// How much a page is in use, or any other of its block.
     pub(crate) fn rank(&self, page_number: u64) -> u8 {
-        let rank = |page_number| self.engine.table.use_of(page_number).rank();
+        let rank = |page_number| self.engine.use_rank(page_number);
         if !self.is_elastic() {
             return rank(page_number);
         }

@@ -1,5 +1,5 @@
 //! The words of all managed pages, found by address. Sparse: a leaf of 512 words stands for 2 MiB of
-//! addresses and is made at the first fault there, so metadata costs 0.25% of the memory in use.
+//! addresses and is made at the first fault there, so metadata costs 0.27% of the memory in use.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,11 +11,13 @@ use spillway_sys::memory::Area;
 
 const LEAF_SHIFT: u32 = 9;
 const LEAF_PAGES: usize = 1 << LEAF_SHIFT;
-/// A leaf and what goes with it: a header, and for each page a byte that says how it is used and one of its
+/// A leaf and what goes with it: a header, and for each page two bytes that say how it is used and one of its
 /// block.
 const LEAF_WORDS: usize = BLOCK_BYTES + LEAF_PAGES / 8;
-const USE_BYTES: usize = LEAF_PAGES + HEADER_WORDS;
-const BLOCK_BYTES: usize = USE_BYTES + LEAF_PAGES / 8;
+const USE_WORDS: usize = LEAF_PAGES + HEADER_WORDS;
+/// Pages whose uses a word holds.
+const USES_A_WORD: usize = 4;
+const BLOCK_BYTES: usize = USE_WORDS + LEAF_PAGES / USES_A_WORD;
 const HEADER_WORDS: usize = 8;
 /// 47 bits of address, 12 within the page, 9 within the leaf; the rest in two levels.
 const LEVEL_SHIFT: u32 = 13;
@@ -162,33 +164,34 @@ impl PageTable {
     /// How a page was used, as far as is known: a guess, which nobody locks for.
     #[must_use]
     pub fn use_of(&self, page_number: u64) -> UseHistory {
-        let found = self.use_byte(page_number);
-        found.map_or(UseHistory::NEW, |(bytes, shift)| {
-            UseHistory::from_byte((bytes.load(Ordering::Relaxed) >> shift) as u8)
+        let found = self.use_bits(page_number);
+        found.map_or(UseHistory::NEW, |(word, shift)| {
+            UseHistory::from_bits((word.load(Ordering::Relaxed) >> shift) as u16)
         })
     }
 
     /// Notes how a page was used. Where two note at once, the history of a page nearby may be lost.
     pub fn set_use(&self, page_number: u64, history: UseHistory) {
-        let Some((bytes, shift)) = self.use_byte(page_number) else { return };
-        let others = bytes.load(Ordering::Relaxed) & !(0xFF << shift);
-        bytes.store(others | u64::from(history.to_byte()) << shift, Ordering::Relaxed);
+        let Some((word, shift)) = self.use_bits(page_number) else { return };
+        let others = word.load(Ordering::Relaxed) & !(u64::from(u16::MAX) << shift);
+        word.store(others | u64::from(history.to_bits()) << shift, Ordering::Relaxed);
     }
 
-    fn use_byte(&self, page_number: u64) -> Option<(&AtomicU64, u32)> {
-        self.byte_of(page_number, USE_BYTES)
+    fn use_bits(&self, page_number: u64) -> Option<(&AtomicU64, u32)> {
+        self.part_of(page_number, USE_WORDS, USES_A_WORD)
     }
 
-    /// A page's byte of those from word `first` of its leaf on: the word that it lies in, and the bits before
-    /// it there.
-    fn byte_of(&self, page_number: u64, first: usize) -> Option<(&AtomicU64, u32)> {
+    /// A page's part of the words from `first` of its leaf on, each of which holds those of so many pages:
+    /// the word that it lies in, and the bits before it there.
+    fn part_of(&self, page_number: u64, first: usize, pages_a_word: usize) -> Option<(&AtomicU64, u32)> {
         let within = Self::indices(page_number).2;
-        Some((&self.leaf(page_number)?[first + within / 8], within as u32 % 8 * 8))
+        let shift = within % pages_a_word * (u64::BITS as usize / pages_a_word);
+        Some((&self.leaf(page_number)?[first + within / pages_a_word], shift as u32))
     }
 
     /// What is noted of a page for the sake of its block: see [`crate::pages::block_notes`].
     pub(crate) fn block_byte(&self, page_number: u64) -> Option<(&AtomicU64, u32)> {
-        self.byte_of(page_number, BLOCK_BYTES)
+        self.part_of(page_number, BLOCK_BYTES, 8)
     }
 
     /// The words of the pages `from..to` that were ever touched or lie near one that was.
@@ -218,14 +221,15 @@ mod tests {
     fn each_page_has_a_history_of_its_own() {
         let table = PageTable::new().unwrap();
         let pages = [0, 1, 7, 8, 511];
-        table.set_use(0, UseHistory::from_byte(9));
+        table.set_use(0, UseHistory::USED_LAST);
         assert_eq!(table.use_of(0), UseHistory::NEW, "nothing near it was ever touched");
         assert!(table.find_or_make(0).is_ok());
         for (i, &page) in pages.iter().enumerate() {
-            table.set_use(page, UseHistory::from_byte(0xF0 + i as u8));
+            table.set_use(page, UseHistory::from_bits(0x3F0 + i as u16));
         }
-        let found = pages.map(|page| table.use_of(page).to_byte());
-        assert_eq!(found, [0xF0, 0xF1, 0xF2, 0xF3, 0xF4]);
+        let found = pages.map(|page| table.use_of(page).to_bits());
+        assert_eq!(found, [0x3F0, 0x3F1, 0x3F2, 0x3F3, 0x3F4]);
+        assert_eq!([2, 6, 510].map(|page| table.use_of(page)), [UseHistory::NEW; 3]);
         assert_eq!(table.find(511).unwrap().peek(), PageInfo::ABSENT);
     }
 

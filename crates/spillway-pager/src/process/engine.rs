@@ -12,6 +12,7 @@ use spillway_core::page_word::{Departures, Epoch, MAX_EPOCH, MAX_FRAMES, PageInf
 use spillway_policy::dcm::{Config, Replacement};
 use spillway_policy::fault_trace::{Event, Header, Sink, Traced};
 use spillway_policy::scan_clock::ScanClock;
+use spillway_policy::use_forecast::UseValues;
 use spillway_policy::use_history::UseHistory;
 use spillway_store::StoreError;
 use spillway_sys::memory::Area;
@@ -119,6 +120,8 @@ pub struct Engine<K: Kernel> {
     pub written_share: WrittenShare,
     /// When the accessed bits are scanned next.
     pub use_scan: ScanClock,
+    /// What it foretells how a page was used: [`crate::threads::use_scan`] learns it.
+    pub use_values: UseValues,
     /// What the evictor is to fetch.
     pub read_streams: ReadStreams,
     /// Where threads are expected to fault next.
@@ -206,6 +209,7 @@ impl<K: Kernel> Engine<K> {
             evicts_in_place: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: ScanClock::new(config.replacement.scan_share, config.limit_pages),
+            use_values: UseValues::default(),
             read_streams: ReadStreams::new(config.cpus),
             followers: Followers::default(),
             deck: OnceLock::new(),
@@ -260,6 +264,7 @@ impl<K: Kernel> Engine<K> {
             evicts_in_place: AtomicBool::new(false),
             written_share: WrittenShare::default(),
             use_scan: self.use_scan.for_child(),
+            use_values: self.use_values.clone(),
             read_streams: ReadStreams::new(self.config.cpus),
             followers: Followers::default(),
             deck: OnceLock::new(),
@@ -346,9 +351,15 @@ impl<K: Kernel> Engine<K> {
         }
     }
 
-    /// A page's turn to leave has come: what was known of its use is of before.
+    /// How much a page is in use, as far as scans tell, by whichever measure the settings ask for.
+    pub(crate) fn use_rank(&self, page_number: u64) -> u8 {
+        let history = self.table.use_of(page_number);
+        if self.config.replacement.use_forecast { self.use_values.of(history) } else { history.rank() }
+    }
+
+    /// A page's turn to leave has come: what was known of its use is of before. It may come back.
     pub(crate) fn begin_to_leave(&self, page_number: u64) {
-        self.table.set_use(page_number, UseHistory::NEW);
+        self.table.set_use(page_number, UseHistory::RETURNED);
         if self.refuses() {
             self.table.forget_refusal(page_number);
         }

@@ -1,5 +1,5 @@
 //! Scans of accessed bits: the evictor notes for each page how it was used, and clears its bit. Which pages
-//! leave hangs on it ([`spillway_policy::use_history`]), and nothing else does: a wrong bit is a page that
+//! leave hangs on it ([`spillway_policy::use_forecast`]), and nothing else does: a wrong bit is a page that
 //! leaves too early.
 //!
 //! Needs a process that may read its page tables ([`spillway_sys::accesses`]), or whose supervisor may
@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use spillway_core::page::PAGE_SIZE;
 use spillway_policy::fault_trace::{Event, Runs};
 use spillway_policy::scan_clock::Arrivals;
+use spillway_policy::use_forecast::UseForecast;
 
 use crate::evict::write_back::BATCH_PAGES;
 use crate::kernel::{Kernel, Look};
@@ -46,11 +47,15 @@ pub(crate) struct UseScan {
     unused_pages: u64,
     cost_ns: u64,
     not_before_ns: u64,
+    /// What came of pages with each history, over many scans.
+    forecast: UseForecast,
 }
 
 impl UseScan {
+    /// What it has learned stays, and when the next may begin.
     fn end(&mut self) {
-        *self = Self { not_before_ns: self.not_before_ns, ..Self::default() };
+        (self.next, self.is_asked, self.is_own, self.has_gaps) = (None, false, false, false);
+        (self.used_pages, self.unused_pages, self.cost_ns) = (0, 0, 0);
     }
 
     /// Pages to give to others: half of what it found unused in a process that sleeps, and an eighth in one
@@ -109,6 +114,7 @@ impl<K: Kernel> Worker<K> {
             if !scan.has_gaps {
                 clock.note_whole(arrivals);
             }
+            scan.forecast.settle(&self.engine.use_values);
             scan.not_before_ns = started_ns + scan.cost_ns * (TIME_ONE_IN - 1);
             self.at.run.count(Counter::UseScans, 1);
             self.let_unused_go(scan);
@@ -171,7 +177,9 @@ impl<K: Kernel> Worker<K> {
         let mut found = Found { next_page: first, runs: Runs::default() };
         let look = self.at.kernel.accesses(range, &mut |page_number, accessed| {
             *(if accessed { &mut scan.used_pages } else { &mut scan.unused_pages }) += 1;
-            table.set_use(page_number, table.use_of(page_number).after_scan(accessed));
+            let history = table.use_of(page_number);
+            scan.forecast.note(history, accessed);
+            table.set_use(page_number, history.after_scan(accessed));
             if accessed {
                 self.note_used(page_number);
             }

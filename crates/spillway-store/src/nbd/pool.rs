@@ -78,6 +78,8 @@ struct State {
     parked: usize,
     /// How many borrowed ones were lost.
     losses: u64,
+    /// How many were opened.
+    openings: u64,
     /// The server has refused a further one: until then it is not asked again.
     scarce_until: Option<Instant>,
 }
@@ -104,6 +106,15 @@ impl Effort {
         let since = Instant::now();
         Self { since, give_up_at: since + patience, lost }
     }
+}
+
+/// The server refused a connection. Where one that it has goes on to answer, and none was lost or opened since,
+/// it has no room for more; else the network had a bad moment.
+struct Refusal {
+    error: ConnectError,
+    /// Of the process when it happened, as [`State`] counts them.
+    losses: u64,
+    openings: u64,
 }
 
 enum Place {
@@ -198,20 +209,12 @@ impl Pool {
                 return Err(error.clone());
             }
             match self.place() {
-                Place::Idle(connection) => {
-                    // One that works, while another is refused: the server has no room for more.
-                    if let Some((error, losses)) = refusal
-                        && losses == self.state().losses
-                    {
-                        self.tell_crowded(&error);
-                    }
-                    return Ok(connection);
-                }
+                Place::Idle(connection) => return Ok(Lent { refusal, ..connection }),
                 Place::Wait => self.wait_for_another(TURN),
                 Place::ToOpen => match self.connect(effort.since.elapsed(), effort.give_up_at) {
                     Ok(connection) => return Ok(connection),
                     Err(error) => {
-                        refusal = self.note_refusal().map(|losses| (error.clone(), losses));
+                        refusal = self.note_refusal(&error);
                         if refusal.is_none() {
                             self.wait_alone(effort, &error, pause)?;
                             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -301,6 +304,7 @@ impl Pool {
         }
         let mut state = self.state();
         state.open += 1;
+        state.openings += 1;
         state.scarce_until = None;
         drop(state);
         Ok(Lent::new(self, connection))
@@ -316,15 +320,25 @@ impl Pool {
         connection
     }
 
-    /// An attempt has failed. `None` where this process has no other connection to wait for; else how many it
-    /// has lost so far.
-    fn note_refusal(&self) -> Option<u64> {
+    /// An attempt has failed. `None` where this process has no other connection to wait for.
+    fn note_refusal(&self, error: &ConnectError) -> Option<Refusal> {
         let mut state = self.state();
         if state.open == 0 {
             return None;
         }
         state.scarce_until = Some(Instant::now() + SCARCE);
-        (state.busy() > 0).then_some(state.losses)
+        let (losses, openings) = (state.losses, state.openings);
+        (state.busy() > 0).then(|| Refusal { error: error.clone(), losses, openings })
+    }
+
+    /// A connection that was lent after this refusal has answered all that it was asked.
+    fn note_answered_after(&self, refusal: &Refusal) {
+        let state = self.state();
+        let is_as_it_was = (state.losses, state.openings) == (refusal.losses, refusal.openings);
+        drop(state);
+        if is_as_it_was {
+            self.tell_crowded(&refusal.error);
+        }
     }
 
     /// A borrowed connection is parked, or its holder waits for answers by it again.
@@ -402,6 +416,8 @@ impl Pool {
 pub(super) struct Lent {
     connection: Connection,
     count: Count,
+    /// Why there is no further one: its holder had to wait for this one.
+    refusal: Option<Refusal>,
 }
 
 /// Counts a connection as open for as long as it lives.
@@ -413,7 +429,8 @@ struct Count {
 
 impl Lent {
     fn new(pool: &Arc<Pool>, connection: Connection) -> Self {
-        Self { connection, count: Count { pool: Arc::clone(pool), is_put_back: false, is_parked: false } }
+        let count = Count { pool: Arc::clone(pool), is_put_back: false, is_parked: false };
+        Self { connection, count, refusal: None }
     }
 
     /// Its holder has sent something by it, and goes on to something else before it waits for the answer:
@@ -431,7 +448,10 @@ impl Lent {
 
     /// Leaves it to the next, once all that it was asked is answered.
     pub fn give_back(self) {
-        let Self { connection, mut count } = self;
+        let Self { connection, mut count, refusal } = self;
+        if let Some(refusal) = refusal {
+            count.pool.note_answered_after(&refusal);
+        }
         if !count.pool.is_starving() || connection.since.elapsed() < SLICE {
             count.is_put_back = true;
             count.pool.put_back(connection);
