@@ -36,10 +36,11 @@ pub struct Config {
     /// Accessed bits are scanned each time that this share of the local limit has come, where the machine
     /// lets them be read: what is in use stays ([`crate::use_history`]). Not the paper's; 0 switches it off.
     pub scan_share: f64,
-    /// What scans found of a page counts for what it foretells in this program ([`crate::use_forecast`]);
-    /// otherwise for its rank ([`crate::use_history::UseHistory::rank`]).
+    /// What scans found of a page counts as much as it foretells in this program
+    /// ([`crate::use_forecast`]); otherwise by its rank ([`crate::use_history::UseHistory::rank`]).
     pub use_forecast: bool,
-    /// Without a forecast, what a page counts for that came too lately for scans to tell, on the ranks' scale.
+    /// Without a forecast: what a page counts for that came too lately for scans to tell, on the scale of
+    /// ranks.
     pub newcomer_rank: u8,
     /// Pages that wait in a buffer of the thread that brought them in, before they move to the shared queues
     /// together (3.4, [`crate::thread_queues`]); at 0 each goes to the shared queues by itself.

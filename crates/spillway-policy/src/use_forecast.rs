@@ -21,14 +21,12 @@ const PRIOR_PAGES: f32 = 4.0;
 /// The value of a page that is surely used at once.
 const HIGHEST: f32 = (UNKNOWN - 5) as f32;
 
-/// What each history is worth: settled by who scans, read by who evicts.
+/// What each history is worth: settled by who scans, read by who evicts. Until then all are worth the same.
 pub struct UseValues([AtomicU8; HISTORIES]);
 
 impl Default for UseValues {
     fn default() -> Self {
-        let values = Self([const { AtomicU8::new(0) }; HISTORIES]);
-        UseForecast::default().settle(&values);
-        values
+        Self([const { AtomicU8::new(0) }; HISTORIES])
     }
 }
 
@@ -46,18 +44,17 @@ impl UseValues {
     }
 }
 
-/// Pages that scans found with each history, and of these those that were used.
-#[derive(Clone)]
+/// Pages that scans found with each history, and of these those that were used. Takes no memory before the
+/// first is noted.
+#[derive(Clone, Default)]
 pub struct UseForecast {
-    pages: Box<[f32]>,
-    used: Box<[f32]>,
+    counts: Vec<Counts>,
 }
 
-impl Default for UseForecast {
-    fn default() -> Self {
-        let none = || vec![0.0; HISTORIES].into_boxed_slice();
-        Self { pages: none(), used: none() }
-    }
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    pages: f32,
+    used: f32,
 }
 
 impl UseForecast {
@@ -66,10 +63,10 @@ impl UseForecast {
         if history.scans() == 0 {
             return;
         }
-        self.pages[history.index()] += 1.0;
-        if accessed {
-            self.used[history.index()] += 1.0;
-        }
+        self.counts.resize(HISTORIES, Counts::default());
+        let counts = &mut self.counts[history.index()];
+        counts.pages += 1.0;
+        counts.used += f32::from(u8::from(accessed));
     }
 
     /// After a whole scan: what histories are worth from now on.
@@ -81,8 +78,9 @@ impl UseForecast {
         }
         // Also what the kernel does not let go, which would be tried again and again.
         values.0[UseHistory::IN_USE.index()].store(HIGHEST as u8, Ordering::Relaxed);
-        let counts = self.pages.iter_mut().chain(self.used.iter_mut());
-        counts.for_each(|count| *count *= KEPT);
+        for counts in &mut self.counts {
+            (counts.pages, counts.used) = (counts.pages * KEPT, counts.used * KEPT);
+        }
     }
 
     /// A page that is not used comes to a history that is followed by itself after as many scans as are
@@ -105,7 +103,7 @@ impl UseForecast {
     /// That a page with this history is used before the next scan. Until pages tell: as often as it was.
     fn chance(&self, history: UseHistory) -> f32 {
         let before = (history.uses() as f32 + 0.5) / (history.scans() + 1) as f32;
-        let (pages, used) = (self.pages[history.index()], self.used[history.index()]);
+        let Counts { pages, used } = self.counts.get(history.index()).copied().unwrap_or_default();
         (used + before * PRIOR_PAGES) / (pages + PRIOR_PAGES)
     }
 }
@@ -140,6 +138,7 @@ mod tests {
     #[test]
     fn before_anything_is_known_what_was_used_more_is_worth_more() {
         let values = UseValues::default();
+        UseForecast::default().settle(&values);
         let histories = [after(&[false; 8]), after(&[true, false, false, false]), after(&[true; 7])];
         let [never, once, often] = histories.map(|history| values.of(history));
         assert!(never < once && once < often, "{never} {once} {often}");

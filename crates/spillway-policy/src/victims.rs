@@ -49,12 +49,19 @@ pub struct VictimWindow {
 }
 
 impl VictimWindow {
-    /// A window of up to `capacity` entries; of 0, one that changes nothing.
+    /// A window of up to `capacity` entries; of 0, one that changes nothing. It takes no memory before the
+    /// first is offered: most processes never evict.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let (waiting, chosen) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity.max(CHOICE)));
-        let in_use = Vec::with_capacity(capacity);
+        let (waiting, chosen, in_use) = (Vec::new(), Vec::new(), Vec::new());
         Self { capacity, waiting, chosen, in_use, blind_choices: 0, wide_choices: 0 }
+    }
+
+    /// Room for all that can ever be in it.
+    fn make_room(&mut self) {
+        self.waiting.reserve_exact(self.capacity.max(1));
+        self.chosen.reserve_exact(self.capacity.max(CHOICE));
+        self.in_use.reserve_exact(self.capacity);
     }
 
     /// How many entries wait in it.
@@ -89,6 +96,9 @@ impl VictimWindow {
 
     /// Adds an entry, which is younger than all before it.
     pub fn offer(&mut self, entry: Entry) {
+        if self.waiting.capacity() == 0 {
+            self.make_room();
+        }
         self.waiting.push(Candidate { entry, passes: 0 });
     }
 

@@ -111,10 +111,10 @@ impl<K: Kernel> Worker<K> {
         }
         let Some(piece) = self.piece_from(scan.next.unwrap_or(0)) else {
             clock.go_on(arrivals);
+            scan.forecast.settle(&self.engine.use_values);
             if !scan.has_gaps {
                 clock.note_whole(arrivals);
             }
-            scan.forecast.settle(&self.engine.use_values);
             scan.not_before_ns = started_ns + scan.cost_ns * (TIME_ONE_IN - 1);
             self.at.run.count(Counter::UseScans, 1);
             self.let_unused_go(scan);

@@ -33,7 +33,9 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 pub(super) const ATTEMPT: Duration = Duration::from_secs(1);
 /// How soon somebody who waits is told so: less than a second.
 pub(super) const TELL_AFTER: Duration = Duration::from_millis(900);
-/// How long a server that has refused a connection is not asked for another while there are some.
+/// How long a server that has refused a connection is not asked for another while there are some: after it
+/// did so once, which may be a bad moment of the network's, and after it did so again.
+const SCARCE_ONCE: Duration = Duration::from_millis(250);
 const SCARCE: Duration = Duration::from_secs(10);
 /// How long to wait for another lane's connection before looking around.
 const TURN: Duration = Duration::from_millis(100);
@@ -80,6 +82,8 @@ struct State {
     losses: u64,
     /// How many were opened.
     openings: u64,
+    /// Attempts that failed since one was opened.
+    refusals_in_a_row: u32,
     /// The server has refused a further one: until then it is not asked again.
     scarce_until: Option<Instant>,
 }
@@ -108,10 +112,12 @@ impl Effort {
     }
 }
 
-/// The server refused a connection. Where one that it has goes on to answer, and none was lost or opened since,
-/// it has no room for more; else the network had a bad moment.
+/// An attempt to connect failed. Where it was not the first in a row, and a connection that there was goes on
+/// to answer while none is lost or opened, the server has no room for more; else the network had a bad
+/// moment.
 struct Refusal {
     error: ConnectError,
+    is_first: bool,
     /// Of the process when it happened, as [`State`] counts them.
     losses: u64,
     openings: u64,
@@ -305,6 +311,7 @@ impl Pool {
         let mut state = self.state();
         state.open += 1;
         state.openings += 1;
+        state.refusals_in_a_row = 0;
         state.scarce_until = None;
         drop(state);
         Ok(Lent::new(self, connection))
@@ -326,9 +333,11 @@ impl Pool {
         if state.open == 0 {
             return None;
         }
-        state.scarce_until = Some(Instant::now() + SCARCE);
+        state.refusals_in_a_row = state.refusals_in_a_row.saturating_add(1);
+        let is_first = state.refusals_in_a_row == 1;
+        state.scarce_until = Some(Instant::now() + if is_first { SCARCE_ONCE } else { SCARCE });
         let (losses, openings) = (state.losses, state.openings);
-        (state.busy() > 0).then(|| Refusal { error: error.clone(), losses, openings })
+        (state.busy() > 0).then(|| Refusal { error: error.clone(), is_first, losses, openings })
     }
 
     /// A connection that was lent after this refusal has answered all that it was asked.
@@ -336,7 +345,7 @@ impl Pool {
         let state = self.state();
         let is_as_it_was = (state.losses, state.openings) == (refusal.losses, refusal.openings);
         drop(state);
-        if is_as_it_was {
+        if is_as_it_was && !refusal.is_first {
             self.tell_crowded(&refusal.error);
         }
     }
