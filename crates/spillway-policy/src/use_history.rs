@@ -1,7 +1,7 @@
 //! How often and how lately a page was used, as scans of accessed bits tell: ten bits a page. Known as aging
 //! (Tanenbaum, "Modern Operating Systems", section 3.4.7). What a history foretells is learned from the
-//! program ([`crate::use_forecast`]); [`UseHistory::rank`] is a measure for the eye, and for who does not want
-//! to learn.
+//! program ([`crate::use_forecast`]); [`UseHistory::rank`] is a measure for the eye, and for who does not
+//! want to learn.
 
 /// Scans that are remembered.
 const SCANS: u32 = 8;
