@@ -386,24 +386,16 @@ fn metrics_are_those_that_are_documented_and_the_dashboard_and_alerts_use_no_oth
     let mut answer = Vec::new();
     let _ = long.read_to_end(&mut answer);
     assert!(answer.is_empty() || text(&answer).contains("431"), "{}", text(&answer));
-    if let Some(promtool) = promtool() {
-        check_by(&promtool, &metrics);
-        check_by(&promtool, &of_donor);
+    for told in [&metrics, &of_donor] {
+        check_by_prometheus(told);
     }
     assert!(donor.stop().0.success());
     end(watched);
 }
 
-/// Prometheus's own tool, where it is installed.
-fn promtool() -> Option<PathBuf> {
-    let search_path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&search_path)
-        .map(|directory| directory.join("promtool"))
-        .find(|path| path.is_file())
-}
-
 /// Prometheus takes the metrics, once each has a time, and the rules.
-fn check_by(promtool: &Path, metrics: &str) {
+fn check_by_prometheus(metrics: &str) {
+    let promtool = tool("promtool", "prometheus");
     let directory = tempfile::tempdir().unwrap();
     let timed =
         |line: &str| if line.starts_with('#') { line.to_owned() } else { format!("{line} 1700000000") };
@@ -411,9 +403,9 @@ fn check_by(promtool: &Path, metrics: &str) {
     let [file, blocks] = ["metrics", "blocks"].map(|name| directory.path().join(name));
     fs::write(&file, timed.join("\n") + "\n").unwrap();
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prometheus/alerts.yml");
-    let mut of_metrics = Command::new(promtool);
+    let mut of_metrics = Command::new(&promtool);
     of_metrics.args(["tsdb", "create-blocks-from", "openmetrics"]).args([&file, &blocks]);
-    let mut of_rules = Command::new(promtool);
+    let mut of_rules = Command::new(&promtool);
     of_rules.args(["check", "rules"]).arg(rules);
     for mut check in [of_metrics, of_rules] {
         let output = check.stdin(Stdio::null()).output().unwrap();
