@@ -22,6 +22,7 @@ mod record;
 mod report;
 mod run;
 mod run_recorder;
+mod run_stores;
 mod short;
 mod status;
 mod stop;

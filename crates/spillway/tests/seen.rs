@@ -114,6 +114,14 @@ fn a_run_tells_of_itself_while_it_goes_on() {
     // What it said last fits what it says at its end.
     let stats = launch.stats();
     assert!(number(&second, "/run/faults/fetch") <= stats.count("faults.fetch"));
+    let at_end = &stats.0["stores"][0];
+    assert_eq!((&at_end["uri"], &at_end["health"]), (&store["uri"], &store["health"]));
+    for key in ["fetched_pages", "written_pages"] {
+        assert!(number(store, &format!("/{key}")) <= number(at_end, &format!("/{key}")), "{key}: {at_end}");
+    }
+    // What it held at most, although all has been given back.
+    assert!((20 * MIB..=33 * MIB).contains(&number(at_end, "/used_bytes")), "{at_end}");
+    assert!(at_end["compression_ratio"].as_f64().unwrap() > 0.5, "{at_end}");
     assert!(snapshot(pid).is_none(), "it has ended");
 }
 
