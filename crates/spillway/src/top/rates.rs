@@ -9,7 +9,9 @@ use spillway_donor::journal::Counts;
 use spillway_donor::status::Status;
 use spillway_snapshot::histogram::{Latency, quantile_us};
 use spillway_snapshot::reader::Seen;
-use spillway_snapshot::snapshot::{Body, Faults, Process, Run, Snapshot, Store, VERSION};
+use spillway_snapshot::snapshot::{
+    Body, Evictions, Faults, Prefetch, Process, Run, Snapshot, Store, VERSION,
+};
 
 use crate::status::{lost_share, name_of};
 use crate::watch::donor_snapshot::donor_of;
@@ -64,8 +66,19 @@ pub struct Row {
     /// How a donor stands, and its rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub donor: Option<Box<DonorRow>>,
+    /// What the daemon `spillway tier` says of itself, as `spillway tier status --json` prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<serde_json::Value>,
     /// The stores of a run.
     pub stores: Vec<StoreRow>,
+    /// Pages that came before a fault asked for them, since the start; of a run also how many were used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<Prefetch>,
+    /// Pages that left since the start, by how, and those that stayed, by why; of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evictions: Option<Evictions>,
+    /// Pages read from stores since the start.
+    pub fetched_pages: u64,
     /// Faults since the start.
     pub faults: Faults,
     /// How long they took since the start.
@@ -240,7 +253,11 @@ fn empty_row(snapshot: &Snapshot) -> Row {
         far_bytes: 0,
         rates: None,
         donor: None,
+        tier: None,
         stores: Vec::new(),
+        prefetch: None,
+        evictions: None,
+        fetched_pages: 0,
         faults: Faults::default(),
         latency: Latency::default(),
         run: None,
@@ -256,6 +273,7 @@ fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
         local_bytes: sum("local_bytes"),
         local_limit_bytes: Some(sum("local_limit_bytes")),
         far_bytes: sum("far_bytes"),
+        tier: Some(tier.clone()),
         ..empty_row(snapshot)
     }
 }
@@ -272,12 +290,14 @@ fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f6
         local_limit_bytes: Some(run.local_limit_bytes),
         far_bytes: run.far_bytes,
         rates,
-        donor: None,
+        prefetch: Some(run.prefetch),
+        evictions: Some(run.evictions),
+        fetched_pages: run.fetched_pages,
         stores: run.stores.iter().map(|store| of_store(store, before, passed_s)).collect(),
         faults: run.faults,
         latency: run.fault_latency.clone(),
         run: Some(run.clone()),
-        uptime_s: snapshot.uptime_s,
+        ..empty_row(snapshot)
     }
 }
 
@@ -307,15 +327,14 @@ fn of_process(
         pid,
         fault_mode: Some(process.fault_mode.clone()),
         local_bytes: process.local_bytes,
-        local_limit_bytes: None,
         far_bytes: process.far_bytes,
         rates,
-        donor: None,
-        stores: Vec::new(),
+        prefetch: Some(Prefetch { fetched_ahead_pages: process.fetched_ahead_pages, accuracy: None }),
+        fetched_pages: process.fetched_pages,
         faults: process.faults,
         latency: process.fault_latency.clone(),
         run: Some(run.clone()),
-        uptime_s: snapshot.uptime_s,
+        ..empty_row(snapshot)
     })
 }
 
@@ -437,6 +456,21 @@ pub(crate) mod tests {
         let json = serde_json::to_value(row).unwrap();
         assert_eq!(json["donor"]["memory"]["promised_bytes"], 48 << 20);
         assert_eq!(serde_json::to_value(&seen_twice().seen().rows[0]).unwrap().get("donor"), None);
+    }
+
+    #[test]
+    fn rows_tell_what_came_ahead_what_left_and_what_a_daemon_says() {
+        let looks = seen_twice();
+        let rows = serde_json::to_value(looks.seen()).unwrap();
+        let [run, parent] = [&rows["rows"][0], &rows["rows"][1]];
+        assert_eq!((&run["prefetch"]["accuracy"], &run["evictions"]["clean_dropped_pages"]), (&0.5.into(), &7.into()));
+        assert_eq!((&run["fetched_pages"], parent.get("evictions")), (&3005.into(), None));
+        assert_eq!(parent["prefetch"]["fetched_ahead_pages"], 0);
+        let tier = serde_json::json!({ "fast": "0", "groups": [{ "local_bytes": 5, "far_bytes": 7 }] });
+        let mut looks = Looks::default();
+        looks.take(seen(Snapshot { body: Body::Tier { tier: tier.clone() }, ..whole_snapshot() }));
+        let row = serde_json::to_value(&looks.seen().rows[0]).unwrap();
+        assert_eq!((&row["tier"], &row["far_bytes"]), (&tier, &7.into()));
     }
 
     #[test]
