@@ -28,6 +28,7 @@ mod status;
 mod stop;
 mod tapes;
 mod tier;
+mod tier_described;
 mod top;
 mod watch;
 mod working_set;
