@@ -27,6 +27,7 @@ use spillway_report::whole_file;
 use spillway_snapshot::directory::Of;
 use spillway_sys::{machine, process};
 
+use crate::columns::for_terminal_on;
 use crate::configuration::Configuration;
 use crate::continuing;
 use crate::ending::{self, ENDING};
@@ -507,9 +508,10 @@ impl Started {
             complain(format!("run: --stats {path}: {error}; make room there, or have --json print them"));
         }
         let mut stderr = std::io::stderr();
-        let text = if args.json { json } else { statistics.report.summary() };
+        let text =
+            if args.json { json } else { for_terminal_on(&stderr, statistics.report.summary().trim_end()) };
         if args.json || stderr.is_terminal() {
-            let _ = writeln!(stderr, "{text}");
+            let _ = writeln!(stderr, "{}", text.trim_end());
         }
     }
 

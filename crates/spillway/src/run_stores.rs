@@ -95,7 +95,10 @@ mod tests {
         let second = Store { uri: "file:/x?size=1G".to_owned(), ..at(0, None, 0) };
         note(&mut seen, vec![Store { health: Health::Ok, ..at(0, None, 7) }, second]);
         let [first, second] = &seen[..] else { panic!("{seen:?}") };
-        assert_eq!((first.used_bytes, first.stored_bytes, first.compression_ratio), (12288, Some(4096), Some(3.0)));
+        assert_eq!(
+            (first.used_bytes, first.stored_bytes, first.compression_ratio),
+            (12288, Some(4096), Some(3.0))
+        );
         assert_eq!((first.fetched_pages, first.health), (7, Health::Ok));
         assert_eq!((second.used_bytes, second.stored_bytes), (0, None));
     }

@@ -28,8 +28,8 @@ pub fn describe(status: &Value) -> String {
         status["source"]["why"].as_str().unwrap_or_default(),
         bytes(&status["managed_bytes"])
     );
-    text += &link(&status["link"]);
-    text += &migration(&status["migration"]);
+    text += &of_link(&status["link"]);
+    text += &of_migration(&status["migration"]);
     for group in status["groups"].as_array().into_iter().flatten() {
         of_group(&mut text, group);
     }
@@ -37,7 +37,7 @@ pub fn describe(status: &Value) -> String {
 }
 
 /// The way to slow memory, as it is at present.
-fn link(link: &Value) -> String {
+fn of_link(link: &Value) -> String {
     let number = |key: &str| link[key].as_f64().unwrap_or(0.0);
     format!(
         "slow memory answers in {:.0} ns (idle {:.0}, fast memory {:.0}); {:.0}% of {}/s left, by {} ({})\n",
@@ -52,7 +52,7 @@ fn link(link: &Value) -> String {
 }
 
 /// How marked pages come to fast memory.
-fn migration(migration: &Value) -> String {
+fn of_migration(migration: &Value) -> String {
     let by = migration["by"].as_str().unwrap_or_default();
     let why = migration["why"].as_str().unwrap_or_default();
     let count = |key: &str| migration[key].as_u64().unwrap_or(0);
@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn how_pages_migrate_is_told_in_one_line() {
         let batches = serde_json::json!({ "by": "batches", "why": "it was named", "markers": 0 });
-        assert_eq!(migration(&batches), "marked pages migrate in batches (it was named)\n");
+        assert_eq!(of_migration(&batches), "marked pages migrate in batches (it was named)\n");
         let on_demand = serde_json::json!({
             "by": "on-demand", "why": "the best that works here", "markers": 2, "marked": 50, "accessed": 40,
             "returned": 3, "refused": { "not_there": 7 },
         });
         assert_eq!(
-            migration(&on_demand),
+            of_migration(&on_demand),
             "marked pages migrate on demand (the best that works here): 2 process(es) with a marker; \
              50 pages marked, 40 accessed since, 3 given back\n  not marked 7 pages: not there\n"
         );
@@ -157,7 +157,7 @@ mod tests {
             "available_share": 0.335,
         });
         assert_eq!(
-            link(&link),
+            of_link(&link),
             "slow memory answers in 612 ns (idle 410, fast memory 96); 34% of 10.0 GiB/s left, by probes \
              (several nodes are fast)\n"
         );

@@ -6,11 +6,14 @@ mod pages_common;
 mod support;
 
 use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use pages_common::root;
 use rustix::process::Signal;
-use support::child::Running;
+use support::child::{Running, free_port};
 use support::launch::Launch;
 use support::tools::c_program;
 
@@ -77,6 +80,71 @@ fn where_the_disk_is_full_whatever_prints_says_so_and_fails() {
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
         assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
     }
+}
+
+/// What a daemon answers, as one line.
+const DAEMON: &str = r#"{"ok":{"pid":7,"uptime_s":5.0,"fast":"0","slow":"1","source":{"name":"page-tables",
+"why":"the best that works here"},"link":{"latency_ns":400.0,"idle_latency_ns":350.0,"local_latency_ns":100.0,
+"available_share":0.5,"bytes_per_s":1e10,"source":"probes","why":"no counters are here"},"migration":{"by":"batches",
+"why":"--migration says so"},"managed_bytes":4096,"cpu_pct":1.0,"groups":[{"name":"command-line","policy":"hotbox",
+"processes":[1],"local_limit_bytes":8192,"local_bytes":4096,"far_bytes":0,"left_alone":{"shared_bytes":4096},
+"scan_pace":"budget","promotions":3,"demotions":4,"paused":"pages that came were not used for three windows"}]}}"#;
+
+/// A daemon in a directory that answers each request so, until it is dropped with the test's process.
+fn daemon(directory: &Path) {
+    let listener = UnixListener::bind(directory.join("tier.sock")).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut request);
+            let _ = writeln!(stream, "{}", DAEMON.replace('\n', ""));
+        }
+    });
+}
+
+#[test]
+fn what_asks_others_ends_as_well_where_the_disk_is_full_or_the_reader_goes_away() {
+    let launch = Launch::local_mib(8);
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["16", "100"]));
+    watched.running.expect("ready");
+    let pid = watched.running.pid().as_raw_nonzero();
+    let state = tempfile::tempdir().unwrap();
+    daemon(state.path());
+    let port = free_port();
+    let donor = Running::start(&mut command(&format!("donor --memory 64M --listen 127.0.0.1:{port}")));
+    support::child::until(support::child::PATIENCE, "a donor", || {
+        donor.text().contains("listening").then_some(())
+    });
+    let tier_status = format!("tier status --state {}", state.path().display());
+    let pool_status = format!("pool status 127.0.0.1:{port}");
+    for line in [&tier_status, &pool_status, &format!("explain --pid {pid}"), &format!("advise --pid {pid}")]
+    {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(line).stdout(full).output().unwrap();
+        let said = complaint(&output);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
+        assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let output = command(line).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()), "{line}");
+    }
+    for line in [tier_status.as_str(), &pool_status, "lab list", "run --local 8M -- true"] {
+        for columns in [40, 80] {
+            let text = on_a_terminal(line, columns);
+            assert!(text.lines().count() > 1, "{line}: {text:?}");
+            for printed in text.lines().filter(|line| line.trim().contains(' ')) {
+                assert!(printed.chars().count() <= columns, "{line}, {columns}: {printed:?}");
+            }
+        }
+    }
+    assert!(
+        on_a_terminal(&pool_status, 40).contains("lends 64M, promised 0"),
+        "{}",
+        on_a_terminal(&pool_status, 40)
+    );
+    assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
 }
 
 #[test]

@@ -261,7 +261,8 @@ fn a_run_that_goes_on_while_another_build_is_installed_ends_right_and_so_does_wh
     let (build, to) = (directory.path().join("build"), directory.path().join("usr"));
     build_at(&build);
     install(&build, &to);
-    let [command, library] = ["bin/spillway", "lib/spillway/libspillway_preload.so"].map(|file| to.join(file));
+    let [command, library] =
+        ["bin/spillway", "lib/spillway/libspillway_preload.so"].map(|file| to.join(file));
     let stats = directory.path().join("stats.json");
     let mut running = Running::start(
         Command::new(&command)

@@ -133,9 +133,13 @@ fn every_page_is_linked_from_the_index() {
     let mut pages = Vec::new();
     pages_below(&root().join("docs"), &mut pages);
     pages.retain(|page| *page != index);
-    pages.extend(["CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SPECIFICATION.md"].map(|name| root().join(name)));
+    pages.extend(
+        ["CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SPECIFICATION.md"]
+            .map(|name| root().join(name)),
+    );
     assert!(pages.len() > 40, "{pages:?}");
-    let missing: Vec<_> = pages.iter().filter(|page| !linked.contains(&page.canonicalize().unwrap())).collect();
+    let missing: Vec<_> =
+        pages.iter().filter(|page| !linked.contains(&page.canonicalize().unwrap())).collect();
     assert!(missing.is_empty(), "docs/README.md has no link to {missing:?}");
 }
 

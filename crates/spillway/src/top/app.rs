@@ -233,7 +233,13 @@ mod tests {
         assert!(press(&mut app, KeyCode::Enter));
         let shown = screen(&mut app, 80, 24);
         assert!(shown.contains("child") && shown.contains("faults a second"), "{shown}");
-        for text in ["time lost 0.0%", "local 30M", "far 2.0M", "written a second", "fetched: 0 pages, 0 of them ahead"] {
+        for text in [
+            "time lost 0.0%",
+            "local 30M",
+            "far 2.0M",
+            "written a second",
+            "fetched: 0 pages, 0 of them ahead",
+        ] {
             assert!(shown.contains(text), "no {text} in\n{shown}");
         }
         assert!(press(&mut app, KeyCode::Char('?')));
@@ -247,7 +253,11 @@ mod tests {
         assert_eq!(app.rows.iter().map(|row| row.pid).collect::<Vec<_>>(), [8, 8, 9]);
         assert_eq!(app.chosen_at(), 2);
         assert!(press(&mut app, KeyCode::Char('r')));
-        assert_eq!(app.rows.iter().map(|row| row.pid).collect::<Vec<_>>(), [8, 9, 8], "a run before its processes");
+        assert_eq!(
+            app.rows.iter().map(|row| row.pid).collect::<Vec<_>>(),
+            [8, 9, 8],
+            "a run before its processes"
+        );
         assert!(screen(&mut app, 80, 24).contains("s sort: PID, r reversed"));
         assert!(press(&mut app, KeyCode::Char('r')));
         press(&mut app, KeyCode::End);

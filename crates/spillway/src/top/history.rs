@@ -57,7 +57,8 @@ mod tests {
         let rows = &looks.seen().rows;
         let mut history = History::default();
         (0..LOOKS + 5).for_each(|_| history.note(rows));
-        let faults = |history: &History, looks| history.last(rows[0].key, looks, |point| point.rates.faults_per_s);
+        let faults =
+            |history: &History, looks| history.last(rows[0].key, looks, |point| point.rates.faults_per_s);
         assert_eq!(faults(&history, 1000), [1_000; LOOKS]);
         assert_eq!(faults(&history, 3), [1_000; 3]);
         history.note(&rows[1..]);

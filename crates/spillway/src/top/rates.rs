@@ -463,7 +463,10 @@ pub(crate) mod tests {
         let looks = seen_twice();
         let rows = serde_json::to_value(looks.seen()).unwrap();
         let [run, parent] = [&rows["rows"][0], &rows["rows"][1]];
-        assert_eq!((&run["prefetch"]["accuracy"], &run["evictions"]["clean_dropped_pages"]), (&0.5.into(), &7.into()));
+        assert_eq!(
+            (&run["prefetch"]["accuracy"], &run["evictions"]["clean_dropped_pages"]),
+            (&0.5.into(), &7.into())
+        );
         assert_eq!((&run["fetched_pages"], parent.get("evictions")), (&3005.into(), None));
         assert_eq!(parent["prefetch"]["fetched_ahead_pages"], 0);
         let tier = serde_json::json!({ "fast": "0", "groups": [{ "local_bytes": 5, "far_bytes": 7 }] });

@@ -85,7 +85,9 @@ impl Writer<'_, '_> {
 
     fn tier_memory(&mut self, groups: &[GroupStatus]) -> Result<(), Error> {
         let sizes: [OfGroup<u64>; 3] = [
-            ("tier_local_limit", "Most memory of the group that may be local", |group| group.local_limit_bytes),
+            ("tier_local_limit", "Most memory of the group that may be local", |group| {
+                group.local_limit_bytes
+            }),
             ("tier_local", "Managed memory of the group that is local", |group| group.local_bytes),
             ("tier_far", "Managed memory of the group that is far", |group| group.far_bytes),
         ];
@@ -95,9 +97,13 @@ impl Writer<'_, '_> {
         self.group_gauge(groups, "tier_processes", "Processes of the group at present", None, |group| {
             group.processes.len() as f64
         })?;
-        self.group_gauge(groups, "tier_paused", "1 while the group's migrations are paused", None, |group| {
-            f64::from(u8::from(group.paused.is_some()))
-        })?;
+        self.group_gauge(
+            groups,
+            "tier_paused",
+            "1 while the group's migrations are paused",
+            None,
+            |group| f64::from(u8::from(group.paused.is_some())),
+        )?;
         let mut metric = self.0.encode_descriptor(
             "tier_left_alone",
             "Memory of the group that is not managed, by why",
