@@ -211,9 +211,11 @@ fn what_the_package_is_to_hold_is_there() {
 #[test]
 fn the_tools_of_systemd_take_rules_and_slice() {
     let root = TempDir::new().unwrap();
-    for directory in ["etc", "dev"] {
-        fs::create_dir(root.path().join(directory)).unwrap();
+    for directory in ["etc", "dev", "usr/lib/tmpfiles.d"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
     }
+    fs::copy(packaging("tmpfiles/spillway.conf"), root.path().join("usr/lib/tmpfiles.d/spillway.conf"))
+        .unwrap();
     // The rule names users and groups by name: here they are who runs this.
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     fs::write(root.path().join("etc/passwd"), format!("root:x:{uid}:{gid}::/root:/bin/sh\n")).unwrap();
@@ -222,13 +224,14 @@ fn the_tools_of_systemd_take_rules_and_slice() {
     fs::write(&device, "").unwrap();
     fs::set_permissions(&device, fs::Permissions::from_mode(0o600)).unwrap();
     let root_option = format!("--root={}", root.path().display());
-    let said = output(
-        Command::new(tool("systemd-tmpfiles", "systemd"))
-            .args(["--create", &root_option])
-            .arg(packaging("tmpfiles/spillway.conf")),
-    );
+    let said = output(Command::new(tool("systemd-tmpfiles", "systemd")).args([
+        "--create",
+        &root_option,
+        "spillway.conf",
+    ]));
     assert_eq!(String::from_utf8_lossy(&said.stderr), "");
-    assert_eq!(fs::metadata(&device).unwrap().permissions().mode() & 0o7777, 0o660);
+    let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode_of(&device), mode_of(&root.path().join("run/spillway"))), (0o660, 0o755));
     // It came with systemd 254.
     let knows_verify = Command::new("udevadm").args(["verify", "--help"]).output();
     if knows_verify.is_ok_and(|output| output.status.success()) {
