@@ -15,7 +15,7 @@ use pages_common::root;
 use rustix::process::Signal;
 use support::child::{Running, free_port};
 use support::launch::Launch;
-use support::tools::c_program;
+use support::tools::{c_program, source};
 
 fn command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
@@ -82,14 +82,6 @@ fn where_the_disk_is_full_whatever_prints_says_so_and_fails() {
     }
 }
 
-/// What a daemon answers, as one line.
-const DAEMON: &str = r#"{"ok":{"pid":7,"uptime_s":5.0,"fast":"0","slow":"1","source":{"name":"page-tables",
-"why":"the best that works here"},"link":{"latency_ns":400.0,"idle_latency_ns":350.0,"local_latency_ns":100.0,
-"available_share":0.5,"bytes_per_s":1e10,"source":"probes","why":"no counters are here"},"migration":{"by":"batches",
-"why":"--migration says so"},"managed_bytes":4096,"cpu_pct":1.0,"groups":[{"name":"command-line","policy":"hotbox",
-"processes":[1],"local_limit_bytes":8192,"local_bytes":4096,"far_bytes":0,"left_alone":{"shared_bytes":4096},
-"scan_pace":"budget","promotions":3,"demotions":4,"paused":"pages that came were not used for three windows"}]}}"#;
-
 /// A daemon in a directory that answers each request so, until it is dropped with the test's process.
 fn daemon(directory: &Path) {
     let listener = UnixListener::bind(directory.join("tier.sock")).unwrap();
@@ -98,7 +90,8 @@ fn daemon(directory: &Path) {
             let mut stream = stream.unwrap();
             let mut request = String::new();
             let _ = BufReader::new(&stream).read_line(&mut request);
-            let _ = writeln!(stream, "{}", DAEMON.replace('\n', ""));
+            let status = fs::read_to_string(source("tier_status.json")).unwrap().replace('\n', "");
+            let _ = writeln!(stream, "{{\"ok\":{status}}}");
         }
     });
 }

@@ -21,9 +21,14 @@ fn dashboard() -> (Running, u16) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
     let mut running = Running::start(command.args(["dashboard", "--listen", "127.0.0.1:0"]));
     running.expect("http://127.0.0.1:");
-    let text = until(PATIENCE, "its address", || Some(running.text()).filter(|text| text.ends_with('\n')));
-    let port = text.trim().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+    let port = port_of(&running);
     (running, port)
+}
+
+/// The port of the address that it has written.
+fn port_of(running: &Running) -> u16 {
+    let text = until(PATIENCE, "its address", || Some(running.text()).filter(|text| text.ends_with('\n')));
+    text.trim().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()
 }
 
 /// The answer to a request: its status line with its headers, and its body.
@@ -140,6 +145,29 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
     }
     assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
     end(board);
+}
+
+#[test]
+fn the_tier_daemon_has_a_card() {
+    // In a place of its own for what is alive: another daemon of this machine is none of this test's.
+    let script = "mount -t tmpfs none /run && mkdir -m 755 /run/spillway || exit 1; \
+                  \"$0\" \"$1\" /run/spillway/tier.sock \"$2\" >&2 & exec \"$3\" dashboard --listen 127.0.0.1:0";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(python());
+    command.args([source("tier_told.py"), source("tier_status.json")]).arg(env!("CARGO_BIN_EXE_spillway"));
+    let mut board = Running::start(&mut command);
+    board.expect("http://127.0.0.1:");
+    let port = port_of(&board);
+    until(PATIENCE, "the daemon", || get(port, "/rows.json").1.contains("database").then_some(()));
+    let (dom, log) = shown(port);
+    for text in
+        ["tier (7), from nodes 0 to 1 and back", "1 tier daemon", "<td>3.0k</td>", "not used for three"]
+    {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    assert!(!log.contains(":CONSOLE"), "{log}");
+    board.signal(Signal::INT);
+    assert!(board.finish(PATIENCE).status.success());
 }
 
 #[test]
