@@ -1,7 +1,6 @@
 //! Two looks at what runs make rates.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use serde::Serialize;
 use spillway_core::page::PAGE_BYTES;
@@ -84,9 +83,6 @@ pub struct Row {
     /// How long they took since the start.
     #[serde(skip)]
     pub latency: Latency,
-    /// The run that it belongs to, or is.
-    #[serde(skip)]
-    pub run: Option<Rc<Run>>,
     /// Time since the start of the run, in seconds.
     #[serde(skip)]
     pub uptime_s: f64,
@@ -197,13 +193,12 @@ fn rows(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Row> {
                 Body::Run { run } => Some(&**run),
                 Body::Donor { .. } | Body::Tier { .. } => None,
             });
-            let run = Rc::new((**run).clone());
-            let mut rows = vec![of_run(now, &run, before, passed_s)];
+            let mut rows = vec![of_run(now, run, before, passed_s)];
             if run.processes.len() > 1 {
                 rows.extend(
                     run.processes
                         .iter()
-                        .filter_map(|process| of_process(now, &run, process, before, passed_s)),
+                        .filter_map(|process| of_process(now, run, process, before, passed_s)),
                 );
             }
             rows
@@ -260,7 +255,6 @@ fn empty_row(snapshot: &Snapshot) -> Row {
         fetched_pages: 0,
         faults: Faults::default(),
         latency: Latency::default(),
-        run: None,
         uptime_s: snapshot.uptime_s,
     }
 }
@@ -278,7 +272,7 @@ fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
     }
 }
 
-fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f64) -> Row {
+fn of_run(snapshot: &Snapshot, run: &Run, before: Option<&Run>, passed_s: f64) -> Row {
     let rates = before.map(|before| between(before, run, passed_s));
     Row {
         key: key(snapshot, None),
@@ -296,14 +290,13 @@ fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f6
         stores: run.stores.iter().map(|store| of_store(store, before, passed_s)).collect(),
         faults: run.faults,
         latency: run.fault_latency.clone(),
-        run: Some(run.clone()),
         ..empty_row(snapshot)
     }
 }
 
 fn of_process(
     snapshot: &Snapshot,
-    run: &Rc<Run>,
+    run: &Run,
     process: &Process,
     before: Option<&Run>,
     passed_s: f64,
@@ -333,7 +326,6 @@ fn of_process(
         fetched_pages: process.fetched_pages,
         faults: process.faults,
         latency: process.fault_latency.clone(),
-        run: Some(run.clone()),
         ..empty_row(snapshot)
     })
 }
