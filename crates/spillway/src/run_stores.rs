@@ -1,7 +1,7 @@
 //! What is told of a run's stores when it has ended.
 //!
-//! What a program had far is given back as it ends, so the sizes are those of when a store was seen to hold most:
-//! the supervisor looks about once a second.
+//! What a program had far is given back as it ends, so the sizes are those of when a store was seen to hold
+//! most: the supervisor looks about once a second.
 
 use std::time::{Duration, Instant};
 

@@ -151,7 +151,8 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
 fn the_tier_daemon_has_a_card() {
     // In a place of its own for what is alive: another daemon of this machine is none of this test's.
     let script = "mount -t tmpfs none /run && mkdir -m 755 /run/spillway || exit 1; \
-                  \"$0\" \"$1\" /run/spillway/tier.sock \"$2\" >&2 & exec \"$3\" dashboard --listen 127.0.0.1:0";
+                  \"$0\" \"$1\" /run/spillway/tier.sock \"$2\" >&2 & \
+                  exec \"$3\" dashboard --listen 127.0.0.1:0";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script]).arg(python());
     command.args([source("tier_told.py"), source("tier_status.json")]).arg(env!("CARGO_BIN_EXE_spillway"));

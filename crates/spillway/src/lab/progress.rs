@@ -21,8 +21,8 @@ pub fn progress_bar(all: usize, things: &str) -> ProgressBar {
     bar
 }
 
-/// A file that is read once, from its beginning to its end; on a terminal with how much of it is read, and how
-/// long the rest takes.
+/// A file that is read once, from its beginning to its end; on a terminal with how much of it is read, and
+/// how long the rest takes.
 pub fn read_with_progress(file: File) -> BufReader<impl Read> {
     // Of a pipe nobody knows how much comes.
     let bytes = file.metadata().map_or(0, |metadata| if metadata.is_file() { metadata.len() } else { 0 });

@@ -1,6 +1,5 @@
-//! A snapshot as OpenMetrics text: a run's here, a donor's in [`crate::watch::donor_metrics`], the daemon's in
-//! [`crate::watch::tier_metrics`].
-//! docs/reference/metrics.md describes each name.
+//! A snapshot as OpenMetrics text: a run's here, a donor's in [`crate::watch::donor_metrics`], the
+//! daemon's in [`crate::watch::tier_metrics`]. docs/reference/metrics.md describes each name.
 //!
 //! Processes have no metrics of their own: a run may start thousands, and each would be a series that never
 //! goes. `spillway status --json` tells of each.
