@@ -47,4 +47,5 @@ for row in range(height):
     before = unfiltered(raw[start], line, before, step) if raw[start] else line
     colours.update(zip(before[0::step], before[1::step], before[2::step]))
     light += sum(before[0::step]) + sum(before[1::step]) + sum(before[2::step])
-print(json.dumps({"width": width, "height": height, "colours": len(colours), "light": light / (3 * width * height)}))
+light /= 3 * width * height
+print(json.dumps({"width": width, "height": height, "colours": len(colours), "light": light}))

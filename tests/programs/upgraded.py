@@ -1,5 +1,5 @@
-"""Fills memory, waits for SIGUSR1, then forks and begins a program anew: each finds its memory whole, and says
-which file of Spillway's library it has. usage: upgraded.py [again]"""
+"""Fills memory, waits for SIGUSR1, then forks and begins a program anew: each finds its memory whole, and
+says which file of Spillway's library it has. usage: upgraded.py [again]"""
 
 import array
 import os
