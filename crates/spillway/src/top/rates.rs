@@ -196,9 +196,7 @@ fn rows(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Row> {
             let mut rows = vec![of_run(now, run, before, passed_s)];
             if run.processes.len() > 1 {
                 rows.extend(
-                    run.processes
-                        .iter()
-                        .filter_map(|process| of_process(now, run, process, before, passed_s)),
+                    run.processes.iter().filter_map(|process| of_process(now, process, before, passed_s)),
                 );
             }
             rows
@@ -294,13 +292,7 @@ fn of_run(snapshot: &Snapshot, run: &Run, before: Option<&Run>, passed_s: f64) -
     }
 }
 
-fn of_process(
-    snapshot: &Snapshot,
-    run: &Run,
-    process: &Process,
-    before: Option<&Run>,
-    passed_s: f64,
-) -> Option<Row> {
+fn of_process(snapshot: &Snapshot, process: &Process, before: Option<&Run>, passed_s: f64) -> Option<Row> {
     let pid = process.pid?;
     let before = before.and_then(|run| run.processes.iter().find(|before| before.pid == process.pid));
     let rates = before.map(|before| {
