@@ -416,17 +416,3 @@ pub fn print(text: &str) -> Result<ExitCode, Refusal> {
         _ => Ok(ExitCode::SUCCESS),
     }
 }
-
-/// A number of bytes out of a report.
-pub fn bytes(value: &Value) -> Size {
-    Size::from_bytes(value.as_u64().unwrap_or(0))
-}
-
-/// Why a page moved, in words.
-pub fn reason(value: &Value) -> &str {
-    match value.as_str() {
-        Some("accessed") => "hot, and accessed",
-        Some("placement") => "beyond the budget when first seen",
-        _ => "by the policy, in the background",
-    }
-}

@@ -6,8 +6,6 @@ use std::time::Duration;
 use serde_json::Value;
 use spillway_core::size::Size;
 
-use crate::tier::{bytes, reason};
-
 /// What a daemon says of itself, in words.
 pub fn describe(status: &Value) -> String {
     let mut text = String::new();
@@ -34,6 +32,20 @@ pub fn describe(status: &Value) -> String {
         of_group(&mut text, group);
     }
     text
+}
+
+/// A number of bytes out of a report.
+pub fn bytes(value: &Value) -> Size {
+    Size::from_bytes(value.as_u64().unwrap_or(0))
+}
+
+/// Why a page moved, in words.
+pub fn reason(value: &Value) -> &str {
+    match value.as_str() {
+        Some("accessed") => "hot, and accessed",
+        Some("placement") => "beyond the budget when first seen",
+        _ => "by the policy, in the background",
+    }
 }
 
 /// The way to slow memory, as it is at present.
