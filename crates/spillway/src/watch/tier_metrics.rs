@@ -272,7 +272,7 @@ mod tests {
         for line in [
             "spillway_tier_uptime_seconds 2.5",
             "spillway_tier_cpu_ratio 0.015",
-            "spillway_tier_far_latency_seconds 0.0000004",
+            "spillway_tier_far_latency_seconds 4e-7",
             "spillway_tier_link_traffic_bytes_total 12288",
             "spillway_tier_local_limit_bytes{group=\"a \\\"group\\\"\"} 1048576.0",
             "spillway_tier_left_alone_bytes{group=\"a \\\"group\\\"\",why=\"locked\"} 4096.0",
