@@ -1,5 +1,5 @@
-"""What `spillway top` costs on a terminal of 80x24: its CPU time until a run's program, called NAME, is on its
-first screen, and then for LOOKS looks, as JSON. usage: top_cost.py SPILLWAY NAME LOOKS"""
+"""What `spillway top` costs on a terminal of 80x24: its CPU time until a run's program, called NAME, is on
+its first screen, and then for LOOKS looks, as JSON. usage: top_cost.py SPILLWAY NAME LOOKS"""
 
 import fcntl
 import glob

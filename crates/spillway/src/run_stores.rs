@@ -21,7 +21,7 @@ pub struct Statistics {
     /// Of all processes and stores together.
     #[serde(flatten)]
     pub report: Report,
-    /// Of each store.
+    /// Of each store by itself.
     pub stores: Vec<Store>,
 }
 

@@ -10,9 +10,9 @@ pub enum Sort {
     /// Local and far memory together.
     #[default]
     Memory,
-    /// Local memory alone.
+    /// Memory that is local.
     Local,
-    /// Far memory alone.
+    /// Memory that is far.
     Far,
     /// Faults of every kind a second.
     Faults,
