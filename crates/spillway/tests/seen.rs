@@ -24,8 +24,8 @@ use support::child::{PATIENCE, Running, Stray, free_port, until};
 use support::launch::{Launch, Watched};
 use support::tools::{c_program, python, source, tool};
 
-/// At one look a second 0.5% of a core is 5 ms a look. It takes 0.4 to 1.1 ms in a build for tests, which leaves
-/// room for the runs of tests beside this one, since they are on the list as well.
+/// At one look a second 0.5% of a core is 5 ms a look. It takes 0.4 to 1.1 ms in a build for tests, which
+/// leaves room for the runs of tests beside this one, since they are on the list as well.
 const LOOK_CPU_S: f64 = 0.005;
 /// Of a first screen that is to be there within a second most is waiting for answers.
 const FIRST_SCREEN_CPU_S: f64 = 0.2;
