@@ -42,6 +42,11 @@ impl Refusals {
         self.0.get(name).copied().unwrap_or(0)
     }
 
+    /// Each reason, with the pages that were refused for it.
+    pub fn reasons(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(reason, pages)| (&**reason, *pages))
+    }
+
     /// Pages that were refused, for all reasons together.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -54,6 +54,14 @@ impl Service {
     /// # Errors
     /// Another daemon does so, or the socket cannot be made.
     pub fn open(state: &Path) -> Result<Self, ServiceError> {
+        Self::open_beside(state, Vec::new())
+    }
+
+    /// The same, and on other sockets as well, whose requests [`Self::serve`] passes on.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_beside(state: &Path, others: Vec<Listener>) -> Result<Self, ServiceError> {
         let path = state.join(SOCKET);
         let failed = |error| ServiceError::Socket(path.clone(), error);
         fs::create_dir_all(state).map_err(failed)?;
@@ -67,22 +75,30 @@ impl Service {
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let listener = Listener { socket: listener.into(), is_private: true };
-        Ok(Self { server: Server::new(vec![listener], Bounds::default()), path })
+        let own = Listener { socket: listener.into(), is_private: true };
+        let listeners = std::iter::once(own).chain(others).collect();
+        Ok(Self { server: Server::new(listeners, Bounds::default()), path })
     }
 
-    /// Answers requests for the time of `wait`, or until `also` can be read. No reader holds the daemon up,
-    /// however slow.
+    /// Answers requests for the time of `wait`, or until `also` can be read; what comes on other sockets
+    /// `beside` answers, by what was received so far and whether that is all there can be. No reader holds
+    /// the daemon up, however slow.
     pub fn serve(
         &mut self,
         wait: Duration,
         also: Option<BorrowedFd<'_>>,
         answer: &mut dyn FnMut(Request) -> Answer,
+        beside: &mut dyn FnMut(&[u8], bool) -> Reply,
     ) {
         let end = Instant::now() + wait;
-        let mut answering = |_: usize, received: &[u8], _: bool| match received.iter().position(is_end) {
-            Some(at) => Reply::Answer(Arc::new(answer_line(&received[..at], answer))),
-            None => Reply::More,
+        let mut answering = |socket: usize, received: &[u8], is_full: bool| {
+            if socket > 0 {
+                return beside(received, is_full);
+            }
+            match received.iter().position(is_end) {
+                Some(at) => Reply::Answer(Arc::new(answer_line(&received[..at], answer))),
+                None => Reply::More,
+            }
         };
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -138,12 +154,39 @@ mod tests {
     use std::io::Read;
 
     fn serve_until(service: &mut Service, asked: &std::thread::ScopedJoinHandle<'_, impl Send>) {
+        let mut answer = |request| match request {
+            Request::Status | Request::Snapshot => Answer::Ok(serde_json::json!({ "pid": 5 })),
+            Request::Explain { process, .. } => Answer::Error(format!("process {process}: unknown")),
+        };
+        let mut beside = |received: &[u8], _: bool| match received.ends_with(b".") {
+            true => Reply::Answer(Arc::new([received, b" is heard"].concat())),
+            false => Reply::More,
+        };
         while !asked.is_finished() {
-            service.serve(Duration::from_millis(10), None, &mut |request| match request {
-                Request::Status | Request::Snapshot => Answer::Ok(serde_json::json!({ "pid": 5 })),
-                Request::Explain { process, .. } => Answer::Error(format!("process {process}: unknown")),
-            });
+            service.serve(Duration::from_millis(10), None, &mut answer, &mut beside);
         }
+    }
+
+    #[test]
+    fn what_comes_on_another_socket_is_answered_beside_requests() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join("other");
+        let other = UnixListener::bind(&path).unwrap();
+        other.set_nonblocking(true).unwrap();
+        let other = Listener { socket: other.into(), is_private: true };
+        let mut service = Service::open_beside(state.path(), vec![other]).unwrap();
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                let mut stream = UnixStream::connect(&path).unwrap();
+                stream.write_all(b"a word").unwrap();
+                assert_eq!(ask(state.path(), &Request::Status).unwrap()["pid"], 5);
+                stream.write_all(b".").unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                assert_eq!(answer, "a word. is heard");
+            });
+            serve_until(&mut service, &asked);
+        });
     }
 
     #[test]

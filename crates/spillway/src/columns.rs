@@ -1,5 +1,7 @@
 //! How wide what is printed may be.
 
+use std::os::fd::AsFd;
+
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::UnicodeWidthStr;
 
@@ -34,7 +36,12 @@ pub fn fitted(text: &str, columns: usize) -> String {
 /// The same text for the terminal on standard output, where that is one: lines that are too long for it are
 /// broken between words. A word that is too long, such as a path that is to be copied, stays whole.
 pub fn for_terminal(text: &str) -> String {
-    match terminal_size_of(std::io::stdout()) {
+    for_terminal_on(std::io::stdout(), text)
+}
+
+/// The same for what goes to another stream, such as standard error.
+pub fn for_terminal_on(stream: impl AsFd, text: &str) -> String {
+    match terminal_size_of(stream) {
         Some((Width(columns), _)) => broken(text, usize::from(columns).max(LEAST)),
         None => text.to_owned(),
     }

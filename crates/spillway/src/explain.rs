@@ -16,7 +16,8 @@ use crate::columns::for_terminal;
 use crate::exit::{Refusal, complain};
 use crate::short::printable;
 use crate::status::is_called;
-use crate::tier::{bytes, print, reason};
+use crate::tier::print;
+use crate::tier_described::{bytes, reason};
 
 const EXAMPLE: &str = "\
 Examples:

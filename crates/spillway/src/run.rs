@@ -27,12 +27,14 @@ use spillway_report::whole_file;
 use spillway_snapshot::directory::Of;
 use spillway_sys::{machine, process};
 
+use crate::columns::for_terminal_on;
 use crate::configuration::Configuration;
 use crate::continuing;
 use crate::ending::{self, ENDING};
 use crate::exit::{self, Refusal, complain};
 use crate::local_limit::LocalLimit;
 use crate::run_recorder::Recording;
+use crate::run_stores::{Statistics, StoresSeen};
 use crate::tapes::Shelf;
 use crate::watch::endpoint::{Endpoint, Place};
 use crate::watch::run_snapshot;
@@ -243,6 +245,8 @@ struct Started {
     at: Instant,
     recording: Option<Recording>,
     teller: Option<Teller>,
+    /// Absent where the kernel does not map the run's state once more.
+    stores: Option<StoresSeen>,
 }
 
 fn refuse(error: impl std::fmt::Display) -> Refusal {
@@ -318,7 +322,8 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     })?;
     CHILD_PID.store(child.id() as i32, Ordering::Release);
     let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);
-    Ok(Started { supervisor, child, at, recording, teller })
+    let stores = supervisor.view().ok().map(StoresSeen::new);
+    Ok(Started { supervisor, child, at, recording, teller, stores })
 }
 
 /// The run goes on where nobody can look at it.
@@ -479,6 +484,7 @@ impl Started {
         let ended = pidfd_open(pid, PidfdFlags::empty())?;
         loop {
             self.supervisor.serve(ended.as_fd());
+            self.stores.iter_mut().for_each(StoresSeen::look);
             if let Some(status) = self.child.try_wait()? {
                 // Hears that the program's own connection has ended.
                 self.supervisor.serve(ended.as_fd());
@@ -487,12 +493,14 @@ impl Started {
         }
     }
 
-    fn report(&self, args: &RunArgs, status: ExitStatus) {
+    fn report(&mut self, args: &RunArgs, status: ExitStatus) {
         let exit_status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
         let wall_s = self.at.elapsed().as_secs_f64();
         let (run, settings) = (self.supervisor.run(), self.supervisor.settings());
         let report = Report::new(run, settings, command_of(args), wall_s, exit_status);
-        let json = serde_json::to_string(&report).unwrap_or_default();
+        let stores = self.stores.take().map(StoresSeen::told).unwrap_or_default();
+        let statistics = Statistics { report, stores };
+        let json = serde_json::to_string(&statistics).unwrap_or_default();
         if let Some(path) = &args.stats
             && let Err(error) = whole_file::write(path, format!("{json}\n"))
         {
@@ -500,9 +508,10 @@ impl Started {
             complain(format!("run: --stats {path}: {error}; make room there, or have --json print them"));
         }
         let mut stderr = std::io::stderr();
-        let text = if args.json { json } else { report.summary() };
+        let text =
+            if args.json { json } else { for_terminal_on(&stderr, statistics.report.summary().trim_end()) };
         if args.json || stderr.is_terminal() {
-            let _ = writeln!(stderr, "{text}");
+            let _ = writeln!(stderr, "{}", text.trim_end());
         }
     }
 

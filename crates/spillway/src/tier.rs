@@ -1,7 +1,6 @@
 //! `spillway tier`: a daemon that moves pages of processes between fast and slow memory nodes.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,6 @@ use std::process::{Child, Command, ExitCode};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,8 +27,13 @@ use spillway_tier::settings::{self, KernelSettings};
 use spillway_tier::source::Choice;
 use spillway_tier::status::Request;
 
+use crate::columns::for_terminal;
 use crate::exit::{self, Refusal, complain};
 use crate::run::preload;
+use crate::tier_described::describe;
+use crate::watch::endpoint::{Endpoint, Place};
+use crate::watch::http::{self, Content, OPEN_METRICS};
+use crate::watch::tier_metrics;
 
 /// What is managed where the command line says nothing.
 const CONFIGURATION: &str = "/etc/spillway/tier.toml";
@@ -120,6 +123,10 @@ pub struct TierArgs {
     /// Where the daemon's socket lies
     #[arg(long, value_name = "DIRECTORY", default_value = STATE_DIRECTORY)]
     state: PathBuf,
+    /// Tell metrics to Prometheus there, as OpenMetrics text: ADDR:PORT, :PORT (of this machine alone) or
+    /// unix:PATH
+    #[arg(long, value_name = "WHERE")]
+    metrics: Option<Place>,
     /// Write the last status to this file at the end, as JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -280,7 +287,7 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
     }
     config.check().map_err(refuse)?;
     let (markers, why) = open_markers(args, &config)?;
-    let mut service = Service::open(&args.state).map_err(refuse)?;
+    let (mut service, metrics) = open_service(args)?;
     let mut settings = settle_kernel(args, &config)?;
     Daemon::check(&config).map_err(refuse)?;
     let signal = ending_signal()?;
@@ -292,14 +299,26 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
     let managed = started.and_then(|mut daemon| {
         daemon.migrate_by(markers, why);
         announce(&daemon);
-        let managed = serve(&mut daemon, &mut service, &signal, program.as_mut());
+        let managed = serve(&mut daemon, &mut service, metrics.as_ref(), &signal, program.as_mut());
         write_stats(args, &daemon);
         managed
     });
-    drop((service, settings));
+    drop((service, metrics, settings));
     // A program that we started outlives what became of us.
     let code = program.map_or(ExitCode::SUCCESS, |program| end_with(program, signal.load(Ordering::Acquire)));
     managed.map(|()| code)
+}
+
+/// Listens for requests, and where metrics are asked for.
+fn open_service(args: &TierArgs) -> Result<(Service, Option<Endpoint>), Refusal> {
+    let unable = |error: &dyn std::fmt::Display| refuse(format!("--metrics {error}"));
+    let metrics = args.metrics.as_ref().map(Endpoint::bind).transpose().map_err(|error| unable(&error))?;
+    let listener = metrics.as_ref().map(Endpoint::listener).transpose().map_err(|error| unable(&error))?;
+    let service = Service::open_beside(&args.state, listener.into_iter().collect()).map_err(refuse)?;
+    if let Some(endpoint) = &metrics {
+        complain(format!("tier: metrics are told at {}", endpoint.url("/metrics")));
+    }
+    Ok((service, metrics))
 }
 
 /// Puts back what a daemon left changed that was killed, and changes what this one is to change.
@@ -318,12 +337,20 @@ fn settle_kernel(args: &TierArgs, config: &Config) -> Result<KernelSettings, Ref
 fn serve(
     daemon: &mut Daemon,
     service: &mut Service,
+    metrics: Option<&Endpoint>,
     signal: &AtomicUsize,
     mut program: Option<&mut Child>,
 ) -> Result<(), Refusal> {
     while signal.load(Ordering::Acquire) == 0 {
         let Some(wait) = daemon.turn().map_err(refuse)? else { return Ok(()) };
-        service.serve(wait, daemon.also_waits_for(), &mut |request| daemon.answer(request));
+        let mut tell = |received: &[u8], is_full: bool| {
+            let hosts = metrics.map_or(&[][..], Endpoint::host_names);
+            http::answer(received, is_full, hosts, &["/metrics"], |_| Content {
+                kind: OPEN_METRICS,
+                body: tier_metrics::text(daemon.status()),
+            })
+        };
+        service.serve(wait, daemon.also_waits_for(), &mut |request| daemon.answer(request), &mut tell);
         // Reaped here, so that its number is not held by what is left of it.
         if let Some(program) = program.as_mut() {
             let _ = program.try_wait();
@@ -376,7 +403,7 @@ fn write_stats(args: &TierArgs, daemon: &Daemon) {
 fn print_status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
     let failed = |error: service::ServiceError| (1, format!("tier: {error}"));
     let status = service::ask(&args.state, &Request::Status).map_err(failed)?;
-    let text = if args.json { format!("{status:#}\n") } else { describe(&status) };
+    let text = if args.json { format!("{status:#}\n") } else { for_terminal(&describe(&status)) };
     print(&text)
 }
 
@@ -387,174 +414,5 @@ pub fn print(text: &str) -> Result<ExitCode, Refusal> {
             Err((1, format!("standard output: {error}; the report could not be printed")))
         }
         _ => Ok(ExitCode::SUCCESS),
-    }
-}
-
-/// A number of bytes out of a report.
-pub fn bytes(value: &Value) -> Size {
-    Size::from_bytes(value.as_u64().unwrap_or(0))
-}
-
-/// Why a page moved, in words.
-pub fn reason(value: &Value) -> &str {
-    match value.as_str() {
-        Some("accessed") => "hot, and accessed",
-        Some("placement") => "beyond the budget when first seen",
-        _ => "by the policy, in the background",
-    }
-}
-
-fn describe(status: &Value) -> String {
-    let mut text = String::new();
-    let uptime = Duration::from_secs_f64(status["uptime_s"].as_f64().unwrap_or(0.0).max(0.0));
-    let _ = writeln!(
-        text,
-        "process {}, for {} s; fast nodes {}, slow nodes {}",
-        status["pid"],
-        uptime.as_secs(),
-        status["fast"].as_str().unwrap_or_default(),
-        status["slow"].as_str().unwrap_or_default()
-    );
-    let cpu_pct = status["cpu_pct"].as_f64().unwrap_or(0.0);
-    let _ = writeln!(
-        text,
-        "telemetry from {} ({}); {} managed, CPU {cpu_pct:.1}% of a core",
-        status["source"]["name"].as_str().unwrap_or_default(),
-        status["source"]["why"].as_str().unwrap_or_default(),
-        bytes(&status["managed_bytes"])
-    );
-    text += &describe_link(&status["link"]);
-    text += &describe_migration(&status["migration"]);
-    for group in status["groups"].as_array().into_iter().flatten() {
-        describe_group(&mut text, group);
-    }
-    text
-}
-
-/// The way to slow memory, as it is at present.
-fn describe_link(link: &Value) -> String {
-    let number = |key: &str| link[key].as_f64().unwrap_or(0.0);
-    format!(
-        "slow memory answers in {:.0} ns (idle {:.0}, fast memory {:.0}); {:.0}% of {}/s left, by {} ({})\n",
-        number("latency_ns"),
-        number("idle_latency_ns"),
-        number("local_latency_ns"),
-        number("available_share") * 100.0,
-        Size::from_bytes(number("bytes_per_s") as u64),
-        link["source"].as_str().unwrap_or_default(),
-        link["why"].as_str().unwrap_or_default(),
-    )
-}
-
-/// How marked pages come to fast memory.
-fn describe_migration(migration: &Value) -> String {
-    let by = migration["by"].as_str().unwrap_or_default();
-    let why = migration["why"].as_str().unwrap_or_default();
-    let count = |key: &str| migration[key].as_u64().unwrap_or(0);
-    if by != "on-demand" {
-        return format!("marked pages migrate in {by} ({why})\n");
-    }
-    let mut text = format!(
-        "marked pages migrate on demand ({why}): {} process(es) with a marker; {} pages marked, \
-         {} accessed since, {} given back\n",
-        count("markers"),
-        count("marked"),
-        count("accessed"),
-        count("returned"),
-    );
-    for (name, pages) in migration["refused"].as_object().into_iter().flatten() {
-        let _ = writeln!(text, "  not marked {pages} pages: {}", name.replace('_', " "));
-    }
-    text
-}
-
-fn describe_group(text: &mut String, group: &Value) {
-    let name = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
-    let count = |key: &str| group[key].as_u64().unwrap_or(0);
-    let processes = group["processes"].as_array().map_or(0, Vec::len);
-    let _ = writeln!(text, "\n{}: {}, {processes} process(es)", name("name"), name("policy"));
-    let _ = writeln!(
-        text,
-        "  local      {} of at most {}; far {}",
-        bytes(&group["local_bytes"]),
-        bytes(&group["local_limit_bytes"]),
-        bytes(&group["far_bytes"])
-    );
-    let _ = writeln!(
-        text,
-        "  scans      {} by {}, {} of them early; the last two {:.0} ms apart",
-        count("scans"),
-        name("scan_pace"),
-        count("early_scans"),
-        group["scan_interval_ms"].as_f64().unwrap_or(0.0)
-    );
-    let alone = &group["left_alone"];
-    let _ = writeln!(
-        text,
-        "  left alone {} shared or files', {} locked, {} bound",
-        bytes(&alone["shared_bytes"]),
-        bytes(&alone["locked_bytes"]),
-        bytes(&alone["bound_bytes"])
-    );
-    if let Some(ratio) = group["local_use_ratio"].as_f64() {
-        let _ = writeln!(text, "  in use     {:.1}% of pages found in use were local", ratio * 100.0);
-    }
-    let _ = writeln!(
-        text,
-        "  moved      {} pages promoted ({} used since), {} demoted",
-        count("promotions"),
-        count("promotions_used"),
-        count("demotions")
-    );
-    for sum in group["last_minute"].as_array().into_iter().flatten() {
-        let to = sum["to"].as_str().unwrap_or_default();
-        let pages = sum["pages"].as_u64().unwrap_or(0);
-        let _ = writeln!(text, "  last minute {pages} pages {to}: {}", reason(&sum["reason"]));
-    }
-    for (name, pages) in group["refused"].as_object().into_iter().flatten() {
-        let _ = writeln!(text, "  not moved  {pages} pages: {}", name.replace('_', " "));
-    }
-    if let Some(why) = group["paused"].as_str() {
-        let _ = writeln!(text, "  paused     {why}");
-    }
-    if let Some(remark) = group["remark"].as_str() {
-        let _ = writeln!(text, "  by         {remark}");
-    }
-    if let Some(why) = group["ended"].as_str() {
-        let _ = writeln!(text, "  ended      {why}");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn how_pages_migrate_is_told_in_one_line() {
-        let batches = serde_json::json!({ "by": "batches", "why": "it was named", "markers": 0 });
-        assert_eq!(describe_migration(&batches), "marked pages migrate in batches (it was named)\n");
-        let on_demand = serde_json::json!({
-            "by": "on-demand", "why": "the best that works here", "markers": 2, "marked": 50, "accessed": 40,
-            "returned": 3, "refused": { "not_there": 7 },
-        });
-        assert_eq!(
-            describe_migration(&on_demand),
-            "marked pages migrate on demand (the best that works here): 2 process(es) with a marker; \
-             50 pages marked, 40 accessed since, 3 given back\n  not marked 7 pages: not there\n"
-        );
-    }
-
-    #[test]
-    fn the_way_to_slow_memory_is_told_in_one_line() {
-        let link = serde_json::json!({
-            "source": "probes", "why": "several nodes are fast", "latency_ns": 612.4,
-            "idle_latency_ns": 410.0, "local_latency_ns": 96.0, "bytes_per_s": 10_u64 << 30,
-            "available_share": 0.335,
-        });
-        assert_eq!(
-            describe_link(&link),
-            "slow memory answers in 612 ns (idle 410, fast memory 96); 34% of 10.0 GiB/s left, by probes \
-             (several nodes are fast)\n"
-        );
     }
 }

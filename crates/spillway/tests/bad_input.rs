@@ -6,13 +6,16 @@ mod pages_common;
 mod support;
 
 use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use pages_common::root;
 use rustix::process::Signal;
-use support::child::Running;
+use support::child::{Running, free_port};
 use support::launch::Launch;
-use support::tools::c_program;
+use support::tools::{c_program, source};
 
 fn command(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
@@ -77,6 +80,64 @@ fn where_the_disk_is_full_whatever_prints_says_so_and_fails() {
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
         assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
     }
+}
+
+/// A daemon in a directory that answers each request so, until it is dropped with the test's process.
+fn daemon(directory: &Path) {
+    let listener = UnixListener::bind(directory.join("tier.sock")).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut request);
+            let status = fs::read_to_string(source("tier_status.json")).unwrap().replace('\n', "");
+            let _ = writeln!(stream, "{{\"ok\":{status}}}");
+        }
+    });
+}
+
+#[test]
+fn what_asks_others_ends_as_well_where_the_disk_is_full_or_the_reader_goes_away() {
+    let launch = Launch::local_mib(8);
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["16", "100"]));
+    watched.running.expect("ready");
+    let pid = watched.running.pid().as_raw_nonzero();
+    let state = tempfile::tempdir().unwrap();
+    daemon(state.path());
+    let port = free_port();
+    let donor = Running::start(&mut command(&format!("donor --memory 64M --listen 127.0.0.1:{port}")));
+    support::child::until(support::child::PATIENCE, "a donor", || {
+        donor.text().contains("listening").then_some(())
+    });
+    let tier_status = format!("tier status --state {}", state.path().display());
+    let pool_status = format!("pool status 127.0.0.1:{port}");
+    for line in [&tier_status, &pool_status, &format!("explain --pid {pid}"), &format!("advise --pid {pid}")]
+    {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(line).stdout(full).output().unwrap();
+        let said = complaint(&output);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{line}: {said}");
+        assert!(said.starts_with("spillway: ") && said.contains("No space left"), "{line}: {said}");
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        drop(reader);
+        let output = command(line).stdout(writer).output().unwrap();
+        assert_eq!((output.status.code(), complaint(&output)), (Some(0), String::new()), "{line}");
+    }
+    for line in [tier_status.as_str(), &pool_status, "lab list", "run --local 8M -- true"] {
+        for columns in [40, 80] {
+            let text = on_a_terminal(line, columns);
+            assert!(text.lines().count() > 1, "{line}: {text:?}");
+            for printed in text.lines().filter(|line| line.trim().contains(' ')) {
+                assert!(printed.chars().count() <= columns, "{line}, {columns}: {printed:?}");
+            }
+        }
+    }
+    assert!(
+        on_a_terminal(&pool_status, 40).contains("lends 64M, promised 0"),
+        "{}",
+        on_a_terminal(&pool_status, 40)
+    );
+    assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,16 +14,21 @@ use serde_json::Value;
 use support::MIB;
 use support::child::{PATIENCE, Running, until};
 use support::launch::Launch;
-use support::tools::c_program;
+use support::tools::{c_program, python, source, tool};
 
 /// A dashboard on a port of its own, and that port.
 fn dashboard() -> (Running, u16) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spillway"));
     let mut running = Running::start(command.args(["dashboard", "--listen", "127.0.0.1:0"]));
     running.expect("http://127.0.0.1:");
-    let text = until(PATIENCE, "its address", || Some(running.text()).filter(|text| text.ends_with('\n')));
-    let port = text.trim().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+    let port = port_of(&running);
     (running, port)
+}
+
+/// The port of the address that it has written.
+fn port_of(running: &Running) -> u16 {
+    let text = until(PATIENCE, "its address", || Some(running.text()).filter(|text| text.ends_with('\n')));
+    text.trim().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap()
 }
 
 /// The answer to a request: its status line with its headers, and its body.
@@ -48,20 +54,48 @@ fn map_of(port: u16, supervisor: u64) -> Value {
     })
 }
 
+/// A browser without a window that may reach this machine alone, and has eight seconds of its own time.
+fn chromium(profile: &Path) -> Command {
+    let mut command = Command::new(tool("chromium", "chromium"));
+    command
+        .args(["--headless", "--no-sandbox", "--disable-gpu"])
+        .args(["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--virtual-time-budget=8000"])
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .stdin(Stdio::null());
+    command
+}
+
 /// What a browser that may reach this machine alone makes of the page once it has asked for rows, and what
 /// it says of errors on its way.
 fn shown(port: u16) -> (String, String) {
     let profile = tempfile::tempdir().unwrap();
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"])
-        .args(["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--virtual-time-budget=8000"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
+    let output = chromium(profile.path())
+        .args(["--enable-logging=stderr", "--dump-dom"])
         .arg(format!("http://127.0.0.1:{port}/"))
-        .stdin(Stdio::null())
         .output()
-        .expect("chromium is not there: run scripts/install-test-tools");
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Has a browser, which prefers this colour scheme (Chromium: 0 is dark, 1 light), draw the page into a file.
+fn picture(port: u16, scheme: u8, file: &Path) {
+    let profile = tempfile::tempdir().unwrap();
+    let output = chromium(profile.path())
+        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+        .args(["--hide-scrollbars", "--force-device-scale-factor=1", "--window-size=1200,900"])
+        .arg(format!("--screenshot={}", file.display()))
+        .arg(format!("http://127.0.0.1:{port}/"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The size of a picture, its colours and how light it is.
+fn shown_by(file: &Path) -> Value {
+    let output = Command::new(python()).arg(source("picture.py")).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[test]
@@ -87,6 +121,21 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
     for text in [&format!("<td>{pid}</td>"), "time lost", "compressed:", "class=\"local\"", "inline mode"] {
         assert!(dom.contains(text), "no {text:?} in {dom}");
     }
+    for text in ["of them ahead", "evicted: ", "kept in use ", ":1</td>"] {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    let [light, dark] = [("light", 1), ("dark", 0)].map(|(name, scheme)| {
+        let file = launch.work().join(format!("{name}.png"));
+        picture(port, scheme, &file);
+        shown_by(&file)
+    });
+    for seen in [&light, &dark] {
+        assert_eq!((seen["width"].as_u64(), seen["height"].as_u64()), (Some(1200), Some(900)), "{seen}");
+        // A blank page has one; letters are drawn with shades of their colour.
+        assert!(seen["colours"].as_u64() > Some(50), "{seen}");
+    }
+    let lightness = |seen: &Value| seen["light"].as_f64().unwrap();
+    assert!(lightness(&light) > 200.0 && lightness(&dark) < 90.0, "{light} {dark}");
     let address = map["rows"][0].as_str().unwrap();
     for text in ["Address space of hold", &format!("<span>{address}</span>"), "class=\"heat-far\"", "now"] {
         assert!(dom.contains(text), "no {text:?} in {dom}");
@@ -96,6 +145,30 @@ fn a_browser_shows_what_runs_with_its_stores_and_nothing_from_outside() {
     }
     assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
     end(board);
+}
+
+#[test]
+fn the_tier_daemon_has_a_card() {
+    // In a place of its own for what is alive: another daemon of this machine is none of this test's.
+    let script = "mount -t tmpfs none /run && mkdir -m 755 /run/spillway || exit 1; \
+                  \"$0\" \"$1\" /run/spillway/tier.sock \"$2\" >&2 & \
+                  exec \"$3\" dashboard --listen 127.0.0.1:0";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script]).arg(python());
+    command.args([source("tier_told.py"), source("tier_status.json")]).arg(env!("CARGO_BIN_EXE_spillway"));
+    let mut board = Running::start(&mut command);
+    board.expect("http://127.0.0.1:");
+    let port = port_of(&board);
+    until(PATIENCE, "the daemon", || get(port, "/rows.json").1.contains("database").then_some(()));
+    let (dom, log) = shown(port);
+    for text in
+        ["tier (7), from nodes 0 to 1 and back", "1 tier daemon", "<td>3.0k</td>", "not used for three"]
+    {
+        assert!(dom.contains(text), "no {text:?} in {dom}");
+    }
+    assert!(!log.contains(":CONSOLE"), "{log}");
+    board.signal(Signal::INT);
+    assert!(board.finish(PATIENCE).status.success());
 }
 
 #[test]

@@ -45,6 +45,34 @@ fn help_fits_80_columns_and_has_an_example() {
 }
 
 #[test]
+fn a_large_file_is_read_with_how_much_is_left_on_a_terminal_and_in_silence_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("accesses.txt");
+    fs::write(&text, "0x1000,r\n0x2000,w\n".repeat(1 << 20)).unwrap();
+    let line = |out: &str| {
+        format!(
+            "exec {} lab import --format plain --output {} {}",
+            env!("CARGO_BIN_EXE_spillway"),
+            folder.path().join(out).display(),
+            text.display()
+        )
+    };
+    let seen = Command::new("script")
+        .args(["--quiet", "--command", &line("seen.trace"), "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let shown = String::from_utf8_lossy(&seen.stdout).into_owned();
+    assert!(shown.contains("of 18.00 MiB read"), "{shown:?}");
+    let unseen = Command::new("sh").args(["-c", &line("unseen.trace")]).output().unwrap();
+    assert!(unseen.status.success() && stderr(&unseen).lines().count() == 1, "{}", stderr(&unseen));
+    let [seen, unseen] =
+        ["seen", "unseen"].map(|name| fs::read(folder.path().join(format!("{name}.trace"))).unwrap());
+    assert!(seen == unseen);
+}
+
+#[test]
 fn an_imported_trace_runs_under_a_policy() {
     let folder = tempfile::tempdir().unwrap();
     let trace = import(folder.path());

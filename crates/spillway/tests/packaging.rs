@@ -2,11 +2,20 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use object::{Object, ObjectSection};
+use rustix::fs::inotify;
+use rustix::process::Signal;
+use support::child::{PATIENCE, Running};
+use support::tools::{python, source, tool};
 use tempfile::TempDir;
 
 fn root() -> PathBuf {
@@ -130,14 +139,12 @@ fn services_have_few_rights() {
         ] {
             assert!(text.lines().any(|own| own.starts_with(line)), "{unit}: {line}");
         }
-        if is_installed("systemd-analyze") {
-            // Tenths: 3.0 at most.
-            output(
-                Command::new("systemd-analyze")
-                    .args(["security", "--offline=true", "--threshold=30", "--no-pager"])
-                    .arg(&path),
-            );
-        }
+        // Tenths: 3.0 at most.
+        output(
+            Command::new(tool("systemd-analyze", "systemd"))
+                .args(["security", "--offline=true", "--threshold=30", "--no-pager"])
+                .arg(&path),
+        );
     }
     let donor = fs::read_to_string(packaging("systemd/spillway-donor.service")).unwrap();
     assert!(donor.contains("\nDynamicUser=yes\n") && donor.contains("\nCapabilityBoundingSet=\n"), "{donor}");
@@ -202,6 +209,109 @@ fn what_the_package_is_to_hold_is_there() {
 }
 
 #[test]
+fn the_tools_of_systemd_take_rules_and_slice() {
+    let root = TempDir::new().unwrap();
+    for directory in ["etc", "dev", "usr/lib/tmpfiles.d"] {
+        fs::create_dir_all(root.path().join(directory)).unwrap();
+    }
+    fs::copy(packaging("tmpfiles/spillway.conf"), root.path().join("usr/lib/tmpfiles.d/spillway.conf"))
+        .unwrap();
+    // The rule names users and groups by name: here they are who runs this.
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    fs::write(root.path().join("etc/passwd"), format!("root:x:{uid}:{gid}::/root:/bin/sh\n")).unwrap();
+    fs::write(root.path().join("etc/group"), format!("spillway:x:{gid}:\n")).unwrap();
+    let device = root.path().join("dev/userfaultfd");
+    fs::write(&device, "").unwrap();
+    fs::set_permissions(&device, fs::Permissions::from_mode(0o600)).unwrap();
+    let root_option = format!("--root={}", root.path().display());
+    let said = output(Command::new(tool("systemd-tmpfiles", "systemd")).args([
+        "--create",
+        &root_option,
+        "spillway.conf",
+    ]));
+    assert_eq!(String::from_utf8_lossy(&said.stderr), "");
+    let mode_of = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode_of(&device), mode_of(&root.path().join("run/spillway"))), (0o660, 0o755));
+    // It came with systemd 254.
+    let knows_verify = Command::new("udevadm").args(["verify", "--help"]).output();
+    if knows_verify.is_ok_and(|output| output.status.success()) {
+        output(Command::new("udevadm").arg("verify").arg(packaging("udev/60-spillway.rules")));
+    }
+    let slice = output(
+        Command::new(tool("systemd-analyze", "systemd"))
+            .args(["verify", "--man=no"])
+            .arg(packaging("systemd/spillway.slice")),
+    );
+    assert_eq!(String::from_utf8_lossy(&slice.stderr), "");
+}
+
+/// A build of its own, as `make install` takes it.
+fn build_at(place: &Path) {
+    let build = Path::new(env!("CARGO_BIN_EXE_spillway")).parent().unwrap().canonicalize().unwrap();
+    fs::create_dir_all(place).unwrap();
+    for file in ["spillway", "libspillway_preload.so"] {
+        std::os::unix::fs::symlink(build.join(file), place.join(file)).unwrap();
+    }
+}
+
+fn install(build: &Path, to: &Path) {
+    output(Command::new(root().join("scripts/install")).args([build, to]));
+}
+
+#[test]
+fn a_run_that_goes_on_while_another_build_is_installed_ends_right_and_so_does_what_it_begins_later() {
+    let directory = TempDir::new().unwrap();
+    let (build, to) = (directory.path().join("build"), directory.path().join("usr"));
+    build_at(&build);
+    install(&build, &to);
+    let [command, library] =
+        ["bin/spillway", "lib/spillway/libspillway_preload.so"].map(|file| to.join(file));
+    let stats = directory.path().join("stats.json");
+    let mut running = Running::start(
+        Command::new(&command)
+            .args(["run", "--local", "8M", "--stats", stats.to_str().unwrap(), "--"])
+            .arg(python())
+            .arg(source("upgraded.py")),
+    );
+    running.expect("ready");
+    let before = fs::metadata(&library).unwrap().ino();
+    // What replaces a file must not write to it, nor be without it for a moment.
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).unwrap();
+    inotify::add_watch(&watch, library.parent().unwrap(), inotify::WatchFlags::ALL_EVENTS).unwrap();
+    install(&build, &to);
+    assert_ne!(fs::metadata(&library).unwrap().ino(), before);
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(&watch, &mut buffer);
+    let name = library.file_name().unwrap().to_str().unwrap();
+    let mut came = 0;
+    while let Ok(event) = events.next() {
+        let harms = inotify::ReadFlags::MODIFY | inotify::ReadFlags::DELETE | inotify::ReadFlags::MOVED_FROM;
+        if event.file_name().is_some_and(|of| of.to_str() == Ok(name)) {
+            assert!(!event.events().intersects(harms), "{:?}", event.events());
+            came += usize::from(event.events().contains(inotify::ReadFlags::MOVED_TO));
+        }
+    }
+    assert_eq!(came, 1);
+    running.signal(Signal::USR1);
+    let finished = running.finish(PATIENCE);
+    let said = "ready\nforked: whole, the old library\nbegun anew: whole, the new library\n\
+                the first: whole, the old library\n";
+    assert_eq!(finished.success(), said);
+    assert_eq!(finished.complaint(), "");
+    // Half of 16 MiB came back, in each of the three processes.
+    let stats: serde_json::Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
+    assert!(stats["processes"].as_u64() >= Some(3), "{stats}");
+    assert!(stats["pages_fetched"].as_u64() > Some(3 * 2048), "{stats}");
+}
+
+/// Whether a program has what only debuggers read.
+fn has_debug_information(file: &Path) -> bool {
+    let bytes = fs::read(file).unwrap();
+    let parsed = object::File::parse(&*bytes).unwrap();
+    parsed.sections().any(|section| section.name().is_ok_and(|name| name == ".debug_line"))
+}
+
+#[test]
 fn an_installed_build_runs_programs_and_is_removed_whole() {
     let build = Path::new(env!("CARGO_BIN_EXE_spillway")).parent().unwrap();
     assert!(build.join("libspillway_preload.so").is_file(), "build it: cargo build --workspace");
@@ -211,6 +321,10 @@ fn an_installed_build_runs_programs_and_is_removed_whole() {
     assert_eq!(said.lines().last(), Some("  spillway doctor"), "{said}");
     let command = to.join("bin/spillway");
     assert!(to.join("share/man/man1/spillway-run.1").is_file());
+    assert!(has_debug_information(Path::new(env!("CARGO_BIN_EXE_spillway"))));
+    for file in [&command, &to.join("lib/spillway/libspillway_preload.so")] {
+        assert!(!has_debug_information(file), "{}", file.display());
+    }
     let doctor = Command::new(&command).arg("doctor").output().unwrap();
     if doctor.status.success() {
         assert_eq!(text(Command::new(&command).args(["run", "--local", "32M", "echo", "far"])), "far\n");

@@ -1,5 +1,5 @@
-//! What the documentation promises of itself: a published number says on which commit it was made, and a code
-//! such as H4 stands in the glossary.
+//! What the documentation promises of itself: a published number says on which commit it was made, every page
+//! is linked from the index, and a code such as H4 stands in the glossary.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod pages_common;
@@ -12,7 +12,7 @@ use std::process::Command;
 use pages_common::root;
 
 /// A number that is older says little of what is built now.
-const MOST_COMMITS: u64 = 1000;
+const MOST_COMMITS: u64 = 700;
 
 /// The page of each row of the table of what was measured, the commit that it names, and what made it.
 fn rows(index: &str) -> Vec<[String; 3]> {
@@ -47,6 +47,40 @@ fn pages_below(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// Whether commits can be counted: what is unpacked from an archive has no history to compare with.
+fn has_history() -> bool {
+    git(&["rev-parse", "--is-shallow-repository"]).is_some_and(|shallow| shallow == "false")
+}
+
+/// A commit that a page names is of this history, and not too old.
+fn expect_recent(page: &str, commit: &str) {
+    if !has_history() {
+        return;
+    }
+    let since = git(&["rev-list", "--count", &format!("{commit}..HEAD")]);
+    let since = since.unwrap_or_else(|| panic!("{page}: commit {commit} is none of this history"));
+    let since: u64 = since.parse().unwrap();
+    assert!(since <= MOST_COMMITS, "{page} is {since} commits old: renew it, or remove what does not hold");
+}
+
+/// The commits that a text names: the word behind each "commit".
+fn commits_named(text: &str) -> BTreeSet<String> {
+    let words: Vec<&str> = text.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let behind = words.windows(2).filter(|pair| pair[0].eq_ignore_ascii_case("commit"));
+    let named = behind.map(|pair| pair[1]);
+    named.filter(|word| is_commit(word)).map(str::to_owned).collect()
+}
+
+/// The pages of a reader: README.md and all below docs, examples and bench.
+fn pages_of_readers() -> Vec<PathBuf> {
+    let mut pages = vec![root().join("README.md")];
+    for directory in ["docs", "examples", "bench"] {
+        pages_below(&root().join(directory), &mut pages);
+    }
+    pages
+}
+
 /// Pages that `spillway bench report` or the lab has made are of numbers, whoever forgets them.
 fn is_made(page: &str) -> bool {
     page.lines().take(12).any(|line| line.starts_with("Made by `spillway bench"))
@@ -57,21 +91,10 @@ fn each_page_of_numbers_says_on_which_commit_it_was_made() {
     let docs = root().join("docs");
     let rows = rows(&fs::read_to_string(docs.join("README.md")).unwrap());
     assert!(rows.len() > 10, "{rows:?}");
-    // What is unpacked from an archive has no history to compare with.
-    let has_history =
-        git(&["rev-parse", "--is-shallow-repository"]).is_some_and(|shallow| shallow == "false");
     for [page, commit, _] in &rows {
         assert!(docs.join(page).is_file(), "{page} is no page");
         assert!(is_commit(commit), "{page}: '{commit}' is no commit");
-        if has_history {
-            let since = git(&["rev-list", "--count", &format!("{commit}..HEAD")]);
-            let since = since.unwrap_or_else(|| panic!("{page}: commit {commit} is none of this history"));
-            let since: u64 = since.parse().unwrap();
-            assert!(
-                since <= MOST_COMMITS,
-                "{page} is {since} commits old: renew it, or remove what does not hold"
-            );
-        }
+        expect_recent(page, commit);
     }
     // That a command exists with its options is seen to where those of all pages are.
     let by_commands = rows.iter().filter(|[.., made]| made.starts_with("`spillway "));
@@ -81,6 +104,43 @@ fn each_page_of_numbers_says_on_which_commit_it_was_made() {
     let made = pages.into_iter().filter(|page| is_made(&fs::read_to_string(page).unwrap()));
     let missing: Vec<PathBuf> = made.filter(|page| !told.contains(page)).collect();
     assert!(missing.is_empty(), "without a row that has their command in docs/README.md: {missing:?}");
+}
+
+#[test]
+fn each_commit_that_a_page_names_is_of_this_history_and_not_too_old() {
+    let mut checked = 0;
+    for page in pages_of_readers() {
+        for commit in commits_named(&fs::read_to_string(&page).unwrap()) {
+            expect_recent(&page.display().to_string(), &commit);
+            checked += 1;
+        }
+    }
+    assert!(checked >= 5, "{checked} were found: are they written otherwise?");
+}
+
+/// What links of a page lead to, without headings, as paths.
+fn linked(page: &Path) -> BTreeSet<PathBuf> {
+    let text = fs::read_to_string(page).unwrap();
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    let files = targets.map(|target| page.parent().unwrap().join(target)).filter(|path| path.is_file());
+    files.map(|path| path.canonicalize().unwrap()).collect()
+}
+
+#[test]
+fn every_page_is_linked_from_the_index() {
+    let index = root().join("docs/README.md");
+    let linked = linked(&index);
+    let mut pages = Vec::new();
+    pages_below(&root().join("docs"), &mut pages);
+    pages.retain(|page| *page != index);
+    pages.extend(
+        ["CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SPECIFICATION.md"]
+            .map(|name| root().join(name)),
+    );
+    assert!(pages.len() > 40, "{pages:?}");
+    let missing: Vec<_> =
+        pages.iter().filter(|page| !linked.contains(&page.canonicalize().unwrap())).collect();
+    assert!(missing.is_empty(), "docs/README.md has no link to {missing:?}");
 }
 
 /// A repository with the script, the pages that it renews and a `spillway` that makes nothing but a note of
@@ -198,5 +258,7 @@ fn codes_and_rows_are_read_as_they_are_meant() {
                  | page | is of | numbers of | made by |\n\
                  |---|---|---|---|\n| [c](d/c.md) | e | `abcdef0`, 2026-11-26 | hand |\n";
     assert_eq!(rows(index), [["d/c.md", "abcdef0", "hand"].map(str::to_owned)]);
+    let page = "of commit `abcdef0`, then\ncommit\n1234567; Commit 0123456789 (a commit of ours, commit abc)";
+    assert_eq!(commits_named(page), ["0123456789", "1234567", "abcdef0"].map(str::to_owned).into());
     assert!(!is_commit("abcdefg") && !is_commit("abc") && is_commit("abcdef0"));
 }

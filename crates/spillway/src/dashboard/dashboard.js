@@ -133,14 +133,17 @@ const memory_map = (map) => {
 const memory_maps = (row) => heat.filter((map) => map.uid === row.uid && map.supervisor_pid === row.supervisor_pid).map(memory_map);
 
 const stores = (row) => {
-  const table = tabled(['store', 'health', 'holds', 'takes', 'in/s', 'out/s'], []);
+  const table = tabled(['store', 'health', 'holds', 'takes', 'compressed', 'in/s', 'out/s'], []);
   for (const store of row.stores) {
     const line = element('tr');
     line.append(element('td', store.uri));
     line.append(element('td', store.health, ...(store.health === 'ok' ? [] : ['unwell'])));
-    for (const value of [store.used_bytes, store.stored_bytes, store.fetched_bytes_per_s, store.written_bytes_per_s]) {
-      line.append(element('td', bytes(value)));
-    }
+    const compressed = store.compression_ratio === null ? '-' : `${store.compression_ratio.toFixed(1)}:1`;
+    const values = [
+      bytes(store.used_bytes), bytes(store.stored_bytes), compressed,
+      bytes(store.fetched_bytes_per_s), bytes(store.written_bytes_per_s),
+    ];
+    line.append(...values.map((value) => element('td', value)));
     table.append(line);
   }
   return table;
@@ -181,6 +184,35 @@ const lending = (row) => {
   return card;
 };
 
+// What came before a fault asked for it, what left and how, and what stayed and why: since the start.
+const told_of_pages = ({ fetched_pages: fetched, prefetch, evictions }) => {
+  const used = prefetch.accuracy === null ? '' : `, ${percent(prefetch.accuracy)} of them used`;
+  return [
+    `fetched: ${count(fetched)} pages, ${count(prefetch.fetched_ahead_pages)} of them ahead${used}`,
+    `evicted: ${count(evictions.written_pages)} written, ${count(evictions.clean_dropped_pages)} clean, `
+      + `${count(evictions.zero_dropped_pages)} zero; kept in use ${count(evictions.kept_in_use_pages)}, `
+      + `refused ${count(evictions.refused_pages)}`,
+  ].map((line) => element('p', line, 'pages'));
+};
+
+// The daemon that moves pages between memory nodes.
+const tiering = (row) => {
+  const { fast, slow, source, link, managed_bytes: managed, cpu_pct, groups } = row.tier;
+  const card = element('section', undefined, 'card');
+  card.append(element('h2', `${row.name} (${row.pid}), from nodes ${fast} to ${slow} and back`));
+  card.append(element('p', `${bytes(managed)} managed, telemetry from ${source.name}, CPU ${cpu_pct.toFixed(1)}% of a core; `
+    + `slow memory answers in ${link.latency_ns.toFixed(0)} ns (fast memory ${link.local_latency_ns.toFixed(0)})`));
+  const points = histories.get(key_of(row)) ?? [];
+  const charts = element('div', undefined, 'charts');
+  charts.append(chart('fast and slow memory', points, [['local', (p) => p.local], ['far', (p) => p.far]], bytes));
+  const names = ['group', 'policy', 'processes', 'fast', 'at most', 'slow', 'promoted', 'demoted', 'state'];
+  card.append(charts, tabled(names, groups.map((group) => [
+    group.name, group.policy, String(group.processes.length), bytes(group.local_bytes), bytes(group.local_limit_bytes),
+    bytes(group.far_bytes), count(group.promotions), count(group.demotions), group.ended ?? group.paused ?? 'moves pages',
+  ])));
+  return card;
+};
+
 const detailed = (row) => {
   const card = element('section', undefined, 'card');
   card.append(element('h2', `${row.name} (${row.pid}), ${row.fault_mode} mode`));
@@ -191,7 +223,7 @@ const detailed = (row) => {
     chart('faults a second', points, [['local', (p) => p.faults]], count),
     chart('time lost', points, [['lost', (p) => p.lost]], percent),
   );
-  card.append(charts, ...memory_maps(row), stores(row));
+  card.append(charts, ...told_of_pages(row), ...memory_maps(row), stores(row));
   return card;
 };
 
@@ -211,15 +243,17 @@ const note = (row) => {
 const show = ({ rows, silent }) => {
   const runs = rows.filter((row) => row.kind === 'run');
   const donors = rows.filter((row) => row.kind === 'donor');
-  const known = new Set([...runs, ...donors].map(note));
+  const daemons = rows.filter((row) => row.kind === 'tier');
+  const known = new Set([...runs, ...donors, ...daemons].map(note));
   for (const key of histories.keys()) { if (!known.has(key)) { histories.delete(key); } }
   document.querySelector('#list tbody').replaceChildren(...rows.map(listed));
-  document.querySelector('#details').replaceChildren(...runs.map(detailed), ...donors.map(lending));
+  document.querySelector('#details').replaceChildren(...runs.map(detailed), ...donors.map(lending), ...daemons.map(tiering));
   document.querySelector('#nothing').hidden = rows.length > 0;
   document.querySelector('#list').hidden = rows.length === 0;
   const unheard = silent.length > 0 ? `; ${silent.length} do not answer` : '';
   const lent = donors.length > 0 ? `, ${donors.length} ${donors.length === 1 ? 'donor' : 'donors'}` : '';
-  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${lent}${unheard}`;
+  const tiered = daemons.length > 0 ? ', 1 tier daemon' : '';
+  document.querySelector('#state').textContent = `${runs.length} ${runs.length === 1 ? 'run' : 'runs'}${lent}${tiered}${unheard}`;
 };
 
 const told = async (path) => {

@@ -1,7 +1,7 @@
 //! `spillway lab import`: a trace from what other tools print.
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use spillway_lab::trace::TraceSummary;
 use spillway_lab::trace::import::{Addresses, TextFormat, import_with};
 
+use super::progress::read_with_progress;
 use super::record::{tell, write_trace};
 use crate::exit::complain;
 
@@ -72,6 +73,5 @@ fn import_file(args: &ImportArgs) -> Result<TraceSummary, String> {
         return write_trace(&args.output, |out| import_with(format, addresses, io::stdin().lock(), out));
     };
     let file = File::open(input).map_err(|error| format!("{}: {error}; check its path", input.display()))?;
-    let text = BufReader::with_capacity(1 << 20, file);
-    write_trace(&args.output, |out| import_with(format, addresses, text, out))
+    write_trace(&args.output, |out| import_with(format, addresses, read_with_progress(file), out))
 }

@@ -1,7 +1,7 @@
 //! `spillway lab misses`: how often replacement policies miss by a memory trace.
 
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ use spillway_lab::misses::{Misses, misses};
 use spillway_lab::replay::POLICIES;
 
 use super::arguments::Local;
+use super::progress::read_with_progress;
 use super::run::{ended, print_json};
 use crate::exit::complain;
 
@@ -45,7 +46,7 @@ pub struct MissesArgs {
 pub fn run(args: &MissesArgs) -> ExitCode {
     let sizes: Vec<_> = args.local.iter().map(|local| local.0).collect();
     let file = File::open(&args.trace).map_err(Into::into);
-    let found = file.and_then(|file| misses(BufReader::with_capacity(1 << 20, file), &args.policy, &sizes));
+    let found = file.and_then(|file| misses(read_with_progress(file), &args.policy, &sizes));
     match found {
         Ok(found) => {
             let mut out = io::stdout().lock();

@@ -8,7 +8,7 @@ mod figure;
 mod import;
 mod judge;
 mod misses;
-mod progress;
+pub mod progress;
 mod record;
 mod replay;
 mod report;

@@ -14,6 +14,7 @@ use spillway_lab::workloads;
 use spillway_policy::registry;
 
 use super::arguments::{Local, Simulated};
+use crate::columns::for_terminal;
 use crate::exit::complain;
 
 const EXAMPLE: &str = "\
@@ -219,15 +220,20 @@ pub fn list(args: &ListArgs) -> ExitCode {
         platforms: &spillway_lab::simulator::platform::NAMES,
     };
     let mut out = io::stdout().lock();
-    ended(if args.json { print_json(&mut out, &listing) } else { print_listing(&mut out, &listing) })
+    ended(if args.json {
+        print_json(&mut out, &listing)
+    } else {
+        out.write_all(for_terminal(&in_words(&listing)).as_bytes())
+    })
 }
 
-fn print_listing(out: &mut impl Write, listing: &Listing) -> io::Result<()> {
+fn in_words(listing: &Listing) -> String {
+    let mut text = String::new();
     for (title, entries) in [("policies", &listing.policies), ("workloads", &listing.workloads)] {
-        writeln!(out, "{title}")?;
+        text += &format!("{title}\n");
         for Named { name, about } in entries {
-            writeln!(out, "  {name:<18} {about}")?;
+            text += &format!("  {name:<18} {about}\n");
         }
     }
-    writeln!(out, "platforms\n  {}", listing.platforms.join(", "))
+    text + &format!("platforms\n  {}\n", listing.platforms.join(", "))
 }

@@ -13,6 +13,7 @@ use spillway_store::spec::{EtcdPool, PoolDonor};
 
 use super::reach::Reach;
 use super::runs::{self, HeldRow};
+use crate::columns::{columns, for_terminal};
 use crate::exit::Refusal;
 use crate::short::{bytes, printable};
 use crate::tier::print;
@@ -74,6 +75,9 @@ impl FromStr for Pool {
     }
 }
 
+/// Columns of the table of donors.
+const TABLE_COLUMNS: usize = 74;
+
 /// What `--json` prints of all.
 #[derive(Serialize)]
 struct Seen {
@@ -121,7 +125,9 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode, Refusal> {
         }
     };
     let space = if below.is_empty() { "" } else { "\n" };
-    print(&format!("{}{space}{below}", table(&rows)))
+    let (table, below) =
+        if columns() < TABLE_COLUMNS { (listed(&rows), for_terminal(&below)) } else { (table(&rows), below) };
+    print(&format!("{table}{space}{below}"))
 }
 
 /// The pool's name; its donors as they are registered or listed; and the runs that are registered, where that
@@ -211,6 +217,23 @@ fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// The same where the terminal is too narrow for a table.
+fn listed(rows: &[Row]) -> String {
+    let size = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), |size| bytes(size as f64));
+    let mut text = String::new();
+    for row in rows {
+        let domain = row.domain.as_ref().map_or_else(String::new, |domain| format!(", domain {domain}"));
+        let _ = writeln!(text, "{} {}{domain}", row.address, row.state);
+        let runs = row.runs.map_or_else(|| "-".to_owned(), |runs| runs.to_string());
+        let [lends, promised] = [row.offered_bytes, row.promised_bytes].map(size);
+        let [holds, free] = [row.held_bytes, row.free_bytes].map(size);
+        let _ =
+            writeln!(text, "  lends {lends}, promised {promised}, holds {holds}, free {free}; runs {runs}");
+        row.reason.iter().for_each(|reason| text += &format!("  {reason}\n"));
+    }
+    for_terminal(&text)
 }
 
 fn line(words: [&str; 8]) -> String {

@@ -9,7 +9,6 @@ mod page;
 mod story;
 
 use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +18,7 @@ use spillway_report::whole_file;
 use spillway_snapshot::history::{Header, HistoryError, Reader};
 
 use crate::exit::{Refusal, complain};
+use crate::lab::progress::read_with_progress;
 use crate::tier::print;
 use lending::{Lenders, Lending, LendingSummary};
 use page::Stories;
@@ -102,12 +102,12 @@ fn report(args: &ReportArgs) -> Result<ExitCode, Refusal> {
 
 /// Twice: first how often each run was looked at, then as many of these looks as the page shows.
 fn read(path: &Path) -> Result<Stories, HistoryError> {
-    let mut counting = Reader::new(BufReader::new(File::open(path)?))?;
+    let mut counting = Reader::new(read_with_progress(File::open(path)?))?;
     let mut teller = Teller::default();
     while let Some(look) = counting.look()? {
         teller.count(&look);
     }
-    let mut reader = Reader::new(BufReader::new(File::open(path)?))?;
+    let mut reader = Reader::new(read_with_progress(File::open(path)?))?;
     let (mut telling, mut lenders) = (teller.telling(), Lenders::default());
     while let Some(look) = reader.look()? {
         lenders.take(&look);

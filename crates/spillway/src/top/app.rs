@@ -1,7 +1,5 @@
 //! What is shown, and what keys do to it.
 
-use std::cmp::Reverse;
-
 use ratatui::Frame;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use spillway_snapshot::heat::HeatMap;
@@ -28,6 +26,8 @@ pub struct App {
     /// The map of the row that was shown in detail at the last look.
     heat: Option<(Key, HeatMap)>,
     sort: Sort,
+    /// The order of rows is turned round.
+    is_reversed: bool,
     /// The row that is chosen; the first where it is none of those that are there.
     chosen: Option<Key>,
     screen: Screen,
@@ -49,6 +49,7 @@ impl App {
             history: History::default(),
             heat: None,
             sort: Sort::default(),
+            is_reversed: false,
             chosen: None,
             screen: Screen::List,
             helps: false,
@@ -76,19 +77,10 @@ impl App {
     /// Runs in their order, each followed by its processes in theirs.
     fn sort_rows(&mut self) {
         let mut rows = self.looks.seen().rows.clone();
-        let sort = self.sort;
-        let of_runs: Vec<(Key, Reverse<u64>)> = rows
-            .iter()
-            .filter(|row| row.kind != Kind::Process)
-            .map(|row| (row.key, sort.rank(row)))
-            .collect();
-        let rank_of_run = |row: &Row| {
-            let run = Key { process_pid: None, ..row.key };
-            of_runs.iter().find(|(key, _)| *key == run).map(|(_, rank)| *rank)
-        };
+        let ranks = self.sort.ranks(&rows, self.is_reversed);
         rows.sort_by_cached_key(|row| {
             let run = Key { process_pid: None, ..row.key };
-            (rank_of_run(row), run, row.kind == Kind::Process, sort.rank(row), row.key)
+            (ranks.get(&run).copied(), run, row.kind == Kind::Process, ranks.get(&row.key).copied(), row.key)
         });
         self.rows = rows;
     }
@@ -128,6 +120,10 @@ impl App {
                 self.sort = self.sort.next();
                 self.sort_rows();
             }
+            KeyCode::Char('r') => {
+                self.is_reversed = !self.is_reversed;
+                self.sort_rows();
+            }
             _ => {}
         }
         true
@@ -162,6 +158,7 @@ impl App {
                     silent: &self.looks.seen().silent,
                     chosen_at,
                     sort: self.sort,
+                    is_reversed: self.is_reversed,
                     has_looked: self.has_looked,
                     palette: self.palette,
                 };
@@ -236,6 +233,15 @@ mod tests {
         assert!(press(&mut app, KeyCode::Enter));
         let shown = screen(&mut app, 80, 24);
         assert!(shown.contains("child") && shown.contains("faults a second"), "{shown}");
+        for text in [
+            "time lost 0.0%",
+            "local 30M",
+            "far 2.0M",
+            "written a second",
+            "fetched: 0 pages, 0 of them ahead",
+        ] {
+            assert!(shown.contains(text), "no {text} in\n{shown}");
+        }
         assert!(press(&mut app, KeyCode::Char('?')));
         assert!(screen(&mut app, 80, 24).contains("Enter"));
         assert!(press(&mut app, KeyCode::Char('x')), "any key ends the help");
@@ -246,6 +252,14 @@ mod tests {
         assert_eq!(app.sort, Sort::Pid);
         assert_eq!(app.rows.iter().map(|row| row.pid).collect::<Vec<_>>(), [8, 8, 9]);
         assert_eq!(app.chosen_at(), 2);
+        assert!(press(&mut app, KeyCode::Char('r')));
+        assert_eq!(
+            app.rows.iter().map(|row| row.pid).collect::<Vec<_>>(),
+            [8, 9, 8],
+            "a run before its processes"
+        );
+        assert!(screen(&mut app, 80, 24).contains("s sort: PID, r reversed"));
+        assert!(press(&mut app, KeyCode::Char('r')));
         press(&mut app, KeyCode::End);
         press(&mut app, KeyCode::Enter);
         // It ends while it is looked at.

@@ -5,18 +5,24 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 use spillway_snapshot::heat::HeatMap;
-use spillway_snapshot::snapshot::Run;
+use spillway_snapshot::snapshot::Evictions;
 
 use crate::short::{bytes, count, micros, percent, printable, seconds, wrapped};
 use crate::status::lost_share;
 use crate::top::heat;
-use crate::top::history::History;
+use crate::top::history::{History, Point};
 use crate::top::list::store_text;
 use crate::top::palette::Palette;
-use crate::top::rates::{DonorRow, Kind, Rates, Row};
+use crate::top::rates::{DonorRow, Kind, Row};
 
 /// From this height on a map of the memory has room.
 const ROWS_WITH_MAP: u16 = 20;
+
+/// From this height on graphs have lines to spare.
+const TALL: u16 = 32;
+
+/// From this width on two graphs stand side by side.
+const WIDE: u16 = 64;
 
 /// What is shown, and how.
 pub struct View<'a> {
@@ -47,28 +53,22 @@ pub fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     let map = heat.map_or_else(Vec::new, |map| heat::lines(map, palette, area.width.into()));
     debug_assert!(map.len() <= heat::LINES);
     let graph_lines = match area.height {
-        ROWS_WITH_MAP.. if map.is_empty() => 4,
-        ROWS_WITH_MAP.. => 3,
+        TALL.. => 4,
+        ROWS_WITH_MAP.. if map.is_empty() => 3,
         _ => 2,
     };
-    let [facts_area, map_area, faults, fetched, latency, foot] = Layout::vertical([
+    let graph_rows = if area.height < ROWS_WITH_MAP { 2 } else { 3 };
+    let [facts_area, map_area, graphs, latency, foot] = Layout::vertical([
         Constraint::Length(facts.len() as u16),
         Constraint::Length(map.len() as u16),
-        Constraint::Length(graph_lines),
-        Constraint::Length(graph_lines),
+        Constraint::Length(graph_rows * graph_lines),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(facts), facts_area);
     frame.render_widget(Paragraph::new(map), map_area);
-    let graphs: [(Rect, Graph); 2] = [
-        (faults, ("faults a second", |rates| rates.faults_per_s, count)),
-        (fetched, ("fetched a second", |rates| rates.fetched_bytes_per_s, bytes)),
-    ];
-    for (area, graph) in graphs {
-        draw_graph(frame, area, view, graph);
-    }
+    draw_graphs(frame, graphs, graph_rows, view);
     frame.render_widget(Paragraph::new(histogram(row, latency, palette)), latency);
     frame.render_widget(Paragraph::new("q back  ? help"), foot);
 }
@@ -106,8 +106,9 @@ fn facts(row: &Row, palette: Palette, width: usize) -> Vec<Line<'static>> {
         count((faults.inactive + faults.writeback + faults.other) as f64),
         count(faults.refused as f64),
     )));
-    if let (Kind::Run, Some(run)) = (row.kind, &row.run) {
-        lines.extend(of_run(run));
+    lines.extend(ahead(row).map(Line::raw));
+    lines.extend(row.evictions.map(|evictions| Line::raw(evicted(evictions))));
+    if row.kind == Kind::Run {
         lines.extend(row.stores.iter().map(|store| Line::raw(store_text(store, width))));
     }
     lines
@@ -139,21 +140,27 @@ fn of_donor(donor: &DonorRow, title: Line<'static>, palette: Palette, width: usi
     [title, bar, Line::raw(printable(&used, width))].into_iter().chain(told.collect::<Vec<_>>()).collect()
 }
 
-fn of_run(run: &Run) -> [Line<'static>; 2] {
+/// What came before a fault asked for it.
+fn ahead(row: &Row) -> Option<String> {
+    let prefetch = row.prefetch?;
     let used =
-        run.prefetch.accuracy.map_or_else(String::new, |share| format!(", {} of them used", percent(share)));
-    let evictions = run.evictions;
-    [
-        Line::raw(format!("fetched ahead: {} pages{used}", count(run.prefetch.fetched_ahead_pages as f64))),
-        Line::raw(format!(
-            "evicted: {} written, {} clean, {} zero; kept in use {}, refused {}",
-            count(evictions.written_pages as f64),
-            count(evictions.clean_dropped_pages as f64),
-            count(evictions.zero_dropped_pages as f64),
-            count(evictions.kept_in_use_pages as f64),
-            count(evictions.refused_pages as f64),
-        )),
-    ]
+        prefetch.accuracy.map_or_else(String::new, |share| format!(", {} of them used", percent(share)));
+    Some(format!(
+        "fetched: {} pages, {} of them ahead{used}",
+        count(row.fetched_pages as f64),
+        count(prefetch.fetched_ahead_pages as f64)
+    ))
+}
+
+fn evicted(evictions: Evictions) -> String {
+    format!(
+        "evicted: {} written, {} clean, {} zero; kept in use {}, refused {}",
+        count(evictions.written_pages as f64),
+        count(evictions.clean_dropped_pages as f64),
+        count(evictions.zero_dropped_pages as f64),
+        count(evictions.kept_in_use_pages as f64),
+        count(evictions.refused_pages as f64),
+    )
 }
 
 /// A bar of local and far memory, each in proportion.
@@ -172,21 +179,54 @@ fn memory(row: &Row, palette: Palette, width: usize) -> Line<'static> {
     ])
 }
 
-type Graph<'a> = (&'a str, fn(&Rates) -> f64, fn(f64) -> String);
+/// What is drawn, the number of a look, and how that is written.
+type Graph = (&'static str, fn(&Point) -> f64, fn(f64) -> String);
 
-fn draw_graph(frame: &mut Frame<'_>, area: Rect, view: &View<'_>, (what, number, shown): Graph<'_>) {
+/// Shares are drawn in hundredths of a percent, for graphs are of whole numbers.
+const SHARE: f64 = 1e4;
+
+/// Two in a row, the most telling first.
+const GRAPHS: [[Graph; 2]; 3] = [
+    [
+        ("faults a second", |point| point.rates.faults_per_s, count),
+        ("time lost", |point| point.rates.lost_share * SHARE, |share| percent(share / SHARE)),
+    ],
+    [("local", |point| point.local_bytes as f64, bytes), ("far", |point| point.far_bytes as f64, bytes)],
+    [
+        ("fetched a second", |point| point.rates.fetched_bytes_per_s, bytes),
+        ("written a second", |point| point.rates.written_bytes_per_s, bytes),
+    ],
+];
+
+/// Rows of graphs; where the terminal is narrow, one graph a row.
+fn draw_graphs(frame: &mut Frame<'_>, area: Rect, rows: u16, view: &View<'_>) {
+    let areas = Layout::vertical(vec![Constraint::Fill(1); rows.into()]).split(area);
+    if area.width < WIDE {
+        let narrow = [GRAPHS[0][0], GRAPHS[0][1], GRAPHS[1][1]];
+        areas.iter().zip(narrow).for_each(|(&area, graph)| draw_graph(frame, area, view, graph));
+        return;
+    }
+    for (&area, [left, right]) in areas.iter().zip(GRAPHS) {
+        let halves = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas::<2>(area);
+        draw_graph(frame, halves[0], view, left);
+        draw_graph(frame, halves[1], view, right);
+    }
+}
+
+fn draw_graph(frame: &mut Frame<'_>, area: Rect, view: &View<'_>, (what, number, shown): Graph) {
     let points = view.history.last(view.row.key, area.width.into(), number);
     let most = points.iter().copied().max().unwrap_or(0);
     let last = points.last().copied().unwrap_or(0);
     let title = format!(
-        "{what}: {} now, at most {} in the last {}",
+        "{what} {}, most {} in {}",
         shown(last as f64),
         shown(most as f64),
         seconds(points.len() as f64 * view.interval_s),
     );
+    let style = if what == "local" { view.palette.local() } else { view.palette.far() };
     let [head, graph] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
     frame.render_widget(Paragraph::new(title), head);
-    frame.render_widget(Sparkline::default().data(points).max(most.max(1)).style(view.palette.far()), graph);
+    frame.render_widget(Sparkline::default().data(points).max(most.max(1)).style(style), graph);
 }
 
 /// Faults since the start by how long they took, in powers of two, or of more where the lines do not do.

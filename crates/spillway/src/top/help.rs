@@ -10,7 +10,7 @@ const TEXT: [&str; 24] = [
     "Keys",
     "  arrows, j, k   choose a row",
     "  Enter          show it in detail",
-    "  s              sort by the next: memory, FLT/s, LOST, P99, PID",
+    "  s, r           sort by the next column; the other way round",
     "  q, Esc         back; in the list, q ends",
     "Columns",
     "  LOCAL, FAR     memory that is local, and on a store",

@@ -50,6 +50,8 @@ pub struct View<'a> {
     pub chosen_at: usize,
     /// By what they are sorted.
     pub sort: Sort,
+    /// The other way round.
+    pub is_reversed: bool,
     /// Somebody has looked yet.
     pub has_looked: bool,
     /// The colours to draw it in.
@@ -85,7 +87,10 @@ pub fn draw(frame: &mut Frame<'_>, view: &View<'_>, offset: &mut usize) {
     frame.render_widget(Paragraph::new(silent.chain(store_lines).collect::<Vec<_>>()), below);
     let keys = match frame.area().width {
         0..50 => "q end  Enter detail  s sort  ? help".to_owned(),
-        _ => format!("q end  Enter detail  s sort: {}  ? help", view.sort.name()),
+        _ if view.is_reversed => {
+            format!("q end  Enter detail  s sort: {}, r reversed  ? help", view.sort.name())
+        }
+        _ => format!("q end  Enter detail  s sort: {}  r reverse  ? help", view.sort.name()),
     };
     frame.render_widget(Paragraph::new(keys), foot);
 }

@@ -40,7 +40,7 @@ the time that threads waited for them in percent of the time that passed: 200%
 where two threads waited all the time. IN/s and OUT/s are fetched and written.
 
 Keys: q ends, arrows choose, Enter shows one in detail, s sorts by the next
-column, ? helps. Where NO_COLOR is set it does without colours.
+column, r the other way round, ? helps. Where NO_COLOR is set it does without colours.
 
 Exit status: 0; 1 if standard output is no terminal, or --once finds nothing.";
 

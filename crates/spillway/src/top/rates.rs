@@ -1,7 +1,6 @@
 //! Two looks at what runs make rates.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use serde::Serialize;
 use spillway_core::page::PAGE_BYTES;
@@ -9,7 +8,9 @@ use spillway_donor::journal::Counts;
 use spillway_donor::status::Status;
 use spillway_snapshot::histogram::{Latency, quantile_us};
 use spillway_snapshot::reader::Seen;
-use spillway_snapshot::snapshot::{Body, Faults, Process, Run, Snapshot, Store, VERSION};
+use spillway_snapshot::snapshot::{
+    Body, Evictions, Faults, Prefetch, Process, Run, Snapshot, Store, VERSION,
+};
 
 use crate::status::{lost_share, name_of};
 use crate::watch::donor_snapshot::donor_of;
@@ -64,16 +65,24 @@ pub struct Row {
     /// How a donor stands, and its rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub donor: Option<Box<DonorRow>>,
+    /// What the daemon `spillway tier` says of itself, as `spillway tier status --json` prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tier: Option<serde_json::Value>,
     /// The stores of a run.
     pub stores: Vec<StoreRow>,
+    /// Pages that came before a fault asked for them, since the start; of a run also how many were used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<Prefetch>,
+    /// Pages that left since the start, by how, and those that stayed, by why; of a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evictions: Option<Evictions>,
+    /// Pages read from stores since the start.
+    pub fetched_pages: u64,
     /// Faults since the start.
     pub faults: Faults,
     /// How long they took since the start.
     #[serde(skip)]
     pub latency: Latency,
-    /// The run that it belongs to, or is.
-    #[serde(skip)]
-    pub run: Option<Rc<Run>>,
     /// Time since the start of the run, in seconds.
     #[serde(skip)]
     pub uptime_s: f64,
@@ -184,13 +193,10 @@ fn rows(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Row> {
                 Body::Run { run } => Some(&**run),
                 Body::Donor { .. } | Body::Tier { .. } => None,
             });
-            let run = Rc::new((**run).clone());
-            let mut rows = vec![of_run(now, &run, before, passed_s)];
+            let mut rows = vec![of_run(now, run, before, passed_s)];
             if run.processes.len() > 1 {
                 rows.extend(
-                    run.processes
-                        .iter()
-                        .filter_map(|process| of_process(now, &run, process, before, passed_s)),
+                    run.processes.iter().filter_map(|process| of_process(now, process, before, passed_s)),
                 );
             }
             rows
@@ -240,10 +246,13 @@ fn empty_row(snapshot: &Snapshot) -> Row {
         far_bytes: 0,
         rates: None,
         donor: None,
+        tier: None,
         stores: Vec::new(),
+        prefetch: None,
+        evictions: None,
+        fetched_pages: 0,
         faults: Faults::default(),
         latency: Latency::default(),
-        run: None,
         uptime_s: snapshot.uptime_s,
     }
 }
@@ -256,11 +265,12 @@ fn of_tier(snapshot: &Snapshot, tier: &serde_json::Value) -> Row {
         local_bytes: sum("local_bytes"),
         local_limit_bytes: Some(sum("local_limit_bytes")),
         far_bytes: sum("far_bytes"),
+        tier: Some(tier.clone()),
         ..empty_row(snapshot)
     }
 }
 
-fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f64) -> Row {
+fn of_run(snapshot: &Snapshot, run: &Run, before: Option<&Run>, passed_s: f64) -> Row {
     let rates = before.map(|before| between(before, run, passed_s));
     Row {
         key: key(snapshot, None),
@@ -272,22 +282,17 @@ fn of_run(snapshot: &Snapshot, run: &Rc<Run>, before: Option<&Run>, passed_s: f6
         local_limit_bytes: Some(run.local_limit_bytes),
         far_bytes: run.far_bytes,
         rates,
-        donor: None,
+        prefetch: Some(run.prefetch),
+        evictions: Some(run.evictions),
+        fetched_pages: run.fetched_pages,
         stores: run.stores.iter().map(|store| of_store(store, before, passed_s)).collect(),
         faults: run.faults,
         latency: run.fault_latency.clone(),
-        run: Some(run.clone()),
-        uptime_s: snapshot.uptime_s,
+        ..empty_row(snapshot)
     }
 }
 
-fn of_process(
-    snapshot: &Snapshot,
-    run: &Rc<Run>,
-    process: &Process,
-    before: Option<&Run>,
-    passed_s: f64,
-) -> Option<Row> {
+fn of_process(snapshot: &Snapshot, process: &Process, before: Option<&Run>, passed_s: f64) -> Option<Row> {
     let pid = process.pid?;
     let before = before.and_then(|run| run.processes.iter().find(|before| before.pid == process.pid));
     let rates = before.map(|before| {
@@ -307,15 +312,13 @@ fn of_process(
         pid,
         fault_mode: Some(process.fault_mode.clone()),
         local_bytes: process.local_bytes,
-        local_limit_bytes: None,
         far_bytes: process.far_bytes,
         rates,
-        donor: None,
-        stores: Vec::new(),
+        prefetch: Some(Prefetch { fetched_ahead_pages: process.fetched_ahead_pages, accuracy: None }),
+        fetched_pages: process.fetched_pages,
         faults: process.faults,
         latency: process.fault_latency.clone(),
-        run: Some(run.clone()),
-        uptime_s: snapshot.uptime_s,
+        ..empty_row(snapshot)
     })
 }
 
@@ -437,6 +440,24 @@ pub(crate) mod tests {
         let json = serde_json::to_value(row).unwrap();
         assert_eq!(json["donor"]["memory"]["promised_bytes"], 48 << 20);
         assert_eq!(serde_json::to_value(&seen_twice().seen().rows[0]).unwrap().get("donor"), None);
+    }
+
+    #[test]
+    fn rows_tell_what_came_ahead_what_left_and_what_a_daemon_says() {
+        let looks = seen_twice();
+        let rows = serde_json::to_value(looks.seen()).unwrap();
+        let [run, parent] = [&rows["rows"][0], &rows["rows"][1]];
+        assert_eq!(
+            (&run["prefetch"]["accuracy"], &run["evictions"]["clean_dropped_pages"]),
+            (&0.5.into(), &7.into())
+        );
+        assert_eq!((&run["fetched_pages"], parent.get("evictions")), (&3005.into(), None));
+        assert_eq!(parent["prefetch"]["fetched_ahead_pages"], 0);
+        let tier = serde_json::json!({ "fast": "0", "groups": [{ "local_bytes": 5, "far_bytes": 7 }] });
+        let mut looks = Looks::default();
+        looks.take(seen(Snapshot { body: Body::Tier { tier: tier.clone() }, ..whole_snapshot() }));
+        let row = serde_json::to_value(&looks.seen().rows[0]).unwrap();
+        assert_eq!((&row["tier"], &row["far_bytes"]), (&tier, &7.into()));
     }
 
     #[test]

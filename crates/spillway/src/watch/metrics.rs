@@ -1,5 +1,5 @@
-//! A snapshot as OpenMetrics text: a run's here, a donor's in [`crate::watch::donor_metrics`].
-//! docs/reference/metrics.md describes each name.
+//! A snapshot as OpenMetrics text: a run's here, a donor's in [`crate::watch::donor_metrics`], the
+//! daemon's in [`crate::watch::tier_metrics`]. docs/reference/metrics.md describes each name.
 //!
 //! Processes have no metrics of their own: a run may start thousands, and each would be a series that never
 //! goes. `spillway status --json` tells of each.
@@ -36,8 +36,13 @@ const BOUNDS_NS: [u64; 22] = {
 
 /// The metrics of a run or a donor.
 pub fn text(snapshot: &Arc<Snapshot>) -> String {
+    text_of(Box::new(Metrics(snapshot.clone())))
+}
+
+/// What a collector tells, as OpenMetrics text.
+pub fn text_of(collector: Box<dyn Collector>) -> String {
     let mut registry = Registry::with_prefix("spillway");
-    registry.register_collector(Box::new(Metrics(snapshot.clone())));
+    registry.register_collector(collector);
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);

@@ -26,5 +26,6 @@ pub mod run_snapshot;
 mod sleepers;
 mod symbols;
 pub mod teller;
+pub mod tier_metrics;
 mod unwinding;
 pub mod writer;

@@ -241,7 +241,8 @@ fn name_of(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&name).trim_end().to_owned())
 }
 
-fn stores(view: &RunView) -> Vec<Store> {
+/// Each store of a run as it is now, a pool's donors after it.
+pub fn stores(view: &RunView) -> Vec<Store> {
     let ranges = slot_ranges(&view.settings.store_slots);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
