@@ -130,6 +130,8 @@ fn terminal_table(panel: &Panel) -> String {
 
 #[cfg(test)]
 mod tests {
+    use spillway_report::claim::Asks;
+
     use super::*;
     use spillway_report::distribution::Distribution;
 
