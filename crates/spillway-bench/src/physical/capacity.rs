@@ -276,7 +276,8 @@ fn claim(report: &mut ExperimentReport) {
             times(Some(rest.max(0.0)), whole_ns)
         };
         let what = |which: &str| format!("{name}, {which}, over whole memory's");
-        let in_paper = |number: f64| if number == 1.0 { "unaffected".to_owned() } else { format!("{number}x") };
+        let in_paper =
+            |number: f64| if number == 1.0 { "unaffected".to_owned() } else { format!("{number}x") };
         report.beside(&what("median"), None, Some(&in_paper(median)), in_times(of(|all| all.p50)));
         report.beside(&what("99th percentile"), None, Some(&in_paper(tail)), in_times(of(|all| all.p99)));
         let text = |which: &str| format!("{}, times", what(which));

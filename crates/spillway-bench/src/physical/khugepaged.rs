@@ -82,7 +82,8 @@ fn does(stage: &Stage<'_>) -> String {
 
 /// What is not promoted then is extrapolated.
 fn limit(stage: &Stage<'_>, sleep_ms: u64) -> Duration {
-    Duration::from_millis(sleep_here_ms(stage, sleep_ms) * (scans(stage) + 1)) + Duration::from_secs(stage.amount(5, 20))
+    Duration::from_millis(sleep_here_ms(stage, sleep_ms) * (scans(stage) + 1))
+        + Duration::from_secs(stage.amount(5, 20))
 }
 
 /// How one rate went.
@@ -133,7 +134,12 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         let paper = paper_s / PAPER_S[0];
         let text = format!("the time of '{name}' over that without sleep, times");
         report.sized(&text, &format!("{paper:.1}x on Optane"), Asks::Larger, paper, slower);
-        report.beside(&format!("{name} over unlimited"), None, Some(&format!("{paper:.1}x")), in_times(slower));
+        report.beside(
+            &format!("{name} over unlimited"),
+            None,
+            Some(&format!("{paper:.1}x")),
+            in_times(slower),
+        );
     }
     report.notes.push(format!(
         "the paper's rates: a million pages a scan. A scan is {}% of that here, and so is the sleep after it, so \

@@ -146,9 +146,8 @@ fn claim(report: &mut ExperimentReport) {
         let best = panel.rows.iter().min_by(by_median).map(|row| row.point.clone());
         let worst = panel.rows.iter().max_by(by_median).map(|row| row.point.clone());
         report.beside(&format!("best mode for {what}"), Some("defer"), Some("always"), best);
-        let over = |mode: &str, other: &str| {
-            times(panel.at("this machine", mode), panel.at("this machine", other))
-        };
+        let over =
+            |mode: &str, other: &str| times(panel.at("this machine", mode), panel.at("this machine", other));
         let text = format!("{what}: 'always' over 'defer', times");
         report.claim(&text, "'defer' is best on DRAM", Asks::NoLess(1.0), over("always", "defer"));
         if what == "BFS" {

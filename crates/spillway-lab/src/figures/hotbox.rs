@@ -68,10 +68,6 @@ pub(super) fn h4(lab: &mut Lab) -> Result<Figure, RunError> {
             }
             curves.push(curve);
         }
-        for ns in LATENCIES_NS {
-            let bounded = latencies_only(lab.spec(workload, "all-local").local(0.2)).far_ns(ns);
-            figure.value("bound", format!("{ns} ns"), lab.bound(&bounded)?.run_s / base);
-        }
         let against = |swap: usize, at: usize| curves[swap][at] / curves[0][at];
         if workload == "ligra-bfs" {
             let worst = least((0..LATENCIES_NS.len()).map(|at| against(1, at)));
