@@ -2,8 +2,8 @@
 //! huge pages.
 //!
 //! A *token bucket* bounds how many bytes a second all of it together may move ("Physical memory management
-//! on NVMM", section 5.2). It does not look at what faults cost: pausing while they are slow was measured, and
-//! helped no load (`docs/research/pager-speed.md`).
+//! on NVMM", section 5.2). It does not look at what faults cost: pausing while they are slow was measured,
+//! and helped no load (`docs/research/pager-speed.md`).
 //!
 //! Time is passed in.
 

@@ -9,8 +9,8 @@
 //! it costs what the kernel does to read a page, nobody waits for it, and its first use is a minor fault. A
 //! page that was not written since it came leaves without being written, since its slot still holds it.
 //! Instead of the lists, `generations` keeps local pages as the multi-generational LRU does
-//! ([`crate::generations`]), which distributions switch on (`CONFIG_LRU_GEN`): what a fault brings, read-ahead
-//! included, is of the youngest generation, and walks of the page tables find what is in use.
+//! ([`crate::generations`]), which distributions switch on (`CONFIG_LRU_GEN`): what a fault brings,
+//! read-ahead included, is of the youngest generation, and walks of the page tables find what is in use.
 //! Simplified: what lies together in memory lies together in swap; no refault distance makes a page active at
 //! once; the page that was asked for is read before those of its window.
 

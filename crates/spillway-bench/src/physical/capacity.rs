@@ -120,15 +120,15 @@ fn without(series: &str) -> String {
     format!("{series}: without zeroing")
 }
 
-/// What touches took.
+/// What the touches of a case took.
 struct Touched {
-    /// Each.
+    /// Each of them, in nanoseconds.
     touched_ns: Vec<u64>,
     /// How many percent of them got a huge page.
     percent: f64,
 }
 
-/// What the touches took, and what went on meanwhile; an error of its own where this machine takes no samples.
+/// What the touches took, and what went on meanwhile; an error of its own where there are no samples.
 type Sampled = (Touched, Result<Counts, BenchError>);
 
 /// The touches of one case.

@@ -164,7 +164,7 @@ fn claim(report: &mut ExperimentReport, cpus: usize) {
         let what = format!("one thread faults, {writers} threads write, mean over that without");
         let paper = format!("{optane}x");
         report.beside(&what, Some("within limits"), Some(&paper), in_times(grown));
-        // Of CPU time: where writers have no CPUs of their own faults wait for them, which is no interference.
+        // Of CPU time: where writers have no CPUs of their own faults wait for them.
         let grown = times(cpu.at(&one, writers), cpu.at(&one, "0"));
         let text = format!("CPU time of a fault beside {writers} writers over that without, times");
         report.sized(&text, &format!("{paper} on Optane"), Asks::Larger, optane, grown);
