@@ -142,7 +142,7 @@ fn measure(stage: &Stage<'_>, report: &mut ExperimentReport) -> Result<(), Bench
         );
     }
     report.notes.push(format!(
-        "the paper's rates: a million pages a scan. A scan is {}% of that here, and so is the sleep after it: \
+        "the paper's rates: a million pages a scan. A scan is {}% of that here, so is the sleep after it: \
          pages a second are the same; the kernel's own scan is 4096 pages",
         part_percent(stage)
     ));
