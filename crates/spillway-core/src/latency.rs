@@ -62,34 +62,6 @@ impl LatencyHistogram<'_> {
     }
 }
 
-/// A reader of a histogram that others add to: what came since it was read last.
-#[derive(Clone, Debug)]
-pub struct Recent {
-    seen: Vec<u64>,
-}
-
-impl Recent {
-    /// A reader that is told of what comes from now on.
-    #[must_use]
-    pub fn new(histogram: &LatencyHistogram<'_>) -> Self {
-        Self { seen: histogram.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect() }
-    }
-
-    /// How many latencies came since it was last taken, and the one in nanoseconds that `share` of them do
-    /// not exceed; 0 when there are none.
-    pub fn take(&mut self, histogram: &LatencyHistogram<'_>, share: f64) -> (u64, u64) {
-        let counts = histogram.buckets.iter().zip(&mut self.seen).map(|(count, seen)| {
-            let now = count.load(Ordering::Relaxed);
-            let new = now.wrapping_sub(*seen);
-            *seen = now;
-            new
-        });
-        let counts: Vec<u64> = counts.collect();
-        let total = counts.iter().sum();
-        (total, bucket_at(&counts, total, share).map_or(0, upper_bound_ns))
-    }
-}
-
 /// The bucket of the latency that `share` of `total` do not exceed.
 fn bucket_at(counts: &[u64], total: u64, share: f64) -> Option<usize> {
     let wanted = ((total as f64 * share).ceil() as u64).max(1);
@@ -128,19 +100,6 @@ mod tests {
                 prop_assert!(measured >= exact && measured as f64 <= exact as f64 * (1.0 + 1.0 / 16.0) + 1.0);
             }
         }
-    }
-
-    #[test]
-    fn a_reader_sees_what_came_since_it_looked() {
-        let buckets: Vec<_> = (0..BUCKETS).map(|_| AtomicU64::new(0)).collect();
-        let max_ns = AtomicU64::new(0);
-        let histogram = LatencyHistogram { buckets: &buckets, max_ns: &max_ns };
-        histogram.record(1_000_000);
-        let mut recent = Recent::new(&histogram);
-        assert_eq!(recent.take(&histogram, 0.9), (0, 0));
-        (1..=10).for_each(|ns| histogram.record(ns));
-        assert_eq!(recent.take(&histogram, 0.9), (10, 9));
-        assert_eq!(recent.take(&histogram, 0.9), (0, 0));
     }
 
     #[test]

@@ -103,6 +103,21 @@ impl Generations {
         }
         cold
     }
+
+    /// The same, but where everything is in use, what is in the oldest generation the longest: frames must be
+    /// found.
+    pub fn take_victims(&mut self, machine: &mut dyn TieredMachine, want_pages: u32) -> Vec<PageIndex> {
+        let mut victims = self.take_cold(machine, want_pages);
+        let mut taken_pages: u32 = victims.iter().map(|&page| machine.span(page)).sum();
+        for generation in self.oldest..=self.youngest {
+            while taken_pages < want_pages {
+                let Some(page) = self.lists.pop_tail(Self::list(generation)) else { break };
+                taken_pages += machine.span(page);
+                victims.push(page);
+            }
+        }
+        victims
+    }
 }
 
 #[cfg(test)]
@@ -142,6 +157,8 @@ mod tests {
         machine.always_accessed = true;
         assert_eq!(generations.take_cold(&mut machine, 4), [0_u32; 0]);
         assert_eq!(generations.len(), 16, "each page is still there");
+        assert_eq!(generations.take_victims(&mut machine, 4).len(), 4, "frames must be found");
+        assert_eq!(generations.len(), 12);
     }
 
     #[test]

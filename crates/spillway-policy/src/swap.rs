@@ -1,5 +1,5 @@
-//! Swap as kernels do it: two-list LRU, background reclaim between two watermarks, direct reclaim,
-//! read-ahead.
+//! Swap as kernels do it: two-list LRU or, if asked for, generations, background reclaim between two
+//! watermarks, direct reclaim, read-ahead.
 //!
 //! The baseline of HotBox (section 6.2, an optimised swap without block layer) and of dcm (section 6). Taken
 //! from Linux: the lists ([`crate::two_list`]) with the second chance that anonymous pages have since 5.9;
@@ -8,6 +8,9 @@
 //! fault is next to the last one, and shrinks by half at most. What was read ahead waits in the swap cache:
 //! it costs what the kernel does to read a page, nobody waits for it, and its first use is a minor fault. A
 //! page that was not written since it came leaves without being written, since its slot still holds it.
+//! Instead of the lists, `generations` keeps local pages as the multi-generational LRU does
+//! ([`crate::generations`]), which distributions switch on (`CONFIG_LRU_GEN`): what a fault brings,
+//! read-ahead included, is of the youngest generation, and walks of the page tables find what is in use.
 //! Simplified: what lies together in memory lies together in swap; no refault distance makes a page active at
 //! once; the page that was asked for is read before those of its window.
 
@@ -16,6 +19,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::Registered;
+use crate::generations::Generations;
 use crate::knowledge::Knowledge;
 use crate::machine::{Call, PageIndex, Tier, TieredMachine};
 use crate::policy::{AccessModel, Fault, FaultKind, Policy};
@@ -37,6 +41,9 @@ pub struct Config {
     pub reclaim_pages: u32,
     /// Whether a page must be found accessed twice before it becomes active (Linux since 5.9).
     pub second_chance: bool,
+    /// Whether local pages are kept in generations (Linux's MGLRU) in place of the two lists, whose share and
+    /// second chance then mean nothing.
+    pub generations: bool,
 }
 
 impl Default for Config {
@@ -48,16 +55,54 @@ impl Default for Config {
             read_ahead_pages: 8,
             reclaim_pages: 32,
             second_chance: true,
+            generations: false,
         }
     }
 }
 
 const RECLAIM: u32 = 0;
 
-/// The kernel's two lists, and where the last window of read-ahead ended.
+/// How the kernel knows which local page to send away.
+enum Lists {
+    Two(TwoList),
+    Generations(Generations),
+}
+
+impl Lists {
+    fn new(config: Config, pages: u32) -> Self {
+        match (config.generations, config.second_chance) {
+            (true, _) => Self::Generations(Generations::new(pages)),
+            (false, true) => Self::Two(TwoList::with_second_chance(pages, config.inactive_share)),
+            (false, false) => Self::Two(TwoList::new(pages, config.inactive_share)),
+        }
+    }
+
+    fn insert(&mut self, page: PageIndex) {
+        match self {
+            Self::Two(lists) => lists.insert(page, false),
+            Self::Generations(generations) => generations.insert(page),
+        }
+    }
+
+    fn remove(&mut self, page: PageIndex) {
+        match self {
+            Self::Two(lists) => lists.remove(page),
+            Self::Generations(generations) => generations.remove(page),
+        }
+    }
+
+    fn take_victims(&mut self, machine: &mut dyn TieredMachine, pages: u32) -> Vec<PageIndex> {
+        match self {
+            Self::Two(lists) => lists.take_victims(machine, pages),
+            Self::Generations(generations) => generations.take_victims(machine, pages),
+        }
+    }
+}
+
+/// The kernel's lists, and where the last window of read-ahead ended.
 pub struct Swap {
     config: Config,
-    lists: TwoList,
+    lists: Lists,
     reclaiming: bool,
     last_fault: PageIndex,
     last_window: u32,
@@ -70,19 +115,12 @@ pub struct Swap {
 impl Registered for Swap {
     type Config = Config;
     fn build(config: Config, _seed: u64, _knowledge: &Knowledge) -> Self {
-        let (lists, is_ahead) = (Self::lists(config, 0), Vec::new());
+        let (lists, is_ahead) = (Lists::new(config, 0), Vec::new());
         Self { config, lists, reclaiming: false, last_fault: 0, last_window: 1, is_ahead, hits: 0 }
     }
 }
 
 impl Swap {
-    fn lists(config: Config, pages: u32) -> TwoList {
-        match config.second_chance {
-            true => TwoList::with_second_chance(pages, config.inactive_share),
-            false => TwoList::new(pages, config.inactive_share),
-        }
-    }
-
     fn share(machine: &dyn TieredMachine, share: f64) -> u32 {
         (f64::from(machine.capacity_pages(Tier::Local)) * share).ceil() as u32
     }
@@ -125,7 +163,7 @@ impl Policy for Swap {
     }
 
     fn start(&mut self, machine: &mut dyn TieredMachine) {
-        self.lists = Self::lists(self.config, machine.page_count());
+        self.lists = Lists::new(self.config, machine.page_count());
         self.is_ahead = vec![false; machine.page_count() as usize];
     }
 
@@ -137,7 +175,7 @@ impl Policy for Swap {
 
     fn on_first_touch(&mut self, page: PageIndex, tier: Tier, _machine: &mut dyn TieredMachine) {
         if tier == Tier::Local {
-            self.lists.insert(page, false);
+            self.lists.insert(page);
         }
     }
 
@@ -153,11 +191,11 @@ impl Policy for Swap {
         let ahead: Vec<_> = (first..last).filter(is_wanted).collect();
         self.make_room(machine, ahead.len() as u32 + 1);
         machine.migrate(&[fault.page], Tier::Local, Call::Locked);
-        self.lists.insert(fault.page, false);
+        self.lists.insert(fault.page);
         for page in ahead {
             if machine.read_ahead(&[page]) == 1 {
                 self.is_ahead[page as usize] = true;
-                self.lists.insert(page, false);
+                self.lists.insert(page);
             }
         }
     }
@@ -239,6 +277,31 @@ mod tests {
         assert_eq!(window(80, 3), 8);
         assert_eq!(window(20, 9), 8, "never more than 8");
         assert_eq!([window(50, 0), window(90, 0), window(10, 0), window(70, 0)], [4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn in_generations_what_walks_found_in_use_stays_and_the_oldest_leaves() {
+        let config = Config { generations: true, reclaim_pages: 2, low_share: 0.0, ..Config::default() };
+        let mut policy = Swap::build(config, 1, &Knowledge::default());
+        let mut machine = TestMachine::new(12, 8);
+        policy.start(&mut machine);
+        machine.touch(&mut policy, 0..8);
+        machine.access(0);
+        machine.access(3);
+        machine.touch(&mut policy, 8..10);
+        assert_eq!(machine.pages_in(Tier::Far), [1, 2], "0 and 3 were accessed");
+        machine.always_accessed = true;
+        machine.touch(&mut policy, 10..12);
+        assert_eq!(machine.pages_in(Tier::Far).len(), 4, "where all is in use some must leave all the same");
+    }
+
+    /// By default there are two lists, as in the kernel that the papers compared with.
+    #[test]
+    fn generations_are_asked_for() {
+        assert!(matches!(Swap::build(Config::default(), 1, &Knowledge::default()).lists, Lists::Two(_)));
+        let asked: Config = serde_json::from_str(r#"{"generations": true}"#).unwrap();
+        let built = Swap::build(asked, 1, &Knowledge::default());
+        assert!(matches!(built.lists, Lists::Generations(_)));
     }
 
     #[test]

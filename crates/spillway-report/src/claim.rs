@@ -9,10 +9,12 @@
 //!   on the wrong side. A bound ("at most", "within"), and a quantity that the paper gives as an argument by
 //!   itself ("good-put is low: 27%"), asks for that number or better.
 //! - **Size.** Where the paper has a number, the measurement lies within 25% of it; where it has two ("1.2 to
-//!   1.6"), of the nearer one, or between them.
+//!   1.6"), of the nearer one, or between them. What goes another way than the paper says is not as large,
+//!   however near: it has the size only where it has the direction. A bound has none: it says how much it is
+//!   at most, not how much. A number that a constant of the model was fitted to has none either: that it
+//!   comes out says nothing.
 //!
-//! A claim with a number is as large as in the paper only where both hold. None asks less than the paper
-//! says.
+//! None asks less than the paper says.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -50,6 +52,10 @@ pub enum Asks {
     AtLeast(f64),
     /// The paper's own number, or less.
     AtMost(f64),
+    /// No more than the bound that the paper states.
+    Within(f64),
+    /// No less than the bound that the paper states.
+    Beyond(f64),
 }
 
 impl Asks {
@@ -64,8 +70,8 @@ impl Asks {
             Self::Gain => value > 0.0,
             Self::NoLess(least) => value >= least - SAME,
             Self::NoMore(most) => value <= most + SAME,
-            Self::AtLeast(least) => value >= least,
-            Self::AtMost(most) => value <= most,
+            Self::AtLeast(least) | Self::Beyond(least) => value >= least,
+            Self::AtMost(most) | Self::Within(most) => value <= most,
         }
     }
 
@@ -73,6 +79,7 @@ impl Asks {
     fn number(self) -> Option<f64> {
         match self {
             Self::AtLeast(number) | Self::AtMost(number) => Some(number),
+            Self::Within(bound) | Self::Beyond(bound) => Some(bound),
             _ => None,
         }
     }
@@ -88,8 +95,8 @@ impl fmt::Display for Asks {
             Self::Gain => write!(out, "above 0"),
             Self::NoLess(least) => write!(out, "at least {}", least - SAME),
             Self::NoMore(most) => write!(out, "at most {}", most + SAME),
-            Self::AtLeast(least) => write!(out, "at least {least}"),
-            Self::AtMost(most) => write!(out, "at most {most}"),
+            Self::AtLeast(least) | Self::Beyond(least) => write!(out, "at least {least}"),
+            Self::AtMost(most) | Self::Within(most) => write!(out, "at most {most}"),
         }
     }
 }
@@ -110,9 +117,13 @@ pub struct Claim {
     /// Whether it goes the way that the paper says.
     #[serde(alias = "holds")]
     pub direction: bool,
-    /// Whether it is as large as the paper says, where that has a number.
+    /// Whether it is as large as the paper says, where that says how large.
     #[serde(default)]
     pub size: Option<bool>,
+    /// Constants of the model that it hangs on and that were fitted to the paper's results, not taken from a
+    /// source or a measurement.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fitted: Vec<String>,
 }
 
 impl Claim {
@@ -126,10 +137,12 @@ impl Claim {
             value,
             direction: asks.is_met(value),
             size: None,
+            fitted: Vec::new(),
         };
-        match asks.number() {
-            Some(number) => claim.sized(number),
-            None => claim,
+        match (asks, asks.number()) {
+            (Asks::Within(_) | Asks::Beyond(_), bound) => Self { paper_value: bound, ..claim },
+            (_, Some(number)) => claim.sized(number),
+            (_, None) => claim,
         }
     }
 
@@ -137,7 +150,14 @@ impl Claim {
     #[must_use]
     pub fn sized(self, number: f64) -> Self {
         let is_near = (self.value - number).abs() <= SIZE_SHARE * number.abs();
-        Self { paper_value: Some(number), size: Some(is_near), ..self }
+        Self { paper_value: Some(number), size: Some(self.direction && is_near), ..self }
+    }
+
+    /// The same, where a constant of the model was fitted to the paper's number: that is named, and has no
+    /// size here.
+    #[must_use]
+    pub fn fitted_to(self, number: f64) -> Self {
+        Self { paper_value: Some(number), size: None, ..self }
     }
 
     /// The same, where the paper says between which two it lies.
@@ -147,25 +167,31 @@ impl Claim {
         self.sized(nearer)
     }
 
-    /// The claim that `value` is at least `least`, which is our own bound, not the paper's: it has no size.
-    #[must_use]
-    pub fn at_least(text: &str, paper: &str, value: f64, least: f64) -> Self {
-        Self { paper_value: None, size: None, ..Self::new(text, paper, Asks::AtLeast(least), value) }
-    }
-
-    /// The claim that `value` is at most `most`, likewise.
-    #[must_use]
-    pub fn at_most(text: &str, paper: &str, value: f64, most: f64) -> Self {
-        Self { paper_value: None, size: None, ..Self::new(text, paper, Asks::AtMost(most), value) }
-    }
-
     /// Whether it holds in direction, in a word.
     #[must_use]
     pub const fn verdict(&self) -> &'static str {
         word(self.direction)
     }
 
-    /// Whether it is as large as in the paper, in a word; nothing where the paper has no number.
+    /// What it says, and the constants behind it that were fitted.
+    #[must_use]
+    pub fn row_text(&self) -> String {
+        match self.fitted.as_slice() {
+            [] => self.text.clone(),
+            fitted => format!("{} (fitted: {})", self.text, fitted.join(", ")),
+        }
+    }
+
+    /// Both verdicts in a few words.
+    #[must_use]
+    pub fn verdicts(&self) -> String {
+        match self.size {
+            None => self.verdict().to_owned(),
+            Some(_) => format!("{}, {} in size", self.verdict(), self.size_verdict()),
+        }
+    }
+
+    /// Whether it is as large as in the paper, in a word; nothing where the paper does not say how large.
     #[must_use]
     pub const fn size_verdict(&self) -> &'static str {
         match self.size {
@@ -186,7 +212,7 @@ pub struct Score {
     pub claims: usize,
     /// Those that hold in direction.
     pub directions: usize,
-    /// Those of which the paper has a number.
+    /// Those of which the paper says how large it is.
     pub sized: usize,
     /// Those of them that are as large as in the paper.
     pub sizes: usize,
@@ -231,7 +257,7 @@ pub fn claims_table(claims: &[Claim], decimals: usize) -> Markup {
             tbody {
                 @for claim in claims {
                     tr {
-                        td { (claim.text) }
+                        td { (claim.row_text()) }
                         td { (claim.paper) }
                         td.number { (format!("{:.decimals$}", claim.value)) }
                         td { (verdict(claim.verdict())) }
@@ -249,7 +275,8 @@ mod tests {
 
     #[test]
     fn a_claim_holds_or_not_by_what_was_measured() {
-        let claims = [Claim::at_least("a", "<2>", 1.0, 2.0), Claim::at_most("b", "2", 1.0, 2.0)];
+        let claims =
+            [Claim::new("a", "<2>", Asks::Beyond(2.0), 1.0), Claim::new("b", "2", Asks::Within(2.0), 1.0)];
         assert_eq!(claims.clone().map(|claim| (claim.direction, claim.size)), [(false, None), (true, None)]);
         let table = claims_table(&claims, 3).into_string();
         for words in ["a: at least 2", "&lt;2&gt;", "1.000", "class=\"tag differs\"", "class=\"tag holds\""] {
@@ -267,19 +294,52 @@ mod tests {
         assert_eq!(verdicts(1.1), (true, Some(false)));
         assert_eq!([verdicts(1.5), verdicts(2.5)], [(true, Some(true)); 2]);
         assert_eq!(verdicts(2.6), (true, Some(false)), "more than the paper says is not what it says");
-        assert_eq!(Claim::new("speedup", "faster", Asks::Larger, 2.0).size, None, "it has no number");
+        let without = Claim::new("speedup", "faster", Asks::Larger, 2.0);
+        assert_eq!((without.size, without.verdicts().as_str()), (None, "holds"), "it has no number");
+        assert_eq!(without.sized(4.0).verdicts(), "holds, differs in size");
     }
 
     #[test]
-    fn a_bound_is_the_papers_number_and_of_two_numbers_the_nearer_counts() {
-        let bound = Claim::new("loss", "within 5 points", Asks::AtMost(0.05), 0.045);
-        assert_eq!((bound.direction, bound.size, bound.paper_value), (true, Some(true), Some(0.05)));
+    fn a_quantity_is_the_papers_number_and_of_two_numbers_the_nearer_counts() {
+        let quantity = Claim::new("good-put", "27%", Asks::AtMost(0.27), 0.25);
+        assert_eq!((quantity.direction, quantity.size, quantity.paper_value), (true, Some(true), Some(0.27)));
         let range = |value| Claim::new("a", "1.2 to 1.6", Asks::Larger, value).between(1.2..=1.6);
-        let found = [0.95, 1.4, 1.9, 2.1].map(|value| (range(value).paper_value, range(value).size));
+        let found = [1.01, 1.4, 1.9, 2.1].map(|value| (range(value).paper_value, range(value).size));
         let expected = [(1.2, true), (1.4, true), (1.6, true), (1.6, false)]
             .map(|(paper, near)| (Some(paper), Some(near)));
         assert_eq!(found, expected);
-        assert!(!range(0.95).direction, "near, and on the wrong side");
+    }
+
+    #[test]
+    fn what_goes_the_other_way_is_not_as_large_however_near() {
+        let near = Claim::new("a", "1.2 to 1.6", Asks::Larger, 0.95).between(1.2..=1.6);
+        assert_eq!((near.direction, near.size), (false, Some(false)));
+        let above = Claim::new("good-put", "27%", Asks::AtMost(0.27), 0.28);
+        assert_eq!((above.direction, above.size), (false, Some(false)));
+    }
+
+    #[test]
+    fn a_bound_has_no_size_however_far_within_it_a_value_is() {
+        for (value, direction) in [(0.049, true), (0.019, true), (0.051, false)] {
+            let bound = Claim::new("behind the best", "within 5 points", Asks::Within(0.05), value);
+            assert_eq!((bound.direction, bound.size), (direction, None), "{value}");
+            assert_eq!((bound.paper_value, bound.size_verdict()), (Some(0.05), ""), "{value}");
+        }
+        let least = Claim::new("share", "over 0.9", Asks::Beyond(0.9), 0.99);
+        assert_eq!((least.direction, least.size, least.paper_value), (true, None, Some(0.9)));
+        assert_eq!(Score::of(&[least]).sized, 0);
+    }
+
+    #[test]
+    fn what_was_fitted_is_named_in_the_row_and_its_own_number_has_no_size() {
+        let claim = Claim::new("loss", "27.8%", Asks::Gain, 0.25).fitted_to(0.278);
+        assert_eq!((claim.direction, claim.size, claim.paper_value), (true, None, Some(0.278)));
+        let claim = Claim { fitted: vec!["`work`".into(), "`price`".into()], ..claim };
+        assert_eq!(claim.row_text(), "loss: above 0 (fitted: `work`, `price`)");
+        assert!(claims_table(std::slice::from_ref(&claim), 3).into_string().contains("fitted: `work`"));
+        let json = serde_json::to_value(&claim).unwrap();
+        assert_eq!(json["fitted"], serde_json::json!(["`work`", "`price`"]));
+        assert!(serde_json::to_value(Claim::new("a", "b", Asks::Gain, 1.0)).unwrap().get("fitted").is_none());
     }
 
     #[test]
@@ -291,6 +351,7 @@ mod tests {
             (Asks::Gain, 0.0, 0.001),
             (Asks::NoLess(1.0), 0.949, 0.951),
             (Asks::AtLeast(0.93), 0.929, 0.93),
+            (Asks::Beyond(0.9), 0.899, 0.9),
         ];
         for (asks, below, enough) in least {
             assert_eq!([asks.is_met(below), asks.is_met(enough)], [false, true], "{asks}");
@@ -299,6 +360,7 @@ mod tests {
             (Asks::Smaller, 1.0, 0.999),
             (Asks::NoMore(0.0), 0.051, 0.049),
             (Asks::AtMost(0.27), 0.271, 0.27),
+            (Asks::Within(0.05), 0.0501, 0.05),
         ];
         for (asks, above, enough) in most {
             assert_eq!([asks.is_met(above), asks.is_met(enough)], [false, true], "{asks}");

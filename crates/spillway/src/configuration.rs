@@ -85,10 +85,6 @@ impl Configuration {
         if !(0.0..=1.0).contains(&copy_share) {
             return Err(format!("copy_share is {copy_share}; set it to 0 to 1"));
         }
-        let yield_ratio = self.pool.local.background.yield_ratio;
-        if yield_ratio != 0.0 && !(1.0..=1000.0).contains(&yield_ratio) {
-            return Err(format!("yield_ratio is {yield_ratio}; set it to 1 to 1000, or to 0 for never"));
-        }
         Ok(())
     }
 }
@@ -109,13 +105,12 @@ mod tests {
             reserve_bytes = '8M'
             victim_window_pages = 0
             huge_pages = true
-            background = { bytes_per_s = '1.5G', yield_ratio = 0 }
+            background = { bytes_per_s = '1.5G' }
         ";
         let local = Configuration::parse(text).unwrap().pool.local;
         assert_eq!(local.reserve_bytes, Size::from_bytes(8 << 20));
         assert_eq!((local.victim_window_pages, local.huge_pages), (0, true));
-        let (rate, ratio) = (local.background.bytes_per_s, local.background.yield_ratio);
-        assert_eq!((rate, ratio), (Size::from_bytes(3 << 29), 0.0));
+        assert_eq!(local.background.bytes_per_s, Size::from_bytes(3 << 29));
     }
 
     #[test]
@@ -218,8 +213,9 @@ mod tests {
             ("[pool.local]\nreserve = 1", "line 2: unknown field `reserve`"),
             ("[pool.far]", "unknown field `far`"),
             ("[pool.local]\n\nreserve_bytes = 'much'", "line 3: 'much' is not a size"),
-            ("[pool.local.background]\nyield_ratio = 0.5", "yield_ratio is 0.5"),
-            ("[pool.local.background]\nyield_ratio = nan", "yield_ratio is NaN"),
+            ("[pool.local.background]\nyield_ratio = 1.5", "line 2: unknown field `yield_ratio`"),
+            ("[pool.local]\ncopy_share = 1.5", "copy_share is 1.5"),
+            ("[pool.local]\ncopy_share = nan", "copy_share is NaN"),
             ("pool =", "line 1: "),
         ] {
             let error = Configuration::parse(text).unwrap_err();

@@ -98,7 +98,6 @@ one of what it measures):
   huge_pages = false              ask for huge pages, and re-form them
   [pool.local.background]
   bytes_per_s = \"1G\"              most that is moved ahead of need; 0: no bound
-  yield_ratio = 1.5               faults so much slower pause it; 0: never
   [fetch]
   overlap = true                  make room while a page is on its way
   strides = \"auto\"                off, trend, rounds: fetch where threads step

@@ -93,7 +93,7 @@ fn what_was_measured_makes_a_configuration_that_run_takes() {
         physical(&["threads", "interference"]).args(LITTLE).arg("--pool").arg(&pool).output().unwrap();
     assert!(output.status.success(), "{}", complaint(&output));
     let text = fs::read_to_string(&pool).unwrap();
-    for name in ["reserve_bytes", "background.bytes_per_s", "background.yield_ratio"] {
+    for name in ["reserve_bytes", "background.bytes_per_s"] {
         assert!(text.lines().any(|line| line.starts_with(&format!("{name} = "))), "{text}");
     }
     // 'thp' and 'capacity' were not measured.
@@ -103,8 +103,8 @@ fn what_was_measured_makes_a_configuration_that_run_takes() {
     let output = run.output().unwrap();
     assert!(output.status.success(), "{}", complaint(&output));
     let stats: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
-    let ratio = stats["settings"]["pool"]["background"]["yield_ratio"].as_f64().unwrap();
-    assert!(text.contains(&format!("background.yield_ratio = {ratio:.2}")), "{stats} {text}");
+    let rate = stats["settings"]["pool"]["background"]["bytes_per_s"].as_u64().unwrap();
+    assert!(text.contains(&format!("background.bytes_per_s = \"{}M\"", rate >> 20)), "{stats} {text}");
 }
 
 /// Starts experiments, the last of which changes settings, and stops the process once it has: it stands there

@@ -222,7 +222,7 @@ fn dense_ranges_become_huge_pages_where_that_is_asked_for() {
 #[test]
 fn without_reserve_window_and_budget_the_same_pages_come() {
     let text = "[pool.local]\nreserve_bytes = 0\nvictim_window_pages = 0\n\
-                [pool.local.background]\nbytes_per_s = 0\nyield_ratio = 0\n";
+                [pool.local.background]\nbytes_per_s = 0\n";
     let launch = configured(16, text);
     assert_eq!(launch.run_with(c_program("touch"), &["256", "again", "20"]).success(), "whole\n");
     assert_eq!(launch.stats().count("reserve_pages_used"), 0);

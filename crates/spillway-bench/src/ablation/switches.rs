@@ -148,13 +148,6 @@ pub const SWITCHES: &[Switch] = &[
         "the compressed store keeps copies of so many of the local pages",
     ),
     key("pool.local", "huge_pages", "false", &["true"], "huge pages are asked for, and re-formed"),
-    key(
-        "pool.local.background",
-        "yield_ratio",
-        "1.5",
-        &["0.0"],
-        "work ahead of need pauses while faults are slow",
-    ),
 ];
 
 /// One way to set a switch otherwise.

@@ -107,8 +107,8 @@ fn section(page: &mut Page, report: &ExperimentReport) -> Result<(), BenchError>
     }
     page.text.push('\n');
     for claim in &report.claims {
-        let verdict = claim.verdict();
-        let mark = if claim.direction { verdict.to_owned() } else { format!("**{verdict}**") };
+        let verdict = claim.verdicts();
+        let mark = if claim.direction { verdict } else { format!("**{verdict}**") };
         let _ = writeln!(
             page.text,
             "- {mark}: {} (the paper: {}); here {:.2}",

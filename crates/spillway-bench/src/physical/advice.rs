@@ -7,6 +7,7 @@ use super::{capacity, khugepaged, thp, threads};
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const SLEEP: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs";
+const SCANNED: &str = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";
 const WATERMARK: &str = "/proc/sys/vm/watermark_scale_factor";
 const PROACTIVENESS: &str = "/proc/sys/vm/compaction_proactiveness";
 
@@ -22,10 +23,15 @@ const CLEAR: f64 = 1.05;
 /// What follows from what was measured; nothing for what was not.
 #[must_use]
 pub fn of(report: &PhysicalReport) -> Vec<Advice> {
-    [huge_pages(report), promotion(report), watermarks(report), compaction(report), allocators(report)]
-        .into_iter()
-        .flatten()
-        .collect()
+    let all = [
+        huge_pages(report),
+        promotion(report),
+        scanned(report),
+        watermarks(report),
+        compaction(report),
+        allocators(report),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn experiment<'a>(report: &'a PhysicalReport, name: &str) -> Option<&'a ExperimentReport> {
@@ -102,10 +108,19 @@ fn promotion(report: &PhysicalReport) -> Option<Advice> {
     let figures: Vec<String> =
         rates.iter().map(|rate| format!("{} {:.2} s at {:.1}% CPU", rate.0, rate.2, rate.3)).collect();
     let why = format!(
-        "the shortest sleep between scans at which promoting takes at most {MOST_DAEMON_PERCENT}% of a CPU; \
-         shorter ones promote sooner and cost programs their CPU"
+        "the shortest sleep between scans of {} pages at which promoting takes at most \
+         {MOST_DAEMON_PERCENT}% of a CPU; shorter ones promote sooner and cost programs their CPU",
+        khugepaged::PAPER_PAGES
     );
     Some(advice(report, SLEEP, chosen.1.to_string(), why, format!("khugepaged: {}", figures.join(", "))))
+}
+
+/// How much it goes over between two sleeps: what the sleep was measured with.
+fn scanned(report: &PhysicalReport) -> Option<Advice> {
+    promotion(report)?;
+    let pages = khugepaged::PAPER_PAGES;
+    let why = "what the sleep above was measured with; the kernel's own 4096 pages promote 16 MiB a sleep";
+    Some(advice(report, SCANNED, pages.to_string(), why.to_owned(), "khugepaged".to_owned()))
 }
 
 /// The watermarks must hold what programs allocate while the kernel begins to reclaim.
@@ -233,7 +248,9 @@ pub(crate) mod tests {
             time.value(khugepaged::HERE, name, &[], seconds);
             cpu.value(khugepaged::HERE, name, &[], percent);
         }
-        let chosen = of(&report(vec![("khugepaged", time), ("khugepaged", cpu)])).remove(0);
+        let all = of(&report(vec![("khugepaged", time), ("khugepaged", cpu)]));
+        assert_eq!((all[1].setting.as_str(), all[1].value.as_str()), (SCANNED, "1000000"));
+        let chosen = &all[0];
         assert_eq!(chosen.value, "100");
         assert!(chosen.measurement.contains("unlimited 1.00 s at 5.0% CPU"), "{chosen:?}");
     }

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use spillway_report::claim::Asks;
+
 use super::alloc::{ALONE, ON_ALL};
 use super::bytes::size;
 use super::experiment::Experiment;
@@ -172,14 +174,18 @@ fn claim(report: &mut ExperimentReport) {
         times(panel.at("zeroing", point), Some(whole))
     };
     let (base, huge) = (size(BASE_BYTES), size(HUGE_BYTES));
-    report.at_least(
+    report.claim(
         "zeroing's share of a first touch of 2 MiB",
-        "over 0.9 on Optane",
+        "more than 90% on Optane",
+        Asks::Beyond(0.9),
         share(&alone, &huge),
-        0.5,
     );
     let more = times(share(&alone, &huge), share(&alone, &base));
-    report.at_least("zeroing's share of 2 MiB over that of 4 KiB, times", "Fig. 5", more, 1.0);
+    let text = "zeroing's share of 2 MiB over that of 4 KiB, times";
+    report.claim(text, "Fig. 5: more for higher orders", Asks::Larger, more);
+    let finding = times(busy.at("zeroing", &huge), busy.at("finding", &huge));
+    let text = "2 MiB on all CPUs: zeroing over finding, times";
+    report.claim(text, "less than finding on DRAM", Asks::Smaller, finding);
     let percent = |share: Option<f64>| share.map(|share| format!("{:.0}%", share * 100.0));
     report.beside(
         "share of zeroing, 2 MiB, on all CPUs",

@@ -6,12 +6,12 @@ use std::fmt::Write;
 use super::advice::panel;
 use super::pages::BASE_BYTES;
 use super::report::PhysicalReport;
-use super::{capacity, interference, thp, threads};
+use super::{capacity, thp, threads};
 
 /// A setting of `[pool.local]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSetting {
-    /// Its name in the file, with the table that it is in: `background.yield_ratio`.
+    /// Its name in the file, with the table that it is in: `background.bytes_per_s`.
     pub name: &'static str,
     /// Its value, as TOML has it.
     pub value: String,
@@ -21,10 +21,6 @@ pub struct PoolSetting {
 
 /// The evictor is on a CPU, and has zeroed more, within this time: a tick of the slowest kernels.
 const REFILL_MS: f64 = 4.0;
-/// Work that does nothing but write is no reason to pause until faults are so much slower still.
-const BEYOND_A_WRITER: f64 = 1.25;
-/// A pause at less would follow noise; one at more would come too late to be of use.
-const YIELD_RATIOS: (f64, f64) = (1.25, 4.0);
 /// What huge pages must gain, since evicting from one tears it apart.
 const WORTH_TEARING: f64 = 0.9;
 /// A huge page from fragmented memory may take so many times what one from whole memory takes.
@@ -34,7 +30,7 @@ const MIB: f64 = 1_048_576.0;
 /// What follows from what was measured; nothing for what was not.
 #[must_use]
 pub fn settings(report: &PhysicalReport) -> Vec<PoolSetting> {
-    [reserve(report), huge_pages(report), rate(report), yield_ratio(report)].into_iter().flatten().collect()
+    [reserve(report), huge_pages(report), rate(report)].into_iter().flatten().collect()
 }
 
 /// The same as a file for `spillway run --config`.
@@ -98,21 +94,6 @@ fn huge_pages(report: &PhysicalReport) -> Option<PoolSetting> {
     Some(PoolSetting { name: "huge_pages", value: worth.to_string(), why })
 }
 
-fn yield_ratio(report: &PhysicalReport) -> Option<PoolSetting> {
-    let latency = panel(report, "interference", interference::LATENCY)?;
-    let p90 = |writers: &str| {
-        Some(latency.row(&interference::series(1), writers)?.distribution.as_ref()?.p90)
-            .filter(|&p90| p90 > 0.0)
-    };
-    let grown = p90("1")? / p90("0")?;
-    let ratio = (grown * BEYOND_A_WRITER).clamp(YIELD_RATIOS.0, YIELD_RATIOS.1);
-    let why = format!(
-        "beside one writer the 90th percentile of faults is {grown:.2} times what it is alone \
-         (interference), and {BEYOND_A_WRITER} times that is more than background work has to cost"
-    );
-    Some(PoolSetting { name: "background.yield_ratio", value: format!("{ratio:.2}"), why })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::advice::tests::report;
@@ -140,14 +121,6 @@ mod tests {
         panel
     }
 
-    fn writers(beside_one: u64) -> Panel {
-        let mut panel = Panel::new(interference::LATENCY, "ns");
-        let series = interference::series(1);
-        panel.distribution(&series, "0", &[], Distribution::of(vec![1000; 9]));
-        panel.distribution(&series, "1", &[], Distribution::of(vec![beside_one; 9]));
-        panel
-    }
-
     fn value(name: &str, panels: Vec<(&str, Panel)>) -> Option<String> {
         settings(&report(panels))
             .into_iter()
@@ -172,16 +145,6 @@ mod tests {
         assert_eq!(chosen(9.5, 150), "false");
         assert_eq!(chosen(8.0, 1000), "false");
         assert_eq!(value("huge_pages", vec![("thp", modes(8.0))]), None);
-    }
-
-    #[test]
-    fn work_yields_when_faults_are_slower_than_a_writer_makes_them() {
-        for (beside_one, ratio) in [(900, "1.25"), (2000, "2.50"), (90_000, "4.00")] {
-            assert_eq!(
-                value("background.yield_ratio", vec![("interference", writers(beside_one))]).unwrap(),
-                ratio
-            );
-        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use spillway_report::claim::Claim;
+use spillway_report::claim::{Asks, Claim};
 use spillway_report::distribution::Distribution;
 
 use crate::BenchError;
@@ -166,18 +166,16 @@ impl Panel {
 }
 
 impl ExperimentReport {
-    /// States that `measured` is at least `least`; says nothing where nothing was measured.
-    pub fn at_least(&mut self, text: &str, paper: &str, measured: Option<f64>, least: f64) {
-        self.claim(measured, |measured| Claim::at_least(text, paper, measured, least));
+    /// States what the paper's words ask of `measured`; says nothing where nothing was measured.
+    pub fn claim(&mut self, text: &str, paper: &str, asks: Asks, measured: Option<f64>) {
+        let measured = measured.filter(|measured| measured.is_finite());
+        self.claims.extend(measured.map(|measured| Claim::new(text, paper, asks, measured)));
     }
 
-    /// States that `measured` is at most `most`.
-    pub fn at_most(&mut self, text: &str, paper: &str, measured: Option<f64>, most: f64) {
-        self.claim(measured, |measured| Claim::at_most(text, paper, measured, most));
-    }
-
-    fn claim(&mut self, measured: Option<f64>, claim: impl Fn(f64) -> Claim) {
-        self.claims.extend(measured.filter(|measured| measured.is_finite()).map(claim));
+    /// The same, where the paper says how large it is.
+    pub fn sized(&mut self, text: &str, paper: &str, asks: Asks, number: f64, measured: Option<f64>) {
+        let measured = measured.filter(|measured| measured.is_finite());
+        self.claims.extend(measured.map(|measured| Claim::new(text, paper, asks, measured).sized(number)));
     }
 
     /// Notes the paper's figures beside ours; says nothing where nothing was measured.

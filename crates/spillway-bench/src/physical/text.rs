@@ -48,7 +48,7 @@ pub fn experiment(report: &ExperimentReport) -> String {
         text.push_str(&wrapped(&format!("{}: {}{paper}", beside.what, beside.here), "  "));
     }
     for claim in &report.claims {
-        let mark = claim.verdict();
+        let mark = claim.verdicts();
         text.push_str(&wrapped(&format!("{mark}: {}; here {:.2}", claim.text, claim.value), "  "));
     }
     report.notes.iter().for_each(|note| text.push_str(&wrapped(note, "  ")));
@@ -130,6 +130,8 @@ fn terminal_table(panel: &Panel) -> String {
 
 #[cfg(test)]
 mod tests {
+    use spillway_report::claim::Asks;
+
     use super::*;
     use spillway_report::distribution::Distribution;
 
@@ -151,14 +153,15 @@ mod tests {
         let about = "what the first touch of a page costs, by the size of the page, and so on".to_owned();
         let mut report = ExperimentReport { about, panels: vec![panel], ..ExperimentReport::default() };
         report.beside("what was measured", Some("1x"), None, Some("2x".to_owned()));
-        report.at_least("costs more", "1", Some(2.0), 1.0);
+        report.sized("costs more", "4x", Asks::Larger, 4.0, Some(2.0));
         report.leave_out(
             "hugetlb",
             "a reason that is so long that it does not fit into one line of eighty columns by far",
         );
         let text = experiment(&report);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        for words in ["p99.9", "1.23 ms", "(paper: DRAM 1x)", "holds: costs more", "left out: hugetlb"] {
+        let verdicts = "holds, differs in size: costs more";
+        for words in ["p99.9", "1.23 ms", "(paper: DRAM 1x)", verdicts, "left out: hugetlb"] {
             assert!(text.contains(words), "no '{words}' in {text}");
         }
     }

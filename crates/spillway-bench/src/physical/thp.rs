@@ -1,5 +1,6 @@
 //! How programs fare under the four modes of transparent huge pages.
 
+use spillway_report::claim::Asks;
 use spillway_report::distribution::Distribution;
 
 use super::bfs::{Edges, Graph};
@@ -7,7 +8,7 @@ use super::bytes::size;
 use super::experiment::Experiment;
 use super::memcached::{ENTRY_BYTES, Memcached};
 use super::pages::{HUGE_BYTES, Pages};
-use super::report::{ExperimentReport, Panel};
+use super::report::{ExperimentReport, Panel, times};
 use super::settings;
 use super::stage::Stage;
 use crate::BenchError;
@@ -145,6 +146,14 @@ fn claim(report: &mut ExperimentReport) {
         let best = panel.rows.iter().min_by(by_median).map(|row| row.point.clone());
         let worst = panel.rows.iter().max_by(by_median).map(|row| row.point.clone());
         report.beside(&format!("best mode for {what}"), Some("defer"), Some("always"), best);
+        let over =
+            |mode: &str, other: &str| times(panel.at("this machine", mode), panel.at("this machine", other));
+        let text = format!("{what}: 'always' over 'defer', times");
+        report.claim(&text, "'defer' is best on DRAM", Asks::NoLess(1.0), over("always", "defer"));
+        if what == "BFS" {
+            let text = "BFS: 'never' over 'defer', times";
+            report.claim(text, "'never' is worst on DRAM", Asks::Larger, over("never", "defer"));
+        }
         let (dram, optane) =
             if what == "BFS" { (Some("never"), Some("defer")) } else { (None, Some("defer")) };
         report.beside(&format!("worst mode for {what}"), dram, optane, worst);

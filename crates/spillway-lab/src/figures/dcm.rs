@@ -9,6 +9,10 @@ use crate::run::RunError;
 
 const STATIC: [&str; 5] = ["dcm-4k", "dcm-8k", "dcm-16k", "dcm-32k", "dcm-64k"];
 
+/// What rows hang on and no source says: what software takes of a fetch was chosen so that programs lose
+/// about what the paper has.
+pub(super) const FITTED: [&str; 1] = ["fetch_software_ns"];
+
 /// Work of the scan on a page.
 const D9_WORK_NS_PER_PAGE: u64 = 13_000;
 
@@ -34,8 +38,8 @@ pub(super) fn d9(lab: &mut Lab) -> Result<Figure, RunError> {
         figure.value("dcm", *policy, *value);
     }
     figure.claim(Claim::new("What 64 KiB blocks lose", "3%", Asks::AtMost(0.03), 1.0 - performance[4]));
-    figure
-        .claim(Claim::new("What 4 KiB blocks lose", "27.8%", Asks::Gain, 1.0 - performance[0]).sized(0.278));
+    let loss = Claim::new("What 4 KiB blocks lose", "27.8%", Asks::Gain, 1.0 - performance[0]);
+    figure.claim(loss.fitted_to(0.278));
     let steps = performance.windows(2).map(|pair| pair[1] - pair[0]);
     figure.claim(Claim::new(
         "Gain with each doubling of the block, least of all",
@@ -43,7 +47,7 @@ pub(super) fn d9(lab: &mut Lab) -> Result<Figure, RunError> {
         Asks::Gain,
         least(steps),
     ));
-    Ok(figure)
+    Ok(figure.fitted(&["compute_ns_per_page", FITTED[0]]))
 }
 
 pub(super) fn d13(lab: &mut Lab) -> Result<Figure, RunError> {
@@ -80,7 +84,7 @@ pub(super) fn d13(lab: &mut Lab) -> Result<Figure, RunError> {
     figure.claim(Claim::new(
         "Elastic behind the best static size, most of all",
         "within 5 points",
-        Asks::AtMost(0.05),
+        Asks::Within(0.05),
         most(gaps),
     ));
     figure.claim(Claim::new("Mean loss at 50% local", "6%", Asks::AtMost(0.06), mean(&losses)));
@@ -93,7 +97,7 @@ pub(super) fn d13(lab: &mut Lab) -> Result<Figure, RunError> {
         )
         .sized(0.5),
     );
-    Ok(figure)
+    Ok(figure.fitted(&FITTED))
 }
 
 pub(super) fn d14(lab: &mut Lab) -> Result<Figure, RunError> {
@@ -125,5 +129,5 @@ pub(super) fn d14(lab: &mut Lab) -> Result<Figure, RunError> {
             .sized(0.18),
     );
     figure.claim(Claim::new("Elastic", "0.93", Asks::AtLeast(0.93), accuracy[4]));
-    Ok(figure)
+    Ok(figure.fitted(&FITTED))
 }

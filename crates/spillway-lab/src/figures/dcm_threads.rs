@@ -2,6 +2,7 @@
 
 use spillway_report::claim::{Asks, Claim};
 
+use super::dcm::FITTED;
 use super::figure::Figure;
 use super::lab::{Change, Lab};
 use super::statistics::most;
@@ -67,5 +68,5 @@ pub(super) fn d16(lab: &mut Lab) -> Result<Figure, RunError> {
         Asks::MuchLarger,
         swap[2] / dcm[2],
     ));
-    Ok(figure)
+    Ok(figure.fitted(&FITTED))
 }

@@ -66,6 +66,14 @@ impl Figure {
         }
     }
 
+    /// The same, where runs hang on constants that were fitted: each claim names them.
+    pub(super) fn fitted(mut self, constants: &[&str]) -> Self {
+        for claim in &mut self.claims {
+            claim.fitted = constants.iter().map(|name| format!("`{name}`")).collect();
+        }
+        self
+    }
+
     /// Begins a panel: values that follow are its.
     pub(super) fn panel(&mut self, title: impl Into<String>, unit: &str) {
         self.panels.push(Panel { title: title.into(), unit: unit.to_owned(), values: Vec::new() });

@@ -123,13 +123,13 @@ pub(super) fn i14(lab: &mut Lab) -> Result<Figure, RunError> {
     figure.claim(Claim::new(
         "BFS and SSSP under each other's agent over their own, the worse",
         "less than 5% degradation",
-        Asks::AtMost(1.05),
+        Asks::Within(1.05),
         over_own[0][1].max(over_own[1][0]),
     ));
     figure.claim(Claim::new(
         "Any under another's agent over its own, most of all",
         "at most twice the degradation",
-        Asks::AtMost(2.0),
+        Asks::Within(2.0),
         most(over_own.iter().flatten().copied()),
     ));
     Ok(figure)

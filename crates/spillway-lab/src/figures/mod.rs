@@ -10,6 +10,7 @@ mod figure;
 mod hotbox;
 mod indigo;
 mod indigo_agent;
+mod indigo_tenants;
 pub mod lab;
 mod nimble;
 mod statistics;
@@ -30,7 +31,7 @@ pub fn markdown(figures: &[Figure]) -> String {
         String::from("| figure | claim | paper | here | direction | size |\n|---|---|---|---|---|---|\n");
     for figure in figures {
         for claim in &figure.claims {
-            let Claim { text, paper, value, .. } = claim;
+            let (text, Claim { paper, value, .. }) = (claim.row_text(), claim);
             let (direction, size) = (claim.verdict(), claim.size_verdict());
             let row = format!("{} | {text} | {paper} | {value:.3} | {direction} | {size}", figure.id);
             table += &format!("| {} |\n", row.trim_end());
@@ -67,7 +68,7 @@ static FIGURES: &[(&str, Make)] = &[
     ("I12", indigo::i12),
     ("I13", indigo_agent::i13),
     ("I14", indigo_agent::i14),
-    ("IT4", indigo::it4),
+    ("IT4", indigo_tenants::it4),
     ("D9", dcm::d9),
     ("D13", dcm::d13),
     ("D14", dcm::d14),
@@ -129,15 +130,18 @@ mod tests {
         let mut figure = Figure::new("X", "", "", "");
         figure.claim(Claim::new("a", "up to 2", Asks::Larger, 1.0).sized(2.0));
         figure.claim(Claim::new("b", "faster", Asks::Smaller, 1.0 / 3.0));
+        let mut figure = figure.fitted(&["work"]);
+        figure.claim(Claim::new("c", "within 3", Asks::Within(3.0), 1.0));
         let table = markdown(&[figure]);
         let rows: Vec<_> = table.lines().skip(2).collect();
         assert_eq!(
             rows,
             [
-                "| X | a: above 1 | up to 2 | 1.000 | differs | differs |",
-                "| X | b: below 1 | faster | 0.333 | holds | |",
+                "| X | a: above 1 (fitted: `work`) | up to 2 | 1.000 | differs | differs |",
+                "| X | b: below 1 (fitted: `work`) | faster | 0.333 | holds | |",
+                "| X | c: at most 3 | within 3 | 1.000 | holds | |",
                 "",
-                "1 of 2 claims hold in direction, 0 of 1 in size."
+                "2 of 3 claims hold in direction, 0 of 1 in size."
             ]
         );
     }

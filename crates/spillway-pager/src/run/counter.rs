@@ -82,8 +82,6 @@ pub enum Counter {
     /// Of the pages mapped ahead of their first touch, those of runs behind whose end the next fault of their
     /// stream came.
     ZerosAheadUsed,
-    /// Times that background work made way for faults.
-    BackgroundPauses,
     /// Pages that came out of the reserve of zeros.
     ReservePagesUsed,
     /// Ranges that were made huge pages again.

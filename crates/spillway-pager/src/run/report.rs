@@ -137,8 +137,6 @@ pub struct Report {
     pub huge_ranges_in: u64,
     /// Ranges that left as they had come so.
     pub huge_ranges_out: u64,
-    /// Times that background work made way for faults.
-    pub background_pauses: u64,
     /// Write-backs made useless by a touch.
     pub writebacks_cancelled: u64,
     /// Write-backs that a store refused.
@@ -265,7 +263,6 @@ impl Report {
             huge_pages_formed: count(Counter::HugePagesFormed),
             huge_ranges_in: count(Counter::HugeRangesIn),
             huge_ranges_out: count(Counter::HugeRangesOut),
-            background_pauses: count(Counter::BackgroundPauses),
             writebacks_cancelled: count(Counter::WritebacksCancelled),
             writebacks_failed: count(Counter::WritebacksFailed),
             evictions_refused: count(Counter::EvictionsRefused),

@@ -30,7 +30,7 @@ impl<K: Kernel> Worker<K> {
         if self.at.writes_long || headroom_pages < self.at.low_headroom_pages / 2 {
             return true;
         }
-        match background.ask(self.at, BATCH_PAGES * PAGE_SIZE) {
+        match background.ask(K::now_ns(), BATCH_PAGES * PAGE_SIZE) {
             Verdict::Go => true,
             Verdict::Wait(ns) => {
                 // A fault that finds too little wakes the evictor, which would ask again at once.
@@ -49,7 +49,7 @@ impl<K: Kernel> Worker<K> {
                 put_off += 1;
                 MOMENT
             } else {
-                match background.ask(self.at, MAX_RUN_FRAMES * PAGE_SIZE) {
+                match background.ask(K::now_ns(), MAX_RUN_FRAMES * PAGE_SIZE) {
                     Verdict::Go => {
                         put_off = 0;
                         if !self.fill_reserve() {

@@ -1,37 +1,23 @@
 //! What may be done in the background, and when: one budget ([`spillway_core::background`]) for all that is
 //! done ahead of need.
 
-use spillway_core::background::{BackgroundBudget, Faults, Verdict};
-use spillway_core::latency::Recent;
+use spillway_core::background::{BackgroundBudget, Verdict};
 
 use crate::kernel::Kernel;
 use crate::process::attachment::Attachment;
-use crate::run::state::Counter;
 
-/// The budget and what it judges by.
+/// The budget of a process.
 pub(crate) struct Background {
     budget: BackgroundBudget,
-    faults: Recent,
-    pauses: u64,
 }
 
 impl Background {
     pub(crate) fn new<K: Kernel>(at: &Attachment<K>) -> Self {
-        let budget = BackgroundBudget::new(at.settings.pool.background, K::now_ns());
-        let faults = Recent::new(&at.run.fault_latency());
-        Self { budget, faults, pauses: 0 }
+        Self { budget: BackgroundBudget::new(at.settings.pool.background, K::now_ns()) }
     }
 
-    /// Asks to move `bytes` now. The faults of all processes of the run count.
-    pub(crate) fn ask<K: Kernel>(&mut self, at: &Attachment<K>, bytes: usize) -> Verdict {
-        let faults = &mut self.faults;
-        let verdict = self.budget.ask(K::now_ns(), bytes as u64, || {
-            let (count, p90_ns) = faults.take(&at.run.fault_latency(), 0.9);
-            Faults { count, p90_ns }
-        });
-        let pauses = self.budget.pauses();
-        at.run.count(Counter::BackgroundPauses, pauses - self.pauses);
-        self.pauses = pauses;
-        verdict
+    /// Asks to move `bytes` at `now_ns`, by the kernel's steady clock.
+    pub(crate) fn ask(&mut self, now_ns: u64, bytes: usize) -> Verdict {
+        self.budget.ask(now_ns, bytes as u64)
     }
 }

@@ -109,7 +109,7 @@ impl<K: Kernel> Worker<K> {
         const MOVED_BYTES: usize = 2 << 20;
         for (_, first_page) in density.dense.drain(..) {
             let Some(_pass) = self.engine.enter() else { return };
-            if self.engine.gate.is_shared() || background.ask(self.at, MOVED_BYTES) != Verdict::Go {
+            if self.engine.gate.is_shared() || background.ask(K::now_ns(), MOVED_BYTES) != Verdict::Go {
                 return;
             }
             if let Some(tried) = self.engine.table.huge_try_of(first_page) {

@@ -127,10 +127,7 @@ mod tests {
         ];
         assert_eq!(found.len(), parts.len(), "{found:?}");
         assert!(found.iter().zip(parts).all(|(found, part)| found.starts_with(part)), "{found:?}");
-        assert!(
-            said(Kind::Run, "[pool.local.background]\nyield_ratio = 0.5")[0]
-                .starts_with("2: yield_ratio is 0.5")
-        );
+        assert!(said(Kind::Run, "[pool.local]\ncopy_share = 1.5")[0].starts_with("2: copy_share is 1.5"));
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn print(out: &mut impl Write, figure: &Figure) -> io::Result<()> {
     }
     for claim in &figure.claims {
         let (direction, size) = (claim.verdict(), claim.size_verdict());
-        writeln!(out, "  {direction:<7} {size:<7} {}: {:.3}", claim.text, claim.value)?;
+        writeln!(out, "  {direction:<7} {size:<7} {}: {:.3}", claim.row_text(), claim.value)?;
         writeln!(out, "                  (paper: {})", claim.paper)?;
     }
     writeln!(out)
