@@ -15,7 +15,7 @@ const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut decoded, mut moved, mut freed, mut losses) = (0, 0, 0, 0, 0);
-    let (mut joined, mut left) = (0, 0);
+    let (mut joined, mut left, mut discarded, mut compacted) = (0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
@@ -24,11 +24,14 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
         (reads, decoded, moved) = (reads + world.reads, decoded + world.decoded, moved + world.moved);
         (freed, losses) = (freed + world.freed, losses + world.losses);
         (joined, left) = (joined + world.joined, left + world.left);
+        (discarded, compacted) = (discarded + world.discarded, compacted + world.compacted);
     }
     // The worlds are of use only if much happens in them.
-    let counts = format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left}");
+    let counts =
+        format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left} {discarded} {compacted}");
     assert!(reads > 5_000 && decoded > 2_000 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
+    assert!(discarded > 5_000 && compacted > 2_000, "{counts}");
 }
 
 #[test]
@@ -45,6 +48,10 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "checks-not-cleared",
         "moved-page-read",
         "padding-read",
+        "moved-part-not-awaited",
+        "discard-not-awaited",
+        "discard-not-noted",
+        "freed-before-discard",
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {

@@ -8,12 +8,13 @@ use spillway_pool::slabs::room::MOVED_STREAM;
 use spillway_pool::words::Condition;
 
 use super::actors::ReadStep;
+use super::discards::Discarding;
 use super::*;
 
 /// Slots that are looked at in one step of a census.
 const GLANCE: u32 = 12;
 /// Pages that are moved at once.
-const MOST_MOVED: usize = 4;
+const MOST_MOVED: usize = 2 * DATA;
 
 #[derive(Default)]
 pub(super) struct Keeper {
@@ -36,9 +37,17 @@ enum Work {
     #[default]
     Idle,
     Looking(Census),
+    Discarding(Discarding),
     Emptying(Emptying),
     Reading(Emptying, Reader),
     Moving(Emptying, Append, Option<Sending>),
+}
+
+impl Keeper {
+    /// A place whose donor did not answer a discard.
+    pub(super) fn keep_place(&mut self, unnamed: Unnamed, now: u64) {
+        self.reclaim.keep(unnamed, now);
+    }
 }
 
 impl World {
@@ -83,17 +92,22 @@ impl World {
     pub(super) fn keep(&mut self, table: &Table<'_>) -> Result<(), String> {
         if !self.is_settling && self.chance(400) {
             // The supervisor is followed by another, which knows nothing of what was under way.
-            let keeper = std::mem::take(&mut self.keeper);
-            if let Work::Moving(_, _, sending) = keeper.work {
-                self.leave_under_way(sending);
+            match std::mem::take(&mut self.keeper).work {
+                Work::Moving(_, _, sending) => self.leave_under_way(sending),
+                Work::Discarding(discarding) => self.leave_discards_under_way(discarding),
+                _ => {}
             }
         }
         let work = std::mem::take(&mut self.keeper.work);
         self.keeper.work = match work {
             Work::Idle => Work::Looking(Census::begin(table)),
             Work::Looking(mut census) => match census.go_on(table, GLANCE) {
-                true => self.follow(table, &census)?,
+                true => Work::Discarding(self.begin_following(table, census)),
                 false => Work::Looking(census),
+            },
+            Work::Discarding(mut discarding) => match self.discard_some(table, &mut discarding)? {
+                true => Work::Discarding(discarding),
+                false => self.follow(table, &discarding.census)?,
             },
             Work::Emptying(emptying) => self.empty(emptying),
             Work::Reading(emptying, reader) => self.read_for_move(table, emptying, reader),
@@ -102,12 +116,16 @@ impl World {
         Ok(())
     }
 
-    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<Work, String> {
+    fn begin_following(&mut self, table: &Table<'_>, census: Census) -> Discarding {
         census.retire(table);
         let due = self.keeper.reclaim.due(table, self.now, SWEEP_PATIENCE);
-        self.freed += due.len() as u64;
-        due.into_iter().for_each(|slab| table.free_slab(slab));
-        self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
+        let mut discarding = self.begin_discarding(table, &due, census);
+        let unnamed = self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
+        self.begin_sweeping(unnamed, &mut discarding);
+        discarding
+    }
+
+    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<Work, String> {
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
         for &(slab, generation) in &found.lost {
@@ -189,6 +207,7 @@ impl World {
             }
             Step::Done(Outcome::Stored { pages }) => {
                 self.moved += pages as u64;
+                self.compacted += if emptying.task.reason == Reason::Sparse { pages as u64 } else { 0 };
                 emptying.ready.drain(..pages);
                 Work::Emptying(emptying)
             }

@@ -1,25 +1,26 @@
 //! Looks after coded pages: empties slabs that are hurt, whose donors leave, or of which much is dead, and
-//! makes slabs free of which nothing lives.
+//! makes slabs free of which nothing lives. Which slabs, and how many of them, is the business of
+//! [`spillway_pool::slabs::census`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::{PAGE_SIZE, Page};
-use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::pace::Pace;
 use spillway_pool::slabs::append::Item;
 use spillway_pool::slabs::census::{Census, Findings, Reason, Task, domains_with_room, judge};
-use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
+use spillway_pool::slabs::reclaim::parts_left_on;
 use spillway_pool::slabs::room::MOVED_STREAM;
-use spillway_pool::words::Condition;
+use spillway_pool::words::{Condition, DonorWord};
 
 use super::check::Checker;
+use super::discards::Discards;
 use super::lane::code_of;
 use super::news::News;
-use super::reads::{Reader, Reads, slot_of};
+use super::reads::{Reader, Reads};
 use super::writes::{Writes, Written};
-use crate::pool::shared::{Purpose, now_ms};
+use crate::pool::shared::now_ms;
 use crate::pool::site::{Found, Site};
 use crate::{ReadRequest, StoreError};
 
@@ -31,11 +32,9 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const LOOK_SHARE: u32 = 50;
 /// A donor that is away counts as one that comes back for so long.
 const AWAY_PATIENCE_MS: u64 = 2_000;
-/// Memory of a donor that nobody names is free after so long.
-const SWEEP_PATIENCE_MS: u64 = 30_000;
-const SWEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Slabs that are emptied between two looks.
+/// Slabs that are emptied between two looks, or one of so many: looks are rarer where there are many.
 const MOST_TASKS: usize = 8;
+const TASKS_OF: usize = 64;
 /// Pages that are moved at once.
 const MOST_MOVED: usize = 64;
 /// A slab that could not be emptied is tried again after so long.
@@ -52,9 +51,8 @@ pub(crate) struct Keeper {
     pace: Pace,
     /// When the clock of the pace was 0.
     began: Instant,
-    reclaim: Reclaim,
+    discards: Discards,
     news: News,
-    swept: Instant,
     next_look: Instant,
     asked_for_room: u64,
     /// Slabs, in their generation, that could not be emptied, and when that was.
@@ -86,6 +84,12 @@ fn state_of(found: &Findings) -> Found {
     }
 }
 
+/// How the donors are, and which of them leave.
+fn donors_of(site: &Site) -> Vec<(DonorWord, bool)> {
+    let table = site.shared.table();
+    (0..table.donors()).map(|donor| (table.donor(donor), table.is_leaving(donor))).collect()
+}
+
 impl Keeper {
     /// For a pool whose pages are coded.
     pub(crate) fn of(site: &Arc<Site>) -> Option<Self> {
@@ -100,9 +104,8 @@ impl Keeper {
             pages: vec![[0; PAGE_SIZE]; MOST_MOVED],
             pace,
             began: Instant::now(),
-            reclaim: Reclaim::default(),
+            discards: Discards::new(),
             news: News::new(Arc::clone(site)),
-            swept: Instant::now(),
             next_look: Instant::now(),
             asked_for_room: 0,
             stuck: HashMap::new(),
@@ -144,46 +147,21 @@ impl Keeper {
         let table = site.shared.table();
         self.news.begin();
         census.retire(&table);
-        self.make_free();
+        self.discards.make_free(&site, &mut self.reads.lanes);
+        let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
-        let is_stuck = self.empty_some(&found, is_hurried);
+        let is_stuck = self.empty_some(&found, is_hurried, &donors);
         self.news.tell(&found, is_stuck);
         self.see_off(is_stuck);
         self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
     }
 
-    /// Makes slabs free in which nothing lives. A donor that leaves forgets its parts at once, so it is seen
-    /// how far that is; nobody reads there any more.
-    fn make_free(&mut self) {
-        let site = Arc::clone(&self.site);
-        let table = site.shared.table();
-        for slab in self.reclaim.due(&table, now_ms(), SWEEP_PATIENCE_MS) {
-            for place in table.see_slab(slab).places.into_iter().flatten() {
-                let donor = usize::from(place.donor);
-                let is_there = table.is_current(place) && table.donor(donor).condition == Condition::Up;
-                if !table.is_leaving(donor) || !is_there {
-                    continue;
-                }
-                let Ok((lane, way)) = self.reads.lanes.lane(donor, Purpose::Write) else { continue };
-                let slots: Vec<u32> = (0..EXTENT_SLOTS as u16).map(|row| slot_of(place, row)).collect();
-                lane.discard(&slots);
-                if way.store.is_given_up() {
-                    site.shared.complain(donor, way.word(), Condition::Down);
-                }
-            }
-            table.free_slab(slab);
-        }
-        if self.swept.elapsed() >= SWEEP_PERIOD {
-            let _ = self.reclaim.sweep(&table, now_ms(), SWEEP_PATIENCE_MS);
-            self.swept = Instant::now();
-        }
-    }
-
     /// Empties the slabs that need it most; true where there is no room for what is in danger.
-    fn empty_some(&mut self, found: &Findings, is_hurried: bool) -> bool {
+    /// Slabs that are emptied for what is dead in them are left for later where donors are not as they were.
+    fn empty_some(&mut self, found: &Findings, is_hurried: bool, donors: &[(DonorWord, bool)]) -> bool {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         let is_tried = |task: &&Task| {
@@ -198,18 +176,17 @@ impl Keeper {
         }
         let chosen: Vec<Task> = full
             .into_iter()
-            .take(MOST_TASKS)
+            .take(MOST_TASKS.max(table.slabs() as usize / TASKS_OF))
             .filter(|task| table.fence(task.slab, task.generation))
             .collect();
         let mut slots = self.slots_of(&chosen);
-        let is_short = is_hurried || found.is_short;
         for task in chosen {
-            if site.is_over() {
+            if site.is_over() || (task.reason == Reason::Sparse && donors_of(&site) != donors) {
                 return false;
             }
             let key = (task.slab, task.generation);
             let own = slots.remove(&key).unwrap_or_default();
-            let is_urgent = is_short && task.reason == Reason::Sparse;
+            let is_urgent = (is_hurried || found.is_urgent) && task.reason == Reason::Sparse;
             match self.empty(&own, task, is_urgent) {
                 Emptied::Wholly => {}
                 Emptied::PartlyLost => drop(self.stuck.insert(key, Instant::now())),
@@ -258,7 +235,7 @@ impl Keeper {
                         site.count_copied(bytes);
                     }
                     if !is_urgent {
-                        self.rest(bytes, begin.elapsed());
+                        self.rest(bytes, begin.elapsed(), task.reason);
                     }
                 }
                 Written::Again | Written::NoRoom | Written::NoDonor => return Emptied::NoRoom,
@@ -268,12 +245,14 @@ impl Keeper {
     }
 
     /// Rests after it has moved so many bytes, for as long as others come first.
-    fn rest(&mut self, moved_bytes: u64, took: Duration) {
+    fn rest(&mut self, moved_bytes: u64, took: Duration, reason: Reason) {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         let now_us = |since: Instant| since.elapsed().as_micros() as u64;
         self.pace.copied(0, moved_bytes, took.as_micros() as u64, now_us(self.began));
-        while !site.is_over() {
+        // Who waits for room does not wait for a rest as well.
+        let makes_room = |asked: u64| reason == Reason::Sparse && table.asked_for_room() != asked;
+        while !site.is_over() && !makes_room(self.asked_for_room) {
             match self.pace.rest_us(0, now_us(self.began), table.reads()) {
                 0 => return,
                 rest_us => crate::nbd::sleep(Duration::from_micros(rest_us)),

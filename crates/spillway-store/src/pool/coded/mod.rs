@@ -7,10 +7,12 @@
 //! | `reads` | pages from the donors that have them, or decoded from others |
 //! | `writes` | pages and their parity to the parts of a slab |
 //! | `lane` | one thread's way to the pool |
-//! | `keeper` | the supervisor's thread that empties slabs and makes them free |
+//! | `keeper` | the supervisor's thread that empties slabs |
+//! | `discards` | it makes them free, and gives their memory back to the donors |
 //! | `news` | what it tells the user |
 
 mod check;
+mod discards;
 pub(super) mod keeper;
 pub(super) mod lane;
 mod news;
