@@ -41,14 +41,15 @@ impl Pace {
     /// How long a worker is to rest before its next chunk, and then ask again, in microseconds; 0 where it
     /// may go on. `reads` counts the reads that somebody has waited for so far.
     pub fn rest_us(&mut self, worker: usize, now_us: u64, reads: u64) -> u64 {
-        let yields_until_us = match self.is_wanted(now_us, reads) {
+        let yields_until_us = match self.makes_way(now_us, reads) {
             false => 0,
             true => self.quiet_until_us[worker % MOST_WORKERS],
         };
         self.due_us.max(yields_until_us).saturating_sub(now_us).min(MOST_REST_US)
     }
 
-    fn is_wanted(&mut self, now_us: u64, reads: u64) -> bool {
+    /// Whether somebody waits for pages, or did a moment ago.
+    pub fn makes_way(&mut self, now_us: u64, reads: u64) -> bool {
         if reads != self.reads {
             (self.reads, self.wanted_until_us) = (reads, now_us + WANTED_US);
         }
@@ -57,7 +58,7 @@ impl Pace {
 
     /// Whether a worker may begin another copy.
     pub fn may_begin(&mut self, worker: usize, now_us: u64, reads: u64) -> bool {
-        worker == 0 || !self.is_wanted(now_us, reads)
+        worker == 0 || !self.makes_way(now_us, reads)
     }
 
     /// Hears that a worker has copied so many bytes, which took so long and is over now.

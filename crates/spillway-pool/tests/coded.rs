@@ -1,6 +1,7 @@
 //! Seeded worlds in which coded pages are written, read, dropped, moved and made anew as in a run: donors
-//! crash, restart empty, freeze, lie, lose messages and get writes late, join and are drained; processes and
-//! the supervisor are killed between any two steps. An oracle knows what every slot must hold.
+//! crash, restart empty, freeze, lie, lose messages and get writes late, join and are drained; reads are
+//! hedged, several workers make anew what was lost; processes and the supervisor are killed between any two
+//! steps. An oracle knows what every slot must hold.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod coded_world;
@@ -15,7 +16,7 @@ const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut decoded, mut moved, mut freed, mut losses) = (0, 0, 0, 0, 0);
-    let (mut joined, mut left) = (0, 0);
+    let (mut joined, mut left, mut hedged, mut beside, mut gathered) = (0, 0, 0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
@@ -23,12 +24,16 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
         }
         (reads, decoded, moved) = (reads + world.reads, decoded + world.decoded, moved + world.moved);
         (freed, losses) = (freed + world.freed, losses + world.losses);
-        (joined, left) = (joined + world.joined, left + world.left);
+        (joined, left, hedged) = (joined + world.joined, left + world.left, hedged + world.hedged);
+        (beside, gathered) = (beside + world.beside, gathered + world.gathered);
     }
     // The worlds are of use only if much happens in them.
-    let counts = format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left}");
+    let counts = format!(
+        "{reads} {decoded} {moved} {freed} {losses} {joined} {left} {hedged} {beside} {gathered}"
+    );
     assert!(reads > 5_000 && decoded > 2_000 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
+    assert!(hedged > 1_000 && beside > 1_000 && gathered > 500, "{counts}");
 }
 
 #[test]
@@ -45,6 +50,10 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "checks-not-cleared",
         "moved-page-read",
         "padding-read",
+        "late-answer-kept",
+        "made-by-two",
+        "earlier-part-gathered",
+        "gathered-unchecked",
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {

@@ -53,6 +53,8 @@ pub(super) struct Pool {
     /// By which the donor knows that a connection is the run's.
     pub key: RunKey,
     pub patience: Patience,
+    /// What it has can be had elsewhere too: it is not waited for where it has surely ended.
+    is_one_of_several: bool,
     /// Why one of the lanes has given the server up: the others need not find out by waiting once more.
     given_up: OnceLock<StoreError>,
     features: OnceLock<Features>,
@@ -129,6 +131,7 @@ impl Pool {
             export,
             key,
             patience,
+            is_one_of_several: false,
             given_up: OnceLock::new(),
             features: OnceLock::new(),
             listener: OnceLock::new(),
@@ -139,6 +142,16 @@ impl Pool {
             is_probing: AtomicBool::new(false),
             is_claimant: AtomicBool::new(false),
         }
+    }
+
+    /// With this patience, and let go as soon as nobody listens there any more.
+    pub fn one_of_several(self, patience: Patience) -> Self {
+        Self { patience, is_one_of_several: true, ..self }
+    }
+
+    /// Before the first attempt to connect anew.
+    pub fn first_pause(&self) -> Duration {
+        if self.is_one_of_several { Duration::ZERO } else { FIRST_PAUSE }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -231,7 +244,9 @@ impl Pool {
             _ => effort.give_up_at,
         };
         let left = give_up_at.saturating_duration_since(Instant::now());
-        if error.is_final() || left.is_zero() {
+        // A donor that is started anew there has nothing of what it had.
+        let has_ended = *error == ConnectError::NobodyListens && self.is_one_of_several;
+        if error.is_final() || has_ended || left.is_zero() {
             return Err(self.fail(effort.reason(error)));
         }
         let waited = effort.since.elapsed();
