@@ -106,6 +106,7 @@ impl NbdLane {
                 }
                 Err(Interruption::Lost(reason)) => {
                     drop(connection);
+                    pool.note_loss();
                     // A server that answers something before it hangs up gets the full time again.
                     if has_answered || effort.lost.is_none() {
                         (effort, pause) = (Effort::of(reconnect, Some(reason)), pool.first_pause());

@@ -223,6 +223,10 @@ impl Pool {
                 Place::Wait => self.wait_for_another(TURN),
                 Place::ToOpen => match self.connect(effort.since.elapsed(), effort.give_up_at) {
                     Ok(connection) => return Ok(connection),
+                    // A donor that is started anew there has nothing of what it had.
+                    Err(error @ ConnectError::NobodyListens) if self.is_one_of_several => {
+                        return Err(self.fail(effort.reason(&error)));
+                    }
                     Err(error) => {
                         refusal = self.note_refusal().map(|losses| (error.clone(), losses));
                         if refusal.is_none() {
@@ -244,9 +248,7 @@ impl Pool {
             _ => effort.give_up_at,
         };
         let left = give_up_at.saturating_duration_since(Instant::now());
-        // A donor that is started anew there has nothing of what it had.
-        let has_ended = *error == ConnectError::NobodyListens && self.is_one_of_several;
-        if error.is_final() || has_ended || left.is_zero() {
+        if error.is_final() || left.is_zero() {
             return Err(self.fail(effort.reason(error)));
         }
         let waited = effort.since.elapsed();
@@ -349,6 +351,17 @@ impl Pool {
         drop(state);
         // Who waited for it as a busy one is to look again.
         self.came_back.notify_all();
+    }
+
+    /// A connection was lost: where the pages can be had elsewhere, others that lie idle are not tried one
+    /// after the other, which were lost with it if the server has ended.
+    pub fn note_loss(&self) {
+        if self.is_one_of_several {
+            let mut state = self.state();
+            let idle = std::mem::take(&mut state.idle);
+            state.open = state.open.saturating_sub(idle.len());
+            drop(state);
+        }
     }
 
     /// A borrowed connection is of no more use.
@@ -529,9 +542,17 @@ mod tests {
 
     /// To a server that has died, with one connection that was opened before, and lent.
     fn pool_with_one(uri: &str, patience: Patience) -> (Arc<Pool>, Lent) {
+        lend_one(dead_server(uri, patience))
+    }
+
+    fn dead_server(uri: &str, patience: Patience) -> Pool {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let key = RunKey::derive("token", uri);
-        let pool = Arc::new(Pool::new(uri.into(), 8, Address::Tcp(nobody), "e".into(), key, patience));
+        Pool::new(uri.into(), 8, Address::Tcp(nobody), "e".into(), key, patience)
+    }
+
+    fn lend_one(pool: Pool) -> (Arc<Pool>, Lent) {
+        let pool = Arc::new(pool);
         pool.state().open = 1;
         let (socket, _) = UnixStream::pair().unwrap();
         let lent = Lent::new(&pool, Connection::over(OwnedFd::from(socket)));
@@ -565,6 +586,29 @@ mod tests {
         for pool in [one, other] {
             let state = pool.state();
             assert_eq!((state.open, state.parked), (0, 0));
+        }
+    }
+
+    #[test]
+    fn one_of_several_is_let_go_as_soon_as_nobody_listens_there() {
+        let patience = Patience { timeout: 10 * SOON, reconnect: 10 * SOON };
+        let (pool, _busy) = lend_one(dead_server("nbd://x/", patience).one_of_several(patience));
+        let outcome = taking(&pool).recv_timeout(SOON).expect("it waits for one that is dead");
+        assert!(matches!(outcome, Err(StoreError::Gone { .. })), "{outcome:?}");
+        assert!(pool.given_up().is_some());
+    }
+
+    #[test]
+    fn idle_connections_of_one_of_several_go_with_one_that_was_lost() {
+        let patience = Patience { timeout: SOON, reconnect: SOON };
+        for is_one_of_several in [true, false] {
+            let pool = dead_server("nbd://x/", patience);
+            let pool = if is_one_of_several { pool.one_of_several(patience) } else { pool };
+            let (pool, lent) = lend_one(pool);
+            lent.give_back();
+            pool.note_loss();
+            assert_eq!(pool.take_idle().is_none(), is_one_of_several);
+            assert_eq!(pool.is_without_connection(), is_one_of_several);
         }
     }
 
