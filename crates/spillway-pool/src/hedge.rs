@@ -223,6 +223,7 @@ mod tests {
     use super::*;
     use crate::new_donor::NewDonor;
     use crate::placement::Dice;
+    use crate::slabs::locate::Reading;
     use crate::table::{Terms, words_of};
 
     fn donors() -> Vec<NewDonor> {
@@ -275,6 +276,29 @@ mod tests {
         // A hedge of four requests counts as four.
         (0..10_000).for_each(|_| table.count_read());
         assert_eq!((0..1_000).filter(|_| table.take_hedge(4)).count() as u64, BURST / 4);
+    }
+
+    #[test]
+    fn a_donor_that_is_dear_to_go_around_is_late_once_it_was_overtaken_thrice() {
+        let words = words();
+        let table = Table::create(&words, &donors(), TERMS);
+        let weight = <Reading as Way>::WEIGHT;
+        (0..2).for_each(|_| table.note_overtaken(0, weight));
+        assert!(!table.is_late(0));
+        // It was a thread that waited for a CPU.
+        table.note_answer(0, 100);
+        (0..2).for_each(|_| table.note_overtaken(0, weight));
+        assert!(!table.is_late(0));
+        table.note_overtaken(0, weight);
+        assert!(table.is_late(0) && !table.is_late(1));
+        // An answer that was in time while it was late changes nothing: the supervisor says when it is quick.
+        table.note_answer(0, 100);
+        assert!(table.is_late(0));
+        table.set_usual_us(0, 100, 100);
+        assert!(!table.is_late(0));
+        // Another copy costs one request: once is enough.
+        table.note_overtaken(0, <Choice as Way>::WEIGHT);
+        assert!(table.is_late(0));
     }
 
     #[test]
