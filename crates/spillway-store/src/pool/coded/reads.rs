@@ -215,7 +215,9 @@ impl Reads {
     ) -> Vec<bool> {
         let mut own: Vec<Option<&mut Page>> =
             batch.iter_mut().map(|request| Some(&mut *request.page)).collect();
-        let mut sources: Vec<Option<&mut Page>> = self.sources.iter_mut().map(Some).collect();
+        let has_sources = group.iter().any(|want| want.source.is_some());
+        let sources = if has_sources { &mut self.sources[..] } else { &mut [] };
+        let mut sources: Vec<Option<&mut Page>> = sources.iter_mut().map(Some).collect();
         let mut requests: Vec<ReadRequest<'_>> = Vec::with_capacity(group.len());
         for want in group {
             let page = match want.source {
