@@ -28,9 +28,8 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
         (beside, gathered) = (beside + world.beside, gathered + world.gathered);
     }
     // The worlds are of use only if much happens in them.
-    let counts = format!(
-        "{reads} {decoded} {moved} {freed} {losses} {joined} {left} {hedged} {beside} {gathered}"
-    );
+    let counts =
+        format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left} {hedged} {beside} {gathered}");
     assert!(reads > 5_000 && decoded > 2_000 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
     assert!(hedged > 1_000 && beside > 1_000 && gathered > 500, "{counts}");

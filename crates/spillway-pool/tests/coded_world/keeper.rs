@@ -131,7 +131,8 @@ impl World {
             });
         }
         // Those that are empty are fenced, for the next look to find them so.
-        let (empty, full): (Vec<Task>, Vec<Task>) = found.tasks.iter().copied().partition(|task| task.live == 0);
+        let (empty, full): (Vec<Task>, Vec<Task>) =
+            found.tasks.iter().copied().partition(|task| task.live == 0);
         for task in empty {
             let _ = table.fence(task.slab, task.generation);
         }

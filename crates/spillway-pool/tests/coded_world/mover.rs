@@ -55,8 +55,10 @@ impl Work {
 impl Emptying {
     pub(super) fn begin(table: &Table<'_>, task: Task) -> Self {
         let is_in = |seat: &Seat| (seat.slab, seat.generation) == (task.slab, task.generation);
-        let mut live: Vec<(Seat, u32)> =
-            (0..SLOTS).filter_map(|slot| Some((table.seat(slot)?, slot))).filter(|(seat, _)| is_in(seat)).collect();
+        let mut live: Vec<(Seat, u32)> = (0..SLOTS)
+            .filter_map(|slot| Some((table.seat(slot)?, slot)))
+            .filter(|(seat, _)| is_in(seat))
+            .collect();
         live.sort_unstable_by_key(|(seat, _)| (seat.row, seat.part));
         Self { task, live, rows: Vec::new(), ready: Vec::new() }
     }

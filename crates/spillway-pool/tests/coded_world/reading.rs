@@ -169,12 +169,7 @@ impl World {
         Ok(())
     }
 
-    fn look_at(
-        &mut self,
-        table: &Table<'_>,
-        reader: &mut Reader,
-        asked: &Asked,
-    ) -> Result<ReadStep, String> {
+    fn look_at(&mut self, table: &Table<'_>, reader: &mut Reader, asked: &Asked) -> Result<ReadStep, String> {
         let Asked { way, came, .. } = asked;
         if !still_counts(table, reader.slot, way) {
             reader.tried = 0;

@@ -85,13 +85,10 @@ impl Reads {
         if !group.iter().all(is_alike) {
             return None;
         }
-        let ways: Option<Vec<Reading>> = group
-            .iter()
-            .map(|want| asked[want.asked].reading.another(table, slot(want), 0))
-            .collect();
-        let ways = ways.filter(|ways| {
-            ways.iter().flat_map(Way::donors).all(|donor| !self.lanes.is_awaited(donor))
-        })?;
+        let ways: Option<Vec<Reading>> =
+            group.iter().map(|want| asked[want.asked].reading.another(table, slot(want), 0)).collect();
+        let ways =
+            ways.filter(|ways| ways.iter().flat_map(Way::donors).all(|donor| !self.lanes.is_awaited(donor)))?;
         Some((Race::new(slot(first), asked[first.asked].reading), ways))
     }
 }

@@ -218,8 +218,7 @@ impl Mover {
 
     /// Computes the pages of a row that were not read.
     fn decode(&mut self, row: &Row<'_>) {
-        let (sources, decoded) =
-            self.pages[row.first..][..row.pages()].split_at_mut(row.plan.reads());
+        let (sources, decoded) = self.pages[row.first..][..row.pages()].split_at_mut(row.plan.reads());
         let mut parts: [Option<&[u8]>; MAX_PARTS] = [None; MAX_PARTS];
         let is_zeros = |part: &usize| row.plan.zeros >> part & 1 == 1;
         (0..MAX_PARTS).filter(is_zeros).for_each(|part| parts[part] = Some(&ZEROS));

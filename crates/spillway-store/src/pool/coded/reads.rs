@@ -207,12 +207,7 @@ impl Reads {
     }
 
     /// Hears one donor's answer; says which pages came.
-    fn pages_of(
-        &mut self,
-        batch: &mut [ReadRequest<'_>],
-        asked: &[Asked],
-        group: &[Want],
-    ) -> Vec<bool> {
+    fn pages_of(&mut self, batch: &mut [ReadRequest<'_>], asked: &[Asked], group: &[Want]) -> Vec<bool> {
         let mut own: Vec<Option<&mut Page>> =
             batch.iter_mut().map(|request| Some(&mut *request.page)).collect();
         let has_sources = group.iter().any(|want| want.source.is_some());
