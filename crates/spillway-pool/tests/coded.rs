@@ -30,9 +30,9 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     // The worlds are of use only if much happens in them.
     let counts =
         format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left} {hedged} {beside} {gathered}");
-    assert!(reads > 5_000 && decoded > 2_000 && moved > 5_000 && freed > 2_000, "{counts}");
+    assert!(reads > 5_000 && decoded > 500 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
-    assert!(hedged > 1_000 && beside > 1_000 && gathered > 500, "{counts}");
+    assert!(hedged > 1_000 && beside > 10_000 && gathered > 2_000, "{counts}");
 }
 
 #[test]

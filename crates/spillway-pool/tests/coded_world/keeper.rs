@@ -83,7 +83,13 @@ impl World {
                 }
             }
         }
-        let number = self.dice.below(WORKERS);
+        // Who has nothing to do takes no time from those at work.
+        let at_work: Vec<usize> =
+            (0..WORKERS).filter(|&number| self.keeper.workers[number].slab().is_some()).collect();
+        let number = match at_work.len() {
+            some if some > 0 && self.keeper.round.left() == 0 => at_work[self.dice.below(some)],
+            _ => self.dice.below(WORKERS),
+        };
         let work = std::mem::take(&mut self.keeper.workers[number]);
         let others = || self.keeper.workers.iter().filter_map(Work::slab);
         if work.slab().is_some() && others().any(|slab| Some(slab) == work.slab()) {
