@@ -46,6 +46,8 @@ struct Under {
     moved_bytes: AtomicU64,
     saved_bytes: AtomicU64,
     stuck: Mutex<Vec<Key>>,
+    /// A slab was given back.
+    is_cut: AtomicBool,
     /// There is no room any more; and none for what is in danger.
     is_full: AtomicBool,
     is_stuck: AtomicBool,
@@ -92,12 +94,12 @@ impl Emptying {
                     return;
                 }
                 let own = live.get(&key_of(&task)).map_or(&[][..], Vec::as_slice);
-                under.empty(mover, turn, task, own, is_short);
+                under.empty(mover, turn, (task, own), (is_short, until));
             }
         });
-        let Under { moved_bytes, saved_bytes, stuck, is_stuck, is_full } = under;
+        let Under { moved_bytes, saved_bytes, stuck, is_cut, is_stuck, is_full } = under;
         let (moved_bytes, saved_bytes) = (moved_bytes.into_inner(), saved_bytes.into_inner());
-        let may_end = round.left() == 0 && saved_bytes == 0;
+        let may_end = round.left() == 0 && saved_bytes == 0 && !is_cut.into_inner();
         Emptied {
             saved_bytes,
             stuck: stuck.into_inner().unwrap_or_else(PoisonError::into_inner),
@@ -108,9 +110,15 @@ impl Emptying {
 }
 
 impl Under {
-    fn empty(&self, mover: &mut Mover, turn: Turn<'_>, task: Task, live: &[Live], is_short: bool) {
+    fn empty(
+        &self,
+        mover: &mut Mover,
+        turn: Turn<'_>,
+        (task, live): (Task, &[Live]),
+        (is_short, until): (bool, Instant),
+    ) {
         let is_endangered = task.reason == Reason::Endangered;
-        let end = mover.empty(turn, live, is_short && !is_endangered, |bytes| {
+        let end = mover.empty(turn, live, (is_short && !is_endangered, until), |bytes| {
             self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
             if is_endangered {
                 self.saved_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -118,7 +126,8 @@ impl Under {
             }
         });
         match end {
-            End::Empty | End::GivenBack => {}
+            End::Empty => {}
+            End::GivenBack => self.is_cut.store(true, Ordering::Relaxed),
             End::PartlyLost => {
                 self.stuck.lock().unwrap_or_else(PoisonError::into_inner).push(key_of(&task));
             }

@@ -22,11 +22,13 @@ use crate::pool::crew::Turn;
 use crate::pool::donor_lanes::DonorLanes;
 use crate::pool::shared::{Purpose, Shared};
 
-/// Rows whose pages are moved at once: so many that what donors are asked for is large, so few that a worker
-/// takes little memory.
-const MOST_ROWS: usize = 64;
+/// Pages that are moved at once: so many that what donors are asked for is large, so few that a worker takes
+/// little memory.
+const MOST_PAGES: usize = 256;
 /// The same while somebody waits for pages, whose requests come between two of these.
-const FEW_ROWS: usize = 16;
+const FEW_PAGES: usize = 64;
+/// Rows that these may be of: of a row in which little lives as much may be read as of a full one.
+const MOST_ROWS: usize = 128;
 /// Slabs into which the same pages are written anew, where a donor does not take its part.
 const MOST_ATTEMPTS: u32 = 4;
 
@@ -83,9 +85,17 @@ impl Row<'_> {
     }
 }
 
-/// How many of these pages are of the first so many rows.
-fn of_rows(live: &[Live], rows: usize) -> usize {
-    live.chunk_by(|(one, _), (next, _)| one.row == next.row).take(rows).map(<[Live]>::len).sum()
+/// How many of these pages are moved at once: those of whole rows, as far as they are at most so many, and of
+/// one row in any case.
+fn chunk_of(live: &[Live], most_pages: usize) -> usize {
+    let mut end = 0;
+    for row in live.chunk_by(|(one, _), (next, _)| one.row == next.row).take(MOST_ROWS) {
+        if end > 0 && end + row.len() > most_pages {
+            break;
+        }
+        end += row.len();
+    }
+    end
 }
 
 impl Mover {
@@ -99,23 +109,23 @@ impl Mover {
         }
     }
 
-    /// Moves pages of a slab that was fenced to others; `live` are in the order of their rows. Says of how
-    /// many bytes it has moved pages, each time that it has.
+    /// Moves pages of a slab that was fenced to others; `live` are in the order of their rows. Begins with no
+    /// more of them after `until`. Says of how many bytes it has moved pages, each time that it has.
     pub(super) fn empty(
         &mut self,
         turn: Turn<'_>,
         mut live: &[Live],
-        is_urgent: bool,
+        (is_urgent, until): (bool, Instant),
         moved: impl Fn(u64),
     ) -> End {
         let mut is_whole = true;
         while !live.is_empty() {
-            if turn.site.is_over() || !(is_urgent || turn.rest()) {
+            if turn.site.is_over() || !(is_urgent || turn.rest()) || Instant::now() >= until {
                 return End::GivenBack;
             }
             let begin = Instant::now();
-            let rows = if turn.makes_way() { FEW_ROWS } else { MOST_ROWS };
-            let (chunk, rest) = live.split_at(of_rows(live, rows));
+            let most_pages = if turn.makes_way() { FEW_PAGES } else { MOST_PAGES };
+            let (chunk, rest) = live.split_at(chunk_of(live, most_pages));
             live = rest;
             let table = turn.site.shared.table();
             // What was dropped or written anew since is not there any more.
@@ -255,7 +265,10 @@ mod tests {
     fn pages_are_taken_by_whole_rows() {
         let at = |row: u16, part: u8| (Seat { generation: 1, slab: 2, part, row }, u32::from(row));
         let live = [at(0, 0), at(0, 3), at(4, 1), at(9, 0), at(9, 1), at(9, 2)];
-        assert_eq!([1, 2, 3, 4].map(|rows| of_rows(&live, rows)), [2, 3, 6, 6]);
+        assert_eq!([1, 2, 3, 5, 6, 9].map(|most| chunk_of(&live, most)), [2, 2, 3, 3, 6, 6]);
+        assert_eq!(chunk_of(&[], 4), 0);
+        let many: Vec<Live> = (0..500).map(|row| at(row, 1)).collect();
+        assert_eq!([64, 256].map(|most| chunk_of(&many, most)), [64, MOST_ROWS]);
     }
 
     #[test]
