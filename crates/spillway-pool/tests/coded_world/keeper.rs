@@ -12,8 +12,8 @@ use super::*;
 /// Slots that are looked at in one step of a census.
 const GLANCE: u32 = 12;
 /// Slabs that are emptied beside each other, and between two looks.
-const WORKERS: usize = 2;
-const MOST_TASKS: usize = 2;
+const WORKERS: usize = 3;
+const MOST_TASKS: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Keeper {

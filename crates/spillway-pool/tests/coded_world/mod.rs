@@ -205,7 +205,7 @@ impl World {
             self.now += 1;
             self.with_table(|world, table| world.trouble(table));
             self.land_late();
-            match self.dice.below(ACTORS + 7) {
+            match self.dice.below(ACTORS + 5) {
                 actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
                 actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
                 _ => self.with_table(|world, table| world.keep(table))?,
