@@ -14,8 +14,8 @@ fn slow_parts(table: &Table<'_>, reading: &Reading) -> u16 {
     (0..places.len()).filter(is_slow).fold(0, |all, part| all | 1 << part)
 }
 
-/// How to get at the page of a slot, as [`locate`] says, but past donors that are late where enough others are
-/// quick.
+/// How to get at the page of a slot, as [`locate`] says, but past donors that are late where enough others
+/// are quick.
 #[must_use]
 pub fn locate_quick(table: &Table<'_>, slot: u32, tried: u16, at_last: bool) -> Found {
     let found = locate(table, slot, tried, at_last);

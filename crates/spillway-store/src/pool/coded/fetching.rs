@@ -1,4 +1,5 @@
-//! What a thread asks the donors of coded pages for: by the places of parts, which are of one life of a donor.
+//! What a thread asks the donors of coded pages for: by the places of parts, which are of one life of a
+//! donor.
 
 use std::sync::Arc;
 
