@@ -1,6 +1,7 @@
 // Reads memory at random by one function that two others call, one of them seven times as often. No function has a
 // frame pointer. Ends at SIGUSR1.
 // usage: callers MIB
+// With -DMANGLED its functions have the names that compilers of C++ and Rust would write.
 #include "pattern.h"
 
 #include <signal.h>
@@ -14,6 +15,12 @@ static void end_soon(int signal) {
 // Neither inlined nor called last, so that each has a frame.
 #define OWN_FRAME __attribute__((noinline, noclone))
 #define AND_GO_ON __asm__ volatile("" ::: "memory")
+
+#ifdef MANGLED
+uint64_t reads_a_page(const char *at) __asm__("_ZN4book5pages4readEPKc");
+uint64_t calls_often(const char *at) __asm__("_ZN4book5often17h05af221e174051e9E");
+uint64_t calls_seldom(const char *at) __asm__("_RNvCs15kBYyAo9fc_4book6seldom");
+#endif
 
 OWN_FRAME uint64_t reads_a_page(const char *at) {
     uint64_t value = *(const volatile uint64_t *)at;

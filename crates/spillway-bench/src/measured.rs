@@ -8,15 +8,38 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::BenchError;
+
+/// So long a child has to end in its own way: a run or a donor takes its sockets away.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A child that has ended when this is dropped.
 pub struct Ended(pub Child);
 
+impl Ended {
+    fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and waits a little.
+    fn ask(&mut self, ask: impl FnOnce(Pid)) {
+        if self.runs() {
+            ask(Pid::from_child(&self.0));
+        }
+        let asked = Instant::now();
+        while self.runs() && asked.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 impl Drop for Ended {
     fn drop(&mut self) {
+        self.ask(|pid| {
+            let _ = kill_process(pid, Signal::TERM);
+        });
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -61,6 +84,9 @@ pub fn output_of(
     let mut child = Ended(child.map_err(|error| failed(error.to_string()))?);
     let group = Pid::from_child(&child.0);
     let status = wait(&mut child, &line, longest, interrupted).inspect_err(|_| {
+        child.ask(|group| {
+            let _ = kill_process_group(group, Signal::TERM);
+        });
         let _ = kill_process_group(group, Signal::KILL);
     })?;
     // The terminal interrupts the measured process too, which may be seen first.

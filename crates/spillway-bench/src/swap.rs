@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,11 +46,13 @@ enum Parts {
     Zram { number: u32 },
 }
 
-/// Runs a command and returns what it printed.
+/// Runs a command and returns what it printed. It is in a process group of its own: Ctrl-C on the terminal,
+/// and a second one while everything is taken down, is for us alone.
 fn command(program: &str, arguments: &[&str]) -> Result<String, BenchError> {
     let what = format!("run '{program} {}'", arguments.join(" "));
     let output = Command::new(program)
         .args(arguments)
+        .process_group(0)
         .output()
         .map_err(|error| BenchError::setup(what.clone(), error, REMEDY))?;
     if !output.status.success() {

@@ -169,6 +169,10 @@ impl HotBox {
 }
 
 impl Policy for HotBox {
+    fn marks_to_promote(&self) -> bool {
+        true
+    }
+
     fn start(&mut self, machine: &mut dyn TieredMachine) {
         self.lists = TwoList::new(machine.page_count(), self.config.inactive_share);
         self.heat = vec![COLD; machine.page_count() as usize];

@@ -81,6 +81,12 @@ pub trait Policy: Send {
         Mapping::Base
     }
 
+    /// Whether it marks few pages, each of which it means to promote at its next access. A mark may then cost
+    /// as much as a promotion; where it marks to learn what is used, it may not.
+    fn marks_to_promote(&self) -> bool {
+        false
+    }
+
     /// Before anything else: sets timers, asks for samples and counters.
     fn start(&mut self, _machine: &mut dyn TieredMachine) {}
 

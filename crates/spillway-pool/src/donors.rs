@@ -12,9 +12,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use crate::MAX_DONORS;
-use crate::new_donor::{DONOR_WORDS, NewDonor, TEXT_BYTES};
+use crate::new_donor::{DONOR_WORDS, NewDonor, SPILL_DOMAIN, TEXT_BYTES};
 use crate::placement::{Candidate, Chooser};
-use crate::table::{DONORS_AT, HEADER_WORDS, OWNERS_AT, Table};
+use crate::table::{DONORS_AT, HEADER_WORDS, OWNERS_AT, SPILL_AT, Table};
 use crate::words::{Condition, DonorWord, Place};
 
 const WORD_AT: usize = 0;
@@ -64,6 +64,9 @@ impl<'a> Table<'a> {
         put(CAPACITY_AT, u64::from(donor.capacity).min(self.donor_load(index, OWNERS_LENGTH_AT)));
         put(DOMAIN_AT, u64::from(donor.domain));
         put(WORD_AT, DonorWord::FIRST.pack());
+        if donor.domain == SPILL_DOMAIN {
+            self.words()[SPILL_AT].store(index as u64 + 1, SeqCst);
+        }
         for (at, bytes) in donor.text.as_bytes().chunks(8).take(TEXT_BYTES / 8).enumerate() {
             let mut word = [0; 8];
             word[..bytes.len()].copy_from_slice(bytes);

@@ -25,7 +25,7 @@ use crate::slabs::room::Coding;
 use crate::words::{Copy, ExtentState, Phase, Place};
 use crate::{MAX_COPIES, MAX_DONORS};
 
-const MAGIC: u64 = 0x5350_494C_504F_4F03;
+const MAGIC: u64 = 0x5350_494C_504F_4F04;
 pub(crate) const HEADER_WORDS: usize = 64;
 const EXTENT_WORDS: usize = 32;
 
@@ -37,6 +37,8 @@ const EXTENTS_AT: usize = 4;
 const PLACED_AT: usize = 5;
 const READS_AT: usize = 6;
 pub(crate) const HEDGE_DEBT_AT: usize = 7;
+/// The number of the last resort among the donors, and one more; 0 where there is none.
+pub(crate) const SPILL_AT: usize = 8;
 /// Where each donor's list of owners begins, in words.
 pub(crate) const OWNERS_AT: usize = 16;
 

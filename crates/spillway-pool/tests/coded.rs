@@ -9,14 +9,15 @@ mod coded_world;
 use coded_world::World;
 
 /// Worlds that are right without a mistake.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 400;
 /// Worlds in which a planted mistake is looked for.
 const SEEDS_FOR_A_MISTAKE: u64 = 2_000;
 
 #[test]
 fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
     let (mut reads, mut decoded, mut moved, mut freed, mut losses) = (0, 0, 0, 0, 0);
-    let (mut joined, mut left, mut hedged, mut beside, mut gathered) = (0, 0, 0, 0, 0);
+    let (mut joined, mut left, mut discarded, mut compacted) = (0, 0, 0, 0);
+    let (mut hedged, mut beside, mut gathered) = (0, 0, 0);
     for seed in 0..SEEDS {
         let mut world = World::new(seed, "");
         if let Err(error) = world.run() {
@@ -24,14 +25,19 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
         }
         (reads, decoded, moved) = (reads + world.reads, decoded + world.decoded, moved + world.moved);
         (freed, losses) = (freed + world.freed, losses + world.losses);
-        (joined, left, hedged) = (joined + world.joined, left + world.left, hedged + world.hedged);
-        (beside, gathered) = (beside + world.beside, gathered + world.gathered);
+        (joined, left) = (joined + world.joined, left + world.left);
+        (discarded, compacted) = (discarded + world.discarded, compacted + world.compacted);
+        (hedged, beside, gathered) =
+            (hedged + world.hedged, beside + world.beside, gathered + world.gathered);
     }
     // The worlds are of use only if much happens in them.
-    let counts =
-        format!("{reads} {decoded} {moved} {freed} {losses} {joined} {left} {hedged} {beside} {gathered}");
+    let counts = format!(
+        "{reads} {decoded} {moved} {freed} {losses} {joined} {left} {discarded} {compacted} {hedged} {beside} \
+         {gathered}"
+    );
     assert!(reads > 5_000 && decoded > 500 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
+    assert!(discarded > 5_000 && compacted > 2_000, "{counts}");
     assert!(hedged > 1_000 && beside > 10_000 && gathered > 2_000, "{counts}");
 }
 
@@ -53,6 +59,11 @@ fn planted_mistakes_of_coded_pages_are_found() {
         "made-by-two",
         "earlier-part-gathered",
         "gathered-unchecked",
+        "moved-part-not-awaited",
+        "discard-not-awaited",
+        "discard-not-noted",
+        "freed-before-discard",
+        "looked-while-emptied",
     ];
     // Every second of them beside the others.
     std::thread::scope(|scope| {

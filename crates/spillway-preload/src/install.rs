@@ -13,7 +13,7 @@ use crate::originals::{
 };
 use crate::{
     exec_hooks, fork_hooks, lock_hooks, memory_hooks, number_hooks, process_hooks, syscall_entry,
-    thread_hooks,
+    thread_hooks, tier_marker,
 };
 
 /// Why the hooks cannot be put in.
@@ -83,6 +83,25 @@ pub fn install() -> Result<(), InstallError> {
     for (name, hook) in hooks {
         // SAFETY: libc's functions of these names begin with more than JUMP_BYTES bytes of straight code, the
         // hooks have their signatures, and the program's threads do not run yet.
+        unsafe { code_patch::redirect(find(name)?, hook)? };
+    }
+    Ok(())
+}
+
+/// Redirects what a program of `spillway tier` needs: where threads and robust mutexes are made.
+pub fn install_for_tier() -> Result<(), InstallError> {
+    for (name, original) in
+        [(c"pthread_create", &ORIGINAL_PTHREAD_CREATE), (c"pthread_mutex_init", &ORIGINAL_MUTEX_INIT)]
+    {
+        let beginning = move_beginning(name)?;
+        original.get_or_init(|| beginning);
+    }
+    let hooks: [(&CStr, usize); 2] = [
+        (c"pthread_create", tier_marker::pthread_create as *const () as usize),
+        (c"pthread_mutex_init", tier_marker::pthread_mutex_init as *const () as usize),
+    ];
+    for (name, hook) in hooks {
+        // SAFETY: as in `install`.
         unsafe { code_patch::redirect(find(name)?, hook)? };
     }
     Ok(())

@@ -16,7 +16,8 @@
 //! - [`exec_hooks`], [`number_hooks`]: what stands in the place of exec, and of system calls by number;
 //! - [`syscall_entry`]: the way to them from syscall(2);
 //! - [`install`]: which functions are redirected;
-//! - [`adopt`]: memory that the program has before the hooks are in.
+//! - [`adopt`]: memory that the program has before the hooks are in;
+//! - [`tier_marker`]: what there is of all this in a program of `spillway tier`.
 #![allow(unsafe_code)]
 
 mod adopt;
@@ -36,6 +37,7 @@ mod reach;
 mod remote;
 mod syscall_entry;
 mod thread_hooks;
+mod tier_marker;
 mod vectors;
 
 use spillway_pager::attach::Startup;
@@ -52,7 +54,7 @@ static START: extern "C" fn() = start;
 
 /// Runs before the program's main.
 extern "C" fn start() {
-    let Ok(run) = std::env::var(RUN_VARIABLE) else { return };
+    let Ok(run) = std::env::var(RUN_VARIABLE) else { return tier_marker::start() };
     let preload = std::env::var("LD_PRELOAD").unwrap_or_default();
     if let Some(library) = preload.split([':', ' ']).find(|path| path.contains("libspillway_preload")) {
         OWN_VARIABLES.get_or_init(|| (library.as_bytes().to_vec(), run.as_bytes().to_vec()));

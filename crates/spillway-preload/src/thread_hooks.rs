@@ -40,8 +40,8 @@ fn keep(address: usize, bytes: usize) {
     }
 }
 
-type Start = extern "C" fn(*mut c_void) -> *mut c_void;
-type PthreadCreate =
+pub type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+pub type PthreadCreate =
     unsafe extern "C" fn(*mut libc::pthread_t, *const libc::pthread_attr_t, Start, *mut c_void) -> c_int;
 
 /// pthread_create(3). On a stack of the program's own libc puts its description of the thread, with its
@@ -66,7 +66,8 @@ pub unsafe extern "C" fn pthread_create(
     unsafe { original(thread, attributes, start, argument) }
 }
 
-type MutexInit = unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
+pub type MutexInit =
+    unsafe extern "C" fn(*mut libc::pthread_mutex_t, *const libc::pthread_mutexattr_t) -> c_int;
 
 /// pthread_mutex_init(3). A robust mutex stays local.
 pub unsafe extern "C" fn pthread_mutex_init(
@@ -74,18 +75,27 @@ pub unsafe extern "C" fn pthread_mutex_init(
     attributes: *const libc::pthread_mutexattr_t,
 ) -> c_int {
     let Some(&original) = ORIGINAL_MUTEX_INIT.get() else { return libc::EAGAIN };
-    let mut robustness = libc::PTHREAD_MUTEX_STALLED;
-    if !attributes.is_null() {
-        // SAFETY: the program's attributes, which libc reads in any case.
-        let _ = unsafe { libc::pthread_mutexattr_getrobust(attributes, &raw mut robustness) };
-    }
-    if robustness == libc::PTHREAD_MUTEX_ROBUST {
+    // SAFETY: the program's attributes, which libc reads in any case.
+    if unsafe { is_robust(attributes) } {
         keep(mutex.expose_provenance(), size_of::<libc::pthread_mutex_t>());
     }
     // SAFETY: the moved beginning of `pthread_mutex_init`, which has this signature.
     let original: MutexInit = unsafe { std::mem::transmute(original) };
     // SAFETY: the program's own call.
     unsafe { original(mutex, attributes) }
+}
+
+/// Whether a mutex of these attributes is robust.
+///
+/// # Safety
+/// They are initialised, or null.
+pub unsafe fn is_robust(attributes: *const libc::pthread_mutexattr_t) -> bool {
+    let mut robustness = libc::PTHREAD_MUTEX_STALLED;
+    if !attributes.is_null() {
+        // SAFETY: by the caller's word.
+        let _ = unsafe { libc::pthread_mutexattr_getrobust(attributes, &raw mut robustness) };
+    }
+    robustness == libc::PTHREAD_MUTEX_ROBUST
 }
 
 /// The upper end of the stack that attributes name, if they name one.

@@ -13,6 +13,7 @@
 //! | [`order`] | names in the order in which they come |
 //! | [`address_map`] | what lies where over time, as SVG |
 //! | [`timeline`] | lines and maps of heat over time, as SVG |
+//! | [`whole_file`] | files that are written whole or not at all |
 
 pub mod address_map;
 pub mod chart;
@@ -24,5 +25,6 @@ pub mod markdown;
 pub mod order;
 pub mod timeline;
 pub mod violin;
+pub mod whole_file;
 
 pub use drawing::ChartError;

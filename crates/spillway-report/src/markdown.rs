@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::chart::Chart;
 use crate::drawing::ChartError;
+use crate::whole_file;
 
 /// Why a page could not be written.
 #[derive(Debug, Error)]
@@ -63,10 +64,10 @@ impl Page {
         fs::create_dir_all(&pictures).map_err(|error| failed(&pictures, error))?;
         for (name, svg) in &self.pictures {
             let path = pictures.join(format!("{name}.svg"));
-            fs::write(&path, svg).map_err(|error| failed(&path, error))?;
+            whole_file::write(&path, svg).map_err(|error| failed(&path, error))?;
         }
         let path = directory.join(format!("{}.md", self.name));
-        fs::write(&path, &self.text).map_err(|error| failed(&path, error))
+        whole_file::write(&path, &self.text).map_err(|error| failed(&path, error))
     }
 }
 

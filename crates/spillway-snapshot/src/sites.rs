@@ -10,7 +10,7 @@ pub const MOST_SITES: usize = 64;
 pub struct Site {
     /// The file of its code; none of code that lies in no file, and of what system calls waited for.
     pub file: Option<String>,
-    /// Its name, as the file has it; none where the file names nothing there.
+    /// Its name in its language, as far as that is Rust or C++; none where the file names nothing there.
     pub function: Option<String>,
     /// How long it waited together, in microseconds, by samples.
     pub waited_us: u64,
@@ -29,7 +29,7 @@ impl Site {
 pub struct Frame {
     /// The file of its code; none of code that lies in no file.
     pub file: Option<String>,
-    /// Its name, as the file has it; none where the file names nothing there.
+    /// Its name in its language, as far as that is Rust or C++; none where the file names nothing there.
     pub function: Option<String>,
 }
 

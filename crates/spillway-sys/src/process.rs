@@ -201,6 +201,21 @@ pub fn is_open(fd: RawFd) -> bool {
     unsafe { crate::raw::syscall(libc::SYS_fcntl as usize, arguments) >= 0 }
 }
 
+/// Closes all descriptors of the calling thread's file table but these: those of a thread that started with a
+/// copy of its program's would keep pipes open that the program closes.
+pub fn close_all_but(kept: &[RawFd]) {
+    let mut kept: Vec<usize> = kept.iter().filter_map(|&fd| usize::try_from(fd).ok()).collect();
+    kept.sort_unstable();
+    let mut from = 0;
+    for end in kept.into_iter().chain([u32::MAX as usize + 1]) {
+        if from < end {
+            // SAFETY: takes no address.
+            unsafe { crate::raw::syscall(crate::raw::SYS_CLOSE_RANGE, [from, end - 1, 0, 0, 0, 0]) };
+        }
+        from = end + 1;
+    }
+}
+
 /// Closes a descriptor though somebody owns it: a forked child has its parent's.
 pub fn close(fd: RawFd) {
     // SAFETY: takes no address.

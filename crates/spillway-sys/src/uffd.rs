@@ -212,7 +212,10 @@ pub fn supported_features(device: Option<BorrowedFd<'_>>) -> Result<Features> {
 }
 
 fn open_raw(device: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
-    let flags = UserfaultfdFlags::CLOEXEC;
+    open_with(device, UserfaultfdFlags::CLOEXEC)
+}
+
+fn open_with(device: Option<BorrowedFd<'_>>, flags: UserfaultfdFlags) -> Result<OwnedFd> {
     match device {
         // SAFETY: makes a new descriptor and touches no memory.
         None => unsafe { rustix::mm::userfaultfd(flags) },
@@ -530,5 +533,6 @@ impl AsFd for Uffd {
     }
 }
 
+pub mod events;
 #[cfg(test)]
 mod tests;

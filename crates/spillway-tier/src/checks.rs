@@ -4,7 +4,9 @@ use std::path::Path;
 
 use spillway_core::size::Size;
 use spillway_sys::machine::{Check, Purpose, Status, as_root};
+use spillway_sys::uffd::Uffd;
 
+use crate::markers;
 use crate::nodes::{Node, Nodes, NodesError, Tiers};
 use crate::settings;
 use crate::source::{self, SourceError};
@@ -17,7 +19,7 @@ fn check(name: &'static str, status: Status, found: String, meaning: &'static st
 #[must_use]
 pub fn checks() -> Vec<Check> {
     let root = Path::new("/");
-    let mut checks = vec![tiers(root), telemetry()];
+    let mut checks = vec![tiers(root), telemetry(), migration()];
     checks.push(conflicts(root));
     checks
 }
@@ -88,6 +90,24 @@ fn telemetry() -> Check {
         found = format!("{found}; not here: {}", fails.join("; "));
     }
     check(NAME, Status::Ok, found, "'tier' knows which pages are used")
+}
+
+fn migration() -> Check {
+    const NAME: &str = "tier-migration";
+    match Uffd::check_events() {
+        Ok(()) => check(
+            NAME,
+            Status::Ok,
+            "on demand".to_owned(),
+            "hot pages of programs that 'tier' starts migrate with their next access",
+        ),
+        Err(reason) => check(
+            NAME,
+            Status::Absent,
+            format!("in batches: {}", markers::why(reason)),
+            "'tier' migrates hot pages when a scan has found them accessed",
+        ),
+    }
 }
 
 fn conflicts(root: &Path) -> Check {

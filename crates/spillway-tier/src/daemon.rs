@@ -19,12 +19,13 @@ use crate::live::{Limits, LiveMachine};
 use crate::mover::{KernelMover, Mover};
 use crate::nodes::{Nodes, NodesError, Tiers};
 use crate::pace::{Pace, ScanPace};
-use crate::pages::{PAGES_PER_CHUNK, bit};
 use crate::process::{self, Process, ProcessError, ProcessLayout, ProcessLayouts};
 use crate::room::NodeRoom;
 use crate::settings::{self, Conflict, KernelSettings, SettingsError};
 use crate::source::{self, Chosen, Source, SourceError};
-use crate::status::{Answer, Explanation, GroupStatus, PageExplanation, Request, SourceStatus, Status};
+use crate::status::{Answer, GroupStatus, Request, SourceStatus, Status};
+
+use self::marking::Marking;
 
 /// Numbers that a policy knows at first, in pages: for 4 GiB.
 const FIRST_PAGES: u32 = 1 << 20;
@@ -115,6 +116,7 @@ pub struct Daemon {
     /// The same moment, on CLOCK_MONOTONIC.
     began_ns: u64,
     root: PathBuf,
+    marking: Marking,
 }
 
 fn clock_ns(clock: ClockId) -> u64 {
@@ -223,6 +225,7 @@ impl Daemon {
             began: Instant::now(),
             began_ns: clock_ns(ClockId::Monotonic),
             root: PathBuf::from("/"),
+            marking: Marking::default(),
         })
     }
 
@@ -236,6 +239,7 @@ impl Daemon {
     /// The telemetry source has disappeared.
     pub fn turn(&mut self) -> Result<Option<Duration>, DaemonError> {
         self.tell_accesses();
+        self.hear_markers();
         self.measure_link();
         for at in 0..self.groups.len() {
             let now_ns = self.now_ns();
@@ -262,6 +266,7 @@ impl Daemon {
                     .map_or(group.next_scan_ns, |at| at.min(group.next_scan_ns))
             })
             .min();
+        self.tell_markers();
         let now_ns = self.now_ns();
         Ok(next_ns.map(|next_ns| {
             let next_ns = self.link.next_ns().map_or(next_ns, |at_ns| at_ns.min(next_ns));
@@ -323,8 +328,8 @@ impl Daemon {
         for id in group.processes.keys().copied().collect::<Vec<_>>() {
             let began_ns = clock_ns(ClockId::ThreadCPUTime);
             let Some(layout) = self.layouts.of(&self.root, id, now_ns).cloned() else { continue };
-            let scanned =
-                group.driver.scan(id, &layout.managed, self.source.as_mut(), &tier_of, most_local_pages);
+            let managed = self.marking.managed(id, &layout.managed, &mut group.driver.machine);
+            let scanned = group.driver.scan(id, &managed, self.source.as_mut(), &tier_of, most_local_pages);
             // What policy and moves cost is not the telemetry's.
             scan_cpu_ns += clock_ns(ClockId::ThreadCPUTime) - began_ns;
             match scanned {
@@ -383,6 +388,7 @@ impl Daemon {
                 counts: self.source.counts(),
             },
             link: self.link.status(uptime_s),
+            migration: self.marking.status(),
             managed_bytes,
             cpu_pct,
             cpu_pct_per_10_gib: (managed_bytes > 0).then(|| cpu_pct * TEN_GIB / managed_bytes as f64),
@@ -410,41 +416,6 @@ impl Daemon {
     pub fn scans_and_cpu_s(&self) -> (u64, f64) {
         let scans = self.groups.first().map_or(0, |group| group.scans);
         (scans, clock_ns(ClockId::ProcessCPUTime) as f64 / 1e9)
-    }
-
-    fn explain(&self, process: u32, address: Option<u64>) -> Option<Explanation> {
-        let group = self.groups.iter().find(|group| group.processes.contains_key(&process))?;
-        let machine = &group.driver.machine;
-        let [local_pages, far_pages] = machine.pages.used_by(process);
-        Some(Explanation {
-            process,
-            group: group.group.name.clone(),
-            policy: group.group.policy.clone(),
-            local_bytes: local_pages * PAGE_BYTES,
-            far_bytes: far_pages * PAGE_BYTES,
-            left_alone: group.left_alone.get(&process).cloned().unwrap_or_default(),
-            paused: group.driver.paused(),
-            page: address.map(|address| explain_page(machine, process, address)),
-        })
-    }
-}
-
-fn explain_page(machine: &LiveMachine, process: u32, address: u64) -> PageExplanation {
-    let found = machine.pages.find(process, address);
-    let huge = found.is_some_and(|page| machine.pages.span(page) > 1);
-    let page = found.map(|page| if huge { page / PAGES_PER_CHUNK * PAGES_PER_CHUNK } else { page });
-    let bits = page.map_or(0, |page| machine.pages.bits[page as usize]);
-    let start = page
-        .and_then(|page| machine.pages.place_of(page))
-        .map_or(address & !(PAGE_BYTES - 1), |(_, start)| start);
-    PageExplanation {
-        address: start,
-        tier: page.and_then(|page| machine.pages.tier_of(page)),
-        huge,
-        accessed: bits & bit::ACCESSED != 0,
-        marked: bits & bit::MARKED != 0,
-        refused: bits & bit::REFUSED != 0,
-        moves: machine.history.of(process, start),
     }
 }
 
@@ -588,5 +559,7 @@ impl Running {
     }
 }
 
+mod explaining;
+mod marking;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use spillway_marker::wire::{Outcome, Report};
 use spillway_policy::machine::{PageIndex, Tier, TieredMachine};
 use spillway_policy::policy::{CounterWindow, Fault, FaultKind, Policy};
 
@@ -25,6 +26,7 @@ impl Driver {
     /// Starts a policy on a machine; `build` makes it anew.
     #[must_use]
     pub fn new(mut machine: LiveMachine, mut policy: Box<dyn Policy>, build: Build) -> Self {
+        machine.let_marks_stop(policy.marks_to_promote());
         policy.start(&mut machine);
         Self { machine, policy, build, restarts: 0 }
     }
@@ -162,6 +164,20 @@ impl Driver {
             self.fault(page);
         } else {
             self.machine.resume(page);
+        }
+    }
+
+    /// Whether marks of the policy may stop the program.
+    #[must_use]
+    pub fn marks_to_promote(&self) -> bool {
+        self.policy.marks_to_promote()
+    }
+
+    /// A marker said what became of a page of its process; times are on the machine's clock.
+    pub fn marked(&mut self, process: u32, report: Report) {
+        self.machine.release(process, report.address);
+        if report.outcome == Outcome::Accessed {
+            self.accessed(process, report.address, report.time_ns);
         }
     }
 

@@ -6,6 +6,7 @@
 //! - [`process`]: processes, and which of their memory may move
 //! - [`source`]: telemetry, which pages are used; [`counters`]: which node serves accesses; [`mover`]: moving
 //!   them
+//! - [`markers`]: threads in managed processes that stop the next access to a marked page
 //! - [`pages`]: numbers for pages; [`live`]: the machine that policies act on; [`room`]: what
 //!   is free on nodes; [`history`]: what moved, and why
 //! - [`driver`]: a policy at work; [`pace`]: when scans come
@@ -27,6 +28,7 @@ pub mod history;
 pub mod link;
 pub mod link_load;
 pub mod live;
+pub mod markers;
 pub mod mover;
 pub mod nodes;
 pub mod pace;

@@ -5,8 +5,9 @@
 //!   new answer: a scan of its own passes it over. Asked for the page alone again, what counts is the time
 //!   between the last two scans: who goes round local memory twice wants to know what was used in the short
 //!   time since the first round.
-//! - A marked page does not stop the program. The scan that finds it accessed is its fault; only accesses
-//!   after the mark count, so it is the second scan after the mark at the earliest.
+//! - A marked page stops the program only where a marker in its process takes it out of its place
+//!   (`holds.rs`). Elsewhere the scan that finds it accessed is its fault; only accesses after the mark
+//!   count, so it is the second scan after the mark at the earliest.
 //! - Moves are gathered and made together when the policy has been told all: each `move_pages` call makes
 //!   every CPU empty its lists first (HotBox, section 3.3), which costs more than a page. The policy sees a
 //!   page at once where it will be. A page that the kernel will not move is back where it was, and is
@@ -29,6 +30,7 @@ use crate::passes::Passes;
 use crate::room::NodeRoom;
 use crate::source::Seen;
 
+mod holds;
 mod moves;
 mod uses;
 
@@ -121,6 +123,10 @@ pub struct LiveMachine {
     told_at_once: bool,
     /// The kernel marks far pages, and their faults are told.
     kernel_marks_far: bool,
+    /// Markers in processes, and what they are to hold.
+    holds: holds::Holds,
+    /// The policy's marks are worth a fault each.
+    marks_stop: bool,
     events: VecDeque<Event>,
     /// Pages on their way, and why.
     moving: VecDeque<(PageIndex, Reason)>,
@@ -153,6 +159,8 @@ impl LiveMachine {
             early: false,
             told_at_once: false,
             kernel_marks_far: false,
+            holds: holds::Holds::default(),
+            marks_stop: false,
             events: VecDeque::new(),
             moving: VecDeque::new(),
             moved_bytes: 0,
@@ -171,6 +179,11 @@ impl LiveMachine {
     #[must_use]
     pub fn marked_by_kernel(self, far: bool) -> Self {
         Self { kernel_marks_far: far, ..self }
+    }
+
+    /// Whether the policy's marks are given to markers, where processes have them.
+    pub fn let_marks_stop(&mut self, stop: bool) {
+        self.marks_stop = stop;
     }
 
     /// Accesses are counted by the machine; without, a window's accesses are the pages that scans find in
@@ -327,7 +340,7 @@ impl LiveMachine {
         for first in self.pages.chunks_of(process) {
             for page in first..first + PAGES_PER_CHUNK {
                 let bits = self.pages.bits[page as usize];
-                if bits & bit::TOUCHED != 0 && bits & bit::SEEN == 0 {
+                if bits & bit::TOUCHED != 0 && bits & (bit::SEEN | bit::HELD) == 0 {
                     self.pages.vanish(page);
                     continue;
                 }
@@ -446,6 +459,9 @@ impl TieredMachine for LiveMachine {
             let bits = &mut self.pages.bits[page as usize];
             if *bits & bit::TOUCHED != 0 {
                 *bits |= bit::MARKED;
+                if self.marks_stop {
+                    self.want_held(page);
+                }
             }
         }
     }

@@ -37,6 +37,8 @@ pub mod bit {
     pub const RECENT: u16 = 1 << 10;
     /// An early scan found it accessed, of which the next steady one tells.
     pub const KEPT: u16 = 1 << 11;
+    /// A marker in its process was told to take it out of its place, and has not said what became of it.
+    pub const HELD: u16 = 1 << 12;
 }
 
 /// Addresses that have numbers.
@@ -191,7 +193,7 @@ impl Pages {
         }
         self.used[tier as usize] += self.span(page);
         let local = if tier == Tier::Local { bit::LOCAL } else { 0 };
-        let kept = self.bits[page as usize] & (bit::SEEN | bit::ACCESSED);
+        let kept = self.bits[page as usize] & (bit::SEEN | bit::ACCESSED | bit::HELD);
         self.bits[page as usize] = kept | bit::TOUCHED | local;
         if let Some(chunk) = self.chunk_mut(page) {
             chunk.touched += 1;
@@ -217,7 +219,7 @@ impl Pages {
         self.used[from as usize] -= span;
         self.used[to as usize] += span;
         let local = if to == Tier::Local { bit::LOCAL | bit::FRESH } else { 0 };
-        let kept = self.bits[page as usize] & (bit::SEEN | bit::REFUSED);
+        let kept = self.bits[page as usize] & (bit::SEEN | bit::REFUSED | bit::HELD);
         self.bits[page as usize] = kept | bit::TOUCHED | local;
     }
 

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,8 +71,14 @@ impl Service {
         Ok(Self { server: Server::new(vec![listener], Bounds::default()), path })
     }
 
-    /// Answers requests for the time of `wait`. No reader holds the daemon up, however slow.
-    pub fn serve(&mut self, wait: Duration, answer: &mut dyn FnMut(Request) -> Answer) {
+    /// Answers requests for the time of `wait`, or until `also` can be read. No reader holds the daemon up,
+    /// however slow.
+    pub fn serve(
+        &mut self,
+        wait: Duration,
+        also: Option<BorrowedFd<'_>>,
+        answer: &mut dyn FnMut(Request) -> Answer,
+    ) {
         let end = Instant::now() + wait;
         let mut answering = |_: usize, received: &[u8], _: bool| match received.iter().position(is_end) {
             Some(at) => Reply::Answer(Arc::new(answer_line(&received[..at], answer))),
@@ -79,9 +86,10 @@ impl Service {
         };
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            // A signal ends the wait early, and its sender wants that.
-            if self.server.turn(None, Some(left), &mut answering).is_err() || left.is_zero() {
-                return;
+            match self.server.turn(also, Some(left), &mut answering) {
+                Ok(false) if !left.is_zero() => {}
+                // A signal ends the wait early, and its sender wants that.
+                _ => return,
             }
         }
     }
@@ -131,7 +139,7 @@ mod tests {
 
     fn serve_until(service: &mut Service, asked: &std::thread::ScopedJoinHandle<'_, impl Send>) {
         while !asked.is_finished() {
-            service.serve(Duration::from_millis(10), &mut |request| match request {
+            service.serve(Duration::from_millis(10), None, &mut |request| match request {
                 Request::Status | Request::Snapshot => Answer::Ok(serde_json::json!({ "pid": 5 })),
                 Request::Explain { process, .. } => Answer::Error(format!("process {process}: unknown")),
             });

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::history::{Move, Sum};
 use crate::link::LinkStatus;
 use crate::live::Counts;
+use crate::markers::MarkerCounts;
 use crate::pace::ScanPace;
 use crate::process::ProcessLayout;
 use crate::source::SourceCounts;
@@ -25,6 +26,8 @@ pub struct Status {
     pub source: SourceStatus,
     /// The way to far memory.
     pub link: LinkStatus,
+    /// How marked pages come to local memory.
+    pub migration: MigrationStatus,
     /// Memory that it manages.
     pub managed_bytes: u64,
     /// CPU time of all it does, of one core, since its start.
@@ -49,6 +52,20 @@ pub struct SourceStatus {
     /// What it was told.
     #[serde(flatten)]
     pub counts: SourceCounts,
+}
+
+/// How marked pages come to local memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct MigrationStatus {
+    /// `on-demand`: by the next access, which stops at the page. `batches`: with what a scan found accessed.
+    pub by: &'static str,
+    /// Why it is so.
+    pub why: String,
+    /// Processes with a marker.
+    pub markers: usize,
+    /// What markers did.
+    #[serde(flatten)]
+    pub counts: MarkerCounts,
 }
 
 /// The state of one group.

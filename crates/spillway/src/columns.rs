@@ -1,6 +1,7 @@
 //! How wide what is printed may be.
 
 use terminal_size::{Width, terminal_size_of};
+use unicode_width::UnicodeWidthStr;
 
 use crate::short::wrapped;
 
@@ -30,9 +31,52 @@ pub fn fitted(text: &str, columns: usize) -> String {
     fitted
 }
 
+/// The same text for the terminal on standard output, where that is one: lines that are too long for it are
+/// broken between words. A word that is too long, such as a path that is to be copied, stays whole.
+pub fn for_terminal(text: &str) -> String {
+    match terminal_size_of(std::io::stdout()) {
+        Some((Width(columns), _)) => broken(text, usize::from(columns).max(LEAST)),
+        None => text.to_owned(),
+    }
+}
+
+fn broken(text: &str, columns: usize) -> String {
+    let mut broken = String::new();
+    for line in text.lines() {
+        if line.width() <= columns {
+            broken += line;
+            broken.push('\n');
+            continue;
+        }
+        let indent = line.len() - line.trim_start().len();
+        let mut column = 0;
+        for word in line.split_whitespace() {
+            if column > 0 && column + 1 + word.width() <= columns {
+                broken.push(' ');
+                column += 1;
+            } else {
+                let below = if column > 0 { "\n" } else { "" };
+                broken += &format!("{below}{:indent$}", "");
+                column = indent;
+            }
+            broken += word;
+            column += word.width();
+        }
+        broken.push('\n');
+    }
+    broken
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_broken_for_a_terminal_and_what_is_to_be_copied_is_not() {
+        let text = "short\n  one two three four\n\nat /a/path/of/many/letters now\n";
+        assert_eq!(broken(text, 12), "short\n  one two\n  three four\n\nat\n/a/path/of/many/letters\nnow\n");
+        assert_eq!(broken(text, 80), text);
+    }
 
     #[test]
     fn lines_are_broken_where_they_are_too_long_and_keep_their_indent() {

@@ -28,6 +28,7 @@ use spillway_tls::ServerSide;
 use spillway_tls::making::{self, Wish};
 
 use self::registering::Wishes;
+use crate::columns::for_terminal;
 use crate::watch::donor_snapshot::{DonorSubject, donor_of};
 use crate::watch::endpoint::{Endpoint, Place};
 use crate::watch::teller::{Teller, Telling};
@@ -359,7 +360,9 @@ fn status(json: bool) -> Result<(), String> {
     } else {
         let text: Vec<String> = statuses.iter().map(ToString::to_string).collect();
         // Another user's donor says what it likes, and a terminal obeys some of it.
-        text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect()
+        let text: String =
+            text.join("\n").chars().filter(|letter| *letter == '\n' || !letter.is_control()).collect();
+        for_terminal(&text)
     };
     io::stdout().lock().write_all(text.as_bytes()).map_err(|error| format!("donor status: {error}"))
 }

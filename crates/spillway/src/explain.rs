@@ -12,6 +12,7 @@ use spillway_snapshot::snapshot::{Body, Snapshot};
 use spillway_tier::service::{self, STATE_DIRECTORY, ServiceError};
 use spillway_tier::status::Request;
 
+use crate::columns::for_terminal;
 use crate::exit::{Refusal, complain};
 use crate::short::printable;
 use crate::status::is_called;
@@ -69,7 +70,7 @@ fn explain(args: &ExplainArgs) -> Result<String, Refusal> {
         snapshot.is_some_and(|snapshot| is_called(snapshot, &pid))
     };
     let shown = |found: &Value, describe: fn(&Value) -> String| {
-        if args.json { format!("{found:#}\n") } else { describe(found) }
+        if args.json { format!("{found:#}\n") } else { for_terminal(&describe(found)) }
     };
     if let Some(seen) = reader::look().into_iter().find(is_of_run) {
         // Whoever names the supervisor means its program.

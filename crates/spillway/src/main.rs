@@ -189,8 +189,12 @@ fn advice(error: &Error, path: &str, command: &clap::Command) -> Option<String> 
             let is_option = |word: OsString| {
                 word.to_str().is_some_and(|word| word == "--local" || word.starts_with("--local="))
             };
-            std::env::args_os().any(is_option).then_some(())?;
-            Some("tip: options of Spillway's go before the program".to_owned())
+            if std::env::args_os().any(is_option) {
+                return Some("tip: options of Spillway's go before the program".to_owned());
+            }
+            let word = std::env::args().nth(path.split(' ').count()).filter(|word| !word.starts_with('-'))?;
+            let takes_limit = command.get_arguments().any(|argument| argument.get_long() == Some("local"));
+            takes_limit.then(|| format!("tip: say how much may be local: {path} --local 512M {word} ..."))
         }
         _ => None,
     }

@@ -23,6 +23,7 @@ use spillway_pager::run::settings::{Block, FaultMode, MIN_LOCAL_BYTES, RUN_VARIA
 use spillway_pager::run::state::Counter;
 use spillway_pager::run::supervisor::Supervisor;
 use spillway_pager::run::views::BusyPagers;
+use spillway_report::whole_file;
 use spillway_snapshot::directory::Of;
 use spillway_sys::{machine, process};
 
@@ -253,7 +254,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     if local_bytes.bytes() < MIN_LOCAL_BYTES {
         let least = Size::from_bytes(MIN_LOCAL_BYTES);
         return Err(refuse(format!(
-            "--local {} is less than a program needs to make progress; give at least {least}",
+            "--local {} is less than a program needs to make progress; give at least {least}, such as 64M",
             args.local
         )));
     }
@@ -313,7 +314,7 @@ fn start(args: &RunArgs) -> Result<Started, Refusal> {
     let child = command.spawn().map_err(|error| {
         let _ = stats;
         let status = exit::cannot_execute(&error);
-        (status, format!("run: {}: {error}", args.program[0].display()))
+        (status, format!("run: {}", exit::why_not_executed(Path::new(&args.program[0]), &error)))
     })?;
     CHILD_PID.store(child.id() as i32, Ordering::Release);
     let teller = begin_to_tell(args, &supervisor, child.id(), at, metrics);
@@ -380,7 +381,8 @@ fn locate(name: &OsString) -> Result<PathBuf, Refusal> {
     })
 }
 
-fn preload(library: &Path) -> OsString {
+/// The value of LD_PRELOAD that loads this library, and what it named before.
+pub fn preload(library: &Path) -> OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         value.push(":");
@@ -492,9 +494,10 @@ impl Started {
         let report = Report::new(run, settings, command_of(args), wall_s, exit_status);
         let json = serde_json::to_string(&report).unwrap_or_default();
         if let Some(path) = &args.stats
-            && let Err(error) = fs::write(path, format!("{json}\n"))
+            && let Err(error) = whole_file::write(path, format!("{json}\n"))
         {
-            complain(format!("run: --stats {}: {error}", path.display()));
+            let path = path.display();
+            complain(format!("run: --stats {path}: {error}; make room there, or have --json print them"));
         }
         let mut stderr = std::io::stderr();
         let text = if args.json { json } else { report.summary() };

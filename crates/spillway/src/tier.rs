@@ -16,9 +16,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use signal_hook::consts::signal as signals;
 use spillway_core::size::Size;
-use spillway_sys::process;
+use spillway_marker::wire::SOCKET_VARIABLE;
+use spillway_report::whole_file;
+use spillway_sys::{machine, process};
 use spillway_tier::daemon::Daemon;
 use spillway_tier::group::{Config, Group, LocalBudget};
+use spillway_tier::markers::{self, Markers, Migration};
 use spillway_tier::nodes::NodeSet;
 use spillway_tier::pace::ScanPace;
 use spillway_tier::service::{self, JOURNAL, STATE_DIRECTORY, Service};
@@ -27,6 +30,7 @@ use spillway_tier::source::Choice;
 use spillway_tier::status::Request;
 
 use crate::exit::{self, Refusal, complain};
+use crate::run::preload;
 
 /// What is managed where the command line says nothing.
 const CONFIGURATION: &str = "/etc/spillway/tier.toml";
@@ -96,6 +100,10 @@ pub struct TierArgs {
     /// Least time between two scans, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 100)]
     scan_interval: u64,
+    /// How marked pages of PROGRAM come to fast memory: 'on-demand', by their next access, which stops at the
+    /// page; 'batches', with all that a scan found accessed; 'auto', the first that works here
+    #[arg(long, value_name = "HOW", default_value = "batches")]
+    migration: Migration,
     /// What decides when scans come: the budget of --telemetry-cpu alone ('budget'), or up to eight times as
     /// often while fast memory is short of free pages ('pressure')
     #[arg(long, value_name = "PACE", default_value = "budget")]
@@ -220,14 +228,46 @@ fn ending_signal() -> Result<Arc<AtomicUsize>, Refusal> {
     Ok(received)
 }
 
-fn start_program(words: &[OsString]) -> Result<Child, Refusal> {
+/// Listens for markers, or says why pages move in batches.
+fn open_markers(args: &TierArgs, config: &Config) -> Result<(Option<Markers>, String), Refusal> {
+    let none = |why: String| match args.migration {
+        Migration::OnDemand => Err(refuse(format!("--migration on-demand: {why}; take batches"))),
+        Migration::Auto | Migration::Batches => Ok((None, why)),
+    };
+    if args.migration == Migration::Batches {
+        return none("--migration says so".to_owned());
+    }
+    let policies =
+        config.group.iter().map(Group::build_policy).collect::<Result<Vec<_>, _>>().map_err(refuse)?;
+    if args.program.is_empty() {
+        return none("only a program that the daemon starts can have a marker".to_owned());
+    }
+    if !policies.iter().any(|policy| policy.marks_to_promote()) {
+        return none(format!("{} marks pages to learn what is used, too many to stop at each", args.policy));
+    }
+    if machine::preload_library().is_none() {
+        return none("the preload library is missing".to_owned());
+    }
+    match Markers::open() {
+        Ok(markers) if args.migration == Migration::OnDemand => {
+            Ok((Some(markers), "it was named".to_owned()))
+        }
+        Ok(markers) => Ok((Some(markers), "the best that works here".to_owned())),
+        Err(reason) => none(markers::why(reason)),
+    }
+}
+
+fn start_program(words: &[OsString], markers: Option<&Markers>) -> Result<Child, Refusal> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]);
+    if let (Some(markers), Some(library)) = (markers, machine::preload_library()) {
+        command.env(SOCKET_VARIABLE, markers.name()).env("LD_PRELOAD", preload(&library));
+    }
     // Pages are moved one by one: a huge page with one hot part would come whole.
     process::without_huge_pages(&mut command);
     command.spawn().map_err(|error| {
         let status = exit::cannot_execute(&error);
-        (status, format!("tier: {}: {error}", words[0].display()))
+        (status, format!("tier: {}", exit::why_not_executed(Path::new(&words[0]), &error)))
     })
 }
 
@@ -239,16 +279,18 @@ fn manage(args: &TierArgs) -> Result<ExitCode, Refusal> {
         return Err(refuse("no group has pids or cgroups; nothing would ever be managed"));
     }
     config.check().map_err(refuse)?;
+    let (markers, why) = open_markers(args, &config)?;
     let mut service = Service::open(&args.state).map_err(refuse)?;
     let mut settings = settle_kernel(args, &config)?;
     Daemon::check(&config).map_err(refuse)?;
     let signal = ending_signal()?;
     let mut program = match args.program.as_slice() {
         [] => None,
-        words => Some(start_program(words)?),
+        words => Some(start_program(words, markers.as_ref())?),
     };
     let started = Daemon::start(config, program.as_ref().map(Child::id), &mut settings).map_err(refuse);
     let managed = started.and_then(|mut daemon| {
+        daemon.migrate_by(markers, why);
         announce(&daemon);
         let managed = serve(&mut daemon, &mut service, &signal, program.as_mut());
         write_stats(args, &daemon);
@@ -281,7 +323,7 @@ fn serve(
 ) -> Result<(), Refusal> {
     while signal.load(Ordering::Acquire) == 0 {
         let Some(wait) = daemon.turn().map_err(refuse)? else { return Ok(()) };
-        service.serve(wait, &mut |request| daemon.answer(request));
+        service.serve(wait, daemon.also_waits_for(), &mut |request| daemon.answer(request));
         // Reaped here, so that its number is not held by what is left of it.
         if let Some(program) = program.as_mut() {
             let _ = program.try_wait();
@@ -326,7 +368,7 @@ fn announce(daemon: &Daemon) {
 fn write_stats(args: &TierArgs, daemon: &Daemon) {
     let Some(path) = &args.stats else { return };
     let json = serde_json::to_string_pretty(&daemon.status()).unwrap_or_default();
-    if let Err(error) = std::fs::write(path, format!("{json}\n")) {
+    if let Err(error) = whole_file::write(path, format!("{json}\n")) {
         complain(format!("tier: --stats {}: {error}; name a file that can be written", path.display()));
     }
 }
@@ -382,6 +424,7 @@ fn describe(status: &Value) -> String {
         bytes(&status["managed_bytes"])
     );
     text += &describe_link(&status["link"]);
+    text += &describe_migration(&status["migration"]);
     for group in status["groups"].as_array().into_iter().flatten() {
         describe_group(&mut text, group);
     }
@@ -401,6 +444,28 @@ fn describe_link(link: &Value) -> String {
         link["source"].as_str().unwrap_or_default(),
         link["why"].as_str().unwrap_or_default(),
     )
+}
+
+/// How marked pages come to fast memory.
+fn describe_migration(migration: &Value) -> String {
+    let by = migration["by"].as_str().unwrap_or_default();
+    let why = migration["why"].as_str().unwrap_or_default();
+    let count = |key: &str| migration[key].as_u64().unwrap_or(0);
+    if by != "on-demand" {
+        return format!("marked pages migrate in {by} ({why})\n");
+    }
+    let mut text = format!(
+        "marked pages migrate on demand ({why}): {} process(es) with a marker; {} pages marked, \
+         {} accessed since, {} given back\n",
+        count("markers"),
+        count("marked"),
+        count("accessed"),
+        count("returned"),
+    );
+    for (name, pages) in migration["refused"].as_object().into_iter().flatten() {
+        let _ = writeln!(text, "  not marked {pages} pages: {}", name.replace('_', " "));
+    }
+    text
 }
 
 fn describe_group(text: &mut String, group: &Value) {
@@ -463,6 +528,21 @@ fn describe_group(text: &mut String, group: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn how_pages_migrate_is_told_in_one_line() {
+        let batches = serde_json::json!({ "by": "batches", "why": "it was named", "markers": 0 });
+        assert_eq!(describe_migration(&batches), "marked pages migrate in batches (it was named)\n");
+        let on_demand = serde_json::json!({
+            "by": "on-demand", "why": "the best that works here", "markers": 2, "marked": 50, "accessed": 40,
+            "returned": 3, "refused": { "not_there": 7 },
+        });
+        assert_eq!(
+            describe_migration(&on_demand),
+            "marked pages migrate on demand (the best that works here): 2 process(es) with a marker; \
+             50 pages marked, 40 accessed since, 3 given back\n  not marked 7 pages: not there\n"
+        );
+    }
 
     #[test]
     fn the_way_to_slow_memory_is_told_in_one_line() {

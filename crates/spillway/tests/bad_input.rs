@@ -53,6 +53,22 @@ fn every_command_names_an_option_that_is_not_there_in_one_line_and_where_to_read
 }
 
 #[test]
+fn a_program_without_a_limit_is_told_with_one() {
+    for (line, expected) in [
+        ("run ls -l", "tip: say how much may be local: spillway run --local 512M ls ...;"),
+        ("bench command ls", "tip: say how much may be local: spillway bench command --local 512M ls ...;"),
+        ("run --local 64M", "tip: options of Spillway's go before the program;"),
+    ] {
+        let output = command(line).output().unwrap();
+        let said = complaint(&output);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{line}: {said}");
+        assert!(said.contains(expected), "{line}: {said}");
+    }
+    let output = command("run --no-such-option ls").output().unwrap();
+    assert!(!complaint(&output).contains("512M"), "{}", complaint(&output));
+}
+
+#[test]
 fn where_the_disk_is_full_whatever_prints_says_so_and_fails() {
     for line in PRINTERS {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -92,14 +108,29 @@ fn what_is_printed_on_a_terminal_fits_it() {
     let mut watched = launch.start(launch.command(c_program("hold")).args(["16", "100"]));
     watched.running.expect("ready");
     let pid = watched.running.pid().as_raw_nonzero();
-    for line in ["doctor", "doctor --all", "status", &format!("status {pid}")] {
+    let donor = Running::start(command("donor --memory 64M --shm bad-input-test").env("NO_COLOR", "1"));
+    support::child::until(support::child::PATIENCE, "a donor", || {
+        donor.text().contains("listening").then_some(())
+    });
+    let lines = [
+        "doctor".to_owned(),
+        "doctor --all".to_owned(),
+        "status".to_owned(),
+        format!("status {pid}"),
+        format!("advise --pid {pid}"),
+        format!("explain --pid {pid}"),
+        "donor status".to_owned(),
+    ];
+    for line in &lines {
         for columns in [40, 59, 80] {
             let text = on_a_terminal(line, columns);
             assert!(!text.is_empty());
             // What is to be typed stands in one line, that it can be copied.
             let is_typed =
                 |line: &str| ["mend: ", "or:   "].iter().any(|label| line.trim().starts_with(label));
-            for printed in text.lines().filter(|line| !is_typed(line)) {
+            // So does a path, whatever its length.
+            let is_copied = |line: &str| is_typed(line) || !line.trim().contains(' ');
+            for printed in text.lines().filter(|line| !is_copied(line)) {
                 assert!(printed.chars().count() <= columns, "{line}, {columns}: {printed:?}");
             }
         }

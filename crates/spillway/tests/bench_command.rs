@@ -89,13 +89,17 @@ fn without_root_spillway_is_measured_alone() {
         let from = Path::new(env!("CARGO_BIN_EXE_spillway")).with_file_name(name);
         fs::copy(from, place.path().join(name)).unwrap();
     }
-    let mut bench = Command::new("setpriv");
-    bench.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    // What `spillway run` needs, and no more.
-    bench.args(["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace"]).arg(command);
-    bench.args(["bench", "command", "--local", "16M", "--", "seq", "100000"]);
-    bench.current_dir("/").stdin(Stdio::null());
-    let output = bench.output().unwrap();
+    let with = |local: &str| {
+        let mut bench = Command::new("setpriv");
+        bench.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        // What `spillway run` needs, and no more.
+        bench.args(["--inh-caps=+sys_ptrace", "--ambient-caps=+sys_ptrace"]).arg(&command);
+        bench.args(["bench", "command", "--local", local, "--", "seq", "100000"]);
+        bench.current_dir("/").stdin(Stdio::null()).output().unwrap()
+    };
+    let refused = complaint(&with("50%"));
+    assert!(refused.lines().count() == 1 && refused.contains("give a size, such as"), "{refused}");
+    let output = with("16M");
     let said = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(output.status.success(), "{said} {}", complaint(&output));
     assert!(said.contains("Spillway") && said.contains("Not measured: zram: cannot"), "{said}");

@@ -493,6 +493,9 @@ fn programs_that_cannot_be_started_give_the_statuses_of_env() {
         let error = stderr(&output);
         assert_eq!((code(&output), error.lines().count()), (status, 1), "{}: {error}", program.display());
         assert!(error.starts_with("spillway: ") && error.contains(program.to_str().unwrap()), "{error}");
+        // Thing, reason and remedy.
+        let remedy = if status == 126 { "name a program" } else { "give its path, or check PATH" };
+        assert!(error.contains(remedy), "{error}");
     }
 }
 

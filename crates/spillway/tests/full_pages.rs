@@ -46,7 +46,10 @@ impl CleanRoot {
 
     /// What a command line prints on a terminal there.
     fn on_a_terminal(&self, command: &str) -> String {
-        let shell = format!("exec scripts/in-clean-root '{}' bash -c \"$TYPED\"", self.path().display());
+        // The script looks for this machine's Rust, which the tests' own PATH has.
+        let path = std::env::var("PATH").unwrap();
+        let root = self.path().display();
+        let shell = format!("PATH='{path}' exec scripts/in-clean-root '{root}' bash -c \"$TYPED\"");
         on_a_terminal_by(&shell, command)
     }
 

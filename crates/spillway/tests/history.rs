@@ -15,7 +15,7 @@ use serde_json::Value;
 use support::MIB;
 use support::child::{PATIENCE, Running, until};
 use support::launch::Launch;
-use support::tools::c_program;
+use support::tools::{c_program, c_program_with};
 
 /// Nothing that runs is called so.
 const NOBODY: &str = "nobody-is-called-so";
@@ -142,7 +142,14 @@ fn functions_that_wait_for_pages_are_named_in_both_fault_modes() {
 fn calls_in_which_a_program_waits_are_named_from_the_inside_out_in_both_fault_modes() {
     for mode in ["inline", "thread"] {
         let launch = Launch::local_mib(8).with_option("--fault-mode").with_option(mode);
-        let mut watched = launch.start(launch.command(c_program("callers")).arg("32"));
+        // As compilers of C++ and Rust would name its functions, in one of the modes.
+        let is_mangled = mode == "inline";
+        let program = c_program_with("callers", if is_mangled { &["-DMANGLED"] } else { &[] });
+        let names = match is_mangled {
+            true => ["book::pages::read", "book::often", "book::seldom"],
+            false => ["reads_a_page", "calls_often", "calls_seldom"],
+        };
+        let mut watched = launch.start(launch.command(program).arg("32"));
         watched.running.expect("ready");
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("calls.history");
@@ -153,13 +160,13 @@ fn calls_in_which_a_program_waits_are_named_from_the_inside_out_in_both_fault_mo
         let stacks = figures["runs"][0]["sites"]["stacks"].as_array().unwrap();
         let waited_us = |caller: &str| -> u64 {
             let is_meant = |stack: &&Value| {
-                let names =
+                let frames =
                     stack["frames"].as_array().unwrap().iter().map(|frame| frame["function"].as_str());
-                names.take(3).eq(["reads_a_page", caller, "main"].map(Some))
+                frames.take(3).eq([names[0], caller, "main"].map(Some))
             };
             stacks.iter().filter(is_meant).map(|stack| stack["waited_us"].as_u64().unwrap()).sum()
         };
-        let (often, seldom) = (waited_us("calls_often"), waited_us("calls_seldom"));
+        let (often, seldom) = (waited_us(names[1]), waited_us(names[2]));
         assert!(often > 50_000 && often > 2 * seldom, "{mode}: {often}, {seldom} us: {stacks:?}");
         // Where threads are looked at from outside, few looks may have met none of the seldom ones.
         assert!(seldom > 0 || mode == "thread", "{stacks:?}");
@@ -208,6 +215,66 @@ fn a_run_is_recorded_until_its_end_and_shown_in_figures_and_as_a_page() {
         assert!(shown.contains(text), "no {text:?}");
     }
     assert!(fs::read_dir(place.path()).unwrap().count() == 2, "nothing else is left");
+}
+
+/// The history with all that its faults took multiplied.
+fn with_faults_that_cost(text: &str, factor: f64) -> String {
+    let mut lines: Vec<String> = text.lines().take(1).map(str::to_owned).collect();
+    for line in text.lines().skip(1) {
+        let mut look: Value = serde_json::from_str(line).unwrap();
+        let run = &mut look["seen"][0]["run"];
+        let multiply = |value: &mut Value| *value = (value.as_f64().unwrap() * factor).into();
+        multiply(&mut run["fault_latency"]["total_us"]);
+        run["returns"].as_array_mut().unwrap().iter_mut().for_each(|one| multiply(&mut one["total_us"]));
+        lines.push(look.to_string());
+    }
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn how_much_memory_a_history_tells_to_take_follows_from_what_its_faults_cost() {
+    let launch = Launch::local_mib(8);
+    let mut watched = launch.start(launch.command(c_program("hold")).args(["32", "100"]));
+    watched.running.expect("ready");
+    let place = tempfile::tempdir().unwrap();
+    let [file, other] = ["one.history", "other.history"].map(|name| place.path().join(name));
+    let pid = watched.running.pid().as_raw_nonzero().to_string();
+    let name = file.to_str().unwrap();
+    let mut recorder = Running::start(&mut command(&["record", "--every", "0.1", name, &pid]));
+    until(PATIENCE, "ten looks", || (lines(&file) > 10).then_some(()));
+    assert_eq!(watched.stop(Signal::USR1).success(), "ready\nwhole\n");
+    recorder.finish(PATIENCE).success();
+    let text = fs::read_to_string(&file).unwrap();
+    let told = |factor: f64| -> Value {
+        fs::write(&other, with_faults_that_cost(&text, factor)).unwrap();
+        let figures = spillway(&["report", other.to_str().unwrap(), "--json"]);
+        serde_json::from_slice::<Value>(&figures.stdout).unwrap()["runs"][0].clone()
+    };
+    let number = |run: &Value, key: &str| run[key].as_f64().unwrap_or_else(|| panic!("no {key} in {run}"));
+    let measured = told(1.0);
+    // What one fetch took is what the pager counted, and the loss is all of them.
+    let seen = looks(&file);
+    let sum = |look: &Value, key: &str| -> f64 {
+        let returns = look["seen"][0]["run"]["returns"].as_array().unwrap();
+        returns.iter().map(|one| one[key].as_f64().unwrap()).sum()
+    };
+    let of_all = |key: &str| sum(&seen[seen.len() - 1], key) - sum(&seen[0], key);
+    let fetch_us = of_all("total_us") / of_all("faults");
+    assert!((number(&measured, "fetch_us") / fetch_us - 1.0).abs() < 1e-6, "{fetch_us}: {measured}");
+    // As dear that 15% is lost, and that 60% is.
+    let [cheap, dear] = [0.15, 0.6].map(|share| {
+        let factor = share / number(&measured, "lost_share");
+        let run = told(factor);
+        assert!((number(&run, "lost_share") - share).abs() < 1e-6, "{run}");
+        assert!((number(&run, "fetch_us") / (fetch_us * factor) - 1.0).abs() < 1e-6, "{run}");
+        run
+    });
+    let need = |run: &Value, at: usize| run["needs"][at]["local_bytes"].as_u64().unwrap_or(u64::MAX);
+    assert_eq!(need(&cheap, 2), 8 * MIB, "15% is no more than 20%: {cheap}");
+    assert!(need(&dear, 2) > 8 * MIB, "{dear}");
+    for at in 0..3 {
+        assert!(need(&cheap, at) <= need(&dear, at), "{cheap}, {dear}");
+    }
 }
 
 #[test]

@@ -45,6 +45,7 @@ crates_without_circles!(
     spillway_store,
     spillway_etcd,
     spillway_donor,
+    spillway_marker,
     spillway_pager,
     spillway_sim,
     spillway_preload,

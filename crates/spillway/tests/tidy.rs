@@ -51,6 +51,7 @@ tidy_crates!(
     spillway_store,
     spillway_etcd,
     spillway_donor,
+    spillway_marker,
     spillway_pager,
     spillway_sim,
     spillway_preload,

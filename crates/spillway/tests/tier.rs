@@ -69,7 +69,7 @@ fn without_a_daemon_status_and_explain_say_so() {
 fn doctor_shows_tiers_telemetry_and_conflicts() {
     let output = spillway(&["doctor", "--json"]);
     let checks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    for name in ["memory-tiers", "tier-telemetry", "tier-conflicts"] {
+    for name in ["memory-tiers", "tier-telemetry", "tier-migration", "tier-conflicts"] {
         let check = checks.iter().find(|check| check["check"] == name).unwrap();
         assert!(!check["found"].as_str().unwrap().is_empty() && check["essential"] == false, "{check}");
     }

@@ -130,6 +130,10 @@ impl CommandReport {
     }
 }
 
+/// What can be done where nothing counts what the command takes.
+const SHARE_REMEDY: &str = "a share is of what the command takes, which a control group counts: run it \
+    as root, or give a size, such as --local 128M";
+
 /// Runs the command under each condition. `running` hears under what it runs now.
 ///
 /// # Errors
@@ -157,7 +161,12 @@ pub fn measure(
         cut_off: None,
     };
     running("with all memory");
-    let unlimited = alone(&bench, extent.repetitions)?;
+    let unlimited = alone(&bench, extent.repetitions).map_err(|error| match error {
+        BenchError::Setup { action, reason, .. } if is_share => {
+            BenchError::Setup { action, reason, remedy: SHARE_REMEDY }
+        }
+        error => error,
+    })?;
     let peaks = unlimited.samples.iter().map(|sample| sample.memory.peak_anonymous_bytes);
     bench.peak_anonymous_bytes = peaks.max().unwrap_or(0);
     let local_bytes = match extent.local {

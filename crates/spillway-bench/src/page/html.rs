@@ -1,7 +1,6 @@
 //! The page of `bench physical` as HTML: it holds its pictures and its style, fetches nothing and runs no
 //! script.
 
-use std::fs;
 use std::path::Path;
 
 use maud::{Markup, PreEscaped, html};
@@ -11,6 +10,7 @@ use spillway_report::claim::claims_table;
 use spillway_report::document::document;
 use spillway_report::markdown::PageError;
 use spillway_report::violin::{Violin, violins};
+use spillway_report::whole_file;
 
 use crate::BenchError;
 use crate::physical::report::{Beside, ExperimentReport, LeftOut, Panel, PhysicalReport, Row};
@@ -19,7 +19,7 @@ use crate::physical::text::{PERCENTILES, number, percentiles};
 /// Writes the page into a file.
 pub fn write(report: &PhysicalReport, path: &Path) -> Result<(), BenchError> {
     let text = page(report)?;
-    Ok(fs::write(path, text).map_err(|reason| PageError { path: path.to_owned(), reason })?)
+    Ok(whole_file::write(path, text).map_err(|reason| PageError { path: path.to_owned(), reason })?)
 }
 
 /// The page, as text of HTML.

@@ -1,7 +1,6 @@
 //! The page of `bench programs`, in Markdown and in HTML.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
 use maud::{Markup, PreEscaped, html};
@@ -9,6 +8,7 @@ use spillway_report::chart::Chart;
 use spillway_report::document::document;
 use spillway_report::markdown::{Page, PageError};
 use spillway_report::order::distinct;
+use spillway_report::whole_file;
 
 use crate::BenchError;
 use crate::programs::parts::Part;
@@ -70,7 +70,7 @@ pub fn html_page(report: &ProgramsReport, note: Option<&str>) -> Result<String, 
 /// It cannot be written, or a picture cannot be drawn.
 pub fn write_html(report: &ProgramsReport, note: Option<&str>, path: &Path) -> Result<(), BenchError> {
     let text = html_page(report, note)?;
-    Ok(fs::write(path, text).map_err(|reason| PageError { path: path.to_owned(), reason })?)
+    Ok(whole_file::write(path, text).map_err(|reason| PageError { path: path.to_owned(), reason })?)
 }
 
 fn of_part(part: &Part) -> Markup {

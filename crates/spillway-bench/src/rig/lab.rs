@@ -86,7 +86,7 @@ fn record_steps(program: &Path, arguments: &[String], to: &Path) -> Result<(), B
     let wrong = |reason: &dyn std::fmt::Display| failed(format!("record {arguments:?}"), reason);
     let file = File::create(to).map_err(|error| wrong(&error))?;
     let arguments: Vec<_> = arguments.iter().map(Into::into).collect();
-    let recorded = record(program.as_os_str(), &arguments, BufWriter::with_capacity(1 << 20, file));
+    let recorded = record(program.as_os_str(), &arguments, BufWriter::with_capacity(1 << 20, file), |_| ());
     match recorded {
         Ok(recorded) if recorded.status.success() => Ok(()),
         Ok(recorded) => Err(wrong(&recorded.status)),

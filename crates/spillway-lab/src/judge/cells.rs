@@ -21,7 +21,7 @@ const JUDGED_BYTES: u64 = 64 << 20;
 /// The same of a quick judgement.
 const QUICK_BYTES: u64 = 8 << 20;
 /// And of the training.
-const TRAINING_BYTES: u64 = 6 << 20;
+pub(crate) const TRAINING_BYTES: u64 = 6 << 20;
 
 /// Workloads of a quick judgement: one of a kind.
 const QUICK: [&str; 8] = [
@@ -60,6 +60,12 @@ impl Cell {
             RunSpec { seed: seed + at as u64, ..spec.local(local).far_ns(far_ns) }
         };
         Self { programs: workloads.iter().enumerate().map(program).collect() }
+    }
+
+    /// Working set of each program, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.programs.first().map_or(0, |spec| spec.bytes)
     }
 
     /// What it is, in a few words.
@@ -134,11 +140,16 @@ pub fn judgement(quick: bool) -> Vec<Cell> {
 /// The cells on which settings are searched.
 #[must_use]
 pub fn training() -> Vec<Cell> {
+    training_of(TRAINING_BYTES)
+}
+
+/// The same with working sets of another size, in bytes.
+pub(crate) fn training_of(bytes: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (at, name) in TRAINING.into_iter().enumerate() {
         let seed = TRAINING_SEED + 10 * at as u64;
         for (local, far_ns, taken) in [(0.15, 1000.0, 0.0), (0.5, 400.0, 0.3)] {
-            let mut cell = Cell::new(&[name], TRAINING_BYTES, seed, local, far_ns, taken);
+            let mut cell = Cell::new(&[name], bytes, seed, local, far_ns, taken);
             for program in &mut cell.programs {
                 program.workload_settings = other_form(name);
             }
@@ -157,7 +168,8 @@ mod tests {
     fn no_program_of_the_training_is_judged() {
         let of = |cells: Vec<Cell>| cells.into_iter().flat_map(|cell| cell.programs).collect::<Vec<_>>();
         for judged in [judgement(true), judgement(false)].map(of) {
-            for trained in of(training()) {
+            let sizes = [1, 2, 3].map(|part| training_of(TRAINING_BYTES / part));
+            for trained in of(sizes.into_iter().flatten().collect()) {
                 let alike = |spec: &RunSpec| {
                     spec.workload == trained.workload
                         && (spec.seed == trained.seed
@@ -171,7 +183,8 @@ mod tests {
 
     #[test]
     fn every_cell_can_be_run_and_has_a_name_of_its_own() {
-        for cells in [training(), judgement(true), judgement(false)] {
+        let small = training_of(TRAINING_BYTES / 3);
+        for cells in [training(), small, judgement(true), judgement(false)] {
             let mut names: Vec<String> = cells.iter().map(Cell::name).collect();
             for spec in cells.into_iter().flat_map(|cell| cell.programs) {
                 let spec = RunSpec { policy: "first-touch".into(), ..spec };

@@ -4,13 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use crate::run::{RunError, RunSpec, execute_together};
-
-/// Run time of programs at once, in seconds: their sum.
-pub(crate) fn time_s(programs: &[RunSpec]) -> Result<f64, RunError> {
-    Ok(execute_together(programs)?.iter().map(|report| report.run_s).sum())
-}
-
 /// Work on several threads.
 pub(crate) struct Jobs<'a> {
     pub threads: usize,

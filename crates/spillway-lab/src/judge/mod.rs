@@ -5,19 +5,21 @@
 //! known before. The bound is what no choice of residency could have beaten ([`crate::clairvoyant`]).
 
 pub mod cells;
+pub mod doings;
 mod jobs;
 pub mod tune;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clairvoyant::clairvoyant;
 use crate::run::RunError;
-use jobs::{Jobs, geometric_mean, time_s};
+use jobs::{Jobs, geometric_mean};
 
 pub use cells::{Cell, judgement, training};
-pub use tune::{Searched, Tuned, tune};
+pub use doings::Doings;
+pub use tune::{Budget, Searched, Tuned, search};
 
 /// The name of our own policy.
 pub const OURS: &str = "spillway";
@@ -50,12 +52,14 @@ const BEHIND: f64 = 0.02;
 const ABOVE_BOUND: f64 = 0.15;
 
 /// What came of one cell.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// What was run, by name.
     pub cell: String,
-    /// Run time under each policy, in seconds; of several programs their sum.
-    pub run_s: BTreeMap<String, f64>,
+    /// Working set of each of its programs, in bytes.
+    pub bytes: u64,
+    /// What came of it under each policy.
+    pub runs: BTreeMap<String, Doings>,
     /// The rival that is first there.
     pub best_rival: String,
     /// Our own run time over that rival's.
@@ -66,9 +70,23 @@ pub struct Verdict {
     pub over_bound: f64,
 }
 
+impl Verdict {
+    fn is_of(&self, cell: &Cell) -> bool {
+        self.cell == cell.name() && self.bytes == cell.bytes()
+    }
+
+    /// What came of it under the best rival, and under our own policy.
+    #[must_use]
+    pub fn best_and_ours(&self) -> [Doings; 2] {
+        [self.best_rival.as_str(), OURS].map(|name| self.runs.get(name).copied().unwrap_or_default())
+    }
+}
+
 /// What came of all.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judgement {
+    /// By what the settings of policies were multiplied.
+    pub tuned: Tuned,
     /// Each cell, in order.
     pub verdicts: Vec<Verdict>,
     /// Those in which our own is first, or as fast as the best rival.
@@ -87,61 +105,96 @@ pub struct Judgement {
     pub rivals_over_ours: BTreeMap<String, f64>,
 }
 
-/// How many runs a judgement of these cells makes, bounds included.
-#[must_use]
-pub fn runs_of(cells: &[Cell]) -> usize {
-    cells.len() * (RIVALS.len() + 2)
+/// Cells to judge our own policy in.
+pub struct Case<'a> {
+    /// The cells, in order.
+    pub cells: &'a [Cell],
+    /// By what the settings of policies are multiplied.
+    pub tuned: &'a Tuned,
+    /// A judgement of the same cells with the same settings of all rivals: these and the bound are not run
+    /// again.
+    pub known: Option<&'a Judgement>,
 }
 
-/// Judges our own policy in each of these cells. Tells `ended` each time that a run has ended.
-///
-/// # Errors
-/// The first run, in order, that failed.
-pub fn judge(
-    cells: &[Cell],
-    tuned: &Tuned,
-    threads: usize,
-    ended: &(dyn Fn() + Sync),
-) -> Result<Judgement, RunError> {
-    let policies: Vec<Option<&str>> = RIVALS.into_iter().chain([OURS]).map(Some).chain([None]).collect();
-    let jobs: Vec<(&Cell, Option<&str>)> =
-        cells.iter().flat_map(|cell| policies.iter().map(move |&policy| (cell, policy))).collect();
-    let run = |(cell, policy): &(&Cell, Option<&str>)| match policy {
-        Some(policy) => {
-            let programs = cell.programs.iter().map(|spec| tuned.apply(spec, policy));
-            programs.collect::<Result<Vec<_>, _>>().and_then(|programs| time_s(&programs))
+impl Case<'_> {
+    /// How many runs it makes, bounds included.
+    #[must_use]
+    pub fn runs(&self) -> usize {
+        self.cells.iter().map(|cell| self.runs_of(cell).len()).sum()
+    }
+
+    fn known_of(&self, cell: &Cell) -> Option<&Verdict> {
+        let known = self.known.filter(|known| known.tuned.rivals_are_as_in(self.tuned))?;
+        known.verdicts.iter().find(|verdict| verdict.is_of(cell))
+    }
+
+    /// The policies under which a cell is run; none for the bound.
+    fn runs_of(&self, cell: &Cell) -> Vec<Option<&'static str>> {
+        match self.known_of(cell) {
+            Some(_) => vec![Some(OURS)],
+            None => RIVALS.into_iter().chain([OURS]).map(Some).chain([None]).collect(),
         }
-        None => cell.programs.iter().map(|spec| Ok(clairvoyant(spec)?.run_s)).sum(),
-    };
-    let times = Jobs { threads, ended }.all(&jobs, run).into_iter().collect::<Result<Vec<f64>, _>>()?;
-    let of_cells = cells.iter().zip(times.chunks_exact(policies.len()));
-    Ok(sum_up(of_cells.map(|(cell, times)| verdict(cell, times)).collect()))
-}
+    }
 
-/// What the times of a cell say: those of the rivals, our own, and the bound.
-fn verdict(cell: &Cell, times: &[f64]) -> Verdict {
-    let (rivals, rest) = times.split_at(RIVALS.len());
-    let (ours, bound_s) = (rest[0], rest[1]);
-    let best = RIVALS.iter().zip(rivals).min_by(|(_, a), (_, b)| a.total_cmp(b));
-    let (best_rival, best_s) = best.map_or(("", f64::NAN), |(name, time)| (*name, *time));
-    let named = RIVALS.iter().copied().chain([OURS]).zip(times.iter().copied());
-    Verdict {
-        cell: cell.name(),
-        run_s: named.map(|(name, time)| (name.to_owned(), time)).collect(),
-        best_rival: best_rival.to_owned(),
-        over_best: ours / best_s,
-        bound_s,
-        over_bound: ours / bound_s,
+    fn run(&self, cell: &Cell, policy: Option<&str>) -> Result<Doings, RunError> {
+        let Some(policy) = policy else {
+            let bounds = cell.programs.iter().map(|spec| Ok(clairvoyant(spec)?.run_s));
+            let run_s = bounds.sum::<Result<f64, RunError>>()?;
+            return Ok(Doings { run_s, ..Doings::default() });
+        };
+        let programs = cell.programs.iter().map(|spec| self.tuned.apply(spec, policy));
+        Doings::of(&programs.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Judges our own policy in each of the cells. Tells `ended` each time that a run has ended.
+    ///
+    /// # Errors
+    /// The first run, in order, that failed.
+    pub fn judge(&self, threads: usize, ended: &(dyn Fn() + Sync)) -> Result<Judgement, RunError> {
+        let of_cell = |cell| self.runs_of(cell).into_iter().map(move |policy| (cell, policy));
+        let jobs: Vec<_> = self.cells.iter().flat_map(of_cell).collect();
+        let done = Jobs { threads, ended }.all(&jobs, |(cell, policy)| self.run(cell, *policy));
+        let mut done = done.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter();
+        let verdict = |cell: &Cell| {
+            let policies = self.runs_of(cell);
+            let new = policies.into_iter().zip(done.by_ref());
+            verdict(cell, self.known_of(cell), new.collect())
+        };
+        Ok(sum_up(self.tuned.clone(), self.cells.iter().map(verdict).collect()))
     }
 }
 
-fn sum_up(verdicts: Vec<Verdict>) -> Judgement {
+/// What the runs of a cell say: those of the rivals, our own, and the bound.
+fn verdict(cell: &Cell, known: Option<&Verdict>, new: Vec<(Option<&str>, Doings)>) -> Verdict {
+    let mut runs = known.map_or_else(BTreeMap::new, |known| known.runs.clone());
+    let mut bound_s = known.map_or(f64::NAN, |known| known.bound_s);
+    for (policy, doings) in new {
+        match policy {
+            Some(policy) => _ = runs.insert(policy.to_owned(), doings),
+            None => bound_s = doings.run_s,
+        }
+    }
+    let run_s = |name: &str| runs.get(name).map_or(f64::NAN, |doings| doings.run_s);
+    let best_rival = RIVALS.into_iter().min_by(|a, b| run_s(a).total_cmp(&run_s(b))).unwrap_or_default();
+    Verdict {
+        cell: cell.name(),
+        bytes: cell.bytes(),
+        best_rival: best_rival.to_owned(),
+        over_best: run_s(OURS) / run_s(best_rival),
+        bound_s,
+        over_bound: run_s(OURS) / bound_s,
+        runs,
+    }
+}
+
+fn sum_up(tuned: Tuned, verdicts: Vec<Verdict>) -> Judgement {
     let count = |is: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| is(verdict)).count();
     let over = |name: &str| {
-        let ratio = |verdict: &Verdict| Some(verdict.run_s.get(name)? / verdict.run_s.get(OURS)?);
+        let ratio = |verdict: &Verdict| Some(verdict.runs.get(name)?.run_s / verdict.runs.get(OURS)?.run_s);
         geometric_mean(verdicts.iter().filter_map(ratio))
     };
     Judgement {
+        tuned,
         first: count(|verdict| verdict.over_best <= 1.0),
         near: count(|verdict| verdict.over_best <= 1.0 + BEHIND),
         worst_over_best: verdicts.iter().map(|verdict| verdict.over_best).fold(0.0, f64::max),
@@ -203,14 +256,20 @@ mod tests {
         }
     }
 
+    /// A verdict from these run times: of the fourth rival, of all others, our own, and the bound.
+    fn verdict_of(fourth_s: f64, others_s: f64, ours_s: f64, bound_s: f64) -> Verdict {
+        let of = |run_s| Doings { run_s, ..Doings::default() };
+        let rival = |name| (Some(name), of(if name == RIVALS[3] { fourth_s } else { others_s }));
+        let rest = [(Some(OURS), of(ours_s)), (None, of(bound_s))];
+        verdict(&cell(), None, RIVALS.into_iter().map(rival).chain(rest).collect())
+    }
+
     #[test]
     fn a_verdict_names_the_first_of_the_rivals_and_the_sum_counts_what_is_near() {
-        let mut times = vec![2.0; RIVALS.len() + 2];
-        (times[3], times[RIVALS.len()], times[RIVALS.len() + 1]) = (1.0, 1.01, 0.5);
-        let one = verdict(&cell(), &times);
+        let one = verdict_of(1.0, 2.0, 1.01, 0.5);
         assert_eq!((one.best_rival.as_str(), one.over_best, one.over_bound), (RIVALS[3], 1.01, 2.02));
-        times[RIVALS.len()] = 0.5;
-        let judgement = sum_up(vec![one, verdict(&cell(), &times)]);
+        assert_eq!(one.best_and_ours().map(|doings| doings.run_s), [1.0, 1.01]);
+        let judgement = sum_up(Tuned::default(), vec![one, verdict_of(1.0, 2.0, 0.5, 0.5)]);
         assert_eq!((judgement.first, judgement.near, judgement.near_bound), (1, 2, 1));
         assert_eq!(judgement.worst_over_best, 1.01);
         assert!((judgement.rivals_over_ours[RIVALS[0]] - (2.0 / 1.01 * 4.0_f64).sqrt()).abs() < 1e-9);
@@ -221,13 +280,35 @@ mod tests {
     #[test]
     fn a_cell_is_run_under_all_and_threads_change_nothing() {
         let cells = [cell()];
+        let tuned = Tuned::default();
         let count = AtomicUsize::new(0);
         let ended = || _ = count.fetch_add(1, Ordering::Relaxed);
-        let judged = |threads| {
-            let judged = judge(&cells, &Tuned::default(), threads, &ended);
-            serde_json::to_string(&judged.map_err(|error| error.to_string()).unwrap()).unwrap()
+        let judged = |threads, known: Option<&Judgement>| {
+            let case = Case { cells: &cells, tuned: &tuned, known };
+            let judged = case.judge(threads, &ended).map_err(|error| error.to_string()).unwrap();
+            (case.runs(), judged)
         };
-        assert_eq!(judged(1), judged(2));
-        assert_eq!(count.load(Ordering::Relaxed), 2 * runs_of(&cells));
+        let text = |judged: &Judgement| serde_json::to_string(judged).unwrap();
+        let (runs, one) = judged(1, None);
+        assert_eq!(text(&one), text(&judged(2, None).1));
+        assert_eq!((runs, count.load(Ordering::Relaxed)), (RIVALS.len() + 2, 2 * runs));
+        let kept: Judgement = serde_json::from_str(&text(&one)).unwrap();
+        let (runs, again) = judged(1, Some(&kept));
+        assert_eq!((runs, text(&one)), (1, text(&again)), "what is known of rivals is not run again");
+    }
+
+    #[test]
+    fn what_is_known_of_other_cells_or_of_rivals_set_otherwise_is_run_anew() {
+        let (cells, tuned) = ([cell()], Tuned::default());
+        let known = sum_up(tuned.clone(), vec![verdict_of(1.0, 2.0, 1.01, 0.5)]);
+        let runs = |cells: &[Cell], tuned: &Tuned| Case { cells, tuned, known: Some(&known) }.runs();
+        assert_eq!(runs(&cells, &tuned), 1);
+        let mut larger = cell();
+        larger.programs[0].bytes *= 2;
+        assert_eq!(runs(&[larger], &tuned), RIVALS.len() + 2);
+        let others: Tuned = serde_json::from_str(r#"{"tpp": {"scan_bytes": 2.0}}"#).unwrap();
+        assert_eq!(runs(&cells, &others), RIVALS.len() + 2);
+        let ours: Tuned = serde_json::from_str(r#"{"spillway": {"margin": 2.0}}"#).unwrap();
+        assert_eq!(runs(&cells, &ours), 1);
     }
 }

@@ -61,11 +61,17 @@ pub struct Recorded {
     pub status: ExitStatus,
 }
 
-/// Runs a program and writes what it does to memory to `out`. The program has our standard streams.
+/// Runs a program and writes what it does to memory to `out`. The program has our standard streams. `begun`
+/// is told the number of its process, by which it can be ended.
 ///
 /// # Errors
 /// The program, QEMU or the compiler is missing or fails, or `out` cannot be written.
-pub fn record(program: &OsStr, arguments: &[OsString], out: impl Write) -> Result<Recorded, TraceError> {
+pub fn record(
+    program: &OsStr,
+    arguments: &[OsString],
+    out: impl Write,
+    begun: impl FnOnce(u32),
+) -> Result<Recorded, TraceError> {
     let emulator =
         find(OsStr::new(EMULATOR)).ok_or_else(|| missing(EMULATOR, "install the package qemu-user"))?;
     let shown = program.to_string_lossy();
@@ -88,6 +94,7 @@ pub fn record(program: &OsStr, arguments: &[OsString], out: impl Write) -> Resul
     command.arg("-plugin").arg(option).arg(program).args(arguments);
     let mut child = command.spawn()?;
     drop(sender);
+    begun(child.id());
     let written = convert(BufReader::with_capacity(1 << 20, reader), out);
     // Where the trace could not be written the pipe is closed by now, which ends the program.
     let status = child.wait()?;
@@ -237,7 +244,7 @@ mod tests {
         let mut trace = Vec::new();
         let arguments =
             ["if=/dev/zero", "of=/dev/null", "bs=1M", "count=4", "status=none"].map(OsString::from);
-        match record(OsStr::new("dd"), &arguments, &mut trace) {
+        match record(OsStr::new("dd"), &arguments, &mut trace, |_| ()) {
             Ok(recorded) => {
                 assert!(recorded.status.success());
                 let (mut reads, mut writes, mut released_pages) = (0, 0, 0);

@@ -199,7 +199,10 @@ impl Append {
     /// late.
     pub fn sent(&mut self, table: &Table<'_>, is_stored: bool, may_come_late: bool) -> Step {
         let Stage::Sending(sending) = self.stage else { return Step::Again };
-        if is_stored || table.planted("part-not-awaited") {
+        let is_move = self.items.iter().any(|item| item.from.is_some());
+        let is_planted =
+            table.planted("part-not-awaited") || (is_move && table.planted("moved-part-not-awaited"));
+        if is_stored || is_planted {
             self.stage = Stage::Publish(sending, 0);
             return Step::Again;
         }

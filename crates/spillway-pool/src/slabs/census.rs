@@ -1,16 +1,30 @@
 //! What lives where, and what follows: which slabs to empty, the most endangered first.
+//!
+//! *Compaction*: of slabs in which much is dead, what lives is moved elsewhere, and their memory goes back to
+//! the donors. The deadest slabs first, since they give most memory back for what is moved; no more of them
+//! than it takes; and none whose pages have no room elsewhere. What is moved goes to a slab of its own, not
+//! among what is new: it was left over once, so it is likely to live on. How much is moved for a page that is
+//! written, by [`MOST_DEAD_PERCENT`], is measured in `tests/compaction.rs`.
 
 use spillway_core::page::PAGE_SIZE;
 
+use crate::slabs::make::fitting;
+use crate::slabs::room::MOVED_STREAM;
 use crate::slabs::slab::SlabSeen;
 use crate::slabs::words::{SlabPhase, SlabWord};
 use crate::table::Table;
 use crate::words::{Condition, Place};
 
-/// Of a hundred pages that donors hold, so many may be dead before slabs are emptied for that.
-const MOST_DEAD_PERCENT: u64 = 10;
-/// A slab of which more than so many of a hundred live is not worth it, unless room is short.
-const WORTH_PERCENT: u64 = 75;
+/// For a hundred pages that live so many may be dead before slabs are emptied for that. Ten is the promise:
+/// the rest is for what dies until the next look.
+const MOST_DEAD_PERCENT: u64 = 9;
+/// A slab of which fewer than so many of a hundred pages are dead is never worth it.
+const LEAST_GAIN_PERCENT: u64 = 5;
+/// Nor one of which no more is dead than so many rows: the last row of what is moved at a time is not full,
+/// and there must be an end to it.
+const LEAST_GAIN_ROWS: u64 = 2;
+/// Any stream of what is new: there is the same room for all of them.
+const FRESH_STREAM: usize = 0;
 /// Room is short where donors have fewer extents free than one of so many.
 const SHORT_OF: u64 = 8;
 
@@ -101,6 +115,8 @@ pub struct Findings {
     pub held_pages: u64,
     /// Donors have less free than they should.
     pub is_short: bool,
+    /// No slab, or one, can be made for what is new: who moves pages to make room is not to rest.
+    pub is_urgent: bool,
 }
 
 /// What follows from a look. A donor that is down counts as one that comes back for `patience_ms` after it
@@ -110,6 +126,10 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
     let mut found = Findings::default();
     let mut sparse = Vec::new();
     let possible = domains_with_room(table);
+    found.is_short = is_short(table);
+    let fresh = fitting(table, FRESH_STREAM);
+    found.is_urgent = fresh.is_none_or(|fresh| fresh.slabs <= 1);
+    let width = fresh.map_or(0, |fresh| fresh.width);
     let slab_pages = u64::from(table.rows()) * table.data_parts() as u64;
     for slab in 0..table.slabs() {
         let seen = table.see_slab(slab);
@@ -134,28 +154,47 @@ pub fn judge(table: &Table<'_>, census: &Census, now_ms: u64, patience_ms: u64) 
         let task = |reason| Task { slab, generation, reason, parts_left: parts.reachable, live };
         if (parts.lasting < table.parts() && parts.lasting < possible) || seen.word.is_hurt {
             found.tasks.push(task(Reason::Endangered));
-        } else if !is_filling {
+        } else if !is_filling && (live == 0 || found.is_short || parts.left <= width) {
+            // What has parts on donors that may come back is not moved to where there are fewer.
             sparse.push(task(Reason::Sparse));
         }
     }
     // Of what is lost anyway there is no hurry to save the rest.
     found.tasks.sort_by_key(|task| (found.lost.contains(&(task.slab, task.generation)), task.parts_left));
-    found.is_short = is_short(table);
-    add_sparse(&mut found, sparse, slab_pages);
+    add_sparse(table, &mut found, sparse);
     found
 }
 
-/// Those of which least lives come first.
-fn add_sparse(found: &mut Findings, mut sparse: Vec<Task>, slab_pages: u64) {
-    let dead = found.held_pages.saturating_sub(found.live_pages);
-    let is_dead_much = dead * 100 > found.held_pages * MOST_DEAD_PERCENT;
-    let is_worth_it = |task: &Task| {
-        let most = if found.is_short { slab_pages - 1 } else { slab_pages * WORTH_PERCENT / 100 };
-        task.live == 0 || ((is_dead_much || found.is_short) && u64::from(task.live) <= most)
-    };
-    sparse.retain(is_worth_it);
+/// Chooses slabs to be emptied for what is dead in them: as many as it takes for little to be dead, or all
+/// that are worth it where room is short.
+fn add_sparse(table: &Table<'_>, found: &mut Findings, mut sparse: Vec<Task>) {
+    let (rows, data) = (u64::from(table.rows()), table.data_parts() as u64);
+    let gain = |task: &Task| (rows * data).saturating_sub(u64::from(task.live));
+    let least_gain = (rows * data * LEAST_GAIN_PERCENT / 100).max(LEAST_GAIN_ROWS * data);
+    let endangered: u64 = found.tasks.iter().map(|task| u64::from(task.live)).sum();
+    let freed: u64 = found.tasks.iter().map(gain).sum();
+    let mut dead = found.held_pages.saturating_sub(found.live_pages + freed);
+    // What is in danger goes first, but where all room is used up only this makes any.
+    let mut room = room_for_moves(table).saturating_sub(if found.is_short { 0 } else { endangered });
     sparse.sort_by_key(|task| task.live);
-    found.tasks.append(&mut sparse);
+    for task in sparse {
+        let live = u64::from(task.live);
+        let is_enough = !found.is_short && dead * 100 <= found.live_pages * MOST_DEAD_PERCENT;
+        if live > 0 && (is_enough || gain(&task) <= least_gain || live > room) {
+            break;
+        }
+        room -= live;
+        dead = dead.saturating_sub(gain(&task));
+        found.tasks.push(task);
+    }
+}
+
+/// Pages for which there is room now, where they are moved.
+fn room_for_moves(table: &Table<'_>) -> u64 {
+    let free = (0..table.slabs()).filter(|&slab| table.slab(slab).phase == SlabPhase::Free).count();
+    let slabs = fitting(table, MOVED_STREAM).map_or(0, |fitting| fitting.slabs as usize).min(free);
+    let rows = u64::from(table.rows()) * slabs as u64 + u64::from(table.rows_left(MOVED_STREAM));
+    rows * table.data_parts() as u64
 }
 
 /// Parts of a slab: those that are there, that can be reached, and that will be.

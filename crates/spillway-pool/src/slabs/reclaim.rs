@@ -1,11 +1,10 @@
 //! Slabs that are used again, and places that nobody names.
 //!
-//! A place is another's only once no write to it can come any more. Where every write to a slab is over, and
-//! each donor has answered it, that is at once. Where a process was killed amid a write, or a donor left one
-//! without an answer, the slab becomes free without its places: like any that nobody names they become free
-//! after a time in which their donor was well.
-
-use std::sync::atomic::Ordering::SeqCst;
+//! A place is another's only once no write to it can come any more, and no discard. Where every write to a
+//! slab is over, and each donor has answered it, that is once each has answered the discard as well
+//! ([`crate::slabs::discard`]). Where a process was killed amid a write, or a donor left one without an
+//! answer, the slab becomes free without its places: like any that nobody names they are discarded, and
+//! become free, after a time in which their donor was well.
 
 use crate::MAX_DONORS;
 use crate::slabs::words::{SlabPhase, SlabWord};
@@ -17,6 +16,15 @@ use crate::words::{Condition, Place};
 pub struct LeftParts {
     /// Parts of slabs that are there, or may be about to.
     pub parts: u32,
+}
+
+/// A place of a donor's memory that no slab names, and to which nothing can come any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unnamed {
+    /// The slab that had it last.
+    pub slab: u32,
+    /// Which it is, in its donor's present life.
+    pub place: Place,
 }
 
 /// Looks for slabs and places that can be used again. For the supervisor alone.
@@ -53,14 +61,16 @@ impl Reclaim {
         due
     }
 
-    /// Frees places that were found unnamed for `patience_ms`; returns how many.
-    pub fn sweep(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) -> usize {
-        let mut freed = 0;
+    /// Places that were found unnamed for `patience_ms`: they are to be discarded, and then freed
+    /// ([`Table::free_unnamed`]), or kept for longer ([`Self::keep`]).
+    pub fn sweep(&mut self, table: &Table<'_>, now_ms: u64, patience_ms: u64) -> Vec<Unnamed> {
+        let mut due = Vec::new();
         self.places.resize(MAX_DONORS, Vec::new());
         for donor in 0..table.donors() {
             let since = &mut self.places[donor];
             since.resize(table.room(donor).0 as usize, 0);
-            let is_well = table.donor(donor).condition == Condition::Up;
+            let word = table.donor(donor);
+            let is_well = word.condition == Condition::Up;
             for (own, since_ms) in (0..).zip(since.iter_mut()) {
                 let owner = table.owner_of(donor, own).filter(|slab| *slab < table.slabs());
                 let Some(slab) = owner.filter(|slab| !is_named(table, donor, own, *slab)) else {
@@ -70,13 +80,20 @@ impl Reclaim {
                 if *since_ms == 0 || !is_well {
                     *since_ms = now_ms.max(1);
                 } else if now_ms.saturating_sub(*since_ms) >= patience_ms {
-                    table.free_place(donor, own, slab);
-                    *since_ms = 0;
-                    freed += 1;
+                    let place = Place { donor: donor as u8, life: word.life, extent: own };
+                    due.push(Unnamed { slab, place });
                 }
             }
         }
-        freed
+        due
+    }
+
+    /// A discard of this place was left without an answer, and may come late: it waits anew.
+    pub fn keep(&mut self, unnamed: Unnamed, now_ms: u64) {
+        let of_donor = self.places.get_mut(usize::from(unnamed.place.donor));
+        if let Some(since_ms) = of_donor.and_then(|since| since.get_mut(unnamed.place.extent as usize)) {
+            *since_ms = now_ms.max(1);
+        }
     }
 }
 
@@ -100,35 +117,12 @@ pub fn parts_left_on(table: &Table<'_>, donor: usize) -> LeftParts {
 }
 
 impl Table<'_> {
-    /// Makes a retired slab free, and its places with it: what it held is no more. For the supervisor alone,
-    /// which may be killed at any step of it and do it anew.
-    pub fn free_slab(&self, slab: u32) {
-        let word = self.slab(slab);
-        if word.phase != SlabPhase::Retired {
-            return;
+    /// Frees a place that no slab names and that was discarded. For the supervisor alone.
+    pub fn free_unnamed(&self, unnamed: Unnamed) {
+        let Unnamed { slab, place } = unnamed;
+        let donor = usize::from(place.donor);
+        if self.is_current(place) && !is_named(self, donor, place.extent, slab) {
+            self.free_place(donor, place.extent, slab);
         }
-        let generation = match self.planted("generation-kept") {
-            true => word.generation,
-            false => word.next_generation(),
-        };
-        let is_quiet = word.is_quiet() || self.planted("late-write-not-awaited");
-        for part in 0..self.parts() {
-            let named = self.part_word(slab, part);
-            let place = Place::unpack(named.load(SeqCst)).filter(|place| self.is_current(*place));
-            if let Some(place) = place.filter(|_| is_quiet) {
-                self.free_place(usize::from(place.donor), place.extent, slab);
-            }
-            named.store(generation.into(), SeqCst);
-        }
-        let after = SlabWord {
-            generation,
-            phase: SlabPhase::Free,
-            claimed: 0,
-            ended: 0,
-            may_come_late: false,
-            is_hurt: false,
-        };
-        // A write that ends at this moment changes the word.
-        while !self.change_slab(slab, self.slab(slab), after) {}
     }
 }

@@ -202,6 +202,30 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Notes that something may come late to a slab of this generation, though nobody waits for it any more.
+    pub fn expect_late(&self, slab: u32, generation: u32) {
+        loop {
+            let word = self.slab(slab);
+            if word.generation != generation || word.may_come_late {
+                return;
+            }
+            if self.change_slab(slab, word, SlabWord { may_come_late: true, ..word }) {
+                return;
+            }
+        }
+    }
+
+    /// Rows that can still be given out of the slab that a stream writes to.
+    pub(crate) fn rows_left(&self, stream: usize) -> u16 {
+        let known = unpack_stream(self.stream_word(stream).load(SeqCst));
+        let Some((slab, generation)) = known.filter(|(slab, _)| *slab < self.slabs()) else { return 0 };
+        let seen = self.see_slab(slab);
+        match seen.word.generation == generation && self.takes_pages(&seen) {
+            true => self.rows().saturating_sub(seen.word.claimed),
+            false => 0,
+        }
+    }
+
     /// Has nothing come to a slab any more. True where that is so, and it is of this generation.
     pub fn fence(&self, slab: u32, generation: u32) -> bool {
         loop {

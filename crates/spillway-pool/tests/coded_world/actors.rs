@@ -157,6 +157,13 @@ impl World {
         match self.read_step(table, actor, &mut reader)? {
             ReadStep::Again => return Ok(Actor::Reading(reader)),
             ReadStep::Came(page, seat) => {
+                let word = table.slab(seat.slab);
+                let is_there = matches!(word.phase, SlabPhase::Open | SlabPhase::Fenced);
+                if word.generation != seat.generation || !is_there {
+                    return Err(format!(
+                        "a read of slot {slot} counts at {seat:?}, which is no more: {word:?}"
+                    ));
+                }
                 let expected = self.oracle.get(&slot).map(|version| page_of(slot, *version));
                 if expected != Some(page) {
                     let seen = table.see_slab(seat.slab);

@@ -6,6 +6,7 @@ use spillway_pool::slabs::census::{Task, slots_in};
 use spillway_pool::slabs::locate::lose;
 use spillway_pool::words::Condition;
 
+use super::discards::Discarding;
 use super::mover::{Emptying, Work};
 use super::*;
 
@@ -18,7 +19,7 @@ const MOST_TASKS: usize = 4;
 #[derive(Default)]
 pub(super) struct Keeper {
     reclaim: Reclaim,
-    look: Option<Census>,
+    look: Look,
     /// What the last look has found to be emptied.
     round: Round<Task>,
     /// Room was short then: one worker empties slabs.
@@ -26,6 +27,27 @@ pub(super) struct Keeper {
     workers: [Work; WORKERS],
     /// Donors that leave and had nothing left at the last look.
     emptied: Vec<bool>,
+}
+
+/// What the supervisor does while no worker is at work.
+#[derive(Default)]
+enum Look {
+    #[default]
+    None,
+    Looking(Census),
+    Discarding(Discarding),
+}
+
+impl Keeper {
+    /// A place whose donor did not answer a discard.
+    pub(super) fn keep_place(&mut self, unnamed: Unnamed, now: u64) {
+        self.reclaim.keep(unnamed, now);
+    }
+
+    /// The slabs that workers empty now.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.workers.iter().filter_map(Work::slab)
+    }
 }
 
 impl World {
@@ -82,16 +104,21 @@ impl World {
                     self.leave_under_way(sending);
                 }
             }
+            if let Look::Discarding(discarding) = keeper.look {
+                self.leave_discards_under_way(discarding);
+            }
         }
         // Who has nothing to do takes no time from those at work.
         let at_work: Vec<usize> =
             (0..WORKERS).filter(|&number| self.keeper.workers[number].slab().is_some()).collect();
         let number = match at_work.len() {
-            some if some > 0 && self.keeper.round.left() == 0 => at_work[self.dice.below(some)],
+            some if some > 0 && self.keeper.round.left() == 0 && !self.looks_while_emptied() => {
+                at_work[self.dice.below(some)]
+            }
             _ => self.dice.below(WORKERS),
         };
         let work = std::mem::take(&mut self.keeper.workers[number]);
-        let others = || self.keeper.workers.iter().filter_map(Work::slab);
+        let others = || self.keeper.under_way();
         if work.slab().is_some() && others().any(|slab| Some(slab) == work.slab()) {
             return Err(format!("two workers empty one slab: {:?}", work.slab()));
         }
@@ -103,6 +130,11 @@ impl World {
         Ok(())
     }
 
+    /// A planted mistake.
+    fn looks_while_emptied(&self) -> bool {
+        self.bug == "looked-while-emptied"
+    }
+
     /// A worker takes what is to be emptied next. Once all rest, the supervisor looks again.
     fn take_task(&mut self, table: &Table<'_>, number: usize) -> Result<Work, String> {
         let may_take = number == 0 || !self.keeper.is_short;
@@ -112,23 +144,42 @@ impl World {
                 false => Work::Idle,
             });
         }
-        let is_at_rest = self.keeper.workers.iter().all(|work| work.slab().is_none());
+        let is_at_rest = self.keeper.under_way().next().is_none() || self.looks_while_emptied();
         if is_at_rest && self.keeper.round.left() == 0 {
-            let mut census = self.keeper.look.take().unwrap_or_else(|| Census::begin(table));
-            match census.go_on(table, GLANCE) {
-                true => self.follow(table, &census)?,
-                false => self.keeper.look = Some(census),
-            }
+            self.go_on_looking(table)?;
         }
         Ok(Work::Idle)
     }
 
-    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {
+    /// Slabs are made free, and donors forget what they had, while no worker is at work.
+    fn go_on_looking(&mut self, table: &Table<'_>) -> Result<(), String> {
+        self.keeper.look = match std::mem::take(&mut self.keeper.look) {
+            Look::None => Look::Looking(Census::begin(table)),
+            Look::Looking(mut census) => match census.go_on(table, GLANCE) {
+                true => Look::Discarding(self.begin_following(table, census)),
+                false => Look::Looking(census),
+            },
+            Look::Discarding(mut discarding) => match self.discard_some(table, &mut discarding)? {
+                true => Look::Discarding(discarding),
+                false => {
+                    self.follow(table, &discarding.census)?;
+                    Look::None
+                }
+            },
+        };
+        Ok(())
+    }
+
+    fn begin_following(&mut self, table: &Table<'_>, census: Census) -> Discarding {
         census.retire(table);
         let due = self.keeper.reclaim.due(table, self.now, SWEEP_PATIENCE);
-        self.freed += due.len() as u64;
-        due.into_iter().for_each(|slab| table.free_slab(slab));
-        self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
+        let mut discarding = self.begin_discarding(table, &due, census);
+        let unnamed = self.keeper.reclaim.sweep(table, self.now, SWEEP_PATIENCE);
+        self.begin_sweeping(unnamed, &mut discarding);
+        discarding
+    }
+
+    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
         for &(slab, generation) in &found.lost {

@@ -1,6 +1,7 @@
 //! One world of coded pages: its machines, its run, what happens to them, and what must hold.
 
 mod actors;
+mod discards;
 mod keeper;
 mod mover;
 mod reading;
@@ -13,7 +14,7 @@ use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
-use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
+use spillway_pool::slabs::reclaim::{Reclaim, Unnamed, parts_left_on};
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
 use spillway_pool::slabs::words::SlabPhase;
 use spillway_pool::table::{Table, Terms, words_of};
@@ -28,14 +29,14 @@ const DONORS: usize = 9;
 const DATA: usize = 3;
 const PARITY: usize = 2;
 const PARTS: usize = DATA + PARITY;
-const SLABS: u32 = 15;
+const SLABS: u32 = 12;
 const ROWS: u16 = 6;
 const SLOTS: u32 = 36;
 const DONOR_EXTENTS: u32 = 7;
 const ACTORS: usize = 4;
 const STEPS: u64 = 6000;
 /// A write comes at most so many steps late.
-const MOST_LATE: u64 = 200;
+const MOST_LATE: u64 = 400;
 /// A thread stands still for at most so many steps, and then goes on.
 const MOST_STOPPED: u64 = 200;
 /// After so long nothing comes late any more.
@@ -69,11 +70,16 @@ enum Machine {
     Dead,
 }
 
+/// What a donor does late: it stores a page, or forgets a whole extent.
+enum Deed {
+    Store((u16, u32, u16), Page),
+    Discard(Place),
+}
+
 struct Late {
     at: u64,
     donor: usize,
-    key: (u16, u32, u16),
-    page: Page,
+    deed: Deed,
 }
 
 /// One page on its way to a donor.
@@ -128,6 +134,8 @@ pub struct World {
     /// Pages that were moved and had to be decoded.
     pub gathered: u64,
     pub freed: u64,
+    pub discarded: u64,
+    pub compacted: u64,
     pub losses: u64,
     pub joined: u64,
     pub left: u64,
@@ -181,6 +189,8 @@ impl World {
             beside: 0,
             gathered: 0,
             freed: 0,
+            discarded: 0,
+            compacted: 0,
             losses: 0,
             joined: 0,
             left: 0,
@@ -204,7 +214,7 @@ impl World {
         for _ in 0..STEPS {
             self.now += 1;
             self.with_table(|world, table| world.trouble(table));
-            self.land_late();
+            self.with_table(|world, table| world.land_late(table))?;
             match self.dice.below(ACTORS + 5) {
                 actor if actor < ACTORS => self.with_table(|world, table| world.act(table, actor))?,
                 actor if actor == ACTORS => self.with_table(|world, table| world.watch(table)),
@@ -228,7 +238,7 @@ impl World {
                 break;
             }
             self.now += 1;
-            self.land_late();
+            self.land_late(table)?;
             let actor = self.dice.below(ACTORS);
             if !matches!(self.actors[actor], Actor::Idle) {
                 self.act(table, actor)?;
@@ -260,11 +270,10 @@ impl World {
         let mut census = Census::begin(table);
         while !census.go_on(table, SLOTS) {}
         let found = judge(table, &census, self.now, PATIENCE);
-        let endangered: Vec<_> =
-            found.tasks.iter().filter(|task| task.reason == Reason::Endangered).collect();
+        // What is dead is moved away too, and there is an end to it.
         let mut left = String::new();
-        if !endangered.is_empty() {
-            left = format!("endangered: {endangered:?} ");
+        if !found.tasks.is_empty() {
+            left = format!("to be emptied: {:?} ", found.tasks);
         }
         if self.actors.iter().any(|actor| !matches!(actor, Actor::Idle)) {
             left += "somebody is at work ";
@@ -346,16 +355,44 @@ impl World {
         }
     }
 
-    fn land_late(&mut self) {
+    fn land_late(&mut self, table: &Table<'_>) -> Result<(), String> {
         let mut at = 0;
         while at < self.late.len() {
             let due = &self.late[at];
-            if due.at <= self.now && self.machines[due.donor] == Machine::Well {
-                let Late { donor, key, page, .. } = self.late.swap_remove(at);
-                self.memory[donor].insert(key, page);
-            } else {
+            if due.at > self.now || self.machines[due.donor] != Machine::Well {
                 at += 1;
+                continue;
             }
+            match self.late.swap_remove(at) {
+                Late { donor, deed: Deed::Store(key, page), .. } => {
+                    self.may_be_stored(table, donor, key, &page)?;
+                    self.memory[donor].insert(key, page);
+                }
+                Late { deed: Deed::Discard(place), .. } => self.forget_extent(table, place)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// What comes late never comes over a page that counts.
+    fn may_be_stored(
+        &self,
+        table: &Table<'_>,
+        donor: usize,
+        (life, extent, row): (u16, u32, u16),
+        page: &Page,
+    ) -> Result<(), String> {
+        let place = Place { donor: donor as u8, life, extent };
+        let is_hit = |(slot, version): &(&u32, &u64)| {
+            let Some(seat) = table.seat(**slot).filter(|seat| seat.row == row) else { return false };
+            let seen = table.see_slab(seat.slab);
+            let is_there = seen.word.generation == seat.generation && table.is_current(place);
+            let is_free = !self.busy.contains(slot) && page_of(**slot, **version) != *page;
+            is_there && is_free && seen.places[usize::from(seat.part)] == Some(place)
+        };
+        match self.oracle.iter().find(is_hit) {
+            Some((slot, _)) => Err(format!("{page:?} comes late over slot {slot} at {place:?}, row {row}")),
+            None => Ok(()),
         }
     }
 
@@ -390,7 +427,7 @@ impl World {
 
     fn delay(&mut self, donor: usize, key: (u16, u32, u16), page: Page) {
         let at = self.now + self.dice.below(MOST_LATE as usize) as u64;
-        self.late.push(Late { at, donor, key, page });
+        self.late.push(Late { at, donor, deed: Deed::Store(key, page) });
     }
 
     /// `Err` where there is no answer; zeros where the donor holds nothing there.

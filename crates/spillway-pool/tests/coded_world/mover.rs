@@ -10,8 +10,10 @@ use spillway_pool::words::Condition;
 
 use super::*;
 
-/// Rows whose pages are moved at once.
-const MOST_ROWS: usize = 3;
+/// Pages that are moved at once, and while somebody waits for pages; and rows that they may be of.
+const MOST_PAGES: usize = 2 * DATA;
+const FEW_PAGES: usize = DATA + 1;
+const MOST_ROWS: usize = 5;
 
 /// A slab that is being emptied.
 pub(super) struct Emptying {
@@ -50,6 +52,22 @@ impl Work {
             }
         }
     }
+}
+
+fn rows_of(live: &[(Seat, u32)]) -> impl Iterator<Item = &[(Seat, u32)]> {
+    live.chunk_by(|(one, _), (next, _)| one.row == next.row)
+}
+
+/// How many pages are moved at once: those of whole rows.
+fn chunk_of(live: &[(Seat, u32)], most_pages: usize) -> usize {
+    let mut end = 0;
+    for row in rows_of(live).take(MOST_ROWS) {
+        if end > 0 && end + row.len() > most_pages {
+            break;
+        }
+        end += row.len();
+    }
+    end
 }
 
 impl Emptying {
@@ -91,34 +109,13 @@ impl World {
             let append = Append::new(MOVED_STREAM, items, self.dice.next_u64());
             return Ok(Work::Moving(emptying, append, None));
         }
-        let mut left = emptying.live.into_iter().peekable();
-        let mut rows: Vec<Row> = Vec::new();
-        let most = 1 + self.dice.below(MOST_ROWS);
-        let is_of = |row: &Row, seat: &Seat| row.live[0].0.row == seat.row;
-        while let Some((seat, _)) = left.peek() {
-            let is_next = rows.last().is_none_or(|row| !is_of(row, seat));
-            if is_next && rows.len() == most {
-                break;
-            }
-            let Some((seat, slot)) = left.next() else { break };
-            // What was dropped or written anew since is not there any more.
-            if table.seat(slot) != Some(seat) {
-                continue;
-            }
-            match rows.last_mut() {
-                Some(row) if !is_next => row.live.push((seat, slot)),
-                _ => rows.push(Row {
-                    live: vec![(seat, slot)],
-                    plan: RowPlan::default(),
-                    tried: 0,
-                    came: Vec::new(),
-                    is_lie: false,
-                }),
-            }
-        }
-        rows.iter_mut().for_each(|row| row.plan(table, slab));
-        emptying.live = left.collect();
-        emptying.rows = rows;
+        let most_pages = if self.chance(2) { FEW_PAGES } else { MOST_PAGES };
+        let rest = emptying.live.split_off(chunk_of(&emptying.live, most_pages));
+        let mut chunk = std::mem::replace(&mut emptying.live, rest);
+        // What was dropped or written anew since is not there any more.
+        chunk.retain(|(seat, slot)| table.seat(*slot) == Some(*seat));
+        emptying.rows = rows_of(&chunk).map(Row::of).collect();
+        emptying.rows.iter_mut().for_each(|row| row.plan(table, slab));
         let is_over = emptying.live.is_empty() && emptying.rows.is_empty();
         Ok(if is_over { Work::Idle } else { Work::Reading(emptying) })
     }
@@ -197,6 +194,7 @@ impl World {
             }
             Step::Done(Outcome::Stored { pages }) => {
                 self.moved += pages as u64;
+                self.compacted += if emptying.task.reason == Reason::Sparse { pages as u64 } else { 0 };
                 emptying.ready.drain(..pages);
                 Work::Reading(emptying)
             }
@@ -207,6 +205,11 @@ impl World {
 }
 
 impl Row {
+    fn of(live: &[(Seat, u32)]) -> Self {
+        let live = live.to_vec();
+        Self { live, plan: RowPlan::default(), tried: 0, came: Vec::new(), is_lie: false }
+    }
+
     fn plan(&mut self, table: &Table<'_>, slab: u32) {
         let seen = table.see_slab(slab);
         let wanted = self.live.iter().fold(0, |all, (seat, _)| all | 1 << seat.part);

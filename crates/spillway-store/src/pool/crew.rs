@@ -81,7 +81,15 @@ impl Turn<'_> {
 
     /// Rests for as long as others come first. False where all is over.
     pub(super) fn rest(&self) -> bool {
+        self.rest_unless(|| false)
+    }
+
+    /// The same, but no longer once it is not to.
+    pub(super) fn rest_unless(&self, is_no_time: impl Fn() -> bool) -> bool {
         while !self.site.is_over() {
+            if is_no_time() {
+                return true;
+            }
             match self.with_pace(|pace, now_us, reads| pace.rest_us(self.number, now_us, reads)) {
                 0 => return true,
                 rest_us => crate::nbd::sleep(Duration::from_micros(rest_us)),

@@ -78,6 +78,11 @@ impl LiveMachine {
             self.announce_again(page, Errno::AGAIN);
             return false;
         }
+        if self.is_held(page) {
+            // Nothing is at its address: who marked it did not mean to move it before its access.
+            self.announce_again(page, Errno::AGAIN);
+            return false;
+        }
         let was_moving = self.pages.bits[page as usize] & bit::MOVING != 0;
         self.pages.relocate(page, to);
         // What it was used for where it lay says nothing of where it will lie.

@@ -67,7 +67,8 @@ impl LiveMachine {
             *bits &= !bit::FRESH;
             self.counts.promotions_used += span;
         }
-        if *bits & bit::ARMED != 0 && !(self.kernel_marks_far && tier == Tier::Far) {
+        let tells = *bits & bit::HELD != 0 || (self.kernel_marks_far && tier == Tier::Far);
+        if *bits & bit::ARMED != 0 && !tells {
             // The access goes on when the policy has been told.
             self.events.push_back(Event::Accessed(page));
         } else {

@@ -21,7 +21,8 @@ turns under 'spillway run --local' and under Linux swap on zram (read-ahead of
 one page and of eight, the better counts), whose limit is settled so that both
 hold as much memory. What it prints and its --output files must always be the
 same; its standard input is empty. Without root or zram Spillway is measured
-alone, and that is said.";
+alone, and that is said; a share such as 50% takes root, for a control group
+counts what the command takes.";
 
 /// Your own command with little memory: under Spillway, beside zram.
 #[derive(Debug, Args)]

@@ -12,6 +12,7 @@ use spillway_bench::physical::report::PhysicalReport;
 use spillway_bench::physical::stage::Progress;
 use spillway_bench::physical::{Kind, Plan, measure, pool, text};
 use spillway_core::size::Size;
+use spillway_report::whole_file;
 
 use super::session::{failure, interruption, print_json, printed, progress_bar};
 
@@ -111,7 +112,7 @@ fn finish(args: &PhysicalArgs, report: &PhysicalReport) -> ExitCode {
         return failure(error);
     }
     if let Some(path) = &args.pool
-        && let Err(error) = std::fs::write(path, pool::toml(report))
+        && let Err(error) = whole_file::write(path, pool::toml(report))
     {
         return failure(format!("cannot write {}: {error}; name a file that can be written", path.display()));
     }

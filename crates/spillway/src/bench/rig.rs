@@ -12,6 +12,7 @@ use spillway_bench::rig::plan::{POLICIES, Plan, WORKLOADS};
 use spillway_bench::rig::report::{Row, goals};
 use spillway_bench::rig::{Progress, lab, measure, page};
 use spillway_report::order::distinct;
+use spillway_report::whole_file;
 use spillway_tier::pace::ScanPace;
 use spillway_tier::source::Choice;
 
@@ -192,7 +193,7 @@ fn compare_with_lab(results: &Path, to: &Path, plan: &Plan) -> Result<(), String
     let json = serde_json::to_string_pretty(&pairs).map_err(|error| error.to_string())?;
     let path = to.join("lab.json");
     fs::create_dir_all(to)
-        .and_then(|()| fs::write(&path, json + "\n"))
+        .and_then(|()| whole_file::write(&path, json + "\n"))
         .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
     writeln!(std::io::stdout(), "{}", lab::markdown(&pairs)).map_err(|error| format!("cannot print: {error}"))
 }
@@ -228,7 +229,7 @@ fn write(to: &Path, rows: &[Row], plan: &Plan) -> Result<(), String> {
         [("results.json", json + "\n"), ("results.md", markdown.clone()), ("index.html", page)]
     {
         let path = to.join(name);
-        fs::write(&path, text)
+        whole_file::write(&path, text)
             .map_err(|error| format!("cannot write {}: {error}; check --to", path.display()))?;
     }
     let mut out = std::io::stdout();

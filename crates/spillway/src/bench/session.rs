@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM};
+use spillway_report::whole_file;
 
 use crate::exit::complain;
 
@@ -65,9 +66,8 @@ pub fn saved<T: serde::de::DeserializeOwned>(
 /// Keeps what was measured so far.
 pub fn save(path: &Path, report: &impl serde::Serialize) -> Result<(), String> {
     let text = serde_json::to_string_pretty(report).unwrap_or_default();
-    // Whole or not at all: the next run reads it.
-    let beside = path.with_extension("partial");
-    fs::write(&beside, text).and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+    // The next run reads it.
+    whole_file::write(path, text).map_err(|error| {
         format!("cannot save to {}: {error}; the results are printed at the end", path.display())
     })
 }

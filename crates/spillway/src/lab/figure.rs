@@ -10,6 +10,7 @@ use clap::Args;
 use serde::Serialize;
 use spillway_lab::figures::lab::Lab;
 use spillway_lab::figures::{self, FULL_BYTES, Figure, QUICK_BYTES, Score};
+use spillway_report::whole_file;
 
 use super::progress::progress_bar;
 use super::run::{ended, print_json};
@@ -118,7 +119,7 @@ fn draw(plots: &Path, figure: &Figure) -> Result<(), String> {
         };
         let path = plots.join(name);
         let svg = chart.svg().map_err(|error| error.to_string())?;
-        fs::write(&path, svg).map_err(|error| unwritable(&path, error))?;
+        whole_file::write(&path, svg).map_err(|error| unwritable(&path, error))?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ mod run;
 mod sensitivity;
 mod sweep;
 mod train;
+mod tune;
 
 use std::process::ExitCode;
 

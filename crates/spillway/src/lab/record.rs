@@ -1,20 +1,24 @@
 //! `spillway lab record`: what an unmodified program does to memory, as a trace.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::BufWriter;
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::Args;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Sent};
 use spillway_core::page::PAGE_SIZE;
 use spillway_lab::trace::record::record;
 use spillway_lab::trace::{TraceError, TraceSummary};
+use spillway_report::whole_file::WholeFile;
 
 use crate::exit::complain;
 
@@ -41,14 +45,12 @@ pub struct RecordArgs {
 /// Records a program's accesses; ends as the program does.
 pub fn run(args: &RecordArgs) -> ExitCode {
     let Some((program, arguments)) = args.program.split_first() else { return ExitCode::FAILURE };
-    // What ends the program lets us end its trace.
-    for signal in [SIGINT, SIGTERM] {
-        if let Err(error) = flag::register(signal, Arc::new(AtomicBool::new(false))) {
-            complain(format_args!("lab record: cannot handle signals: {error}"));
-            return ExitCode::FAILURE;
-        }
+    let told = Arc::new(Told::default());
+    if let Err(error) = told.clone().pass_signals_on() {
+        complain(format_args!("lab record: cannot handle signals: {error}"));
+        return ExitCode::FAILURE;
     }
-    match write_trace(&args.output, |out| record(program, arguments, out)) {
+    match write_trace(&args.output, |out| record(program, arguments, out, |pid| told.begun(pid))) {
         Ok(recorded) => {
             tell(&args.output, &recorded.summary);
             code(recorded.status)
@@ -60,20 +62,58 @@ pub fn run(args: &RecordArgs) -> ExitCode {
     }
 }
 
+/// What ends the program lets us end its trace.
+#[derive(Default)]
+struct Told {
+    program_pid: AtomicI32,
+    /// A signal that came before there was a program.
+    signal: AtomicI32,
+}
+
+impl Told {
+    /// Passes on the signals that somebody sends to us in place of the program. What the terminal sends, it
+    /// sends to both.
+    fn pass_signals_on(self: Arc<Self>) -> io::Result<()> {
+        let mut received = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGTERM])?;
+        std::thread::spawn(move || {
+            for origin in received.forever() {
+                let by_process = matches!(origin.cause, Cause::Sent(Sent::User | Sent::Queue | Sent::TKill));
+                let pid = self.program_pid.load(Ordering::SeqCst);
+                if by_process || pid == 0 {
+                    self.signal.store(origin.signal, Ordering::SeqCst);
+                    self.tell();
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn begun(&self, pid: u32) {
+        self.program_pid.store(pid as i32, Ordering::SeqCst);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let pid = Pid::from_raw(self.program_pid.load(Ordering::SeqCst));
+        let signal = Signal::from_named_raw(self.signal.load(Ordering::SeqCst));
+        if let (Some(pid), Some(signal)) = (pid, signal) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
 /// Has `write` write a trace to a file, which does not stay when that fails.
 pub fn write_trace<T>(
     output: &Path,
     write: impl FnOnce(BufWriter<File>) -> Result<T, TraceError>,
 ) -> Result<T, String> {
-    let file = File::create(output)
-        .map_err(|error| format!("{}: {error}; choose another place for the trace", output.display()))?;
-    write(BufWriter::new(file)).map_err(|error| {
-        // A device or a pipe stays: only what is a file of ours goes.
-        if output.is_file() {
-            let _ = fs::remove_file(output);
-        }
-        error.to_string()
-    })
+    let failed =
+        |error: io::Error| format!("{}: {error}; choose another place for the trace", output.display());
+    let trace = WholeFile::create(output).map_err(failed)?;
+    let written =
+        write(BufWriter::new(trace.writer().map_err(failed)?)).map_err(|error| error.to_string())?;
+    trace.keep().map_err(failed)?;
+    Ok(written)
 }
 
 /// Says on stderr what was written.

@@ -1,11 +1,11 @@
 //! `spillway lab report`: its arguments, and what it reads.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use spillway_lab::report::report;
+use spillway_report::whole_file;
 
 use crate::exit::complain;
 
@@ -42,7 +42,7 @@ pub fn run(args: &ReportArgs) -> ExitCode {
         }
     };
     let path = args.output.clone().unwrap_or_else(|| args.results.join(PAGE));
-    match fs::write(&path, page) {
+    match whole_file::write(&path, page) {
         Ok(()) => {
             complain(format_args!("{}", path.display()));
             ExitCode::SUCCESS

@@ -8,13 +8,14 @@ mod lending;
 mod page;
 mod story;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
+use spillway_report::whole_file;
 use spillway_snapshot::history::{Header, HistoryError, Reader};
 
 use crate::exit::{Refusal, complain};
@@ -94,21 +95,9 @@ fn report(args: &ReportArgs) -> Result<ExitCode, Refusal> {
     }
     let page = page::html(&stories).map_err(|error| (1, error.to_string()))?;
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension("html"));
-    write(&out, &page)
+    whole_file::write(&out, page)
         .map_err(|error| (1, format!("{}: {error}; name another with --out", out.display())))?;
     print(&format!("{}\n", out.display()))
-}
-
-/// Whole or not at all.
-fn write(path: &Path, page: &str) -> std::io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".partial");
-    let beside = PathBuf::from(beside);
-    let written = fs::write(&beside, page).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
 }
 
 /// Twice: first how often each run was looked at, then as many of these looks as the page shows.

@@ -137,6 +137,8 @@ pub struct Summary<'a> {
     pub written_bytes: u64,
     /// Faults that were refused with SIGBUS.
     pub refused_faults: u64,
+    /// What a fault that fetched a page took, on average, in microseconds; none where there was none.
+    pub fetch_us: Option<f64>,
     /// How much local memory it would have needed for how much loss.
     pub needs: Vec<Need>,
     /// Where its programs waited while it was recorded.
@@ -306,6 +308,7 @@ impl Story {
             Some(Worst { at_s: point.at_s, lost_share })
         });
         let bytes = |first: u64, last: u64| last.saturating_sub(first) * PAGE_BYTES;
+        let observed = self.observed();
         Summary {
             name: &self.name,
             command: &last.command,
@@ -325,7 +328,8 @@ impl Story {
             fetched_bytes: bytes(first.fetched_pages, last.fetched_pages),
             written_bytes: bytes(first.written_pages, last.written_pages),
             refused_faults: last.faults.refused,
-            needs: self.observed().needs(),
+            fetch_us: observed.fetch_us(),
+            needs: observed.needs(),
             sites: self.sites(),
         }
     }

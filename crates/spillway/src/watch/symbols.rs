@@ -7,6 +7,8 @@ use std::path::Path;
 
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
+use crate::watch::demangled::demangled;
+
 /// No larger file is read.
 const MOST_FILE_BYTES: u64 = 1 << 30;
 /// Answers that are kept. Beyond them all are forgotten.
@@ -60,7 +62,7 @@ fn functions_in(bytes: &[u8], offsets: &[u64]) -> Vec<Option<String>> {
         // One that begins before may lie within a longer one.
         let near = functions[..before].iter().rev().take(8);
         let mut holding = near.filter(|(start, size, _)| address - start < *size);
-        holding.next().map(|(.., name)| (*name).to_owned())
+        holding.next().map(|(.., name)| demangled(name))
     };
     offsets.iter().map(name_of).collect()
 }
@@ -86,7 +88,7 @@ mod tests {
         for _ in 0..2 {
             let found = symbols.functions(Path::new(&file), &[offset + 1, offset, 1]);
             for name in &found[..2] {
-                assert!(name.as_ref().is_some_and(|name| name.contains("functions_in")), "{found:?}");
+                assert_eq!(name.as_deref(), Some("spillway::watch::symbols::functions_in"));
             }
             assert_eq!(found[2], None, "the header is no function");
         }

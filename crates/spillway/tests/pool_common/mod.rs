@@ -193,10 +193,24 @@ pub fn await_donors(scene: &Scene, pool: &str, count: usize, state: &str) -> ser
     await_donors_by(scene, &[pool], count, state)
 }
 
+/// What was said last, which is shown where the test fails.
+#[derive(Default)]
+struct Last(String);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("said last: {}", self.0);
+        }
+    }
+}
+
 /// The same with further arguments behind the pool.
 pub fn await_donors_by(scene: &Scene, pool: &[&str], count: usize, state: &str) -> serde_json::Value {
+    let mut last = Last::default();
     until(PATIENCE, &format!("{count} donors that are {state}"), || {
         let finished = pool_command(scene, &[&["status", "--json"], pool].concat());
+        last.0 = format!("{}{}", finished.text(), finished.complaint());
         let seen: serde_json::Value = serde_json::from_str(&finished.text()).ok()?;
         let donors = seen["donors"].as_array()?;
         (donors.iter().filter(|donor| donor["state"] == state).count() == count).then(|| seen.clone())

@@ -9,6 +9,7 @@ use spillway_pool::code::Code;
 use spillway_pool::round::Round;
 use spillway_pool::slabs::census::{Reason, Task};
 use spillway_pool::table::Table;
+use spillway_pool::words::DonorWord;
 
 use super::mover::{End, Live, Mover};
 use crate::pool::crew::{Crew, Turn};
@@ -19,6 +20,44 @@ pub(super) type Key = (u32, u32);
 
 pub(super) fn key_of(task: &Task) -> Key {
     (task.slab, task.generation)
+}
+
+/// How the donors are, and which of them leave.
+pub(super) type Donors = Vec<(DonorWord, bool)>;
+
+pub(super) fn donors_of(site: &Site) -> Donors {
+    let table = site.shared.table();
+    (0..table.donors()).map(|donor| (table.donor(donor), table.is_leaving(donor))).collect()
+}
+
+/// How far one round goes.
+pub(super) struct Bounds {
+    /// Nothing is begun any more after that.
+    pub(super) until: Instant,
+    /// Room is short, so one worker does it: of several each could be left with a slab half emptied, and none
+    /// would become free.
+    pub(super) is_short: bool,
+    /// Who empties slabs to make room does not rest.
+    pub(super) is_urgent: bool,
+    /// How often room had been asked for.
+    pub(super) asked_for_room: u64,
+    /// How the donors were at the look.
+    pub(super) donors: Donors,
+}
+
+impl Bounds {
+    /// Whether a slab is to be begun. What is dead in it is no reason any more where donors go or come.
+    fn allows(&self, site: &Site, task: &Task) -> bool {
+        task.reason == Reason::Endangered || donors_of(site) == self.donors
+    }
+
+    /// Rests for as long as others come first; whether more of a slab is to be moved then. Who waits for room
+    /// does not wait for a rest as well.
+    fn allow_more(&self, turn: Turn<'_>, reason: Reason) -> bool {
+        let table = turn.site.shared.table();
+        let is_asked = || self.is_urgent || table.asked_for_room() != self.asked_for_room;
+        turn.rest_unless(|| reason == Reason::Sparse && is_asked()) && Instant::now() < self.until
+    }
 }
 
 /// Slabs to be emptied, which are fenced, and what lives in them.
@@ -75,26 +114,24 @@ impl Emptying {
         Self { tasks, live }
     }
 
-    /// Empties them, where none is begun any more after `until`. Where room is short one worker does it: of
-    /// several each could be left with a slab half emptied, and none would become free. Then it does not rest
-    /// either for slabs that give room.
-    pub(super) fn work(self, crew: &mut Crew<Mover>, until: Instant, is_short: bool) -> Emptied {
+    /// Empties them, as far as the bounds say.
+    pub(super) fn work(self, crew: &mut Crew<Mover>, bounds: &Bounds) -> Emptied {
         let Self { tasks, live } = self;
         let count = tasks.len();
         let (round, under) = (Round::new(tasks, count), Under::default());
-        let workers = if is_short { 1 } else { count };
+        let workers = if bounds.is_short { 1 } else { count };
         crew.work(workers, |mover, turn| {
             let table = turn.site.shared.table();
             while turn.may_begin()
-                && Instant::now() < until
+                && Instant::now() < bounds.until
                 && !under.is_full.load(Ordering::Relaxed)
                 && let Some(task) = round.take(&table)
             {
-                if turn.site.is_over() {
+                if turn.site.is_over() || !bounds.allows(turn.site, &task) {
                     return;
                 }
                 let own = live.get(&key_of(&task)).map_or(&[][..], Vec::as_slice);
-                under.empty(mover, turn, (task, own), (is_short, until));
+                under.empty(mover, turn, (task, own), bounds);
             }
         });
         let Under { moved_bytes, saved_bytes, stuck, is_cut, is_stuck, is_full } = under;
@@ -110,15 +147,10 @@ impl Emptying {
 }
 
 impl Under {
-    fn empty(
-        &self,
-        mover: &mut Mover,
-        turn: Turn<'_>,
-        (task, live): (Task, &[Live]),
-        (is_short, until): (bool, Instant),
-    ) {
+    fn empty(&self, mover: &mut Mover, turn: Turn<'_>, (task, live): (Task, &[Live]), bounds: &Bounds) {
         let is_endangered = task.reason == Reason::Endangered;
-        let end = mover.empty(turn, live, (is_short && !is_endangered, until), |bytes| {
+        let may_go_on = || bounds.allow_more(turn, task.reason);
+        let end = mover.empty(turn, live, may_go_on, |bytes| {
             self.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
             if is_endangered {
                 self.saved_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -1,24 +1,25 @@
 //! Looks after coded pages: empties slabs that are hurt, whose donors leave, or of which much is dead, and
-//! makes slabs free of which nothing lives.
+//! makes slabs free of which nothing lives. Which slabs, and how many of them, is the business of
+//! [`spillway_pool::slabs::census`]. Slabs are made free, and donors forget what they had, while no worker
+//! empties one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spillway_core::page::PAGE_SIZE;
-use spillway_pool::EXTENT_SLOTS;
 use spillway_pool::slabs::census::{Census, Findings, Reason, Task, domains_with_room, judge};
-use spillway_pool::slabs::reclaim::{Reclaim, parts_left_on};
+use spillway_pool::slabs::reclaim::parts_left_on;
 use spillway_pool::words::Condition;
 
-use super::emptying::{Emptied, Emptying, Key, key_of, movers};
+use super::discards::Discards;
+use super::emptying::{Bounds, Donors, Emptied, Emptying, Key, donors_of, key_of, movers};
 use super::lane::code_of;
 use super::mover::Mover;
 use super::news::News;
-use super::reads::slot_of;
 use crate::pool::crew::Crew;
 use crate::pool::donor_lanes::DonorLanes;
-use crate::pool::shared::{Purpose, now_ms};
+use crate::pool::shared::now_ms;
 use crate::pool::site::{Found, Site};
 
 /// How often it is asked whether there is something to do.
@@ -29,12 +30,10 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const LOOK_SHARE: u32 = 50;
 /// A donor that is away counts as one that comes back for so long.
 const AWAY_PATIENCE_MS: u64 = 2_000;
-/// Memory of a donor that nobody names is free after so long.
-const SWEEP_PATIENCE_MS: u64 = 30_000;
-const SWEEP_PERIOD: Duration = Duration::from_secs(5);
-/// Slabs that are emptied between two looks, if their time suffices: the numbers of all that lives in them
-/// take some memory.
+/// Slabs that are emptied between two looks, or one of so many, if their time suffices: the numbers of all
+/// that lives in them take some memory. Looks are rarer where there are many slabs.
 const MOST_TASKS: usize = 256;
+const TASKS_OF: usize = 64;
 /// A slab that could not be emptied is tried again after so long.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 /// Slots that are looked at between two looks whether all is over.
@@ -44,9 +43,8 @@ pub(crate) struct Keeper {
     site: Arc<Site>,
     lanes: DonorLanes,
     crew: Crew<Mover>,
-    reclaim: Reclaim,
+    discards: Discards,
     news: News,
-    swept: Instant,
     next_look: Instant,
     asked_for_room: u64,
     /// Slabs, in their generation, that could not be emptied, and when that was.
@@ -76,9 +74,8 @@ impl Keeper {
             site: Arc::clone(site),
             lanes: DonorLanes::new(shared),
             crew: movers(site, &code),
-            reclaim: Reclaim::default(),
+            discards: Discards::new(),
             news: News::new(Arc::clone(site)),
-            swept: Instant::now(),
             next_look: Instant::now(),
             asked_for_room: 0,
             stuck: HashMap::new(),
@@ -91,12 +88,21 @@ impl Keeper {
     }
 
     fn tick(&mut self) {
-        let asked = self.site.shared.table().asked_for_room();
-        let is_hurried = std::mem::replace(&mut self.asked_for_room, asked) != asked;
+        let is_hurried = self.is_asked_for_room();
         if !is_hurried && Instant::now() < self.next_look {
             return;
         }
-        while self.look(is_hurried) {}
+        let mut has_more = self.look(is_hurried);
+        while has_more {
+            let is_hurried = self.is_asked_for_room();
+            has_more = self.look(is_hurried);
+        }
+    }
+
+    /// Whether somebody has asked for room since it was seen last.
+    fn is_asked_for_room(&mut self) -> bool {
+        let asked = self.site.shared.table().asked_for_room();
+        std::mem::replace(&mut self.asked_for_room, asked) != asked
     }
 
     /// Looks once, and does what follows until the next look is due; whether that is at once.
@@ -104,7 +110,7 @@ impl Keeper {
         let begin = Instant::now();
         let Some(census) = self.look_over() else { return false };
         let rest = LOOK_PERIOD.max(begin.elapsed() * LOOK_SHARE);
-        let has_more = self.follow(&census, is_hurried, Instant::now() + rest);
+        let has_more = self.follow(&census, is_hurried, rest);
         self.next_look = Instant::now() + rest;
         has_more
     }
@@ -121,52 +127,27 @@ impl Keeper {
         (!self.site.is_over()).then_some(census)
     }
 
-    fn follow(&mut self, census: &Census, is_hurried: bool, until: Instant) -> bool {
+    fn follow(&mut self, census: &Census, is_hurried: bool, time: Duration) -> bool {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         self.news.begin();
         census.retire(&table);
-        self.make_free();
+        self.discards.make_free(&site, &mut self.lanes);
+        let donors = donors_of(&site);
         let found = judge(&table, census, now_ms(), AWAY_PATIENCE_MS);
         site.note_found(state_of(&found));
         self.news.note_danger(&found);
         self.news.give_up_lost(&found);
-        let Emptied { is_stuck, has_more, .. } = self.empty_some(&found, is_hurried, until);
+        let Emptied { is_stuck, has_more, .. } = self.empty_some(&found, is_hurried, donors, time);
         self.news.tell(&found, is_stuck);
         self.see_off(is_stuck);
         self.stuck.retain(|_, since| since.elapsed() < 10 * TRY_AGAIN);
         has_more
     }
 
-    /// Makes slabs free in which nothing lives. A donor that leaves forgets its parts at once, so it is seen
-    /// how far that is; nobody reads there any more.
-    fn make_free(&mut self) {
-        let site = Arc::clone(&self.site);
-        let table = site.shared.table();
-        for slab in self.reclaim.due(&table, now_ms(), SWEEP_PATIENCE_MS) {
-            for place in table.see_slab(slab).places.into_iter().flatten() {
-                let donor = usize::from(place.donor);
-                let is_there = table.is_current(place) && table.donor(donor).condition == Condition::Up;
-                if !table.is_leaving(donor) || !is_there {
-                    continue;
-                }
-                let Ok((lane, way)) = self.lanes.lane(donor, Purpose::Write) else { continue };
-                let slots: Vec<u32> = (0..EXTENT_SLOTS as u16).map(|row| slot_of(place, row)).collect();
-                lane.discard(&slots);
-                if way.store.is_given_up() {
-                    site.shared.complain(donor, way.word(), Condition::Down);
-                }
-            }
-            table.free_slab(slab);
-        }
-        if self.swept.elapsed() >= SWEEP_PERIOD {
-            let _ = self.reclaim.sweep(&table, now_ms(), SWEEP_PATIENCE_MS);
-            self.swept = Instant::now();
-        }
-    }
-
-    /// Empties the slabs that need it most; begins with none any more after `until`.
-    fn empty_some(&mut self, found: &Findings, is_hurried: bool, until: Instant) -> Emptied {
+    /// Empties the slabs that need it most, for so long. Slabs that are emptied for what is dead in them are
+    /// left for later where donors are not as they were.
+    fn empty_some(&mut self, found: &Findings, is_hurried: bool, donors: Donors, time: Duration) -> Emptied {
         let site = Arc::clone(&self.site);
         let table = site.shared.table();
         let is_tried = |task: &&Task| {
@@ -181,11 +162,19 @@ impl Keeper {
         }
         let chosen: Vec<Task> = full
             .into_iter()
-            .take(MOST_TASKS)
+            .take(MOST_TASKS.max(table.slabs() as usize / TASKS_OF))
             .filter(|task| table.fence(task.slab, task.generation))
             .collect();
-        let is_short = is_hurried || found.is_short;
-        let emptied = Emptying::new(&table, chosen).work(&mut self.crew, until, is_short);
+        let emptying = Emptying::new(&table, chosen);
+        let bounds = Bounds {
+            // What went before, as discards may, is not taken from it: something is moved after each look.
+            until: Instant::now() + time,
+            is_short: is_hurried || found.is_short,
+            is_urgent: is_hurried || found.is_urgent,
+            asked_for_room: self.asked_for_room,
+            donors,
+        };
+        let emptied = emptying.work(&mut self.crew, &bounds);
         self.news.moved_bytes += emptied.saved_bytes;
         self.stuck.extend(emptied.stuck.iter().map(|key| (*key, Instant::now())));
         emptied

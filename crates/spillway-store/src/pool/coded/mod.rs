@@ -9,12 +9,14 @@
 //! | `hedged` | pages of which a donor is silent, asked of others too |
 //! | `writes` | pages and their parity to the parts of a slab |
 //! | `lane` | one thread's way to the pool |
-//! | `keeper` | the supervisor's thread that has slabs emptied, and makes them free |
+//! | `keeper` | the supervisor's thread that has slabs emptied |
+//! | `discards` | it makes them free, and gives their memory back to the donors |
 //! | `emptying` | what one look has found, handed out to workers |
 //! | `mover` | one worker that empties slabs |
 //! | `news` | what it tells the user |
 
 mod check;
+mod discards;
 mod emptying;
 mod fetching;
 mod hedged;

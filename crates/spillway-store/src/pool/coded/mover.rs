@@ -109,18 +109,18 @@ impl Mover {
         }
     }
 
-    /// Moves pages of a slab that was fenced to others; `live` are in the order of their rows. Begins with no
-    /// more of them after `until`. Says of how many bytes it has moved pages, each time that it has.
+    /// Moves pages of a slab that was fenced to others; `live` are in the order of their rows. Asks before
+    /// each part of them whether it may go on, and says of how many bytes it has moved pages.
     pub(super) fn empty(
         &mut self,
         turn: Turn<'_>,
         mut live: &[Live],
-        (is_urgent, until): (bool, Instant),
+        may_go_on: impl Fn() -> bool,
         moved: impl Fn(u64),
     ) -> End {
         let mut is_whole = true;
         while !live.is_empty() {
-            if turn.site.is_over() || !(is_urgent || turn.rest()) || Instant::now() >= until {
+            if !may_go_on() {
                 return End::GivenBack;
             }
             let begin = Instant::now();

@@ -115,6 +115,10 @@ impl Writes {
                 continue;
             };
             lane.complete_writes(&mut pages);
+            if !lane.has_answered() {
+                // It has come by another connection, maybe, and comes once more by the first.
+                shared.table().expect_late(sending.rows.slab, sending.rows.generation);
+            }
             let stored = pages.iter().filter(|page| page.outcome.is_ok()).count();
             shared.table().count_written(donor, stored as u64);
             if stored < pages.len() {
