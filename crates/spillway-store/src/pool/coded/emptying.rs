@@ -56,7 +56,8 @@ impl Bounds {
     fn allow_more(&self, turn: Turn<'_>, reason: Reason) -> bool {
         let table = turn.site.shared.table();
         let is_asked = || self.is_urgent || table.asked_for_room() != self.asked_for_room;
-        turn.rest_unless(|| reason == Reason::Sparse && is_asked()) && Instant::now() < self.until
+        let is_over = || Instant::now() >= self.until;
+        turn.rest_unless(|| is_asked() && (reason == Reason::Sparse || is_over())) && !is_over()
     }
 }
 
