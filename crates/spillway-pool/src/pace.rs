@@ -6,8 +6,8 @@ use spillway_core::page::PAGE_SIZE;
 
 /// Of the time that copying takes, how often a worker rests while somebody waits.
 const YIELD: u64 = 3;
-/// Who waited for a page a moment ago is about to wait for the next; or waits still, behind a chunk that takes
-/// long: so it is never less than the rest after the last chunk.
+/// Who waited for a page a moment ago is about to wait for the next; or waits still, behind a chunk that
+/// takes long: so it is never less than the rest after the last chunk.
 const WANTED_US: u64 = 20_000;
 /// A chunk that took long, from a donor that was silent, is not rested for any longer.
 const MOST_YIELD_US: u64 = 1_000_000;

@@ -1,7 +1,7 @@
 //! What one look over the table has found to be made anew, handed out to several workers. Each task goes to
 //! one worker, so no two ever rebuild one extent, or empty one slab: a rebuild takes it for granted that it
-//! is the only one ([`crate::rebuild`]), and of two who move the same pages one would move them in vain. What a
-//! worker could not do, since a donor died under it, is found again by the next look, which comes when all
+//! is the only one ([`crate::rebuild`]), and of two who move the same pages one would move them in vain. What
+//! a worker could not do, since a donor died under it, is found again by the next look, which comes when all
 //! workers are done.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -31,10 +31,8 @@ fn no_coded_page_is_wrong_or_lost_and_every_repair_ends() {
             (hedged + world.hedged, beside + world.beside, gathered + world.gathered);
     }
     // The worlds are of use only if much happens in them.
-    let counts = format!(
-        "{reads} {decoded} {moved} {freed} {losses} {joined} {left} {discarded} {compacted} {hedged} {beside} \
-         {gathered}"
-    );
+    let much = [reads, decoded, moved, freed, losses, joined, left, discarded, compacted];
+    let counts = format!("{much:?} {hedged} {beside} {gathered}");
     assert!(reads > 5_000 && decoded > 500 && moved > 5_000 && freed > 2_000, "{counts}");
     assert!(losses > 100 && joined > 100 && left > 50, "{counts}");
     assert!(discarded > 5_000 && compacted > 2_000, "{counts}");

@@ -130,7 +130,7 @@ impl World {
         Ok(())
     }
 
-    /// A planted mistake.
+    /// A mistake that is planted in the supervisor itself.
     fn looks_while_emptied(&self) -> bool {
         self.bug == "looked-while-emptied"
     }

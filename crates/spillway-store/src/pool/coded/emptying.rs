@@ -67,7 +67,7 @@ pub(super) struct Emptying {
     live: HashMap<Key, Vec<Live>>,
 }
 
-/// How it went.
+/// How one round of it went.
 #[derive(Debug, Default)]
 pub(super) struct Emptied {
     /// Bytes of pages of slabs in danger that were moved.
