@@ -1,7 +1,7 @@
 //! Pages of a donor that is silent for longer than is usual for it: they are asked for by other parts of
 //! their rows too, and whoever has answered first counts. The connections by which the others may still
-//! answer are closed. What was decoded counts as any decoded page does: by its check, and where its slot is as
-//! it was.
+//! answer are closed. What was decoded counts as any decoded page does: by its check, and where its slot is
+//! as it was.
 
 use std::sync::Arc;
 use std::time::Instant;
