@@ -36,6 +36,9 @@ const TEXT_AT: usize = 16;
 
 const _: () = assert!(TEXT_AT + TEXT_BYTES / 8 <= DONOR_WORDS);
 
+/// A donor whose word says so much is late; less is what it was overtaken since it was quick.
+pub(crate) const LATE: u64 = 3;
+
 impl<'a> Table<'a> {
     /// What chooses among the donors that there are now.
     #[must_use]
@@ -194,13 +197,29 @@ impl<'a> Table<'a> {
     /// Whether reads go elsewhere first, since the donor was slow to answer.
     #[must_use]
     pub fn is_late(&self, donor: usize) -> bool {
-        self.donor_load(donor, LATE_AT) != 0
+        self.donor_load(donor, LATE_AT) >= LATE
     }
 
     pub(crate) fn set_late(&self, donor: usize, is_late: bool) {
+        let (word, wanted) = (self.donor_at(donor, LATE_AT), if is_late { LATE } else { 0 });
+        if word.load(SeqCst) != wanted {
+            word.store(wanted, SeqCst);
+        }
+    }
+
+    /// Notes that others were quicker than the donor, which weighs so much towards its being late.
+    pub(crate) fn note_overtaken(&self, donor: usize, weight: u64) {
+        let more = |before: u64| Some((before + weight).min(LATE));
+        let _ = self.donor_at(donor, LATE_AT).fetch_update(SeqCst, SeqCst, more);
+    }
+
+    /// Notes that the donor has answered in its usual time: if it is not late, that it was overtaken before
+    /// weighs nothing any more.
+    pub(crate) fn note_in_time(&self, donor: usize) {
         let word = self.donor_at(donor, LATE_AT);
-        if word.load(SeqCst) != u64::from(is_late) {
-            word.store(is_late.into(), SeqCst);
+        let before = word.load(SeqCst);
+        if (1..LATE).contains(&before) {
+            let _ = word.compare_exchange(before, 0, SeqCst, SeqCst);
         }
     }
 

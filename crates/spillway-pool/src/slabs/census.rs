@@ -236,8 +236,10 @@ pub fn domains_with_room(table: &Table<'_>) -> usize {
     domains.len()
 }
 
+/// Room on donors that are down, or leave, is none.
 fn is_short(table: &Table<'_>) -> bool {
-    let donors = || (0..table.donors()).map(|donor| table.room(donor));
+    let takes = |donor: &usize| table.donor(*donor).condition != Condition::Down && !table.is_leaving(*donor);
+    let donors = || (0..table.donors()).filter(takes).map(|donor| table.room(donor));
     let all: u64 = donors().map(|(capacity, _)| u64::from(capacity)).sum();
     let used: u64 = donors().map(|(_, used)| u64::from(used)).sum();
     all.saturating_sub(used) < (all / SHORT_OF).max(4 * table.parts() as u64)
@@ -249,4 +251,34 @@ pub fn slots_in(table: &Table<'_>, slots: std::ops::Range<u32>, slab: u32, gener
     let is_there =
         |slot: &u32| table.seat(*slot).is_some_and(|seat| (seat.slab, seat.generation) == (slab, generation));
     slots.filter(is_there).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::new_donor::NewDonor;
+    use crate::slabs::room::Coding;
+    use crate::table::{Terms, words_of};
+
+    #[test]
+    fn room_on_donors_that_are_down_or_leave_is_none() {
+        let donor = |domain| NewDonor { capacity: 16, domain, text: String::new() };
+        let donors: Vec<NewDonor> = (0..8).map(donor).collect();
+        let coding = Coding { data: 4, parity: 2, slabs: 16, slots: 64, rows: 4 };
+        let terms = Terms { extents: 0, wanted: 6, least: 4, joining: 0, coding: Some(coding) };
+        let words: Vec<AtomicU64> = (0..words_of(&donors, terms)).map(|_| AtomicU64::new(0)).collect();
+        let table = Table::create(&words, &donors, terms);
+        // Of those that stay all but a few extents are taken.
+        for donor in 0..4 {
+            (0..12).for_each(|_| assert!(table.take_place(donor, 0).is_some()));
+        }
+        let is_short = || judge(&table, &Census::begin(&table), 1, 1).is_short;
+        assert!(!is_short());
+        (4..7).for_each(|donor| table.complain(donor, table.donor(donor), Condition::Down, 1));
+        assert!(!is_short());
+        table.set_leaving(7, true);
+        assert!(is_short());
+    }
 }

@@ -133,6 +133,13 @@ impl World {
                 "{place:?} is forgotten, where slot {slot} has a part of its row at {seat:?}"
             ));
         }
+        let is_read = |&(slab, generation): &(u32, u32)| {
+            let seen = table.see_slab(slab);
+            seen.word.generation == generation && seen.places.contains(&Some(place))
+        };
+        if let Some(slab) = self.keeper.under_way().find(is_read) {
+            return Err(format!("{place:?} is forgotten while a worker empties slab {slab:?}"));
+        }
         if self.chance(3) {
             return Ok(());
         }

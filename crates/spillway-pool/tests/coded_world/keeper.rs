@@ -1,52 +1,52 @@
 //! A run's supervisor: it asks the donors, meets new ones, sees those off that leave, empties slabs and makes
 //! them free.
 
-use spillway_pool::slabs::append::{Item, Outcome, Step};
+use spillway_pool::round::Round;
 use spillway_pool::slabs::census::{Task, slots_in};
 use spillway_pool::slabs::locate::lose;
-use spillway_pool::slabs::room::MOVED_STREAM;
 use spillway_pool::words::Condition;
 
-use super::actors::ReadStep;
 use super::discards::Discarding;
+use super::mover::{Emptying, Work};
 use super::*;
 
 /// Slots that are looked at in one step of a census.
 const GLANCE: u32 = 12;
-/// Pages that are moved at once.
-const MOST_MOVED: usize = 2 * DATA;
+/// Slabs that are emptied beside each other, and between two looks.
+const WORKERS: usize = 3;
+const MOST_TASKS: usize = 4;
 
 #[derive(Default)]
 pub(super) struct Keeper {
     reclaim: Reclaim,
-    work: Work,
+    look: Look,
+    /// What the last look has found to be emptied.
+    round: Round<Task>,
+    /// Room was short then: one worker empties slabs.
+    is_short: bool,
+    workers: [Work; WORKERS],
     /// Donors that leave and had nothing left at the last look.
     emptied: Vec<bool>,
 }
 
-/// What is being emptied.
-struct Emptying {
-    task: Task,
-    slots: Vec<u32>,
-    ready: Vec<(Item, Page)>,
-}
-
+/// What the supervisor does while no worker is at work.
 #[derive(Default)]
-#[allow(clippy::large_enum_variant, reason = "there is one of them")]
-enum Work {
+enum Look {
     #[default]
-    Idle,
+    None,
     Looking(Census),
     Discarding(Discarding),
-    Emptying(Emptying),
-    Reading(Emptying, Reader),
-    Moving(Emptying, Append, Option<Sending>),
 }
 
 impl Keeper {
     /// A place whose donor did not answer a discard.
     pub(super) fn keep_place(&mut self, unnamed: Unnamed, now: u64) {
         self.reclaim.keep(unnamed, now);
+    }
+
+    /// The slabs that workers empty now.
+    pub(super) fn under_way(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.workers.iter().filter_map(Work::slab)
     }
 }
 
@@ -72,7 +72,13 @@ impl World {
                         table.come_up(donor, life);
                     }
                 }
-                Machine::Well => table.come_up(donor, known.life),
+                Machine::Well => {
+                    table.come_up(donor, known.life);
+                    if self.chance(10) {
+                        // It answers quickly.
+                        table.set_usual_us(donor, 1, 1);
+                    }
+                }
                 Machine::Frozen | Machine::Dead => {
                     table.complain(donor, known, Condition::Down, self.now);
                 }
@@ -92,26 +98,74 @@ impl World {
     pub(super) fn keep(&mut self, table: &Table<'_>) -> Result<(), String> {
         if !self.is_settling && self.chance(400) {
             // The supervisor is followed by another, which knows nothing of what was under way.
-            match std::mem::take(&mut self.keeper).work {
-                Work::Moving(_, _, sending) => self.leave_under_way(sending),
-                Work::Discarding(discarding) => self.leave_discards_under_way(discarding),
-                _ => {}
+            let keeper = std::mem::take(&mut self.keeper);
+            for work in keeper.workers {
+                if let Work::Moving(_, _, sending) = work {
+                    self.leave_under_way(sending);
+                }
+            }
+            if let Look::Discarding(discarding) = keeper.look {
+                self.leave_discards_under_way(discarding);
             }
         }
-        let work = std::mem::take(&mut self.keeper.work);
-        self.keeper.work = match work {
-            Work::Idle => Work::Looking(Census::begin(table)),
-            Work::Looking(mut census) => match census.go_on(table, GLANCE) {
-                true => Work::Discarding(self.begin_following(table, census)),
-                false => Work::Looking(census),
+        // Who has nothing to do takes no time from those at work.
+        let at_work: Vec<usize> =
+            (0..WORKERS).filter(|&number| self.keeper.workers[number].slab().is_some()).collect();
+        let number = match at_work.len() {
+            some if some > 0 && self.keeper.round.left() == 0 && !self.looks_while_emptied() => {
+                at_work[self.dice.below(some)]
+            }
+            _ => self.dice.below(WORKERS),
+        };
+        let work = std::mem::take(&mut self.keeper.workers[number]);
+        let others = || self.keeper.under_way();
+        if work.slab().is_some() && others().any(|slab| Some(slab) == work.slab()) {
+            return Err(format!("two workers empty one slab: {:?}", work.slab()));
+        }
+        self.beside += u64::from(work.slab().is_some() && others().count() > 0);
+        self.keeper.workers[number] = match work {
+            Work::Idle => self.take_task(table, number)?,
+            work => self.go_on(table, work)?,
+        };
+        Ok(())
+    }
+
+    /// A mistake that is planted in the supervisor itself.
+    fn looks_while_emptied(&self) -> bool {
+        self.bug == "looked-while-emptied"
+    }
+
+    /// A worker takes what is to be emptied next. Once all rest, the supervisor looks again.
+    fn take_task(&mut self, table: &Table<'_>, number: usize) -> Result<Work, String> {
+        let may_take = number == 0 || !self.keeper.is_short;
+        if may_take && let Some(task) = self.keeper.round.take(table) {
+            return Ok(match table.fence(task.slab, task.generation) {
+                true => Work::Reading(Emptying::begin(table, task)),
+                false => Work::Idle,
+            });
+        }
+        let is_at_rest = self.keeper.under_way().next().is_none() || self.looks_while_emptied();
+        if is_at_rest && self.keeper.round.left() == 0 {
+            self.go_on_looking(table)?;
+        }
+        Ok(Work::Idle)
+    }
+
+    /// Slabs are made free, and donors forget what they had, while no worker is at work.
+    fn go_on_looking(&mut self, table: &Table<'_>) -> Result<(), String> {
+        self.keeper.look = match std::mem::take(&mut self.keeper.look) {
+            Look::None => Look::Looking(Census::begin(table)),
+            Look::Looking(mut census) => match census.go_on(table, GLANCE) {
+                true => Look::Discarding(self.begin_following(table, census)),
+                false => Look::Looking(census),
             },
-            Work::Discarding(mut discarding) => match self.discard_some(table, &mut discarding)? {
-                true => Work::Discarding(discarding),
-                false => self.follow(table, &discarding.census)?,
+            Look::Discarding(mut discarding) => match self.discard_some(table, &mut discarding)? {
+                true => Look::Discarding(discarding),
+                false => {
+                    self.follow(table, &discarding.census)?;
+                    Look::None
+                }
             },
-            Work::Emptying(emptying) => self.empty(emptying),
-            Work::Reading(emptying, reader) => self.read_for_move(table, emptying, reader),
-            Work::Moving(emptying, append, sending) => self.go_on_moving(table, emptying, append, sending),
         };
         Ok(())
     }
@@ -125,7 +179,7 @@ impl World {
         discarding
     }
 
-    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<Work, String> {
+    fn follow(&mut self, table: &Table<'_>, census: &Census) -> Result<(), String> {
         self.see_off(table)?;
         let found = judge(table, census, self.now, PATIENCE);
         for &(slab, generation) in &found.lost {
@@ -133,86 +187,14 @@ impl World {
                 lose(table, slot);
             });
         }
-        let Some(task) = found.tasks.first().copied() else { return Ok(Work::Idle) };
-        // Others that are empty are fenced, for the next look to find them so.
-        for empty in found.tasks.iter().filter(|task| task.live == 0) {
-            let _ = table.fence(empty.slab, empty.generation);
+        // Those that are empty are fenced, for the next look to find them so.
+        let (empty, full): (Vec<Task>, Vec<Task>) =
+            found.tasks.iter().copied().partition(|task| task.live == 0);
+        for task in empty {
+            let _ = table.fence(task.slab, task.generation);
         }
-        if !table.fence(task.slab, task.generation) {
-            return Ok(Work::Idle);
-        }
-        let slots = slots_in(table, 0..SLOTS, task.slab, task.generation);
-        Ok(Work::Emptying(Emptying { task, slots, ready: Vec::new() }))
-    }
-
-    fn empty(&mut self, mut emptying: Emptying) -> Work {
-        if emptying.ready.len() < MOST_MOVED
-            && let Some(slot) = emptying.slots.pop()
-        {
-            let reader = Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 };
-            return Work::Reading(emptying, reader);
-        }
-        if emptying.ready.is_empty() {
-            return Work::Idle;
-        }
-        let items = emptying.ready.iter().map(|(item, _)| *item).collect();
-        let append = Append::new(MOVED_STREAM, items, self.dice.next_u64());
-        Work::Moving(emptying, append, None)
-    }
-
-    fn read_for_move(&mut self, table: &Table<'_>, mut emptying: Emptying, mut reader: Reader) -> Work {
-        // Whoever holds the slot may drop it or write to it meanwhile.
-        if table.seat(reader.slot).is_none_or(|seat| seat.slab != emptying.task.slab) {
-            return Work::Emptying(emptying);
-        }
-        match self.read_step(table, &mut reader) {
-            ReadStep::Again if reader.patience < 3 => Work::Reading(emptying, reader),
-            ReadStep::Lost => {
-                lose(table, reader.slot);
-                Work::Emptying(emptying)
-            }
-            // It stays where it is for now.
-            ReadStep::Again | ReadStep::GivenUp => Work::Emptying(emptying),
-            ReadStep::Came(page, seat) => {
-                let item = Item { slot: reader.slot, check: check_of(&page), from: Some(seat) };
-                emptying.ready.push((item, page));
-                Work::Emptying(emptying)
-            }
-        }
-    }
-
-    fn go_on_moving(
-        &mut self,
-        table: &Table<'_>,
-        mut emptying: Emptying,
-        mut append: Append,
-        mut sending: Option<Sending>,
-    ) -> Work {
-        let step = match &mut sending {
-            Some(under_way) => match self.send_one(table, under_way) {
-                None => return Work::Moving(emptying, append, sending),
-                Some(is_stored) => {
-                    sending = None;
-                    append.sent(table, is_stored, !is_stored)
-                }
-            },
-            None => append.step(table, &Self::chooser(table)),
-        };
-        match step {
-            Step::Again | Step::Pause => Work::Moving(emptying, append, sending),
-            Step::Send(what) => {
-                let pages: Vec<Page> = emptying.ready.iter().map(|(_, page)| *page).collect();
-                let left = self.messages(&what, &pages);
-                Work::Moving(emptying, append, Some(Sending { left, has_failed: false }))
-            }
-            Step::Done(Outcome::Stored { pages }) => {
-                self.moved += pages as u64;
-                self.compacted += if emptying.task.reason == Reason::Sparse { pages as u64 } else { 0 };
-                emptying.ready.drain(..pages);
-                Work::Emptying(emptying)
-            }
-            Step::Done(Outcome::Again | Outcome::NoRoom | Outcome::NoDonor) => Work::Idle,
-        }
+        (self.keeper.round, self.keeper.is_short) = (Round::new(full, MOST_TASKS), found.is_short);
+        Ok(())
     }
 
     /// A donor that leaves forgets the run once nothing is left on it.

@@ -3,6 +3,8 @@
 mod actors;
 mod discards;
 mod keeper;
+mod mover;
+mod reading;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
@@ -12,7 +14,6 @@ use spillway_pool::new_donor::NewDonor;
 use spillway_pool::placement::{Chooser, Dice};
 use spillway_pool::slabs::append::Append;
 use spillway_pool::slabs::census::{Census, Reason, judge};
-use spillway_pool::slabs::locate::Reading;
 use spillway_pool::slabs::reclaim::{Reclaim, Unnamed, parts_left_on};
 use spillway_pool::slabs::room::{Coding, MAX_PARTS};
 use spillway_pool::slabs::words::SlabPhase;
@@ -20,6 +21,7 @@ use spillway_pool::table::{Table, Terms, words_of};
 use spillway_pool::words::Place;
 
 use keeper::Keeper;
+use reading::{Answer, Connections, Reader};
 
 /// Donors that a world begins with, and with those that may join.
 const FIRST_DONORS: usize = 7;
@@ -56,8 +58,9 @@ fn page_of(slot: u32, version: u64) -> Page {
 
 fn check_of(page: &Page) -> u32 {
     let words = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| page[at + byte])));
-    let mut dice = Dice::new(words[0] ^ words[1].rotate_left(32));
-    dice.next_u64() as u32 | 1
+    // One after the other: what donors change in both words alike, as two lies may, is to be seen.
+    let first = Dice::new(words[0]).next_u64();
+    Dice::new(first ^ words[1]).next_u64() as u32 | 1
 }
 
 /// How a donor's machine is.
@@ -89,14 +92,6 @@ struct Sending {
     has_failed: bool,
 }
 
-struct Reader {
-    slot: u32,
-    tried: u16,
-    at: Option<Reading>,
-    came: Vec<(usize, Page)>,
-    patience: u32,
-}
-
 #[allow(clippy::large_enum_variant, reason = "there are few of them")]
 enum Actor {
     Idle,
@@ -118,6 +113,7 @@ pub struct World {
     late: Vec<Late>,
     lives: Vec<u16>,
     actors: Vec<Actor>,
+    connections: Vec<Connections>,
     /// By actor: until when it stands still.
     stopped: [u64; ACTORS],
     keeper: Keeper,
@@ -132,7 +128,12 @@ pub struct World {
     next_version: u64,
     pub reads: u64,
     pub decoded: u64,
+    pub hedged: u64,
     pub moved: u64,
+    /// Steps of a worker while another was at work too.
+    pub beside: u64,
+    /// Pages that were moved and had to be decoded.
+    pub gathered: u64,
     pub freed: u64,
     pub discarded: u64,
     pub compacted: u64,
@@ -173,6 +174,7 @@ impl World {
             late: Vec::new(),
             lives: vec![1; DONORS],
             actors: (0..ACTORS).map(|_| Actor::Idle).collect(),
+            connections: (0..ACTORS).map(|_| Connections::new()).collect(),
             stopped: [0; ACTORS],
             keeper: Keeper::default(),
             oracle: BTreeMap::new(),
@@ -183,7 +185,10 @@ impl World {
             next_version: 1,
             reads: 0,
             decoded: 0,
+            hedged: 0,
             moved: 0,
+            beside: 0,
+            gathered: 0,
             freed: 0,
             discarded: 0,
             compacted: 0,
@@ -249,8 +254,7 @@ impl World {
         let slots: Vec<u32> = self.oracle.keys().copied().collect();
         for slot in slots {
             self.busy.push(slot);
-            let reader = Reader { slot, tried: 0, at: None, came: Vec::new(), patience: 0 };
-            self.actors[0] = Actor::Reading(reader);
+            self.actors[0] = Actor::Reading(Reader::of(slot));
             while matches!(self.actors[0], Actor::Reading(_)) {
                 self.act(table, 0)?;
             }
@@ -396,7 +400,8 @@ impl World {
     /// Whether a donor serves this life of the run: else it says that it knows nothing of it.
     fn serves(&self, place: Place) -> bool {
         let donor = usize::from(place.donor);
-        self.machines[donor] == Machine::Well && self.lives[donor] == place.life
+        let is_mistaken = self.bug == "earlier-part-gathered";
+        self.machines[donor] == Machine::Well && (self.lives[donor] == place.life || is_mistaken)
     }
 
     fn write_to(&mut self, place: Place, row: u16, page: Page) -> bool {
@@ -427,26 +432,27 @@ impl World {
     }
 
     /// `Err` where there is no answer; zeros where the donor holds nothing there.
-    fn read_from(&mut self, place: Place, row: u16) -> Result<Page, ()> {
+    fn read_from(&mut self, place: Place, row: u16) -> Answer {
         if !self.serves(place) || (!self.is_settling && self.chance(60)) {
             return Err(());
         }
         let donor = usize::from(place.donor);
         let mut page = self.memory[donor].get(&(place.life, place.extent, row)).copied().unwrap_or_default();
-        if self.lies[donor] && self.chance(2) {
+        let is_lie = self.lies[donor] && self.chance(2);
+        if is_lie {
             page[self.dice.below(16)] ^= 1 << self.dice.below(8);
         }
-        Ok(page)
+        Ok((page, is_lie))
     }
 
-    /// The page of a row that these others give.
-    fn decode(&self, reading: &Reading, came: &[(usize, Page)]) -> Page {
+    /// The page of a part that these others give, and those that are zeros.
+    fn decode(&self, part: usize, zero_parts: u16, came: &[(usize, Page)]) -> Page {
         let zeros = [0; 16];
         let mut sources: [Option<&[u8]>; MAX_PARTS] = [None; MAX_PARTS];
-        (0..DATA).filter(|part| reading.zeros >> part & 1 == 1).for_each(|part| sources[part] = Some(&zeros));
+        (0..DATA).filter(|part| zero_parts >> part & 1 == 1).for_each(|part| sources[part] = Some(&zeros));
         came.iter().for_each(|(part, page)| sources[*part] = Some(page));
         let mut page = [0; 16];
-        assert!(self.code.decode(&sources[..PARTS], usize::from(reading.seat.part), &mut page));
+        assert!(self.code.decode(&sources[..PARTS], part, &mut page));
         page
     }
 

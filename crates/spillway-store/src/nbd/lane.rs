@@ -79,7 +79,7 @@ impl NbdLane {
         let mut effort = Effort::of(reconnect, None);
         let mut patience = Silences::new(timeout);
         let mut start = start.take();
-        let mut pause = FIRST_PAUSE;
+        let mut pause = pool.first_pause();
         loop {
             let open = open_runs(runs);
             let (connection, sent) = match start.take() {
@@ -115,15 +115,16 @@ impl NbdLane {
                 }
                 Err(Interruption::Lost(reason)) => {
                     drop(connection);
+                    pool.note_loss();
                     // A server that answers something before it hangs up gets the full time again.
                     if has_answered || effort.lost.is_none() {
-                        (effort, pause) = (Effort::of(reconnect, Some(reason)), FIRST_PAUSE);
+                        (effort, pause) = (Effort::of(reconnect, Some(reason)), pool.first_pause());
                     }
                     if effort.give_up_at <= Instant::now() {
                         return Err(pool.fail(effort.lost.unwrap_or_default()));
                     }
                     sleep(pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause = (pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                 }
             }
             is_sent_once = false;
